@@ -1,0 +1,47 @@
+//! What every operation is given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use assay_core::Result;
+use assay_core::artifact::Artifacts;
+use assay_core::store::{self, PgPool};
+
+use crate::limits::Limits;
+use crate::settings::Settings;
+
+/// The api's means, shared by all requests.
+#[derive(Clone)]
+pub struct App(Arc<Inner>);
+
+/// See [`App`].
+pub struct Inner {
+    /// PostgreSQL, as the role that cannot read answers.
+    pub db: PgPool,
+    /// Where submissions are kept.
+    pub artifacts: Artifacts,
+    /// Requests counted.
+    pub limits: Limits,
+    /// As given.
+    pub settings: Settings,
+}
+
+impl App {
+    /// Everything that requests need. Nothing is connected to yet.
+    pub fn new(settings: Settings) -> Result<Self> {
+        let redis = assay_core::queue::redis(&settings.redis_url, Duration::from_millis(500))?;
+        Ok(Self(Arc::new(Inner {
+            db: store::pool(&settings.database_url, settings.database_connections, "assay-api")?,
+            artifacts: Artifacts::folder(settings.artifacts.as_ref())?,
+            limits: Limits::new(redis, &settings.redis_prefix, settings.auth_failures_per_minute),
+            settings,
+        })))
+    }
+}
+
+impl std::ops::Deref for App {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}

@@ -1,0 +1,29 @@
+//! `JobService`
+
+use assay_core::principal::Caller;
+use assay_proto::convert::object;
+use assay_proto::v1;
+use assay_proto::v1::job_service_server::JobService;
+use tonic::{Request, Response, Status};
+
+use super::Service;
+use crate::ops::jobs;
+
+#[tonic::async_trait]
+impl JobService for Service {
+    async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
+        self.answer(request, |app, caller: Caller, input| async move {
+            let v1::GetJobRequest { job_id } = input.message;
+            Ok(v1::GetJobResponse { job: Some(jobs::get(&app, &caller, &job_id).await?.into()) })
+        })
+        .await
+    }
+
+    async fn get_job_trace(&self, request: Request<v1::GetJobTraceRequest>) -> Result<Response<v1::GetJobTraceResponse>, Status> {
+        self.answer(request, |app, caller: Caller, input| async move {
+            let v1::GetJobTraceRequest { job_id } = input.message;
+            Ok(v1::GetJobTraceResponse { trace: Some(object(jobs::trace(&app, &caller, &job_id).await?)) })
+        })
+        .await
+    }
+}

@@ -1,0 +1,120 @@
+//! gRPC: take the message, call the operation, answer. One file a resource. What may not live here: decisions.
+
+mod evals;
+mod health;
+mod jobs;
+mod keys;
+mod me;
+mod suites;
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use assay_core::principal::{Credential, Permit};
+use assay_core::{Error, Result};
+use assay_proto::v1::eval_service_server::EvalServiceServer;
+use assay_proto::v1::health_service_server::HealthServiceServer;
+use assay_proto::v1::job_service_server::JobServiceServer;
+use assay_proto::v1::key_service_server::KeyServiceServer;
+use assay_proto::v1::me_service_server::MeServiceServer;
+use assay_proto::v1::suite_service_server::SuiteServiceServer;
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
+
+use crate::app::App;
+use crate::layers::{Call, auth, limit};
+use crate::ops::evals::BODY_MAX;
+use crate::render;
+
+/// Largest message of a request that carries no predictions.
+const SMALL: usize = 64 * 1024;
+
+/// Every service, gRPC-web included.
+pub async fn routes(app: &App) -> Result<Router<App>> {
+    let service = Service(app.clone());
+    let small = SMALL;
+    let behind_credential = Routes::from(Router::new())
+        .add_service(MeServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(KeyServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(SuiteServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(EvalServiceServer::new(service.clone()).max_decoding_message_size(BODY_MAX))
+        .add_service(JobServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .into_axum_router()
+        .route_layer(from_fn_with_state(app.clone(), limit::limit))
+        .route_layer(from_fn_with_state(app.clone(), auth::authenticate));
+    let reflection = || tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(assay_proto::DESCRIPTORS);
+    let open = Routes::from(Router::new())
+        .add_service(HealthServiceServer::new(service))
+        .add_service(grpc_health().await)
+        .add_service(reflection().build_v1().map_err(Error::internal)?)
+        // Older clients, Python's among them, know this one only.
+        .add_service(reflection().build_v1alpha().map_err(Error::internal)?)
+        .into_axum_router();
+    Ok(behind_credential.merge(open).layer(tonic_web::GrpcWebLayer::new()).with_state(()))
+}
+
+/// `grpc.health.v1`: this process serves as soon as it listens, each service and all of them.
+async fn grpc_health() -> HealthServer<HealthService> {
+    let reporter = HealthReporter::new();
+    for service in METHODS.iter().filter_map(|method| method[1..].split('/').next()) {
+        reporter.set_service_status(service, ServingStatus::Serving).await;
+    }
+    HealthServer::new(HealthService::from_health_reporter(reporter))
+}
+
+/// The paths of all rpcs.
+static METHODS: LazyLock<HashSet<String>> = LazyLock::new(|| {
+    let set = FileDescriptorSet::decode(assay_proto::DESCRIPTORS).unwrap_or_default();
+    let files = set.file.iter();
+    files
+        .flat_map(|file| file.service.iter().map(move |service| (file.package(), service)))
+        .flat_map(|(package, service)| service.method.iter().map(move |method| format!("/{package}.{}/{}", service.name(), method.name())))
+        .collect()
+});
+
+/// Whether this is the path of an rpc of ours.
+pub fn is_method(path: &str) -> bool {
+    METHODS.contains(path)
+}
+
+/// All services: they differ in their rpcs only.
+#[derive(Clone)]
+struct Service(App);
+
+impl Service {
+    /// Proves the caller's right, calls the operation, and renders what it returns.
+    async fn answer<P, M, A, F, Fut>(&self, request: Request<M>, operation: F) -> Result<Response<A>, Status>
+    where
+        P: Permit,
+        F: FnOnce(App, P, Input<M>) -> Fut,
+        Fut: Future<Output = Result<A>>,
+    {
+        let (metadata, extensions, message) = request.into_parts();
+        let (Some(call), Some(credential)) = (extensions.get::<Call>().cloned(), extensions.get::<Credential>()) else {
+            return Err(Status::internal("an rpc without authentication"));
+        };
+        let request_id = call.request_id.clone();
+        let answered = match P::permit(credential) {
+            Ok(proof) => operation(self.0.clone(), proof, Input { message, call, headers: metadata.into_headers() }).await,
+            Err(error) => Err(error),
+        };
+        answered.map(Response::new).map_err(|error| {
+            render::log_cause(&error, &request_id);
+            render::status(&error, &request_id)
+        })
+    }
+}
+
+/// A message with what came beside it.
+struct Input<M> {
+    message: M,
+    call: Call,
+    headers: http::HeaderMap,
+}

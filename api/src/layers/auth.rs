@@ -1,0 +1,112 @@
+//! Who calls: from the `Authorization` header to a credential, or 401. What it may do is decided later.
+
+use assay_core::principal::{Credential, Principal};
+use assay_core::secret::{self, SecretKind};
+use assay_core::store::credential::{self, FoundKey};
+use assay_core::{CanFail as _, Code, Error, OrgId, Result};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+
+use super::Call;
+use crate::app::App;
+use crate::render::Failure;
+
+/// The layer. Behind it every request has a [`Credential`].
+pub async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    match credential(&app, request.headers()).await {
+        Ok(credential) => {
+            request.extensions_mut().insert(credential);
+            next.run(request).await
+        }
+        Err(error) => refused(&app, request.extensions().get::<Call>(), error).await,
+    }
+}
+
+async fn credential(app: &App, headers: &HeaderMap) -> Result<Credential> {
+    let token = bearer(headers)?;
+    let invalid = || Error::new(Code::InvalidToken, "The key or session token is not valid.");
+    let (kind, hash) = secret::read(token).ok_or_else(invalid)?;
+    match kind {
+        SecretKind::ApiKey => match credential::key(&app.db, &hash).await? {
+            None => Err(invalid()),
+            Some(FoundKey::Revoked) => Err(Error::new(Code::KeyRevoked, "This key was revoked. Create another one.")),
+            Some(FoundKey::Live { credential, stale }) => {
+                if let (true, Principal::ApiKey { key_id }, Some(membership)) = (stale, &credential.principal, &credential.membership) {
+                    credential::touch_key(&app.db, &membership.org.id, key_id).await.can_fail("noting that a key was used");
+                }
+                Ok(credential)
+            }
+        },
+        SecretKind::Session => {
+            let asked = Asked::of(headers);
+            let org_id = asked.org_id();
+            let found = credential::session(&app.db, &hash, org_id).await?.ok_or_else(invalid)?;
+            let mut credential = found.credential;
+            credential.asked_for_org = asked.is_some();
+            if matches!(asked, Asked::Malformed) {
+                credential.membership = None;
+            }
+            if let (true, Principal::Session { session_id, .. }) = (found.stale, &credential.principal) {
+                let chosen = org_id.filter(|_| credential.membership.is_some());
+                credential::touch_session(&app.db, chosen, session_id).await.can_fail("noting that a session was used");
+            }
+            Ok(credential)
+        }
+    }
+}
+
+/// The organization that a session asks for by the header `X-Org-Id`.
+enum Asked {
+    None,
+    Org(OrgId),
+    Malformed,
+}
+
+impl Asked {
+    fn of(headers: &HeaderMap) -> Self {
+        match headers.get("x-org-id") {
+            None => Self::None,
+            Some(value) => value.to_str().ok().and_then(|text| text.parse().ok()).map_or(Self::Malformed, Self::Org),
+        }
+    }
+
+    const fn is_some(&self) -> bool {
+        !matches!(self, Self::None)
+    }
+
+    const fn org_id(&self) -> Option<&OrgId> {
+        match self {
+            Self::Org(org_id) => Some(org_id),
+            Self::None | Self::Malformed => None,
+        }
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Result<&str> {
+    let missing = || Error::new(Code::Unauthenticated, "Send an API key or a session token: Authorization: Bearer <TOKEN>");
+    let value = headers.get(AUTHORIZATION).ok_or_else(missing)?;
+    // A header that is there but is not a bearer token is a credential that is not valid.
+    let invalid = || Error::new(Code::InvalidToken, "The Authorization header must be: Bearer <TOKEN>");
+    let (scheme, token) = value.to_str().ok().and_then(|text| text.trim().split_once(' ')).ok_or_else(invalid)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(token.trim()) } else { Err(invalid()) }
+}
+
+/// The refusal. A credential that was presented and did not hold is counted against the address that it came from.
+async fn refused(app: &App, call: Option<&Call>, error: Error) -> Response {
+    let failed = matches!(error.code, Code::InvalidToken | Code::KeyRevoked);
+    let Some(call) = call.filter(|_| failed) else { return Failure::from(error).into_response() };
+    let verdict = app.limits.fail(&call.address).await;
+    let error = match verdict.refused_for {
+        None => error,
+        Some(seconds) => Error {
+            retry_after: Some(seconds),
+            ..Error::new(Code::RateLimited, "Too many failed authentications from this address. Wait before you try again.")
+        },
+    };
+    let mut response = Failure::from(error).into_response();
+    response.extensions_mut().insert(verdict.allowance);
+    response
+}

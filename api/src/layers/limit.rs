@@ -1,0 +1,35 @@
+//! How often: one request of the organization's allowance, or 429.
+
+use assay_core::principal::{Credential, Principal};
+use assay_core::{Code, Error};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+
+use crate::app::App;
+use crate::render::Failure;
+
+/// What a person without an organization may ask, as on the plan `free`.
+const WITHOUT_ORG: u32 = 60;
+
+/// The layer. It stands behind authentication.
+pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Response {
+    let Some(credential) = request.extensions().get::<Credential>() else {
+        return Failure::from(Error::internal("the limit stands before the authentication")).into_response();
+    };
+    let (who, limit) = match (&credential.membership, &credential.principal) {
+        (Some(membership), _) => (membership.org.id.as_str(), membership.plan.requests_per_minute),
+        (None, Principal::Session { user_id, .. }) => (user_id.as_str(), WITHOUT_ORG),
+        (None, Principal::ApiKey { key_id }) => (key_id.as_str(), WITHOUT_ORG),
+    };
+    let verdict = app.limits.admit(who, limit).await;
+    let mut response = match verdict.refused_for {
+        None => next.run(request).await,
+        Some(seconds) => {
+            let message = format!("More than {limit} requests in a minute. Wait {seconds} s.");
+            Failure::from(Error { retry_after: Some(seconds), ..Error::new(Code::RateLimited, message) }).into_response()
+        }
+    };
+    response.extensions_mut().insert(verdict.allowance);
+    response
+}

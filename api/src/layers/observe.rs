@@ -1,0 +1,139 @@
+//! The outermost layer: gives a request its id, renders whatever failed, adds the headers that every answer carries,
+//! and writes the one log line and the metrics.
+
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use assay_core::{Code, Error, RequestId, telemetry};
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tonic::Status;
+
+use super::{Call, Peer};
+use crate::app::App;
+use crate::limits::Allowance;
+use crate::render::{self, Failure, Pending, Wire};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// The layer.
+pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let wire = Wire::of(request.headers());
+    let operation = operation(&request, wire);
+    let client_request_id = client_request_id(request.headers());
+    let address = address(&app, &request);
+    let Ok(request_id) = RequestId::random() else {
+        // Without randomness there is neither an id nor a way to go on.
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let method = request.method().clone();
+    request.extensions_mut().insert(Call { request_id: request_id.clone(), began, address: Arc::clone(&address) });
+
+    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let response = answered.unwrap_or_else(|_| Failure::from(Error::internal("a handler panicked")).into_response());
+    let (mut response, code) = finished(response, wire, &request_id);
+
+    let allowance = match response.extensions().get::<Allowance>() {
+        Some(allowance) => *allowance,
+        None => app.limits.address(&address).await,
+    };
+    let headers = response.headers_mut();
+    if let Ok(value) = HeaderValue::from_str(request_id.as_str()) {
+        headers.insert(REQUEST_ID, value);
+    }
+    headers.insert(LIMIT, allowance.limit.into());
+    headers.insert(REMAINING, allowance.remaining.into());
+    headers.insert(RESET, allowance.reset.into());
+
+    let seconds = began.elapsed().as_secs_f64();
+    metrics::counter!(telemetry::REQUESTS, "wire" => wire.as_str(), "operation" => operation.clone(), "code" => code.clone()).increment(1);
+    metrics::histogram!(telemetry::REQUEST_SECONDS, "wire" => wire.as_str(), "operation" => operation.clone()).record(seconds);
+    tracing::info!(%request_id, client_request_id, wire = wire.as_str(), operation, %method, status = response.status().as_u16(), code, seconds, "request");
+    response
+}
+
+/// Renders what failed, and names the outcome.
+fn finished(mut response: Response, wire: Wire, request_id: &RequestId) -> (Response, String) {
+    let foreign = response.extensions().get::<Status>().filter(|status| status.details().is_empty()).and_then(translated);
+    let pending = response.extensions_mut().remove::<Pending>().map(|Pending(failure)| failure);
+    match pending.or_else(|| foreign.map(|error| Arc::new(Failure::from(error)))) {
+        Some(failure) => {
+            render::log_cause(&failure.error, request_id);
+            let (mut head, _) = response.into_parts();
+            let mut rendered = render::render(&failure, std::mem::take(&mut head.headers), wire, request_id);
+            if let Some(allowance) = head.extensions.get::<Allowance>() {
+                rendered.extensions_mut().insert(*allowance);
+            }
+            (rendered, failure.error.code.as_str().to_owned())
+        }
+        None => {
+            let grpc = response.headers().get("grpc-status").and_then(|status| status.to_str().ok()).and_then(|status| status.parse().ok());
+            let code = match grpc {
+                Some(0) | None => String::from("ok"),
+                Some(status) => format!("{:?}", tonic::Code::from_i32(status)),
+            };
+            (response, code)
+        }
+    }
+}
+
+/// What tonic itself refuses, in our words: it calls a message that it cannot decode a fault of the server.
+fn translated(status: &Status) -> Option<Error> {
+    match status.code() {
+        tonic::Code::Internal => Some(Error::new(Code::InvalidRequest, "The message cannot be decoded.").because(status.message())),
+        tonic::Code::OutOfRange => Some(Error::new(Code::PayloadTooLarge, "The message is larger than this operation takes.")),
+        _ => None,
+    }
+}
+
+/// The operation's name from a closed set: the route's template, or the full name of an rpc that there is.
+fn operation(request: &Request, wire: Wire) -> String {
+    match (wire, request.extensions().get::<MatchedPath>()) {
+        (Wire::Rest, Some(path)) => format!("{} {}", request.method(), path.as_str()),
+        (Wire::Grpc | Wire::GrpcWeb, _) if crate::grpc::is_method(request.uri().path()) => request.uri().path()[1..].to_owned(),
+        _ => String::from("unknown"),
+    }
+}
+
+/// The caller's own id of the request, if it is well formed: it is logged and never echoed as ours.
+fn client_request_id(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    ((1..=128).contains(&text.len()) && text.bytes().all(allowed)).then(|| text.to_owned())
+}
+
+/// The client's address: that of the peer, or what trusted proxies say, read from the right, where they append.
+fn address(app: &App, request: &Request) -> Arc<str> {
+    let Some(Peer(peer)) = request.extensions().get::<Peer>().copied() else { return Arc::from("unknown") };
+    let trusted = |address: &IpAddr| app.settings.trusted_proxies.iter().any(|network| network.contains(address));
+    let forwarded = request.headers().get_all("x-forwarded-for");
+    let named: Vec<IpAddr> = forwarded
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|part| part.trim().parse().ok())
+        .collect();
+    let mut client = peer;
+    for hop in named.into_iter().rev() {
+        if !trusted(&client) {
+            break;
+        }
+        client = hop;
+    }
+    match client.to_canonical() {
+        IpAddr::V4(address) => Arc::from(address.to_string()),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Arc::from(format!("{a:x}:{b:x}:{c:x}:{d:x}::"))
+        }
+    }
+}

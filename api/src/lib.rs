@@ -1,0 +1,20 @@
+//! The api of Assay: REST and gRPC on one port, the dispatcher, and the operator's commands.
+//!
+//! A request goes: `serve` → `layers` → `rest` or `grpc` → `ops` → `store` (in core) and back; `render` writes errors
+//! for both wires.
+
+mod app;
+mod dispatcher;
+mod grpc;
+mod layers;
+mod limits;
+pub mod operator;
+mod ops;
+mod render;
+mod rest;
+mod serve;
+pub mod settings;
+mod trace_document;
+mod traceparent;
+
+pub use serve::serve;

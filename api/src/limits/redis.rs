@@ -1,0 +1,98 @@
+//! The counters in Redis: one atomic call each, by Redis's own clock.
+
+use redis::aio::ConnectionManager;
+use redis::{RedisResult, Script};
+
+use super::{THROTTLE, Verdict, WINDOW, allowance};
+
+/// Sums the live buckets of KEYS[1] and drops the dead ones: `now`, `used` and `oldest` (0 when there is none).
+const WINDOW_LUA: &str = r"
+local now = tonumber(redis.call('time')[1])
+local used, oldest = 0, 0
+local buckets = redis.call('hgetall', KEYS[1])
+for i = 1, #buckets, 2 do
+    local second = tonumber(buckets[i])
+    if second <= now - 60 then
+        redis.call('hdel', KEYS[1], buckets[i])
+    else
+        used = used + tonumber(buckets[i + 1])
+        if oldest == 0 or second < oldest then oldest = second end
+    end
+end
+local function count()
+    redis.call('hincrby', KEYS[1], now, 1)
+    redis.call('expire', KEYS[1], 60)
+    used = used + 1
+    if oldest == 0 then oldest = now end
+end
+local max = tonumber(ARGV[1])
+";
+
+const ADMIT_LUA: &str = r"
+if used >= max then return {1, used, oldest, now, 0} end
+count()
+return {0, used, oldest, now, 0}
+";
+
+const PEEK_LUA: &str = "return {0, used, oldest, now, 0}";
+
+/// KEYS[2] holds until when an address is throttled, and how often it was.
+const FAIL_LUA: &str = r"
+local block = redis.call('hmget', KEYS[2], 'until', 'times')
+local till, times = tonumber(block[1] or 0), tonumber(block[2] or 0)
+if till > now then return {1, used, oldest, now, till - now} end
+if used < max then
+    count()
+    return {0, used, oldest, now, 0}
+end
+local wait = math.min(tonumber(ARGV[2]) * 2 ^ times, tonumber(ARGV[3]))
+redis.call('hset', KEYS[2], 'until', now + wait, 'times', times + 1)
+redis.call('expire', KEYS[2], wait + tonumber(ARGV[3]))
+return {1, used, oldest, now, wait}
+";
+
+pub(super) struct Counters {
+    connection: ConnectionManager,
+    prefix: String,
+    admit: Script,
+    peek: Script,
+    fail: Script,
+}
+
+impl Counters {
+    pub(super) fn new(connection: ConnectionManager, prefix: &str) -> Self {
+        let script = |end: &str| Script::new(&format!("{WINDOW_LUA}{end}"));
+        Self { connection, prefix: prefix.to_owned(), admit: script(ADMIT_LUA), peek: script(PEEK_LUA), fail: script(FAIL_LUA) }
+    }
+
+    pub(super) async fn admit(&self, who: &str, limit: u32) -> RedisResult<Verdict> {
+        let mut call = self.admit.key(format!("{}.requests.{who}", self.prefix));
+        self.call(call.arg(limit), limit).await
+    }
+
+    pub(super) async fn peek(&self, address: &str, limit: u32) -> RedisResult<Verdict> {
+        let mut call = self.peek.key(self.failures(address));
+        self.call(call.arg(limit), limit).await
+    }
+
+    pub(super) async fn fail(&self, address: &str, limit: u32) -> RedisResult<Verdict> {
+        let mut call = self.fail.key(self.failures(address));
+        let (first, longest) = THROTTLE;
+        self.call(call.key(format!("{}.throttle.{address}", self.prefix)).arg(limit).arg(first).arg(longest), limit).await
+    }
+
+    fn failures(&self, address: &str) -> String {
+        format!("{}.failures.{address}", self.prefix)
+    }
+
+    async fn call(&self, call: &redis::ScriptInvocation<'_>, limit: u32) -> RedisResult<Verdict> {
+        let mut connection = self.connection.clone();
+        let (refused, used, oldest, now, wait): (bool, i64, i64, i64, i64) = call.invoke_async(&mut connection).await?;
+        let allowance = allowance(limit, used, (oldest > 0).then_some(oldest), now);
+        let refused_for = refused.then(|| if wait > 0 { u32::try_from(wait).unwrap_or(u32::MAX) } else { allowance.reset_in });
+        Ok(Verdict { refused_for, allowance })
+    }
+}
+
+// The script says 60 where Rust says WINDOW.
+const _: () = assert!(WINDOW == 60);

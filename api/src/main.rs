@@ -1,0 +1,138 @@
+//! `assay-api`: serves, and carries out the operator's commands.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use assay_api::{operator, serve, settings};
+use assay_core::Error;
+use assay_core::settings::Reader;
+use clap::{Parser, Subcommand};
+
+/// The api of Assay. Settings come from the environment; the README lists them.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve REST and gRPC until told to end
+    Serve,
+    /// Bring the database's schema to this build's version
+    Migrate,
+    /// Organizations
+    #[command(subcommand)]
+    Org(OrgCommand),
+    /// Sessions of people
+    #[command(subcommand)]
+    Session(SessionCommand),
+    /// API keys
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Suites
+    #[command(subcommand)]
+    Suite(SuiteCommand),
+}
+
+#[derive(Subcommand)]
+enum OrgCommand {
+    /// Make an organization and its first owner
+    Create {
+        /// Its name
+        #[arg(long)]
+        name: String,
+        /// Its plan, such as free, dev or team
+        #[arg(long, default_value = "free")]
+        plan: String,
+        /// The e-mail address of its owner
+        #[arg(long)]
+        owner_email: String,
+    },
+}
+
+#[derive(Subcommand)]
+enum SessionCommand {
+    /// Make a session of a person who is known
+    Create {
+        /// Their e-mail address
+        #[arg(long)]
+        email: String,
+        /// The organization that the session begins in
+        #[arg(long)]
+        org: Option<String>,
+    },
+}
+
+#[derive(Subcommand)]
+enum KeyCommand {
+    /// Make an API key in the name of the organization's oldest owner
+    Create {
+        /// The organization
+        #[arg(long)]
+        org: String,
+        /// The key's name
+        #[arg(long)]
+        name: String,
+    },
+}
+
+#[derive(Subcommand)]
+enum SuiteCommand {
+    /// Publish a folder with suite.toml, items.ndjson and answers.ndjson
+    Publish {
+        /// The folder
+        dir: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let Arguments { command } = Arguments::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error.to_string()),
+    };
+    let done = match command {
+        Command::Serve => runtime.block_on(run_server()),
+        command => runtime.block_on(operate(command)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => failed(&message),
+    }
+}
+
+fn failed(message: &str) -> ExitCode {
+    eprintln!("assay-api: {message}");
+    ExitCode::FAILURE
+}
+
+/// A fault as the person at the terminal should read it: the cause, where there is one, says more.
+fn told(error: &Error) -> String {
+    error.cause.as_ref().map_or_else(|| error.message.trim_start_matches("command: ").to_owned(), ToString::to_string)
+}
+
+async fn run_server() -> Result<(), String> {
+    let mut read = Reader::from_env();
+    let (filter, format) = settings::logging(&mut read);
+    let settings = settings::Settings::read(&mut read, env!("ASSAY_GIT_SHA"));
+    read.finish().map_err(|bad| bad.to_string())?;
+    assay_core::telemetry::logs(&filter, &format).map_err(|error| told(&error))?;
+    serve(settings).await.map_err(|error| told(&error))
+}
+
+async fn operate(command: Command) -> Result<(), String> {
+    let url = settings::operator().map_err(|bad| bad.to_string())?;
+    let done = match command {
+        Command::Serve => return Ok(()),
+        Command::Migrate => operator::migrate(&url).await,
+        Command::Org(OrgCommand::Create { name, plan, owner_email }) => operator::org_create(&url, &name, &plan, &owner_email).await,
+        Command::Session(SessionCommand::Create { email, org }) => operator::session_create(&url, &email, org.as_deref()).await,
+        Command::Key(KeyCommand::Create { org, name }) => operator::key_create(&url, &org, &name).await,
+        Command::Suite(SuiteCommand::Publish { dir }) => operator::suite_publish(&url, &dir).await,
+    };
+    let object = done.map_err(|error| told(&error))?;
+    println!("{object}");
+    Ok(())
+}

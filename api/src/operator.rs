@@ -1,0 +1,118 @@
+//! The operator's commands. They act on the database as the schema's owner, without the api. Each gives one JSON object.
+
+use std::path::Path;
+
+use assay_core::key::NewKey;
+use assay_core::org::Role;
+use assay_core::secret::{Secret, SecretKind};
+use assay_core::store::{self, PgPool, publish};
+use assay_core::suite_folder::{FolderItem, SuiteFolder};
+use assay_core::{Error, OrgId, Result, SessionId, UserId, field};
+use serde_json::{Value, json};
+
+/// How many items are stored by one statement.
+const BATCH: usize = 5_000;
+
+/// What an operator is told when a command cannot be carried out.
+fn refused(message: impl Into<String>) -> Error {
+    Error::field("command", "refused", message)
+}
+
+fn pool(url: &str) -> Result<PgPool> {
+    store::pool(url, 2, "assay-operator")
+}
+
+fn text(name: &str, value: &str) -> Result<String> {
+    field::text(name, value).map_err(|fault| Error::fields(vec![fault]))
+}
+
+fn email(value: &str) -> Result<String> {
+    field::email("email", value).map_err(|fault| Error::fields(vec![fault]))
+}
+
+fn org_id(value: &str) -> Result<OrgId> {
+    value.parse().map_err(|_| refused(format!("{value:?} is not the id of an organization")))
+}
+
+/// `migrate`: brings the schema to this build's version.
+pub async fn migrate(url: &str) -> Result<Value> {
+    let migrations = store::schema::migrate(&pool(url)?).await?;
+    Ok(json!({"migrations": migrations}))
+}
+
+/// `org create`: an organization with its first owner.
+pub async fn org_create(url: &str, name: &str, plan: &str, owner_email: &str) -> Result<Value> {
+    let (name, email) = (text("name", name)?, email(owner_email)?);
+    let pool = pool(url)?;
+    if !store::org::plan_exists(&pool, plan).await? {
+        return Err(refused(format!("there is no plan {plan:?}; there are: {}", store::org::plans(&pool).await?.join(", "))));
+    }
+    let org_id = OrgId::random()?;
+    let mut transaction = pool.begin().await?;
+    let user_id = store::org::user(&mut *transaction, &email, &UserId::random()?).await?;
+    store::org::insert(&mut *transaction, &org_id, &name, plan).await?;
+    store::org::add_member(&mut *transaction, &org_id, &user_id, Role::Owner).await?;
+    transaction.commit().await?;
+    Ok(json!({"org_id": org_id, "name": name, "plan": plan, "owner_user_id": user_id, "owner_email": email}))
+}
+
+/// `session create`: a session of a person who is known, for trying and for the first sign-in.
+pub async fn session_create(url: &str, address: &str, org: Option<&str>) -> Result<Value> {
+    let email = email(address)?;
+    let org = org.map(org_id).transpose()?;
+    let pool = pool(url)?;
+    let user_id = store::org::find_user(&pool, &email).await?.ok_or_else(|| refused(format!("nobody has the address {email:?}")))?;
+    if let Some(org) = &org
+        && !store::org::is_member(&pool, org, &user_id).await?
+    {
+        return Err(refused(format!("{email:?} is not a member of {org}")));
+    }
+    let token = Secret::random(SecretKind::Session)?;
+    let session_id = SessionId::random()?;
+    let expires_at = store::org::insert_session(&pool, org.as_ref(), &session_id, &user_id, &token.hash()).await?;
+    Ok(json!({"session_id": session_id, "user_id": user_id, "org_id": org, "expires_at": expires_at, "token": token.into_text()}))
+}
+
+/// `key create`: a key in the name of the organization's oldest owner.
+pub async fn key_create(url: &str, org: &str, name: &str) -> Result<Value> {
+    let (org, name) = (org_id(org)?, text("name", name)?);
+    let pool = pool(url)?;
+    let owner = store::org::oldest_owner(&pool, &org).await?.ok_or_else(|| refused(format!("there is no organization {org}")))?;
+    let new = NewKey::random(name, owner)?;
+    let key = store::key::insert(&pool, &org, &new).await?;
+    Ok(json!({"id": key.id, "org_id": key.org_id, "name": key.name, "prefix": key.prefix, "key": new.secret.into_text()}))
+}
+
+/// `suite publish`: a folder becomes a version of a suite, whole or not at all. The same again changes nothing.
+pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
+    let folder = SuiteFolder::read(folder).map_err(|error| refused(error.to_string()))?;
+    let SuiteFolder { suite_id, version, metric, per_item_feedback, description, items, content_sha256 } = &folder;
+    let n_items = i32::try_from(items.len()).map_err(|_| refused("a suite may not have more than 2,147,483,647 items"))?;
+    let pool = pool(url)?;
+    let mut transaction = pool.begin().await?;
+    let metric = metric.to_string();
+    let new = publish::NewSuite {
+        suite_id,
+        version,
+        metric: &metric,
+        per_item_feedback: *per_item_feedback,
+        description,
+        n_items,
+        content_sha256,
+    };
+    let fresh = publish::insert(&mut transaction, &new).await?;
+    if fresh {
+        for (batch, items) in items.chunks(BATCH).enumerate() {
+            let first = i32::try_from(batch * BATCH).map_err(Error::internal)?;
+            let column = |of: fn(&FolderItem) -> &str| items.iter().map(of).collect::<Vec<_>>();
+            let (ids, inputs, answers) = (column(|item| &item.item_id), column(|item| item.input.get()), column(|item| item.answer.get()));
+            publish::insert_items(&mut transaction, suite_id, version, first, &ids, &inputs, &answers).await?;
+        }
+        transaction.commit().await?;
+    } else if publish::content_sha256(&mut transaction, suite_id, version).await?.as_deref() != Some(content_sha256) {
+        return Err(refused(format!(
+            "version {version} of {suite_id} is published with other content; a published version never changes: give it a new version"
+        )));
+    }
+    Ok(json!({"suite_id": suite_id, "version": version, "metric": metric, "n_items": n_items, "published": fresh}))
+}

@@ -1,0 +1,224 @@
+//! `POST /v1/evals`
+
+use std::time::Instant;
+
+use assay_core::artifact::Artifacts;
+use assay_core::job::Job;
+use assay_core::prediction::{self, Checked};
+use assay_core::principal::{Caller, Submitter};
+use assay_core::store::submission::{NewJob, Submitted};
+use assay_core::store::suite::SuiteRow;
+use assay_core::{CanFail as _, Details, Error, FieldError, JobId, Metric, RequestId, Result, field, store, telemetry};
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+
+use crate::app::App;
+use crate::traceparent::TraceParent;
+
+/// Largest body of a submission on either wire, in bytes.
+pub const BODY_MAX: usize = 5 * 1024 * 1024;
+
+/// Longest idempotency key, in characters.
+const KEY_MAX: usize = 128;
+
+/// What clients that met `concurrent_jobs` should wait: a job takes moments, not the hour that it might.
+const JOBS_FULL_RETRY: u32 = 5;
+
+/// Above this many bytes predictions are checked on a thread where waiting harms nobody.
+const CHECK_INLINE_MAX: usize = 64 * 1024;
+
+/// A submission as it came, from either wire.
+pub struct Submission {
+    /// The suite.
+    pub suite_id: String,
+    /// A JSON array of predictions.
+    pub predictions: Option<Bytes>,
+    /// A reference to an upload.
+    pub input_ref: Option<String>,
+    /// The caller's name for the job.
+    pub label: Option<String>,
+    /// The caller's key.
+    pub idempotency_key: Option<String>,
+}
+
+/// The request that carries a submission.
+pub struct Origin {
+    /// Its id.
+    pub request_id: RequestId,
+    /// When it began.
+    pub began: Instant,
+    /// The trace that it belongs to.
+    pub trace: TraceParent,
+}
+
+/// A job that was accepted, now or before.
+pub struct Accepted {
+    /// The job.
+    pub job: Job,
+    /// Whether an earlier request with the same idempotency key made it.
+    pub replayed: bool,
+}
+
+/// Accepts predictions for a suite: queues one job, charged once, or does nothing and says why.
+pub async fn submit(app: &App, submitter: &Submitter, submission: Submission, origin: Origin) -> Result<Accepted> {
+    let caller = submitter.caller();
+    let Valid { suite, predictions, checked, label, idempotency_key } = validate(app, submission).await?;
+    let request_sha256 = digest(&suite, &checked, label.as_deref());
+    if let Some(key) = &idempotency_key
+        && let Some((job_id, before)) = store::submission::repeated(&app.db, caller.org_id(), key).await?
+    {
+        return replay(app, caller, &job_id, before == request_sha256).await;
+    }
+
+    let job_id = JobId::random()?;
+    let input_key = Artifacts::predictions_key(caller.org_id(), &job_id);
+    app.artifacts.put(&input_key, predictions).await?;
+    let new = NewJob {
+        id: &job_id,
+        request_id: origin.request_id.as_str(),
+        label: label.as_deref(),
+        hfm_sha: &app.settings.hfm_sha,
+        suite_id: &suite.suite_id,
+        suite_version: &suite.version,
+        input_key: &input_key,
+        n_submitted: checked.n_items,
+        idempotency_key: idempotency_key.as_deref(),
+        request_sha256: &request_sha256,
+        elapsed_us: i64::try_from(origin.began.elapsed().as_micros()).unwrap_or(i64::MAX),
+        trace_id: &origin.trace.trace_id,
+        parent_span_id: origin.trace.span_id.as_deref(),
+    };
+    let submitted = store(app, caller, &new).await;
+    if !matches!(submitted, Ok(Submitted::Accepted(_)) | Err(_)) {
+        // After an error it is not known whether the job was made; then its input must stay.
+        app.artifacts.delete(&input_key).await.can_fail("removing the input of a job that was not made");
+    }
+    match submitted? {
+        Submitted::Accepted(row) => {
+            metrics::counter!(telemetry::JOBS_SUBMITTED, "type" => row.r#type.as_str()).increment(1);
+            ring(app);
+            Ok(Accepted { job: row.into_job(&app.settings.public_url), replayed: false })
+        }
+        Submitted::Repeated { job_id, request_sha256: before } => replay(app, caller, &job_id, before == request_sha256).await,
+        Submitted::JobsFull { active, resets_at } => {
+            let max = caller.plan().concurrent_jobs;
+            let details = Details::Quota { limit: "concurrent_jobs", max, active: Some(active), resets_at };
+            Err(Error::quota(format!("{active} jobs are active; the plan allows {max} at once."), details, JOBS_FULL_RETRY))
+        }
+        Submitted::MonthFull { resets_at, seconds } => {
+            let max = caller.plan().eval_items_per_month;
+            let details = Details::Quota { limit: "eval_items_per_month", max, active: None, resets_at };
+            Err(Error::quota(format!("This submission would exceed the plan's {max} predictions a month."), details, seconds))
+        }
+    }
+}
+
+/// One transaction: everything of the submission, or nothing.
+async fn store(app: &App, caller: &Caller, new: &NewJob<'_>) -> Result<Submitted> {
+    let mut transaction = app.db.begin().await?;
+    let submitted = store::submission::submit(&mut transaction, caller.org_id(), caller.plan(), new).await?;
+    match submitted {
+        Submitted::Accepted(_) => transaction.commit().await?,
+        _ => transaction.rollback().await?,
+    }
+    Ok(submitted)
+}
+
+/// Tells the dispatchers. The caller does not wait for it: should it fail, they look for themselves.
+fn ring(app: &App) {
+    let app = app.clone();
+    tokio::spawn(async move { store::dispatch::notify(&app.db).await.can_fail("telling the dispatcher of a new job") });
+}
+
+/// The answer to a repeated idempotency key.
+async fn replay(app: &App, caller: &Caller, job_id: &JobId, same: bool) -> Result<Accepted> {
+    if !same {
+        let fault = FieldError::new("Idempotency-Key", "conflict", "stands for a different submission; use a new key");
+        let details = Details::Replay { fields: vec![fault.clone()], job_id: job_id.clone() };
+        return Err(Error { details: Some(details), ..Error::fields(vec![fault]) });
+    }
+    let row = store::job::find(&app.db, caller.org_id(), job_id).await?;
+    let row = row.ok_or_else(|| Error::internal("a job that was there is gone"))?;
+    Ok(Accepted { job: row.into_job(&app.settings.public_url), replayed: true })
+}
+
+/// A submission with nothing wrong in it.
+struct Valid {
+    suite: SuiteRow,
+    predictions: Bytes,
+    checked: Checked,
+    label: Option<String>,
+    idempotency_key: Option<String>,
+}
+
+async fn validate(app: &App, submission: Submission) -> Result<Valid> {
+    let Submission { suite_id, predictions, input_ref, label, idempotency_key } = submission;
+    let mut faults = Vec::new();
+    let suite = match suite_id.parse() {
+        _ if suite_id.is_empty() => None,
+        Ok(suite_id) => store::suite::find(&app.db, &suite_id, None).await?,
+        Err(_) => None,
+    };
+    match &suite {
+        Some(_) => {}
+        None if suite_id.is_empty() => faults.push(FieldError::required("suite_id")),
+        None => faults.push(FieldError::new("suite_id", "not_found", "there is no such suite; GET /v1/suites lists them")),
+    }
+    if predictions.is_some() == input_ref.is_some() {
+        faults.push(FieldError::new("predictions", "exactly_one_of", "give exactly one of predictions and input_ref"));
+    } else if input_ref.is_some() {
+        faults.push(FieldError::new("input_ref", "not_found", "there is no such upload that is ready"));
+    }
+    let label = label.map(|label| field::text("label", &label)).transpose().unwrap_or_else(|fault| {
+        faults.push(fault);
+        None
+    });
+    faults.extend(idempotency_key.as_deref().and_then(bad_key));
+    let checked = match (&suite, &predictions) {
+        (Some(suite), Some(predictions)) => match check(&suite.metric, predictions.clone()).await {
+            Ok(checked) => Some(checked),
+            Err(Error { details: Some(Details::Fields { fields }), .. }) => {
+                faults.extend(fields);
+                None
+            }
+            Err(error) => return Err(error),
+        },
+        _ => None,
+    };
+    match (suite, predictions, checked) {
+        (Some(suite), Some(predictions), Some(checked)) if faults.is_empty() => {
+            Ok(Valid { suite, predictions, checked, label, idempotency_key })
+        }
+        _ => Err(Error::fields(faults)),
+    }
+}
+
+fn bad_key(key: &str) -> Option<FieldError> {
+    let fault = |reason, message: String| Some(FieldError::new("Idempotency-Key", reason, message));
+    match key.chars().count() {
+        0 => fault("range", "must not be empty".into()),
+        n if n > KEY_MAX => fault("range", format!("must not be longer than {KEY_MAX} characters")),
+        _ if key.chars().any(char::is_control) => fault("format", "must not hold control characters".into()),
+        _ => None,
+    }
+}
+
+async fn check(metric: &str, predictions: Bytes) -> Result<Checked> {
+    let metric: Metric = metric.parse().map_err(|_| Error::internal("a published suite has an unknown metric"))?;
+    if predictions.len() <= CHECK_INLINE_MAX {
+        return prediction::check(&predictions, &metric);
+    }
+    let checked = tokio::task::spawn_blocking(move || prediction::check(&predictions, &metric)).await;
+    checked.map_err(Error::internal)?
+}
+
+/// What an idempotency key stands for: the content of the submission, however it was written and whichever way it came.
+fn digest(suite: &SuiteRow, checked: &Checked, label: Option<&str>) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update((suite.suite_id.as_str().len() as u64).to_le_bytes());
+    hash.update(suite.suite_id.as_str());
+    hash.update(checked.digest);
+    hash.update([u8::from(label.is_some())]);
+    hash.update(label.unwrap_or_default());
+    hash.finalize().into()
+}

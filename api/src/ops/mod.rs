@@ -1,0 +1,9 @@
+//! What the platform does, one function an operation, the same for both wires: `(&App, proof, input) -> Result<T>`.
+//! What may not live here: axum, tonic.
+
+pub mod evals;
+pub mod health;
+pub mod jobs;
+pub mod keys;
+pub mod me;
+pub mod suites;

@@ -1,0 +1,48 @@
+//! `/v1/suites`
+
+use assay_core::principal::Caller;
+use assay_core::store::suite::SuiteRow;
+use assay_core::suite::{ITEMS_PAGE, ItemCursor, Suite, SuiteId, SuiteItems, Suites, bad_cursor};
+use assay_core::{Error, Result, field, store};
+
+use crate::app::App;
+
+/// The current version of each suite. Suites belong to the platform: every organization sees them all.
+pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
+    let suite = |row| {
+        let SuiteRow { suite_id, version, metric, n_items, per_item_feedback, description } = row;
+        Suite {
+            suite_id,
+            version,
+            metric,
+            n_items: i64::from(n_items),
+            per_item_feedback,
+            description,
+            hfm_sha: app.settings.hfm_sha.clone(),
+        }
+    };
+    Ok(Suites { suites: store::suite::list(&app.db).await?.into_iter().map(suite).collect() })
+}
+
+/// A page of a suite's items, of the version that the cursor began with.
+pub async fn items(app: &App, _: &Caller, suite_id: &str, cursor: Option<&str>, limit: Option<i64>) -> Result<SuiteItems> {
+    let limit = field::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1).map_err(|fault| Error::fields(vec![fault]))?;
+    let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
+    let missing = || Error::not_found("suite");
+    let suite_id: SuiteId = suite_id.parse().map_err(|_| missing())?;
+    let found = store::suite::find(&app.db, &suite_id, cursor.as_ref().map(|cursor| cursor.version.as_str())).await?;
+    let suite = match (found, &cursor) {
+        (Some(suite), _) => suite,
+        // The suite may be there, without the version that the cursor names.
+        (None, Some(_)) if store::suite::find(&app.db, &suite_id, None).await?.is_some() => return Err(bad_cursor()),
+        (None, _) => return Err(missing()),
+    };
+    let from = cursor.map_or(0, |cursor| cursor.ordinal);
+    if from >= suite.n_items {
+        return Err(bad_cursor());
+    }
+    let items = store::suite::items(&app.db, &suite_id, &suite.version, from, limit).await?;
+    let next = from.saturating_add(i32::try_from(items.len()).unwrap_or(i32::MAX));
+    let next_cursor = (next < suite.n_items).then(|| ItemCursor { version: suite.version.clone(), ordinal: next });
+    Ok(SuiteItems { suite_id, suite_version: suite.version, items, n_items: i64::from(suite.n_items), next_cursor })
+}

@@ -1,0 +1,175 @@
+//! The one place where an error becomes an answer, on either wire.
+
+use assay_core::{Details, Error, FieldError, RequestId};
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Serialize;
+use tonic::Status;
+use tonic_types::{ErrorDetails, FieldViolation, QuotaViolation, StatusExt as _};
+
+/// The domain of `google.rpc.ErrorInfo`.
+const DOMAIN: &str = "assay.v1";
+
+/// What a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// JSON over HTTP.
+    Rest,
+    /// gRPC over HTTP/2.
+    Grpc,
+    /// gRPC-web.
+    GrpcWeb,
+}
+
+impl Wire {
+    /// Told by the content type, which gRPC demands.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if content_type.starts_with("application/grpc-web") {
+            Self::GrpcWeb
+        } else if content_type.starts_with("application/grpc") {
+            Self::Grpc
+        } else {
+            Self::Rest
+        }
+    }
+
+    /// For logs and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rest => "rest",
+            Self::Grpc => "grpc",
+            Self::GrpcWeb => "grpc_web",
+        }
+    }
+}
+
+/// An error on its way out: handlers and layers return it, the outermost layer renders it.
+#[derive(Debug)]
+pub struct Failure {
+    /// What went wrong.
+    pub error: Error,
+    /// In place of the code's own status.
+    pub status: Option<StatusCode>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, status: None }
+    }
+}
+
+/// Hands the failure to the outermost layer. `Response` must be clonable in its extensions, hence the `Arc`.
+#[derive(Clone)]
+pub struct Pending(pub std::sync::Arc<Failure>);
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response = Response::default();
+        response.extensions_mut().insert(Pending(std::sync::Arc::new(self)));
+        response
+    }
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    error: Inside<'a>,
+}
+
+#[derive(Serialize)]
+struct Inside<'a> {
+    code: &'static str,
+    message: &'a str,
+    request_id: &'a RequestId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<&'a Details>,
+}
+
+/// Renders a failure in the form that the wire wants. The headers that are there already, such as `Allow`, stay.
+pub fn render(failure: &Failure, mut headers: HeaderMap, wire: Wire, request_id: &RequestId) -> Response {
+    headers.remove(CONTENT_LENGTH);
+    let mut response = match wire {
+        Wire::Rest => rest(failure, request_id),
+        Wire::Grpc => status(&failure.error, request_id).into_http(),
+        Wire::GrpcWeb => {
+            // A refusal has no messages, so its trailers may stand among the headers, on this wire too.
+            let mut response = status(&failure.error, request_id).into_http();
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc-web+proto"));
+            response
+        }
+    };
+    headers.extend(response.headers().iter().map(|(name, value)| (name.clone(), value.clone())));
+    *response.headers_mut() = headers;
+    response
+}
+
+fn rest(failure: &Failure, request_id: &RequestId) -> Response {
+    let Failure { error, status } = failure;
+    let envelope =
+        Envelope { error: Inside { code: error.code.as_str(), message: &error.message, request_id, details: error.details.as_ref() } };
+    let status = status.or_else(|| StatusCode::from_u16(error.code.http_status()).ok()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = Response::new(serde_json::to_vec(&envelope).map_or_else(|_| Body::empty(), Body::from));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if let Some(seconds) = error.retry_after {
+        headers.insert(RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// The same error as a gRPC status, with the details of `google.rpc` that fit.
+pub fn status(error: &Error, request_id: &RequestId) -> Status {
+    let mut details = ErrorDetails::new();
+    let mut metadata = std::collections::HashMap::new();
+    match &error.details {
+        Some(Details::Fields { fields }) => {
+            details.set_bad_request(fields.iter().map(violation).collect::<Vec<_>>());
+        }
+        Some(Details::Replay { fields, job_id }) => {
+            details.set_bad_request(fields.iter().map(violation).collect::<Vec<_>>());
+            metadata.insert("job_id".to_owned(), job_id.to_string());
+        }
+        Some(Details::Quota { limit, max, active, resets_at }) => {
+            details.set_quota_failure(vec![QuotaViolation::new(*limit, error.message.as_ref())]);
+            metadata.extend([("limit", (*limit).to_owned()), ("max", max.to_string()), ("resets_at", resets_at.to_string())].map(own));
+            metadata.extend(active.map(|active| own(("active", active.to_string()))));
+        }
+        None => {}
+    }
+    details.set_error_info(error.code.as_str().to_uppercase(), DOMAIN, metadata);
+    details.set_request_info(request_id.as_str(), "");
+    if let Some(seconds) = error.retry_after {
+        details.set_retry_info(Some(std::time::Duration::from_secs(u64::from(seconds))));
+    }
+    let mut status = Status::with_error_details(tonic::Code::from_i32(error.code.grpc_status()), error.message.as_ref(), details);
+    if let Some(seconds) = error.retry_after {
+        status.metadata_mut().insert("retry-after", seconds.into());
+    }
+    status
+}
+
+fn own((name, value): (&'static str, String)) -> (String, String) {
+    (name.to_owned(), value)
+}
+
+fn violation(fault: &FieldError) -> FieldViolation {
+    FieldViolation {
+        field: fault.field.clone(),
+        description: fault.message.clone(),
+        reason: fault.reason.to_uppercase(),
+        localized_message: None,
+    }
+}
+
+/// Logs what the caller is not told, once.
+pub fn log_cause(error: &Error, request_id: &RequestId) {
+    if let Some(cause) = &error.cause {
+        tracing::error!(%request_id, code = error.code.as_str(), %cause, "a request failed");
+    }
+}

@@ -1,0 +1,44 @@
+//! `POST /v1/evals`
+
+use assay_core::job::Job;
+use assay_core::principal::Submitter;
+use axum::Json;
+use axum::extract::{Request, State};
+use http::header::HeaderName;
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use super::extract::{IdempotencyKey, Permitted, json_body};
+use super::input::Fields;
+use crate::app::App;
+use crate::layers::Call;
+use crate::ops::evals::{self, Accepted, BODY_MAX, Origin, Submission};
+use crate::render::Failure;
+use crate::traceparent::TraceParent;
+
+pub(super) async fn create(
+    State(app): State<App>,
+    Permitted(submitter): Permitted<Submitter>,
+    call: Call,
+    key: Option<IdempotencyKey>,
+    request: Request,
+) -> Result<(StatusCode, HeaderMap, Json<Job>), Failure> {
+    let trace = TraceParent::of(request.headers())?;
+    let body = json_body(request, BODY_MAX).await?;
+    let mut fields = Fields::read(&body)?;
+    let submission = Submission {
+        suite_id: fields.text("suite_id"),
+        // A part of the body, not a copy of it.
+        predictions: fields.raw("predictions").map(|raw| body.slice_ref(raw.get().as_bytes())),
+        input_ref: fields.optional_text("input_ref"),
+        label: fields.optional_text("label"),
+        idempotency_key: key.map(|IdempotencyKey(key)| key),
+    };
+    fields.finish()?;
+    let origin = Origin { request_id: call.request_id, began: call.began, trace };
+    let Accepted { job, replayed } = evals::submit(&app, &submitter, submission, origin).await?;
+    let mut headers = HeaderMap::new();
+    if replayed {
+        headers.insert(HeaderName::from_static("idempotency-replayed"), HeaderValue::from_static("true"));
+    }
+    Ok((StatusCode::ACCEPTED, headers, Json(job)))
+}

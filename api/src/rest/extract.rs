@@ -1,0 +1,116 @@
+//! From a request to what operations want, with every refusal in the contract's form.
+
+use std::time::Duration;
+
+use assay_core::principal::{Credential, Permit};
+use assay_core::{Code, Error, Result};
+use axum::extract::{FromRequestParts, OptionalFromRequestParts, RawPathParams, Request};
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+
+use crate::layers::Call;
+use crate::render::Failure;
+
+/// How long a body may take to arrive.
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Largest body of a request that carries no predictions.
+pub const SMALL: usize = 64 * 1024;
+
+/// The proof that an operation asks for, or 403.
+pub struct Permitted<P>(pub P);
+
+impl<P: Permit, S: Sync> FromRequestParts<S> for Permitted<P> {
+    type Rejection = Failure;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let credential = parts.extensions.get::<Credential>().ok_or_else(|| Error::internal("a route without authentication"))?;
+        Ok(Self(P::permit(credential)?))
+    }
+}
+
+/// The route's one parameter. One that is not UTF-8 names nothing.
+pub struct Id(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = Failure;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let nothing = || Error::new(Code::NotFound, "There is nothing at this path.");
+        let parameters = RawPathParams::from_request_parts(parts, state).await.map_err(|_| nothing())?;
+        let id = parameters.iter().next().map(|(_, value)| value.to_owned());
+        Ok(Self(id.ok_or_else(nothing)?))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Call {
+    type Rejection = Failure;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let call = parts.extensions.get::<Self>().cloned();
+        Ok(call.ok_or_else(|| Error::internal("a request without an id"))?)
+    }
+}
+
+/// The header `Idempotency-Key`, if it is there.
+pub struct IdempotencyKey(pub String);
+
+impl<S: Sync> OptionalFromRequestParts<S> for IdempotencyKey {
+    type Rejection = Failure;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Failure> {
+        let name = HeaderName::from_static("idempotency-key");
+        let mut values = parts.headers.get_all(&name).iter();
+        let Some(value) = values.next() else { return Ok(None) };
+        if values.next().is_some() {
+            return Err(Error::field("Idempotency-Key", "duplicate", "must be given once").into());
+        }
+        let text = value.to_str().map_err(|_| Error::new(Code::InvalidRequest, "The header Idempotency-Key must be visible ASCII."))?;
+        Ok(Some(Self(text.to_owned())))
+    }
+}
+
+fn too_large(max: usize) -> Error {
+    Error::new(
+        Code::PayloadTooLarge,
+        format!(
+            "The body is larger than the {max} bytes that this operation takes. Larger predictions go through an upload and input_ref."
+        ),
+    )
+}
+
+/// Reads a JSON body of at most `max` bytes. A larger announced length is refused before anything is read.
+pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
+    let (parts, body) = request.into_parts();
+    let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > max as u64) {
+        return Err(too_large(max));
+    }
+    if !is_json(&parts.headers) {
+        return Err(Error::new(Code::InvalidRequest, "The body must be JSON: Content-Type: application/json"));
+    }
+    let late = |_| Error::new(Code::InvalidRequest, "The body did not arrive within 30 seconds.");
+    match tokio::time::timeout(BODY_PATIENCE, Limited::new(body, max).collect()).await.map_err(late)? {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() || is_length_limit(error.as_ref()) => Err(too_large(max)),
+        Err(_) => Err(Error::new(Code::InvalidRequest, "The body broke off.")),
+    }
+}
+
+fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error.is::<LengthLimitError>() {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+    let mut parts = value.split(';').map(str::trim);
+    let json = parts.next().is_some_and(|media_type| media_type.eq_ignore_ascii_case("application/json"));
+    // JSON has one encoding.
+    json && parts.all(|parameter| parameter.is_empty() || parameter.to_ascii_lowercase().replace('"', "") == "charset=utf-8")
+}

@@ -1,0 +1,47 @@
+//! REST: extract, call the operation, answer. One file a resource. What may not live here: decisions.
+
+mod evals;
+mod extract;
+mod health;
+mod input;
+mod jobs;
+mod keys;
+mod me;
+mod suites;
+
+use assay_core::{Code, Error};
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{delete, get, post};
+use http::StatusCode;
+
+use crate::app::App;
+use crate::layers::{auth, limit};
+use crate::render::Failure;
+
+/// Every route. Layers of routes run only where a route and its method match, so that an unknown path is 404 and a
+/// wrong method 405 whoever asks.
+pub fn routes(app: &App) -> Router<App> {
+    let v1 = Router::new()
+        .route("/v1/me", get(me::get))
+        .route("/v1/keys", get(keys::list).post(keys::create))
+        .route("/v1/keys/{key_id}", delete(keys::revoke))
+        .route("/v1/suites", get(suites::list))
+        .route("/v1/suites/{suite_id}/items", get(suites::items))
+        .route("/v1/evals", post(evals::create))
+        .route("/v1/jobs/{job_id}", get(jobs::get))
+        .route("/v1/jobs/{job_id}/trace", get(jobs::trace))
+        .route_layer(from_fn_with_state(app.clone(), limit::limit))
+        .route_layer(from_fn_with_state(app.clone(), auth::authenticate));
+    Router::new().route("/health", get(health::get)).merge(v1).method_not_allowed_fallback(method_not_allowed)
+}
+
+async fn method_not_allowed() -> Failure {
+    let error = Error::new(Code::InvalidRequest, "This path does not take this method; the header Allow says which it takes.");
+    Failure { error, status: Some(StatusCode::METHOD_NOT_ALLOWED) }
+}
+
+/// What answers when nothing else does.
+pub async fn not_found() -> Failure {
+    Error::new(Code::NotFound, "There is nothing at this path.").into()
+}

@@ -1,0 +1,124 @@
+//! The listener: from sockets to the layers, and the way down when the process is told to end.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use assay_core::process;
+use assay_core::settings::{ADMIN_LISTEN, LISTEN};
+use assay_core::store::schema;
+use assay_core::{CanFail as _, Error, Result, telemetry};
+use axum::Router;
+use axum::body::Body;
+use axum::middleware::from_fn_with_state;
+use http::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tower::ServiceExt as _;
+
+use crate::app::App;
+use crate::layers::{Peer, observe};
+use crate::settings::Settings;
+use crate::{dispatcher, grpc, rest};
+
+/// How long a request's head may take to arrive.
+const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+/// How often an idle HTTP/2 connection is asked whether it is still there, and how long it may take to say so.
+const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
+/// How many requests one HTTP/2 connection may have open.
+const STREAMS: u32 = 250;
+
+/// Serves until the process is told to end (SIGTERM or SIGINT), then finishes what it has begun.
+pub async fn serve(settings: Settings) -> Result<()> {
+    let metrics = telemetry::metrics(&settings.git_sha)?;
+    let listener = process::bind(&LISTEN, settings.listen).await?;
+    let admin_listener = process::bind(&ADMIN_LISTEN, settings.admin_listen).await?;
+    let app = App::new(settings.clone())?;
+    refuse_to_read_answers(&app).await?;
+    let (stop, stopped) = watch::channel(false);
+    let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, app.db.clone(), stopped.clone()));
+    let dispatcher = tokio::spawn(dispatcher::run(app.db.clone(), settings.clone(), stopped.clone()));
+    tracing::info!(listen = %settings.listen, admin = %settings.admin_listen, env = settings.env, git_sha = settings.git_sha, "serving");
+
+    let connections = accept(listener, router(app.clone()).await?).await?;
+    // What comes after this line happens on the way down.
+    stop.send_replace(true);
+    tracing::info!("told to end: finishing what was begun");
+    if tokio::time::timeout(settings.drain, connections.shutdown()).await.is_err() {
+        tracing::warn!("some requests did not end in time and were cut off");
+    }
+    dispatcher.await.map_err(Error::internal)?.can_fail("dispatching");
+    admin.abort();
+    app.db.close().await;
+    Ok(())
+}
+
+/// By construction the api cannot read answers: it does not serve with a role that could.
+async fn refuse_to_read_answers(app: &App) -> Result<()> {
+    if schema::pending(&app.db).await? > 0 {
+        return Err(Error::internal("the database's schema is older than this build: run assay-api migrate"));
+    }
+    if schema::can_read_answers(&app.db).await? {
+        let told = "the role in ASSAY_DATABASE_URL can read the answers of suites, and the api must not: give it a login role that is \
+                    a member of assay_api and of nothing else, such as: create role assay_api_1 login password '…' in role assay_api";
+        return Err(Error::internal(told));
+    }
+    Ok(())
+}
+
+/// Both wires under the layers that every request goes through.
+async fn router(app: App) -> Result<Router> {
+    let routes = rest::routes(&app).merge(grpc::routes(&app).await?).fallback(fallback);
+    Ok(routes.layer(from_fn_with_state(app.clone(), observe::observe)).with_state(app))
+}
+
+/// Nothing is there: `UNIMPLEMENTED` for gRPC, 404 for the rest.
+async fn fallback(request: axum::extract::Request) -> axum::response::Response {
+    use axum::response::IntoResponse as _;
+
+    match crate::render::Wire::of(request.headers()) {
+        crate::render::Wire::Rest => rest::not_found().await.into_response(),
+        _ => tonic::Status::unimplemented("There is no such service or method.").into_http(),
+    }
+}
+
+/// Accepts connections until the process is told to end.
+async fn accept(listener: TcpListener, router: Router) -> Result<GracefulShutdown> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).keep_alive(true);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING.0).keep_alive_timeout(PING.1).max_concurrent_streams(STREAMS);
+    let connections = GracefulShutdown::new();
+    let mut end = std::pin::pin!(process::told_to_end());
+    loop {
+        let (stream, peer) = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Too many open files, most likely: what is open must first end.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+            ended = &mut end => return ended.map(|()| connections),
+        };
+        connection(&builder, &connections, stream, peer, router.clone());
+    }
+}
+
+fn connection(builder: &auto::Builder<TokioExecutor>, connections: &GracefulShutdown, stream: TcpStream, peer: SocketAddr, router: Router) {
+    stream.set_nodelay(true).can_fail("sending small answers at once");
+    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(Peer(peer.ip()));
+        router.clone().oneshot(request)
+    });
+    let connection = connections.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection ended");
+        }
+    });
+}

@@ -1,0 +1,100 @@
+//! Moments: how they are written, and the one place where this process reads its own clock.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use time::format_description::well_known::Rfc3339;
+use time::{Duration, OffsetDateTime, UtcOffset};
+
+/// A moment in UTC with microseconds, written `2026-01-31T23:59:59.000000Z`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, sqlx::Type)]
+#[sqlx(transparent)]
+pub struct Timestamp(OffsetDateTime);
+
+impl Timestamp {
+    /// This process's own clock. What is stored or compared comes from the database's clock instead;
+    /// this one is for what no database can say: the limits while Redis is away.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the process's clock")]
+    pub fn now() -> Self {
+        Self(OffsetDateTime::now_utc())
+    }
+
+    /// Seconds since 1970, rounded down.
+    pub fn unix_seconds(self) -> i64 {
+        self.0.unix_timestamp()
+    }
+
+    /// Nanoseconds since 1970.
+    pub fn unix_nanos(self) -> i128 {
+        self.0.unix_timestamp_nanos()
+    }
+
+    /// The part of a second, in nanoseconds.
+    pub fn subsecond_nanos(self) -> u32 {
+        self.0.nanosecond()
+    }
+
+    /// How long until `later`, in whole seconds rounded up, 0 if it has passed.
+    pub fn seconds_until(self, later: Self) -> u32 {
+        let left = later.0 - self.0;
+        let seconds = left.whole_seconds() + i64::from(left.subsec_nanoseconds() > 0);
+        u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
+    }
+
+    /// The moment this many microseconds later.
+    #[must_use]
+    pub fn plus_micros(self, micros: i64) -> Self {
+        Self(self.0.saturating_add(Duration::microseconds(micros)))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.0.to_offset(UtcOffset::UTC);
+        let (date, time) = (at.date(), at.time());
+        write!(
+            f,
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z",
+            date.year(),
+            u8::from(date.month()),
+            date.day(),
+            time.hour(),
+            time.minute(),
+            time.second(),
+            time.microsecond()
+        )
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        OffsetDateTime::parse(&text, &Rfc3339).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_written_with_microseconds_in_utc() {
+        let read: Timestamp = serde_json::from_str("\"2026-01-31T23:59:59+01:00\"").unwrap();
+        assert_eq!(read.to_string(), "2026-01-31T22:59:59.000000Z");
+        assert_eq!(read.plus_micros(1).to_string(), "2026-01-31T22:59:59.000001Z");
+    }
+
+    #[test]
+    fn waiting_times_are_rounded_up() {
+        let at: Timestamp = serde_json::from_str("\"2026-01-31T23:59:59Z\"").unwrap();
+        assert_eq!(at.seconds_until(at.plus_micros(1)), 1);
+        assert_eq!(at.seconds_until(at.plus_micros(2_000_000)), 2);
+        assert_eq!(at.plus_micros(1).seconds_until(at), 0);
+    }
+}

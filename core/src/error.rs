@@ -1,0 +1,277 @@
+//! The one error of the platform and its closed set of codes.
+//!
+//! What lives here: the codes with their status on both wires, and what may be told to a caller.
+//! What may not: how an error is written on a wire (the api does that, in one place).
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+
+use serde::Serialize;
+
+use crate::{JobId, Timestamp};
+
+/// What every fallible operation of the platform returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The closed set of error codes. A client may branch on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// Malformed request.
+    InvalidRequest,
+    /// A field is missing, of the wrong type or out of range.
+    ValidationFailed,
+    /// The body is larger than the operation takes.
+    PayloadTooLarge,
+    /// No credential supplied.
+    Unauthenticated,
+    /// Key or session token not valid.
+    InvalidToken,
+    /// The key was revoked.
+    KeyRevoked,
+    /// Valid credential, action not allowed.
+    Forbidden,
+    /// The operation needs a session, not an API key.
+    SessionRequired,
+    /// The credential resolves to no organization.
+    OrgRequired,
+    /// No such resource in the caller's organization.
+    NotFound,
+    /// Already exists, or a stale version.
+    Conflict,
+    /// Illegal transition.
+    InvalidState,
+    /// A plan's limit.
+    QuotaExceeded,
+    /// Too many requests this minute.
+    RateLimited,
+    /// A fault of the server.
+    Internal,
+    /// Try again with backoff.
+    Unavailable,
+}
+
+impl Code {
+    /// Every code, in the order of the contract's table.
+    pub const ALL: [Self; 16] = [
+        Self::InvalidRequest,
+        Self::ValidationFailed,
+        Self::PayloadTooLarge,
+        Self::Unauthenticated,
+        Self::InvalidToken,
+        Self::KeyRevoked,
+        Self::Forbidden,
+        Self::SessionRequired,
+        Self::OrgRequired,
+        Self::NotFound,
+        Self::Conflict,
+        Self::InvalidState,
+        Self::QuotaExceeded,
+        Self::RateLimited,
+        Self::Internal,
+        Self::Unavailable,
+    ];
+
+    /// Name, HTTP status and canonical gRPC status: the one table for both wires.
+    const fn row(self) -> (&'static str, u16, i32) {
+        match self {
+            Self::InvalidRequest => ("invalid_request", 400, 3),
+            Self::ValidationFailed => ("validation_failed", 422, 3),
+            Self::PayloadTooLarge => ("payload_too_large", 413, 8),
+            Self::Unauthenticated => ("unauthenticated", 401, 16),
+            Self::InvalidToken => ("invalid_token", 401, 16),
+            Self::KeyRevoked => ("key_revoked", 401, 16),
+            Self::Forbidden => ("forbidden", 403, 7),
+            Self::SessionRequired => ("session_required", 403, 7),
+            Self::OrgRequired => ("org_required", 403, 7),
+            Self::NotFound => ("not_found", 404, 5),
+            Self::Conflict => ("conflict", 409, 6),
+            Self::InvalidState => ("invalid_state", 409, 9),
+            Self::QuotaExceeded => ("quota_exceeded", 429, 8),
+            Self::RateLimited => ("rate_limited", 429, 8),
+            Self::Internal => ("internal", 500, 13),
+            Self::Unavailable => ("unavailable", 503, 14),
+        }
+    }
+
+    /// The code as it is written on the wire.
+    pub const fn as_str(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The HTTP status that carries this code.
+    pub const fn http_status(self) -> u16 {
+        self.row().1
+    }
+
+    /// The canonical gRPC status code that carries this code.
+    pub const fn grpc_status(self) -> i32 {
+        self.row().2
+    }
+}
+
+/// One thing that is wrong with one field of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FieldError {
+    /// Where: a path such as `predictions[3].item_id`.
+    pub field: String,
+    /// What kind of fault, from a small stable vocabulary: `required`, `type`, `range`, `format`, `unknown_field`, …
+    pub reason: &'static str,
+    /// What to do, for humans.
+    pub message: String,
+}
+
+impl FieldError {
+    /// A fault of a field.
+    pub fn new(field: impl Into<String>, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { field: field.into(), reason, message: message.into() }
+    }
+
+    /// The fault of a required field that is not there.
+    pub fn required(field: impl Into<String>) -> Self {
+        Self::new(field, "required", "this field is required")
+    }
+}
+
+/// The machine-readable part of an error, where there is something specific to say.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Details {
+    /// Which fields are at fault.
+    Fields {
+        /// The faults, in the order in which they were found.
+        fields: Vec<FieldError>,
+    },
+    /// An idempotency key that stands for another body.
+    Replay {
+        /// Always the header `Idempotency-Key`.
+        fields: Vec<FieldError>,
+        /// The job that the key stands for.
+        job_id: JobId,
+    },
+    /// A plan's limit is reached.
+    Quota {
+        /// Name of the limit, as in the caller's usage.
+        limit: &'static str,
+        /// The limit.
+        max: i64,
+        /// How many are active now, where the limit counts active things.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        active: Option<i64>,
+        /// When there is room again at the latest.
+        resets_at: Timestamp,
+    },
+}
+
+/// What went wrong, in two halves that never mix: what the caller is told, and the cause, which is only logged.
+#[derive(Debug)]
+pub struct Error {
+    /// From the closed set.
+    pub code: Code,
+    /// For humans; says what to do. Never holds SQL, a library's words or a secret.
+    pub message: Cow<'static, str>,
+    /// Something specific, or nothing.
+    pub details: Option<Details>,
+    /// After how many seconds it makes sense to try again.
+    pub retry_after: Option<u32>,
+    /// For the log only.
+    pub cause: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error with nothing specific to say.
+    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into(), details: None, retry_after: None, cause: None }
+    }
+
+    /// A fault of the server; the caller learns nothing of the cause.
+    pub fn internal(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::new(Code::Internal, "Something went wrong on our side. Retry with the same idempotency key and quote the request id.")
+            .because(cause)
+    }
+
+    /// Something that the server needs is away for the moment.
+    pub fn unavailable(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self { retry_after: Some(1), ..Self::new(Code::Unavailable, "The service is not available for the moment. Retry with backoff.") }
+            .because(cause)
+    }
+
+    /// No such thing in the caller's organization; `what` names its kind.
+    pub fn not_found(what: &str) -> Self {
+        Self::new(Code::NotFound, format!("No such {what}."))
+    }
+
+    /// Faults of fields. There must be at least one.
+    pub fn fields(fields: Vec<FieldError>) -> Self {
+        let message = match fields.as_slice() {
+            [only] => format!("{}: {}", only.field, only.message),
+            [first, rest @ ..] => format!("{}: {} (and {} more)", first.field, first.message, rest.len()),
+            [] => String::from("The request is not valid."),
+        };
+        Self { details: Some(Details::Fields { fields }), ..Self::new(Code::ValidationFailed, message) }
+    }
+
+    /// A fault of one field.
+    pub fn field(field: impl Into<String>, reason: &'static str, message: impl Into<String>) -> Self {
+        Self::fields(vec![FieldError::new(field, reason, message)])
+    }
+
+    /// A plan's limit is reached. `seconds` is the time until it resets.
+    pub fn quota(message: String, details: Details, seconds: u32) -> Self {
+        Self { details: Some(details), retry_after: Some(seconds.max(1)), ..Self::new(Code::QuotaExceeded, message) }
+    }
+
+    /// The same error with its cause, for the log.
+    #[must_use]
+    pub fn because(mut self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.cause = Some(cause.into());
+        self
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.code.as_str(), self.message)?;
+        match &self.cause {
+            Some(cause) => write!(f, " ({cause})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.cause.as_deref().map(|cause| cause as &(dyn StdError + 'static))
+    }
+}
+
+/// Swallowing an error, aloud.
+pub trait CanFail {
+    /// Logs the error, if there is one, with what was being done, and goes on.
+    fn can_fail(self, doing: &'static str);
+}
+
+impl<T, E: std::fmt::Display> CanFail for std::result::Result<T, E> {
+    fn can_fail(self, doing: &'static str) {
+        if let Err(error) = self {
+            tracing::warn!(%error, "failed, and it was allowed to: {doing}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_codes_are_distinct_and_statuses_are_errors() {
+        let names: std::collections::HashSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(names.len(), 16);
+        assert!(Code::ALL.iter().all(|code| (400..=503).contains(&code.http_status()) && (1..=16).contains(&code.grpc_status())));
+    }
+
+    #[test]
+    fn several_faults_are_told_at_once() {
+        let error = Error::fields(vec![FieldError::required("name"), FieldError::new("nmae", "unknown_field", "no such field")]);
+        assert_eq!(error.message, "name: this field is required (and 1 more)");
+    }
+}

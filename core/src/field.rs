@@ -1,0 +1,73 @@
+//! Rules for single fields of requests, written once for both wires.
+
+use crate::FieldError;
+
+/// Longest name or label, in characters.
+pub const TEXT_MAX: usize = 200;
+
+/// A text for people, such as a name: trimmed, 1 to [`TEXT_MAX`] characters, no control characters.
+pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
+    let value = value.trim();
+    if value.is_empty() {
+        return Err(FieldError::required(field));
+    }
+    if value.chars().count() > TEXT_MAX {
+        return Err(FieldError::new(field, "range", format!("at most {TEXT_MAX} characters")));
+    }
+    // PostgreSQL cannot store NUL, and no other control character belongs into a name.
+    if value.chars().any(char::is_control) {
+        return Err(FieldError::new(field, "format", "must not hold control characters"));
+    }
+    Ok(value.to_owned())
+}
+
+/// An e-mail address in the one form in which addresses are compared: trimmed and in lower case.
+pub fn email(field: &str, value: &str) -> Result<String, FieldError> {
+    let value = text(field, value)?.to_lowercase();
+    let well_formed = value.split_once('@').is_some_and(|(local, domain)| {
+        !local.is_empty()
+            && !domain.contains('@')
+            && domain.split('.').all(|label| !label.is_empty())
+            && !value.contains(char::is_whitespace)
+    });
+    if well_formed { Ok(value) } else { Err(FieldError::new(field, "format", "must be an e-mail address, such as ada@example.org")) }
+}
+
+/// A page's size: `default` when absent, otherwise 1 to `max`.
+pub fn limit(value: Option<i64>, default: u32, max: u32) -> Result<u32, FieldError> {
+    let Some(value) = value else { return Ok(default) };
+    u32::try_from(value)
+        .ok()
+        .filter(|limit| (1..=max).contains(limit))
+        .ok_or_else(|| FieldError::new("limit", "range", format!("must be a whole number from 1 to {max}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_trimmed_and_bounded() {
+        assert_eq!(text("name", "  ci  ").unwrap(), "ci");
+        for (value, reason) in [("", "required"), ("   ", "required"), ("a\0b", "format"), (&"x".repeat(201) as &str, "range")] {
+            assert_eq!(text("name", value).unwrap_err().reason, reason, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_lowered() {
+        assert_eq!(email("email", " Ada@Example.ORG ").unwrap(), "ada@example.org");
+        for bad in ["ada", "@example.org", "ada@", "a@b@c", "a b@c.d", "ada@.org"] {
+            assert!(email("email", bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn limits_have_a_default_and_bounds() {
+        assert_eq!(limit(None, 50, 200), Ok(50));
+        assert_eq!(limit(Some(200), 50, 200), Ok(200));
+        for bad in [0, -1, 201, i64::MAX] {
+            assert_eq!(limit(Some(bad), 50, 200).unwrap_err().reason, "range");
+        }
+    }
+}

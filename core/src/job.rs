@@ -1,0 +1,269 @@
+//! Jobs: their states, the transitions between them, and the form in which callers see them.
+
+use serde::{Deserialize, Serialize};
+use sqlx::types::Json;
+
+use crate::suite::SuiteId;
+use crate::{JobId, OrgId, Result, Timestamp, text_enum};
+
+/// How often a job is begun at most: the first try and three retries.
+pub const ATTEMPTS_MAX: i32 = 4;
+
+text_enum! {
+    /// What a job does.
+    pub enum JobType {
+        /// Scores predictions for a suite.
+        Eval = "eval",
+        /// Serves a model.
+        Predict = "predict",
+    }
+}
+
+text_enum! {
+    /// Where a job stands.
+    pub enum JobStatus {
+        /// Waits for a worker.
+        Queued = "queued",
+        /// A worker holds it.
+        Running = "running",
+        /// Ended with a result.
+        Succeeded = "succeeded",
+        /// Ended with an error.
+        Failed = "failed",
+        /// Ended by the caller.
+        Cancelled = "cancelled",
+    }
+}
+
+/// What moves a job from one state to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trigger {
+    /// A worker begins an attempt.
+    Claim,
+    /// The attempt ended with a result.
+    Succeed,
+    /// The attempt ended with an error that another try would not mend, or there are no tries left.
+    Fail,
+    /// The attempt ended without a result, and there are tries left.
+    Release,
+    /// The caller wants it no more.
+    Cancel,
+}
+
+/// The transition is not in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a {from} job cannot do that: {trigger:?}")]
+pub struct IllegalTransition {
+    /// Where the job stood.
+    pub from: JobStatus,
+    /// What was tried.
+    pub trigger: Trigger,
+}
+
+impl JobStatus {
+    /// The one table of transitions. The guards of the SQL statements in `store::job` say the same.
+    pub fn after(self, trigger: Trigger) -> Result<Self, IllegalTransition> {
+        match (self, trigger) {
+            (Self::Queued, Trigger::Claim) => Ok(Self::Running),
+            (Self::Running, Trigger::Succeed) => Ok(Self::Succeeded),
+            (Self::Running, Trigger::Fail) => Ok(Self::Failed),
+            (Self::Running, Trigger::Release) => Ok(Self::Queued),
+            (Self::Queued | Self::Running, Trigger::Cancel) => Ok(Self::Cancelled),
+            (from, trigger) => Err(IllegalTransition { from, trigger }),
+        }
+    }
+
+    /// Whether nothing can change any more.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
+    }
+}
+
+text_enum! {
+    /// Why a job failed.
+    pub enum FailureCode {
+        /// A fault of ours that four tries did not get past.
+        Internal = "internal",
+        /// It took longer than it may.
+        Timeout = "timeout",
+        /// The submission does not fit the suite; the message names the place.
+        InvalidPredictions = "invalid_predictions",
+        /// The submission is not there any more.
+        InputUnavailable = "input_unavailable",
+    }
+}
+
+impl FailureCode {
+    /// Whether the fault is ours: then the charge is given back.
+    pub const fn is_ours(self) -> bool {
+        matches!(self, Self::Internal | Self::Timeout)
+    }
+}
+
+/// Why a job failed, as the caller sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JobError {
+    /// From a closed set.
+    pub code: FailureCode,
+    /// For humans.
+    pub message: String,
+}
+
+/// Which builds and which suite a job belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Versions {
+    /// The build of the scoring library.
+    pub hfm_sha: String,
+    /// The suite.
+    pub suite_id: SuiteId,
+    /// The suite's version, once the job has run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suite_version: Option<String>,
+}
+
+/// What an eval found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EvalResult {
+    /// The build of the scoring library that computed it.
+    pub hfm_sha: String,
+    /// The suite's metric.
+    pub metric: String,
+    /// Number of items in the suite: what `value` is a mean over.
+    pub n: i64,
+    /// Number of predictions sent.
+    pub n_submitted: i64,
+    /// How many of these match no item of the suite.
+    pub n_unmatched: i64,
+    /// Number of items without a prediction; each scores as the worst possible.
+    pub n_missing: i64,
+    /// The suite.
+    pub suite_id: String,
+    /// The version of the suite that it was scored against.
+    pub suite_version: String,
+    /// The metric's value.
+    pub value: f64,
+}
+
+/// A job, as the callers of its organization see it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Job {
+    /// `job_…`
+    pub id: JobId,
+    /// The organization that submitted it.
+    pub org_id: OrgId,
+    /// What it does.
+    pub r#type: JobType,
+    /// Where it stands.
+    pub status: JobStatus,
+    /// The request that made it.
+    pub request_id: String,
+    /// As the caller named it.
+    pub label: Option<String>,
+    /// Which builds and which suite it belongs to.
+    pub versions: Versions,
+    /// How often it was begun; 0 while it waits for the first time.
+    pub attempts: i32,
+    /// When it was accepted. No two jobs of an organization share it.
+    pub created_at: Timestamp,
+    /// When the present or last attempt began; null while it waits.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// What it found, if it succeeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<EvalResult>,
+    /// Why it failed, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<JobError>,
+    /// Where its trace is, once it has run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_url: Option<String>,
+}
+
+/// A job's row, as far as its callers may see it. For the fields see [`Job`].
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are those of Job, flat")]
+pub struct JobRow {
+    pub id: JobId,
+    pub org_id: OrgId,
+    pub r#type: JobType,
+    pub status: JobStatus,
+    pub request_id: String,
+    pub label: Option<String>,
+    /// The build of the scoring library when the job was accepted; the result names the one that scored.
+    pub hfm_sha: String,
+    pub suite_id: SuiteId,
+    /// Fixed when the job is accepted, told when it has run.
+    pub suite_version: String,
+    pub attempts: i32,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub result: Option<Json<EvalResult>>,
+    pub error_code: Option<FailureCode>,
+    pub error_message: Option<String>,
+}
+
+impl JobRow {
+    /// The job as callers see it; `public_url` is where the api can be reached.
+    pub fn into_job(self, public_url: &str) -> Job {
+        let Self {
+            id,
+            org_id,
+            r#type,
+            status,
+            request_id,
+            label,
+            hfm_sha,
+            suite_id,
+            suite_version,
+            attempts,
+            created_at,
+            started_at,
+            finished_at,
+            result,
+            error_code,
+            error_message,
+        } = self;
+        let has_run = matches!(status, JobStatus::Succeeded | JobStatus::Failed);
+        let result = result.map(|Json(result)| result);
+        let hfm_sha = result.as_ref().map_or(hfm_sha, |result| result.hfm_sha.clone());
+        Job {
+            trace_url: has_run.then(|| format!("{public_url}/v1/jobs/{id}/trace")),
+            error: error_code.map(|code| JobError { code, message: error_message.unwrap_or_default() }),
+            versions: Versions { hfm_sha, suite_id, suite_version: has_run.then_some(suite_version) },
+            id,
+            org_id,
+            r#type,
+            status,
+            request_id,
+            label,
+            attempts,
+            created_at,
+            started_at,
+            finished_at,
+            result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn final_states_stay_as_they_are() {
+        for from in JobStatus::ALL {
+            for trigger in [Trigger::Claim, Trigger::Succeed, Trigger::Fail, Trigger::Release, Trigger::Cancel] {
+                assert!(!from.is_final() || from.after(trigger).is_err(), "{from} {trigger:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_late_write_of_an_attempt_that_was_taken_back_is_refused() {
+        let taken_back = JobStatus::Running.after(Trigger::Release).unwrap();
+        assert_eq!(taken_back, JobStatus::Queued);
+        assert!(taken_back.after(Trigger::Succeed).is_err());
+    }
+}

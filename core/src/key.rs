@@ -1,0 +1,63 @@
+//! API keys.
+
+use serde::Serialize;
+
+use crate::secret::{Secret, SecretKind};
+use crate::{KeyId, OrgId, Result, Timestamp, UserId};
+
+/// An API key, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ApiKey {
+    /// `key_…`
+    pub id: KeyId,
+    /// The organization that owns it; not its creator's.
+    pub org_id: OrgId,
+    /// As its creator named it.
+    pub name: String,
+    /// Leading characters of the secret, for recognition only.
+    pub prefix: String,
+    /// Who made it.
+    pub created_by: UserId,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was last used, to about a minute.
+    pub last_used_at: Option<Timestamp>,
+    /// When it was revoked. Rows are never deleted.
+    pub revoked_at: Option<Timestamp>,
+}
+
+/// Answer of the creation of a key: the only one that holds the secret.
+#[derive(Serialize)]
+pub struct ApiKeyCreated {
+    /// The key.
+    #[serde(flatten)]
+    pub api_key: ApiKey,
+    /// The full secret.
+    pub key: String,
+}
+
+/// Answer of the listing of keys, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ApiKeys {
+    /// All keys of the organization, revoked ones too.
+    pub keys: Vec<ApiKey>,
+}
+
+/// A key that is about to be stored.
+pub struct NewKey {
+    /// Its id.
+    pub id: KeyId,
+    /// Its name.
+    pub name: String,
+    /// Who makes it.
+    pub created_by: UserId,
+    /// Its secret.
+    pub secret: Secret,
+}
+
+impl NewKey {
+    /// A new key with a fresh id and secret.
+    pub fn random(name: String, created_by: UserId) -> Result<Self> {
+        Ok(Self { id: KeyId::random()?, name, created_by, secret: Secret::random(SecretKind::ApiKey)? })
+    }
+}

@@ -1,0 +1,33 @@
+//! What the api and the workers of Assay share.
+//!
+//! What lives here: ids, the error and its codes, resources (whose structs are the JSON bodies), pure rules, every SQL
+//! statement (`store`), the queue and telemetry. What may not: axum and tonic.
+
+mod answer;
+pub mod artifact;
+mod clock;
+mod error;
+pub mod field;
+mod id;
+pub mod job;
+pub mod key;
+mod metric;
+pub mod org;
+pub mod prediction;
+pub mod principal;
+pub mod process;
+pub mod queue;
+mod random;
+pub mod secret;
+pub mod settings;
+pub mod store;
+pub mod suite;
+pub mod suite_folder;
+pub mod telemetry;
+mod text_enum;
+
+pub use answer::Answer;
+pub use clock::Timestamp;
+pub use error::{CanFail, Code, Details, Error, FieldError, Result};
+pub use id::{JobId, KeyId, MalformedId, OrgId, RequestId, SessionId, UserId, WorkerId};
+pub use metric::Metric;

@@ -1,0 +1,69 @@
+//! Organizations, their plans, and who is in them.
+
+use serde::Serialize;
+
+use crate::{OrgId, Timestamp, text_enum};
+
+text_enum! {
+    /// What a member may do. The order is that of power.
+    #[derive(PartialOrd, Ord)]
+    pub enum Role {
+        /// May read.
+        Viewer = "viewer",
+        /// May also create and revoke keys, upload, submit and cancel.
+        Member = "member",
+        /// May also manage members, invites, domains and terms.
+        Owner = "owner",
+    }
+}
+
+text_enum! {
+    /// What the operator may use an organization's submissions for.
+    pub enum DataUse {
+        /// To score them, and nothing else.
+        ScoringOnly = "scoring_only",
+        /// Also for research over many organizations at once.
+        AggregateResearch = "aggregate_research",
+        /// Also to improve models.
+        ModelImprovement = "model_improvement",
+    }
+}
+
+/// An organization as one of its members sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Org {
+    /// `org_…`
+    pub id: OrgId,
+    /// As its owner named it.
+    pub name: String,
+    /// Name of its plan.
+    pub plan: String,
+    /// What its submissions may be used for.
+    pub data_use: DataUse,
+    /// The caller's role in it.
+    pub role: Role,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// Answer of `GET /v1/me`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Me {
+    /// Kind of credential in use: `api_key` or `session`.
+    pub principal: &'static str,
+    /// The organization that the credential resolves to.
+    pub org_id: OrgId,
+    /// The organizations that the caller belongs to.
+    pub orgs: Vec<Org>,
+}
+
+/// What a plan grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// Requests admitted in any sixty consecutive seconds.
+    pub requests_per_minute: u32,
+    /// Predictions scored in a calendar month.
+    pub eval_items_per_month: i64,
+    /// Jobs queued or running at once.
+    pub concurrent_jobs: i64,
+}

@@ -1,0 +1,220 @@
+//! Who calls, and the proofs of what they may do.
+//!
+//! Operations take a proof as a parameter. Only this module makes proofs, so no transport can skip a check, and
+//! the credential column of the endpoint table can be read off the operations' signatures.
+
+use crate::org::{Org, Plan, Role};
+use crate::{Code, Error, KeyId, OrgId, Result, SessionId, UserId};
+
+/// What kind of credential was presented, and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Principal {
+    /// An API key. It belongs to its organization, not to the person who made it.
+    ApiKey {
+        /// The key.
+        key_id: KeyId,
+    },
+    /// A signed-in person.
+    Session {
+        /// The session.
+        session_id: SessionId,
+        /// The person.
+        user_id: UserId,
+    },
+}
+
+/// An organization as the credential's holder sees it, with what its plan grants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Membership {
+    /// The organization, with the caller's role.
+    pub org: Org,
+    /// What its plan grants.
+    pub plan: Plan,
+}
+
+/// A valid credential. It proves who calls, not that they may do anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credential {
+    /// Who calls.
+    pub principal: Principal,
+    /// For whom, if for anyone.
+    pub membership: Option<Membership>,
+    /// Whether the caller asked for a certain organization. Then having none means that there is no such one.
+    pub asked_for_org: bool,
+}
+
+/// A proof that can be had from a credential, or the refusal that its absence means.
+pub trait Permit: Sized {
+    /// The proof, or 403 with the code that says why not.
+    fn permit(credential: &Credential) -> Result<Self>;
+}
+
+fn membership(credential: &Credential) -> Result<&Membership> {
+    let none = || match credential.asked_for_org {
+        true => Error::not_found("organization"),
+        false => Error::new(Code::OrgRequired, "This credential resolves to no organization. Join one or create one first."),
+    };
+    credential.membership.as_ref().ok_or_else(none)
+}
+
+fn user(credential: &Credential) -> Result<&UserId> {
+    match &credential.principal {
+        Principal::Session { user_id, .. } => Ok(user_id),
+        Principal::ApiKey { .. } => {
+            Err(Error::new(Code::SessionRequired, "This operation needs a session token of a signed-in person; an API key cannot do it."))
+        }
+    }
+}
+
+fn at_least(role: Role, membership: &Membership) -> Result<()> {
+    if membership.org.role >= role {
+        return Ok(());
+    }
+    let message = format!("Your role in this organization is {}; this operation needs {role}.", membership.org.role);
+    Err(Error::new(Code::Forbidden, message))
+}
+
+/// Any credential of an organization: may read.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    principal: Principal,
+    membership: Membership,
+}
+
+impl Caller {
+    /// The organization that opens every query.
+    pub fn org_id(&self) -> &OrgId {
+        &self.membership.org.id
+    }
+
+    /// Who calls.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// The organization as the caller sees it.
+    pub fn org(&self) -> &Org {
+        &self.membership.org
+    }
+
+    /// What the organization's plan grants.
+    pub fn plan(&self) -> &Plan {
+        &self.membership.plan
+    }
+}
+
+impl Permit for Caller {
+    fn permit(credential: &Credential) -> Result<Self> {
+        let membership = membership(credential)?.clone();
+        Ok(Self { principal: credential.principal.clone(), membership })
+    }
+}
+
+/// A key, or the session of a member or owner: may submit.
+#[derive(Debug, Clone)]
+pub struct Submitter(Caller);
+
+impl Submitter {
+    /// The same caller, for what any credential may do.
+    pub fn caller(&self) -> &Caller {
+        &self.0
+    }
+}
+
+impl Permit for Submitter {
+    fn permit(credential: &Credential) -> Result<Self> {
+        at_least(Role::Member, membership(credential)?)?;
+        Caller::permit(credential).map(Self)
+    }
+}
+
+/// The session of a person in an organization, whatever their role.
+#[derive(Debug, Clone)]
+pub struct Session {
+    user_id: UserId,
+    org_id: OrgId,
+}
+
+impl Session {
+    /// The person.
+    pub fn user_id(&self) -> &UserId {
+        &self.user_id
+    }
+
+    /// The organization that opens every query.
+    pub fn org_id(&self) -> &OrgId {
+        &self.org_id
+    }
+}
+
+impl Permit for Session {
+    fn permit(credential: &Credential) -> Result<Self> {
+        let user_id = user(credential)?.clone();
+        Ok(Self { user_id, org_id: membership(credential)?.org.id.clone() })
+    }
+}
+
+/// The session of a member or owner: may manage keys.
+#[derive(Debug, Clone)]
+pub struct Member(Session);
+
+impl Member {
+    /// The same person, for what any session may do.
+    pub fn session(&self) -> &Session {
+        &self.0
+    }
+}
+
+impl Permit for Member {
+    fn permit(credential: &Credential) -> Result<Self> {
+        let session = Session::permit(credential)?;
+        at_least(Role::Member, membership(credential)?)?;
+        Ok(Self(session))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Timestamp;
+    use crate::org::DataUse;
+
+    fn credential(key: bool, role: Option<Role>) -> Credential {
+        let user_id = UserId::random().unwrap();
+        let principal = if key {
+            Principal::ApiKey { key_id: KeyId::random().unwrap() }
+        } else {
+            Principal::Session { session_id: SessionId::random().unwrap(), user_id }
+        };
+        let membership = role.map(|role| Membership {
+            org: Org {
+                id: OrgId::random().unwrap(),
+                name: "o".into(),
+                plan: "free".into(),
+                data_use: DataUse::ScoringOnly,
+                role,
+                created_at: Timestamp::now(),
+            },
+            plan: Plan { requests_per_minute: 60, eval_items_per_month: 1, concurrent_jobs: 1 },
+        });
+        Credential { principal, membership, asked_for_org: false }
+    }
+
+    fn code<P: Permit>(credential: &Credential) -> Option<Code> {
+        P::permit(credential).err().map(|error| error.code)
+    }
+
+    #[test]
+    fn each_proof_is_given_to_those_who_may_and_refused_with_the_reason() {
+        let key = credential(true, Some(Role::Member));
+        let viewer = credential(false, Some(Role::Viewer));
+        let member = credential(false, Some(Role::Member));
+        let stranger = credential(false, None);
+        let codes = |c: &Credential| [code::<Caller>(c), code::<Submitter>(c), code::<Session>(c), code::<Member>(c)];
+        let (forbidden, session, org) = (Some(Code::Forbidden), Some(Code::SessionRequired), Some(Code::OrgRequired));
+        assert_eq!(codes(&key), [None, None, session, session]);
+        assert_eq!(codes(&viewer), [None, forbidden, None, forbidden]);
+        assert_eq!(codes(&member), [None; 4]);
+        assert_eq!(codes(&stranger), [org; 4]);
+    }
+}

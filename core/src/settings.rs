@@ -1,0 +1,214 @@
+//! Settings of both binaries, read from the environment.
+//!
+//! One table names them all, so that a misspelt one is noticed and the README can be checked against it. A secret may
+//! also be given as a file: `ASSAY_…_FILE`. Faults are collected and told all at once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// One setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name in the environment.
+    pub name: &'static str,
+    /// What holds when it is not given; nothing means that it must be.
+    pub default: Option<&'static str>,
+    /// Whether it may also be given as a file, and is never shown.
+    pub secret: bool,
+    /// What it is, for people.
+    pub help: &'static str,
+}
+
+macro_rules! settings {
+    ($($name:ident $(= $default:literal)? $(, $secret:ident)?; $help:literal)*) => {
+        $(#[doc = $help]
+        pub const $name: Setting = Setting {
+            name: concat!("ASSAY_", stringify!($name)),
+            default: settings!(@default $($default)?),
+            secret: settings!(@secret $($secret)?),
+            help: $help,
+        };)*
+        /// Every setting, in the order of the README's table.
+        pub const ALL: &[Setting] = &[$($name),*];
+    };
+    (@default) => { None };
+    (@default $default:literal) => { Some($default) };
+    (@secret) => { false };
+    (@secret secret) => { true };
+}
+
+settings! {
+    DATABASE_URL, secret; "Address of PostgreSQL. `serve` wants a role in `assay_api`, the worker one in `assay_worker`, the operator's commands the owner of the schema."
+    REDIS_URL, secret; "Address of Redis."
+    REDIS_PREFIX = "assay"; "Begins every key and channel in Redis, so that installations can share one."
+    ARTIFACTS = "artifacts"; "Folder where submissions are kept until they are scored. Api and workers must see the same one."
+    LISTEN = "127.0.0.1:8080"; "Where the api serves REST and gRPC."
+    ADMIN_LISTEN = "127.0.0.1:9090"; "Where `/metrics`, `/livez` and `/readyz` are served; keep it private."
+    PUBLIC_URL = ""; "Address under which callers reach the api, for links in answers; empty: `http://` and the listening address."
+    ENV = "development"; "Name of this installation, told by `GET /health`."
+    HFM_SHA = ""; "Build of the scoring and model library; empty: the build of the binary itself."
+    DATABASE_CONNECTIONS = "16"; "Largest number of connections to PostgreSQL of one process."
+    TRUSTED_PROXIES = ""; "Networks, such as `10.0.0.0/8`, separated by commas, whose `X-Forwarded-For` is believed."
+    AUTH_FAILURES_PER_MINUTE = "10"; "Failed authentications from one address in 60 seconds before it is throttled."
+    WORKER_SLOTS = "4"; "Jobs that one worker process scores at once."
+    DRAIN_SECONDS = "25"; "How long a process that was told to end may finish what it has begun."
+    LOG = "info"; "What is logged: `error`, `warn`, `info`, `debug`, or directives such as `info,sqlx=debug`."
+    LOG_FORMAT = "json"; "`json` or `text`."
+}
+
+/// Reads settings and collects what is wrong with them.
+pub struct Reader {
+    given: BTreeMap<String, String>,
+    faults: Vec<String>,
+}
+
+/// All that is wrong with the settings, a line each.
+#[derive(Debug, thiserror::Error)]
+pub struct BadSettings(Vec<String>);
+
+impl fmt::Display for BadSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the settings are not right:")?;
+        self.0.iter().try_for_each(|fault| write!(f, "\n  {fault}"))
+    }
+}
+
+impl Reader {
+    /// Reads this process's environment.
+    pub fn from_env() -> Self {
+        let given = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        Self::new(given)
+    }
+
+    /// Reads the given variables; those that do not begin with `ASSAY_` are not ours.
+    pub fn new(given: impl IntoIterator<Item = (String, String)>) -> Self {
+        let given: BTreeMap<_, _> = given.into_iter().filter(|(name, _)| name.starts_with("ASSAY_")).collect();
+        let known = |name: &str| {
+            let setting = |name: &str| ALL.iter().find(|setting| setting.name == name);
+            setting(name).is_some() || name.strip_suffix("_FILE").and_then(setting).is_some_and(|setting| setting.secret)
+        };
+        // What finds servers for the launcher, and what a build is told, is not the business of these binaries.
+        let foreign = |name: &str| ["ASSAY_POSTGRES_BIN", "ASSAY_REDIS_SERVER", "ASSAY_GIT_SHA"].contains(&name);
+        let faults =
+            given.keys().filter(|name| !known(name) && !foreign(name)).map(|name| format!("{name}: there is no such setting")).collect();
+        Self { given, faults }
+    }
+
+    fn text(&mut self, setting: &Setting) -> Option<String> {
+        let file = format!("{}_FILE", setting.name);
+        let by_file = if setting.secret { self.given.get(&file) } else { None };
+        match (self.given.get(setting.name), by_file) {
+            (Some(_), Some(_)) => self.fault(&file, &format!("{} is given too; give one of them", setting.name)),
+            (Some(value), None) => Some(value.clone()),
+            (None, Some(path)) => match std::fs::read_to_string(path) {
+                Ok(text) => Some(text.trim_end_matches(['\r', '\n']).to_owned()),
+                Err(error) => self.fault(&file, &format!("cannot be read: {error}")),
+            },
+            (None, None) => match setting.default {
+                Some(default) => Some(default.to_owned()),
+                None if setting.secret => self.fault(setting.name, &format!("is required (or {file}): {}", setting.help)),
+                None => self.fault(setting.name, &format!("is required: {}", setting.help)),
+            },
+        }
+    }
+
+    fn fault<T>(&mut self, name: &str, message: &str) -> Option<T> {
+        self.faults.push(format!("{name}: {message}"));
+        None
+    }
+
+    /// A setting's value. Where it is wrong the fault is noted and `T::default()` stands in until [`Reader::finish`].
+    pub fn get<T: FromStr<Err: fmt::Display> + Default>(&mut self, setting: &Setting) -> T {
+        let Some(text) = self.text(setting) else { return T::default() };
+        match text.parse() {
+            Ok(value) => value,
+            // The value of a secret is not repeated.
+            Err(error) if setting.secret => self.fault(setting.name, &error.to_string()).unwrap_or_default(),
+            Err(error) => self.fault(setting.name, &format!("{text:?}: {error}")).unwrap_or_default(),
+        }
+    }
+
+    /// A setting that is a list, separated by commas.
+    pub fn list<T: FromStr<Err: fmt::Display>>(&mut self, setting: &Setting) -> Vec<T> {
+        let text = self.text(setting).unwrap_or_default();
+        let mut values = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            match part.parse() {
+                Ok(value) => values.push(value),
+                Err(error) => self.faults.push(format!("{}: {part:?}: {error}", setting.name)),
+            }
+        }
+        values
+    }
+
+    /// A number that must not be 0.
+    pub fn positive(&mut self, setting: &Setting) -> u32 {
+        let value = self.get(setting);
+        if value == 0 && !self.faults.iter().any(|fault| fault.starts_with(setting.name)) {
+            self.faults.push(format!("{}: must be at least 1", setting.name));
+        }
+        value
+    }
+
+    /// An address to listen on.
+    pub fn address(&mut self, setting: &Setting) -> std::net::SocketAddr {
+        let unspecified = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let Some(text) = self.text(setting) else { return unspecified };
+        match text.parse() {
+            Ok(address) => address,
+            Err(_) => {
+                self.fault(setting.name, &format!("{text:?}: must be an address and a port, such as 127.0.0.1:8080")).unwrap_or(unspecified)
+            }
+        }
+    }
+
+    /// All is read: the faults, if there are any.
+    pub fn finish(self) -> Result<(), BadSettings> {
+        if self.faults.is_empty() { Ok(()) } else { Err(BadSettings(self.faults)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader(given: &[(&str, &str)]) -> Reader {
+        Reader::new(given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+    }
+
+    #[test]
+    fn all_faults_are_told_at_once_and_secrets_are_not() {
+        let mut read = reader(&[
+            ("ASSAY_LISTEM", "x"),
+            ("ASSAY_WORKER_SLOTS", "many"),
+            ("ASSAY_REDIS_URL", "s3cret"),
+            ("ASSAY_REDIS_URL_FILE", "/x"),
+            ("HOME", "/"),
+        ]);
+        let _: String = read.get(&DATABASE_URL);
+        let _: String = read.get(&REDIS_URL);
+        let _ = read.positive(&WORKER_SLOTS);
+        let told = read.finish().unwrap_err().to_string();
+        for part in [
+            "ASSAY_LISTEM: there is no such setting",
+            "ASSAY_DATABASE_URL: is required",
+            "ASSAY_REDIS_URL_FILE: ASSAY_REDIS_URL is given too",
+            "ASSAY_WORKER_SLOTS: \"many\"",
+        ] {
+            assert!(told.contains(part), "{told}");
+        }
+        assert!(!told.contains("s3cret") && !told.contains("HOME"), "{told}");
+    }
+
+    #[test]
+    fn a_secret_can_be_a_file() {
+        let file = std::env::temp_dir().join(format!("assay-settings-{}", std::process::id()));
+        std::fs::write(&file, "postgres://x\n").unwrap();
+        let mut read = reader(&[("ASSAY_DATABASE_URL_FILE", file.to_str().unwrap())]);
+        let value: String = read.get(&DATABASE_URL);
+        std::fs::remove_file(file).unwrap();
+        assert_eq!(value, "postgres://x");
+        assert!(read.finish().is_ok());
+    }
+}

@@ -1,0 +1,126 @@
+//! From the hash of a bearer secret to who calls.
+
+use sqlx::PgExecutor;
+
+use crate::org::{DataUse, Org, Plan, Role};
+use crate::principal::{Credential, Membership, Principal};
+use crate::secret::SecretHash;
+use crate::{KeyId, OrgId, Result, SessionId, Timestamp, UserId};
+
+/// What is known of a key's secret.
+pub enum FoundKey {
+    /// It works.
+    Live {
+        /// Who calls.
+        credential: Credential,
+        /// Whether `last_used_at` is old enough to be written again.
+        stale: bool,
+    },
+    /// It was revoked.
+    Revoked,
+}
+
+/// Looks an API key up by its hash.
+pub async fn key(db: impl PgExecutor<'_>, hash: &SecretHash) -> Result<Option<FoundKey>> {
+    let row = sqlx::query!(
+        r#"select k.id as "id: KeyId", k.revoked_at is not null as "revoked!",
+                  coalesce(k.last_used_at < now() - interval '1 minute', true) as "stale!",
+                  o.id as "org_id: OrgId", o.name, o.plan, o.data_use as "data_use: DataUse", o.created_at as "created_at: Timestamp",
+                  p.requests_per_minute, p.eval_items_per_month, p.concurrent_jobs
+           from api_keys k join orgs o on o.id = k.org_id join plans p on p.plan = o.plan
+           where k.secret_hash = $1"#,
+        hash.as_bytes()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(|row| {
+        if row.revoked {
+            return FoundKey::Revoked;
+        }
+        // A key acts as a member of its organization, whoever made it.
+        let org =
+            Org { id: row.org_id, name: row.name, plan: row.plan, data_use: row.data_use, role: Role::Member, created_at: row.created_at };
+        let plan = plan(row.requests_per_minute, row.eval_items_per_month, row.concurrent_jobs);
+        let credential = Credential {
+            principal: Principal::ApiKey { key_id: row.id },
+            membership: Some(Membership { org, plan }),
+            asked_for_org: false,
+        };
+        FoundKey::Live { credential, stale: row.stale }
+    }))
+}
+
+/// A session that works, and what may have to be written back.
+pub struct FoundSession {
+    /// Who calls.
+    pub credential: Credential,
+    /// Whether `last_used_at` is old enough to be written again, or another organization was chosen.
+    pub stale: bool,
+}
+
+/// Looks a session up by its token's hash. It resolves to the organization asked for, if its user is a member of it;
+/// when none is asked for, to the one last chosen, otherwise to the oldest membership.
+pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&OrgId>) -> Result<Option<FoundSession>> {
+    let asked = asked.map(OrgId::as_str);
+    let row = sqlx::query!(
+        r#"select s.id as "id: SessionId", s.user_id as "user_id: UserId",
+                  (s.last_used_at < now() - interval '1 minute' or coalesce(s.org_id <> $2, $2 is not null)) as "stale!",
+                  m.org_id as "org_id?: OrgId", m.role as "role?: Role", m.name as "name?", m.plan as "plan?",
+                  m.data_use as "data_use?: DataUse", m.created_at as "created_at?: Timestamp",
+                  m.requests_per_minute as "requests_per_minute?", m.eval_items_per_month as "eval_items_per_month?",
+                  m.concurrent_jobs as "concurrent_jobs?"
+           from sessions s
+           left join lateral (
+               select ms.org_id, ms.role, o.name, o.plan, o.data_use, o.created_at,
+                      p.requests_per_minute, p.eval_items_per_month, p.concurrent_jobs
+               from memberships ms join orgs o on o.id = ms.org_id join plans p on p.plan = o.plan
+               where ms.user_id = s.user_id and ($2::text is null or ms.org_id = $2)
+               order by coalesce(ms.org_id = s.org_id, false) desc, ms.created_at, ms.org_id
+               limit 1
+           ) m on true
+           where s.token_hash = $1 and s.ended_at is null and s.expires_at > now() and s.last_used_at > now() - interval '7 days'"#,
+        hash.as_bytes(),
+        asked
+    )
+    .fetch_optional(db)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let org = (|| {
+        Some(Org {
+            id: row.org_id?,
+            name: row.name?,
+            plan: row.plan?,
+            data_use: row.data_use?,
+            role: row.role?,
+            created_at: row.created_at?,
+        })
+    })();
+    let plan = (|| Some(plan(row.requests_per_minute?, row.eval_items_per_month?, row.concurrent_jobs?)))();
+    let membership = org.zip(plan).map(|(org, plan)| Membership { org, plan });
+    let principal = Principal::Session { session_id: row.id, user_id: row.user_id };
+    Ok(Some(FoundSession { credential: Credential { principal, membership, asked_for_org: asked.is_some() }, stale: row.stale }))
+}
+
+fn plan(requests_per_minute: i32, eval_items_per_month: i64, concurrent_jobs: i32) -> Plan {
+    Plan { requests_per_minute: requests_per_minute.unsigned_abs(), eval_items_per_month, concurrent_jobs: i64::from(concurrent_jobs) }
+}
+
+/// Notes that a key was used.
+pub async fn touch_key(db: impl PgExecutor<'_>, org_id: &OrgId, key_id: &KeyId) -> Result<()> {
+    sqlx::query!("update api_keys set last_used_at = now() where org_id = $1 and id = $2", org_id.as_str(), key_id.as_str())
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// Notes that a session was used, and the organization that was chosen with it, if any.
+pub async fn touch_session(db: impl PgExecutor<'_>, chosen: Option<&OrgId>, session_id: &SessionId) -> Result<()> {
+    sqlx::query!(
+        "update sessions set last_used_at = now(), org_id = coalesce($1, org_id) where id = $2",
+        chosen.map(OrgId::as_str),
+        session_id.as_str()
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! The dispatcher's statements. They act for all organizations.
+
+use std::time::Duration;
+
+use sqlx::PgExecutor;
+
+use super::{PgConnection, PgPool};
+use crate::job::ATTEMPTS_MAX;
+use crate::{JobId, Result, Timestamp};
+
+/// The channel on which the api says that there is something to dispatch.
+pub const CHANNEL: &str = "assay_jobs";
+
+/// The advisory lock that makes one dispatcher the leader for a round: the letters "assay".
+const LEADER: i64 = 0x61_73_73_61_79;
+
+/// A worker that was not heard of for this long is taken for dead.
+pub const LEASE: Duration = Duration::from_secs(10);
+
+/// How many stuck jobs one sweep takes.
+const SWEEP: i64 = 500;
+
+/// Says to all dispatchers that there is something to do.
+pub async fn notify(db: impl PgExecutor<'_>) -> Result<()> {
+    sqlx::query!("select pg_notify($1, '')", CHANNEL).execute(db).await?;
+    Ok(())
+}
+
+/// Whether this transaction leads now. The lock ends with the transaction.
+pub async fn lead(db: &mut PgConnection) -> Result<bool> {
+    let leads = sqlx::query_scalar!(r#"select pg_try_advisory_xact_lock($1) as "leads!""#, LEADER).fetch_one(db).await?;
+    Ok(leads)
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Jobs that wait again.
+    pub released: i64,
+    /// Jobs that had no try left.
+    pub failed: i64,
+}
+
+/// Takes back jobs whose worker is dead or whose time is over: they wait again, or fail when no try is left, and then
+/// the charge is given back.
+pub async fn sweep(db: &mut PgConnection) -> Result<Swept> {
+    let row = sqlx::query!(
+        r#"with stuck as (
+             select j.id, j.attempts, j.deadline_at < now() as overdue
+             from jobs j
+             where j.status = 'running'
+               and (j.deadline_at < now()
+                    or not exists (select from workers w where w.id = j.worker_id and w.seen_at > now() - $1::float8 * interval '1 second'))
+             order by j.deadline_at limit $2 for update of j skip locked
+         ), ended as (
+             update job_attempts a set ended_at = now(), outcome = case when s.overdue then 'timeout' else 'lost' end
+             from stuck s where a.job_id = s.id and a.attempt = s.attempts
+         ), released as (
+             update jobs j set status = 'queued', started_at = null, deadline_at = null, worker_id = null, dispatched_at = null, available_at = now()
+             from stuck s where j.id = s.id and s.attempts < $3
+             returning j.id
+         ), failed as (
+             update jobs j set status = 'failed', finished_at = now(), deadline_at = null, worker_id = null,
+                    error_code = case when s.overdue then 'timeout' else 'internal' end,
+                    error_message = case when s.overdue then 'The job took longer than fifteen minutes in each of its tries.'
+                                         else 'The job did not survive any of its tries.' end
+             from stuck s where j.id = s.id and s.attempts >= $3
+             returning j.id
+         )
+         select (select count(*) from released) as "released!", (select array_agg(id) from failed) as "failed: Vec<JobId>""#,
+        LEASE.as_secs_f64(),
+        SWEEP,
+        ATTEMPTS_MAX
+    )
+    .fetch_one(&mut *db)
+    .await?;
+    let failed = row.failed.unwrap_or_default();
+    for job_id in &failed {
+        refund(db, job_id).await?;
+    }
+    Ok(Swept { released: row.released, failed: i64::try_from(failed.len()).unwrap_or(i64::MAX) })
+}
+
+/// Gives a job's charge back to the month that it was charged to. Doing it again changes nothing.
+pub async fn refund(db: &mut PgConnection, job_id: &JobId) -> Result<()> {
+    sqlx::query!(
+        "with refund as (
+             insert into usage_ledger (org_id, job_id, kind, eval_items, period_start)
+             select org_id, job_id, 'refund', eval_items, period_start from usage_ledger where job_id = $1 and kind = 'charge'
+             on conflict do nothing
+             returning org_id, period_start, eval_items
+         )
+         update usage u set eval_items = u.eval_items - r.eval_items
+         from refund r where u.org_id = r.org_id and u.period_start = r.period_start",
+        job_id.as_str()
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Forgets the processes that were not heard of for an hour.
+pub async fn forget_workers(db: &mut PgConnection) -> Result<()> {
+    sqlx::query!("delete from workers where seen_at < now() - interval '1 hour'").execute(db).await?;
+    Ok(())
+}
+
+/// A job whose bell is to be rung.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ring {
+    /// The job.
+    pub job_id: JobId,
+    /// How often it was rung, with this time.
+    pub dispatch_no: i32,
+    /// When it was chosen.
+    pub dispatched_at: Timestamp,
+}
+
+/// Chooses at most `room` waiting jobs whose bell was not rung, or not answered for two minutes, and notes that it is.
+/// Organizations take turns: each one's first job comes before any one's second.
+pub async fn choose(db: &mut PgConnection, room: i64) -> Result<Vec<Ring>> {
+    let mut rows = sqlx::query!(
+        r#"with turns as (
+             select id, created_at, row_number() over (partition by org_id order by created_at) as turn
+             from jobs
+             where status = 'queued' and available_at <= now()
+               and (dispatched_at is null or dispatched_at < now() - interval '2 minutes')
+         ), chosen as (
+             select j.id, t.turn, t.created_at from jobs j join turns t on t.id = j.id
+             order by t.turn, t.created_at limit $1 for update of j skip locked
+         )
+         update jobs j set dispatched_at = now(), dispatch_no = j.dispatch_no + 1
+         from chosen c where j.id = c.id
+         returning j.id as "id: JobId", j.dispatch_no, now() as "dispatched_at!: Timestamp", c.turn as "turn!",
+                   c.created_at as "created_at: Timestamp""#,
+        room
+    )
+    .fetch_all(db)
+    .await?;
+    rows.sort_by_key(|row| (row.turn, row.created_at));
+    Ok(rows.into_iter().map(|row| Ring { job_id: row.id, dispatch_no: row.dispatch_no, dispatched_at: row.dispatched_at }).collect())
+}
+
+/// Redis forgot: every waiting job's bell is to be rung again.
+pub async fn unring(db: &PgPool) -> Result<u64> {
+    let done =
+        sqlx::query!("update jobs set dispatched_at = null where status = 'queued' and dispatched_at is not null").execute(db).await?;
+    Ok(done.rows_affected())
+}

@@ -1,0 +1,55 @@
+//! API keys.
+
+use sqlx::PgExecutor;
+
+use crate::key::{ApiKey, NewKey};
+use crate::{KeyId, OrgId, Result, Timestamp, UserId};
+
+/// All keys of an organization, newest first.
+pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Vec<ApiKey>> {
+    let keys = sqlx::query_as!(
+        ApiKey,
+        r#"select id as "id: KeyId", org_id as "org_id: OrgId", name, prefix, created_by as "created_by: UserId",
+                  created_at as "created_at: Timestamp", last_used_at as "last_used_at: Timestamp", revoked_at as "revoked_at: Timestamp"
+           from api_keys where org_id = $1 order by created_at desc, id"#,
+        org_id.as_str()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(keys)
+}
+
+/// Stores a new key.
+pub async fn insert(db: impl PgExecutor<'_>, org_id: &OrgId, new: &NewKey) -> Result<ApiKey> {
+    let hash = new.secret.hash();
+    let key = sqlx::query_as!(
+        ApiKey,
+        r#"insert into api_keys (id, org_id, name, prefix, secret_hash, created_by) values ($1, $2, $3, $4, $5, $6)
+           returning id as "id: KeyId", org_id as "org_id: OrgId", name, prefix, created_by as "created_by: UserId",
+                     created_at as "created_at: Timestamp", last_used_at as "last_used_at: Timestamp", revoked_at as "revoked_at: Timestamp""#,
+        new.id.as_str(),
+        org_id.as_str(),
+        new.name,
+        new.secret.prefix(),
+        hash.as_bytes(),
+        new.created_by.as_str()
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(key)
+}
+
+/// Revokes a key. Revoking it again changes nothing: the first moment stays. `None` when the organization has no such key.
+pub async fn revoke(db: impl PgExecutor<'_>, org_id: &OrgId, key_id: &KeyId) -> Result<Option<ApiKey>> {
+    let key = sqlx::query_as!(
+        ApiKey,
+        r#"update api_keys set revoked_at = coalesce(revoked_at, now()) where org_id = $1 and id = $2
+           returning id as "id: KeyId", org_id as "org_id: OrgId", name, prefix, created_by as "created_by: UserId",
+                     created_at as "created_at: Timestamp", last_used_at as "last_used_at: Timestamp", revoked_at as "revoked_at: Timestamp""#,
+        org_id.as_str(),
+        key_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(key)
+}

@@ -1,0 +1,110 @@
+//! Organizations, people and sessions.
+
+use sqlx::PgExecutor;
+
+use crate::org::{DataUse, Org, Role};
+use crate::secret::SecretHash;
+use crate::{OrgId, Result, SessionId, Timestamp, UserId};
+
+/// The organizations that a person belongs to, the oldest membership first.
+pub async fn of_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<Org>> {
+    let orgs = sqlx::query_as!(
+        Org,
+        r#"select o.id as "id: OrgId", o.name, o.plan, o.data_use as "data_use: DataUse", m.role as "role: Role", o.created_at as "created_at: Timestamp"
+           from memberships m join orgs o on o.id = m.org_id
+           where m.user_id = $1 order by m.created_at, m.org_id"#,
+        user_id.as_str()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(orgs)
+}
+
+/// Whether there is a plan of this name.
+pub async fn plan_exists(db: impl PgExecutor<'_>, plan: &str) -> Result<bool> {
+    let found = sqlx::query_scalar!(r#"select exists(select from plans where plan = $1) as "found!""#, plan).fetch_one(db).await?;
+    Ok(found)
+}
+
+/// The names of all plans.
+pub async fn plans(db: impl PgExecutor<'_>) -> Result<Vec<String>> {
+    let names = sqlx::query_scalar!("select plan from plans order by requests_per_minute, plan").fetch_all(db).await?;
+    Ok(names)
+}
+
+/// Stores a new organization.
+pub async fn insert(db: impl PgExecutor<'_>, org_id: &OrgId, name: &str, plan: &str) -> Result<()> {
+    sqlx::query!("insert into orgs (id, name, plan) values ($1, $2, $3)", org_id.as_str(), name, plan).execute(db).await?;
+    Ok(())
+}
+
+/// The person with this address; `fresh` is their id if they are new. The address must be in its one form.
+pub async fn user(db: impl PgExecutor<'_>, email: &str, fresh: &UserId) -> Result<UserId> {
+    // The update changes nothing; it makes an existing row be returned.
+    let id = sqlx::query_scalar!(
+        r#"insert into users (id, email) values ($1, $2) on conflict (email) do update set email = excluded.email returning id as "id: UserId""#,
+        fresh.as_str(),
+        email
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(id)
+}
+
+/// The person with this address, if there is one.
+pub async fn find_user(db: impl PgExecutor<'_>, email: &str) -> Result<Option<UserId>> {
+    let id = sqlx::query_scalar!(r#"select id as "id: UserId" from users where email = $1"#, email).fetch_optional(db).await?;
+    Ok(id)
+}
+
+/// Makes a person a member.
+pub async fn add_member(db: impl PgExecutor<'_>, org_id: &OrgId, user_id: &UserId, role: Role) -> Result<()> {
+    sqlx::query!("insert into memberships (org_id, user_id, role) values ($1, $2, $3)", org_id.as_str(), user_id.as_str(), role as Role)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// An owner of the organization, the oldest. `None` when there is no such organization.
+pub async fn oldest_owner(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Option<UserId>> {
+    let id = sqlx::query_scalar!(
+        r#"select user_id as "id: UserId" from memberships where org_id = $1 and role = 'owner' order by created_at, user_id limit 1"#,
+        org_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(id)
+}
+
+/// Whether a person is a member.
+pub async fn is_member(db: impl PgExecutor<'_>, org_id: &OrgId, user_id: &UserId) -> Result<bool> {
+    let found = sqlx::query_scalar!(
+        r#"select exists(select from memberships where org_id = $1 and user_id = $2) as "found!""#,
+        org_id.as_str(),
+        user_id.as_str()
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(found)
+}
+
+/// Stores a new session of at most 30 days, and returns when it ends.
+pub async fn insert_session(
+    db: impl PgExecutor<'_>,
+    org_id: Option<&OrgId>,
+    session_id: &SessionId,
+    user_id: &UserId,
+    token: &SecretHash,
+) -> Result<Timestamp> {
+    let ends = sqlx::query_scalar!(
+        r#"insert into sessions (id, user_id, token_hash, org_id, expires_at) values ($1, $2, $3, $4, now() + interval '30 days')
+           returning expires_at as "expires_at: Timestamp""#,
+        session_id.as_str(),
+        user_id.as_str(),
+        token.as_bytes(),
+        org_id.map(OrgId::as_str)
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(ends)
+}

@@ -1,0 +1,173 @@
+//! Accepting a job: the statements of one transaction, in the order in which they are used.
+
+use super::{PgConnection, usage};
+use crate::job::{FailureCode, JobRow, JobStatus, JobType};
+use crate::org::Plan;
+use crate::suite::SuiteId;
+use crate::{JobId, OrgId, Result, Timestamp};
+
+/// What is stored of a new eval.
+pub struct NewJob<'a> {
+    /// Its id, made by the caller.
+    pub id: &'a JobId,
+    /// The request that makes it.
+    pub request_id: &'a str,
+    /// As the caller named it.
+    pub label: Option<&'a str>,
+    /// The build of the scoring library.
+    pub hfm_sha: &'a str,
+    /// The suite.
+    pub suite_id: &'a SuiteId,
+    /// The suite's current version, which this job keeps.
+    pub suite_version: &'a str,
+    /// Where the submission is kept.
+    pub input_key: &'a str,
+    /// Number of predictions.
+    pub n_submitted: i64,
+    /// The caller's key, if any.
+    pub idempotency_key: Option<&'a str>,
+    /// What the key stands for.
+    pub request_sha256: &'a [u8],
+    /// How long ago the request began, in microseconds.
+    pub elapsed_us: i64,
+    /// Trace id, 32 hex digits.
+    pub trace_id: &'a str,
+    /// The client's span, 16 hex digits.
+    pub parent_span_id: Option<&'a str>,
+}
+
+/// What became of a submission.
+pub enum Submitted {
+    /// It is a new job.
+    Accepted(Box<JobRow>),
+    /// The idempotency key stands for this job already.
+    Repeated {
+        /// The job.
+        job_id: JobId,
+        /// The digest of what was asked then.
+        request_sha256: Vec<u8>,
+    },
+    /// As many jobs are active as may be. Nothing was made, nothing charged.
+    JobsFull {
+        /// How many are active.
+        active: i64,
+        /// When the oldest of them must have ended at the latest.
+        resets_at: Timestamp,
+    },
+    /// The month's items do not suffice. Nothing was made, nothing charged.
+    MonthFull {
+        /// When the next month begins.
+        resets_at: Timestamp,
+        /// The same, in seconds from now.
+        seconds: u32,
+    },
+}
+
+/// The job that an idempotency key of the organization stands for, with the digest of what was asked.
+pub async fn repeated(db: impl sqlx::PgExecutor<'_>, org_id: &OrgId, key: &str) -> Result<Option<(JobId, Vec<u8>)>> {
+    let row = sqlx::query!(
+        r#"select id as "id: JobId", request_sha256 from jobs where org_id = $1 and idempotency_key = $2"#,
+        org_id.as_str(),
+        key
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(|row| (row.id, row.request_sha256)))
+}
+
+/// Makes the job and charges for it, or does neither. The caller commits when it is accepted, and rolls back otherwise.
+pub async fn submit(db: &mut PgConnection, org_id: &OrgId, plan: &Plan, new: &NewJob<'_>) -> Result<Submitted> {
+    // Whoever holds this row submits alone for the organization. What follows are statements of their own: each sees
+    // what was committed before it began, while a statement that waited for the lock would still see the past.
+    let created_at = lock(db, org_id).await?;
+    let Some(job) = insert(db, org_id, new, created_at).await? else {
+        let key = new.idempotency_key.unwrap_or_default();
+        let found = repeated(db, org_id, key).await?;
+        let (job_id, request_sha256) = found.ok_or_else(|| crate::Error::internal("a job that was in the way is gone"))?;
+        return Ok(Submitted::Repeated { job_id, request_sha256 });
+    };
+    let (active, resets_at) = active(db, org_id).await?;
+    if active > plan.concurrent_jobs {
+        return Ok(Submitted::JobsFull { active: active - 1, resets_at });
+    }
+    if !usage::charge(db, org_id, new.id, new.n_submitted, created_at, plan.eval_items_per_month).await? {
+        let resets_at = usage::next_month(db, created_at).await?;
+        return Ok(Submitted::MonthFull { resets_at, seconds: created_at.seconds_until(resets_at) });
+    }
+    Ok(Submitted::Accepted(Box::new(job)))
+}
+
+/// Locks the organization's submissions and gives the new job's moment: later than that of every job before it.
+async fn lock(db: &mut PgConnection, org_id: &OrgId) -> Result<Timestamp> {
+    let at = sqlx::query_scalar!(
+        r#"insert into org_submissions as s (org_id, last_created_at) values ($1, clock_timestamp())
+           on conflict (org_id) do update set last_created_at = greatest(clock_timestamp(), s.last_created_at + interval '1 microsecond')
+           returning last_created_at as "at: Timestamp""#,
+        org_id.as_str()
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(at)
+}
+
+async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created_at: Timestamp) -> Result<Option<JobRow>> {
+    let NewJob {
+        id,
+        request_id,
+        label,
+        hfm_sha,
+        suite_id,
+        suite_version,
+        input_key,
+        n_submitted,
+        idempotency_key,
+        request_sha256,
+        elapsed_us,
+        trace_id,
+        parent_span_id,
+    } = new;
+    let row = sqlx::query_as!(
+        JobRow,
+        r#"insert into jobs (id, org_id, type, request_id, label, hfm_sha, suite_id, suite_version, input_key, n_submitted, idempotency_key,
+                             request_sha256, created_at, available_at, requested_at, trace_id, parent_span_id)
+           values ($2, $1, 'eval', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::timestamptz, $12, $12 - $13::bigint * interval '1 microsecond', $14, $15)
+           on conflict (org_id, idempotency_key) where idempotency_key is not null do nothing
+           returning id as "id: JobId", org_id as "org_id: OrgId", type as "type: JobType", status as "status: JobStatus", request_id, label,
+                     hfm_sha, suite_id as "suite_id: SuiteId", suite_version, attempts,
+                     created_at as "created_at: Timestamp", started_at as "started_at: Timestamp", finished_at as "finished_at: Timestamp",
+                     result as "result: _", error_code as "error_code: FailureCode", error_message"#,
+        org_id.as_str(),
+        id.as_str(),
+        request_id,
+        *label,
+        hfm_sha,
+        suite_id.as_str(),
+        suite_version,
+        input_key,
+        n_submitted,
+        *idempotency_key,
+        request_sha256,
+        created_at as Timestamp,
+        elapsed_us,
+        trace_id,
+        *parent_span_id
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row)
+}
+
+/// How many jobs of the organization are active, and when the oldest of them must have ended at the latest: all tries
+/// that are left, each at its full length.
+async fn active(db: &mut PgConnection, org_id: &OrgId) -> Result<(i64, Timestamp)> {
+    let row = sqlx::query!(
+        r#"select count(*) as "active!",
+                  (array_agg(coalesce(started_at, now()) + interval '15 minutes' * (4 - attempts + (status = 'running')::integer)
+                             order by created_at))[1] as "resets_at!: Timestamp"
+           from jobs where org_id = $1 and status in ('queued', 'running')"#,
+        org_id.as_str()
+    )
+    .fetch_one(db)
+    .await?;
+    Ok((row.active, row.resets_at))
+}

@@ -1,0 +1,227 @@
+//! The workers' statements. They act for all organizations; a job is fenced by the number of its attempt.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use sqlx::types::Json;
+use sqlx::{PgExecutor, PgPool};
+
+use super::dispatch;
+use crate::job::{ATTEMPTS_MAX, EvalResult, FailureCode};
+use crate::suite::SuiteId;
+use crate::{Answer, Error, JobId, Metric, OrgId, Result, Timestamp, WorkerId};
+
+/// How long an attempt may take.
+pub const DEADLINE: Duration = Duration::from_secs(15 * 60);
+
+/// Renews a process's lease.
+pub async fn beat(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
+    sqlx::query!("insert into workers (id, seen_at) values ($1, now()) on conflict (id) do update set seen_at = now()", worker_id.as_str())
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// Puts back what the process holds by the database's account and not by its own: a claim whose answer was lost, or an
+/// end that could not be written. A claim of the last moments may just not have arrived.
+pub async fn disown(db: impl PgExecutor<'_>, worker_id: &WorkerId, held: &[&str]) -> Result<u64> {
+    let done = sqlx::query!(
+        "with lost as (
+             update jobs set status = 'queued', started_at = null, worker_id = null, deadline_at = null, dispatched_at = null, available_at = now()
+             where status = 'running' and worker_id = $1 and started_at < now() - $3::float8 * interval '1 second' and id <> all($2)
+             returning id, attempts
+         )
+         update job_attempts a set ended_at = now(), outcome = 'lost' from lost l where a.job_id = l.id and a.attempt = l.attempts",
+        worker_id.as_str(),
+        held as &[&str],
+        dispatch::LEASE.as_secs_f64()
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Ends a process's lease: what it still holds is taken back by the next sweep.
+pub async fn leave(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
+    sqlx::query!("delete from workers where id = $1", worker_id.as_str()).execute(db).await?;
+    Ok(())
+}
+
+/// A job in a worker's hands.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The job.
+    pub job_id: JobId,
+    /// Whose it is.
+    pub org_id: OrgId,
+    /// The number of this attempt: the fence of all that it writes.
+    pub attempt: i32,
+    /// The suite.
+    pub suite_id: SuiteId,
+    /// The version that the job keeps.
+    pub suite_version: String,
+    /// Where the submission is kept.
+    pub input_key: String,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// When this attempt began, by the database's clock.
+    pub started_at: Timestamp,
+}
+
+/// Claims a waiting job whose bell was heard. `None` when it does not wait any more.
+pub async fn claim(db: impl PgExecutor<'_>, worker_id: &WorkerId, job_id: &JobId) -> Result<Option<Claim>> {
+    begin(db, worker_id, Some(job_id)).await
+}
+
+/// Claims the job that waits longest, of those whose bell should have been heard by now.
+pub async fn claim_unheard(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<Option<Claim>> {
+    begin(db, worker_id, None).await
+}
+
+async fn begin(db: impl PgExecutor<'_>, worker_id: &WorkerId, job_id: Option<&JobId>) -> Result<Option<Claim>> {
+    let claim = sqlx::query_as!(
+        Claim,
+        r#"with claimed as (
+             update jobs set status = 'running', attempts = attempts + 1, started_at = clock_timestamp(), worker_id = $1,
+                    deadline_at = clock_timestamp() + $3::float8 * interval '1 second'
+             where id = coalesce($2, (
+                 select id from jobs where status = 'queued' and available_at <= now() - interval '1 second'
+                 order by available_at, created_at limit 1 for update skip locked
+             )) and status = 'queued' and available_at <= now()
+             returning *
+         ), noted as (
+             insert into job_attempts (org_id, job_id, attempt, worker_id, started_at)
+             select org_id, id, attempts, $1, started_at from claimed
+         )
+         select id as "job_id: JobId", org_id as "org_id: OrgId", attempts as attempt, suite_id as "suite_id: SuiteId", suite_version,
+                input_key, created_at as "created_at: Timestamp", started_at as "started_at!: Timestamp"
+         from claimed"#,
+        worker_id.as_str(),
+        job_id.map(JobId::as_str),
+        DEADLINE.as_secs_f64()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(claim)
+}
+
+/// Whether an attempt still holds its job.
+pub async fn holds(db: impl PgExecutor<'_>, claim: &Claim) -> Result<bool> {
+    let holds = sqlx::query_scalar!(
+        r#"select exists(select from jobs where id = $1 and status = 'running' and attempts = $2) as "holds!""#,
+        claim.job_id.as_str(),
+        claim.attempt
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(holds)
+}
+
+/// A part of an attempt, as offsets from its start in microseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Phase {
+    /// What was done.
+    pub name: &'static str,
+    /// When it began.
+    pub start_us: i64,
+    /// When it ended.
+    pub end_us: i64,
+}
+
+/// Ends a job with its result. `false`: the attempt was fenced out, and nothing was written.
+pub async fn succeed(db: impl PgExecutor<'_>, claim: &Claim, result: &EvalResult, phases: &[Phase]) -> Result<bool> {
+    let done = sqlx::query!(
+        "with done as (
+             update jobs set status = 'succeeded', result = $3, finished_at = clock_timestamp(), worker_id = null, deadline_at = null
+             where id = $1 and status = 'running' and attempts = $2
+             returning id, attempts
+         )
+         update job_attempts a set ended_at = clock_timestamp(), outcome = 'succeeded', phases = $4
+         from done d where a.job_id = d.id and a.attempt = d.attempts",
+        claim.job_id.as_str(),
+        claim.attempt,
+        Json(result) as _,
+        Json(phases) as _
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Ends a job with an error. When the fault is ours, the charge is given back. `false`: the attempt was fenced out.
+pub async fn fail(pool: &PgPool, claim: &Claim, code: FailureCode, message: &str, phases: &[Phase]) -> Result<bool> {
+    let outcome = if code == FailureCode::Timeout { "timeout" } else { "failed" };
+    let mut transaction = pool.begin().await?;
+    let done = sqlx::query!(
+        "with done as (
+             update jobs set status = 'failed', error_code = $3, error_message = $4, finished_at = clock_timestamp(),
+                    worker_id = null, deadline_at = null
+             where id = $1 and status = 'running' and attempts = $2
+             returning id, attempts
+         )
+         update job_attempts a set ended_at = clock_timestamp(), outcome = $5, phases = $6
+         from done d where a.job_id = d.id and a.attempt = d.attempts",
+        claim.job_id.as_str(),
+        claim.attempt,
+        code as FailureCode,
+        message,
+        outcome,
+        Json(phases) as _
+    )
+    .execute(&mut *transaction)
+    .await?;
+    if done.rows_affected() == 1 && code.is_ours() {
+        dispatch::refund(&mut transaction, &claim.job_id).await?;
+    }
+    transaction.commit().await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Puts a job back to wait, or fails it with `code` when no try is left. Each try waits longer for the next: 1 s, 2 s,
+/// 4 s. `false`: the attempt was fenced out.
+pub async fn release(pool: &PgPool, claim: &Claim, code: FailureCode, message: &str, phases: &[Phase]) -> Result<bool> {
+    if claim.attempt >= ATTEMPTS_MAX {
+        return fail(pool, claim, code, message, phases).await;
+    }
+    let outcome = if code == FailureCode::Timeout { "timeout" } else { "released" };
+    let done = sqlx::query!(
+        "with done as (
+             update jobs set status = 'queued', started_at = null, worker_id = null, deadline_at = null, dispatched_at = null,
+                    available_at = clock_timestamp() + interval '1 second' * power(2, $2::integer - 1)
+             where id = $1 and status = 'running' and attempts = $2
+             returning id, attempts
+         )
+         update job_attempts a set ended_at = clock_timestamp(), outcome = $3, phases = $4
+         from done d where a.job_id = d.id and a.attempt = d.attempts",
+        claim.job_id.as_str(),
+        claim.attempt,
+        outcome,
+        Json(phases) as _
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// The metric of a suite's version and its answers in the order of publication, each given to `each` as it arrives.
+pub async fn answers(pool: &PgPool, suite_id: &SuiteId, version: &str, mut each: impl FnMut(&str, Answer) -> Result<()>) -> Result<Metric> {
+    use futures_util::TryStreamExt as _;
+
+    let metric = sqlx::query_scalar!("select metric from suites where suite_id = $1 and version = $2", suite_id.as_str(), version)
+        .fetch_one(pool)
+        .await?;
+    let metric: Metric = metric.parse().map_err(|_| Error::internal("a published suite has an unknown metric"))?;
+    let mut rows = sqlx::query!(
+        r#"select item_id, answer::text as "answer!" from suite_answers where suite_id = $1 and version = $2 order by ordinal"#,
+        suite_id.as_str(),
+        version
+    )
+    .fetch(pool);
+    while let Some(row) = rows.try_next().await? {
+        // The message of a bad answer may quote it, so it goes nowhere.
+        let answer = Answer::parse(&row.answer, &metric)
+            .map_err(|_| Error::internal("a published suite has an answer that does not fit its metric"))?;
+        each(&row.item_id, answer)?;
+    }
+    Ok(metric)
+}

@@ -1,0 +1,175 @@
+//! Suites: the items that anyone may read, and the cursor that pages them. Answers live elsewhere.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::id::MalformedId;
+use crate::{Error, Result};
+
+/// `suite:<name>`: lower-case letters, digits, `.`, `_` and `-`, at most 64 characters after the prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, sqlx::Type)]
+#[serde(transparent)]
+#[sqlx(transparent)]
+pub struct SuiteId(String);
+
+impl SuiteId {
+    /// The identifier as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SuiteId {
+    type Err = MalformedId;
+    fn from_str(text: &str) -> Result<Self, MalformedId> {
+        let name = text.strip_prefix("suite:").ok_or(MalformedId)?;
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
+        let well_formed = (1..=64).contains(&name.len()) && name.bytes().all(allowed);
+        if well_formed { Ok(Self(text.to_owned())) } else { Err(MalformedId) }
+    }
+}
+
+impl fmt::Display for SuiteId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<SuiteId> for String {
+    fn from(id: SuiteId) -> Self {
+        id.0
+    }
+}
+
+/// Longest version string, in bytes.
+pub const VERSION_MAX: usize = 64;
+
+/// Whether a text can be a suite's version: 1 to [`VERSION_MAX`] letters, digits, `.`, `_`, `-` and `+`.
+pub fn is_version(text: &str) -> bool {
+    (1..=VERSION_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte))
+}
+
+/// A published suite in its current version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Suite {
+    /// `suite:<name>`
+    pub suite_id: SuiteId,
+    /// Its current version.
+    pub version: String,
+    /// The metric that an eval reports.
+    pub metric: String,
+    /// Number of items.
+    pub n_items: i64,
+    /// Whether scores of single items may be read.
+    pub per_item_feedback: bool,
+    /// For people.
+    pub description: String,
+    /// The build of the scoring library.
+    pub hfm_sha: String,
+}
+
+/// Answer of the listing of suites, by id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Suites {
+    /// The current version of each.
+    pub suites: Vec<Suite>,
+}
+
+/// One item, as everyone may read it.
+#[derive(Debug, Clone, Serialize)]
+pub struct SuiteItem {
+    /// To be sent back verbatim with the prediction.
+    pub item_id: String,
+    /// A JSON object, exactly as it was published.
+    pub input: Box<RawValue>,
+}
+
+/// One page of a suite's items, in the order of publication.
+#[derive(Debug, Clone, Serialize)]
+pub struct SuiteItems {
+    /// The suite.
+    pub suite_id: SuiteId,
+    /// The version that this page belongs to.
+    pub suite_version: String,
+    /// The items.
+    pub items: Vec<SuiteItem>,
+    /// Number of items in the suite, not in the page.
+    pub n_items: i64,
+    /// Where the next page begins; null at the end.
+    pub next_cursor: Option<ItemCursor>,
+}
+
+/// Default and largest size of a page of items.
+pub const ITEMS_PAGE: (u32, u32) = (500, 1000);
+
+/// Where a page of items begins. It names the version, so that paging goes on through the version it began with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ItemCursor {
+    /// The version being paged.
+    pub version: String,
+    /// Ordinal of the first item of the page.
+    pub ordinal: i32,
+}
+
+impl fmt::Display for ItemCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&URL_SAFE_NO_PAD.encode(format!("{}:{}", self.ordinal, self.version)))
+    }
+}
+
+impl FromStr for ItemCursor {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        let read = || {
+            let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+            let (ordinal, version) = std::str::from_utf8(&bytes).ok()?.split_once(':')?;
+            let cursor = Self { version: version.to_owned(), ordinal: ordinal.parse().ok()? };
+            // Written again it must be the same, so that there is one text for one cursor.
+            (cursor.ordinal >= 0 && is_version(version) && cursor.to_string() == text).then_some(cursor)
+        };
+        read().ok_or_else(bad_cursor)
+    }
+}
+
+/// The refusal of a cursor that is not one of ours.
+pub fn bad_cursor() -> Error {
+    Error::field(
+        "cursor",
+        "format",
+        "not a cursor of this listing; pass the next_cursor of the previous page, or leave it out to begin again",
+    )
+}
+
+impl Serialize for ItemCursor {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_back_and_tampering_is_refused() {
+        let cursor = ItemCursor { version: "2026-01".into(), ordinal: 500 };
+        assert_eq!(cursor.to_string().parse::<ItemCursor>().unwrap(), cursor);
+        let bad = ["", "x", "LTE6MQ", &format!("{cursor}="), &URL_SAFE_NO_PAD.encode("007:1"), &URL_SAFE_NO_PAD.encode("1:\0")];
+        for text in bad {
+            assert!(text.parse::<ItemCursor>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn suite_ids_have_one_spelling() {
+        assert!("suite:survivor-votes".parse::<SuiteId>().is_ok());
+        for bad in ["survivor", "suite:", "suite:A", "suite:a b", "suite:ä", "Suite:a"] {
+            assert!(bad.parse::<SuiteId>().is_err(), "{bad}");
+        }
+    }
+}

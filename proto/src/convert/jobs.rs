@@ -1,0 +1,64 @@
+//! Jobs.
+
+use assay_core::job::{EvalResult, Job, JobError, Versions};
+
+use super::timestamp;
+use crate::v1;
+
+impl From<Job> for v1::Job {
+    fn from(job: Job) -> Self {
+        let Job {
+            id,
+            org_id,
+            r#type,
+            status,
+            request_id,
+            label,
+            versions,
+            attempts,
+            created_at,
+            started_at,
+            finished_at,
+            result,
+            error,
+            trace_url,
+        } = job;
+        Self {
+            id: id.into(),
+            org_id: org_id.into(),
+            r#type: r#type.to_string(),
+            status: status.to_string(),
+            request_id,
+            label,
+            versions: Some(versions.into()),
+            attempts,
+            created_at: Some(timestamp(created_at)),
+            started_at: started_at.map(timestamp),
+            finished_at: finished_at.map(timestamp),
+            result: result.map(Into::into),
+            error: error.map(Into::into),
+            trace_url,
+        }
+    }
+}
+
+impl From<Versions> for v1::Versions {
+    fn from(versions: Versions) -> Self {
+        let Versions { hfm_sha, suite_id, suite_version } = versions;
+        Self { hfm_sha, suite_id: suite_id.into(), suite_version }
+    }
+}
+
+impl From<EvalResult> for v1::EvalResult {
+    fn from(result: EvalResult) -> Self {
+        let EvalResult { hfm_sha, metric, n, n_submitted, n_unmatched, n_missing, suite_id, suite_version, value } = result;
+        Self { hfm_sha, metric, n, n_submitted, n_unmatched, n_missing, suite_id, suite_version, value }
+    }
+}
+
+impl From<JobError> for v1::JobError {
+    fn from(error: JobError) -> Self {
+        let JobError { code, message } = error;
+        Self { code: code.to_string(), message }
+    }
+}

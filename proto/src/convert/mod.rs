@@ -1,0 +1,18 @@
+//! From resources to messages. What lives here: field for field, taken apart by name, so that a new field does not
+//! compile until it is handled. What may not: decisions.
+
+mod evals;
+mod jobs;
+mod keys;
+mod me;
+mod structs;
+mod suites;
+
+pub use evals::predictions_json;
+pub use structs::object;
+
+use assay_core::Timestamp;
+
+fn timestamp(at: Timestamp) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds: at.unix_seconds(), nanos: i32::try_from(at.subsecond_nanos()).unwrap_or_default() }
+}

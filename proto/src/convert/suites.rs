@@ -1,0 +1,40 @@
+//! Suites and their items.
+
+use assay_core::suite::{Suite, SuiteItem, SuiteItems, Suites};
+use assay_core::{Error, Result};
+
+use super::object;
+use crate::v1;
+
+impl From<Suite> for v1::Suite {
+    fn from(suite: Suite) -> Self {
+        let Suite { suite_id, version, metric, n_items, per_item_feedback, description, hfm_sha } = suite;
+        Self { suite_id: suite_id.into(), version, metric, n_items, per_item_feedback, description, hfm_sha }
+    }
+}
+
+impl From<Suites> for v1::ListSuitesResponse {
+    fn from(listing: Suites) -> Self {
+        let Suites { suites } = listing;
+        Self { suites: suites.into_iter().map(Into::into).collect() }
+    }
+}
+
+impl TryFrom<SuiteItems> for v1::ListSuiteItemsResponse {
+    type Error = Error;
+    fn try_from(page: SuiteItems) -> Result<Self> {
+        let SuiteItems { suite_id, suite_version, items, n_items, next_cursor } = page;
+        let item = |item| {
+            let SuiteItem { item_id, input } = item;
+            let input = serde_json::from_str(input.get()).map_err(Error::internal)?;
+            Ok(v1::SuiteItem { item_id, input: Some(object(input)) })
+        };
+        Ok(Self {
+            suite_id: suite_id.into(),
+            suite_version,
+            items: items.into_iter().map(item).collect::<Result<_>>()?,
+            n_items,
+            next_cursor: next_cursor.map(|cursor| cursor.to_string()),
+        })
+    }
+}

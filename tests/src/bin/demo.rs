@@ -1,0 +1,141 @@
+//! `cargo demo`: from nothing to a score, on real parts, and nothing left behind.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use assay_proto::v1;
+use assay_proto::v1::eval_service_client::EvalServiceClient;
+use assay_proto::v1::prediction_value::Value as PredictionValue;
+use assay_tests::client::Client;
+use assay_tests::servers::{Servers, Trouble};
+use assay_tests::stack::{Ground, Plan, Stack};
+use assay_tests::{binaries, demo_suite};
+use serde_json::{Value, json};
+use tonic::metadata::MetadataValue;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match demo().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => {
+            eprintln!("cargo demo: {trouble}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn step(began: Instant, text: &str) {
+    println!("{:>6.2} s  {text}", began.elapsed().as_secs_f64());
+}
+
+async fn demo() -> Result<(), Trouble> {
+    println!("Building assay-api and assay-worker (a few minutes the first time) …");
+    let binaries = binaries::build(false)?;
+    let began = Instant::now();
+    let servers = Servers::start(&|line| step(began, line))?;
+    step(began, "PostgreSQL and Redis stand, private and throw-away");
+    let ground = Arc::new(Ground::new(servers, binaries));
+    let mut stack = Stack::start(&ground, Plan { workers: 2, ..Plan::default() }).await?;
+    step(began, "one api and two workers are ready");
+    let key = furnish(&stack).await?;
+    step(began, "a suite of 400 choices is published; an organization and its API key are made");
+    let client = Client::new(stack.url(), Some(&key));
+    let items = items(&client).await?;
+    step(began, "the items were read over REST; their answers are out of anybody's reach");
+
+    let informed = by_rest(&client, &items).await?;
+    let informed = watched(&client, &informed, "REST, past choices", began).await?;
+    let uninformed = by_grpc(&stack, &key, &items).await?;
+    let uninformed = watched(&client, &uninformed, "gRPC, menu order ", began).await?;
+    step(began, "done");
+    tell(&stack, &key, &informed, &uninformed);
+    stack.stop();
+    ground.clear(&stack.database).await
+}
+
+/// Publishes the suite and makes an organization with a key.
+async fn furnish(stack: &Stack) -> Result<String, Trouble> {
+    let folder = stack.ground.servers.folder().join("lunch");
+    demo_suite::write(&folder).map_err(Trouble::because("cannot write the demonstration suite"))?;
+    let folder = folder.to_string_lossy();
+    let publish = ["suite", "publish", &folder];
+    let create = ["org", "create", "--name", "Demo", "--owner-email", "owner@example.org"];
+    let (published, org) = tokio::join!(stack.operate(&publish), stack.operate(&create));
+    published?;
+    let org = org?;
+    let key = stack.operate(&["key", "create", "--org", org["org_id"].as_str().unwrap_or_default(), "--name", "demo"]).await?;
+    key["key"].as_str().map(str::to_owned).ok_or_else(|| Trouble::new("the key has no secret"))
+}
+
+async fn items(client: &Client) -> Result<Vec<Value>, Trouble> {
+    let page = client.get(&format!("/v1/suites/{}/items?limit=1000", demo_suite::SUITE_ID)).await?;
+    page.body["items"].as_array().cloned().ok_or_else(|| Trouble::new(format!("the items could not be read: {}", page.body)))
+}
+
+fn job_id(job: &Value) -> Result<String, Trouble> {
+    job["id"].as_str().map(str::to_owned).ok_or_else(|| Trouble::new(format!("the submission was refused: {job}")))
+}
+
+async fn by_rest(client: &Client, items: &[Value]) -> Result<String, Trouble> {
+    let predictions: Vec<Value> =
+        items.iter().map(|item| json!({"item_id": item["item_id"], "prediction": demo_suite::by_habit(&item["input"])})).collect();
+    let body = json!({"suite_id": demo_suite::SUITE_ID, "label": "past choices", "predictions": predictions});
+    job_id(&client.post("/v1/evals", &body).await?.body)
+}
+
+async fn by_grpc(stack: &Stack, key: &str, items: &[Value]) -> Result<String, Trouble> {
+    let predictions = items.iter().map(|item| v1::Prediction {
+        item_id: item["item_id"].as_str().unwrap_or_default().to_owned(),
+        prediction: Some(v1::PredictionValue {
+            value: Some(PredictionValue::Ranking(v1::Ranking { ids: demo_suite::by_menu(&item["input"]) })),
+        }),
+    });
+    let message = v1::CreateEvalRequest {
+        suite_id: demo_suite::SUITE_ID.to_owned(),
+        predictions: predictions.collect(),
+        label: Some("menu order".to_owned()),
+        ..Default::default()
+    };
+    let mut request = tonic::Request::new(message);
+    let bearer: MetadataValue<_> = format!("Bearer {key}").parse().map_err(Trouble::because("the key cannot be a header"))?;
+    request.metadata_mut().insert("authorization", bearer);
+    let mut client = EvalServiceClient::connect(stack.url()).await.map_err(Trouble::because("no gRPC connection"))?;
+    let answer =
+        client.create_eval(request).await.map_err(|status| Trouble::new(format!("the submission was refused: {}", status.message())))?;
+    Ok(answer.into_inner().job.unwrap_or_default().id)
+}
+
+/// Waits for a job and shows how it goes.
+async fn watched(client: &Client, job_id: &str, name: &str, began: Instant) -> Result<Value, Trouble> {
+    step(began, &format!("{name}: {job_id} submitted"));
+    let last = std::cell::RefCell::new(String::new());
+    let job = client
+        .finished(job_id, PATIENCE, &|status| {
+            if *last.borrow() != status {
+                step(began, &format!("{name}: {status}"));
+                last.replace(status.to_owned());
+            }
+        })
+        .await?;
+    if job["status"] == "succeeded" { Ok(job) } else { Err(Trouble::new(format!("the job did not succeed: {job}"))) }
+}
+
+fn tell(stack: &Stack, key: &str, informed: &Value, uninformed: &Value) {
+    let line = |name: &str, job: &Value| {
+        let value = job["result"]["value"].as_f64().unwrap_or_default();
+        let bar = "█".repeat((value * 40.0).round() as usize);
+        println!("  {name:<28} {value:.4}  {bar}");
+    };
+    println!("\n{} over {} hidden answers:", informed["result"]["metric"].as_str().unwrap_or_default(), informed["result"]["n"]);
+    line("past choices first (REST)", informed);
+    line("menu order (gRPC)", uninformed);
+    println!("\nTraces, OTLP/JSON, served while the stack stood:");
+    for job in [informed, uninformed] {
+        println!("  {}", job["trace_url"].as_str().unwrap_or_default());
+    }
+    println!("\nTo try it yourself: `cargo up` leaves such a stack running ({} with {}…), and the README has", stack.url(), &key[..13]);
+    println!("a first eval by curl, grpcurl and Python. Everything that was started for this demonstration ends now.");
+}

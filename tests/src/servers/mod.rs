@@ -1,0 +1,251 @@
+//! Private, throw-away PostgreSQL and Redis servers: started in a moment, gone without a trace.
+//!
+//! They listen on sockets in a folder of their own and nowhere else, so any number of them can run
+//! side by side. Servers that run anyway can take their place, named by `DATABASE_URL` and
+//! `REDIS_URL`, each on its own; those are used and never started, stopped or cleared.
+
+mod cache;
+mod command;
+mod copy;
+mod fetch;
+mod find;
+mod folder;
+mod guard;
+mod handshake;
+mod postgres;
+mod program;
+mod redis;
+mod server;
+mod sys;
+mod trouble;
+mod url;
+
+pub use command::GuardedCommand;
+pub use guard::Guarded;
+pub use sys::Ids;
+pub use trouble::Trouble;
+
+use fetch::Kind;
+use folder::RunFolder;
+use server::Server;
+use std::env;
+use std::path::Path;
+use sys::effective_uid;
+
+/// The name of the administrator in a private PostgreSQL.
+const ADMINISTRATOR: &str = "postgres";
+
+/// How their addresses begin.
+const POSTGRES_SCHEMES: [&str; 2] = ["postgres", "postgresql"];
+const REDIS_SCHEMES: [&str; 7] = ["redis", "rediss", "redis+unix", "unix", "valkey", "valkeys", "valkey+unix"];
+
+/// A PostgreSQL and a Redis server that are ready for use. Dropping it ends the private ones, waits
+/// for that, and removes their folder.
+#[derive(Debug)]
+pub struct Servers {
+    // They are dropped in this order: the folder goes last.
+    postgres: Source,
+    redis: Source,
+    redis_url: String,
+    folder: RunFolder,
+}
+
+/// Where a server comes from.
+#[derive(Debug)]
+enum Source {
+    Private(Box<Server>),
+    /// Its address.
+    Foreign(String),
+}
+
+impl Servers {
+    /// Starts both servers, or takes those that `DATABASE_URL` and `REDIS_URL` name, each on its
+    /// own. `say` is told about slow steps, in whole sentences for a person; it is not called when
+    /// there are none.
+    ///
+    /// # Errors
+    /// When a server is not there and cannot be fetched, or does not start.
+    pub fn start(say: &dyn Fn(&str)) -> Result<Self, Trouble> {
+        let foreign_postgres = address("DATABASE_URL", &POSTGRES_SCHEMES)?;
+        let foreign_redis = address("REDIS_URL", &REDIS_SCHEMES)?;
+        let mut wanted = Vec::new();
+        wanted.extend(foreign_postgres.is_none().then_some(Kind::Postgres));
+        wanted.extend(foreign_redis.is_none().then_some(Kind::Redis));
+        let user = server_user()?;
+        // A program is found exactly where no address is given.
+        let found = find::find_or_fetch(&wanted, user, say)?;
+        let folder = RunFolder::create()?;
+        let redis = match found.redis {
+            Some(program) => Source::Private(Box::new(redis::server(folder.path(), &program, user)?)),
+            None => Source::Foreign(foreign_redis.unwrap_or_default()),
+        };
+        // It comes up while the data of the other are copied.
+        redis.launch()?;
+        let postgres = match found.postgres {
+            Some(programs) => Source::Private(Box::new(postgres::server(folder.path(), &programs, user, say)?)),
+            None => Source::Foreign(foreign_postgres.unwrap_or_default()),
+        };
+        postgres.launch()?;
+        postgres.await_ready()?;
+        redis.await_ready()?;
+        let redis_url = match &redis {
+            Source::Private(server) => url::private_redis(&server.socket),
+            Source::Foreign(url) => url.clone(),
+        };
+        Ok(Self { postgres, redis, redis_url, folder })
+    }
+
+    /// The address of a database for the administrator: a private server's superuser, or whoever
+    /// stands in `DATABASE_URL`. At the start there is a database `postgres`.
+    pub fn postgres_url(&self, database: &str) -> String {
+        match &self.postgres {
+            Source::Private(_) => self.private_postgres_url(ADMINISTRATOR, database),
+            Source::Foreign(url) => url::replace(url, None, database),
+        }
+    }
+
+    /// The address of a database for another role. A private server lets it in by its name; the
+    /// password is part of the address all the same.
+    pub fn postgres_url_as(&self, role: &str, password: &str, database: &str) -> String {
+        let credentials = url::credentials(role, password);
+        match &self.postgres {
+            Source::Private(_) => self.private_postgres_url(&credentials, database),
+            Source::Foreign(url) => url::replace(url, Some(&credentials), database),
+        }
+    }
+
+    /// The address of Redis.
+    pub fn redis_url(&self) -> &str {
+        &self.redis_url
+    }
+
+    /// The process id of the private PostgreSQL, while it runs.
+    pub fn postgres_pid(&self) -> Option<u32> {
+        self.postgres.pid()
+    }
+
+    /// The process id of the private Redis, while it runs.
+    pub fn redis_pid(&self) -> Option<u32> {
+        self.redis.pid()
+    }
+
+    /// The private folder: sockets and logs are in it, and what the caller adds (under names other
+    /// than `postgres*`, `redis*`, `pids` and `owner.lock`) goes with it.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Stops PostgreSQL and starts it again on the same data, either at once, as in a crash from
+    /// which it recovers, or in order. Both end all connections. Returns when it is ready.
+    ///
+    /// # Errors
+    /// When the server is not private or does not come up again.
+    pub fn postgres_restart(&self, immediate: bool) -> Result<(), Trouble> {
+        let server = self.postgres.private("DATABASE_URL")?;
+        server.stop(if immediate { libc::SIGQUIT } else { libc::SIGINT });
+        server.launch()?;
+        server.await_ready()
+    }
+
+    /// Stops Redis and starts it again, empty. Returns when it is ready.
+    ///
+    /// # Errors
+    /// When the server is not private or does not come up again.
+    pub fn redis_restart(&self) -> Result<(), Trouble> {
+        self.redis_stop()?;
+        self.redis_start()
+    }
+
+    /// Stops Redis and waits for its end; all that was in it is lost.
+    ///
+    /// # Errors
+    /// When the server is not private.
+    pub fn redis_stop(&self) -> Result<(), Trouble> {
+        self.redis.private("REDIS_URL")?.stop(libc::SIGTERM);
+        Ok(())
+    }
+
+    /// Starts Redis, if it does not run, and returns when it is ready.
+    ///
+    /// # Errors
+    /// When the server is not private or does not come up.
+    pub fn redis_start(&self) -> Result<(), Trouble> {
+        self.redis.private("REDIS_URL")?;
+        self.redis.launch()?;
+        self.redis.await_ready()
+    }
+
+    fn private_postgres_url(&self, user: &str, database: &str) -> String {
+        url::private_postgres(&postgres::folder(self.folder.path()), user, database)
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        // Both are told before either is waited for.
+        for source in [&self.postgres, &self.redis] {
+            if let Source::Private(server) = source {
+                server.begin_stop();
+            }
+        }
+    }
+}
+
+/// What is done to a private server happens to a foreign one elsewhere, or must not happen.
+impl Source {
+    fn launch(&self) -> Result<(), Trouble> {
+        match self {
+            Self::Private(server) => server.launch(),
+            Self::Foreign(_) => Ok(()),
+        }
+    }
+
+    fn await_ready(&self) -> Result<(), Trouble> {
+        match self {
+            Self::Private(server) => server.await_ready(),
+            Self::Foreign(_) => Ok(()),
+        }
+    }
+
+    fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Private(server) => server.pid(),
+            Self::Foreign(_) => None,
+        }
+    }
+
+    /// The private server, or the reason why nothing may be done to this one.
+    fn private(&self, variable: &str) -> Result<&Server, Trouble> {
+        match self {
+            Self::Private(server) => Ok(server),
+            Self::Foreign(_) => {
+                Err(Trouble::new(format!("Only a private server can be stopped and started; unset {variable} to get one.")))
+            }
+        }
+    }
+}
+
+/// The address of a running server in the environment, if there is one.
+fn address(variable: &str, schemes: &[&str]) -> Result<Option<String>, Trouble> {
+    let Some(value) = env::var_os(variable).filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let url = value.to_str().unwrap_or_default();
+    match url.split_once("://") {
+        Some((scheme, _)) if schemes.contains(&scheme) => Ok(Some(url.to_owned())),
+        _ => Err(Trouble::new(format!(
+            "The environment variable {variable} must begin with {}://, or be unset for a private server.",
+            schemes.join(":// or ")
+        ))),
+    }
+}
+
+/// As whom the servers run, if not as the caller: PostgreSQL refuses to run as root.
+fn server_user() -> Result<Option<Ids>, Trouble> {
+    if effective_uid() != 0 {
+        return Ok(None);
+    }
+    let user = sys::user("postgres").or_else(|| sys::user("nobody"));
+    let none = || Trouble::new("The servers cannot run as root, and there is no user nobody; add one or use another.");
+    user.map(Some).ok_or_else(none)
+}

@@ -1,0 +1,150 @@
+//! The private PostgreSQL server. Its data need to survive a crash of the server, not of the machine.
+
+use super::cache::{cache, lock};
+use super::command::GuardedCommand;
+use super::copy::{copy_folder, make_owned_folder};
+use super::folder::{check_socket, remove_folder};
+use super::handshake::is_ready;
+use super::program::Postgres;
+use super::server::{Server, environment};
+use super::sys::Ids;
+use super::trouble::{Trouble, last_lines};
+use std::ffi::OsString;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::Mutex;
+
+/// The settings in which the server differs from a new installation.
+const SETTINGS: [&str; 14] = [
+    "listen_addresses=",
+    "port=5432",
+    // The folder around the socket is for one user only, this says it once more.
+    "unix_socket_permissions=0700",
+    "max_connections=300",
+    "shared_buffers=128MB",
+    // Nothing here outlives the machine, so nothing need reach a disk.
+    "fsync=off",
+    "full_page_writes=off",
+    // The folder may be in memory, which old log segments must not fill.
+    "min_wal_size=32MB",
+    "max_wal_size=256MB",
+    // As in a real installation, for the tests of what follows from it.
+    "synchronous_commit=on",
+    "autovacuum=on",
+    // The log goes to the standard error, which leads to a file.
+    "log_destination=stderr",
+    "logging_collector=off",
+    "log_line_prefix=%m [%p] %q%u@%d ",
+];
+
+/// The locale of the databases, and the one for systems that do not know it.
+const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
+
+/// Where in the run folder the data and the socket are.
+pub(super) fn folder(run: &Path) -> PathBuf {
+    run.join("postgres")
+}
+
+/// A server, not yet started, that lives in the run folder, with fresh data.
+pub(super) fn server(run: &Path, postgres: &Postgres, user: Option<Ids>, say: &dyn Fn(&str)) -> Result<Server, Trouble> {
+    let folder = folder(run);
+    let data = folder.join("data");
+    let socket = folder.join(".s.PGSQL.5432");
+    check_socket(&socket)?;
+    make_owned_folder(&folder, user).map_err(Trouble::because(format!("{} cannot be made", folder.display())))?;
+    copy_pristine(postgres, user, &data, say)?;
+    let mut args: Vec<OsString> = vec!["-D".into(), data.into(), "-k".into(), folder.into()];
+    args.extend(SETTINGS.iter().flat_map(|setting| ["-c".into(), (*setting).into()]));
+    let command = GuardedCommand {
+        args,
+        env: environment(postgres.server.libraries.as_ref()),
+        clear_env: true,
+        current_dir: Some("/".into()),
+        user,
+        log: Some(run.join("postgres.log")),
+        // The immediate shutdown: to write everything out first would be lost labour at the end.
+        stop_signal: libc::SIGQUIT,
+        run_folder: Some(run.into()),
+        ..GuardedCommand::new(&postgres.server.file)
+    };
+    Ok(Server { name: "PostgreSQL", command, socket, is_ready, process: Mutex::default() })
+}
+
+/// Copies the data folder of a new installation, which takes a fraction of the time to make one. It
+/// is made by the first who needs it and kept in the cache.
+fn copy_pristine(postgres: &Postgres, user: Option<Ids>, target: &Path, say: &dyn Fn(&str)) -> Result<(), Trouble> {
+    let (family, name) = pristine_name(postgres, user)?;
+    let cache = cache()?;
+    let pristine = cache.join(&name);
+    if !pristine.is_dir() {
+        let _alone = lock("data", true, say)?;
+        if !pristine.is_dir() {
+            say("Preparing an empty PostgreSQL data folder, which is kept for the next time …");
+            forget(&cache, &family);
+            make_pristine(postgres, user, &pristine)?;
+        }
+    }
+    let _shared = lock("data", false, say)?;
+    copy_folder(&pristine, target, user).map_err(Trouble::because(format!(
+        "{} cannot be copied to {}",
+        pristine.display(),
+        target.display()
+    )))
+}
+
+/// A name that differs wherever the data might, and the part of it that all versions of the same
+/// installation share.
+fn pristine_name(postgres: &Postgres, user: Option<Ids>) -> Result<(String, String), Trouble> {
+    let file = &postgres.server.file;
+    let changed = fs::metadata(file).map(|data| data.mtime());
+    let changed = changed.map_err(Trouble::because(format!("{} cannot be read", file.display())))?;
+    let mut hasher = DefaultHasher::new();
+    (file, user).hash(&mut hasher);
+    let family = format!("data-{:016x}-", hasher.finish());
+    let name = format!("{family}{}-{changed}", postgres.version);
+    Ok((family, name))
+}
+
+/// Removes the data folders of earlier versions, and what a killed process left unfinished.
+fn forget(cache: &Path, family: &str) {
+    for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(family)) {
+            // If it stays, it only takes up room.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Makes the pristine folder under another name first: under its own it is complete.
+fn make_pristine(postgres: &Postgres, user: Option<Ids>, path: &Path) -> Result<(), Trouble> {
+    let draft = path.with_added_extension("new");
+    let tried = format!("{} cannot be made", draft.display());
+    let mut complaint = String::new();
+    for locale in LOCALES {
+        remove_folder(&draft)?;
+        make_owned_folder(&draft, user).map_err(Trouble::because(&tried))?;
+        let output = initdb(postgres, user, &draft, locale).map_err(Trouble::because(&tried))?;
+        if output.status.success() {
+            return fs::rename(&draft, path).map_err(Trouble::because(&tried));
+        }
+        complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    }
+    remove_folder(&draft)?;
+    Err(Trouble::new(format!(
+        "{} failed; try another PostgreSQL by setting ASSAY_POSTGRES_BIN to its bin folder, or \
+         DATABASE_URL to a server. Its last words:\n{}",
+        postgres.initdb.display(),
+        last_lines(&complaint)
+    )))
+}
+
+fn initdb(postgres: &Postgres, user: Option<Ids>, data: &Path, locale: &str) -> io::Result<Output> {
+    let mut command = postgres.server.command(&postgres.initdb, user);
+    command.arg("-D").arg(data).arg(format!("--locale={locale}"));
+    command.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-sync"]);
+    command.output()
+}

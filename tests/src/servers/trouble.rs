@@ -1,0 +1,80 @@
+//! The one error of the launcher.
+
+use std::error::Error;
+use std::fmt::{self, Display};
+use std::fs;
+use std::path::Path;
+
+/// How much of a server's log is quoted when it does not come up.
+const TAIL_LINES: usize = 15;
+
+/// What stands between the user and running servers, as a sentence that says what to do.
+pub struct Trouble(String);
+
+impl Trouble {
+    /// Wraps a whole sentence, written for the person at the terminal.
+    pub fn new(sentence: impl Into<String>) -> Self {
+        Self(sentence.into())
+    }
+
+    /// The adaptor for `map_err`: what was tried, then why it failed.
+    pub fn because<E: Display>(tried: impl Display) -> impl FnOnce(E) -> Self {
+        move |cause| Self(format!("{tried}: {cause}"))
+    }
+
+    /// Adds the last lines of a log, which usually name the true cause.
+    pub(super) fn with_log(self, log: &Path) -> Self {
+        let Ok(bytes) = fs::read(log) else {
+            return self;
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let tail = last_lines(&text);
+        if tail.is_empty() {
+            return self;
+        }
+        Self(format!("{self} The last lines of its log:\n{tail}"))
+    }
+}
+
+/// The last few lines of a text.
+pub(super) fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    let first = lines.len().saturating_sub(TAIL_LINES);
+    lines.get(first..).unwrap_or_default().join("\n")
+}
+
+impl Display for Trouble {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// The same as `Display`: a `main` that returns the error prints it through `Debug`.
+impl fmt::Debug for Trouble {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Display::fmt(self, formatter)
+    }
+}
+
+impl Error for Trouble {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_lines_are_quoted() {
+        let text: Vec<String> = (0..100).map(|line| line.to_string()).collect();
+        let tail = last_lines(&text.join("\n"));
+        assert_eq!(tail.lines().count(), TAIL_LINES);
+        assert!(tail.ends_with("99"));
+        assert_eq!(last_lines(""), "");
+    }
+
+    #[test]
+    fn a_trouble_reads_as_its_sentence() {
+        let trouble = Trouble::because("Opening the door failed")("it is locked");
+        assert_eq!(trouble.to_string(), "Opening the door failed: it is locked");
+        assert_eq!(format!("{trouble:?}"), trouble.to_string());
+    }
+}

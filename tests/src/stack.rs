@@ -1,0 +1,276 @@
+//! A whole installation: a database, api processes and workers, as an operator would start them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+
+use crate::binaries::Binaries;
+use crate::databases::{self, Database};
+use crate::servers::{Guarded, GuardedCommand, Servers, Trouble};
+
+/// How long a process may take until it is ready.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+
+/// What stacks stand on: servers and binaries.
+pub struct Ground {
+    /// PostgreSQL and Redis.
+    pub servers: Servers,
+    /// What is launched.
+    pub binaries: Binaries,
+    /// A migrated database to copy from.
+    template: OnceCell<String>,
+}
+
+impl Ground {
+    /// Servers and binaries, ready for stacks.
+    pub fn new(servers: Servers, binaries: Binaries) -> Self {
+        Self { servers, binaries, template: OnceCell::new() }
+    }
+
+    async fn template(&self) -> Result<&str, Trouble> {
+        let made = self.template.get_or_try_init(|| async {
+            let name = databases::fresh_name("template");
+            databases::create(&self.servers, &name, None).await?;
+            let url = BTreeMap::from([("ASSAY_DATABASE_URL".to_owned(), self.servers.postgres_url(&name))]);
+            operate(&self.binaries.api, &url, &["migrate"]).await?;
+            Ok::<_, Trouble>(name)
+        });
+        Ok(made.await?)
+    }
+
+    /// A migrated database of its own, with roles.
+    ///
+    /// # Errors
+    /// When the server does not allow it.
+    pub async fn database(&self) -> Result<Database, Trouble> {
+        let template = self.template().await?;
+        let name = databases::fresh_name("stack");
+        databases::create(&self.servers, &name, Some(template)).await?;
+        databases::roles(&self.servers, &name).await
+    }
+
+    /// Removes what was made on servers that go on without us. Private ones take everything with them.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn clear(&self, database: &Database) -> Result<(), Trouble> {
+        if self.servers.postgres_pid().is_some() {
+            return Ok(());
+        }
+        databases::remove(&self.servers, &database.name).await?;
+        match self.template.get() {
+            Some(template) => databases::remove(&self.servers, template).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// How large a stack is, and what is unusual about it.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Number of api processes.
+    pub apis: usize,
+    /// Number of workers.
+    pub workers: usize,
+    /// Further settings of both.
+    pub env: BTreeMap<String, String>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { apis: 1, workers: 1, env: BTreeMap::new() }
+    }
+}
+
+/// One launched process.
+pub struct Process {
+    /// Its hold: dropping it ends the process.
+    pub guarded: Guarded,
+    /// Where callers are served; of an api only.
+    pub listen: Option<SocketAddr>,
+    /// Where operators are served.
+    pub admin: SocketAddr,
+    /// What it logged.
+    pub log: PathBuf,
+}
+
+/// A running installation. Dropping it ends its processes; its database stays with the servers.
+pub struct Stack {
+    /// The api processes.
+    pub apis: Vec<Process>,
+    /// The workers.
+    pub workers: Vec<Process>,
+    /// Its database.
+    pub database: Database,
+    /// What it stands on.
+    pub ground: Arc<Ground>,
+    /// The settings that all its processes share.
+    shared: BTreeMap<String, String>,
+}
+
+impl Stack {
+    /// Starts a stack and waits until all of it is ready.
+    ///
+    /// # Errors
+    /// When something does not start: with what it logged last.
+    pub async fn start(ground: &Arc<Ground>, plan: Plan) -> Result<Self, Trouble> {
+        let database = ground.database().await?;
+        let artifacts = ground.servers.folder().join(format!("{}-artifacts", database.name));
+        let mut shared = BTreeMap::from(
+            [
+                ("ASSAY_REDIS_URL", ground.servers.redis_url().to_owned()),
+                ("ASSAY_REDIS_PREFIX", database.name.clone()),
+                ("ASSAY_ARTIFACTS", artifacts.to_string_lossy().into_owned()),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        shared.extend(plan.env);
+        let mut stack = Self { apis: Vec::new(), workers: Vec::new(), database, ground: Arc::clone(ground), shared };
+        for _ in 0..plan.apis {
+            stack.apis.push(stack.launch_api()?);
+        }
+        for _ in 0..plan.workers {
+            stack.workers.push(stack.launch_worker()?);
+        }
+        for process in stack.apis.iter().chain(&stack.workers) {
+            process.ready().await?;
+        }
+        Ok(stack)
+    }
+
+    /// Launches one more api, without waiting for it.
+    ///
+    /// # Errors
+    /// When the process cannot be made.
+    pub fn launch_api(&self) -> Result<Process, Trouble> {
+        let (listen, admin) = (free_address()?, free_address()?);
+        let own = [
+            ("ASSAY_DATABASE_URL", self.database.api_url.clone()),
+            ("ASSAY_LISTEN", listen.to_string()),
+            ("ASSAY_ADMIN_LISTEN", admin.to_string()),
+        ];
+        self.launch("api", &self.ground.binaries.api, "serve", &own, Some(listen), admin)
+    }
+
+    /// Launches one more worker, without waiting for it.
+    ///
+    /// # Errors
+    /// When the process cannot be made.
+    pub fn launch_worker(&self) -> Result<Process, Trouble> {
+        let admin = free_address()?;
+        let own = [("ASSAY_DATABASE_URL", self.database.worker_url.clone()), ("ASSAY_ADMIN_LISTEN", admin.to_string())];
+        self.launch("worker", &self.ground.binaries.worker, "run", &own, None, admin)
+    }
+
+    fn launch(
+        &self,
+        kind: &str,
+        program: &Path,
+        command: &str,
+        own: &[(&str, String)],
+        listen: Option<SocketAddr>,
+        admin: SocketAddr,
+    ) -> Result<Process, Trouble> {
+        static LAUNCHED: AtomicU32 = AtomicU32::new(0);
+        let number = LAUNCHED.fetch_add(1, Ordering::Relaxed);
+        let folder = self.ground.servers.folder();
+        let log = folder.join(format!("{kind}-{number}.log"));
+        let mut guarded = GuardedCommand::new(program);
+        guarded.args = vec![command.into()];
+        guarded.env = self.shared.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
+        guarded.env.extend(own.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
+        guarded.log = Some(log.clone());
+        guarded.run_folder = Some(folder.to_path_buf());
+        Ok(Process { guarded: Guarded::spawn(&guarded)?, listen, admin, log })
+    }
+
+    /// The environment with which the operator's commands act on this stack.
+    pub fn operator_env(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([("ASSAY_DATABASE_URL".to_owned(), self.database.owner_url.clone())])
+    }
+
+    /// Carries out an operator's command and returns the object that it prints.
+    ///
+    /// # Errors
+    /// What the command says when it refuses.
+    pub async fn operate(&self, arguments: &[&str]) -> Result<Value, Trouble> {
+        operate(&self.ground.binaries.api, &self.operator_env(), arguments).await
+    }
+
+    /// The address of the first api.
+    pub fn url(&self) -> String {
+        let listen = self.apis.first().and_then(|api| api.listen);
+        listen.map_or_else(String::new, |address| format!("http://{address}"))
+    }
+
+    /// Tells all processes to end, as an operator does, and waits until they have.
+    pub fn stop(&mut self) {
+        for process in self.apis.iter().chain(&self.workers) {
+            process.guarded.stop();
+        }
+        self.apis.clear();
+        self.workers.clear();
+    }
+}
+
+impl Process {
+    /// Waits until the process says that it is ready.
+    ///
+    /// # Errors
+    /// When it ends or does not become ready in time: with what it logged last.
+    pub async fn ready(&self) -> Result<(), Trouble> {
+        let client = reqwest::Client::new();
+        let url = format!("http://{}/readyz", self.admin);
+        let began = Instant::now();
+        loop {
+            if client.get(&url).send().await.is_ok_and(|answer| answer.status().is_success()) {
+                return Ok(());
+            }
+            if self.guarded.try_wait().is_some() || began.elapsed() > START_PATIENCE {
+                let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+                let last: Vec<&str> = log.lines().rev().take(5).collect();
+                let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
+                return Err(Trouble::new(format!("a process did not become ready; it said last:\n{last}")));
+            }
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    }
+}
+
+async fn operate(api: &Path, env: &BTreeMap<String, String>, arguments: &[&str]) -> Result<Value, Trouble> {
+    let command = format!("assay-api {}", arguments.join(" "));
+    let mut process = Command::new(api);
+    process.args(arguments).envs(env).stdin(Stdio::null());
+    let output = process.output().await.map_err(Trouble::because(format!("cannot run {command}")))?;
+    if !output.status.success() {
+        return Err(Trouble::new(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    serde_json::from_slice(&output.stdout).map_err(Trouble::because(format!("{command} printed something else than an object")))
+}
+
+/// An address that nobody listens on. Its port is below those that the system gives to outgoing connections, so that
+/// none of these takes it in the meantime.
+fn free_address() -> Result<SocketAddr, Trouble> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const PORTS: std::ops::Range<u16> = 20_000..32_000;
+    let span = PORTS.end - PORTS.start;
+    // Several launchers at once begin at different places.
+    let start = u16::try_from(std::process::id() % u32::from(span)).unwrap_or(0);
+    for _ in 0..span {
+        let offset = (u32::from(start) * 7 + u32::from(NEXT.fetch_add(1, Ordering::Relaxed))) % u32::from(span);
+        let address = SocketAddr::from(([127, 0, 0, 1], PORTS.start + u16::try_from(offset).unwrap_or(0)));
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    Err(Trouble::new("there is no free port between 20000 and 32000 on 127.0.0.1; end what listens there"))
+}

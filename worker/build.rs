@@ -1,0 +1,3 @@
+//! Tells the compiler which build this is.
+
+include!("../core/git_sha.rs");

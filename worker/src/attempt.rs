@@ -1,0 +1,185 @@
+//! One attempt at one job: fetch the submission, score it, write what came of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use assay_core::artifact::Artifacts;
+use assay_core::job::{EvalResult, FailureCode};
+use assay_core::store::PgPool;
+use assay_core::store::work::{self, Claim, Phase};
+use assay_core::{Result, telemetry};
+
+use crate::score::{self, Failure};
+use crate::tables::Tables;
+
+/// How often an attempt looks whether the job is still its own.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// A live attempt ends itself a little before the sweep would end it.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// How often, and after which pauses, an end is written again when the database does not answer.
+const WRITES: u32 = 4;
+
+/// What attempts need.
+pub struct Means {
+    /// PostgreSQL, as the role that reads answers.
+    pub db: PgPool,
+    /// Where submissions are kept.
+    pub artifacts: Artifacts,
+    /// Answers.
+    pub tables: Tables,
+    /// Build of the scoring library.
+    pub hfm_sha: String,
+}
+
+/// What came of an attempt.
+enum Outcome {
+    Scored(Box<EvalResult>),
+    /// The data is at fault: another try would find the same.
+    Refused(FailureCode, String),
+    /// The fault is ours: another try may get past it.
+    Broken(String),
+    Late,
+    /// The job is not ours any more: cancelled, or taken back.
+    Lost,
+}
+
+impl Outcome {
+    const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Scored(_) => "succeeded",
+            Self::Refused(..) => "failed",
+            Self::Broken(_) => "released",
+            Self::Late => "timeout",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// What an attempt did, as offsets from its beginning.
+struct Phases {
+    began: Instant,
+    done: Vec<Phase>,
+}
+
+impl Phases {
+    fn offset(&self) -> i64 {
+        i64::try_from(self.began.elapsed().as_micros()).unwrap_or(i64::MAX)
+    }
+
+    async fn during<T>(&mut self, name: &'static str, work: impl Future<Output = T>) -> T {
+        let start_us = self.offset();
+        let done = work.await;
+        self.done.push(Phase { name, start_us, end_us: self.offset() });
+        done
+    }
+}
+
+/// Carries a claimed job to its end, or puts it back, or finds that it is not ours any more.
+pub async fn attempt(means: &Means, claim: &Claim) {
+    let mut phases = Phases { began: Instant::now(), done: Vec::new() };
+    let waited = claim.started_at.unix_nanos() - claim.created_at.unix_nanos();
+    metrics::histogram!(telemetry::JOB_WAIT_SECONDS).record(Duration::from_nanos(u64::try_from(waited).unwrap_or(0)).as_secs_f64());
+    let stop = Arc::new(AtomicBool::new(false));
+    let outcome = tokio::select! {
+        outcome = evaluate(means, claim, &mut phases, &stop) => outcome,
+        () = lost(means, claim) => Outcome::Lost,
+        () = tokio::time::sleep(work::DEADLINE - MARGIN) => Outcome::Late,
+    };
+    stop.store(true, Ordering::Relaxed);
+    let written = write(means, claim, &outcome, &phases.done).await;
+    let seconds = phases.began.elapsed().as_secs_f64();
+    let told = match written {
+        Ok(true) => outcome.as_str(),
+        Ok(false) => "fenced",
+        Err(_) => "not_written",
+    };
+    metrics::counter!(telemetry::JOBS_FINISHED, "outcome" => told).increment(1);
+    metrics::histogram!(telemetry::JOB_SECONDS).record(seconds);
+    if told == "fenced" {
+        metrics::counter!(telemetry::FENCED_WRITES).increment(1);
+    }
+    tracing::info!(job_id = %claim.job_id, attempt = claim.attempt, outcome = told, seconds, "job");
+}
+
+async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, stop: &Arc<AtomicBool>) -> Outcome {
+    let input = match phases.during("fetch input", means.artifacts.get(&claim.input_key)).await {
+        Ok(Some(input)) => input,
+        Ok(None) => return Outcome::Refused(FailureCode::InputUnavailable, "The submission is not there any more.".into()),
+        Err(error) => return Outcome::Broken(error.to_string()),
+    };
+    let answers = match phases.during("load answers", means.tables.get(&claim.suite_id, &claim.suite_version)).await {
+        Ok(answers) => answers,
+        Err(error) => return Outcome::Broken(error.to_string()),
+    };
+    let metric = answers.metric;
+    let stop = Arc::clone(stop);
+    let scoring = tokio::task::spawn_blocking(move || score::score(&answers.table, &answers.metric, &input, &stop));
+    match phases.during("score", scoring).await {
+        Ok(Ok(score)) => {
+            metrics::counter!(telemetry::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
+            Outcome::Scored(Box::new(EvalResult {
+                hfm_sha: means.hfm_sha.clone(),
+                metric: metric.to_string(),
+                n: score.n,
+                n_submitted: score.n_submitted,
+                n_unmatched: score.n_unmatched,
+                n_missing: score.n_missing,
+                suite_id: claim.suite_id.to_string(),
+                suite_version: claim.suite_version.clone(),
+                value: score.value,
+            }))
+        }
+        Ok(Err(Failure::InvalidPredictions(message))) => Outcome::Refused(FailureCode::InvalidPredictions, message),
+        Ok(Err(Failure::Stopped)) => Outcome::Lost,
+        Err(panicked) => Outcome::Broken(panicked.to_string()),
+    }
+}
+
+/// Returns when the job is not this attempt's any more.
+async fn lost(means: &Means, claim: &Claim) {
+    loop {
+        tokio::time::sleep(WATCH).await;
+        // That the database does not answer says nothing about the job.
+        if matches!(work::holds(&means.db, claim).await, Ok(false)) {
+            return;
+        }
+    }
+}
+
+/// Writes the end, again when the database does not answer. `false`: the attempt was fenced out, and nothing was written.
+async fn write(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]) -> Result<bool> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match write_once(means, claim, outcome, phases).await {
+            Err(error) if tries < WRITES => {
+                tracing::warn!(job_id = %claim.job_id, %error, "the end of a job could not be written; trying again");
+                tokio::time::sleep(Duration::from_millis(250 << tries)).await;
+            }
+            // What is given up here is not held any more, and so is put back to wait by the next renewal of the lease.
+            Err(error) => {
+                tracing::error!(job_id = %claim.job_id, %error, "the end of a job could not be written");
+                return Err(error);
+            }
+            Ok(written) => return Ok(written),
+        }
+    }
+}
+
+async fn write_once(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]) -> Result<bool> {
+    let late = "The job took longer than fifteen minutes.";
+    match outcome {
+        Outcome::Scored(result) => work::succeed(&means.db, claim, result, phases).await,
+        Outcome::Refused(code, message) => work::fail(&means.db, claim, *code, message, phases).await,
+        Outcome::Broken(cause) => {
+            tracing::error!(job_id = %claim.job_id, attempt = claim.attempt, cause, "an attempt broke");
+            work::release(&means.db, claim, FailureCode::Internal, "Something went wrong on our side in each of the job's tries.", phases)
+                .await
+        }
+        Outcome::Late => work::release(&means.db, claim, FailureCode::Timeout, late, phases).await,
+        Outcome::Lost => Ok(false),
+    }
+}

@@ -1,0 +1,12 @@
+//! The worker of Assay: claims jobs, scores predictions against hidden answers, finishes them in SQL.
+//!
+//! A job goes: bell or look-out → `run` (a slot, a claim) → `attempt` (fetch, score) → finished by `store::work`.
+//! What may not live here: anything of the api.
+
+mod attempt;
+mod run;
+mod score;
+pub mod settings;
+mod tables;
+
+pub use run::run;

@@ -1,0 +1,175 @@
+//! A worker process: its lease, its slots, the two ways in which jobs come to it, and its end.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use assay_core::artifact::Artifacts;
+use assay_core::process;
+use assay_core::queue::{self, OnBell};
+use assay_core::settings::ADMIN_LISTEN;
+use assay_core::store::work::{self, Claim};
+use assay_core::store::{self, schema};
+use assay_core::{CanFail as _, Error, JobId, Result, WorkerId, telemetry};
+use futures_util::FutureExt as _;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+
+use crate::attempt::{self, Means};
+use crate::settings::Settings;
+use crate::tables::Tables;
+
+/// How often the lease is renewed: several times before it would run out.
+const BEAT: Duration = Duration::from_secs(2);
+
+/// How often a worker looks for jobs whose bell it did not hear.
+const LOOK_OUT: Duration = Duration::from_secs(1);
+
+/// One process.
+struct Worker {
+    id: WorkerId,
+    means: Means,
+    slots: Arc<Semaphore>,
+    all_slots: u32,
+    /// What is being done, for telling it apart from what only the database believes.
+    held: Mutex<HashMap<JobId, i32>>,
+    /// Set when a slot came free after a job that was found by looking out.
+    freed: Notify,
+}
+
+/// Works until the process is told to end (SIGTERM or SIGINT), then finishes what it has begun.
+pub async fn run(settings: Settings) -> Result<()> {
+    let metrics = telemetry::metrics(&settings.git_sha)?;
+    let admin_listener = process::bind(&ADMIN_LISTEN, settings.admin_listen).await?;
+    let db = store::pool(&settings.database_url, settings.database_connections, "assay-worker")?;
+    if schema::pending(&db).await? > 0 {
+        return Err(Error::internal("the database's schema is older than this build: run assay-api migrate"));
+    }
+    let means = Means {
+        artifacts: Artifacts::folder(settings.artifacts.as_ref())?,
+        tables: Tables::new(db.clone()),
+        hfm_sha: settings.hfm_sha.clone(),
+        db: db.clone(),
+    };
+    let worker = Arc::new(Worker {
+        id: WorkerId::random()?,
+        means,
+        slots: Arc::new(Semaphore::new(settings.slots as usize)),
+        all_slots: settings.slots,
+        held: Mutex::default(),
+        freed: Notify::new(),
+    });
+    work::beat(&db, &worker.id).await?;
+    let (stop, stopped) = watch::channel(false);
+    let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, db.clone(), stopped.clone()));
+    let beat = tokio::spawn(beat(Arc::clone(&worker)));
+    let look_out = tokio::spawn(look_out(Arc::clone(&worker), stopped.clone()));
+    let bells = listen(&worker, &settings, stopped);
+    tracing::info!(worker_id = %worker.id, slots = settings.slots, admin = %settings.admin_listen, git_sha = settings.git_sha, "working");
+
+    process::told_to_end().await?;
+    stop.send_replace(true);
+    tracing::info!("told to end: finishing what was begun");
+    let finished = async {
+        bells.await;
+        look_out.await.can_fail("looking out");
+        worker.slots.acquire_many(worker.all_slots).await.map(drop).can_fail("waiting for the slots");
+    };
+    if tokio::time::timeout(settings.drain, finished).await.is_err() {
+        tracing::warn!("some jobs did not end in time; other workers take them over");
+    }
+    beat.abort();
+    // What is still held is taken back at once, not when the lease runs out.
+    work::leave(&db, &worker.id).await.can_fail("giving up the lease; it runs out by itself");
+    admin.abort();
+    db.close().await;
+    Ok(())
+}
+
+/// Hears bells on a thread of its own: the queue's future is not one that can be spawned.
+fn listen(worker: &Arc<Worker>, settings: &Settings, stopped: watch::Receiver<bool>) -> impl Future<Output = ()> + use<> {
+    let on_bell: OnBell = {
+        let worker = Arc::clone(worker);
+        Arc::new(move |job_id| on_bell(Arc::clone(&worker), job_id).boxed())
+    };
+    let (url, prefix, slots) = (settings.redis_url.clone(), settings.redis_prefix.clone(), settings.slots as usize);
+    let runtime = tokio::runtime::Handle::current();
+    let (done, ended) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        runtime.block_on(queue::listen(&url, &prefix, slots, on_bell, stopped)).can_fail("listening to the queue");
+        // Nobody listens when the drain took too long.
+        let _ = done.send(());
+    });
+    async { ended.await.can_fail("listening to the queue") }
+}
+
+async fn on_bell(worker: Arc<Worker>, job_id: JobId) {
+    let Ok(slot) = Arc::clone(&worker.slots).acquire_owned().await else { return };
+    match work::claim(&worker.means.db, &worker.id, &job_id).await {
+        Ok(Some(claim)) => worker.attempt(claim, slot).await,
+        // Cancelled, taken by another, or rung twice.
+        Ok(None) => {}
+        Err(error) => tracing::warn!(%job_id, %error, "a job could not be claimed; its bell is rung again"),
+    }
+}
+
+/// Claims jobs whose bell was lost, or was never rung because Redis is away: as many as there are free slots for.
+async fn look_out(worker: Arc<Worker>, mut stopped: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_OUT) => {}
+            () = worker.freed.notified() => {}
+            _ = stopped.wait_for(|stop| *stop) => return,
+        }
+        while let Ok(slot) = Arc::clone(&worker.slots).try_acquire_owned() {
+            let claim = match work::claim_unheard(&worker.means.db, &worker.id).await {
+                Ok(Some(claim)) => claim,
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot look for jobs");
+                    break;
+                }
+            };
+            let worker = Arc::clone(&worker);
+            tokio::spawn(async move {
+                worker.attempt(claim, slot).await;
+                worker.freed.notify_one();
+            });
+        }
+    }
+}
+
+/// Renews the lease, and puts back what the database believes this process to hold although it does not.
+async fn beat(worker: Arc<Worker>) {
+    loop {
+        tokio::time::sleep(BEAT).await;
+        let busy = worker.all_slots as usize - worker.slots.available_permits();
+        metrics::gauge!(telemetry::SLOTS, "state" => "busy").set(busy as f64);
+        metrics::gauge!(telemetry::SLOTS, "state" => "free").set((worker.all_slots as usize - busy) as f64);
+        work::beat(&worker.means.db, &worker.id).await.can_fail("renewing the lease");
+        let held: Vec<JobId> = worker.held().keys().cloned().collect();
+        let held: Vec<&str> = held.iter().map(JobId::as_str).collect();
+        match work::disown(&worker.means.db, &worker.id, &held).await {
+            Ok(0) => {}
+            Ok(jobs) => tracing::warn!(jobs, "jobs that were claimed and never heard of wait again"),
+            failed => failed.map(drop).can_fail("putting lost claims back"),
+        }
+    }
+}
+
+impl Worker {
+    fn held(&self) -> MutexGuard<'_, HashMap<JobId, i32>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn attempt(&self, claim: Claim, slot: OwnedSemaphorePermit) {
+        self.held().insert(claim.job_id.clone(), claim.attempt);
+        attempt::attempt(&self.means, &claim).await;
+        let mut held = self.held();
+        // A later attempt at the same job may be here already.
+        if held.get(&claim.job_id) == Some(&claim.attempt) {
+            held.remove(&claim.job_id);
+        }
+        drop(held);
+        drop(slot);
+    }
+}

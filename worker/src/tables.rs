@@ -1,0 +1,85 @@
+//! Answers in memory, shared by the jobs of one suite's version.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use assay_core::store::{PgPool, work};
+use assay_core::suite::SuiteId;
+use assay_core::{Metric, Result};
+use tokio::sync::OnceCell;
+
+use crate::score::AnswerTable;
+
+/// Tables beyond this many bytes are dropped, the one used longest ago first. The one in use stays, whatever its size.
+const BYTES_MAX: usize = 1 << 30;
+
+/// The answers of one suite's version.
+pub struct Answers {
+    /// The suite's metric.
+    pub metric: Metric,
+    /// The answers.
+    pub table: AnswerTable,
+}
+
+type Key = (SuiteId, String);
+type Cell = Arc<OnceCell<Arc<Answers>>>;
+
+/// The tables at hand.
+pub struct Tables {
+    db: PgPool,
+    cells: Mutex<Cells>,
+}
+
+#[derive(Default)]
+struct Cells {
+    by_key: HashMap<Key, (u64, Cell)>,
+    uses: u64,
+}
+
+impl Tables {
+    /// No tables yet.
+    pub fn new(db: PgPool) -> Self {
+        Self { db, cells: Mutex::default() }
+    }
+
+    /// The answers of a suite's version. They never change, so they are read once, however many ask at once.
+    pub async fn get(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
+        let cell = self.cell((suite_id.clone(), version.to_owned()));
+        let answers = cell.get_or_try_init(|| self.load(suite_id, version)).await?;
+        Ok(Arc::clone(answers))
+    }
+
+    fn cell(&self, key: Key) -> Cell {
+        let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
+        cells.uses += 1;
+        let uses = cells.uses;
+        let cell = {
+            let (used, cell) = cells.by_key.entry(key).or_default();
+            *used = uses;
+            Arc::clone(cell)
+        };
+        cells.shrink(uses);
+        cell
+    }
+
+    async fn load(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
+        let mut items = Vec::new();
+        let metric = work::answers(&self.db, suite_id, version, |item_id, answer| {
+            items.push((item_id.to_owned(), answer));
+            Ok(())
+        })
+        .await?;
+        Ok(Arc::new(Answers { metric, table: AnswerTable::build(items)? }))
+    }
+}
+
+impl Cells {
+    fn shrink(&mut self, latest: u64) {
+        let bytes = |cell: &Cell| cell.get().map_or(0, |answers| answers.table.bytes());
+        while self.by_key.values().map(|(_, cell)| bytes(cell)).sum::<usize>() > BYTES_MAX {
+            let oldest = self.by_key.iter().filter(|(_, (used, _))| *used < latest).min_by_key(|(_, (used, _))| *used);
+            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { return };
+            self.by_key.remove(&oldest);
+        }
+    }
+}
