@@ -100,7 +100,9 @@ pub fn render(failure: &Failure, mut headers: HeaderMap, wire: Wire, request_id:
             response
         }
     };
-    headers.extend(response.headers().iter().map(|(name, value)| (name.clone(), value.clone())));
+    for (name, value) in response.headers() {
+        headers.insert(name, value.clone());
+    }
     *response.headers_mut() = headers;
     response
 }

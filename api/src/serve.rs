@@ -37,6 +37,8 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.admin_listen).await?;
     let app = App::new(settings.clone())?;
     refuse_to_read_answers(&app).await?;
+    // The first request should not be the one that waits for the connection.
+    app.limits.address("").await;
     let (stop, stopped) = watch::channel(false);
     let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, app.db.clone(), stopped.clone()));
     let dispatcher = tokio::spawn(dispatcher::run(app.db.clone(), settings.clone(), stopped.clone()));
@@ -51,7 +53,8 @@ pub async fn serve(settings: Settings) -> Result<()> {
     }
     dispatcher.await.map_err(Error::internal)?.can_fail("dispatching");
     admin.abort();
-    app.db.close().await;
+    // A query that hangs must not keep the process.
+    tokio::time::timeout(Duration::from_secs(1), app.db.close()).await.can_fail("closing the database's connections");
     Ok(())
 }
 

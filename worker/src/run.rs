@@ -81,7 +81,8 @@ pub async fn run(settings: Settings) -> Result<()> {
     // What is still held is taken back at once, not when the lease runs out.
     work::leave(&db, &worker.id).await.can_fail("giving up the lease; it runs out by itself");
     admin.abort();
-    db.close().await;
+    // A query that hangs must not keep the process.
+    tokio::time::timeout(Duration::from_secs(1), db.close()).await.can_fail("closing the database's connections");
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use assay_core::principal::{Credential, Permit};
-use assay_core::{Error, Result};
+use assay_core::{Code, Error, Result};
 use assay_proto::v1::eval_service_server::EvalServiceServer;
 use assay_proto::v1::health_service_server::HealthServiceServer;
 use assay_proto::v1::job_service_server::JobServiceServer;
@@ -19,7 +19,8 @@ use assay_proto::v1::key_service_server::KeyServiceServer;
 use assay_proto::v1::me_service_server::MeServiceServer;
 use assay_proto::v1::suite_service_server::SuiteServiceServer;
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::IntoResponse as _;
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use tonic::service::Routes;
@@ -31,7 +32,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 use crate::app::App;
 use crate::layers::{Call, auth, limit};
 use crate::ops::evals::BODY_MAX;
-use crate::render;
+use crate::render::{self, Failure, Wire};
 
 /// Largest message of a request that carries no predictions.
 const SMALL: usize = 64 * 1024;
@@ -57,7 +58,21 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         // Older clients, Python's among them, know this one only.
         .add_service(reflection().build_v1alpha().map_err(Error::internal)?)
         .into_axum_router();
-    Ok(behind_credential.merge(open).layer(tonic_web::GrpcWebLayer::new()).with_state(()))
+    let all = behind_credential.merge(open).layer(tonic_web::GrpcWebLayer::new());
+    Ok(all.layer(from_fn(grpc_only)).with_state(()))
+}
+
+/// To a caller who does not speak gRPC there is nothing at these paths, and gRPC proper needs HTTP/2; the layer of
+/// gRPC-web would answer both with a bare 400.
+async fn grpc_only(request: axum::extract::Request, next: Next) -> axum::response::Response {
+    match Wire::of(request.headers()) {
+        Wire::Rest => crate::rest::not_found().await.into_response(),
+        Wire::Grpc if request.version() < http::Version::HTTP_2 => {
+            let error = Error::new(Code::InvalidRequest, "gRPC needs HTTP/2; over HTTP/1.1 use gRPC-web.");
+            Failure::from(error).into_response()
+        }
+        Wire::Grpc | Wire::GrpcWeb => next.run(request).await,
+    }
 }
 
 /// `grpc.health.v1`: this process serves as soon as it listens, each service and all of them.

@@ -18,6 +18,8 @@ use self::redis::Counters;
 const WINDOW: i64 = 60;
 /// How long an answer of Redis is waited for.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// How often the wait may begin anew.
+const ROUNDS: u32 = 10;
 /// How long Redis is left alone after it did not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Waiting times of the throttle, in seconds: the first, and the longest.
@@ -51,6 +53,8 @@ pub struct Limits {
     memory: Mutex<Memory>,
     failures: u32,
     started: Instant,
+    /// How often Redis answered.
+    answers: AtomicU64,
     /// Milliseconds after `started` until which Redis is left alone.
     paused_until: AtomicU64,
 }
@@ -63,6 +67,7 @@ impl Limits {
             memory: Mutex::default(),
             failures,
             started: Instant::now(),
+            answers: AtomicU64::new(0),
             paused_until: AtomicU64::new(0),
         }
     }
@@ -91,13 +96,13 @@ impl Limits {
         memory: impl FnOnce(&mut Memory, i64) -> Verdict,
     ) -> Verdict {
         if !self.paused() {
-            let problem = match tokio::time::timeout(PATIENCE, redis).await {
-                Ok(Ok(verdict)) => {
+            let problem = match self.answered(redis).await {
+                Some(Ok(verdict)) => {
                     metrics::gauge!(telemetry::LIMITS_DEGRADED).set(0.0);
                     return verdict;
                 }
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => String::from("no answer in time"),
+                Some(Err(error)) => error.to_string(),
+                None => String::from("no answer in time"),
             };
             self.pause();
             metrics::gauge!(telemetry::LIMITS_DEGRADED).set(1.0);
@@ -106,6 +111,27 @@ impl Limits {
         let now = Timestamp::now().unix_seconds();
         let mut own = self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         memory(&mut own, now)
+    }
+
+    /// The answer, or nothing when Redis is slow. A timer that is late itself, or answers that others were given in the
+    /// meantime, say that this process is slow and not Redis: then the wait begins anew, for a while.
+    async fn answered<T>(&self, redis: impl Future<Output = T>) -> Option<T> {
+        let mut redis = std::pin::pin!(redis);
+        for _ in 0..ROUNDS {
+            let (began, answers) = (Instant::now(), self.answers.load(Ordering::Relaxed));
+            tokio::select! {
+                biased;
+                answer = &mut redis => {
+                    self.answers.fetch_add(1, Ordering::Relaxed);
+                    return Some(answer);
+                }
+                () = tokio::time::sleep(PATIENCE) => {}
+            }
+            if began.elapsed() < 2 * PATIENCE && self.answers.load(Ordering::Relaxed) == answers {
+                return None;
+            }
+        }
+        None
     }
 
     fn millis(&self) -> u64 {

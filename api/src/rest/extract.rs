@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use assay_core::principal::{Credential, Permit};
-use assay_core::{Code, Error, Result};
+use assay_core::{CanFail as _, Code, Error, Result};
+use axum::body::Body;
 use axum::extract::{FromRequestParts, OptionalFromRequestParts, RawPathParams, Request};
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -16,6 +17,9 @@ use crate::render::Failure;
 
 /// How long a body may take to arrive.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How much of a body that was refused is read nevertheless.
+const DISCARD_MAX: usize = 64 * 1024 * 1024;
 
 /// Largest body of a request that carries no predictions.
 pub const SMALL: usize = 64 * 1024;
@@ -73,7 +77,7 @@ fn too_large(max: usize) -> Error {
     Error::new(
         Code::PayloadTooLarge,
         format!(
-            "The body is larger than the {max} bytes that this operation takes. Larger predictions go through an upload and input_ref."
+            "The body is larger than the {max} bytes that this operation takes."
         ),
     )
 }
@@ -83,6 +87,10 @@ pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
     let (parts, body) = request.into_parts();
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<u64>().ok());
     if announced.is_some_and(|length| length > max as u64) {
+        // Whoever asked first has not sent anything, and will not.
+        if !parts.headers.contains_key(EXPECT) {
+            tokio::spawn(discard(body));
+        }
         return Err(too_large(max));
     }
     if !is_json(&parts.headers) {
@@ -94,6 +102,14 @@ pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
         Err(error) if error.is::<LengthLimitError>() || is_length_limit(error.as_ref()) => Err(too_large(max)),
         Err(_) => Err(Error::new(Code::InvalidRequest, "The body broke off.")),
     }
+}
+
+/// Reads on for a while, into nothing: many clients look at the answer only when they have sent all, and take a closed
+/// connection for a broken one.
+async fn discard(body: Body) {
+    let mut body = Limited::new(body, DISCARD_MAX);
+    let read = async { while let Some(Ok(_)) = body.frame().await {} };
+    tokio::time::timeout(BODY_PATIENCE, read).await.can_fail("waiting for the end of a body that was refused");
 }
 
 fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {

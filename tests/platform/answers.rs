@@ -1,0 +1,61 @@
+//! Answers are out of everybody's reach but the worker's.
+
+use assay_tests::databases;
+use assay_tests::stack::Plan;
+use serde_json::json;
+
+use crate::harness::{self, world};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_role_that_the_api_serves_with_cannot_read_answers() {
+    let world = world().await;
+    let mut api = databases::connect(&world.stack.database.api_url).await.unwrap();
+    for sql in ["select * from suite_answers", "select answer from suite_answers limit 1", "copy suite_answers to stdout", "delete from suite_answers"] {
+        let refused = sqlx::raw_sql(sql).execute(&mut api).await.unwrap_err().to_string();
+        assert!(refused.contains("permission denied for table suite_answers"), "{sql}: {refused}");
+    }
+    // Nor can it become somebody who can.
+    for sql in ["set role assay_worker", "grant select on suite_answers to assay_api", "set role postgres"] {
+        assert!(sqlx::raw_sql(sql).execute(&mut api).await.is_err(), "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_does_not_serve_with_a_role_that_could_read_answers() {
+    let ground = harness::ground();
+    let mut world = world().await;
+    world.stack.database.api_url = world.stack.database.owner_url.clone();
+    let api = world.stack.launch_api().unwrap();
+    let refused = api.ready().await.unwrap_err().to_string();
+    assert!(refused.contains("can read the answers"), "{refused}");
+    assert!(refused.contains("in role assay_api"), "the message says what to do: {refused}");
+    drop(ground);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_that_is_older_than_the_build_is_told_at_the_start() {
+    let world = harness::world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let mut database = world.database().await;
+    sqlx::query("delete from _sqlx_migrations where version = (select max(version) from _sqlx_migrations)").execute(&mut database).await.unwrap();
+    for process in [world.stack.launch_api().unwrap(), world.stack.launch_worker().unwrap()] {
+        let told = process.ready().await.unwrap_err().to_string();
+        assert!(told.contains("run assay-api migrate"), "{told}");
+    }
+    // A process that runs is not ready any more.
+    let admin = assay_tests::client::Client::new(format!("http://{}", world.stack.apis[0].admin), None);
+    assert_eq!(admin.get("/readyz").await.unwrap().status, 503);
+    assert_eq!(admin.get("/livez").await.unwrap().status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_answer_of_the_api_holds_an_answer() {
+    let world = world().await;
+    let items = world.key().get("/v1/suites/suite:lunch/items?limit=1000").await.unwrap();
+    for item in items.body["items"].as_array().unwrap() {
+        let keys: Vec<_> = item.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["input", "item_id"]);
+    }
+    let job = world.scored(&json!([{"item_id": "person-00/day-0", "prediction": []}])).await;
+    let trace = world.key().get(&format!("/v1/jobs/{}/trace", job["id"].as_str().unwrap())).await.unwrap();
+    assert!(!job.to_string().contains("\"answer") && !trace.body.to_string().contains("\"answer"));
+}

@@ -1,0 +1,232 @@
+//! What was answered with 202 ends, once, whatever dies.
+
+use std::time::{Duration, Instant};
+
+use assay_tests::stack::Plan;
+use serde_json::{Value, json};
+use sqlx::{Connection as _, PgConnection};
+
+use crate::harness::{World, one_prediction, text, world, world_of};
+
+/// Holds every attempt where it reads answers: the worker waits for this lock, in the middle of its job.
+async fn hold_answers(world: &World) -> PgConnection {
+    let mut database = world.database().await;
+    sqlx::raw_sql("begin; lock table suite_answers in access exclusive mode").execute(&mut database).await.unwrap();
+    database
+}
+
+async fn until(what: &str, patience: Duration, mut seen: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !seen().await {
+        assert!(began.elapsed() < patience, "{what} did not happen in {patience:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn until_status(world: &World, job_id: &str, status: &str) {
+    let path = format!("/v1/jobs/{job_id}");
+    until(status, Duration::from_secs(30), async || world.key().get(&path).await.unwrap().body["status"] == status).await;
+}
+
+/// Jobs, attempts and ledger rows: what there is exactly one of, and how often it was tried.
+async fn counts(world: &World) -> (i64, i64, i64) {
+    let sql = "select (select count(*) from jobs where result is not null), (select count(*) from job_attempts), (select count(*) from usage_ledger)";
+    sqlx::query_as(sql).fetch_one(&mut world.database().await).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_killed_in_the_middle_of_a_job_loses_nothing() {
+    let world = world().await;
+    let hold = hold_answers(&world).await;
+    let queued = world.submit(&one_prediction()).await;
+    let job_id = text(&queued.body["id"]);
+    until_status(&world, &job_id, "running").await;
+    let killed = Instant::now();
+    world.stack.workers[0].guarded.signal(libc::SIGKILL);
+    hold.close().await.unwrap();
+    let _second = world.stack.launch_worker().unwrap();
+    let job = world.ended(&job_id).await;
+    assert!(killed.elapsed() < Duration::from_secs(30), "{:?}", killed.elapsed());
+    assert_eq!((&job["status"], &job["attempts"]), (&"succeeded".into(), &2.into()));
+    assert_eq!(counts(&world).await, (1, 2, 1), "one result, two tries, one charge");
+    let trace = world.key().get(&format!("/v1/jobs/{job_id}/trace")).await.unwrap();
+    let attempts = trace.body.to_string().matches("\"name\":\"attempt\"").count();
+    assert_eq!(attempts, 2, "both tries are spans of the one trace");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_write_of_a_worker_that_was_given_up_changes_nothing() {
+    let world = world().await;
+    let hold = hold_answers(&world).await;
+    let queued = world.submit(&one_prediction()).await;
+    let job_id = text(&queued.body["id"]);
+    until_status(&world, &job_id, "running").await;
+    // The worker freezes with the job in its hands; its lease runs out.
+    world.stack.workers[0].guarded.signal(libc::SIGSTOP);
+    until_status(&world, &job_id, "queued").await;
+    let waiting = world.key().get(&format!("/v1/jobs/{job_id}")).await.unwrap();
+    assert_eq!((&waiting.body["started_at"], &waiting.body["attempts"]), (&Value::Null, &1.into()));
+    hold.close().await.unwrap();
+    let _second = world.stack.launch_worker().unwrap();
+    let job = world.ended(&job_id).await;
+    world.stack.workers[0].guarded.signal(libc::SIGCONT);
+    let admin = assay_tests::client::Client::new(format!("http://{}", world.stack.workers[0].admin), None);
+    until("the late write", Duration::from_secs(10), async || text(&admin.get("/metrics").await.unwrap().body).contains("assay_fenced_writes_total 1")).await;
+    let after = world.key().get(&format!("/v1/jobs/{job_id}")).await.unwrap();
+    assert_eq!(after.body, job);
+    assert_eq!(counts(&world).await, (1, 2, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_survives_no_try_fails_and_is_given_back() {
+    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let queued = world.submit(&one_prediction()).await;
+    let job_id = text(&queued.body["id"]);
+    // Four workers take it and are never heard of again.
+    for attempt in 1..=4 {
+        until_status(&world, &job_id, "queued").await;
+        let claim = "with claimed as (update jobs set status = 'running', attempts = attempts + 1, started_at = now(), worker_id = 'wrk_gone',
+                     deadline_at = now() + interval '15 minutes' where status = 'queued' returning *)
+                     insert into job_attempts (org_id, job_id, attempt, worker_id, started_at) select org_id, id, attempts, worker_id, now() from claimed";
+        assert_eq!(sqlx::query(claim).execute(&mut world.database().await).await.unwrap().rows_affected(), 1, "try {attempt}");
+    }
+    let job = world.ended(&job_id).await;
+    assert_eq!((&job["status"], &job["attempts"], &job["error"]["code"]), (&"failed".into(), &4.into(), &"internal".into()));
+    let left: i64 = sqlx::query_scalar("select sum(eval_items)::bigint from usage").fetch_one(&mut world.database().await).await.unwrap();
+    assert_eq!(left, 0, "the fault is ours: the charge is given back");
+    assert_eq!(world.key().get(&format!("/v1/jobs/{job_id}/trace")).await.unwrap().status, 200, "there is a trace although nobody lived to write one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_time_is_over_is_taken_back_from_a_live_worker() {
+    let world = world_of(Plan { workers: 2, ..Plan::default() }).await;
+    let hold = hold_answers(&world).await;
+    let queued = world.submit(&one_prediction()).await;
+    let job_id = text(&queued.body["id"]);
+    until_status(&world, &job_id, "running").await;
+    // Fifteen minutes pass, by the database's account.
+    sqlx::raw_sql("update jobs set deadline_at = now() - interval '1 second'").execute(&mut world.database().await).await.unwrap();
+    until("the second try", Duration::from_secs(10), async || counts(&world).await.1 == 2).await;
+    hold.close().await.unwrap();
+    assert_eq!(world.ended(&job_id).await["attempts"], 2);
+    let outcomes: Vec<String> = sqlx::query_scalar("select outcome from job_attempts order by attempt").fetch_all(&mut world.database().await).await.unwrap();
+    assert_eq!(outcomes, ["timeout", "succeeded"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_flow_while_redis_is_away_and_when_it_forgot_everything() {
+    // Servers of its own: others could not do without Redis.
+    let servers = assay_tests::servers::Servers::start(&|line| eprintln!("{line}")).unwrap();
+    if servers.redis_pid().is_none() {
+        return eprintln!("SKIPPED: the Redis named by REDIS_URL is not ours to stop");
+    }
+    let binaries = crate::harness::ground().binaries.clone();
+    let ground = std::sync::Arc::new(assay_tests::stack::Ground::new(servers, binaries));
+    let stack = assay_tests::stack::Stack::start(&ground, Plan { workers: 2, ..Plan::default() }).await.unwrap();
+    let folder = ground.servers.folder().join("lunch");
+    assay_tests::demo_suite::write(&folder).unwrap();
+    stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await.unwrap();
+    let org = crate::harness::org(&stack, "team").await;
+    let world = World { stack, org };
+    world.scored(&one_prediction()).await;
+
+    ground.servers.redis_stop().unwrap();
+    let began = Instant::now();
+    let queued = world.submit(&one_prediction()).await;
+    assert_eq!(queued.status, 202, "{}", queued.body);
+    assert!(began.elapsed() < Duration::from_millis(500), "a request does not wait for Redis: {:?}", began.elapsed());
+    assert_eq!(queued.header("x-ratelimit-limit"), "1000");
+    assert_eq!(world.ended(&text(&queued.body["id"])).await["attempts"], 1);
+
+    // It comes back with nothing in it.
+    let waiting = world.submit(&one_prediction()).await;
+    ground.servers.redis_start().unwrap();
+    assert_eq!(world.ended(&text(&waiting.body["id"])).await["status"], "succeeded");
+    for _ in 0..20 {
+        world.scored(&one_prediction()).await;
+    }
+    assert_eq!(counts(&world).await, (23, 23, 23), "each once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_told_to_end_finishes_what_it_has_begun() {
+    let world = world().await;
+    let hold = hold_answers(&world).await;
+    let queued = world.submit(&one_prediction()).await;
+    let job_id = text(&queued.body["id"]);
+    until_status(&world, &job_id, "running").await;
+    let worker = &world.stack.workers[0].guarded;
+    worker.signal(libc::SIGTERM);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(worker.try_wait().is_none(), "it waits for its job");
+    hold.close().await.unwrap();
+    let job = world.ended(&job_id).await;
+    assert_eq!((&job["status"], &job["attempts"]), (&"succeeded".into(), &1.into()));
+    let ended = worker.wait(Duration::from_secs(5)).unwrap();
+    assert!(ended.success(), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_worker_cannot_finish_in_time_is_taken_over_at_once() {
+    let world = world_of(crate::harness::with("ASSAY_DRAIN_SECONDS", "1")).await;
+    let hold = hold_answers(&world).await;
+    let queued = world.submit(&one_prediction()).await;
+    let job_id = text(&queued.body["id"]);
+    until_status(&world, &job_id, "running").await;
+    world.stack.workers[0].guarded.signal(libc::SIGTERM);
+    let ended = world.stack.workers[0].guarded.wait(Duration::from_secs(5)).unwrap();
+    assert!(ended.success(), "{ended:?}");
+    let began = Instant::now();
+    until_status(&world, &job_id, "queued").await;
+    assert!(began.elapsed() < Duration::from_secs(5), "not only when the lease has run out");
+    hold.close().await.unwrap();
+    let _second = world.stack.launch_worker().unwrap();
+    assert_eq!(world.ended(&job_id).await["attempts"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_that_is_told_to_end_answers_what_it_has_begun() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let world = world().await;
+    let api = &world.stack.apis[0];
+    let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()}).to_string();
+    let mut socket = tokio::net::TcpStream::connect(api.listen.unwrap()).await.unwrap();
+    let head = format!(
+        "POST /v1/evals HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        world.org.key,
+        body.len()
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    api.guarded.signal(libc::SIGTERM);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(tokio::net::TcpStream::connect(api.listen.unwrap()).await.is_err(), "nothing new is taken");
+    socket.write_all(body.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
+    assert!(api.guarded.wait(Duration::from_secs(5)).unwrap().success());
+    let worked: i64 = sqlx::query_scalar("select count(*) from jobs").fetch_one(&mut world.database().await).await.unwrap();
+    assert_eq!(worked, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_workers_side_by_side_share_the_jobs_and_do_each_once() {
+    let world = world_of(Plan { apis: 2, workers: 2, ..Plan::default() }).await;
+    let client = world.key();
+    let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
+    let mut done = 0;
+    for _ in 0..5 {
+        let all = futures_util::future::join_all((0..40).map(|_| client.post("/v1/evals", &body))).await;
+        for answer in all {
+            let answer = answer.unwrap();
+            assert_eq!(answer.status, 202, "{}", answer.body);
+            assert_eq!(world.ended(&text(&answer.body["id"])).await["attempts"], 1);
+            done += 1;
+        }
+    }
+    assert_eq!(counts(&world).await, (done, done, done));
+    let workers: i64 = sqlx::query_scalar("select count(distinct worker_id) from job_attempts").fetch_one(&mut world.database().await).await.unwrap();
+    assert_eq!(workers, 2);
+}

@@ -1,0 +1,146 @@
+//! The wire rules: every answer has its headers, every refusal its form.
+
+use serde_json::json;
+
+use crate::harness::{code, fault, faults, text, world};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_tells_the_build_and_the_installation() {
+    let world = world().await;
+    let health = world.anonymous().get("/health").await.unwrap();
+    assert_eq!(health.status, 200);
+    assert_eq!(health.body["env"], "development");
+    assert_eq!(health.body["git_sha"], health.body["hfm_sha"]);
+    assert_eq!(text(&health.body["git_sha"]).len(), 40);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_answer_carries_an_id_of_ours_and_the_limits() {
+    let world = world().await;
+    let client = world.anonymous();
+    let requests = [
+        client.request("GET", "/health"),
+        client.request("GET", "/nowhere"),
+        client.request("PUT", "/v1/keys"),
+        client.request("GET", "/v1/me"),
+        world.key().request("POST", "/v1/evals").header("content-type", "application/json").body("x".repeat(6 << 20)),
+        world.key().request("GET", "/v1/me"),
+        client.request("GET", "/assay.v1.MeService/GetMe"),
+        client.request("POST", "/assay.v1.MeService/GetMe").header("content-type", "application/grpc"),
+        client.request("POST", "/nowhere.Service/Get").header("content-type", "application/grpc"),
+    ];
+    let mut seen = std::collections::HashSet::new();
+    for request in requests {
+        let answer = client.send(request.header("x-request-id", "req_mine")).await.unwrap();
+        let id = answer.header("x-request-id").to_owned();
+        assert!(id.starts_with("req_") && id.len() == 26, "{id}");
+        assert!(seen.insert(id.clone()), "an id of its own");
+        for header in ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"] {
+            assert!(answer.header(header).parse::<u64>().is_ok(), "{header}: {answer:?}");
+        }
+        if answer.status >= 400 {
+            assert_eq!(answer.body["error"]["request_id"], id.as_str());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_path_is_404_and_a_wrong_method_405_whoever_asks() {
+    let world = world().await;
+    for client in [world.anonymous(), world.key()] {
+        let nowhere = client.get("/v1/nowhere").await.unwrap();
+        assert_eq!((nowhere.status, code(&nowhere)), (404, "not_found".to_owned()));
+        let wrong = client.send(client.request("PUT", "/v1/keys")).await.unwrap();
+        assert_eq!((wrong.status, code(&wrong)), (405, "invalid_request".to_owned()));
+        assert_eq!(wrong.header("allow"), "GET,HEAD,POST");
+    }
+    let not_utf8 = world.key().get("/v1/jobs/%ff").await.unwrap();
+    assert_eq!((not_utf8.status, code(&not_utf8)), (404, "not_found".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_is_400_and_what_does_not_fit_is_422() {
+    let world = world().await;
+    let owner = world.owner();
+    let send = async |content_type: &str, body: Vec<u8>| {
+        owner.send(owner.request("POST", "/v1/keys").header("content-type", content_type).body(body)).await.unwrap()
+    };
+    let malformed: [(&str, &[u8]); 7] = [
+        ("text/plain", b"{\"name\": \"x\"}"),
+        ("application/json; charset=latin1", b"{\"name\": \"x\"}"),
+        ("application/json", b""),
+        ("application/json", b"{\"name\": \"x\""),
+        ("application/json", b"{\"name\": \"\xff\"}"),
+        ("application/json", b"{\"name\": \"x\"} {}"),
+        ("application/json", &[b'['; 300]),
+    ];
+    for (content_type, body) in malformed {
+        let answer = send(content_type, body.to_vec()).await;
+        assert_eq!((answer.status, code(&answer)), (400, "invalid_request".to_owned()), "{}", answer.body);
+    }
+    let unfit = [
+        (json!([]), vec![fault("body", "type")]),
+        (json!({}), vec![fault("name", "required")]),
+        (json!({"name": null}), vec![fault("name", "required")]),
+        (json!({"name": "  "}), vec![fault("name", "required")]),
+        (json!({"name": 7}), vec![fault("name", "type")]),
+        (json!({"name": ["x"]}), vec![fault("name", "type")]),
+        (json!({"name": "a\u{0}b"}), vec![fault("name", "format")]),
+        (json!({"name": "x".repeat(201)}), vec![fault("name", "range")]),
+        (json!({"name": "x", "nmae": 1}), vec![fault("nmae", "unknown_field")]),
+    ];
+    for (body, expected) in unfit {
+        let answer = owner.post("/v1/keys", &body).await.unwrap();
+        assert_eq!((answer.status, code(&answer)), (422, "validation_failed".to_owned()), "{body}");
+        assert_eq!(faults(&answer), expected, "{body}");
+    }
+    let twice = send("application/json", b"{\"name\": \"x\", \"name\": \"y\"}".to_vec()).await;
+    assert_eq!(faults(&twice), [fault("name", "duplicate")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_large_a_body_is_413_announced_or_not() {
+    let world = world().await;
+    let key = world.key();
+    let announced = key.request("POST", "/v1/evals").header("content-type", "application/json").body(vec![b' '; (5 << 20) + 1]);
+    let answer = key.send(announced).await.unwrap();
+    assert_eq!((answer.status, code(&answer)), (413, "payload_too_large".to_owned()));
+    let chunks = futures_util::stream::iter((0..6).map(|_| Ok::<_, std::io::Error>(vec![b' '; 1 << 20])));
+    let chunked = key.request("POST", "/v1/evals").header("content-type", "application/json").body(reqwest::Body::wrap_stream(chunks));
+    let answer = key.send(chunked).await.unwrap();
+    assert_eq!((answer.status, code(&answer)), (413, "payload_too_large".to_owned()));
+    let small = world.owner().request("POST", "/v1/keys").header("content-type", "application/json").body(vec![b' '; (64 << 10) + 1]);
+    assert_eq!(world.owner().send(small).await.unwrap().status, 413);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_announced_length_that_is_too_large_is_refused_before_the_body_is_sent() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let world = world().await;
+    let mut socket = tokio::net::TcpStream::connect(world.stack.apis[0].listen.unwrap()).await.unwrap();
+    let head = format!(
+        "POST /v1/evals HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: 9999999\r\nexpect: 100-continue\r\n\r\n",
+        world.org.key
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = vec![0; 1024];
+    let n = socket.read(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer[..n]).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_the_inside_is_told_when_the_database_is_in_trouble() {
+    let world = world().await;
+    let mut database = world.database().await;
+    sqlx::raw_sql("alter table suites rename to suites_away").execute(&mut database).await.unwrap();
+    let answer = world.key().get("/v1/suites").await.unwrap();
+    assert_eq!((answer.status, code(&answer)), (500, "internal".to_owned()));
+    let told = answer.body.to_string().to_lowercase();
+    for word in ["suites", "sql", "relation", "postgres"] {
+        assert!(!told.contains(word), "{told}");
+    }
+    let log = std::fs::read_to_string(&world.stack.apis[0].log).unwrap();
+    assert!(log.contains("relation \\\"suites\\\" does not exist"), "the operator is told the cause");
+}

@@ -1,0 +1,263 @@
+//! The same on the other wire: equal fields, equal codes, and what gRPC clients expect besides.
+
+use assay_proto::v1;
+use assay_proto::v1::eval_service_client::EvalServiceClient;
+use assay_proto::v1::health_service_client::HealthServiceClient;
+use assay_proto::v1::job_service_client::JobServiceClient;
+use assay_proto::v1::key_service_client::KeyServiceClient;
+use assay_proto::v1::me_service_client::MeServiceClient;
+use assay_proto::v1::prediction_value::Value as Prediction;
+use assay_proto::v1::suite_service_client::SuiteServiceClient;
+use serde_json::{Value, json};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt as _;
+
+use crate::harness::{World, code, one_prediction, text, world};
+
+fn with<T>(message: T, token: &str) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    request
+}
+
+fn reason(status: &Status) -> String {
+    status.get_details_error_info().unwrap_or_else(|| panic!("no ErrorInfo: {status:?}")).reason.to_lowercase()
+}
+
+fn same_moment(rest: &Value, grpc: Option<prost_types::Timestamp>) -> bool {
+    // The one is written with six digits, the other with as many as are needed.
+    let rest = rest.as_str().map(|text| text.parse::<prost_types::Timestamp>().unwrap());
+    rest == grpc
+}
+
+async fn connect(world: &World) -> Channel {
+    world.channel().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_and_me_are_the_same_on_both_wires() {
+    let world = world().await;
+    let channel = connect(&world).await;
+    let rest = world.anonymous().get("/health").await.unwrap().body;
+    let grpc = HealthServiceClient::new(channel.clone()).get_health(v1::GetHealthRequest {}).await.unwrap().into_inner().health.unwrap();
+    assert_eq!(rest, json!({"git_sha": grpc.git_sha, "hfm_sha": grpc.hfm_sha, "env": grpc.env}));
+    for token in [&world.org.key, &world.org.session] {
+        let rest = world.client(token).get("/v1/me").await.unwrap().body;
+        let grpc = MeServiceClient::new(channel.clone()).get_me(with(v1::GetMeRequest {}, token)).await.unwrap().into_inner().me.unwrap();
+        assert_eq!((&rest["principal"], &rest["org_id"]), (&json!(grpc.principal), &json!(grpc.org_id)));
+        let (ours, theirs) = (&rest["orgs"][0], &grpc.orgs[0]);
+        assert!(same_moment(&ours["created_at"], theirs.created_at));
+        let theirs = json!([theirs.id, theirs.name, theirs.plan, theirs.data_use, theirs.role]);
+        assert_eq!(json!([ours["id"], ours["name"], ours["plan"], ours["data_use"], ours["role"]]), theirs);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_live_on_both_wires() {
+    let world = world().await;
+    let mut keys = KeyServiceClient::new(connect(&world).await);
+    let made = keys.create_key(with(v1::CreateKeyRequest { name: "grpc".into() }, &world.org.session)).await.unwrap().into_inner().api_key.unwrap();
+    assert_eq!(world.client(&made.key).get("/v1/me").await.unwrap().status, 200);
+    let revoked = keys.revoke_key(with(v1::RevokeKeyRequest { key_id: made.id.clone() }, &world.org.session)).await.unwrap().into_inner();
+    let listed = keys.list_keys(with(v1::ListKeysRequest {}, &world.org.session)).await.unwrap().into_inner().keys;
+    let rest = world.owner().get("/v1/keys").await.unwrap().body;
+    assert_eq!(listed.len(), 2);
+    for (ours, theirs) in rest["keys"].as_array().unwrap().iter().zip(&listed) {
+        let fields = json!([theirs.id, theirs.org_id, theirs.name, theirs.prefix, theirs.created_by]);
+        assert_eq!(json!([ours["id"], ours["org_id"], ours["name"], ours["prefix"], ours["created_by"]]), fields);
+        assert!(same_moment(&ours["created_at"], theirs.created_at) && same_moment(&ours["revoked_at"], theirs.revoked_at));
+        assert!(same_moment(&ours["last_used_at"], theirs.last_used_at));
+    }
+    assert_eq!(revoked.api_key.unwrap().revoked_at, listed[0].revoked_at);
+    let refused = MeServiceClient::new(connect(&world).await).get_me(with(v1::GetMeRequest {}, &made.key)).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused)), (Code::Unauthenticated, "key_revoked".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suites_and_items_are_the_same_on_both_wires() {
+    let world = world().await;
+    let mut suites = SuiteServiceClient::new(connect(&world).await);
+    let rest = world.key().get("/v1/suites").await.unwrap().body;
+    let grpc = suites.list_suites(with(v1::ListSuitesRequest {}, &world.org.key)).await.unwrap().into_inner().suites;
+    let theirs: Vec<_> = grpc
+        .into_iter()
+        .map(|s| {
+            json!({"suite_id": s.suite_id, "version": s.version, "metric": s.metric, "n_items": s.n_items, "per_item_feedback": s.per_item_feedback, "description": s.description, "hfm_sha": s.hfm_sha})
+        })
+        .collect();
+    assert_eq!(rest["suites"], json!(theirs));
+
+    let rest = world.key().get("/v1/suites/suite:lunch/items?limit=2").await.unwrap().body;
+    let ask = v1::ListSuiteItemsRequest { suite_id: "suite:lunch".into(), cursor: None, limit: Some(2) };
+    let grpc = suites.list_suite_items(with(ask, &world.org.key)).await.unwrap().into_inner();
+    assert_eq!(json!([rest["suite_id"], rest["suite_version"], rest["n_items"], rest["next_cursor"]]), json!([grpc.suite_id, grpc.suite_version, grpc.n_items, grpc.next_cursor]));
+    for (ours, theirs) in rest["items"].as_array().unwrap().iter().zip(grpc.items) {
+        assert_eq!(ours["item_id"], theirs.item_id.as_str());
+        assert_eq!(ours["input"], plain(theirs.input.unwrap()));
+    }
+    let last = v1::ListSuiteItemsRequest { suite_id: "suite:lunch".into(), cursor: grpc.next_cursor, limit: Some(1000) };
+    let last = suites.list_suite_items(with(last, &world.org.key)).await.unwrap().into_inner();
+    assert_eq!((last.items.len(), last.next_cursor), (398, None));
+}
+
+fn plain(object: prost_types::Struct) -> Value {
+    fn value(from: prost_types::Value) -> Value {
+        use prost_types::value::Kind;
+        match from.kind {
+            None | Some(Kind::NullValue(_)) => Value::Null,
+            Some(Kind::BoolValue(flag)) => json!(flag),
+            Some(Kind::NumberValue(number)) => json!(number),
+            Some(Kind::StringValue(text)) => json!(text),
+            Some(Kind::ListValue(list)) => list.values.into_iter().map(value).collect(),
+            Some(Kind::StructValue(object)) => plain(object),
+        }
+    }
+    Value::Object(object.fields.into_iter().map(|(name, field)| (name, value(field))).collect())
+}
+
+fn eval(predictions: Vec<(&str, Option<Prediction>)>) -> v1::CreateEvalRequest {
+    let predictions = predictions.into_iter().map(|(item_id, value)| v1::Prediction { item_id: item_id.into(), prediction: Some(v1::PredictionValue { value }) });
+    v1::CreateEvalRequest { suite_id: "suite:lunch".into(), predictions: predictions.collect(), ..Default::default() }
+}
+
+fn ranking(ids: &[&str]) -> Option<Prediction> {
+    Some(Prediction::Ranking(v1::Ranking { ids: ids.iter().map(|id| (*id).to_owned()).collect() }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_submission_is_the_same_job_on_both_wires() {
+    let world = world().await;
+    let channel = connect(&world).await;
+    let body = json!({"suite_id": "suite:lunch", "predictions": [
+        {"item_id": "person-00/day-0", "prediction": ["cu\"rry", "ramen"]}, {"item_id": "person-00/day-1", "prediction": "tacos"}, {"item_id": "ü", "prediction": []},
+    ]});
+    let rest = world.key().send(world.key().request("POST", "/v1/evals").header("idempotency-key", "both").json(&body)).await.unwrap();
+    assert_eq!(rest.status, 202);
+    let mut message = eval(vec![("person-00/day-0", ranking(&["cu\"rry", "ramen"])), ("person-00/day-1", Some(Prediction::Label("tacos".into()))), ("ü", ranking(&[]))]);
+    message.idempotency_key = Some("both".into());
+    let replayed = EvalServiceClient::new(channel.clone()).create_eval(with(message.clone(), &world.org.key)).await.unwrap().into_inner();
+    assert!(replayed.idempotency_replayed, "one rule on both wires");
+    let job = replayed.job.unwrap();
+    assert_eq!(rest.body["id"], job.id.as_str());
+
+    let ended = world.ended(&job.id).await;
+    let grpc = JobServiceClient::new(channel.clone()).get_job(with(v1::GetJobRequest { job_id: job.id.clone() }, &world.org.key)).await.unwrap().into_inner().job.unwrap();
+    assert_eq!(
+        json!([ended["id"], ended["org_id"], ended["type"], ended["status"], ended["request_id"], ended["label"], ended["attempts"], ended["trace_url"]]),
+        json!([grpc.id, grpc.org_id, grpc.r#type, grpc.status, grpc.request_id, grpc.label, grpc.attempts, grpc.trace_url])
+    );
+    for (name, at) in [("created_at", grpc.created_at), ("started_at", grpc.started_at), ("finished_at", grpc.finished_at)] {
+        assert!(same_moment(&ended[name], at), "{name}");
+    }
+    let versions = grpc.versions.unwrap();
+    assert_eq!(ended["versions"], json!({"hfm_sha": versions.hfm_sha, "suite_id": versions.suite_id, "suite_version": versions.suite_version}));
+    let r = grpc.result.unwrap();
+    let theirs = json!({"hfm_sha": r.hfm_sha, "metric": r.metric, "n": r.n, "n_submitted": r.n_submitted, "n_unmatched": r.n_unmatched, "n_missing": r.n_missing, "suite_id": r.suite_id, "suite_version": r.suite_version, "value": r.value});
+    assert_eq!(ended["result"], theirs);
+    let trace = JobServiceClient::new(channel).get_job_trace(with(v1::GetJobTraceRequest { job_id: job.id.clone() }, &world.org.key)).await.unwrap().into_inner().trace.unwrap();
+    let rest = world.key().get(&format!("/v1/jobs/{}/trace", job.id)).await.unwrap().body;
+    assert_eq!(rest["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().len(), plain(trace)["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_mistakes_have_the_same_codes_and_fields_on_both_wires() {
+    let world = world().await;
+    let channel = connect(&world).await;
+    let key = world.key();
+    let viewer = world.member("viewer").await;
+
+    let rest = key.get("/v1/jobs/job_0").await.unwrap();
+    let grpc = JobServiceClient::new(channel.clone()).get_job(with(v1::GetJobRequest { job_id: "job_0".into() }, &world.org.key)).await.unwrap_err();
+    assert_eq!((code(&rest), Code::NotFound), (reason(&grpc), grpc.code()));
+    assert_eq!(rest.body["error"]["message"], grpc.message());
+
+    let rest = key.get("/v1/keys").await.unwrap();
+    let grpc = KeyServiceClient::new(channel.clone()).list_keys(with(v1::ListKeysRequest {}, &world.org.key)).await.unwrap_err();
+    assert_eq!((code(&rest), Code::PermissionDenied), (reason(&grpc), grpc.code()));
+
+    let rest = viewer.post("/v1/evals", &json!({})).await.unwrap();
+    assert_eq!(code(&rest), "forbidden");
+
+    let cases = [
+        (json!([{"item_id": "a"}]), eval(vec![("a", None)])),
+        (json!([{"item_id": "a", "prediction": []}, {"item_id": "a", "prediction": []}]), eval(vec![("a", ranking(&[])), ("a", ranking(&[]))])),
+        (json!([{"item_id": "", "prediction": "\u{0}"}]), eval(vec![("", Some(Prediction::Label("\u{0}".into())))])),
+        (Value::Null, eval(vec![])),
+    ];
+    for (predictions, message) in cases {
+        let rest = key.post("/v1/evals", &json!({"suite_id": "suite:lunch", "predictions": predictions})).await.unwrap();
+        let grpc = EvalServiceClient::new(channel.clone()).create_eval(with(message, &world.org.key)).await.unwrap_err();
+        assert_eq!((code(&rest), Code::InvalidArgument), (reason(&grpc), grpc.code()));
+        let violations = grpc.get_details_bad_request().unwrap().field_violations;
+        let theirs: Vec<_> = violations.into_iter().map(|violation| (violation.field, violation.reason.to_lowercase())).collect();
+        assert_eq!(crate::harness::faults(&rest), theirs);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_grpc_answer_carries_the_headers_and_an_error_names_the_request() {
+    let world = world().await;
+    let mut me = MeServiceClient::new(connect(&world).await);
+    let fine = me.get_me(with(v1::GetMeRequest {}, &world.org.key)).await.unwrap();
+    assert_eq!(fine.metadata().get("x-ratelimit-limit").unwrap(), "1000");
+    let refused = me.get_me(Request::new(v1::GetMeRequest {})).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused)), (Code::Unauthenticated, "unauthenticated".to_owned()));
+    let id = refused.metadata().get("x-request-id").unwrap().to_str().unwrap();
+    assert_eq!(refused.get_details_request_info().unwrap().request_id, id);
+    assert_eq!(refused.get_error_details().error_info().unwrap().domain, "assay.v1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_shared_by_both_wires_and_say_when_to_come_back() {
+    let world = world().await;
+    let free = crate::harness::org(&world.stack, "free").await;
+    let client = world.client(&free.key);
+    for _ in 0..60 {
+        assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
+    }
+    let refused = MeServiceClient::new(connect(&world).await).get_me(with(v1::GetMeRequest {}, &free.key)).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused)), (Code::ResourceExhausted, "rate_limited".to_owned()));
+    let wait = refused.get_details_retry_info().unwrap().retry_delay.unwrap().as_secs();
+    assert_eq!(refused.metadata().get("retry-after").unwrap().to_str().unwrap(), wait.to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plans_limit_is_a_quota_failure() {
+    let world = crate::harness::world_of(assay_tests::stack::Plan { workers: 0, ..Default::default() }).await;
+    let free = crate::harness::org(&world.stack, "free").await;
+    let mut evals = EvalServiceClient::new(connect(&world).await);
+    let message = || eval(vec![("a", ranking(&[]))]);
+    for _ in 0..2 {
+        evals.create_eval(with(message(), &free.key)).await.unwrap();
+    }
+    let refused = evals.create_eval(with(message(), &free.key)).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused)), (Code::ResourceExhausted, "quota_exceeded".to_owned()));
+    assert_eq!(refused.get_details_quota_failure().unwrap().violations[0].subject, "concurrent_jobs");
+    let metadata = refused.get_details_error_info().unwrap().metadata;
+    assert_eq!((metadata["max"].as_str(), metadata["active"].as_str()), ("2", "2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_decoded_or_is_too_large_or_unknown_has_a_code_of_its_own() {
+    let world = world().await;
+    let client = world.key();
+    let send = async |path: &str, body: Vec<u8>| {
+        let request = client.request("POST", path).header("content-type", "application/grpc-web+proto");
+        client.send(request.body(body)).await.unwrap()
+    };
+    let junk = send("/assay.v1.JobService/GetJob", vec![0, 0, 0, 0, 2, 0xff, 0xff]).await;
+    assert_eq!((junk.status, junk.header("grpc-status")), (200, "3"), "{junk:?}");
+    let unknown = send("/assay.v1.JobService/Nothing", vec![0; 5]).await;
+    assert_eq!(unknown.header("grpc-status"), "12");
+    let unknown = send("/assay.v1.Nothing/Get", vec![0; 5]).await;
+    assert_eq!(unknown.header("grpc-status"), "12");
+    let old = client.request("POST", "/assay.v1.JobService/GetJob").header("content-type", "application/grpc");
+    let old = client.send(old).await.unwrap();
+    assert_eq!((old.status, old.header("grpc-status")), (200, "3"), "gRPC proper over HTTP/1.1 is told so");
+    let large = v1::CreateEvalRequest { suite_id: "x".repeat(6 << 20), ..Default::default() };
+    let refused = EvalServiceClient::new(connect(&world).await).create_eval(with(large, &world.org.key)).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused)), (Code::ResourceExhausted, "payload_too_large".to_owned()));
+    assert_eq!(world.submit(&one_prediction()).await.status, 202);
+    assert_eq!(text(&world.key().get("/v1/me").await.unwrap().body["org_id"]), world.org.id);
+}

@@ -1,0 +1,173 @@
+//! What tests stand on: one PostgreSQL and Redis for all, a stack and an organization for each. Callers are types.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use assay_tests::client::{Answer, Client};
+use assay_tests::databases;
+use assay_tests::servers::Servers;
+use assay_tests::stack::{Ground, Plan, Stack};
+use assay_tests::{binaries, demo_suite};
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+use tonic::transport::Channel;
+
+/// How long any job of these tests may take.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The servers of this test run. They end with the process: a static is never dropped, and need not be.
+pub fn ground() -> Arc<Ground> {
+    static GROUND: OnceLock<Arc<Ground>> = OnceLock::new();
+    let ground = GROUND.get_or_init(|| {
+        let binaries = binaries::build(false).unwrap();
+        let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
+        Arc::new(Ground::new(servers, binaries))
+    });
+    Arc::clone(ground)
+}
+
+/// A stack with an organization on the plan `team`, its owner and a key, and the suite `suite:lunch`.
+pub struct World {
+    /// The processes.
+    pub stack: Stack,
+    /// The organization.
+    pub org: Org,
+}
+
+/// An organization with the credentials of its people.
+pub struct Org {
+    /// Its id.
+    pub id: String,
+    /// The owner's address.
+    pub email: String,
+    /// The owner's session.
+    pub session: String,
+    /// A key.
+    pub key: String,
+}
+
+/// One api, one worker.
+pub async fn world() -> World {
+    world_of(Plan::default()).await
+}
+
+/// A world with a stack of this size.
+pub async fn world_of(plan: Plan) -> World {
+    let stack = Stack::start(&ground(), plan).await.unwrap();
+    let folder = stack.ground.servers.folder().join("lunch");
+    if !folder.exists() {
+        demo_suite::write(&folder).unwrap();
+    }
+    stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await.unwrap();
+    let org = org(&stack, "team").await;
+    World { stack, org }
+}
+
+/// A plan with one setting changed.
+pub fn with(name: &str, value: &str) -> Plan {
+    Plan { env: BTreeMap::from([(name.to_owned(), value.to_owned())]), ..Plan::default() }
+}
+
+/// One more organization.
+pub async fn org(stack: &Stack, plan: &str) -> Org {
+    let email = format!("{}@example.org", databases::fresh_name("owner"));
+    let made = stack.operate(&["org", "create", "--name", "Acme", "--plan", plan, "--owner-email", &email]).await.unwrap();
+    let id = text(&made["org_id"]);
+    let session = stack.operate(&["session", "create", "--email", &email, "--org", &id]).await.unwrap();
+    let key = stack.operate(&["key", "create", "--org", &id, "--name", "ci"]).await.unwrap();
+    Org { id, email, session: text(&session["token"]), key: text(&key["key"]) }
+}
+
+impl World {
+    /// Somebody without a credential.
+    pub fn anonymous(&self) -> Client {
+        Client::new(self.stack.url(), None)
+    }
+
+    /// A program with the organization's key.
+    pub fn key(&self) -> Client {
+        self.client(&self.org.key)
+    }
+
+    /// The organization's owner, signed in.
+    pub fn owner(&self) -> Client {
+        self.client(&self.org.session)
+    }
+
+    /// Somebody with this token.
+    pub fn client(&self, token: &str) -> Client {
+        Client::new(self.stack.url(), Some(token))
+    }
+
+    /// A connection for gRPC.
+    pub async fn channel(&self) -> Channel {
+        Channel::from_shared(self.stack.url()).unwrap().connect().await.unwrap()
+    }
+
+    /// The database, as its owner.
+    pub async fn database(&self) -> PgConnection {
+        databases::connect(&self.stack.database.owner_url).await.unwrap()
+    }
+
+    /// A member of the organization with this role, and a session of theirs. Nobody can be invited yet, so the row is
+    /// written by hand.
+    pub async fn member(&self, role: &str) -> Client {
+        let email = format!("{}@example.org", databases::fresh_name(role));
+        // An organization of their own makes the person known.
+        let own = self.stack.operate(&["org", "create", "--name", "Own", "--owner-email", &email]).await.unwrap();
+        let user_id = text(&own["owner_user_id"]);
+        sqlx::query("insert into memberships (org_id, user_id, role) values ($1, $2, $3)")
+            .bind(&self.org.id)
+            .bind(&user_id)
+            .bind(role)
+            .execute(&mut self.database().await)
+            .await
+            .unwrap();
+        let session = self.stack.operate(&["session", "create", "--email", &email, "--org", &self.org.id]).await.unwrap();
+        self.client(&text(&session["token"]))
+    }
+
+    /// Submits predictions for `suite:lunch` with the key.
+    pub async fn submit(&self, predictions: &Value) -> Answer {
+        self.key().post("/v1/evals", &json!({"suite_id": demo_suite::SUITE_ID, "predictions": predictions})).await.unwrap()
+    }
+
+    /// Submits predictions with the key and waits until the job has ended.
+    pub async fn scored(&self, predictions: &Value) -> Value {
+        let job = self.submit(predictions).await;
+        assert_eq!(job.status, 202, "{}", job.body);
+        self.ended(&text(&job.body["id"])).await
+    }
+
+    /// Waits until a job has ended.
+    pub async fn ended(&self, job_id: &str) -> Value {
+        self.key().finished(job_id, PATIENCE, &|_| {}).await.unwrap()
+    }
+}
+
+/// One prediction for an item of `suite:lunch`.
+pub fn one_prediction() -> Value {
+    json!([{"item_id": "person-00/day-0", "prediction": ["ramen", "curry"]}])
+}
+
+/// A JSON string's text.
+pub fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("not a string: {value}")).to_owned()
+}
+
+/// The code in an error's envelope.
+pub fn code(answer: &Answer) -> String {
+    text(&answer.body["error"]["code"])
+}
+
+/// The faults of fields in an error's envelope: field and reason.
+pub fn faults(answer: &Answer) -> Vec<(String, String)> {
+    let fields = answer.body["error"]["details"]["fields"].as_array().unwrap_or_else(|| panic!("no fields: {}", answer.body));
+    fields.iter().map(|fault| (text(&fault["field"]), text(&fault["reason"]))).collect()
+}
+
+/// A fault, to compare with.
+pub fn fault(field: &str, reason: &str) -> (String, String) {
+    (field.to_owned(), reason.to_owned())
+}

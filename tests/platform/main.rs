@@ -1,0 +1,19 @@
+//! The tests of the whole platform: real processes on a real PostgreSQL and a real Redis, a database a test.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
+
+mod answers;
+mod clients;
+mod crashes;
+mod credentials;
+mod errors;
+mod evals;
+mod grpc;
+mod harness;
+mod keys;
+mod launcher;
+mod limits;
+mod metering;
+mod operator;
+mod source;
+mod suites;
+mod traces;

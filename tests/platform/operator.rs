@@ -1,0 +1,64 @@
+//! The operator's commands.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use crate::harness::{ground, world};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_refuse_what_does_not_fit_and_say_what_to_do() {
+    let world = world().await;
+    let cases: [(&[&str], &str); 7] = [
+        (&["org", "create", "--name", "X", "--plan", "gold", "--owner-email", "a@example.org"], "there is no plan \"gold\"; there are: free, dev, team"),
+        (&["org", "create", "--name", "X", "--owner-email", "nobody"], "email: must be an e-mail address"),
+        (&["org", "create", "--name", " ", "--owner-email", "a@example.org"], "name: this field is required"),
+        (&["session", "create", "--email", "unknown@example.org"], "nobody has the address"),
+        (&["session", "create", "--email", &world.org.email, "--org", "org_0"], "is not a member of org_0"),
+        (&["key", "create", "--org", "org_0", "--name", "x"], "there is no organization org_0"),
+        (&["suite", "publish", "/nonexistent"], "suite.toml: cannot be read"),
+    ];
+    for (arguments, expected) in cases {
+        let refused = world.stack.operate(arguments).await.unwrap_err().to_string();
+        assert!(refused.contains(expected), "{arguments:?}: {refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_are_one_person_however_they_are_written() {
+    let world = world().await;
+    let first = world.stack.operate(&["org", "create", "--name", "A", "--owner-email", "Ada@Example.org "]).await.unwrap();
+    let second = world.stack.operate(&["org", "create", "--name", "B", "--owner-email", "ada@example.org"]).await.unwrap();
+    assert_eq!(first["owner_user_id"], second["owner_user_id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrating_again_changes_nothing() {
+    let world = world().await;
+    let first = world.stack.operate(&["migrate"]).await.unwrap();
+    assert_eq!(world.stack.operate(&["migrate"]).await.unwrap(), first);
+}
+
+#[test]
+fn all_faults_of_the_settings_are_told_at_the_start() {
+    let binaries = ground().binaries.clone();
+    for (program, command) in [(&binaries.api, "serve"), (&binaries.worker, "run")] {
+        let env = BTreeMap::from([("ASSAY_LISTEM", "x"), ("ASSAY_ADMIN_LISTEN", "nowhere"), ("ASSAY_DRAIN_SECONDS", "0")]);
+        let output = Command::new(program).arg(command).envs(&env).output().unwrap();
+        assert!(!output.status.success());
+        let told = String::from_utf8(output.stderr).unwrap();
+        for name in ["ASSAY_LISTEM: there is no such setting", "ASSAY_ADMIN_LISTEN:", "ASSAY_DRAIN_SECONDS:", "ASSAY_DATABASE_URL: is required", "ASSAY_REDIS_URL: is required"] {
+            assert!(told.contains(name), "{told}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_is_taken_is_told_with_the_setting_that_changes_it() {
+    let world = world().await;
+    let taken = world.stack.apis[0].listen.unwrap().to_string();
+    let mut env = BTreeMap::from([("ASSAY_REDIS_URL", "redis://127.0.0.1:1"), ("ASSAY_ADMIN_LISTEN", "127.0.0.1:0")]);
+    env.extend([("ASSAY_DATABASE_URL", world.stack.database.api_url.as_str()), ("ASSAY_LISTEN", taken.as_str())]);
+    let output = Command::new(&world.stack.ground.binaries.api).arg("serve").envs(&env).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains(&format!("cannot listen on {taken}")) && told.contains("ASSAY_LISTEN"), "{told}");
+}

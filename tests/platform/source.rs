@@ -1,0 +1,94 @@
+//! Promises that the sources themselves keep: read, not run.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+#[test]
+fn the_readme_lists_every_setting_with_its_default() {
+    let readme = read("README.md");
+    let listed: Vec<&str> = readme.lines().filter(|line| line.starts_with("| `ASSAY_")).collect();
+    let written: Vec<String> = assay_core::settings::ALL
+        .iter()
+        .map(|setting| {
+            let default = match setting.default {
+                None => "required".to_owned(),
+                Some("") => String::new(),
+                Some(default) => format!("`{default}`"),
+            };
+            let file = if setting.secret { " (or `…_FILE`)" } else { "" };
+            format!("| `{}`{file} | {default} | {} |", setting.name, setting.help)
+        })
+        .collect();
+    assert_eq!(listed, written, "the table must be:\n{}", written.join("\n"));
+}
+
+/// Tables whose rows belong to an organization.
+const TENANTS: [&str; 6] = ["api_keys", "jobs", "job_attempts", "usage", "usage_ledger", "org_submissions"];
+
+/// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
+/// dispatcher and the workers serve everybody.
+const FOR_ALL: [(&str, &str); 14] = [
+    ("where k.secret_hash = $1", "a credential says which organization it is"),
+    ("with stuck as", "the sweep"),
+    ("kind = 'charge'\n", "a refund, by job"),
+    ("with turns as", "choosing whose bell to ring"),
+    ("set dispatched_at = null where status", "Redis forgot"),
+    ("with claimed as", "a claim"),
+    ("with lost as", "putting lost claims back"),
+    ("select exists(select from jobs where id = $1 and status = 'running'", "an attempt looks whether it holds its job"),
+    ("set status = 'succeeded'", "an end, fenced by the attempt"),
+    ("set status = 'failed', error_code", "an end, fenced by the attempt"),
+    ("set status = 'queued', started_at = null, worker_id = null, deadline_at = null, dispatched_at = null,\n", "an end, fenced by the attempt"),
+    ("with refund as", "a refund, by job"),
+    ("with charged as", "the charge names the organization in its values"),
+    ("insert into org_submissions", "the lock names the organization in its values"),
+];
+
+#[test]
+fn every_statement_on_a_tenants_table_names_the_organization() {
+    let mut seen = BTreeMap::new();
+    for file in std::fs::read_dir(root().join(".sqlx")).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let query = serde_json::from_str::<Value>(&text).unwrap()["query"].as_str().unwrap().to_owned();
+        let words: Vec<&str> = query.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        if !TENANTS.iter().any(|table| words.contains(table)) {
+            continue;
+        }
+        match FOR_ALL.iter().find(|(part, _)| query.contains(part)) {
+            Some((part, _)) => *seen.entry(*part).or_insert(0) += 1,
+            None => assert!(query.contains("org_id = $1") || query.contains("values ($2, $1,") || query.contains("(id, org_id, name, prefix"), "no organization in:\n{query}"),
+        }
+    }
+    // What is excused must still be there.
+    for (part, why) in FOR_ALL {
+        assert!(seen.contains_key(part) || ["with refund as", "kind = 'charge'\n"].contains(&part), "{why}: no statement holds {part:?} any more");
+    }
+}
+
+#[test]
+fn every_rpc_is_headed_by_the_rest_line_that_it_mirrors() {
+    let routes = read("api/src/rest/mod.rs");
+    let mut rpcs = 0;
+    for file in std::fs::read_dir(root().join("proto/assay/v1")).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("rpc ")) {
+            let (method, path) = lines[at - 1].trim_start_matches("// ").split_once(' ').unwrap();
+            let route = routes.lines().find(|route| route.contains(&format!("\"{path}\""))).unwrap_or_else(|| panic!("{line}: no route {path}"));
+            assert!(route.contains(&format!("{}(", method.to_lowercase())), "{line}: {route}");
+            rpcs += 1;
+        }
+    }
+    let handlers: usize = routes.lines().filter(|line| line.contains(".route(\"")).map(|line| ["get(", "post(", "patch(", "delete("].iter().map(|method| line.matches(method).count()).sum::<usize>()).sum();
+    assert_eq!(rpcs, handlers, "an operation is on one wire only");
+}
