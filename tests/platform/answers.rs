@@ -10,7 +10,12 @@ use crate::harness::{self, world};
 async fn the_role_that_the_api_serves_with_cannot_read_answers() {
     let world = world().await;
     let mut api = databases::connect(&world.stack.database.api_url).await.unwrap();
-    for sql in ["select * from suite_answers", "select answer from suite_answers limit 1", "copy suite_answers to stdout", "delete from suite_answers"] {
+    for sql in [
+        "select * from suite_answers",
+        "select answer from suite_answers limit 1",
+        "copy suite_answers to stdout",
+        "delete from suite_answers",
+    ] {
         let refused = sqlx::raw_sql(sql).execute(&mut api).await.unwrap_err().to_string();
         assert!(refused.contains("permission denied for table suite_answers"), "{sql}: {refused}");
     }
@@ -36,7 +41,10 @@ async fn the_api_does_not_serve_with_a_role_that_could_read_answers() {
 async fn a_schema_that_is_older_than_the_build_is_told_at_the_start() {
     let world = harness::world_of(Plan { workers: 0, ..Plan::default() }).await;
     let mut database = world.database().await;
-    sqlx::query("delete from _sqlx_migrations where version = (select max(version) from _sqlx_migrations)").execute(&mut database).await.unwrap();
+    sqlx::query("delete from _sqlx_migrations where version = (select max(version) from _sqlx_migrations)")
+        .execute(&mut database)
+        .await
+        .unwrap();
     for process in [world.stack.launch_api().unwrap(), world.stack.launch_worker().unwrap()] {
         let told = process.ready().await.unwrap_err().to_string();
         assert!(told.contains("run assay-api migrate"), "{told}");

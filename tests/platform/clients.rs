@@ -1,1 +1,364 @@
-//! Other people's clients.
+//! Other people's clients: grpcio, requests and connect see what ours see, and trec_eval and scikit-learn score alike.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use assay_tests::demo_suite;
+use serde_json::{Value, json};
+
+use crate::harness::{World, org, text, world};
+
+/// How long a client may take, from its start to its end.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(120);
+
+/// How far a figure may be from the library's: the order of a sum is free.
+const CLOSE: f64 = 1e-12;
+
+/// Those with which a suite of this crate is scored. What agreement.py prints.
+const METRICS: [&str; 5] = ["accuracy", "hit_rate@3", "ndcg@3", "mrr@3", "recall@3"];
+
+/// Why a test cannot be run on this machine.
+struct Missing(String);
+
+/// What a foreign client needs, or nothing: then the test passes without having been run, and says so.
+fn available<T>(found: Result<T, Missing>) -> Option<T> {
+    match found {
+        Ok(tool) => Some(tool),
+        Err(Missing(why)) if std::env::var_os("ASSAY_REQUIRE_CLIENTS").is_some() => panic!("ASSAY_REQUIRE_CLIENTS is set, but {why}"),
+        Err(Missing(why)) => {
+            // Not eprintln!, which is kept from sight in a test that passes.
+            let test = std::thread::current().name().unwrap_or("a test of foreign clients").to_owned();
+            let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why} ({test})");
+            None
+        }
+    }
+}
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
+}
+
+/// The output of a command that is expected to succeed.
+fn run(command: &mut Command, trouble: &str) -> Result<Output, Missing> {
+    let output = command.stdin(Stdio::null()).output().map_err(|_| Missing(trouble.to_owned()))?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    Err(Missing(format!("{trouble} ({last})")))
+}
+
+/// A folder in the workspace's target folder that is filled once for each `key`, whoever comes first.
+fn made_once(kind: &str, key: &[Vec<u8>], fill: impl FnOnce(&Path) -> Result<(), Missing>) -> Result<PathBuf, Missing> {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    let clients = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("clients");
+    let folder = clients.join(format!("{kind}-{:016x}", hasher.finish()));
+    fs::create_dir_all(&clients).unwrap();
+    // Tests run side by side, in this process and in others. The lock ends with the file, or with the process.
+    let lock = File::create(folder.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    if folder.exists() {
+        return Ok(folder);
+    }
+    // Whoever was killed left a part; only what is complete gets its name.
+    let part = folder.with_extension("part");
+    if part.exists() {
+        fs::remove_dir_all(&part).unwrap();
+    }
+    fs::create_dir(&part).unwrap();
+    fill(&part)?;
+    fs::rename(&part, &folder).unwrap();
+    Ok(folder)
+}
+
+/// A Python that has what a file of requirements lists.
+fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, Missing> {
+    // Debian's python3 comes without the two modules; an environment of another Python cannot be used.
+    let which = ["-c", "import ensurepip, sys, venv; print(sys.executable, sys.version)"];
+    run(Command::new("python3").arg("--version"), "no python3 on PATH")?;
+    let which = run(Command::new("python3").args(which), "no venv or pip for python3")?.stdout;
+    let folder = made_once(kind, &[which, fs::read(requirements).unwrap()], |part| {
+        run(Command::new("python3").args(["-m", "venv"]).arg(part), "python3 makes no venv")?;
+        // Wheels only: what would have to be compiled first takes longer than all tests.
+        let mut pip = Command::new(part.join("bin/python"));
+        pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:", "-r"]);
+        run(pip.arg(requirements), "pip cannot install the Python clients")?;
+        Ok(())
+    })?;
+    Ok(folder.join("bin/python"))
+}
+
+/// The folder of the client for Node, with all that it needs.
+fn node_client() -> Result<PathBuf, Missing> {
+    let version = run(Command::new("node").args(["-p", "process.versions.node.split('.')[0]"]), "no node on PATH")?.stdout;
+    let major: u32 = String::from_utf8_lossy(&version).trim().parse().unwrap_or(0);
+    if major < 20 {
+        return Err(Missing(format!("node {major} is older than 20")));
+    }
+    run(Command::new("npm").arg("--version"), "no npm on PATH")?;
+    // A module finds its packages beside itself: so the client is copied too.
+    let files: BTreeMap<_, _> = ["package.json", "package-lock.json", ".npmrc", "grpc_web.mjs"]
+        .map(|name| (name, fs::read(sources().join("node").join(name)).unwrap()))
+        .into();
+    let key: Vec<_> = files.values().cloned().collect();
+    made_once("node", &key, |part| {
+        for (name, content) in &files {
+            fs::write(part.join(name), content).unwrap();
+        }
+        let mut npm = Command::new("npm");
+        npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(part);
+        run(&mut npm, "npm cannot install the client for Node")?;
+        Ok(())
+    })
+}
+
+/// Makes something that takes a while, elsewhere than where tests wait for their servers.
+async fn made<T: Send + 'static>(make: impl FnOnce() -> Result<T, Missing> + Send + 'static) -> Option<T> {
+    available(tokio::task::spawn_blocking(make).await.unwrap())
+}
+
+/// The object that a program prints.
+async fn printed(program: &Path, arguments: &[&Path], env: &[(&str, String)]) -> Value {
+    let mut command = tokio::process::Command::new(program);
+    command.args(arguments).envs(env.iter().map(|(name, value)| (name, value)));
+    command.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(CLIENT_PATIENCE, command.output()).await;
+    let output = output.unwrap_or_else(|_| panic!("{arguments:?} does not end")).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}:\n{said}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}\n{said}"))
+}
+
+/// What a client is told.
+fn told(world: &World, predictions: &Path) -> Vec<(&'static str, String)> {
+    let rest = world.stack.url();
+    let grpc = rest.trim_start_matches("http://").to_owned();
+    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("proto");
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    vec![
+        ("ASSAY_REST", rest),
+        ("ASSAY_GRPC", grpc),
+        ("ASSAY_API_KEY", world.org.key.clone()),
+        ("ASSAY_SESSION", world.org.session.clone()),
+        ("ASSAY_SUITE", demo_suite::SUITE_ID.to_owned()),
+        ("ASSAY_PREDICTIONS", path(predictions)),
+        ("ASSAY_PROTO", path(&proto)),
+    ]
+}
+
+/// By habit, a prediction for each item of `suite:lunch`.
+async fn habits(world: &World) -> Vec<Value> {
+    let items = world.key().get("/v1/suites/suite:lunch/items?limit=1000").await.unwrap().body;
+    let items = items["items"].as_array().unwrap();
+    assert_eq!(items.len(), 400, "all items are on one page");
+    items.iter().map(|item| json!({"item_id": item["item_id"], "prediction": demo_suite::by_habit(&item["input"])})).collect()
+}
+
+/// The same with everything in it that a submission can hold, so that agreement is not that of the plain case only.
+fn spoiled(mut predictions: Vec<Value>) -> Vec<Value> {
+    for (at, line) in predictions.iter_mut().enumerate() {
+        let ranking = line["prediction"].as_array_mut().unwrap();
+        match at % 9 {
+            1 => ranking.clear(),
+            2 => ranking.truncate(2),
+            // A repeat: the places after it stay as they are.
+            3 => ranking.insert(1, ranking[0].clone()),
+            4 => ranking.insert(0, json!("nothing")),
+            5 => line["prediction"] = ranking[0].clone(),
+            _ => {}
+        }
+    }
+    // Some are missing, and one is for no item.
+    let mut at = 0;
+    predictions.retain(|_| {
+        at += 1;
+        at % 11 != 0
+    });
+    predictions.push(json!({"item_id": "keine/für-uns", "prediction": ["ramen"]}));
+    predictions
+}
+
+/// A file of the test's own.
+fn file(world: &World, name: &str) -> PathBuf {
+    world.stack.ground.servers.folder().join(format!("{}-{name}", world.stack.database.name))
+}
+
+fn write_lines(path: &Path, lines: &[Value]) {
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(path, text).unwrap();
+}
+
+/// RFC 3339 in UTC, with microseconds.
+fn is_moment(value: &Value) -> bool {
+    let form = "dddd-dd-ddTdd:dd:dd.ddddddZ";
+    let matches = |(given, wanted): (char, char)| if wanted == 'd' { given.is_ascii_digit() } else { given == wanted };
+    value.as_str().is_some_and(|text| text.len() == form.len() && text.chars().zip(form.chars()).all(matches))
+}
+
+/// An id: its prefix and 22 letters or digits.
+fn is_id(value: &Value, prefix: &str) -> bool {
+    let rest = value.as_str().and_then(|text| text.strip_prefix(prefix));
+    rest.is_some_and(|rest| rest.len() == 22 && rest.chars().all(|letter| letter.is_ascii_alphanumeric()))
+}
+
+/// A job without what no other job shares. That is checked for its form.
+fn comparable(mut job: Value) -> Value {
+    let fields = job.as_object_mut().unwrap();
+    let id = fields.remove("id").unwrap();
+    assert!(is_id(&id, "job_"), "{id}");
+    assert!(is_id(&fields.remove("request_id").unwrap(), "req_"));
+    let moments: Vec<_> = ["created_at", "started_at", "finished_at"].map(|name| fields.remove(name).unwrap()).into();
+    assert!(moments.iter().all(is_moment), "{moments:?}");
+    // One form and one time zone: the order of the texts is that of the moments.
+    assert!(moments.is_sorted_by_key(Value::to_string), "{moments:?}");
+    let trace_url = text(&fields.remove("trace_url").unwrap());
+    assert!(trace_url.starts_with("http") && trace_url.ends_with(&format!("/v1/jobs/{}/trace", text(&id))), "{trace_url}");
+    job
+}
+
+/// Submits all predictions of a file in one request and returns the job's result.
+async fn scored(world: &World, suite_id: &str, predictions: &[Value]) -> Value {
+    // An organization each: the plan's limits are not what is tried here.
+    let key = world.client(&org(&world.stack, "team").await.key);
+    let made = key.post("/v1/evals", &json!({"suite_id": suite_id, "predictions": predictions})).await.unwrap();
+    assert_eq!(made.status, 202, "{}", made.body);
+    let job = key.finished(&text(&made.body["id"]), CLIENT_PATIENCE, &|_| {}).await.unwrap();
+    assert_eq!(job["status"], "succeeded", "{job}");
+    job["result"].clone()
+}
+
+/// Publishes a suite's folder once for each metric, and returns the suites' ids.
+async fn published_by_metric(world: &World, suite: &Path, name: &str) -> Vec<(&'static str, String)> {
+    let mut published = Vec::new();
+    for metric in METRICS {
+        let suite_id = format!("suite:{name}-{}", metric.replace('@', "-"));
+        let folder = file(world, &suite_id.replace(':', "-"));
+        fs::create_dir(&folder).unwrap();
+        for part in ["items.ndjson", "answers.ndjson"] {
+            fs::copy(suite.join(part), folder.join(part)).unwrap();
+        }
+        fs::write(folder.join("suite.toml"), format!("suite_id = \"{suite_id}\"\nversion = \"1\"\nmetric = \"{metric}\"\n")).unwrap();
+        world.stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await.unwrap();
+        published.push((metric, suite_id));
+    }
+    published
+}
+
+fn assert_close(ours: &Value, theirs: &Value, what: &str) {
+    let (ours, theirs) = (ours.as_f64().unwrap(), theirs.as_f64().unwrap());
+    assert!((ours - theirs).abs() <= CLOSE, "{what}: {ours} here, {theirs} there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eval_is_the_same_by_rest_and_grpc_from_python_and_by_grpc_web_from_node() {
+    let Some(node) = made(node_client).await else { return };
+    let Some(python) = made(|| python_with("python", &sources().join("python/requirements.txt"))).await else { return };
+    let world = world().await;
+    let path = file(&world, "clients.ndjson");
+    let mut predictions = habits(&world).await;
+    // Rankings only, as each of them writes these itself: an empty one, and letters beyond ASCII.
+    predictions[7]["prediction"] = json!([]);
+    predictions.push(json!({"item_id": "keine/für-uns", "prediction": ["拉麺", "\"\\"]}));
+    write_lines(&path, &predictions);
+    let env = told(&world, &path);
+
+    let rest = printed(&python, &[&sources().join("python/rest.py")], &env).await;
+    let grpc = printed(&python, &[&sources().join("python/grpc_client.py")], &env).await;
+    let web = printed(Path::new("node"), &[&node.join("grpc_web.mjs")], &env).await;
+
+    let job = comparable(rest["job"].clone());
+    assert_eq!(job["status"], "succeeded", "{job}");
+    assert_eq!((&job["label"], &job["org_id"]), (&json!("clients"), &json!(world.org.id)));
+    assert_eq!(job["result"]["n_submitted"], 401);
+    assert_eq!(job, comparable(grpc["job"].clone()));
+    assert_eq!(job, comparable(web["job"].clone()));
+
+    for (answers, status) in [(&rest, json!(404)), (&grpc, json!("NOT_FOUND")), (&web, json!("NOT_FOUND"))] {
+        let message = &rest["error"]["message"];
+        let wanted = json!({"code": "not_found", "status": status, "message": message, "request_id_header_matches": true});
+        assert_eq!(answers["error"], wanted);
+        assert_eq!(answers["principals"], json!({"key": "api_key", "session": "session"}));
+        assert!(is_id(&answers["headers"]["x-request-id"], "req_"), "{answers}");
+        assert_eq!(answers["headers"]["x-ratelimit-limit"], "1000");
+    }
+    assert_eq!(web["principal_over_http2"], "api_key");
+
+    assert_eq!(grpc["health"], json!({"": "SERVING", "assay.v1.JobService": "SERVING"}));
+    assert!(grpc["reflected_methods"].as_array().unwrap().contains(&json!("GetJob")), "{grpc}");
+    // Both versions of reflection: the one is asked by Python, the other by Node.
+    for listed in [&grpc["services"], &web["services"]] {
+        for service in services() {
+            assert!(listed.as_array().unwrap().contains(&json!(service)), "{service} is not in {listed}");
+        }
+    }
+    let headers = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "x-request-id"];
+    assert_eq!(grpc["without_credential"], json!({"status": "UNAUTHENTICATED", "reason": "UNAUTHENTICATED", "headers": headers}));
+    let unknown = json!({"/assay.v1.JobService/Nothing": "UNIMPLEMENTED", "/assay.v1.Nothing/Get": "UNIMPLEMENTED"});
+    assert_eq!(grpc["unknown_methods"], unknown);
+}
+
+/// The services that the .proto files declare.
+fn services() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("proto").join("assay/v1");
+    let files = fs::read_dir(folder).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+    let named = |text: String| -> Vec<String> {
+        let names = text.lines().filter_map(|line| line.strip_prefix("service ")?.split_whitespace().next());
+        names.map(|name| format!("assay.v1.{name}")).collect()
+    };
+    let services: Vec<_> = files.flat_map(named).collect();
+    assert!(!services.is_empty(), "no services are declared");
+    services
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_metric_of_the_lunch_suite_is_that_of_scikit_learn_and_trec_eval() {
+    let Some(python) = made(|| python_with("agreement", &sources().join("agreement-requirements.txt"))).await else { return };
+    let world = world().await;
+    let suite = file(&world, "lunch");
+    demo_suite::write(&suite).unwrap();
+    let by_metric = published_by_metric(&world, &suite, "agreed").await;
+    let habits = habits(&world).await;
+    for (name, predictions) in [("habits", habits.clone()), ("spoiled", spoiled(habits))] {
+        let path = file(&world, name);
+        write_lines(&path, &predictions);
+        let theirs = printed(&python, &[&sources().join("agreement.py"), &suite, &path], &[]).await;
+        let ours = scored(&world, demo_suite::SUITE_ID, &predictions).await;
+        assert_close(&ours["value"], &theirs["accuracy"], name);
+        for (metric, suite_id) in &by_metric {
+            let ours = scored(&world, suite_id, &predictions).await;
+            assert_eq!((&ours["metric"], &ours["n"]), (&json!(metric), &json!(400)));
+            assert_close(&ours["value"], &theirs[metric], &format!("{metric} of {name}"));
+        }
+    }
+}
+
+/// Runs where `ASSAY_REAL_SUITE` names a suite's folder with files `pred_*.ndjson` in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_metric_of_a_real_suite_is_that_of_scikit_learn_and_trec_eval() {
+    let Some(suite) = std::env::var_os("ASSAY_REAL_SUITE").map(PathBuf::from) else { return };
+    let Some(python) = made(|| python_with("agreement", &sources().join("agreement-requirements.txt"))).await else { return };
+    let world = world().await;
+    let published = world.stack.operate(&["suite", "publish", suite.to_str().unwrap()]).await.unwrap();
+    let by_metric = published_by_metric(&world, &suite, "real").await;
+    let files = fs::read_dir(&suite).unwrap().map(|file| file.unwrap().path());
+    let named = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pred_"));
+    let files: Vec<_> = files.filter(named).collect();
+    assert!(!files.is_empty(), "there is no pred_*.ndjson in {}", suite.display());
+    for path in files {
+        let predictions: Vec<Value> = fs::read_to_string(&path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let theirs = printed(&python, &[&sources().join("agreement.py"), &suite, &path], &[]).await;
+        let own = scored(&world, &text(&published["suite_id"]), &predictions).await;
+        assert_close(&own["value"], &theirs[text(&own["metric"])], &path.to_string_lossy());
+        for (metric, suite_id) in &by_metric {
+            let ours = scored(&world, suite_id, &predictions).await;
+            assert_close(&ours["value"], &theirs[metric], &format!("{metric} of {}", path.display()));
+        }
+    }
+}

@@ -71,7 +71,10 @@ async fn a_late_write_of_a_worker_that_was_given_up_changes_nothing() {
     let job = world.ended(&job_id).await;
     world.stack.workers[0].guarded.signal(libc::SIGCONT);
     let admin = assay_tests::client::Client::new(format!("http://{}", world.stack.workers[0].admin), None);
-    until("the late write", Duration::from_secs(10), async || text(&admin.get("/metrics").await.unwrap().body).contains("assay_fenced_writes_total 1")).await;
+    until("the late write", Duration::from_secs(10), async || {
+        text(&admin.get("/metrics").await.unwrap().body).contains("assay_fenced_writes_total 1")
+    })
+    .await;
     let after = world.key().get(&format!("/v1/jobs/{job_id}")).await.unwrap();
     assert_eq!(after.body, job);
     assert_eq!(counts(&world).await, (1, 2, 1));
@@ -94,7 +97,11 @@ async fn a_job_that_survives_no_try_fails_and_is_given_back() {
     assert_eq!((&job["status"], &job["attempts"], &job["error"]["code"]), (&"failed".into(), &4.into(), &"internal".into()));
     let left: i64 = sqlx::query_scalar("select sum(eval_items)::bigint from usage").fetch_one(&mut world.database().await).await.unwrap();
     assert_eq!(left, 0, "the fault is ours: the charge is given back");
-    assert_eq!(world.key().get(&format!("/v1/jobs/{job_id}/trace")).await.unwrap().status, 200, "there is a trace although nobody lived to write one");
+    assert_eq!(
+        world.key().get(&format!("/v1/jobs/{job_id}/trace")).await.unwrap().status,
+        200,
+        "there is a trace although nobody lived to write one"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,7 +116,8 @@ async fn a_job_whose_time_is_over_is_taken_back_from_a_live_worker() {
     until("the second try", Duration::from_secs(10), async || counts(&world).await.1 == 2).await;
     hold.close().await.unwrap();
     assert_eq!(world.ended(&job_id).await["attempts"], 2);
-    let outcomes: Vec<String> = sqlx::query_scalar("select outcome from job_attempts order by attempt").fetch_all(&mut world.database().await).await.unwrap();
+    let outcomes: Vec<String> =
+        sqlx::query_scalar("select outcome from job_attempts order by attempt").fetch_all(&mut world.database().await).await.unwrap();
     assert_eq!(outcomes, ["timeout", "succeeded"]);
 }
 
@@ -227,6 +235,7 @@ async fn two_workers_side_by_side_share_the_jobs_and_do_each_once() {
         }
     }
     assert_eq!(counts(&world).await, (done, done, done));
-    let workers: i64 = sqlx::query_scalar("select count(distinct worker_id) from job_attempts").fetch_one(&mut world.database().await).await.unwrap();
+    let workers: i64 =
+        sqlx::query_scalar("select count(distinct worker_id) from job_attempts").fetch_one(&mut world.database().await).await.unwrap();
     assert_eq!(workers, 2);
 }

@@ -44,7 +44,13 @@ async fn check(client: &Client, row: &Row, who: &str, (status, expected): (u16, 
         assert_eq!(code(&answer), expected, "{told}");
     }
     assert_eq!(answer.header("www-authenticate"), if status == 401 { "Bearer" } else { "" }, "{told}");
-    let limit = if status == 401 { "1000000" } else if expected == "org_required" { "60" } else { "1000" };
+    let limit = if status == 401 {
+        "1000000"
+    } else if expected == "org_required" {
+        "60"
+    } else {
+        "1000"
+    };
     assert_eq!(answer.header("x-ratelimit-limit"), limit, "{told}");
 }
 
@@ -84,7 +90,13 @@ async fn a_session_acts_for_the_organization_it_names_and_stays_with_it() {
     let owner = world.owner();
     let me = async |org: Option<&str>| {
         let request = owner.request("GET", "/v1/me");
-        owner.send(match org { Some(org) => request.header("X-Org-Id", org), None => request }).await.unwrap()
+        owner
+            .send(match org {
+                Some(org) => request.header("X-Org-Id", org),
+                None => request,
+            })
+            .await
+            .unwrap()
     };
     let first = me(None).await;
     assert_eq!((text(&first.body["org_id"]), text(&first.body["principal"])), (world.org.id.clone(), "session".to_owned()));

@@ -30,11 +30,25 @@ async fn a_submission_is_queued_scored_and_told_with_the_fields_of_the_contract(
     let mut fields: Vec<_> = job.as_object().unwrap().keys().map(String::as_str).collect();
     fields.sort_unstable();
     let expected = [
-        "attempts", "created_at", "finished_at", "id", "label", "org_id", "request_id", "result", "started_at", "status", "trace_url", "type",
+        "attempts",
+        "created_at",
+        "finished_at",
+        "id",
+        "label",
+        "org_id",
+        "request_id",
+        "result",
+        "started_at",
+        "status",
+        "trace_url",
+        "type",
         "versions",
     ];
     assert_eq!(fields, expected);
-    assert_eq!((&job["type"], &job["status"], &job["label"], &job["attempts"]), (&"eval".into(), &"succeeded".into(), &"first".into(), &1.into()));
+    assert_eq!(
+        (&job["type"], &job["status"], &job["label"], &job["attempts"]),
+        (&"eval".into(), &"succeeded".into(), &"first".into(), &1.into())
+    );
     assert_eq!(job["versions"]["suite_version"], "1");
     let result = job["result"].as_object().unwrap();
     let counts = ["n", "n_submitted", "n_unmatched", "n_missing"].map(|name| result[name].as_i64().unwrap());
@@ -51,7 +65,12 @@ async fn whoever_looks_at_the_past_does_better_than_the_menu() {
     let items = world.key().get("/v1/suites/suite:lunch/items").await.unwrap();
     let mut values = Vec::new();
     for model in [demo_suite::by_habit, demo_suite::by_menu] {
-        let predictions: Vec<_> = items.body["items"].as_array().unwrap().iter().map(|item| json!({"item_id": item["item_id"], "prediction": model(&item["input"])})).collect();
+        let predictions: Vec<_> = items.body["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| json!({"item_id": item["item_id"], "prediction": model(&item["input"])}))
+            .collect();
         values.push(world.scored(&json!(predictions)).await["result"]["value"].as_f64().unwrap());
     }
     assert!(values[0] > 0.4 && values[1] < 0.25, "{values:?}");
@@ -72,10 +91,22 @@ async fn what_does_not_fit_is_told_field_by_field_and_makes_no_job() {
         (json!({"suite_id": "suite:lunch", "predictions": {"0": 1}}), vec![fault("predictions", "type")]),
         (json!({"suite_id": "suite:lunch", "predictions": [["person-00/day-0", ["curry"]]]}), vec![fault("predictions[0]", "type")]),
         (json!({"suite_id": "suite:lunch", "predictions": [{"prediction": []}]}), vec![fault("predictions[0].item_id", "required")]),
-        (json!({"suite_id": "suite:lunch", "predictions": [{"item_id": 7, "prediction": []}]}), vec![fault("predictions[0].item_id", "type")]),
-        (json!({"suite_id": "suite:lunch", "predictions": [{"item_id": "a\u{0}", "prediction": []}]}), vec![fault("predictions[0].item_id", "format")]),
-        (json!({"suite_id": "suite:lunch", "predictions": [{"item_id": "a", "prediction": 0.5}]}), vec![fault("predictions[0].prediction", "type")]),
-        (json!({"suite_id": "suite:lunch", "predictions": [{"item_id": "a", "prediction": ["b", 1]}]}), vec![fault("predictions[0].prediction[1]", "type")]),
+        (
+            json!({"suite_id": "suite:lunch", "predictions": [{"item_id": 7, "prediction": []}]}),
+            vec![fault("predictions[0].item_id", "type")],
+        ),
+        (
+            json!({"suite_id": "suite:lunch", "predictions": [{"item_id": "a\u{0}", "prediction": []}]}),
+            vec![fault("predictions[0].item_id", "format")],
+        ),
+        (
+            json!({"suite_id": "suite:lunch", "predictions": [{"item_id": "a", "prediction": 0.5}]}),
+            vec![fault("predictions[0].prediction", "type")],
+        ),
+        (
+            json!({"suite_id": "suite:lunch", "predictions": [{"item_id": "a", "prediction": ["b", 1]}]}),
+            vec![fault("predictions[0].prediction[1]", "type")],
+        ),
         (
             json!({"suite_id": "suite:lunch", "predictions": [{"item_id": "a", "prediction": []}, {"item_id": "a", "prediction": []}]}),
             vec![fault("predictions[1].item_id", "duplicate")],
@@ -98,7 +129,8 @@ async fn an_idempotency_key_stands_for_one_job_however_the_body_is_written() {
     let world = world().await;
     let key = world.key();
     let send = async |idempotency_key: &str, body: &str| {
-        let request = key.request("POST", "/v1/evals").header("idempotency-key", idempotency_key).header("content-type", "application/json");
+        let request =
+            key.request("POST", "/v1/evals").header("idempotency-key", idempotency_key).header("content-type", "application/json");
         key.send(request.body(body.to_owned())).await.unwrap()
     };
     let body = r#"{"suite_id":"suite:lunch","predictions":[{"item_id":"person-00/day-0","prediction":["curry"]}]}"#;

@@ -57,7 +57,13 @@ async fn health_and_me_are_the_same_on_both_wires() {
 async fn keys_live_on_both_wires() {
     let world = world().await;
     let mut keys = KeyServiceClient::new(connect(&world).await);
-    let made = keys.create_key(with(v1::CreateKeyRequest { name: "grpc".into() }, &world.org.session)).await.unwrap().into_inner().api_key.unwrap();
+    let made = keys
+        .create_key(with(v1::CreateKeyRequest { name: "grpc".into() }, &world.org.session))
+        .await
+        .unwrap()
+        .into_inner()
+        .api_key
+        .unwrap();
     assert_eq!(world.client(&made.key).get("/v1/me").await.unwrap().status, 200);
     let revoked = keys.revoke_key(with(v1::RevokeKeyRequest { key_id: made.id.clone() }, &world.org.session)).await.unwrap().into_inner();
     let listed = keys.list_keys(with(v1::ListKeysRequest {}, &world.org.session)).await.unwrap().into_inner().keys;
@@ -91,7 +97,10 @@ async fn suites_and_items_are_the_same_on_both_wires() {
     let rest = world.key().get("/v1/suites/suite:lunch/items?limit=2").await.unwrap().body;
     let ask = v1::ListSuiteItemsRequest { suite_id: "suite:lunch".into(), cursor: None, limit: Some(2) };
     let grpc = suites.list_suite_items(with(ask, &world.org.key)).await.unwrap().into_inner();
-    assert_eq!(json!([rest["suite_id"], rest["suite_version"], rest["n_items"], rest["next_cursor"]]), json!([grpc.suite_id, grpc.suite_version, grpc.n_items, grpc.next_cursor]));
+    assert_eq!(
+        json!([rest["suite_id"], rest["suite_version"], rest["n_items"], rest["next_cursor"]]),
+        json!([grpc.suite_id, grpc.suite_version, grpc.n_items, grpc.next_cursor])
+    );
     for (ours, theirs) in rest["items"].as_array().unwrap().iter().zip(grpc.items) {
         assert_eq!(ours["item_id"], theirs.item_id.as_str());
         assert_eq!(ours["input"], plain(theirs.input.unwrap()));
@@ -117,7 +126,9 @@ fn plain(object: prost_types::Struct) -> Value {
 }
 
 fn eval(predictions: Vec<(&str, Option<Prediction>)>) -> v1::CreateEvalRequest {
-    let predictions = predictions.into_iter().map(|(item_id, value)| v1::Prediction { item_id: item_id.into(), prediction: Some(v1::PredictionValue { value }) });
+    let predictions = predictions
+        .into_iter()
+        .map(|(item_id, value)| v1::Prediction { item_id: item_id.into(), prediction: Some(v1::PredictionValue { value }) });
     v1::CreateEvalRequest { suite_id: "suite:lunch".into(), predictions: predictions.collect(), ..Default::default() }
 }
 
@@ -134,7 +145,11 @@ async fn the_same_submission_is_the_same_job_on_both_wires() {
     ]});
     let rest = world.key().send(world.key().request("POST", "/v1/evals").header("idempotency-key", "both").json(&body)).await.unwrap();
     assert_eq!(rest.status, 202);
-    let mut message = eval(vec![("person-00/day-0", ranking(&["cu\"rry", "ramen"])), ("person-00/day-1", Some(Prediction::Label("tacos".into()))), ("ü", ranking(&[]))]);
+    let mut message = eval(vec![
+        ("person-00/day-0", ranking(&["cu\"rry", "ramen"])),
+        ("person-00/day-1", Some(Prediction::Label("tacos".into()))),
+        ("ü", ranking(&[])),
+    ]);
     message.idempotency_key = Some("both".into());
     let replayed = EvalServiceClient::new(channel.clone()).create_eval(with(message.clone(), &world.org.key)).await.unwrap().into_inner();
     assert!(replayed.idempotency_replayed, "one rule on both wires");
@@ -142,22 +157,49 @@ async fn the_same_submission_is_the_same_job_on_both_wires() {
     assert_eq!(rest.body["id"], job.id.as_str());
 
     let ended = world.ended(&job.id).await;
-    let grpc = JobServiceClient::new(channel.clone()).get_job(with(v1::GetJobRequest { job_id: job.id.clone() }, &world.org.key)).await.unwrap().into_inner().job.unwrap();
+    let grpc = JobServiceClient::new(channel.clone())
+        .get_job(with(v1::GetJobRequest { job_id: job.id.clone() }, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner()
+        .job
+        .unwrap();
     assert_eq!(
-        json!([ended["id"], ended["org_id"], ended["type"], ended["status"], ended["request_id"], ended["label"], ended["attempts"], ended["trace_url"]]),
+        json!([
+            ended["id"],
+            ended["org_id"],
+            ended["type"],
+            ended["status"],
+            ended["request_id"],
+            ended["label"],
+            ended["attempts"],
+            ended["trace_url"]
+        ]),
         json!([grpc.id, grpc.org_id, grpc.r#type, grpc.status, grpc.request_id, grpc.label, grpc.attempts, grpc.trace_url])
     );
     for (name, at) in [("created_at", grpc.created_at), ("started_at", grpc.started_at), ("finished_at", grpc.finished_at)] {
         assert!(same_moment(&ended[name], at), "{name}");
     }
     let versions = grpc.versions.unwrap();
-    assert_eq!(ended["versions"], json!({"hfm_sha": versions.hfm_sha, "suite_id": versions.suite_id, "suite_version": versions.suite_version}));
+    assert_eq!(
+        ended["versions"],
+        json!({"hfm_sha": versions.hfm_sha, "suite_id": versions.suite_id, "suite_version": versions.suite_version})
+    );
     let r = grpc.result.unwrap();
     let theirs = json!({"hfm_sha": r.hfm_sha, "metric": r.metric, "n": r.n, "n_submitted": r.n_submitted, "n_unmatched": r.n_unmatched, "n_missing": r.n_missing, "suite_id": r.suite_id, "suite_version": r.suite_version, "value": r.value});
     assert_eq!(ended["result"], theirs);
-    let trace = JobServiceClient::new(channel).get_job_trace(with(v1::GetJobTraceRequest { job_id: job.id.clone() }, &world.org.key)).await.unwrap().into_inner().trace.unwrap();
+    let trace = JobServiceClient::new(channel)
+        .get_job_trace(with(v1::GetJobTraceRequest { job_id: job.id.clone() }, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner()
+        .trace
+        .unwrap();
     let rest = world.key().get(&format!("/v1/jobs/{}/trace", job.id)).await.unwrap().body;
-    assert_eq!(rest["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().len(), plain(trace)["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().len());
+    assert_eq!(
+        rest["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().len(),
+        plain(trace)["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().len()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,7 +210,10 @@ async fn the_same_mistakes_have_the_same_codes_and_fields_on_both_wires() {
     let viewer = world.member("viewer").await;
 
     let rest = key.get("/v1/jobs/job_0").await.unwrap();
-    let grpc = JobServiceClient::new(channel.clone()).get_job(with(v1::GetJobRequest { job_id: "job_0".into() }, &world.org.key)).await.unwrap_err();
+    let grpc = JobServiceClient::new(channel.clone())
+        .get_job(with(v1::GetJobRequest { job_id: "job_0".into() }, &world.org.key))
+        .await
+        .unwrap_err();
     assert_eq!((code(&rest), Code::NotFound), (reason(&grpc), grpc.code()));
     assert_eq!(rest.body["error"]["message"], grpc.message());
 
@@ -181,7 +226,10 @@ async fn the_same_mistakes_have_the_same_codes_and_fields_on_both_wires() {
 
     let cases = [
         (json!([{"item_id": "a"}]), eval(vec![("a", None)])),
-        (json!([{"item_id": "a", "prediction": []}, {"item_id": "a", "prediction": []}]), eval(vec![("a", ranking(&[])), ("a", ranking(&[]))])),
+        (
+            json!([{"item_id": "a", "prediction": []}, {"item_id": "a", "prediction": []}]),
+            eval(vec![("a", ranking(&[])), ("a", ranking(&[]))]),
+        ),
         (json!([{"item_id": "", "prediction": "\u{0}"}]), eval(vec![("", Some(Prediction::Label("\u{0}".into())))])),
         (Value::Null, eval(vec![])),
     ];

@@ -61,8 +61,10 @@ async fn secrets_are_stored_as_hashes_and_never_logged() {
     world.owner().get("/v1/me").await.unwrap();
     let secrets = [&world.org.key, &world.org.session];
     for table in ["api_keys", "sessions"] {
-        let rows: Vec<String> =
-            sqlx::query_scalar(sqlx::AssertSqlSafe(format!("select t::text from {table} t"))).fetch_all(&mut world.database().await).await.unwrap();
+        let rows: Vec<String> = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("select t::text from {table} t")))
+            .fetch_all(&mut world.database().await)
+            .await
+            .unwrap();
         assert!(!rows.is_empty() && !secrets.iter().any(|secret| rows.iter().any(|row| row.contains(*secret))));
     }
     for process in world.stack.apis.iter().chain(&world.stack.workers) {

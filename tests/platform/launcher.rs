@@ -19,7 +19,8 @@ fn program(name: &str) -> PathBuf {
 
 /// Whether a process is there. A dead one that nobody has asked after yet is not.
 fn lives(pid: u64) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
 }
 
 fn gone(pids: &[u64], patience: Duration) -> Vec<u64> {

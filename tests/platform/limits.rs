@@ -9,7 +9,12 @@ use crate::harness::{code, org, with, world, world_of};
 async fn sixty_a_minute_means_sixty_over_all_api_processes() {
     let world = world_of(assay_tests::stack::Plan { apis: 4, workers: 0, ..Default::default() }).await;
     let free = org(&world.stack, "free").await;
-    let clients: Vec<_> = world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&free.key))).collect();
+    let clients: Vec<_> =
+        world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&free.key))).collect();
+    // Processes that have just begun are still busy with opening connections.
+    let warm: Vec<_> =
+        world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.key))).collect();
+    join_all((0..80).map(|i| warm[i % 4].get("/v1/me"))).await;
     let all = join_all((0..400).map(|i| clients[i % 4].get("/v1/me"))).await;
     let all: Vec<_> = all.into_iter().map(Result::unwrap).collect();
     assert_eq!(all.iter().filter(|answer| answer.status == 200).count(), 60);
@@ -58,7 +63,8 @@ async fn the_forwarded_address_is_believed_only_from_a_trusted_proxy() {
     let trusting = world_of(trusting).await;
     for (world, second) in [(distrusting, 429), (trusting, 401)] {
         let guesser = world.client("svc_live_guess");
-        let from = async |address: &str| guesser.send(guesser.request("GET", "/v1/me").header("x-forwarded-for", address)).await.unwrap().status;
+        let from =
+            async |address: &str| guesser.send(guesser.request("GET", "/v1/me").header("x-forwarded-for", address)).await.unwrap().status;
         assert_eq!(from("192.0.2.1").await, 401);
         assert_eq!(from("192.0.2.2").await, second);
         assert_eq!(from("192.0.2.1").await, 429, "the same address again");

@@ -19,7 +19,12 @@ async fn usage(world: &crate::harness::World, org: &str) -> (i64, i64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_idempotency_key_makes_one_job_and_one_charge_whoever_is_first() {
     let world = crate::harness::world_of(assay_tests::stack::Plan { apis: 2, ..Default::default() }).await;
-    let apis: Vec<_> = world.stack.apis.iter().map(|api| assay_tests::client::Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.key))).collect();
+    let apis: Vec<_> = world
+        .stack
+        .apis
+        .iter()
+        .map(|api| assay_tests::client::Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.key)))
+        .collect();
     for round in 0..5 {
         let all = join_all((0..50).map(|i| {
             let client = &apis[i % 2];
@@ -57,7 +62,10 @@ async fn the_month_takes_exactly_what_fits_and_the_refusal_says_when_it_resets()
     assert!(text(&details["resets_at"]).ends_with("-01T00:00:00.000000Z"), "{details}");
     assert!(refused.header("retry-after").parse::<u32>().unwrap() > 0);
     let artifacts = world.stack.ground.servers.folder().join(format!("{}-artifacts/{}", world.stack.database.name, world.org.id));
-    let kept = std::fs::read_dir(artifacts).unwrap().filter(|job| std::fs::read_dir(job.as_ref().unwrap().path()).unwrap().next().is_some()).count();
+    let kept = std::fs::read_dir(artifacts)
+        .unwrap()
+        .filter(|job| std::fs::read_dir(job.as_ref().unwrap().path()).unwrap().next().is_some())
+        .count();
     assert_eq!(kept, 14, "what was refused leaves nothing behind");
 }
 

@@ -9,7 +9,10 @@ use crate::harness::{ground, world};
 async fn commands_refuse_what_does_not_fit_and_say_what_to_do() {
     let world = world().await;
     let cases: [(&[&str], &str); 7] = [
-        (&["org", "create", "--name", "X", "--plan", "gold", "--owner-email", "a@example.org"], "there is no plan \"gold\"; there are: free, dev, team"),
+        (
+            &["org", "create", "--name", "X", "--plan", "gold", "--owner-email", "a@example.org"],
+            "there is no plan \"gold\"; there are: free, dev, team",
+        ),
         (&["org", "create", "--name", "X", "--owner-email", "nobody"], "email: must be an e-mail address"),
         (&["org", "create", "--name", " ", "--owner-email", "a@example.org"], "name: this field is required"),
         (&["session", "create", "--email", "unknown@example.org"], "nobody has the address"),
@@ -46,7 +49,13 @@ fn all_faults_of_the_settings_are_told_at_the_start() {
         let output = Command::new(program).arg(command).envs(&env).output().unwrap();
         assert!(!output.status.success());
         let told = String::from_utf8(output.stderr).unwrap();
-        for name in ["ASSAY_LISTEM: there is no such setting", "ASSAY_ADMIN_LISTEN:", "ASSAY_DRAIN_SECONDS:", "ASSAY_DATABASE_URL: is required", "ASSAY_REDIS_URL: is required"] {
+        for name in [
+            "ASSAY_LISTEM: there is no such setting",
+            "ASSAY_ADMIN_LISTEN:",
+            "ASSAY_DRAIN_SECONDS:",
+            "ASSAY_DATABASE_URL: is required",
+            "ASSAY_REDIS_URL: is required",
+        ] {
             assert!(told.contains(name), "{told}");
         }
     }

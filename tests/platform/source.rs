@@ -48,7 +48,10 @@ const FOR_ALL: [(&str, &str); 14] = [
     ("select exists(select from jobs where id = $1 and status = 'running'", "an attempt looks whether it holds its job"),
     ("set status = 'succeeded'", "an end, fenced by the attempt"),
     ("set status = 'failed', error_code", "an end, fenced by the attempt"),
-    ("set status = 'queued', started_at = null, worker_id = null, deadline_at = null, dispatched_at = null,\n", "an end, fenced by the attempt"),
+    (
+        "set status = 'queued', started_at = null, worker_id = null, deadline_at = null, dispatched_at = null,\n",
+        "an end, fenced by the attempt",
+    ),
     ("with refund as", "a refund, by job"),
     ("with charged as", "the charge names the organization in its values"),
     ("insert into org_submissions", "the lock names the organization in its values"),
@@ -66,12 +69,18 @@ fn every_statement_on_a_tenants_table_names_the_organization() {
         }
         match FOR_ALL.iter().find(|(part, _)| query.contains(part)) {
             Some((part, _)) => *seen.entry(*part).or_insert(0) += 1,
-            None => assert!(query.contains("org_id = $1") || query.contains("values ($2, $1,") || query.contains("(id, org_id, name, prefix"), "no organization in:\n{query}"),
+            None => assert!(
+                query.contains("org_id = $1") || query.contains("values ($2, $1,") || query.contains("(id, org_id, name, prefix"),
+                "no organization in:\n{query}"
+            ),
         }
     }
     // What is excused must still be there.
     for (part, why) in FOR_ALL {
-        assert!(seen.contains_key(part) || ["with refund as", "kind = 'charge'\n"].contains(&part), "{why}: no statement holds {part:?} any more");
+        assert!(
+            seen.contains_key(part) || ["with refund as", "kind = 'charge'\n"].contains(&part),
+            "{why}: no statement holds {part:?} any more"
+        );
     }
 }
 
@@ -84,11 +93,16 @@ fn every_rpc_is_headed_by_the_rest_line_that_it_mirrors() {
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("rpc ")) {
             let (method, path) = lines[at - 1].trim_start_matches("// ").split_once(' ').unwrap();
-            let route = routes.lines().find(|route| route.contains(&format!("\"{path}\""))).unwrap_or_else(|| panic!("{line}: no route {path}"));
+            let route =
+                routes.lines().find(|route| route.contains(&format!("\"{path}\""))).unwrap_or_else(|| panic!("{line}: no route {path}"));
             assert!(route.contains(&format!("{}(", method.to_lowercase())), "{line}: {route}");
             rpcs += 1;
         }
     }
-    let handlers: usize = routes.lines().filter(|line| line.contains(".route(\"")).map(|line| ["get(", "post(", "patch(", "delete("].iter().map(|method| line.matches(method).count()).sum::<usize>()).sum();
+    let handlers: usize = routes
+        .lines()
+        .filter(|line| line.contains(".route(\""))
+        .map(|line| ["get(", "post(", "patch(", "delete("].iter().map(|method| line.matches(method).count()).sum::<usize>())
+        .sum();
     assert_eq!(rpcs, handlers, "an operation is on one wire only");
 }

@@ -16,7 +16,8 @@ async fn the_trace_is_one_tree_from_the_request_to_the_score() {
     assert_eq!(trace.status, 200);
     let spans = trace.body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
     let names: Vec<_> = spans.iter().map(|span| text(&span["name"])).collect();
-    let expected = ["eval", "request", "queue wait", "attempt", "fetch input", "load answers", "score", "persist", "gen_ai.evaluation.result"];
+    let expected =
+        ["eval", "request", "queue wait", "attempt", "fetch input", "load answers", "score", "persist", "gen_ai.evaluation.result"];
     assert_eq!(names, expected);
     let ids: Vec<_> = spans.iter().map(|span| text(&span["spanId"])).collect();
     for span in spans {
@@ -27,7 +28,8 @@ async fn the_trace_is_one_tree_from_the_request_to_the_score() {
         assert!(time("startTimeUnixNano") <= time("endTimeUnixNano"));
     }
     let score = spans.iter().find(|span| span["name"] == "gen_ai.evaluation.result").unwrap();
-    let value = score["attributes"].as_array().unwrap().iter().find(|attribute| attribute["key"] == "gen_ai.evaluation.score.value").unwrap();
+    let value =
+        score["attributes"].as_array().unwrap().iter().find(|attribute| attribute["key"] == "gen_ai.evaluation.score.value").unwrap();
     assert_eq!(value["value"]["doubleValue"], job["result"]["value"]);
     assert!(!trace.body.to_string().contains("curry"), "no prediction");
     let again = world.key().get(&format!("/v1/jobs/{}/trace", text(&job["id"]))).await.unwrap();

@@ -4,9 +4,9 @@
 mod memory;
 mod redis;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ::redis::aio::ConnectionManager;
 use assay_core::{Timestamp, telemetry};
@@ -16,12 +16,11 @@ use self::redis::Counters;
 
 /// A window's length in seconds.
 const WINDOW: i64 = 60;
-/// How long an answer of Redis is waited for.
-const PATIENCE: Duration = Duration::from_millis(50);
-/// How often the wait may begin anew.
-const ROUNDS: u32 = 10;
-/// How long Redis is left alone after it did not answer.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long an answer of Redis is waited for. Long enough that a machine that is busy for a moment is not taken for a
+/// Redis that is away: then every process would admit the whole allowance for itself.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// How often Redis is asked whether it is back, while requests are counted in memory and wait for nothing.
+const PROBE: Duration = Duration::from_millis(500);
 /// Waiting times of the throttle, in seconds: the first, and the longest.
 const THROTTLE: (i64, i64) = (60, 15 * 60);
 
@@ -52,24 +51,14 @@ pub struct Limits {
     counters: Counters,
     memory: Mutex<Memory>,
     failures: u32,
-    started: Instant,
-    /// How often Redis answered.
-    answers: AtomicU64,
-    /// Milliseconds after `started` until which Redis is left alone.
-    paused_until: AtomicU64,
+    /// Whether Redis did not answer, and is not known to be back.
+    away: Arc<AtomicBool>,
 }
 
 impl Limits {
     /// Counters under `prefix`; `failures` is the number of failed authentications in a minute that are borne.
     pub fn new(connection: ConnectionManager, prefix: &str, failures: u32) -> Self {
-        Self {
-            counters: Counters::new(connection, prefix),
-            memory: Mutex::default(),
-            failures,
-            started: Instant::now(),
-            answers: AtomicU64::new(0),
-            paused_until: AtomicU64::new(0),
-        }
+        Self { counters: Counters::new(connection, prefix), memory: Mutex::default(), failures, away: Arc::default() }
     }
 
     /// Counts a request of the organization (or of the person without one), unless it is one too many.
@@ -95,56 +84,36 @@ impl Limits {
         redis: impl Future<Output = ::redis::RedisResult<Verdict>>,
         memory: impl FnOnce(&mut Memory, i64) -> Verdict,
     ) -> Verdict {
-        if !self.paused() {
-            let problem = match self.answered(redis).await {
-                Some(Ok(verdict)) => {
-                    metrics::gauge!(telemetry::LIMITS_DEGRADED).set(0.0);
-                    return verdict;
-                }
-                Some(Err(error)) => error.to_string(),
-                None => String::from("no answer in time"),
+        if !self.away.load(Ordering::Relaxed) {
+            let problem = match tokio::time::timeout(PATIENCE, redis).await {
+                Ok(Ok(verdict)) => return verdict,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => String::from("no answer in time"),
             };
-            self.pause();
-            metrics::gauge!(telemetry::LIMITS_DEGRADED).set(1.0);
-            tracing::warn!(%problem, "requests are counted in memory: Redis does not answer");
+            self.count_in_memory(&problem);
         }
         let now = Timestamp::now().unix_seconds();
-        let mut own = self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut own = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory(&mut own, now)
     }
 
-    /// The answer, or nothing when Redis is slow. A timer that is late itself, or answers that others were given in the
-    /// meantime, say that this process is slow and not Redis: then the wait begins anew, for a while.
-    async fn answered<T>(&self, redis: impl Future<Output = T>) -> Option<T> {
-        let mut redis = std::pin::pin!(redis);
-        for _ in 0..ROUNDS {
-            let (began, answers) = (Instant::now(), self.answers.load(Ordering::Relaxed));
-            tokio::select! {
-                biased;
-                answer = &mut redis => {
-                    self.answers.fetch_add(1, Ordering::Relaxed);
-                    return Some(answer);
-                }
-                () = tokio::time::sleep(PATIENCE) => {}
-            }
-            if began.elapsed() < 2 * PATIENCE && self.answers.load(Ordering::Relaxed) == answers {
-                return None;
-            }
+    /// From here on nobody waits for Redis, until it answers one who asks for nothing else.
+    fn count_in_memory(&self, problem: &str) {
+        if self.away.swap(true, Ordering::Relaxed) {
+            return;
         }
-        None
-    }
-
-    fn millis(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn paused(&self) -> bool {
-        self.millis() < self.paused_until.load(Ordering::Relaxed)
-    }
-
-    fn pause(&self) {
-        let until = self.millis().saturating_add(u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX));
-        self.paused_until.store(until, Ordering::Relaxed);
+        metrics::gauge!(telemetry::LIMITS_DEGRADED).set(1.0);
+        tracing::warn!(problem, "Redis does not answer: requests are counted in memory");
+        let (away, mut connection) = (Arc::clone(&self.away), self.counters.connection());
+        tokio::spawn(async move {
+            let mut ping = async || tokio::time::timeout(PATIENCE, ::redis::cmd("PING").query_async::<()>(&mut connection)).await;
+            while !matches!(ping().await, Ok(Ok(()))) {
+                tokio::time::sleep(PROBE).await;
+            }
+            away.store(false, Ordering::Relaxed);
+            metrics::gauge!(telemetry::LIMITS_DEGRADED).set(0.0);
+            tracing::info!("Redis answers again: requests are counted there");
+        });
     }
 }
 

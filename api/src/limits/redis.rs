@@ -65,6 +65,10 @@ impl Counters {
         Self { connection, prefix: prefix.to_owned(), admit: script(ADMIT_LUA), peek: script(PEEK_LUA), fail: script(FAIL_LUA) }
     }
 
+    pub(super) fn connection(&self) -> ConnectionManager {
+        self.connection.clone()
+    }
+
     pub(super) async fn admit(&self, who: &str, limit: u32) -> RedisResult<Verdict> {
         let mut call = self.admit.key(format!("{}.requests.{who}", self.prefix));
         self.call(call.arg(limit), limit).await

@@ -74,12 +74,7 @@ impl<S: Sync> OptionalFromRequestParts<S> for IdempotencyKey {
 }
 
 fn too_large(max: usize) -> Error {
-    Error::new(
-        Code::PayloadTooLarge,
-        format!(
-            "The body is larger than the {max} bytes that this operation takes."
-        ),
-    )
+    Error::new(Code::PayloadTooLarge, format!("The body is larger than the {max} bytes that this operation takes."))
 }
 
 /// Reads a JSON body of at most `max` bytes. A larger announced length is refused before anything is read.

@@ -1,0 +1,88 @@
+//! `cargo latency`: how long a small submission takes on an idle installation, from the request to the score.
+//!
+//! Optimized binaries, one api, two workers, one job at a time, 100 predictions each. Printed are two figures: what the
+//! client saw (from sending the request to having read `succeeded`, polling every millisecond), and what the platform
+//! says (`finished_at` − `created_at`).
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use assay_tests::client::Client;
+use assay_tests::servers::{Servers, Trouble};
+use assay_tests::stack::{Ground, Plan, Stack};
+use assay_tests::{binaries, databases, demo_suite};
+use serde_json::{Value, json};
+
+const WARM_UP: usize = 50;
+const JOBS: usize = 500;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match measure().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => {
+            eprintln!("cargo latency: {trouble}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn measure() -> Result<(), Trouble> {
+    let binaries = binaries::build(true)?;
+    let ground = Arc::new(Ground::new(Servers::start(&|line| eprintln!("{line}"))?, binaries));
+    let mut stack = Stack::start(&ground, Plan { workers: 2, ..Plan::default() }).await?;
+    let folder = ground.servers.folder().join("lunch");
+    demo_suite::write(&folder).map_err(Trouble::because("cannot write the suite"))?;
+    stack.operate(&["suite", "publish", &folder.to_string_lossy()]).await?;
+    let org = stack.operate(&["org", "create", "--name", "Bench", "--plan", "team", "--owner-email", "owner@example.org"]).await?;
+    let key = stack.operate(&["key", "create", "--org", org["org_id"].as_str().unwrap_or_default(), "--name", "bench"]).await?;
+    let mut database = databases::connect(&stack.database.owner_url).await?;
+    let wide = "update plans set requests_per_minute = 1000000";
+    sqlx::query(wide).execute(&mut database).await.map_err(Trouble::because("cannot widen the plan"))?;
+
+    let client = Client::new(stack.url(), key["key"].as_str());
+    let items = client.get(&format!("/v1/suites/{}/items?limit=100", demo_suite::SUITE_ID)).await?;
+    let items = items.body["items"].as_array().cloned().unwrap_or_default();
+    let predictions: Vec<Value> =
+        items.iter().map(|item| json!({"item_id": item["item_id"], "prediction": demo_suite::by_habit(&item["input"])})).collect();
+    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": predictions});
+    let mut seen = Vec::new();
+    for job in 0..WARM_UP + JOBS {
+        let took = one(&client, &body).await?;
+        if job >= WARM_UP {
+            seen.push(took);
+        }
+    }
+    let told = sqlx::query_scalar::<_, f64>(
+        "select (extract(epoch from finished_at - created_at) * 1000)::float8 from (select * from jobs order by created_at desc limit $1) j",
+    );
+    let told =
+        told.bind(i64::try_from(JOBS).unwrap_or(0)).fetch_all(&mut database).await.map_err(Trouble::because("cannot read the jobs"))?;
+    println!("{JOBS} jobs of {} predictions, one at a time", predictions.len());
+    print("request to succeeded, seen by the client", seen);
+    print("created_at to finished_at", told);
+    stack.stop();
+    ground.clear(&stack.database).await
+}
+
+/// Milliseconds from sending the request to having read `succeeded`.
+async fn one(client: &Client, body: &Value) -> Result<f64, Trouble> {
+    let began = Instant::now();
+    let queued = client.post("/v1/evals", body).await?;
+    let path = format!("/v1/jobs/{}", queued.body["id"].as_str().unwrap_or_default());
+    loop {
+        let job = client.get(&path).await?;
+        match job.body["status"].as_str() {
+            Some("succeeded") => return Ok(began.elapsed().as_secs_f64() * 1000.0),
+            Some("queued" | "running") => tokio::time::sleep(Duration::from_millis(1)).await,
+            _ => return Err(Trouble::new(format!("a job did not succeed: {}", job.body))),
+        }
+    }
+}
+
+fn print(name: &str, mut millis: Vec<f64>) {
+    millis.sort_by(f64::total_cmp);
+    let at = |share: f64| millis.get(((millis.len() as f64 - 1.0) * share).round() as usize).copied().unwrap_or_default();
+    println!("{name}: p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms", at(0.5), at(0.99), at(1.0));
+}
