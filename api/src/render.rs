@@ -51,13 +51,15 @@ impl Wire {
 pub struct Failure {
     /// What went wrong.
     pub error: Error,
-    /// In place of the code's own status.
+    /// In place of the code's own HTTP status.
     pub status: Option<StatusCode>,
+    /// In place of the code's own gRPC status.
+    pub grpc_status: Option<tonic::Code>,
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { error, status: None }
+        Self { error, status: None, grpc_status: None }
     }
 }
 
@@ -92,10 +94,10 @@ pub fn render(failure: &Failure, mut headers: HeaderMap, wire: Wire, request_id:
     headers.remove(CONTENT_LENGTH);
     let mut response = match wire {
         Wire::Rest => rest(failure, request_id),
-        Wire::Grpc => status(&failure.error, request_id).into_http(),
+        Wire::Grpc => grpc(failure, request_id),
         Wire::GrpcWeb => {
             // A refusal has no messages, so its trailers may stand among the headers, on this wire too.
-            let mut response = status(&failure.error, request_id).into_http();
+            let mut response = grpc(failure, request_id);
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc-web+proto"));
             response
         }
@@ -108,7 +110,7 @@ pub fn render(failure: &Failure, mut headers: HeaderMap, wire: Wire, request_id:
 }
 
 fn rest(failure: &Failure, request_id: &RequestId) -> Response {
-    let Failure { error, status } = failure;
+    let Failure { error, status, grpc_status: _ } = failure;
     let envelope =
         Envelope { error: Inside { code: error.code.as_str(), message: &error.message, request_id, details: error.details.as_ref() } };
     let status = status.or_else(|| StatusCode::from_u16(error.code.http_status()).ok()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -125,8 +127,19 @@ fn rest(failure: &Failure, request_id: &RequestId) -> Response {
     response
 }
 
-/// The same error as a gRPC status, with the details of `google.rpc` that fit.
+fn grpc(failure: &Failure, request_id: &RequestId) -> Response {
+    let Failure { error, status: _, grpc_status } = failure;
+    let code = grpc_status.unwrap_or_else(|| tonic::Code::from_i32(error.code.grpc_status()));
+    status_of(error, code, request_id).into_http()
+}
+
+/// The error as a gRPC status.
 pub fn status(error: &Error, request_id: &RequestId) -> Status {
+    status_of(error, tonic::Code::from_i32(error.code.grpc_status()), request_id)
+}
+
+/// The error as a gRPC status, with the details of `google.rpc` that fit.
+fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status {
     let mut details = ErrorDetails::new();
     let mut metadata = std::collections::HashMap::new();
     match &error.details {
@@ -149,7 +162,7 @@ pub fn status(error: &Error, request_id: &RequestId) -> Status {
     if let Some(seconds) = error.retry_after {
         details.set_retry_info(Some(std::time::Duration::from_secs(u64::from(seconds))));
     }
-    let mut status = Status::with_error_details(tonic::Code::from_i32(error.code.grpc_status()), error.message.as_ref(), details);
+    let mut status = Status::with_error_details(code, error.message.as_ref(), details);
     if let Some(seconds) = error.retry_after {
         status.metadata_mut().insert("retry-after", seconds.into());
     }

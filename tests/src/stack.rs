@@ -186,7 +186,9 @@ impl Stack {
         let log = folder.join(format!("{kind}-{number}.log"));
         let mut guarded = GuardedCommand::new(program);
         guarded.args = vec![command.into()];
-        guarded.env = self.shared.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
+        guarded.clear_env = true;
+        guarded.env = inherited().collect();
+        guarded.env.extend(self.shared.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
         guarded.env.extend(own.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
         guarded.log = Some(log.clone());
         guarded.run_folder = Some(folder.to_path_buf());
@@ -249,12 +251,17 @@ impl Process {
 async fn operate(api: &Path, env: &BTreeMap<String, String>, arguments: &[&str]) -> Result<Value, Trouble> {
     let command = format!("assay-api {}", arguments.join(" "));
     let mut process = Command::new(api);
-    process.args(arguments).envs(env).stdin(Stdio::null());
+    process.args(arguments).env_clear().envs(inherited()).envs(env).stdin(Stdio::null());
     let output = process.output().await.map_err(Trouble::because(format!("cannot run {command}")))?;
     if !output.status.success() {
         return Err(Trouble::new(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
     serde_json::from_slice(&output.stdout).map_err(Trouble::because(format!("{command} printed something else than an object")))
+}
+
+/// Our own environment without settings: what somebody has in their shell is not meant for a stack of ours.
+fn inherited() -> impl Iterator<Item = (OsString, OsString)> {
+    std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("ASSAY_"))
 }
 
 /// An address that nobody listens on. Its port is below those that the system gives to outgoing connections, so that

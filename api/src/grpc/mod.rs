@@ -50,7 +50,13 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .into_axum_router()
         .route_layer(from_fn_with_state(app.clone(), limit::limit))
         .route_layer(from_fn_with_state(app.clone(), auth::authenticate));
-    let reflection = || tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(assay_proto::DESCRIPTORS);
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(assay_proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // The details of errors, so that a client by reflection can show them.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+    };
     let open = Routes::from(Router::new())
         .add_service(HealthServiceServer::new(service))
         .add_service(grpc_health().await)

@@ -63,9 +63,8 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
 
 /// Renders what failed, and names the outcome.
 fn finished(mut response: Response, wire: Wire, request_id: &RequestId) -> (Response, String) {
-    let foreign = response.extensions().get::<Status>().filter(|status| status.details().is_empty()).and_then(translated);
     let pending = response.extensions_mut().remove::<Pending>().map(|Pending(failure)| failure);
-    match pending.or_else(|| foreign.map(|error| Arc::new(Failure::from(error)))) {
+    match pending.or_else(|| translated(response.headers()).map(Arc::new)) {
         Some(failure) => {
             render::log_cause(&failure.error, request_id);
             let (mut head, _) = response.into_parts();
@@ -76,21 +75,32 @@ fn finished(mut response: Response, wire: Wire, request_id: &RequestId) -> (Resp
             (rendered, failure.error.code.as_str().to_owned())
         }
         None => {
-            let grpc = response.headers().get("grpc-status").and_then(|status| status.to_str().ok()).and_then(|status| status.parse().ok());
-            let code = match grpc {
-                Some(0) | None => String::from("ok"),
-                Some(status) => format!("{:?}", tonic::Code::from_i32(status)),
+            let code = match grpc_status(response.headers()) {
+                Some(tonic::Code::Ok) | None => String::from("ok"),
+                Some(status) => format!("{status:?}"),
             };
             (response, code)
         }
     }
 }
 
-/// What tonic itself refuses, in our words: it calls a message that it cannot decode a fault of the server.
-fn translated(status: &Status) -> Option<Error> {
-    match status.code() {
-        tonic::Code::Internal => Some(Error::new(Code::InvalidRequest, "The message cannot be decoded.").because(status.message())),
-        tonic::Code::OutOfRange => Some(Error::new(Code::PayloadTooLarge, "The message is larger than this operation takes.")),
+/// The gRPC status of an answer without messages.
+fn grpc_status(headers: &HeaderMap) -> Option<tonic::Code> {
+    let status = headers.get(Status::GRPC_STATUS)?.to_str().ok()?.parse().ok()?;
+    Some(tonic::Code::from_i32(status))
+}
+
+/// What tonic itself refuses, in our words. It says little, and calls a message that it cannot decode a fault of the
+/// server. Our own statuses have details.
+fn translated(headers: &HeaderMap) -> Option<Failure> {
+    let status = grpc_status(headers).filter(|_| !headers.contains_key(Status::GRPC_STATUS_DETAILS))?;
+    match status {
+        tonic::Code::Internal => Some(Error::new(Code::InvalidRequest, "The message cannot be decoded.").into()),
+        tonic::Code::OutOfRange => Some(Error::new(Code::PayloadTooLarge, "The message is larger than this operation takes.").into()),
+        tonic::Code::Unimplemented => {
+            let error = Error::new(Code::NotFound, "There is no such service, method or compression.");
+            Some(Failure { grpc_status: Some(tonic::Code::Unimplemented), ..error.into() })
+        }
         _ => None,
     }
 }

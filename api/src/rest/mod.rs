@@ -38,7 +38,7 @@ pub fn routes(app: &App) -> Router<App> {
 
 async fn method_not_allowed() -> Failure {
     let error = Error::new(Code::InvalidRequest, "This path does not take this method; the header Allow says which it takes.");
-    Failure { error, status: Some(StatusCode::METHOD_NOT_ALLOWED) }
+    Failure { status: Some(StatusCode::METHOD_NOT_ALLOWED), ..error.into() }
 }
 
 /// What answers when nothing else does.
