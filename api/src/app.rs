@@ -29,11 +29,11 @@ pub struct Inner {
 impl App {
     /// Everything that requests need. Nothing is connected to yet.
     pub fn new(settings: Settings) -> Result<Self> {
-        let redis = assay_core::queue::redis(&settings.redis_url, Duration::from_millis(500))?;
+        let redis = assay_core::queue::redis(&settings.common.redis_url, Duration::from_millis(500))?;
         Ok(Self(Arc::new(Inner {
-            db: store::pool(&settings.database_url, settings.database_connections, "assay-api")?,
-            artifacts: Artifacts::folder(settings.artifacts.as_ref())?,
-            limits: Limits::new(redis, &settings.redis_prefix, settings.auth_failures_per_minute),
+            db: store::pool(&settings.common.database_url, settings.common.database_connections, "assay-api")?,
+            artifacts: Artifacts::folder(settings.common.artifacts.as_ref())?,
+            limits: Limits::new(redis, &settings.common.redis_prefix, settings.auth_failures_per_minute),
             settings,
         })))
     }

@@ -27,8 +27,8 @@ struct Dispatcher {
 
 /// Dispatches until `stop` is set.
 pub async fn run(db: PgPool, settings: Settings, mut stop: watch::Receiver<bool>) -> Result<()> {
-    let connection = redis(&settings.redis_url, Duration::from_millis(500))?;
-    let ringer = Ringer::new(connection, &settings.redis_prefix);
+    let connection = redis(&settings.common.redis_url, Duration::from_millis(500))?;
+    let ringer = Ringer::new(connection, &settings.common.redis_prefix);
     let mut notifications = Notifications::new(db.clone(), dispatch::CHANNEL);
     let mut dispatcher = Dispatcher { db, ringer, tidied: Instant::now() };
     let mut swept = None::<Instant>;

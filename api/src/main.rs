@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use assay_api::{operator, serve, settings};
-use assay_core::Error;
-use assay_core::settings::Reader;
+use assay_api::settings::{self, Settings};
+use assay_api::{operator, serve};
+use assay_core::{Error, telemetry};
 use clap::{Parser, Subcommand};
 
 /// The api of Assay. Settings come from the environment; the README lists them.
@@ -114,11 +114,8 @@ fn told(error: &Error) -> String {
 }
 
 async fn run_server() -> Result<(), String> {
-    let mut read = Reader::from_env();
-    let (filter, format) = settings::logging(&mut read);
-    let settings = settings::Settings::read(&mut read, env!("ASSAY_GIT_SHA"));
-    read.finish().map_err(|bad| bad.to_string())?;
-    assay_core::telemetry::logs(&filter, &format).map_err(|error| told(&error))?;
+    let settings = Settings::from_env(env!("ASSAY_GIT_SHA")).map_err(|bad| bad.to_string())?;
+    telemetry::logs(&settings.common).map_err(|error| told(&error))?;
     serve(settings).await.map_err(|error| told(&error))
 }
 

@@ -32,9 +32,9 @@ const STREAMS: u32 = 250;
 
 /// Serves until the process is told to end (SIGTERM or SIGINT), then finishes what it has begun.
 pub async fn serve(settings: Settings) -> Result<()> {
-    let metrics = telemetry::metrics(&settings.git_sha)?;
+    let metrics = telemetry::metrics(&settings.common.git_sha)?;
     let listener = process::bind(&LISTEN, settings.listen).await?;
-    let admin_listener = process::bind(&ADMIN_LISTEN, settings.admin_listen).await?;
+    let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
     let app = App::new(settings.clone())?;
     refuse_to_read_answers(&app).await?;
     // The first request should not be the one that waits for the connection.
@@ -42,13 +42,13 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let (stop, stopped) = watch::channel(false);
     let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, app.db.clone(), stopped.clone()));
     let dispatcher = tokio::spawn(dispatcher::run(app.db.clone(), settings.clone(), stopped.clone()));
-    tracing::info!(listen = %settings.listen, admin = %settings.admin_listen, env = settings.env, git_sha = settings.git_sha, "serving");
+    tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
 
     let connections = accept(listener, router(app.clone()).await?).await?;
     // What comes after this line happens on the way down.
     stop.send_replace(true);
     tracing::info!("told to end: finishing what was begun");
-    if tokio::time::timeout(settings.drain, connections.shutdown()).await.is_err() {
+    if tokio::time::timeout(settings.common.drain, connections.shutdown()).await.is_err() {
         tracing::warn!("some requests did not end in time and were cut off");
     }
     dispatcher.await.map_err(Error::internal)?.can_fail("dispatching");

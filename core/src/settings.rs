@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// One setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,8 +154,8 @@ impl Reader {
     }
 
     /// An address to listen on.
-    pub fn address(&mut self, setting: &Setting) -> std::net::SocketAddr {
-        let unspecified = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    pub fn address(&mut self, setting: &Setting) -> SocketAddr {
+        let unspecified = SocketAddr::from(([127, 0, 0, 1], 0));
         let Some(text) = self.text(setting) else { return unspecified };
         match text.parse() {
             Ok(address) => address,
@@ -166,6 +168,53 @@ impl Reader {
     /// All is read: the faults, if there are any.
     pub fn finish(self) -> Result<(), BadSettings> {
         if self.faults.is_empty() { Ok(()) } else { Err(BadSettings(self.faults)) }
+    }
+}
+
+/// What both binaries are told.
+#[derive(Clone)]
+pub struct Common {
+    /// As a role in `assay_api` or `assay_worker`.
+    pub database_url: String,
+    /// Largest number of connections.
+    pub database_connections: u32,
+    /// Of the server that holds the bells and the limits.
+    pub redis_url: String,
+    /// Begins every key and channel.
+    pub redis_prefix: String,
+    /// Folder of submissions.
+    pub artifacts: String,
+    /// Where operators are served.
+    pub admin_listen: SocketAddr,
+    /// Build of this binary.
+    pub git_sha: String,
+    /// Build of the scoring library.
+    pub hfm_sha: String,
+    /// How long to finish what was begun.
+    pub drain: Duration,
+    /// What is logged.
+    pub log: String,
+    /// `json` or `text`.
+    pub log_format: String,
+}
+
+impl Common {
+    /// Reads them. `git_sha` is the build's own.
+    pub fn read(read: &mut Reader, git_sha: &str) -> Self {
+        let hfm_sha: String = read.get(&HFM_SHA);
+        Self {
+            database_url: read.get(&DATABASE_URL),
+            database_connections: read.positive(&DATABASE_CONNECTIONS),
+            redis_url: read.get(&REDIS_URL),
+            redis_prefix: read.get(&REDIS_PREFIX),
+            artifacts: read.get(&ARTIFACTS),
+            admin_listen: read.address(&ADMIN_LISTEN),
+            git_sha: git_sha.to_owned(),
+            hfm_sha: if hfm_sha.is_empty() { git_sha.to_owned() } else { hfm_sha },
+            drain: Duration::from_secs(u64::from(read.positive(&DRAIN_SECONDS))),
+            log: read.get(&LOG),
+            log_format: read.get(&LOG_FORMAT),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use metrics::Unit;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
+use crate::settings::Common;
 use crate::{Error, Result};
 
 /// How a metric is counted.
@@ -61,10 +62,11 @@ pub fn metrics(build: &str) -> Result<PrometheusHandle> {
 }
 
 /// Makes this process log to standard error.
-pub fn logs(filter: &str, format: &str) -> Result<()> {
-    let filter: EnvFilter = filter.parse().map_err(|_| Error::internal("ASSAY_LOG is not a filter such as info or info,sqlx=debug"))?;
+pub fn logs(settings: &Common) -> Result<()> {
+    let filter: EnvFilter =
+        settings.log.parse().map_err(|_| Error::internal("ASSAY_LOG is not a filter such as info or info,sqlx=debug"))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let done = match format {
+    let done = match settings.log_format.as_str() {
         "json" => builder.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init(),
         "text" => builder.try_init(),
         _ => return Err(Error::internal("ASSAY_LOG_FORMAT must be json or text")),

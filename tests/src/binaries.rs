@@ -22,7 +22,7 @@ pub fn build(release: bool) -> Result<Binaries, Trouble> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or_else(|| Trouble::new("the tests' crate stands in no workspace"))?;
     let mut command = Command::new(cargo);
-    command.current_dir(root).args(["build", "--quiet", "-p", "assay-api", "-p", "assay-worker"]);
+    command.current_dir(root).args(["build", "-p", "assay-api", "-p", "assay-worker"]);
     if release {
         command.arg("--release");
     }

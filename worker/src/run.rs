@@ -38,16 +38,16 @@ struct Worker {
 
 /// Works until the process is told to end (SIGTERM or SIGINT), then finishes what it has begun.
 pub async fn run(settings: Settings) -> Result<()> {
-    let metrics = telemetry::metrics(&settings.git_sha)?;
-    let admin_listener = process::bind(&ADMIN_LISTEN, settings.admin_listen).await?;
-    let db = store::pool(&settings.database_url, settings.database_connections, "assay-worker")?;
+    let metrics = telemetry::metrics(&settings.common.git_sha)?;
+    let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
+    let db = store::pool(&settings.common.database_url, settings.common.database_connections, "assay-worker")?;
     if schema::pending(&db).await? > 0 {
         return Err(Error::internal("the database's schema is older than this build: run assay-api migrate"));
     }
     let means = Means {
-        artifacts: Artifacts::folder(settings.artifacts.as_ref())?,
+        artifacts: Artifacts::folder(settings.common.artifacts.as_ref())?,
         tables: Tables::new(db.clone()),
-        hfm_sha: settings.hfm_sha.clone(),
+        hfm_sha: settings.common.hfm_sha.clone(),
         db: db.clone(),
     };
     let worker = Arc::new(Worker {
@@ -64,7 +64,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     let beat = tokio::spawn(beat(Arc::clone(&worker)));
     let look_out = tokio::spawn(look_out(Arc::clone(&worker), stopped.clone()));
     let bells = listen(&worker, &settings, stopped);
-    tracing::info!(worker_id = %worker.id, slots = settings.slots, admin = %settings.admin_listen, git_sha = settings.git_sha, "working");
+    tracing::info!(worker_id = %worker.id, slots = settings.slots, admin = %settings.common.admin_listen, git_sha = settings.common.git_sha, "working");
 
     process::told_to_end().await?;
     stop.send_replace(true);
@@ -74,7 +74,7 @@ pub async fn run(settings: Settings) -> Result<()> {
         look_out.await.can_fail("looking out");
         worker.slots.acquire_many(worker.all_slots).await.map(drop).can_fail("waiting for the slots");
     };
-    if tokio::time::timeout(settings.drain, finished).await.is_err() {
+    if tokio::time::timeout(settings.common.drain, finished).await.is_err() {
         tracing::warn!("some jobs did not end in time; other workers take them over");
     }
     beat.abort();
@@ -92,7 +92,7 @@ fn listen(worker: &Arc<Worker>, settings: &Settings, stopped: watch::Receiver<bo
         let worker = Arc::clone(worker);
         Arc::new(move |job_id| on_bell(Arc::clone(&worker), job_id).boxed())
     };
-    let (url, prefix, slots) = (settings.redis_url.clone(), settings.redis_prefix.clone(), settings.slots as usize);
+    let (url, prefix, slots) = (settings.common.redis_url.clone(), settings.common.redis_prefix.clone(), settings.slots as usize);
     let runtime = tokio::runtime::Handle::current();
     let (done, ended) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {

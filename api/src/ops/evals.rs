@@ -77,7 +77,7 @@ pub async fn submit(app: &App, submitter: &Submitter, submission: Submission, or
         id: &job_id,
         request_id: origin.request_id.as_str(),
         label: label.as_deref(),
-        hfm_sha: &app.settings.hfm_sha,
+        hfm_sha: &app.settings.common.hfm_sha,
         suite_id: &suite.suite_id,
         suite_version: &suite.version,
         input_key: &input_key,

@@ -18,7 +18,7 @@ pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
             n_items: i64::from(n_items),
             per_item_feedback,
             description,
-            hfm_sha: app.settings.hfm_sha.clone(),
+            hfm_sha: app.settings.common.hfm_sha.clone(),
         }
     };
     Ok(Suites { suites: store::suite::list(&app.db).await?.into_iter().map(suite).collect() })

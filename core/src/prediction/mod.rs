@@ -1,0 +1,244 @@
+//! Predictions as they are submitted: a JSON array, read in one pass, copying only texts that have escapes.
+//!
+//! What lives here: what the api (to check) and the worker (to score) share. What may not: scoring.
+
+mod reader;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::ControlFlow;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::{Error, FieldError, Metric, Result};
+
+pub use reader::read;
+
+/// At how many faults a check stops.
+const MAX_FAULTS: usize = 20;
+/// The longest item id, in bytes of UTF-8.
+const MAX_ITEM_ID: usize = 512;
+
+/// One prediction, whose texts are slices of the document (`'a`) where they have no escapes.
+#[derive(Debug)]
+pub struct Prediction<'r, 'a> {
+    /// Its place in the array, from 0.
+    pub index: usize,
+    /// The item that it is for: not empty, at most 512 bytes, no NUL.
+    pub item_id: Cow<'a, str>,
+    /// What is predicted.
+    pub value: Value<'r, 'a>,
+}
+
+/// What is predicted. No text in it has a NUL.
+#[derive(Debug, Clone, Copy)]
+pub enum Value<'r, 'a> {
+    /// One id.
+    Label(&'r Cow<'a, str>),
+    /// Ids, best first; there may be none, and an id may be repeated.
+    Ranking(&'r [Cow<'a, str>]),
+}
+
+impl<'r, 'a> Value<'r, 'a> {
+    /// The ids, best first: a label is a ranking of one.
+    pub fn ranking(self) -> &'r [Cow<'a, str>] {
+        match self {
+            Self::Label(label) => std::slice::from_ref(label),
+            Self::Ranking(ids) => ids,
+        }
+    }
+}
+
+/// What a submission without a fault holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checked {
+    /// How many predictions.
+    pub n_items: i64,
+    /// SHA-256 of the sequence of item ids and values: white space, spelling and ignored fields of the JSON do not
+    /// matter, the order and the content of the predictions do.
+    pub digest: [u8; 32],
+}
+
+/// Checks a whole submission for a suite with this metric.
+///
+/// Faults of the predictions, at most the first 20, are one `validation_failed` with paths such as
+/// `predictions[3].item_id`; a document that is not JSON is `invalid_request`.
+pub fn check(json: &[u8], metric: &Metric) -> Result<Checked> {
+    // All of today's metrics take labels and rankings; one that does not will not compile here.
+    let (Metric::Accuracy | Metric::HitRate(_) | Metric::Recall(_) | Metric::Ndcg(_) | Metric::Mrr(_)) = metric;
+    let mut faults = Vec::new();
+    let mut first_index = HashMap::new();
+    let mut digest = SubmissionDigest::default();
+    // Stopping early is no outcome of its own: the faults tell.
+    let _: ControlFlow<()> = read(json, |next| {
+        match next {
+            Err(fault) => faults.push(fault),
+            Ok(prediction) => {
+                digest.add(&prediction);
+                match first_index.entry(prediction.item_id) {
+                    Entry::Vacant(entry) => _ = entry.insert(prediction.index),
+                    Entry::Occupied(entry) => faults.push(FieldError::new(
+                        format!("predictions[{}].item_id", prediction.index),
+                        "duplicate",
+                        format!("this item is already predicted by predictions[{}]", entry.get()),
+                    )),
+                }
+            }
+        }
+        if faults.len() < MAX_FAULTS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    if faults.is_empty() {
+        Ok(Checked { n_items: first_index.len() as i64, digest: digest.hash.finalize().into() })
+    } else {
+        Err(Error::fields(faults))
+    }
+}
+
+/// Every text and every ranking is written behind its length, so that no two sequences are written alike.
+#[derive(Default)]
+struct SubmissionDigest {
+    hash: Sha256,
+    written: Vec<u8>,
+}
+
+impl SubmissionDigest {
+    fn add(&mut self, prediction: &Prediction<'_, '_>) {
+        self.written.clear();
+        self.text(&prediction.item_id);
+        match prediction.value {
+            Value::Label(label) => {
+                self.written.push(0);
+                self.text(label);
+            }
+            Value::Ranking(ids) => {
+                self.written.push(1);
+                self.written.extend((ids.len() as u64).to_le_bytes());
+                ids.iter().for_each(|id| self.text(id));
+            }
+        }
+        self.hash.update(&self.written);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.written.extend((text.len() as u64).to_le_bytes());
+        self.written.extend(text.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Code, Details};
+
+    fn checked(json: &str) -> Result<Checked> {
+        check(json.as_bytes(), &Metric::Accuracy)
+    }
+
+    /// The faults as `path reason`.
+    fn faults(json: &str) -> Vec<String> {
+        match checked(json).unwrap_err() {
+            Error { code: Code::ValidationFailed, details: Some(Details::Fields { fields }), .. } => {
+                fields.into_iter().map(|fault| format!("{} {}", fault.field, fault.reason)).collect()
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn each_fault_is_told_by_its_path() {
+        let good = r#"{"item_id":"a","prediction":[]}"#;
+        for (element, fault) in [
+            (r#"{"prediction":"x"}"#, ".item_id required"),
+            (r#"{"item_id":"b"}"#, ".prediction required"),
+            (r#"["b","x"]"#, " type"),
+            ("null", " type"),
+            (r#""b""#, " type"),
+            ("1.5", " type"),
+            ("true", " type"),
+            (r#"{"item_id":null,"prediction":"x"}"#, ".item_id type"),
+            (r#"{"item_id":7,"prediction":"x"}"#, ".item_id type"),
+            (r#"{"item_id":{"a":[1]},"prediction":"x"}"#, ".item_id type"),
+            (r#"{"item_id":"","prediction":"x"}"#, ".item_id format"),
+            (r#"{"item_id":"b\u0000","prediction":"x"}"#, ".item_id format"),
+            (r#"{"item_id":"b","prediction":null}"#, ".prediction type"),
+            (r#"{"item_id":"b","prediction":-1}"#, ".prediction type"),
+            (r#"{"item_id":"b","prediction":{"x":1}}"#, ".prediction type"),
+            (r#"{"item_id":"b","prediction":"\u0000"}"#, ".prediction format"),
+            (r#"{"item_id":"b","prediction":["x",["y"]]}"#, ".prediction[1] type"),
+            (r#"{"item_id":"b","prediction":["x","y",3]}"#, ".prediction[2] type"),
+            (r#"{"item_id":"b","prediction":["x\u0000"]}"#, ".prediction[0] format"),
+            (r#"{"item_id":"b","prediction":"x","item_id":"c"}"#, ".item_id duplicate"),
+            (r#"{"item_id":"b","prediction":"x","prediction":"x"}"#, ".prediction duplicate"),
+            (r#"{"item_id":"b","prediction":"x","p":1,"p":1}"#, " duplicate"),
+            (r#"{"item_id":"a","prediction":"x"}"#, ".item_id duplicate"),
+            (r#"{"item_id":"\u0061","prediction":"x"}"#, ".item_id duplicate"),
+        ] {
+            assert_eq!(faults(&format!("[{good},{element}]")), [format!("predictions[1]{fault}")], "{element}");
+        }
+    }
+
+    #[test]
+    fn an_item_id_has_at_most_512_bytes() {
+        let submission = |id: String| format!(r#"[{{"item_id":"{id}","prediction":"x"}}]"#);
+        assert_eq!(checked(&submission("ä".repeat(256))).unwrap().n_items, 1);
+        assert_eq!(faults(&submission("a".repeat(513))), ["predictions[0].item_id format"]);
+    }
+
+    #[test]
+    fn a_document_that_is_no_list_of_predictions_is_refused() {
+        assert_eq!(faults("[]"), ["predictions required"]);
+        for json in ["{\"item_id\":\"a\"}", "null", "\"a\"", "3", "false"] {
+            assert_eq!(faults(json), ["predictions type"], "{json}");
+        }
+        for json in ["", "[", "[{]", "[] []", r#"[{"item_id":"\ud800","prediction":"x"}]"#, "[{\"item_id\":\"\0\"}]"] {
+            assert_eq!(checked(json).unwrap_err().code, Code::InvalidRequest, "{json}");
+        }
+        assert_eq!(check(b"[{\"item_id\":\"\xff\"}]", &Metric::Accuracy).unwrap_err().code, Code::InvalidRequest);
+    }
+
+    #[test]
+    fn faults_are_collected_up_to_twenty() {
+        assert_eq!(faults(r#"[{"item_id":1,"prediction":[1]},2]"#).len(), 3);
+        let all = faults(&format!("[{}1]", "1,".repeat(99)));
+        assert_eq!((all.len(), all[19].as_str()), (20, "predictions[19] type"));
+        assert_eq!(faults(&format!(r#"[{{"item_id":"a","prediction":[{}1]}}]"#, "1,".repeat(99))).len(), 20);
+    }
+
+    #[test]
+    fn a_repeated_item_names_the_earlier_one() {
+        let error = checked(r#"[{"item_id":"a","prediction":"x"},{"item_id":"b","prediction":"x"},{"item_id":"a","prediction":"y"}]"#);
+        assert_eq!(error.unwrap_err().message, "predictions[2].item_id: this item is already predicted by predictions[0]");
+    }
+
+    #[test]
+    fn the_digest_is_of_the_content_alone() {
+        let digest = |json: &str| checked(json).unwrap().digest;
+        let plain = digest(r#"[{"item_id":"a","prediction":["x","y"]},{"item_id":"b","prediction":"x"}]"#);
+        let spelt =
+            r#" [ {"note": {"k":[1,1,null]}, "prediction":["\u0078", "y"],"item_id":"a"},{"item_id":"b","prediction":"x","p":0.1}]"#;
+        assert_eq!(plain, digest(spelt));
+        for other in [
+            r#"[{"item_id":"b","prediction":"x"},{"item_id":"a","prediction":["x","y"]}]"#,
+            r#"[{"item_id":"a","prediction":["y","x"]},{"item_id":"b","prediction":"x"}]"#,
+            r#"[{"item_id":"a","prediction":["xy"]},{"item_id":"b","prediction":"x"}]"#,
+            r#"[{"item_id":"a","prediction":["x","y"]},{"item_id":"b","prediction":["x"]}]"#,
+            r#"[{"item_id":"a","prediction":["x","y"]}]"#,
+        ] {
+            assert_ne!(plain, digest(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn texts_without_escapes_are_not_copied() {
+        let json = br#"[{"item_id":"a","prediction":["x","\u0079"]}]"#;
+        let flow: ControlFlow<()> = read(json, |next| {
+            let prediction = next.unwrap();
+            assert!(matches!(prediction.item_id, Cow::Borrowed("a")));
+            assert!(matches!(prediction.value, Value::Ranking([Cow::Borrowed("x"), Cow::Owned(_)])));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(flow, ControlFlow::Continue(()));
+    }
+}
