@@ -6,7 +6,9 @@ use std::time::Duration;
 use assay_core::Result;
 use assay_core::artifact::Artifacts;
 use assay_core::store::{self, PgPool};
+use tokio::sync::watch;
 
+use crate::endings::Endings;
 use crate::limits::Limits;
 use crate::settings::Settings;
 
@@ -20,6 +22,8 @@ pub struct Inner {
     pub db: PgPool,
     /// Where submissions are kept.
     pub artifacts: Artifacts,
+    /// News of jobs that have ended.
+    pub endings: Endings,
     /// Requests counted.
     pub limits: Limits,
     /// As given.
@@ -28,11 +32,12 @@ pub struct Inner {
 
 impl App {
     /// Everything that requests need. Nothing is connected to yet.
-    pub fn new(settings: Settings) -> Result<Self> {
+    pub fn new(settings: Settings, stopped: watch::Receiver<bool>) -> Result<Self> {
         let redis = assay_core::queue::redis(&settings.common.redis_url, Duration::from_millis(500))?;
         Ok(Self(Arc::new(Inner {
             db: store::pool(&settings.common.database_url, settings.common.database_connections, "assay-api")?,
             artifacts: Artifacts::folder(settings.common.artifacts.as_ref())?,
+            endings: Endings::new(stopped),
             limits: Limits::new(redis, &settings.common.redis_prefix, settings.auth_failures_per_minute),
             settings,
         })))

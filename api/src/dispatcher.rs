@@ -39,7 +39,7 @@ pub async fn run(db: PgPool, settings: Settings, mut stop: watch::Receiver<bool>
         }
         dispatcher.round(sweep).await.can_fail("a round of the dispatcher; the next one does its work");
         tokio::select! {
-            () = notifications.next() => {}
+            _ = notifications.next() => notifications.forget(),
             () = tokio::time::sleep(TICK) => {}
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         }

@@ -5,6 +5,7 @@
 
 mod app;
 mod dispatcher;
+mod endings;
 mod grpc;
 mod layers;
 mod limits;

@@ -35,13 +35,14 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let metrics = telemetry::metrics(&settings.common.git_sha)?;
     let listener = process::bind(&LISTEN, settings.listen).await?;
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
-    let app = App::new(settings.clone())?;
+    let (stop, stopped) = watch::channel(false);
+    let app = App::new(settings.clone(), stopped.clone())?;
     refuse_to_read_answers(&app).await?;
     // The first request should not be the one that waits for the connection.
     app.limits.address("").await;
-    let (stop, stopped) = watch::channel(false);
     let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, app.db.clone(), stopped.clone()));
-    let dispatcher = tokio::spawn(dispatcher::run(app.db.clone(), settings.clone(), stopped.clone()));
+    let dispatcher = tokio::spawn(dispatcher::run(app.db.clone(), settings.clone(), stopped));
+    let endings = tokio::spawn(app.endings.clone().pass_on(app.db.clone()));
     tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
 
     let connections = accept(listener, router(app.clone()).await?).await?;
@@ -53,6 +54,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     }
     dispatcher.await.map_err(Error::internal)?.can_fail("dispatching");
     admin.abort();
+    endings.abort();
     // A query that hangs must not keep the process.
     tokio::time::timeout(Duration::from_secs(1), app.db.close()).await.can_fail("closing the database's connections");
     Ok(())

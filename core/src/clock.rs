@@ -1,6 +1,7 @@
 //! Moments: how they are written, and the one place where this process reads its own clock.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use time::format_description::well_known::Rfc3339;
@@ -48,6 +49,14 @@ impl Timestamp {
     }
 }
 
+impl FromStr for Timestamp {
+    type Err = time::error::Parse;
+    /// Reads RFC 3339.
+    fn from_str(text: &str) -> Result<Self, time::error::Parse> {
+        OffsetDateTime::parse(text, &Rfc3339).map(Self)
+    }
+}
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.0.to_offset(UtcOffset::UTC);
@@ -75,7 +84,7 @@ impl Serialize for Timestamp {
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        OffsetDateTime::parse(&text, &Rfc3339).map(Self).map_err(serde::de::Error::custom)
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Rules for single fields of requests, written once for both wires.
 
-use crate::FieldError;
+use std::str::FromStr;
+
+use crate::{FieldError, Timestamp};
 
 /// Longest name or label, in characters.
 pub const TEXT_MAX: usize = 200;
@@ -40,6 +42,16 @@ pub fn limit(value: Option<i64>, default: u32, max: u32) -> Result<u32, FieldErr
         .ok()
         .filter(|limit| (1..=max).contains(limit))
         .ok_or_else(|| FieldError::new("limit", "range", format!("must be a whole number from 1 to {max}")))
+}
+
+/// One of the values of a closed set.
+pub fn one_of<T: FromStr<Err = String>>(field: &str, value: &str) -> Result<T, FieldError> {
+    value.parse().map_err(|message| FieldError::new(field, "unknown_value", message))
+}
+
+/// A moment, in RFC 3339.
+pub fn moment(field: &str, value: &str) -> Result<Timestamp, FieldError> {
+    value.parse().map_err(|_| FieldError::new(field, "format", "must be a moment such as 2026-01-31T23:59:59.000000Z"))
 }
 
 #[cfg(test)]

@@ -180,6 +180,19 @@ pub struct Job {
     pub trace_url: Option<String>,
 }
 
+/// One page of jobs, newest first.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Jobs {
+    /// The jobs.
+    pub jobs: Vec<Job>,
+    /// To be passed back as `before` for the next page; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_before: Option<Timestamp>,
+}
+
+/// Default and largest size of a page of jobs.
+pub const JOBS_PAGE: (u32, u32) = (50, 200);
+
 /// A job's row, as far as its callers may see it. For the fields see [`Job`].
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the fields are those of Job, flat")]

@@ -4,29 +4,9 @@ use std::time::{Duration, Instant};
 
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
-use sqlx::{Connection as _, PgConnection};
+use sqlx::Connection as _;
 
-use crate::harness::{World, one_prediction, text, world, world_of};
-
-/// Holds every attempt where it reads answers: the worker waits for this lock, in the middle of its job.
-async fn hold_answers(world: &World) -> PgConnection {
-    let mut database = world.database().await;
-    sqlx::raw_sql("begin; lock table suite_answers in access exclusive mode").execute(&mut database).await.unwrap();
-    database
-}
-
-async fn until(what: &str, patience: Duration, mut seen: impl AsyncFnMut() -> bool) {
-    let began = Instant::now();
-    while !seen().await {
-        assert!(began.elapsed() < patience, "{what} did not happen in {patience:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-async fn until_status(world: &World, job_id: &str, status: &str) {
-    let path = format!("/v1/jobs/{job_id}");
-    until(status, Duration::from_secs(30), async || world.key().get(&path).await.unwrap().body["status"] == status).await;
-}
+use crate::harness::{World, one_prediction, text, until, world, world_of};
 
 /// Jobs, attempts and ledger rows: what there is exactly one of, and how often it was tried.
 async fn counts(world: &World) -> (i64, i64, i64) {
@@ -37,10 +17,10 @@ async fn counts(world: &World) -> (i64, i64, i64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_killed_in_the_middle_of_a_job_loses_nothing() {
     let world = world().await;
-    let hold = hold_answers(&world).await;
+    let hold = world.hold_answers().await;
     let queued = world.submit(&one_prediction()).await;
     let job_id = text(&queued.body["id"]);
-    until_status(&world, &job_id, "running").await;
+    world.until_status(&job_id, "running").await;
     let killed = Instant::now();
     world.stack.workers[0].guarded.signal(libc::SIGKILL);
     hold.close().await.unwrap();
@@ -57,13 +37,13 @@ async fn a_worker_that_is_killed_in_the_middle_of_a_job_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_write_of_a_worker_that_was_given_up_changes_nothing() {
     let world = world().await;
-    let hold = hold_answers(&world).await;
+    let hold = world.hold_answers().await;
     let queued = world.submit(&one_prediction()).await;
     let job_id = text(&queued.body["id"]);
-    until_status(&world, &job_id, "running").await;
+    world.until_status(&job_id, "running").await;
     // The worker freezes with the job in its hands; its lease runs out.
     world.stack.workers[0].guarded.signal(libc::SIGSTOP);
-    until_status(&world, &job_id, "queued").await;
+    world.until_status(&job_id, "queued").await;
     let waiting = world.key().get(&format!("/v1/jobs/{job_id}")).await.unwrap();
     assert_eq!((&waiting.body["started_at"], &waiting.body["attempts"]), (&Value::Null, &1.into()));
     hold.close().await.unwrap();
@@ -87,7 +67,7 @@ async fn a_job_that_survives_no_try_fails_and_is_given_back() {
     let job_id = text(&queued.body["id"]);
     // Four workers take it and are never heard of again.
     for attempt in 1..=4 {
-        until_status(&world, &job_id, "queued").await;
+        world.until_status(&job_id, "queued").await;
         let claim = "with claimed as (update jobs set status = 'running', attempts = attempts + 1, started_at = now(), worker_id = 'wrk_gone',
                      deadline_at = now() + interval '15 minutes' where status = 'queued' returning *)
                      insert into job_attempts (org_id, job_id, attempt, worker_id, started_at) select org_id, id, attempts, worker_id, now() from claimed";
@@ -107,10 +87,10 @@ async fn a_job_that_survives_no_try_fails_and_is_given_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_whose_time_is_over_is_taken_back_from_a_live_worker() {
     let world = world_of(Plan { workers: 2, ..Plan::default() }).await;
-    let hold = hold_answers(&world).await;
+    let hold = world.hold_answers().await;
     let queued = world.submit(&one_prediction()).await;
     let job_id = text(&queued.body["id"]);
-    until_status(&world, &job_id, "running").await;
+    world.until_status(&job_id, "running").await;
     // Fifteen minutes pass, by the database's account.
     sqlx::raw_sql("update jobs set deadline_at = now() - interval '1 second'").execute(&mut world.database().await).await.unwrap();
     until("the second try", Duration::from_secs(10), async || counts(&world).await.1 == 2).await;
@@ -159,10 +139,10 @@ async fn jobs_flow_while_redis_is_away_and_when_it_forgot_everything() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_told_to_end_finishes_what_it_has_begun() {
     let world = world().await;
-    let hold = hold_answers(&world).await;
+    let hold = world.hold_answers().await;
     let queued = world.submit(&one_prediction()).await;
     let job_id = text(&queued.body["id"]);
-    until_status(&world, &job_id, "running").await;
+    world.until_status(&job_id, "running").await;
     let worker = &world.stack.workers[0].guarded;
     worker.signal(libc::SIGTERM);
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -177,15 +157,15 @@ async fn a_worker_that_is_told_to_end_finishes_what_it_has_begun() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_worker_cannot_finish_in_time_is_taken_over_at_once() {
     let world = world_of(crate::harness::with("ASSAY_DRAIN_SECONDS", "1")).await;
-    let hold = hold_answers(&world).await;
+    let hold = world.hold_answers().await;
     let queued = world.submit(&one_prediction()).await;
     let job_id = text(&queued.body["id"]);
-    until_status(&world, &job_id, "running").await;
+    world.until_status(&job_id, "running").await;
     world.stack.workers[0].guarded.signal(libc::SIGTERM);
     let ended = world.stack.workers[0].guarded.wait(Duration::from_secs(5)).unwrap();
     assert!(ended.success(), "{ended:?}");
     let began = Instant::now();
-    until_status(&world, &job_id, "queued").await;
+    world.until_status(&job_id, "queued").await;
     assert!(began.elapsed() < Duration::from_secs(5), "not only when the lease has run out");
     hold.close().await.unwrap();
     let _second = world.stack.launch_worker().unwrap();

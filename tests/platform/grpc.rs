@@ -13,13 +13,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{World, code, one_prediction, text, world};
-
-fn with<T>(message: T, token: &str) -> Request<T> {
-    let mut request = Request::new(message);
-    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
-    request
-}
+use crate::harness::{World, code, one_prediction, text, with_token as with, world};
 
 fn reason(status: &Status) -> String {
     status.get_details_error_info().unwrap_or_else(|| panic!("no ErrorInfo: {status:?}")).reason.to_lowercase()
@@ -158,7 +152,7 @@ async fn the_same_submission_is_the_same_job_on_both_wires() {
 
     let ended = world.ended(&job.id).await;
     let grpc = JobServiceClient::new(channel.clone())
-        .get_job(with(v1::GetJobRequest { job_id: job.id.clone() }, &world.org.key))
+        .get_job(with(v1::GetJobRequest { job_id: job.id.clone(), wait: None }, &world.org.key))
         .await
         .unwrap()
         .into_inner()
@@ -211,7 +205,7 @@ async fn the_same_mistakes_have_the_same_codes_and_fields_on_both_wires() {
 
     let rest = key.get("/v1/jobs/job_0").await.unwrap();
     let grpc = JobServiceClient::new(channel.clone())
-        .get_job(with(v1::GetJobRequest { job_id: "job_0".into() }, &world.org.key))
+        .get_job(with(v1::GetJobRequest { job_id: "job_0".into(), wait: None }, &world.org.key))
         .await
         .unwrap_err();
     assert_eq!((code(&rest), Code::NotFound), (reason(&grpc), grpc.code()));

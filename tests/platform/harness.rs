@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use assay_tests::client::{Answer, Client};
 use assay_tests::databases;
@@ -140,10 +140,39 @@ impl World {
         self.ended(&text(&job.body["id"])).await
     }
 
+    /// Holds every attempt where it reads answers, in the middle of its job, until the connection is closed.
+    pub async fn hold_answers(&self) -> PgConnection {
+        let mut database = self.database().await;
+        sqlx::raw_sql("begin; lock table suite_answers in access exclusive mode").execute(&mut database).await.unwrap();
+        database
+    }
+
+    /// Waits until a job has this status.
+    pub async fn until_status(&self, job_id: &str, status: &str) {
+        let path = format!("/v1/jobs/{job_id}");
+        until(status, PATIENCE, async || self.key().get(&path).await.unwrap().body["status"] == status).await;
+    }
+
     /// Waits until a job has ended.
     pub async fn ended(&self, job_id: &str) -> Value {
         self.key().finished(job_id, PATIENCE, &|_| {}).await.unwrap()
     }
+}
+
+/// Waits until something is seen.
+pub async fn until(what: &str, patience: Duration, mut seen: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !seen().await {
+        assert!(began.elapsed() < patience, "{what} did not happen in {patience:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A message with a credential.
+pub fn with_token<T>(message: T, token: &str) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    request
 }
 
 /// One prediction for an item of `suite:lunch`.

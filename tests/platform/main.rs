@@ -9,6 +9,7 @@ mod errors;
 mod evals;
 mod grpc;
 mod harness;
+mod jobs;
 mod keys;
 mod launcher;
 mod limits;

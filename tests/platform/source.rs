@@ -37,7 +37,7 @@ const TENANTS: [&str; 6] = ["api_keys", "jobs", "job_attempts", "usage", "usage_
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 14] = [
+const FOR_ALL: [(&str, &str); 15] = [
     ("where k.secret_hash = $1", "a credential says which organization it is"),
     ("with stuck as", "the sweep"),
     ("kind = 'charge'\n", "a refund, by job"),
@@ -46,6 +46,7 @@ const FOR_ALL: [(&str, &str); 14] = [
     ("with claimed as", "a claim"),
     ("with lost as", "putting lost claims back"),
     ("select exists(select from jobs where id = $1 and status = 'running'", "an attempt looks whether it holds its job"),
+    ("set status = 'cancelled'", "names the organization; its second half goes by the job's id"),
     ("set status = 'succeeded'", "an end, fenced by the attempt"),
     ("set status = 'failed', error_code", "an end, fenced by the attempt"),
     (

@@ -1,20 +1,37 @@
 //! `JobService`
 
-use assay_core::principal::Caller;
+use assay_core::principal::{Caller, Submitter};
 use assay_proto::convert::object;
 use assay_proto::v1;
 use assay_proto::v1::job_service_server::JobService;
 use tonic::{Request, Response, Status};
 
 use super::Service;
-use crate::ops::jobs;
+use crate::ops::jobs::{self, Filter};
 
 #[tonic::async_trait]
 impl JobService for Service {
+    async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Result<Response<v1::ListJobsResponse>, Status> {
+        self.answer(request, |app, caller: Caller, input| async move {
+            let v1::ListJobsRequest { r#type, status, limit, before } = input.message;
+            let filter = Filter { r#type, status, limit, before: before.map(|at| at.to_string()) };
+            Ok(jobs::list(&app, &caller, filter).await?.into())
+        })
+        .await
+    }
+
+    async fn cancel_job(&self, request: Request<v1::CancelJobRequest>) -> Result<Response<v1::CancelJobResponse>, Status> {
+        self.answer(request, |app, submitter: Submitter, input| async move {
+            let v1::CancelJobRequest { job_id } = input.message;
+            Ok(v1::CancelJobResponse { job: Some(jobs::cancel(&app, &submitter, &job_id).await?.into()) })
+        })
+        .await
+    }
+
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
         self.answer(request, |app, caller: Caller, input| async move {
-            let v1::GetJobRequest { job_id } = input.message;
-            Ok(v1::GetJobResponse { job: Some(jobs::get(&app, &caller, &job_id).await?.into()) })
+            let v1::GetJobRequest { job_id, wait } = input.message;
+            Ok(v1::GetJobResponse { job: Some(jobs::get(&app, &caller, &job_id, wait).await?.into()) })
         })
         .await
     }

@@ -1,8 +1,12 @@
 //! `/v1/jobs`
 
-use assay_core::job::Job;
-use assay_core::principal::Caller;
-use assay_core::{Error, JobId, Result, store};
+use std::time::Duration;
+
+use assay_core::job::{JOBS_PAGE, Job, Jobs};
+use assay_core::principal::{Caller, Submitter};
+use assay_core::{Code, Error, FieldError, JobId, Result, field, store};
+
+use tokio::time::Instant;
 
 use crate::app::App;
 use crate::trace_document::{self, TraceDocument};
@@ -11,16 +15,79 @@ fn missing() -> Error {
     Error::not_found("job")
 }
 
-/// A job of the organization.
-pub async fn get(app: &App, caller: &Caller, job_id: &str) -> Result<Job> {
+/// Which jobs are asked for, as it came.
+pub struct Filter {
+    /// `eval` or `predict`.
+    pub r#type: Option<String>,
+    /// One of the five states.
+    pub status: Option<String>,
+    /// Size of the page.
+    pub limit: Option<i64>,
+    /// Only jobs made before this moment.
+    pub before: Option<String>,
+}
+
+/// A page of the organization's jobs, newest first.
+pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
+    let Filter { r#type, status, limit, before } = filter;
+    let mut faults = Vec::new();
+    let r#type = noted(&mut faults, r#type.map(|text| field::one_of("type", &text)).transpose());
+    let status = noted(&mut faults, status.map(|text| field::one_of("status", &text)).transpose());
+    let before = noted(&mut faults, before.map(|text| field::moment("before", &text)).transpose());
+    let limit = noted(&mut faults, field::limit(limit, JOBS_PAGE.0, JOBS_PAGE.1));
+    if !faults.is_empty() {
+        return Err(Error::fields(faults));
+    }
+    // One more than is shown tells whether there is a next page.
+    let mut rows = store::job::list(&app.db, caller.org_id(), r#type, status, before, limit + 1).await?;
+    let more = rows.len() > limit as usize;
+    rows.truncate(limit as usize);
+    let next_before = rows.last().filter(|_| more).map(|row| row.created_at);
+    Ok(Jobs { jobs: rows.into_iter().map(|row| row.into_job(&app.settings.public_url)).collect(), next_before })
+}
+
+fn noted<T: Default>(faults: &mut Vec<FieldError>, read: Result<T, FieldError>) -> T {
+    read.unwrap_or_else(|fault| {
+        faults.push(fault);
+        T::default()
+    })
+}
+
+/// Ends a job that waits or runs, at once: a worker that holds it notices, and its late write is refused.
+pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Job> {
+    let caller = submitter.caller();
     let job_id: JobId = job_id.parse().map_err(|_| missing())?;
-    let row = store::job::find(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
-    Ok(row.into_job(&app.settings.public_url))
+    let cancelled = store::job::cancel(&app.db, caller.org_id(), &job_id).await?;
+    let job = store::job::find(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
+    if cancelled {
+        return Ok(job.into_job(&app.settings.public_url));
+    }
+    Err(Error::new(Code::InvalidState, format!("The job has {} and cannot be cancelled.", job.status)))
+}
+
+/// The longest that a request waits for a job, in seconds.
+const WAIT_MAX: i64 = 30;
+
+/// A job of the organization; with `wait`, as soon as it has ended, after that many seconds at the latest.
+pub async fn get(app: &App, caller: &Caller, job_id: &str, wait: Option<i64>) -> Result<Job> {
+    let wait = match wait.unwrap_or(0) {
+        seconds @ 0..=WAIT_MAX => Duration::from_secs(seconds.unsigned_abs()),
+        _ => return Err(Error::field("wait", "range", format!("must be a whole number of seconds from 0 to {WAIT_MAX}"))),
+    };
+    let job_id: JobId = job_id.parse().map_err(|_| missing())?;
+    let until = Instant::now() + wait;
+    let mut ear = app.endings.listen();
+    loop {
+        let row = store::job::find(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
+        if row.status.is_final() || !ear.heard(&job_id, until).await {
+            return Ok(row.into_job(&app.settings.public_url));
+        }
+    }
 }
 
 /// The trace of a job that has run.
 pub async fn trace(app: &App, caller: &Caller, job_id: &str) -> Result<TraceDocument> {
-    let job = get(app, caller, job_id).await?;
+    let job = get(app, caller, job_id, None).await?;
     if job.trace_url.is_none() {
         return Err(Error::not_found("trace: the job has not run"));
     }

@@ -11,6 +11,9 @@ use crate::{JobId, Result, Timestamp};
 /// The channel on which the api says that there is something to dispatch.
 pub const CHANNEL: &str = "assay_jobs";
 
+/// The channel on which the database says which job has ended.
+pub const ENDED_CHANNEL: &str = "assay_job_ended";
+
 /// The advisory lock that makes one dispatcher the leader for a round: the letters "assay".
 const LEADER: i64 = 0x61_73_73_61_79;
 

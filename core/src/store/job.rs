@@ -1,8 +1,9 @@
 //! Jobs as their organization sees them.
 
-use sqlx::PgExecutor;
 use sqlx::types::Json;
+use sqlx::{PgExecutor, PgPool};
 
+use super::dispatch;
 use crate::job::{EvalResult, FailureCode, JobRow, JobStatus, JobType};
 use crate::suite::SuiteId;
 use crate::{JobId, OrgId, Result, Timestamp};
@@ -22,4 +23,60 @@ pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Re
     .fetch_optional(db)
     .await?;
     Ok(row)
+}
+
+/// At most `limit` jobs of the organization, newest first, of the given type and status, made before the given moment.
+pub async fn list(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    r#type: Option<JobType>,
+    status: Option<JobStatus>,
+    before: Option<Timestamp>,
+    limit: u32,
+) -> Result<Vec<JobRow>> {
+    let rows = sqlx::query_as!(
+        JobRow,
+        r#"select id as "id: JobId", org_id as "org_id: OrgId", type as "type: JobType", status as "status: JobStatus", request_id, label,
+                  hfm_sha, suite_id as "suite_id: SuiteId", suite_version, attempts,
+                  created_at as "created_at: Timestamp", started_at as "started_at: Timestamp", finished_at as "finished_at: Timestamp",
+                  result as "result: Json<EvalResult>", error_code as "error_code: FailureCode", error_message
+           from jobs
+           where org_id = $1 and created_at < coalesce($4::timestamptz, 'infinity')
+             and ($2::text is null or type = $2) and ($3::text is null or status = $3)
+           order by created_at desc limit $5"#,
+        org_id.as_str(),
+        r#type as Option<JobType>,
+        status as Option<JobStatus>,
+        before as Option<Timestamp>,
+        i64::from(limit)
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows)
+}
+
+/// Ends a job that waits or runs. The charge is given back if no attempt ever began. `false` when the organization has
+/// no such job, or it has ended.
+pub async fn cancel(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<bool> {
+    let mut transaction = pool.begin().await?;
+    let attempts = sqlx::query_scalar!(
+        "with done as (
+             update jobs set status = 'cancelled', finished_at = clock_timestamp(), worker_id = null, deadline_at = null
+             where org_id = $1 and id = $2 and status in ('queued', 'running')
+             returning id, attempts
+         ), ended as (
+             update job_attempts a set ended_at = clock_timestamp(), outcome = 'cancelled'
+             from done d where a.job_id = d.id and a.attempt = d.attempts and a.ended_at is null
+         )
+         select attempts from done",
+        org_id.as_str(),
+        job_id.as_str()
+    )
+    .fetch_optional(&mut *transaction)
+    .await?;
+    if attempts == Some(0) {
+        dispatch::refund(&mut transaction, job_id).await?;
+    }
+    transaction.commit().await?;
+    Ok(attempts.is_some())
 }

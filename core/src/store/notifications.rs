@@ -21,14 +21,24 @@ impl Notifications {
         Self { pool, channel, listener: None }
     }
 
-    /// Returns when something was notified, or may have been while nobody listened.
-    pub async fn next(&mut self) {
-        let Some(listener) = &mut self.listener else { return self.subscribe().await };
-        if let Err(error) = listener.recv().await {
-            tracing::warn!(%error, "not listening to the database for the moment");
-            self.listener = None;
+    /// The next notification's text; nothing when some may have been missed, because nobody listened.
+    pub async fn next(&mut self) -> Option<String> {
+        let Some(listener) = &mut self.listener else {
+            self.subscribe().await;
+            return None;
+        };
+        match listener.recv().await {
+            Ok(notification) => Some(notification.payload().to_owned()),
+            Err(error) => {
+                tracing::warn!(%error, "not listening to the database for the moment");
+                self.listener = None;
+                None
+            }
         }
-        // Several that came at once are one.
+    }
+
+    /// Forgets what has come already, for those to whom several notifications are one.
+    pub fn forget(&mut self) {
         while self.listener.as_mut().and_then(PgListener::next_buffered).is_some() {}
     }
 

@@ -1,6 +1,6 @@
 //! Jobs.
 
-use assay_core::job::{EvalResult, Job, JobError, Versions};
+use assay_core::job::{EvalResult, Job, JobError, Jobs, Versions};
 
 use super::timestamp;
 use crate::v1;
@@ -39,6 +39,13 @@ impl From<Job> for v1::Job {
             error: error.map(Into::into),
             trace_url,
         }
+    }
+}
+
+impl From<Jobs> for v1::ListJobsResponse {
+    fn from(page: Jobs) -> Self {
+        let Jobs { jobs, next_before } = page;
+        Self { jobs: jobs.into_iter().map(Into::into).collect(), next_before: next_before.map(timestamp) }
     }
 }
 
