@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::endings::Endings;
 use crate::limits::Limits;
+use crate::requests::Requests;
 use crate::settings::Settings;
 
 /// The api's means, shared by all requests.
@@ -24,7 +25,9 @@ pub struct Inner {
     pub artifacts: Artifacts,
     /// News of jobs that have ended.
     pub endings: Endings,
-    /// Requests counted.
+    /// Requests admitted, for the usage.
+    pub requests: Requests,
+    /// How many requests may come.
     pub limits: Limits,
     /// As given.
     pub settings: Settings,
@@ -38,6 +41,7 @@ impl App {
             db: store::pool(&settings.common.database_url, settings.common.database_connections, "assay-api")?,
             artifacts: Artifacts::folder(settings.common.artifacts.as_ref())?,
             endings: Endings::new(stopped),
+            requests: Requests::default(),
             limits: Limits::new(redis, &settings.common.redis_prefix, settings.auth_failures_per_minute),
             settings,
         })))

@@ -12,6 +12,7 @@ mod limits;
 pub mod operator;
 mod ops;
 mod render;
+mod requests;
 mod rest;
 mod serve;
 pub mod settings;

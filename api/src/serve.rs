@@ -41,8 +41,10 @@ pub async fn serve(settings: Settings) -> Result<()> {
     // The first request should not be the one that waits for the connection.
     app.limits.address("").await;
     let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, app.db.clone(), stopped.clone()));
-    let dispatcher = tokio::spawn(dispatcher::run(app.db.clone(), settings.clone(), stopped));
+    let dispatcher = tokio::spawn(dispatcher::run(app.db.clone(), settings.clone(), stopped.clone()));
     let endings = tokio::spawn(app.endings.clone().pass_on(app.db.clone()));
+    let (counting, until) = (app.clone(), stopped);
+    let requests = tokio::spawn(async move { counting.requests.keep_adding(&counting.db, until).await });
     tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
 
     let connections = accept(listener, router(app.clone()).await?).await?;
@@ -55,6 +57,9 @@ pub async fn serve(settings: Settings) -> Result<()> {
     dispatcher.await.map_err(Error::internal)?.can_fail("dispatching");
     admin.abort();
     endings.abort();
+    requests.await.map_err(Error::internal)?;
+    // What was answered while the connections ended.
+    app.requests.add_up(&app.db).await.can_fail("adding up the last requests");
     // A query that hangs must not keep the process.
     tokio::time::timeout(Duration::from_secs(1), app.db.close()).await.can_fail("closing the database's connections");
     Ok(())

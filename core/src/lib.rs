@@ -25,6 +25,7 @@ pub mod suite;
 pub mod suite_folder;
 pub mod telemetry;
 mod text_enum;
+pub mod usage;
 
 pub use answer::Answer;
 pub use clock::Timestamp;

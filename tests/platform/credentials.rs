@@ -21,7 +21,7 @@ const ORG: (u16, &str) = (403, "org_required");
 const FIELDS: (u16, &str) = (422, "validation_failed");
 const MISSING: (u16, &str) = (404, "not_found");
 
-const ROUTES: [Row; 11] = [
+const ROUTES: [Row; 12] = [
     Row { method: "GET", path: "/v1/me", key: OK, viewer: OK, member: OK, homeless: ORG },
     Row { method: "GET", path: "/v1/keys", key: SESSION, viewer: OK, member: OK, homeless: ORG },
     // An empty object is sent: whoever may call is told what is missing.
@@ -29,6 +29,7 @@ const ROUTES: [Row; 11] = [
     Row { method: "DELETE", path: "/v1/keys/key_0", key: SESSION, viewer: FORBIDDEN, member: MISSING, homeless: ORG },
     Row { method: "GET", path: "/v1/suites", key: OK, viewer: OK, member: OK, homeless: ORG },
     Row { method: "GET", path: "/v1/suites/suite:lunch/items", key: OK, viewer: OK, member: OK, homeless: ORG },
+    Row { method: "GET", path: "/v1/usage", key: OK, viewer: OK, member: OK, homeless: ORG },
     Row { method: "POST", path: "/v1/evals", key: FIELDS, viewer: FORBIDDEN, member: FIELDS, homeless: ORG },
     Row { method: "GET", path: "/v1/jobs", key: OK, viewer: OK, member: OK, homeless: ORG },
     Row { method: "POST", path: "/v1/jobs/job_0/cancel", key: MISSING, viewer: FORBIDDEN, member: MISSING, homeless: ORG },

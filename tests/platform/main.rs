@@ -18,3 +18,4 @@ mod operator;
 mod source;
 mod suites;
 mod traces;
+mod usage;

@@ -33,11 +33,11 @@ fn the_readme_lists_every_setting_with_its_default() {
 }
 
 /// Tables whose rows belong to an organization.
-const TENANTS: [&str; 6] = ["api_keys", "jobs", "job_attempts", "usage", "usage_ledger", "org_submissions"];
+const TENANTS: [&str; 7] = ["api_keys", "jobs", "job_attempts", "usage", "usage_ledger", "usage_requests", "org_submissions"];
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 15] = [
+const FOR_ALL: [(&str, &str); 16] = [
     ("where k.secret_hash = $1", "a credential says which organization it is"),
     ("with stuck as", "the sweep"),
     ("kind = 'charge'\n", "a refund, by job"),
@@ -55,6 +55,7 @@ const FOR_ALL: [(&str, &str); 15] = [
     ),
     ("with refund as", "a refund, by job"),
     ("with charged as", "the charge names the organization in its values"),
+    ("insert into usage_requests", "a process adds up for all whose requests it admitted"),
     ("insert into org_submissions", "the lock names the organization in its values"),
 ];
 

@@ -6,6 +6,7 @@ mod jobs;
 mod keys;
 mod me;
 mod suites;
+mod usage;
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -18,6 +19,7 @@ use assay_proto::v1::job_service_server::JobServiceServer;
 use assay_proto::v1::key_service_server::KeyServiceServer;
 use assay_proto::v1::me_service_server::MeServiceServer;
 use assay_proto::v1::suite_service_server::SuiteServiceServer;
+use assay_proto::v1::usage_service_server::UsageServiceServer;
 use axum::Router;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::IntoResponse as _;
@@ -46,6 +48,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(KeyServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(SuiteServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(EvalServiceServer::new(service.clone()).max_decoding_message_size(BODY_MAX))
+        .add_service(UsageServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(JobServiceServer::new(service.clone()).max_decoding_message_size(small))
         .into_axum_router()
         .route_layer(from_fn_with_state(app.clone(), limit::limit))

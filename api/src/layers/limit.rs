@@ -24,7 +24,12 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
     };
     let verdict = app.limits.admit(who, limit).await;
     let mut response = match verdict.refused_for {
-        None => next.run(request).await,
+        None => {
+            if let Some(membership) = &credential.membership {
+                app.requests.count(&membership.org.id);
+            }
+            next.run(request).await
+        }
         Some(seconds) => {
             let message = format!("More than {limit} requests in a minute. Wait {seconds} s.");
             Failure::from(Error { retry_after: Some(seconds), ..Error::new(Code::RateLimited, message) }).into_response()

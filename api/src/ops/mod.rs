@@ -7,3 +7,4 @@ pub mod jobs;
 pub mod keys;
 pub mod me;
 pub mod suites;
+pub mod usage;

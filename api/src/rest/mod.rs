@@ -8,6 +8,7 @@ mod jobs;
 mod keys;
 mod me;
 mod suites;
+mod usage;
 
 use assay_core::{Code, Error};
 use axum::Router;
@@ -28,6 +29,7 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/keys/{key_id}", delete(keys::revoke))
         .route("/v1/suites", get(suites::list))
         .route("/v1/suites/{suite_id}/items", get(suites::items))
+        .route("/v1/usage", get(usage::get))
         .route("/v1/evals", post(evals::create))
         .route("/v1/jobs", get(jobs::list))
         .route("/v1/jobs/{job_id}", get(jobs::get))

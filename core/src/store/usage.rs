@@ -39,3 +39,53 @@ pub async fn next_month(db: impl PgExecutor<'_>, at: Timestamp) -> Result<Timest
     .await?;
     Ok(next)
 }
+
+/// What an organization has used of the present month.
+pub struct MonthRow {
+    /// First moment of the month.
+    pub period_start: Timestamp,
+    /// First moment of the next.
+    pub period_end: Timestamp,
+    /// Predictions charged, less those given back.
+    pub eval_items: i64,
+    /// Requests added up.
+    pub requests: i64,
+    /// Jobs queued or running.
+    pub active_jobs: i64,
+}
+
+/// The present month of an organization.
+pub async fn month(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<MonthRow> {
+    let row = sqlx::query_as!(
+        MonthRow,
+        r#"with period as (
+             select date_trunc('month', now(), 'UTC') as first,
+                    (date_trunc('month', now() at time zone 'UTC') + interval '1 month') at time zone 'UTC' as next
+         )
+         select first as "period_start!: Timestamp", next as "period_end!: Timestamp",
+                coalesce((select eval_items from usage where org_id = $1 and period_start = first), 0) as "eval_items!",
+                coalesce((select requests from usage_requests where org_id = $1 and period_start = first), 0) as "requests!",
+                (select count(*) from jobs where org_id = $1 and status in ('queued', 'running')) as "active_jobs!"
+         from period"#,
+        org_id.as_str()
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(row)
+}
+
+/// Adds requests to the present month of each organization. The two slices belong together by index.
+pub async fn add_requests(db: impl PgExecutor<'_>, org_id: &[&str], requests: &[i64]) -> Result<()> {
+    // In order, so that two processes that add at once do not wait for each other.
+    sqlx::query!(
+        "insert into usage_requests as u (org_id, period_start, requests)
+         select a.org_id, date_trunc('month', now(), 'UTC'), a.requests
+         from unnest($1::text[], $2::bigint[]) as a(org_id, requests) order by a.org_id
+         on conflict (org_id, period_start) do update set requests = u.requests + excluded.requests",
+        org_id as &[&str],
+        requests
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}

@@ -7,6 +7,7 @@ mod keys;
 mod me;
 mod structs;
 mod suites;
+mod usage;
 
 pub use evals::predictions_json;
 pub use structs::object;

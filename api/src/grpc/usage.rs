@@ -1,0 +1,19 @@
+//! `UsageService`
+
+use assay_core::principal::Caller;
+use assay_proto::v1;
+use assay_proto::v1::usage_service_server::UsageService;
+use tonic::{Request, Response, Status};
+
+use super::Service;
+use crate::ops::usage;
+
+#[tonic::async_trait]
+impl UsageService for Service {
+    async fn get_usage(&self, request: Request<v1::GetUsageRequest>) -> Result<Response<v1::GetUsageResponse>, Status> {
+        self.answer(request, |app, caller: Caller, _| async move {
+            Ok(v1::GetUsageResponse { usage: Some(usage::get(&app, &caller).await?.into()) })
+        })
+        .await
+    }
+}

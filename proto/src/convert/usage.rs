@@ -1,0 +1,23 @@
+//! Usage.
+
+use assay_core::usage::{Usage, UsageLimits, UsageTotals};
+
+use super::timestamp;
+use crate::v1;
+
+impl From<Usage> for v1::Usage {
+    fn from(usage: Usage) -> Self {
+        let Usage { org_id, plan, period_start, period_end, totals, active_jobs, limits } = usage;
+        let UsageTotals { eval_items, requests } = totals;
+        let UsageLimits { concurrent_jobs, eval_items_per_month } = limits;
+        Self {
+            org_id: org_id.into(),
+            plan,
+            period_start: Some(timestamp(period_start)),
+            period_end: Some(timestamp(period_end)),
+            totals: Some(v1::UsageTotals { eval_items, requests }),
+            active_jobs,
+            limits: Some(v1::UsageLimits { concurrent_jobs, eval_items_per_month }),
+        }
+    }
+}
