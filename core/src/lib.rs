@@ -11,6 +11,7 @@ pub mod field;
 mod id;
 pub mod job;
 pub mod key;
+pub mod member;
 mod metric;
 pub mod org;
 pub mod prediction;

@@ -173,6 +173,25 @@ impl Permit for Member {
     }
 }
 
+/// The session of an owner: may manage members.
+#[derive(Debug, Clone)]
+pub struct Owner(Session);
+
+impl Owner {
+    /// The same person, for what any session may do.
+    pub fn session(&self) -> &Session {
+        &self.0
+    }
+}
+
+impl Permit for Owner {
+    fn permit(credential: &Credential) -> Result<Self> {
+        let session = Session::permit(credential)?;
+        at_least(Role::Owner, membership(credential)?)?;
+        Ok(Self(session))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,12 +228,14 @@ mod tests {
         let key = credential(true, Some(Role::Member));
         let viewer = credential(false, Some(Role::Viewer));
         let member = credential(false, Some(Role::Member));
+        let owner = credential(false, Some(Role::Owner));
         let stranger = credential(false, None);
-        let codes = |c: &Credential| [code::<Caller>(c), code::<Submitter>(c), code::<Session>(c), code::<Member>(c)];
+        let codes = |c: &Credential| [code::<Caller>(c), code::<Submitter>(c), code::<Session>(c), code::<Member>(c), code::<Owner>(c)];
         let (forbidden, session, org) = (Some(Code::Forbidden), Some(Code::SessionRequired), Some(Code::OrgRequired));
-        assert_eq!(codes(&key), [None, None, session, session]);
-        assert_eq!(codes(&viewer), [None, forbidden, None, forbidden]);
-        assert_eq!(codes(&member), [None; 4]);
-        assert_eq!(codes(&stranger), [org; 4]);
+        assert_eq!(codes(&key), [None, None, session, session, session]);
+        assert_eq!(codes(&viewer), [None, forbidden, None, forbidden, forbidden]);
+        assert_eq!(codes(&member), [None, None, None, None, forbidden]);
+        assert_eq!(codes(&owner), [None; 5]);
+        assert_eq!(codes(&stranger), [org; 5]);
     }
 }

@@ -11,6 +11,7 @@ struct Row {
     key: (u16, &'static str),
     viewer: (u16, &'static str),
     member: (u16, &'static str),
+    owner: (u16, &'static str),
     homeless: (u16, &'static str),
 }
 
@@ -21,25 +22,28 @@ const ORG: (u16, &str) = (403, "org_required");
 const FIELDS: (u16, &str) = (422, "validation_failed");
 const MISSING: (u16, &str) = (404, "not_found");
 
-const ROUTES: [Row; 12] = [
-    Row { method: "GET", path: "/v1/me", key: OK, viewer: OK, member: OK, homeless: ORG },
-    Row { method: "GET", path: "/v1/keys", key: SESSION, viewer: OK, member: OK, homeless: ORG },
+const ROUTES: [Row; 15] = [
+    Row { method: "GET", path: "/v1/me", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
+    Row { method: "GET", path: "/v1/keys", key: SESSION, viewer: OK, member: OK, owner: OK, homeless: ORG },
     // An empty object is sent: whoever may call is told what is missing.
-    Row { method: "POST", path: "/v1/keys", key: SESSION, viewer: FORBIDDEN, member: FIELDS, homeless: ORG },
-    Row { method: "DELETE", path: "/v1/keys/key_0", key: SESSION, viewer: FORBIDDEN, member: MISSING, homeless: ORG },
-    Row { method: "GET", path: "/v1/suites", key: OK, viewer: OK, member: OK, homeless: ORG },
-    Row { method: "GET", path: "/v1/suites/suite:lunch/items", key: OK, viewer: OK, member: OK, homeless: ORG },
-    Row { method: "GET", path: "/v1/usage", key: OK, viewer: OK, member: OK, homeless: ORG },
-    Row { method: "POST", path: "/v1/evals", key: FIELDS, viewer: FORBIDDEN, member: FIELDS, homeless: ORG },
-    Row { method: "GET", path: "/v1/jobs", key: OK, viewer: OK, member: OK, homeless: ORG },
-    Row { method: "POST", path: "/v1/jobs/job_0/cancel", key: MISSING, viewer: FORBIDDEN, member: MISSING, homeless: ORG },
-    Row { method: "GET", path: "/v1/jobs/job_0", key: MISSING, viewer: MISSING, member: MISSING, homeless: ORG },
-    Row { method: "GET", path: "/v1/jobs/job_0/trace", key: MISSING, viewer: MISSING, member: MISSING, homeless: ORG },
+    Row { method: "POST", path: "/v1/keys", key: SESSION, viewer: FORBIDDEN, member: FIELDS, owner: FIELDS, homeless: ORG },
+    Row { method: "DELETE", path: "/v1/keys/key_0", key: SESSION, viewer: FORBIDDEN, member: MISSING, owner: MISSING, homeless: ORG },
+    Row { method: "GET", path: "/v1/suites", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
+    Row { method: "GET", path: "/v1/suites/suite:lunch/items", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
+    Row { method: "GET", path: "/v1/members", key: SESSION, viewer: OK, member: OK, owner: OK, homeless: ORG },
+    Row { method: "PATCH", path: "/v1/members/usr_0", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: FIELDS, homeless: ORG },
+    Row { method: "DELETE", path: "/v1/members/usr_0", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: MISSING, homeless: ORG },
+    Row { method: "GET", path: "/v1/usage", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
+    Row { method: "POST", path: "/v1/evals", key: FIELDS, viewer: FORBIDDEN, member: FIELDS, owner: FIELDS, homeless: ORG },
+    Row { method: "GET", path: "/v1/jobs", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
+    Row { method: "POST", path: "/v1/jobs/job_0/cancel", key: MISSING, viewer: FORBIDDEN, member: MISSING, owner: MISSING, homeless: ORG },
+    Row { method: "GET", path: "/v1/jobs/job_0", key: MISSING, viewer: MISSING, member: MISSING, owner: MISSING, homeless: ORG },
+    Row { method: "GET", path: "/v1/jobs/job_0/trace", key: MISSING, viewer: MISSING, member: MISSING, owner: MISSING, homeless: ORG },
 ];
 
 async fn check(client: &Client, row: &Row, who: &str, (status, expected): (u16, &str)) {
     let request = client.request(row.method, row.path);
-    let request = if row.method == "POST" { request.json(&serde_json::json!({})) } else { request };
+    let request = if ["POST", "PATCH"].contains(&row.method) { request.json(&serde_json::json!({})) } else { request };
     let answer = client.send(request).await.unwrap();
     let told = format!("{} {} by {who}: {}", row.method, row.path, answer.body);
     assert_eq!(answer.status, status, "{told}");
@@ -72,7 +76,7 @@ async fn every_route_answers_each_kind_of_caller_as_the_contract_says() {
         check(&world.key(), row, "a key", row.key).await;
         check(&viewer, row, "a viewer", row.viewer).await;
         check(&member, row, "a member", row.member).await;
-        check(&world.owner(), row, "the owner", row.member).await;
+        check(&world.owner(), row, "the owner", row.owner).await;
         check(&homeless, row, "a person without organization", row.homeless).await;
     }
 }

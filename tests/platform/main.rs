@@ -13,6 +13,7 @@ mod jobs;
 mod keys;
 mod launcher;
 mod limits;
+mod members;
 mod metering;
 mod operator;
 mod source;

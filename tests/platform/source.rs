@@ -33,12 +33,16 @@ fn the_readme_lists_every_setting_with_its_default() {
 }
 
 /// Tables whose rows belong to an organization.
-const TENANTS: [&str; 7] = ["api_keys", "jobs", "job_attempts", "usage", "usage_ledger", "usage_requests", "org_submissions"];
+const TENANTS: [&str; 8] =
+    ["api_keys", "jobs", "job_attempts", "usage", "usage_ledger", "usage_requests", "org_submissions", "memberships"];
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 16] = [
+const FOR_ALL: [(&str, &str); 19] = [
     ("where k.secret_hash = $1", "a credential says which organization it is"),
+    ("where s.token_hash = $1", "a credential says which organization it is"),
+    ("where m.user_id = $1 order by", "the organizations of a person"),
+    ("insert into memberships (org_id", "names the organization in its values"),
     ("with stuck as", "the sweep"),
     ("kind = 'charge'\n", "a refund, by job"),
     ("with turns as", "choosing whose bell to ring"),

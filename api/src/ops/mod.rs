@@ -6,5 +6,6 @@ pub mod health;
 pub mod jobs;
 pub mod keys;
 pub mod me;
+pub mod members;
 pub mod suites;
 pub mod usage;

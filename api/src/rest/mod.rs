@@ -7,13 +7,14 @@ mod input;
 mod jobs;
 mod keys;
 mod me;
+mod members;
 mod suites;
 mod usage;
 
 use assay_core::{Code, Error};
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, patch, post};
 use http::StatusCode;
 
 use crate::app::App;
@@ -29,6 +30,8 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/keys/{key_id}", delete(keys::revoke))
         .route("/v1/suites", get(suites::list))
         .route("/v1/suites/{suite_id}/items", get(suites::items))
+        .route("/v1/members", get(members::list))
+        .route("/v1/members/{user_id}", patch(members::set_role).delete(members::remove))
         .route("/v1/usage", get(usage::get))
         .route("/v1/evals", post(evals::create))
         .route("/v1/jobs", get(jobs::list))

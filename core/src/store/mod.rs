@@ -9,6 +9,7 @@ pub mod credential;
 pub mod dispatch;
 pub mod job;
 pub mod key;
+pub mod member;
 pub mod notifications;
 pub mod org;
 pub mod publish;

@@ -5,6 +5,7 @@ mod evals;
 mod jobs;
 mod keys;
 mod me;
+mod members;
 mod structs;
 mod suites;
 mod usage;

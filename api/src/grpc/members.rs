@@ -1,0 +1,32 @@
+//! `MemberService`
+
+use assay_core::principal::{Owner, Session};
+use assay_proto::v1;
+use assay_proto::v1::member_service_server::MemberService;
+use tonic::{Request, Response, Status};
+
+use super::Service;
+use crate::ops::members;
+
+#[tonic::async_trait]
+impl MemberService for Service {
+    async fn list_members(&self, request: Request<v1::ListMembersRequest>) -> Result<Response<v1::ListMembersResponse>, Status> {
+        self.answer(request, |app, session: Session, _| async move { Ok(members::list(&app, &session).await?.into()) }).await
+    }
+
+    async fn update_member(&self, request: Request<v1::UpdateMemberRequest>) -> Result<Response<v1::UpdateMemberResponse>, Status> {
+        self.answer(request, |app, owner: Owner, input| async move {
+            let v1::UpdateMemberRequest { user_id, role } = input.message;
+            Ok(v1::UpdateMemberResponse { member: Some(members::set_role(&app, &owner, &user_id, &role).await?.into()) })
+        })
+        .await
+    }
+
+    async fn remove_member(&self, request: Request<v1::RemoveMemberRequest>) -> Result<Response<v1::RemoveMemberResponse>, Status> {
+        self.answer(request, |app, owner: Owner, input| async move {
+            members::remove(&app, &owner, &input.message.user_id).await?;
+            Ok(v1::RemoveMemberResponse {})
+        })
+        .await
+    }
+}

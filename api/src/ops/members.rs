@@ -1,0 +1,58 @@
+//! `/v1/members`
+
+use assay_core::member::{Member, Members};
+use assay_core::org::Role;
+use assay_core::principal::{Owner, Session};
+use assay_core::store::PgConnection;
+use assay_core::{Code, Error, OrgId, Result, UserId, field, store};
+
+use crate::app::App;
+
+fn missing() -> Error {
+    Error::not_found("member")
+}
+
+/// All members of the organization.
+pub async fn list(app: &App, session: &Session) -> Result<Members> {
+    Ok(Members { members: store::member::list(&app.db, session.org_id()).await? })
+}
+
+/// Changes a member's role. An owner may demote themselves once there is another.
+pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Result<Member> {
+    let role: Role = match role {
+        "" => return Err(Error::fields(vec![assay_core::FieldError::required("role")])),
+        role => field::one_of("role", role).map_err(|fault| Error::fields(vec![fault]))?,
+    };
+    let user_id: UserId = user_id.parse().map_err(|_| missing())?;
+    let org_id = owner.session().org_id();
+    let mut transaction = app.db.begin().await?;
+    if role != Role::Owner {
+        keep_an_owner(&mut transaction, org_id, &user_id).await?;
+    }
+    let member = store::member::set_role(&mut transaction, org_id, &user_id, role).await?.ok_or_else(missing)?;
+    transaction.commit().await?;
+    Ok(member)
+}
+
+/// Ends a membership. Keys that the member created go on; they are revoked separately.
+pub async fn remove(app: &App, owner: &Owner, user_id: &str) -> Result<()> {
+    let user_id: UserId = user_id.parse().map_err(|_| missing())?;
+    let org_id = owner.session().org_id();
+    let mut transaction = app.db.begin().await?;
+    keep_an_owner(&mut transaction, org_id, &user_id).await?;
+    if !store::member::remove(&mut transaction, org_id, &user_id).await? {
+        return Err(missing());
+    }
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// An organization always keeps at least one owner.
+async fn keep_an_owner(db: &mut PgConnection, org_id: &OrgId, leaving: &UserId) -> Result<()> {
+    match store::member::lock_owners(db, org_id).await?.as_slice() {
+        [only] if only == leaving => {
+            Err(Error::new(Code::InvalidState, "The last owner must stay an owner. Make somebody else an owner first."))
+        }
+        _ => Ok(()),
+    }
+}

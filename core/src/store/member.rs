@@ -1,0 +1,55 @@
+//! Members.
+
+use sqlx::PgExecutor;
+
+use super::PgConnection;
+use crate::member::Member;
+use crate::org::Role;
+use crate::{OrgId, Result, Timestamp, UserId};
+
+/// All members of an organization, the longest membership first.
+pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Vec<Member>> {
+    let members = sqlx::query_as!(
+        Member,
+        r#"select m.user_id as "user_id: UserId", u.email, m.role as "role: Role", m.created_at as "created_at: Timestamp"
+           from memberships m join users u on u.id = m.user_id where m.org_id = $1 order by m.created_at, m.user_id"#,
+        org_id.as_str()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(members)
+}
+
+/// The owners of an organization. Until the transaction ends nobody else can take their role away, so that two who do
+/// so to each other do it one after the other.
+pub async fn lock_owners(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<UserId>> {
+    let owners = sqlx::query_scalar!(
+        r#"select user_id as "user_id: UserId" from memberships where org_id = $1 and role = 'owner' order by user_id for update"#,
+        org_id.as_str()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(owners)
+}
+
+/// Changes a member's role. `None` when the organization has no such member.
+pub async fn set_role(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId, role: Role) -> Result<Option<Member>> {
+    let member = sqlx::query_as!(
+        Member,
+        r#"update memberships m set role = $3 from users u where m.org_id = $1 and m.user_id = $2 and u.id = m.user_id
+           returning m.user_id as "user_id: UserId", u.email, m.role as "role: Role", m.created_at as "created_at: Timestamp""#,
+        org_id.as_str(),
+        user_id.as_str(),
+        role as Role
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(member)
+}
+
+/// Ends a membership. `false` when there was none.
+pub async fn remove(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId) -> Result<bool> {
+    let done =
+        sqlx::query!("delete from memberships where org_id = $1 and user_id = $2", org_id.as_str(), user_id.as_str()).execute(db).await?;
+    Ok(done.rows_affected() == 1)
+}

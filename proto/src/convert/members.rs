@@ -1,0 +1,20 @@
+//! Members.
+
+use assay_core::member::{Member, Members};
+
+use super::timestamp;
+use crate::v1;
+
+impl From<Member> for v1::Member {
+    fn from(member: Member) -> Self {
+        let Member { user_id, email, role, created_at } = member;
+        Self { user_id: user_id.into(), email, role: role.to_string(), created_at: Some(timestamp(created_at)) }
+    }
+}
+
+impl From<Members> for v1::ListMembersResponse {
+    fn from(listing: Members) -> Self {
+        let Members { members } = listing;
+        Self { members: members.into_iter().map(Into::into).collect() }
+    }
+}
