@@ -34,6 +34,9 @@ enum Command {
     /// Suites
     #[command(subcommand)]
     Suite(SuiteCommand),
+    /// Models
+    #[command(subcommand)]
+    Model(ModelCommand),
 }
 
 #[derive(Subcommand)]
@@ -87,6 +90,15 @@ enum SuiteCommand {
     },
 }
 
+#[derive(Subcommand)]
+enum ModelCommand {
+    /// Publish a version of a model's card
+    Publish {
+        /// The file, JSON
+        file: PathBuf,
+    },
+}
+
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -128,6 +140,7 @@ async fn operate(command: Command) -> Result<(), String> {
         Command::Session(SessionCommand::Create { email, org }) => operator::session_create(&url, &email, org.as_deref()).await,
         Command::Key(KeyCommand::Create { org, name }) => operator::key_create(&url, &org, &name).await,
         Command::Suite(SuiteCommand::Publish { dir }) => operator::suite_publish(&url, &dir).await,
+        Command::Model(ModelCommand::Publish { file }) => operator::model_publish(&url, &file).await,
     };
     let object = done.map_err(|error| told(&error))?;
     println!("{object}");

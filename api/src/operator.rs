@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use assay_core::key::NewKey;
+use assay_core::model::ModelFile;
 use assay_core::org::Role;
 use assay_core::secret::{Secret, SecretKind};
 use assay_core::store::{self, PgPool, publish};
@@ -115,4 +116,24 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         )));
     }
     Ok(json!({"suite_id": suite_id, "version": version, "metric": metric, "n_items": n_items, "published": fresh}))
+}
+
+/// `model publish`: a file becomes a version of a model. The same again changes nothing.
+pub async fn model_publish(url: &str, path: &Path) -> Result<Value> {
+    let text = std::fs::read_to_string(path).map_err(|error| refused(format!("{} cannot be read: {error}", path.display())))?;
+    let file: ModelFile = serde_json::from_str(&text).map_err(|error| refused(format!("{}: {error}", path.display())))?;
+    let faults: Vec<String> = file.faults().into_iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
+    if !faults.is_empty() {
+        return Err(refused(faults.join("; ")));
+    }
+    let pool = pool(url)?;
+    let fresh = store::model::insert(&pool, &file).await?;
+    if !fresh && store::model::version(&pool, &file.id, &file.version).await?.as_ref() != Some(&file) {
+        let told = format!(
+            "version {} of {} is published with other content; a published version never changes: give it a new version",
+            file.version, file.id
+        );
+        return Err(refused(told));
+    }
+    Ok(json!({"id": file.id, "version": file.version, "published": fresh}))
 }

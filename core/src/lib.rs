@@ -13,6 +13,7 @@ pub mod job;
 pub mod key;
 pub mod member;
 mod metric;
+pub mod model;
 pub mod org;
 pub mod prediction;
 pub mod principal;

@@ -22,7 +22,7 @@ const ORG: (u16, &str) = (403, "org_required");
 const FIELDS: (u16, &str) = (422, "validation_failed");
 const MISSING: (u16, &str) = (404, "not_found");
 
-const ROUTES: [Row; 15] = [
+const ROUTES: [Row; 17] = [
     Row { method: "GET", path: "/v1/me", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
     Row { method: "GET", path: "/v1/keys", key: SESSION, viewer: OK, member: OK, owner: OK, homeless: ORG },
     // An empty object is sent: whoever may call is told what is missing.
@@ -33,6 +33,8 @@ const ROUTES: [Row; 15] = [
     Row { method: "GET", path: "/v1/members", key: SESSION, viewer: OK, member: OK, owner: OK, homeless: ORG },
     Row { method: "PATCH", path: "/v1/members/usr_0", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: FIELDS, homeless: ORG },
     Row { method: "DELETE", path: "/v1/members/usr_0", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: MISSING, homeless: ORG },
+    Row { method: "GET", path: "/v1/models", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
+    Row { method: "GET", path: "/v1/models/none", key: MISSING, viewer: MISSING, member: MISSING, owner: MISSING, homeless: ORG },
     Row { method: "GET", path: "/v1/usage", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
     Row { method: "POST", path: "/v1/evals", key: FIELDS, viewer: FORBIDDEN, member: FIELDS, owner: FIELDS, homeless: ORG },
     Row { method: "GET", path: "/v1/jobs", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },

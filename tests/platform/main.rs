@@ -15,6 +15,7 @@ mod launcher;
 mod limits;
 mod members;
 mod metering;
+mod models;
 mod operator;
 mod source;
 mod suites;

@@ -6,6 +6,7 @@ mod jobs;
 mod keys;
 mod me;
 mod members;
+mod models;
 mod suites;
 mod usage;
 
@@ -20,6 +21,7 @@ use assay_proto::v1::job_service_server::JobServiceServer;
 use assay_proto::v1::key_service_server::KeyServiceServer;
 use assay_proto::v1::me_service_server::MeServiceServer;
 use assay_proto::v1::member_service_server::MemberServiceServer;
+use assay_proto::v1::model_service_server::ModelServiceServer;
 use assay_proto::v1::suite_service_server::SuiteServiceServer;
 use assay_proto::v1::usage_service_server::UsageServiceServer;
 use axum::Router;
@@ -51,6 +53,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(SuiteServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(EvalServiceServer::new(service.clone()).max_decoding_message_size(BODY_MAX))
         .add_service(MemberServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(ModelServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(UsageServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(JobServiceServer::new(service.clone()).max_decoding_message_size(small))
         .into_axum_router()

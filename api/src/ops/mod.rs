@@ -7,5 +7,6 @@ pub mod jobs;
 pub mod keys;
 pub mod me;
 pub mod members;
+pub mod models;
 pub mod suites;
 pub mod usage;

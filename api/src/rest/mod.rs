@@ -8,6 +8,7 @@ mod jobs;
 mod keys;
 mod me;
 mod members;
+mod models;
 mod suites;
 mod usage;
 
@@ -32,6 +33,8 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/suites/{suite_id}/items", get(suites::items))
         .route("/v1/members", get(members::list))
         .route("/v1/members/{user_id}", patch(members::set_role).delete(members::remove))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{model_id}", get(models::get))
         .route("/v1/usage", get(usage::get))
         .route("/v1/evals", post(evals::create))
         .route("/v1/jobs", get(jobs::list))

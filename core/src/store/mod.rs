@@ -10,6 +10,7 @@ pub mod dispatch;
 pub mod job;
 pub mod key;
 pub mod member;
+pub mod model;
 pub mod notifications;
 pub mod org;
 pub mod publish;

@@ -6,6 +6,7 @@ mod jobs;
 mod keys;
 mod me;
 mod members;
+mod models;
 mod structs;
 mod suites;
 mod usage;

@@ -1,0 +1,20 @@
+//! `/v1/models`
+
+use assay_core::model::{ModelCard, ModelFile, Models};
+use assay_core::principal::Caller;
+use assay_core::{Error, Result, store};
+
+use crate::app::App;
+
+/// The catalog. Models belong to the platform: every organization sees them all.
+pub async fn list(app: &App, _: &Caller) -> Result<Models> {
+    Ok(Models { models: store::model::list(&app.db).await?.into_iter().map(ModelFile::into_model).collect() })
+}
+
+/// A model's card.
+pub async fn get(app: &App, _: &Caller, model_id: &str) -> Result<ModelCard> {
+    let missing = || Error::not_found("model");
+    // No id has a NUL character, and PostgreSQL could not be asked for one.
+    let model_id = Some(model_id).filter(|id| !id.contains('\0')).ok_or_else(missing)?;
+    Ok(store::model::find(&app.db, model_id).await?.ok_or_else(missing)?.into_card())
+}
