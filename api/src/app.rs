@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use assay_core::Result;
 use assay_core::artifact::Artifacts;
-use assay_core::store::{self, PgPool};
+use assay_core::store::{self, Bounds, PgPool};
 use tokio::sync::watch;
 
 use crate::endings::Endings;
 use crate::limits::Limits;
 use crate::requests::Requests;
 use crate::settings::Settings;
+use crate::turns::Turns;
 
 /// The api's means, shared by all requests.
 #[derive(Clone)]
@@ -25,6 +26,8 @@ pub struct Inner {
     pub artifacts: Artifacts,
     /// News of jobs that have ended.
     pub endings: Endings,
+    /// Whose turn it is to submit.
+    pub turns: Turns,
     /// Requests admitted, for the usage.
     pub requests: Requests,
     /// How many requests may come.
@@ -38,9 +41,10 @@ impl App {
     pub fn new(settings: Settings, stopped: watch::Receiver<bool>) -> Result<Self> {
         let redis = assay_core::queue::redis(&settings.common.redis_url, Duration::from_millis(500))?;
         Ok(Self(Arc::new(Inner {
-            db: store::pool(&settings.common.database_url, settings.common.database_connections, "assay-api")?,
-            artifacts: Artifacts::folder(settings.common.artifacts.as_ref())?,
+            db: store::pool(&settings.common.database_url, settings.common.database_connections, "assay-api", Bounds::REQUESTS)?,
+            artifacts: Artifacts::create(settings.common.artifacts.as_ref())?,
             endings: Endings::new(stopped),
+            turns: Turns::default(),
             requests: Requests::default(),
             limits: Limits::new(redis, &settings.common.redis_prefix, settings.auth_failures_per_minute),
             settings,

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use assay_core::artifact::Artifacts;
 use assay_core::queue::{Ringer, redis};
 use assay_core::store::dispatch::{self, Swept};
 use assay_core::store::{PgPool, notifications::Notifications};
@@ -21,23 +22,27 @@ const TIDY: Duration = Duration::from_secs(60);
 
 struct Dispatcher {
     db: PgPool,
+    artifacts: Artifacts,
     ringer: Ringer,
-    tidied: Instant,
+    tidied: Option<Instant>,
+    /// Since when every round went well.
+    steady_since: Option<Instant>,
 }
 
 /// Dispatches until `stop` is set.
-pub async fn run(db: PgPool, settings: Settings, mut stop: watch::Receiver<bool>) -> Result<()> {
+pub async fn run(db: PgPool, artifacts: Artifacts, settings: Settings, mut stop: watch::Receiver<bool>) -> Result<()> {
     let connection = redis(&settings.common.redis_url, Duration::from_millis(500))?;
     let ringer = Ringer::new(connection, &settings.common.redis_prefix);
     let mut notifications = Notifications::new(db.clone(), dispatch::CHANNEL);
-    let mut dispatcher = Dispatcher { db, ringer, tidied: Instant::now() };
+    let mut dispatcher = Dispatcher { db, artifacts, ringer, tidied: None, steady_since: None };
     let mut swept = None::<Instant>;
     loop {
         let sweep = swept.is_none_or(|at| at.elapsed() >= TICK);
         if sweep {
             swept = Some(Instant::now());
         }
-        dispatcher.round(sweep).await.can_fail("a round of the dispatcher; the next one does its work");
+        let done = dispatcher.round(sweep).await;
+        done.can_fail("a round of the dispatcher; the next one does its work");
         tokio::select! {
             _ = notifications.next() => notifications.forget(),
             () = tokio::time::sleep(TICK) => {}
@@ -50,12 +55,15 @@ impl Dispatcher {
     async fn round(&mut self, sweep: bool) -> Result<()> {
         // While Redis is away nothing is chosen, for nothing could be rung: the workers then help themselves.
         let room = self.room().await;
+        let silence_counts = self.steady_since.is_some_and(|since| since.elapsed() > dispatch::LEASE);
+        let steady_since = self.steady_since.take().unwrap_or_else(Instant::now);
         let mut transaction = self.db.begin().await?;
         if !dispatch::lead(&mut transaction).await? {
+            self.steady_since = Some(steady_since);
             return Ok(());
         }
         if sweep {
-            let Swept { released, failed } = dispatch::sweep(&mut transaction).await?;
+            let Swept { released, failed } = dispatch::sweep(&mut transaction, silence_counts).await?;
             if released + failed > 0 {
                 tracing::warn!(released, failed, "jobs were taken back from dead or overdue workers");
             }
@@ -66,22 +74,35 @@ impl Dispatcher {
             Ok(room) if room > 0 => dispatch::choose(&mut transaction, room).await?,
             _ => Vec::new(),
         };
-        let tidy = self.tidied.elapsed() >= TIDY;
+        let tidy = self.tidied.is_none_or(|at| at.elapsed() >= TIDY);
         if tidy {
             dispatch::forget_workers(&mut transaction).await?;
         }
         // First noted, then rung: a bell that is lost in between is found by a worker that looks for itself.
         transaction.commit().await?;
+        // It is the database that must have been there; Redis has no say in this.
+        self.steady_since = Some(steady_since);
         room?;
         if !rings.is_empty() {
             self.ringer.ring(&rings).await?;
             metrics::counter!(telemetry::BELLS_RUNG).increment(rings.len() as u64);
         }
         if tidy {
-            self.tidied = Instant::now();
+            self.tidied = Some(Instant::now());
+            self.remove_inputs().await.can_fail("removing submissions that were scored; they are removed later");
             self.ringer.tidy().await?;
         }
         Ok(())
+    }
+
+    /// Removes the submissions of jobs that have ended.
+    async fn remove_inputs(&self) -> Result<()> {
+        let inputs = dispatch::unneeded_inputs(&self.db).await?;
+        for input in &inputs {
+            self.artifacts.delete(&input.input_key).await?;
+        }
+        let job_ids: Vec<&str> = inputs.iter().map(|input| input.job_id.as_str()).collect();
+        dispatch::forget_inputs(&self.db, &job_ids).await
     }
 
     /// How many bells may be rung. When Redis forgot those that were, all are to be rung again.

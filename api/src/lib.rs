@@ -18,5 +18,6 @@ mod serve;
 pub mod settings;
 mod trace_document;
 mod traceparent;
+mod turns;
 
 pub use serve::serve;

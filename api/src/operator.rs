@@ -6,7 +6,7 @@ use assay_core::key::NewKey;
 use assay_core::model::ModelFile;
 use assay_core::org::Role;
 use assay_core::secret::{Secret, SecretKind};
-use assay_core::store::{self, PgPool, publish};
+use assay_core::store::{self, Bounds, PgPool, publish};
 use assay_core::suite_folder::{FolderItem, SuiteFolder};
 use assay_core::{Error, OrgId, Result, SessionId, UserId, field};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn refused(message: impl Into<String>) -> Error {
 }
 
 fn pool(url: &str) -> Result<PgPool> {
-    store::pool(url, 2, "assay-operator")
+    store::pool(url, 2, "assay-operator", Bounds::OPERATOR)
 }
 
 fn text(name: &str, value: &str) -> Result<String> {

@@ -174,8 +174,10 @@ fn own((name, value): (&'static str, String)) -> (String, String) {
 }
 
 fn violation(fault: &FieldError) -> FieldViolation {
+    // What is a header on REST is a field of the message here.
+    let field = if fault.field == "Idempotency-Key" { "idempotency_key" } else { &fault.field };
     FieldViolation {
-        field: fault.field.clone(),
+        field: field.to_owned(),
         description: fault.message.clone(),
         reason: fault.reason.to_uppercase(),
         localized_message: None,

@@ -1,6 +1,7 @@
 //! The listener: from sockets to the layers, and the way down when the process is told to end.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use assay_core::process;
@@ -9,17 +10,17 @@ use assay_core::store::schema;
 use assay_core::{CanFail as _, Error, Result, telemetry};
 use axum::Router;
 use axum::body::Body;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use http::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tower::ServiceExt as _;
 
 use crate::app::App;
-use crate::layers::{Peer, observe};
+use crate::layers::{Peer, deadline, observe};
 use crate::settings::Settings;
 use crate::{dispatcher, grpc, rest};
 
@@ -41,26 +42,31 @@ pub async fn serve(settings: Settings) -> Result<()> {
     // The first request should not be the one that waits for the connection.
     app.limits.address("").await;
     let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, app.db.clone(), stopped.clone()));
-    let dispatcher = tokio::spawn(dispatcher::run(app.db.clone(), settings.clone(), stopped.clone()));
+    let mut dispatcher = tokio::spawn(dispatcher::run(app.db.clone(), app.artifacts.clone(), settings.clone(), stopped.clone()));
     let endings = tokio::spawn(app.endings.clone().pass_on(app.db.clone()));
     let (counting, until) = (app.clone(), stopped);
     let requests = tokio::spawn(async move { counting.requests.keep_adding(&counting.db, until).await });
     tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
 
-    let connections = accept(listener, router(app.clone()).await?).await?;
+    let router = router(app.clone()).await?;
+    let connections = tokio::select! {
+        accepted = accept(listener, router) => accepted?,
+        // Without these, jobs would wait for ever: rather no process than half a one.
+        ended = &mut dispatcher => return Err(Error::internal(format!("the dispatcher ended: {ended:?}"))),
+    };
     // What comes after this line happens on the way down.
     stop.send_replace(true);
     tracing::info!("told to end: finishing what was begun");
     if tokio::time::timeout(settings.common.drain, connections.shutdown()).await.is_err() {
         tracing::warn!("some requests did not end in time and were cut off");
     }
-    dispatcher.await.map_err(Error::internal)?.can_fail("dispatching");
+    // A query that hangs must not keep the process, here and below.
+    tokio::time::timeout(Duration::from_secs(2), dispatcher).await.can_fail("ending the dispatcher");
     admin.abort();
     endings.abort();
     requests.await.map_err(Error::internal)?;
     // What was answered while the connections ended.
     app.requests.add_up(&app.db).await.can_fail("adding up the last requests");
-    // A query that hangs must not keep the process.
     tokio::time::timeout(Duration::from_secs(1), app.db.close()).await.can_fail("closing the database's connections");
     Ok(())
 }
@@ -81,7 +87,8 @@ async fn refuse_to_read_answers(app: &App) -> Result<()> {
 /// Both wires under the layers that every request goes through.
 async fn router(app: App) -> Result<Router> {
     let routes = rest::routes(&app).merge(grpc::routes(&app).await?).fallback(fallback);
-    Ok(routes.layer(from_fn_with_state(app.clone(), observe::observe)).with_state(app))
+    let bounded = routes.layer(from_fn(deadline::deadline));
+    Ok(bounded.layer(from_fn_with_state(app.clone(), observe::observe)).with_state(app))
 }
 
 /// Nothing is there: `UNIMPLEMENTED` for gRPC, 404 for the rest.
@@ -99,6 +106,7 @@ async fn accept(listener: TcpListener, router: Router) -> Result<GracefulShutdow
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).keep_alive(true);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING.0).keep_alive_timeout(PING.1).max_concurrent_streams(STREAMS);
+    let builder = Arc::new(builder);
     let connections = GracefulShutdown::new();
     let mut end = std::pin::pin!(process::told_to_end());
     loop {
@@ -114,19 +122,41 @@ async fn accept(listener: TcpListener, router: Router) -> Result<GracefulShutdow
             },
             ended = &mut end => return ended.map(|()| connections),
         };
-        connection(&builder, &connections, stream, peer, router.clone());
+        connection(&builder, connections.watcher(), stream, peer, router.clone());
     }
 }
 
-fn connection(builder: &auto::Builder<TokioExecutor>, connections: &GracefulShutdown, stream: TcpStream, peer: SocketAddr, router: Router) {
+/// How HTTP/2 begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Waits until a connection has shown which HTTP it speaks. The server's own patience begins only after that.
+async fn speaks(stream: &TcpStream) -> bool {
+    let shown = async {
+        let mut head = [0; PREFACE.len()];
+        loop {
+            match stream.peek(&mut head).await {
+                Ok(0) | Err(_) => return false,
+                Ok(n) if n < PREFACE.len() && PREFACE.starts_with(&head[..n]) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Ok(_) => return true,
+            }
+        }
+    };
+    tokio::time::timeout(HEAD_PATIENCE, shown).await.unwrap_or(false)
+}
+
+fn connection(builder: &Arc<auto::Builder<TokioExecutor>>, watcher: Watcher, stream: TcpStream, peer: SocketAddr, router: Router) {
     stream.set_nodelay(true).can_fail("sending small answers at once");
+    let builder = Arc::clone(builder);
     let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Peer(peer.ip()));
         router.clone().oneshot(request)
     });
-    let connection = connections.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
     tokio::spawn(async move {
+        if !speaks(&stream).await {
+            return;
+        }
+        let connection = watcher.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection ended");
         }

@@ -52,7 +52,7 @@ pub enum Trigger {
 
 /// The transition is not in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a {from} job cannot do that: {trigger:?}")]
+#[error("it is {from}")]
 pub struct IllegalTransition {
     /// Where the job stood.
     pub from: JobStatus,
@@ -61,7 +61,7 @@ pub struct IllegalTransition {
 }
 
 impl JobStatus {
-    /// The one table of transitions. The guards of the SQL statements in `store::job` say the same.
+    /// The one table of transitions. The guards of the statements in `store::{dispatch, job, work}` say the same.
     pub fn after(self, trigger: Trigger) -> Result<Self, IllegalTransition> {
         match (self, trigger) {
             (Self::Queued, Trigger::Claim) => Ok(Self::Running),

@@ -145,13 +145,17 @@ impl Ringer {
             r"local before = redis.call('time')[1] - 600
               local names = redis.call('zrangebyscore', KEYS[1], '-inf', before)
               for _, name in ipairs(names) do
+                  for _, id in ipairs(redis.call('smembers', KEYS[2] .. ':' .. name)) do
+                      redis.call('hdel', KEYS[3], id)
+                      redis.call('del', KEYS[4] .. ':' .. id)
+                  end
                   redis.call('zrem', KEYS[1], name)
                   redis.call('del', KEYS[1] .. ':metadata:' .. name, KEYS[2] .. ':' .. name)
               end
               return #names",
         );
         let mut call = gone.key(config.workers_set());
-        call.key(config.inflight_jobs_set());
+        call.key(config.inflight_jobs_set()).key(config.job_data_hash()).key(config.job_meta_hash());
         let _: i64 = call.invoke_async(&mut self.connection).await.map_err(Error::unavailable)?;
         Ok(())
     }

@@ -146,9 +146,14 @@ impl Reader {
 
     /// A number that must not be 0.
     pub fn positive(&mut self, setting: &Setting) -> u32 {
+        self.at_least(setting, 1)
+    }
+
+    /// A number that must not be less than `least`.
+    pub fn at_least(&mut self, setting: &Setting, least: u32) -> u32 {
         let value = self.get(setting);
-        if value == 0 && !self.faults.iter().any(|fault| fault.starts_with(setting.name)) {
-            self.faults.push(format!("{}: must be at least 1", setting.name));
+        if value < least && !self.faults.iter().any(|fault| fault.starts_with(setting.name)) {
+            self.faults.push(format!("{}: must be at least {least}", setting.name));
         }
         value
     }
@@ -170,6 +175,9 @@ impl Reader {
         if self.faults.is_empty() { Ok(()) } else { Err(BadSettings(self.faults)) }
     }
 }
+
+/// Two connections only listen; the rest is for work.
+const CONNECTIONS_MIN: u32 = 4;
 
 /// What both binaries are told.
 #[derive(Clone)]
@@ -204,7 +212,7 @@ impl Common {
         let hfm_sha: String = read.get(&HFM_SHA);
         Self {
             database_url: read.get(&DATABASE_URL),
-            database_connections: read.positive(&DATABASE_CONNECTIONS),
+            database_connections: read.at_least(&DATABASE_CONNECTIONS, CONNECTIONS_MIN),
             redis_url: read.get(&REDIS_URL),
             redis_prefix: read.get(&REDIS_PREFIX),
             artifacts: read.get(&ARTIFACTS),

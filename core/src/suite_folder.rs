@@ -165,9 +165,9 @@ fn join(text: &str, answers: &mut Answers) -> Result<Vec<FolderItem>, BadSuite> 
     for (line, json) in lines(text) {
         let ItemLine { item_id, input } = serde_json::from_str(json).map_err(|error| bad(ITEMS, line, error.to_string()))?;
         check_item_id(ITEMS, line, &item_id)?;
-        if !input.get().starts_with('{') {
-            return Err(bad(ITEMS, line, "input must be an object"));
-        }
+        // Read whole: what is passed over by the reader of lines could not be handed out over every wire.
+        serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(input.get())
+            .map_err(|error| bad(ITEMS, line, format!("input must be an object: {error}")))?;
         if let Some(first) = seen.insert(item_id.clone(), line) {
             return Err(bad(ITEMS, line, format!("item_id {item_id:?} was there before, in line {first}")));
         }
@@ -214,6 +214,7 @@ mod tests {
             (GOOD.into(), format!("{ITEM}{{\n"), ANSWER.into(), "items.ndjson:2: "),
             (GOOD.into(), format!("{ITEM}{ITEM}"), ANSWER.into(), "items.ndjson:2: item_id \"a\" was there before, in line 1"),
             (GOOD.into(), ITEM.replace("{\"prompt\": \"?\"}", "[]"), ANSWER.into(), "items.ndjson:1: input must be an object"),
+            (GOOD.into(), ITEM.replace("\"?\"", "1e999"), ANSWER.into(), "items.ndjson:1: input must be an object: number out of range"),
             (GOOD.into(), ITEM.into(), two, "answers.ndjson:2: item_id \"a\" was answered before, in line 1"),
             (GOOD.into(), ITEM.into(), ANSWER.replace("\"x\"", "7"), "answers.ndjson:1: answer: "),
             (GOOD.into(), ITEM.into(), String::new(), "items.ndjson:1: item \"a\" has no answer"),

@@ -38,6 +38,18 @@ async fn the_api_does_not_serve_with_a_role_that_could_read_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nor_with_one_that_could_become_such_a_role() {
+    let mut world = world().await;
+    let role = format!("{}_both", world.stack.database.name);
+    let make = format!("create role {role} login noinherit password 'x' in role assay_api, assay_worker");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(make)).execute(&mut world.database().await).await.unwrap();
+    world.stack.database.api_url = world.stack.ground.servers.postgres_url_as(&role, "x", &world.stack.database.name);
+    let refused = world.stack.launch_api().unwrap().ready().await.unwrap_err().to_string();
+    // Without rights of its own it does not even see the schema's version.
+    assert!(refused.contains("can read the answers") || refused.contains("permission denied"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_schema_that_is_older_than_the_build_is_told_at_the_start() {
     let world = harness::world_of(Plan { workers: 0, ..Plan::default() }).await;
     let mut database = world.database().await;

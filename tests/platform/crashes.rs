@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use assay_core::WorkerId;
+use assay_core::job::{EvalResult, FailureCode};
+use assay_core::store::{self, Bounds, PgPool, work};
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
@@ -50,14 +53,132 @@ async fn a_late_write_of_a_worker_that_was_given_up_changes_nothing() {
     let _second = world.stack.launch_worker().unwrap();
     let job = world.ended(&job_id).await;
     world.stack.workers[0].guarded.signal(libc::SIGCONT);
-    let admin = assay_tests::client::Client::new(format!("http://{}", world.stack.workers[0].admin), None);
-    until("the late write", Duration::from_secs(10), async || {
-        text(&admin.get("/metrics").await.unwrap().body).contains("assay_fenced_writes_total 1")
+    let log = &world.stack.workers[0].log;
+    until("the end of the late attempt", Duration::from_secs(10), async || {
+        let log = std::fs::read_to_string(log).unwrap();
+        log.contains("\"outcome\":\"fenced\"") || log.contains("\"outcome\":\"lost\"")
     })
     .await;
     let after = world.key().get(&format!("/v1/jobs/{job_id}")).await.unwrap();
     assert_eq!(after.body, job);
     assert_eq!(counts(&world).await, (1, 2, 1));
+}
+
+/// A world without workers, with a pool and the id of a process that has a lease: tests play the worker by hand.
+async fn by_hand() -> (World, PgPool, WorkerId) {
+    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let pool = store::pool(&world.stack.database.worker_url, 2, "test", Bounds::WORK).unwrap();
+    let worker_id = WorkerId::random().unwrap();
+    work::beat(&pool, &worker_id).await.unwrap();
+    (world, pool, worker_id)
+}
+
+fn result() -> EvalResult {
+    let text = "x".to_owned();
+    EvalResult {
+        hfm_sha: text.clone(),
+        metric: text.clone(),
+        n: 1,
+        n_submitted: 1,
+        n_unmatched: 0,
+        n_missing: 0,
+        suite_id: text.clone(),
+        suite_version: text,
+        value: 1.0,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_write_of_an_earlier_attempt_is_refused() {
+    let (world, pool, worker_id) = by_hand().await;
+    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    let first = work::claim(&pool, &worker_id, &job_id.parse().unwrap()).await.unwrap().unwrap();
+    assert!(work::claim(&pool, &worker_id, &first.job_id).await.unwrap().is_none(), "it is claimed once");
+    sqlx::raw_sql("update jobs set deadline_at = now()").execute(&mut world.database().await).await.unwrap();
+    world.until_status(&job_id, "queued").await;
+    let refused = async || {
+        assert!(!work::holds(&pool, &first).await.unwrap());
+        assert!(!work::succeed(&pool, &first, &result(), &[]).await.unwrap());
+        assert!(!work::fail(&pool, &first, FailureCode::Internal, "x", &[]).await.unwrap());
+        assert!(!work::release(&pool, &first, FailureCode::Internal, "x", &[]).await.unwrap());
+    };
+    refused().await;
+    let second = work::claim(&pool, &worker_id, &first.job_id).await.unwrap().unwrap();
+    assert_eq!((first.attempt, second.attempt), (1, 2));
+    refused().await;
+    assert!(work::succeed(&pool, &second, &result(), &[]).await.unwrap());
+    refused().await;
+    let job = world.ended(&job_id).await;
+    assert_eq!((&job["status"], &job["attempts"]), (&"succeeded".into(), &2.into()));
+    assert_eq!(counts(&world).await, (1, 2, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_its_worker_does_not_know_of_is_taken_back_and_not_for_ever() {
+    let (world, pool, worker_id) = by_hand().await;
+    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    for attempt in 1..=4 {
+        world.until_status(&job_id, "queued").await;
+        let claim = work::claim(&pool, &worker_id, &job_id.parse().unwrap()).await.unwrap().unwrap();
+        assert_eq!(claim.attempt, attempt);
+        // The answer was lost; the process lives and renews its lease.
+        work::beat(&pool, &worker_id).await.unwrap();
+        assert_eq!(work::disown(&pool, &worker_id, &[]).await.unwrap(), 0, "it may be on its way");
+        sqlx::raw_sql("update jobs set started_at = now() - interval '11 seconds'").execute(&mut world.database().await).await.unwrap();
+        assert_eq!(work::disown(&pool, &worker_id, &[&job_id]).await.unwrap(), 0, "what is held is held");
+        assert_eq!(work::disown(&pool, &worker_id, &[]).await.unwrap(), 1);
+    }
+    let job = world.ended(&job_id).await;
+    assert_eq!((&job["status"], &job["attempts"], &job["error"]["code"]), (&"failed".into(), &4.into(), &"internal".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_lock_of_one_organization_is_nobody_elses_trouble() {
+    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    world.submit(&one_prediction()).await;
+    let other = crate::harness::org(&world.stack, "team").await;
+    let mut hold = world.database().await;
+    sqlx::raw_sql("begin; select * from org_submissions for update").execute(&mut hold).await.unwrap();
+    let client = world.key();
+    let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
+    let stuck = tokio::spawn(async move { futures_util::future::join_all((0..40).map(|_| client.post("/v1/evals", &body))).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for _ in 0..10 {
+        let began = Instant::now();
+        assert_eq!(world.client(&other.key).get("/v1/me").await.unwrap().status, 200);
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    }
+    for answer in stuck.await.unwrap() {
+        let answer = answer.unwrap();
+        assert_eq!((answer.status, crate::harness::code(&answer), answer.header("retry-after")), (503, "unavailable".to_owned(), "1"));
+    }
+    hold.close().await.unwrap();
+    assert_eq!(world.submit(&one_prediction()).await.status, 202);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submission_is_removed_after_its_job_has_ended() {
+    let world = world().await;
+    let job = world.scored(&one_prediction()).await;
+    let key: String = sqlx::query_scalar("select input_key from jobs").fetch_one(&mut world.database().await).await.unwrap();
+    let file = world.stack.ground.servers.folder().join(format!("{}-artifacts", world.stack.database.name)).join(key);
+    assert!(file.exists());
+    sqlx::raw_sql("update jobs set finished_at = now() - interval '2 minutes'").execute(&mut world.database().await).await.unwrap();
+    // A process that has just begun looks at once.
+    let _second = world.stack.launch_api().unwrap();
+    until("the removal", Duration::from_secs(10), async || !file.exists()).await;
+    let after = world.key().get(&format!("/v1/jobs/{}", text(&job["id"]))).await.unwrap();
+    assert_eq!(after.body["result"], job["result"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_does_not_work_on_another_folder_than_the_api() {
+    let mut world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let other = world.stack.ground.servers.folder().join("nothing-here");
+    world.stack.set("ASSAY_ARTIFACTS", &other.to_string_lossy());
+    let worker = world.stack.launch_worker().unwrap();
+    assert!(worker.guarded.wait(Duration::from_secs(20)).is_some_and(|ended| !ended.success()));
+    assert!(std::fs::read_to_string(&worker.log).unwrap().contains("set ASSAY_ARTIFACTS to that one"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -144,3 +144,21 @@ async fn nothing_of_the_inside_is_told_when_the_database_is_in_trouble() {
     let log = std::fs::read_to_string(&world.stack.apis[0].log).unwrap();
     assert!(log.contains("relation \\\"suites\\\" does not exist"), "the operator is told the cause");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_show_nothing_are_cut() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let world = world().await;
+    let address = world.stack.apis[0].listen.unwrap();
+    let cut = async |sent: &str| {
+        let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+        socket.write_all(sent.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        tokio::time::timeout(std::time::Duration::from_secs(15), socket.read_to_end(&mut rest)).await.is_ok()
+    };
+    // Nothing, the beginning of either HTTP, a head that does not end.
+    let (a, b, c, d) = tokio::join!(cut(""), cut("P"), cut("PRI * HTTP/2.0\r\n"), cut("GET /health HTTP/1.1\r\nhost: x\r\n"));
+    assert_eq!([a, b, c, d], [true; 4]);
+    assert_eq!(world.anonymous().get("/health").await.unwrap().status, 200);
+}

@@ -8,6 +8,7 @@ use assay_proto::v1::key_service_client::KeyServiceClient;
 use assay_proto::v1::me_service_client::MeServiceClient;
 use assay_proto::v1::prediction_value::Value as Prediction;
 use assay_proto::v1::suite_service_client::SuiteServiceClient;
+use prost::Message as _;
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
@@ -302,4 +303,18 @@ async fn what_cannot_be_decoded_or_is_too_large_or_unknown_has_a_code_of_its_own
     assert_eq!((refused.code(), reason(&refused)), (Code::ResourceExhausted, "payload_too_large".to_owned()));
     assert_eq!(world.submit(&one_prediction()).await.status, 202);
     assert_eq!(text(&world.key().get("/v1/me").await.unwrap().body["org_id"]), world.org.id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_callers_deadline_is_kept() {
+    let world = crate::harness::world_of(assay_tests::stack::Plan { workers: 0, ..Default::default() }).await;
+    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    // By hand: tonic's client would keep the deadline itself.
+    let message = v1::GetJobRequest { job_id, wait: Some(30) }.encode_to_vec();
+    let frame = [&[0, 0, 0, 0, u8::try_from(message.len()).unwrap()], message.as_slice()].concat();
+    let request = world.key().request("POST", "/assay.v1.JobService/GetJob").header("content-type", "application/grpc-web+proto");
+    let began = std::time::Instant::now();
+    let late = world.key().send(request.header("grpc-timeout", "300m").body(frame)).await.unwrap();
+    assert_eq!(late.header("grpc-status"), "4", "DEADLINE_EXCEEDED");
+    assert!(began.elapsed() < std::time::Duration::from_secs(5));
 }

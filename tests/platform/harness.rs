@@ -22,6 +22,7 @@ pub fn ground() -> Arc<Ground> {
     let ground = GROUND.get_or_init(|| {
         let binaries = binaries::build(false).unwrap();
         let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
+        demo_suite::write(&servers.folder().join("lunch")).unwrap();
         Arc::new(Ground::new(servers, binaries))
     });
     Arc::clone(ground)
@@ -56,6 +57,7 @@ pub async fn world() -> World {
 pub async fn world_of(plan: Plan) -> World {
     let stack = Stack::start(&ground(), plan).await.unwrap();
     let folder = stack.ground.servers.folder().join("lunch");
+    // Servers of a test's own do not have it yet.
     if !folder.exists() {
         demo_suite::write(&folder).unwrap();
     }

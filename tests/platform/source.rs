@@ -38,17 +38,19 @@ const TENANTS: [&str; 8] =
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 19] = [
+const FOR_ALL: [(&str, &str); 21] = [
     ("where k.secret_hash = $1", "a credential says which organization it is"),
     ("where s.token_hash = $1", "a credential says which organization it is"),
     ("where m.user_id = $1 order by", "the organizations of a person"),
     ("insert into memberships (org_id", "names the organization in its values"),
     ("with stuck as", "the sweep"),
     ("kind = 'charge'\n", "a refund, by job"),
-    ("with turns as", "choosing whose bell to ring"),
+    ("turns as", "choosing whose bell to ring"),
     ("set dispatched_at = null where status", "Redis forgot"),
     ("with claimed as", "a claim"),
-    ("with lost as", "putting lost claims back"),
+    ("worker_id = 'nobody'", "giving lost claims up"),
+    ("input_key is not null and finished_at <", "submissions that nobody needs any more"),
+    ("set input_key = null", "submissions that were removed"),
     ("select exists(select from jobs where id = $1 and status = 'running'", "an attempt looks whether it holds its job"),
     ("set status = 'cancelled'", "names the organization; its second half goes by the job's id"),
     ("set status = 'succeeded'", "an end, fenced by the attempt"),

@@ -195,6 +195,11 @@ impl Stack {
         Ok(Process { guarded: Guarded::spawn(&guarded)?, listen, admin, log })
     }
 
+    /// Changes a setting for the processes that are launched from here on.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.shared.insert(name.to_owned(), value.to_owned());
+    }
+
     /// The environment with which the operator's commands act on this stack.
     pub fn operator_env(&self) -> BTreeMap<String, String> {
         BTreeMap::from([("ASSAY_DATABASE_URL".to_owned(), self.database.owner_url.clone())])

@@ -91,10 +91,10 @@ pub async fn attempt(means: &Means, claim: &Claim) {
     stop.store(true, Ordering::Relaxed);
     let written = write(means, claim, &outcome, &phases.done).await;
     let seconds = phases.began.elapsed().as_secs_f64();
-    let told = match written {
-        Ok(true) => outcome.as_str(),
-        Ok(false) => "fenced",
-        Err(_) => "not_written",
+    let told = match (&outcome, written) {
+        (Outcome::Lost, _) | (_, Ok(true)) => outcome.as_str(),
+        (_, Ok(false)) => "fenced",
+        (_, Err(_)) => "not_written",
     };
     metrics::counter!(telemetry::JOBS_FINISHED, "outcome" => told).increment(1);
     metrics::histogram!(telemetry::JOB_SECONDS).record(seconds);

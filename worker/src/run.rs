@@ -9,7 +9,7 @@ use assay_core::process;
 use assay_core::queue::{self, OnBell};
 use assay_core::settings::ADMIN_LISTEN;
 use assay_core::store::work::{self, Claim};
-use assay_core::store::{self, schema};
+use assay_core::store::{self, Bounds, schema};
 use assay_core::{CanFail as _, Error, JobId, Result, WorkerId, telemetry};
 use futures_util::FutureExt as _;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -30,6 +30,8 @@ struct Worker {
     means: Means,
     slots: Arc<Semaphore>,
     all_slots: u32,
+    /// Set when the process was told to end: then nothing new is begun.
+    stopped: watch::Receiver<bool>,
     /// What is being done, for telling it apart from what only the database believes.
     held: Mutex<HashMap<JobId, i32>>,
     /// Set when a slot came free after a job that was found by looking out.
@@ -40,17 +42,19 @@ struct Worker {
 pub async fn run(settings: Settings) -> Result<()> {
     let metrics = telemetry::metrics(&settings.common.git_sha)?;
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
-    let db = store::pool(&settings.common.database_url, settings.common.database_connections, "assay-worker")?;
+    let db = store::pool(&settings.common.database_url, settings.common.database_connections, "assay-worker", Bounds::WORK)?;
     if schema::pending(&db).await? > 0 {
         return Err(Error::internal("the database's schema is older than this build: run assay-api migrate"));
     }
     let means = Means {
-        artifacts: Artifacts::folder(settings.common.artifacts.as_ref())?,
+        artifacts: Artifacts::open(settings.common.artifacts.as_ref()).await?,
         tables: Tables::new(db.clone()),
         hfm_sha: settings.common.hfm_sha.clone(),
         db: db.clone(),
     };
+    let (stop, stopped) = watch::channel(false);
     let worker = Arc::new(Worker {
+        stopped: stopped.clone(),
         id: WorkerId::random()?,
         means,
         slots: Arc::new(Semaphore::new(settings.slots as usize)),
@@ -59,14 +63,23 @@ pub async fn run(settings: Settings) -> Result<()> {
         freed: Notify::new(),
     });
     work::beat(&db, &worker.id).await?;
-    let (stop, stopped) = watch::channel(false);
     let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, db.clone(), stopped.clone()));
-    let beat = tokio::spawn(beat(Arc::clone(&worker)));
-    let look_out = tokio::spawn(look_out(Arc::clone(&worker), stopped.clone()));
-    let bells = listen(&worker, &settings, stopped);
+    let mut beat = tokio::spawn(beat(Arc::clone(&worker)));
+    let mut look_out = tokio::spawn(look_out(Arc::clone(&worker), stopped.clone()));
+    let mut bells = std::pin::pin!(listen(&worker, &settings, stopped));
     tracing::info!(worker_id = %worker.id, slots = settings.slots, admin = %settings.common.admin_listen, git_sha = settings.common.git_sha, "working");
 
-    process::told_to_end().await?;
+    // Without these the process would hold jobs that it does not finish: rather none than half a one.
+    let broken = tokio::select! {
+        told = process::told_to_end() => told.err(),
+        ended = &mut beat => Some(Error::internal(format!("the lease is not renewed any more: {ended:?}"))),
+        ended = &mut look_out => Some(Error::internal(format!("looking out ended: {ended:?}"))),
+        () = &mut bells => Some(Error::internal("the queue is not listened to any more")),
+    };
+    if let Some(error) = broken {
+        work::leave(&db, &worker.id).await.can_fail("giving up the lease; it runs out by itself");
+        return Err(error);
+    }
     stop.send_replace(true);
     tracing::info!("told to end: finishing what was begun");
     let finished = async {
@@ -105,6 +118,9 @@ fn listen(worker: &Arc<Worker>, settings: &Settings, stopped: watch::Receiver<bo
 
 async fn on_bell(worker: Arc<Worker>, job_id: JobId) {
     let Ok(slot) = Arc::clone(&worker.slots).acquire_owned().await else { return };
+    if *worker.stopped.borrow() {
+        return;
+    }
     match work::claim(&worker.means.db, &worker.id, &job_id).await {
         Ok(Some(claim)) => worker.attempt(claim, slot).await,
         // Cancelled, taken by another, or rung twice.
@@ -122,6 +138,9 @@ async fn look_out(worker: Arc<Worker>, mut stopped: watch::Receiver<bool>) {
             _ = stopped.wait_for(|stop| *stop) => return,
         }
         while let Ok(slot) = Arc::clone(&worker.slots).try_acquire_owned() {
+            if *stopped.borrow() {
+                return;
+            }
             let claim = match work::claim_unheard(&worker.means.db, &worker.id).await {
                 Ok(Some(claim)) => claim,
                 Ok(None) => break,
@@ -139,7 +158,7 @@ async fn look_out(worker: Arc<Worker>, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Renews the lease, and puts back what the database believes this process to hold although it does not.
+/// Renews the lease, and gives up what the database believes this process to hold although it does not.
 async fn beat(worker: Arc<Worker>) {
     loop {
         tokio::time::sleep(BEAT).await;
@@ -151,8 +170,8 @@ async fn beat(worker: Arc<Worker>) {
         let held: Vec<&str> = held.iter().map(JobId::as_str).collect();
         match work::disown(&worker.means.db, &worker.id, &held).await {
             Ok(0) => {}
-            Ok(jobs) => tracing::warn!(jobs, "jobs that were claimed and never heard of wait again"),
-            failed => failed.map(drop).can_fail("putting lost claims back"),
+            Ok(jobs) => tracing::warn!(jobs, "jobs that were claimed and never heard of were given up"),
+            failed => failed.map(drop).can_fail("giving lost claims up"),
         }
     }
 }
@@ -163,14 +182,33 @@ impl Worker {
     }
 
     async fn attempt(&self, claim: Claim, slot: OwnedSemaphorePermit) {
-        self.held().insert(claim.job_id.clone(), claim.attempt);
+        let held = Held::new(self, &claim);
         attempt::attempt(&self.means, &claim).await;
-        let mut held = self.held();
-        // A later attempt at the same job may be here already.
-        if held.get(&claim.job_id) == Some(&claim.attempt) {
-            held.remove(&claim.job_id);
-        }
         drop(held);
         drop(slot);
+    }
+}
+
+/// A job in the process's account, for as long as it is worked on, however that ends.
+struct Held<'a> {
+    worker: &'a Worker,
+    job_id: JobId,
+    attempt: i32,
+}
+
+impl<'a> Held<'a> {
+    fn new(worker: &'a Worker, claim: &Claim) -> Self {
+        worker.held().insert(claim.job_id.clone(), claim.attempt);
+        Self { worker, job_id: claim.job_id.clone(), attempt: claim.attempt }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut held = self.worker.held();
+        // A later attempt at the same job may be here already.
+        if held.get(&self.job_id) == Some(&self.attempt) {
+            held.remove(&self.job_id);
+        }
     }
 }

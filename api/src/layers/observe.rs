@@ -1,7 +1,7 @@
 //! The outermost layer: gives a request its id, renders whatever failed, adds the headers that every answer carries,
 //! and writes the one log line and the metrics.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,6 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tonic::Status;
+use tonic_types::StatusExt;
 
 use super::{Call, Peer};
 use crate::app::App;
@@ -75,10 +76,9 @@ fn finished(mut response: Response, wire: Wire, request_id: &RequestId) -> (Resp
             (rendered, failure.error.code.as_str().to_owned())
         }
         None => {
-            let code = match grpc_status(response.headers()) {
-                Some(tonic::Code::Ok) | None => String::from("ok"),
-                Some(status) => format!("{status:?}"),
-            };
+            // Handlers of gRPC have rendered their error themselves; its reason is the code.
+            let reason = response.extensions().get::<Status>().and_then(StatusExt::get_details_error_info);
+            let code = reason.map_or_else(|| String::from("ok"), |info| info.reason.to_lowercase());
             (response, code)
         }
     }
@@ -125,25 +125,49 @@ fn client_request_id(headers: &HeaderMap) -> Option<String> {
 fn address(app: &App, request: &Request) -> Arc<str> {
     let Some(Peer(peer)) = request.extensions().get::<Peer>().copied() else { return Arc::from("unknown") };
     let trusted = |address: &IpAddr| app.settings.trusted_proxies.iter().any(|network| network.contains(address));
-    let forwarded = request.headers().get_all("x-forwarded-for");
-    let named: Vec<IpAddr> = forwarded
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|part| part.trim().parse().ok())
-        .collect();
-    let mut client = peer;
-    for hop in named.into_iter().rev() {
-        if !trusted(&client) {
-            break;
+    let forwarded = request.headers().get_all("x-forwarded-for").iter();
+    let hops: Vec<&str> = forwarded.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).collect();
+    let mut client = peer.to_canonical();
+    for hop in hops.into_iter().rev() {
+        // What cannot be read ends the chain: what stands before it could be anybody's invention.
+        match forwarded_address(hop) {
+            Some(hop) if trusted(&client) => client = hop,
+            _ => break,
         }
-        client = hop;
     }
-    match client.to_canonical() {
+    match client {
         IpAddr::V4(address) => Arc::from(address.to_string()),
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();
             Arc::from(format!("{a:x}:{b:x}:{c:x}:{d:x}::"))
+        }
+    }
+}
+
+/// An address as proxies write it: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]:4711`.
+fn forwarded_address(hop: &str) -> Option<IpAddr> {
+    let hop = hop.trim();
+    let bare = hop.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
+    bare.or_else(|| hop.parse::<SocketAddr>().ok().map(|address| address.ip())).map(|address| address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxies_write_addresses_in_several_ways() {
+        for (hop, expected) in [
+            (" 192.0.2.1 ", Some("192.0.2.1")),
+            ("192.0.2.1:4711", Some("192.0.2.1")),
+            ("::ffff:192.0.2.1", Some("192.0.2.1")),
+            ("2001:db8::1", Some("2001:db8::1")),
+            ("[2001:db8::1]:4711", Some("2001:db8::1")),
+            ("[2001:db8::1]", Some("2001:db8::1")),
+            ("192.0.2.1:471x", None),
+            ("unknown", None),
+        ] {
+            assert_eq!(forwarded_address(hop), expected.map(|text| text.parse().unwrap()), "{hop}");
         }
     }
 }

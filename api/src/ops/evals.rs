@@ -115,6 +115,7 @@ pub async fn submit(app: &App, submitter: &Submitter, submission: Submission, or
 
 /// One transaction: everything of the submission, or nothing.
 async fn store(app: &App, caller: &Caller, new: &NewJob<'_>) -> Result<Submitted> {
+    let _turn = app.turns.take(caller.org_id()).await?;
     let mut transaction = app.db.begin().await?;
     let submitted = store::submission::submit(&mut transaction, caller.org_id(), caller.plan(), new).await?;
     match submitted {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use assay_core::job::{JOBS_PAGE, Job, Jobs};
+use assay_core::job::{JOBS_PAGE, Job, Jobs, Trigger};
 use assay_core::principal::{Caller, Submitter};
 use assay_core::{Code, Error, FieldError, JobId, Result, field, store};
 
@@ -62,7 +62,9 @@ pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Jo
     if cancelled {
         return Ok(job.into_job(&app.settings.public_url));
     }
-    Err(Error::new(Code::InvalidState, format!("The job has {} and cannot be cancelled.", job.status)))
+    let refused = job.status.after(Trigger::Cancel).err();
+    let why = refused.map_or_else(|| String::from("it changed just now"), |refused| refused.to_string());
+    Err(Error::new(Code::InvalidState, format!("The job cannot be cancelled: {why}.")))
 }
 
 /// The longest that a request waits for a job, in seconds.

@@ -8,6 +8,9 @@ use http::Uri;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+/// How many fields a body, and parameters a query, may have: more than any operation knows.
+const FIELDS_MAX: usize = 32;
+
 /// How deeply a body may be nested.
 const DEPTH_MAX: usize = 127;
 
@@ -15,6 +18,7 @@ const DEPTH_MAX: usize = 127;
 pub struct Fields<'a> {
     fields: Vec<(Cow<'a, str>, &'a RawValue)>,
     faults: Vec<FieldError>,
+    too_many: bool,
 }
 
 impl<'a> Fields<'a> {
@@ -29,9 +33,12 @@ impl<'a> Fields<'a> {
         if !raw.get().starts_with('{') {
             return Err(Error::field("body", "type", "must be a JSON object"));
         }
-        let mut read = Self { fields: Vec::new(), faults: Vec::new() };
+        let mut read = Self { fields: Vec::new(), faults: Vec::new(), too_many: false };
         let mut json = serde_json::Deserializer::from_str(raw.get());
         Object(&mut read).deserialize(&mut json).map_err(|error| malformed(error.to_string()))?;
+        if read.too_many {
+            return Err(Error::field("body", "range", format!("must not have more than {FIELDS_MAX} fields")));
+        }
         Ok(read)
     }
 
@@ -114,9 +121,13 @@ impl<'a> Visitor<'a> for Object<'_, 'a> {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
-        let Fields { fields, faults } = self.0;
+        let Fields { fields, faults, too_many } = self.0;
         while let Some(Key(name)) = map.next_key()? {
-            if fields.iter().any(|(field, _)| *field == name) {
+            if fields.len() + faults.len() >= FIELDS_MAX {
+                // What is left is passed over: neither the time nor the answer may grow with it.
+                map.next_value::<IgnoredAny>()?;
+                *too_many = true;
+            } else if fields.iter().any(|(field, _)| *field == name) {
                 map.next_value::<IgnoredAny>()?;
                 faults.push(FieldError::new(name.as_ref(), "duplicate", "is given twice"));
             } else {
@@ -159,7 +170,7 @@ impl Query {
     /// Reads a query.
     pub fn read(uri: &Uri) -> Self {
         let mut read = Self { parameters: Vec::new(), faults: Vec::new() };
-        for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+        for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).take(FIELDS_MAX) {
             if read.parameters.iter().any(|(parameter, _)| *parameter == name) {
                 read.faults.push(FieldError::new(name, "duplicate", "is given twice"));
             } else {
@@ -243,6 +254,15 @@ mod tests {
         assert_eq!(depth(r#"{"a\\\"[[": [{}, []]}"#), 3);
         let deep = format!("{{\"name\": {}{}}}", "[".repeat(200), "]".repeat(200));
         assert_eq!(read(&deep).unwrap_err().code, Code::InvalidRequest);
+    }
+
+    #[test]
+    fn a_body_with_very_many_fields_is_refused_without_being_taken_apart() {
+        let many: String = (0..200_000).map(|n| format!("\"f{n}\": 1,")).collect();
+        let began = std::time::Instant::now();
+        let refused = read(&format!("{{{many} \"name\": \"x\"}}")).unwrap_err();
+        assert_eq!(refused.message, "body: must not have more than 32 fields");
+        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
     }
 
     #[test]

@@ -20,6 +20,10 @@ const LEADER: i64 = 0x61_73_73_61_79;
 /// A worker that was not heard of for this long is taken for dead.
 pub const LEASE: Duration = Duration::from_secs(10);
 
+/// Among how many of the jobs that wait longest organizations take turns. A backlog of any length costs a round no more
+/// than this.
+const TURNS: i64 = 5_000;
+
 /// How many stuck jobs one sweep takes.
 const SWEEP: i64 = 500;
 
@@ -44,16 +48,18 @@ pub struct Swept {
     pub failed: i64,
 }
 
-/// Takes back jobs whose worker is dead or whose time is over: they wait again, or fail when no try is left, and then
-/// the charge is given back.
-pub async fn sweep(db: &mut PgConnection) -> Result<Swept> {
+/// Takes back jobs whose worker is gone or whose time is over: they wait again, or fail when no try is left, and then
+/// the charge is given back. A worker that is there but was not heard of is taken for dead only if `silence_counts`:
+/// just after the database was away, nobody can have been heard of.
+pub async fn sweep(db: &mut PgConnection, silence_counts: bool) -> Result<Swept> {
     let row = sqlx::query!(
         r#"with stuck as (
              select j.id, j.attempts, j.deadline_at < now() as overdue
              from jobs j
              where j.status = 'running'
                and (j.deadline_at < now()
-                    or not exists (select from workers w where w.id = j.worker_id and w.seen_at > now() - $1::float8 * interval '1 second'))
+                    or not exists (select from workers w where w.id = j.worker_id
+                                   and (w.seen_at > now() - $1::float8 * interval '1 second' or not $4)))
              order by j.deadline_at limit $2 for update of j skip locked
          ), ended as (
              update job_attempts a set ended_at = now(), outcome = case when s.overdue then 'timeout' else 'lost' end
@@ -73,7 +79,8 @@ pub async fn sweep(db: &mut PgConnection) -> Result<Swept> {
          select (select count(*) from released) as "released!", (select array_agg(id) from failed) as "failed: Vec<JobId>""#,
         LEASE.as_secs_f64(),
         SWEEP,
-        ATTEMPTS_MAX
+        ATTEMPTS_MAX,
+        silence_counts
     )
     .fetch_one(&mut *db)
     .await?;
@@ -123,11 +130,16 @@ pub struct Ring {
 /// Organizations take turns: each one's first job comes before any one's second.
 pub async fn choose(db: &mut PgConnection, room: i64) -> Result<Vec<Ring>> {
     let mut rows = sqlx::query!(
-        r#"with turns as (
-             select id, created_at, row_number() over (partition by org_id order by created_at) as turn
-             from jobs
-             where status = 'queued' and available_at <= now()
-               and (dispatched_at is null or dispatched_at < now() - interval '2 minutes')
+        r#"with waiting as (
+             (select id, org_id, created_at from jobs
+              where status = 'queued' and dispatched_at is null and available_at <= now()
+              order by available_at, created_at limit $2)
+             union all
+             (select id, org_id, created_at from jobs
+              where status = 'queued' and dispatched_at < now() - interval '2 minutes' and available_at <= now()
+              order by dispatched_at limit $1)
+         ), turns as (
+             select id, created_at, row_number() over (partition by org_id order by created_at) as turn from waiting
          ), chosen as (
              select j.id, t.turn, t.created_at from jobs j join turns t on t.id = j.id
              order by t.turn, t.created_at limit $1 for update of j skip locked
@@ -136,7 +148,8 @@ pub async fn choose(db: &mut PgConnection, room: i64) -> Result<Vec<Ring>> {
          from chosen c where j.id = c.id
          returning j.id as "id: JobId", j.dispatch_no, now() as "dispatched_at!: Timestamp", c.turn as "turn!",
                    c.created_at as "created_at: Timestamp""#,
-        room
+        room,
+        TURNS
     )
     .fetch_all(db)
     .await?;
@@ -149,4 +162,30 @@ pub async fn unring(db: &PgPool) -> Result<u64> {
     let done =
         sqlx::query!("update jobs set dispatched_at = null where status = 'queued' and dispatched_at is not null").execute(db).await?;
     Ok(done.rows_affected())
+}
+
+/// A submission that nobody needs any more.
+pub struct Input {
+    /// Its job.
+    pub job_id: JobId,
+    /// Where it is kept.
+    pub input_key: String,
+}
+
+/// Submissions of jobs that ended more than a minute ago: by then no attempt reads them.
+pub async fn unneeded_inputs(db: &PgPool) -> Result<Vec<Input>> {
+    let inputs = sqlx::query_as!(
+        Input,
+        r#"select id as "job_id: JobId", input_key as "input_key!" from jobs
+           where input_key is not null and finished_at < now() - interval '1 minute' order by finished_at limit 1000"#
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(inputs)
+}
+
+/// Notes that submissions were removed.
+pub async fn forget_inputs(db: &PgPool, job_ids: &[&str]) -> Result<()> {
+    sqlx::query!("update jobs set input_key = null where id = any($1) and finished_at is not null", job_ids as &[&str]).execute(db).await?;
+    Ok(())
 }

@@ -31,13 +31,29 @@ use crate::{Code, Error, Result};
 /// How long a request waits for a connection before it is told that the service is not available.
 const ACQUIRE: Duration = Duration::from_millis(1500);
 
+/// How long the server lets statements and transactions of a process last: one that hangs, or whose process is frozen,
+/// must not hold its locks for ever.
+pub struct Bounds(&'static [(&'static str, &'static str)]);
+
+impl Bounds {
+    /// Requests are short.
+    pub const REQUESTS: Self = Self(&[("statement_timeout", "10s"), ("lock_timeout", "2s"), ("idle_in_transaction_session_timeout", "5s")]);
+    /// Workers read whole suites.
+    pub const WORK: Self = Self(&[("statement_timeout", "10min"), ("idle_in_transaction_session_timeout", "10s")]);
+    /// The operator knows how long.
+    pub const OPERATOR: Self = Self(&[]);
+}
+
 /// Opens a pool. It connects lazily: a database that is away now is no reason not to start.
-pub fn pool(url: &str, connections: u32, application: &str) -> Result<PgPool> {
+pub fn pool(url: &str, connections: u32, application: &str, bounds: Bounds) -> Result<PgPool> {
     // The cause of a bad address is not kept: it would repeat the address, and with it the password.
     let options: PgConnectOptions = url
         .parse()
         .map_err(|_| Error::internal("the address of the database is not of the form postgres://user:password@host/database"))?;
-    Ok(PgPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE).connect_lazy_with(options.application_name(application)))
+    Ok(PgPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(ACQUIRE)
+        .connect_lazy_with(options.application_name(application).options(bounds.0.iter().copied())))
 }
 
 impl From<sqlx::Error> for Error {
@@ -51,8 +67,8 @@ impl From<sqlx::Error> for Error {
                 if state.starts_with("22") {
                     return Self::new(Code::ValidationFailed, "A value of the request cannot be stored.").because(error);
                 }
-                // Connection exceptions, insufficient resources, operator intervention: it will pass.
-                ["08", "53", "57"].iter().any(|class| state.starts_with(class))
+                // Connection exceptions, insufficient resources, operator intervention, a lock that is held: it will pass.
+                ["08", "53", "57", "55P03", "25P03"].iter().any(|class| state.starts_with(class))
             }
             _ => false,
         };

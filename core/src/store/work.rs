@@ -22,16 +22,13 @@ pub async fn beat(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
     Ok(())
 }
 
-/// Puts back what the process holds by the database's account and not by its own: a claim whose answer was lost, or an
-/// end that could not be written. A claim of the last moments may just not have arrived.
+/// Gives up what the process holds by the database's account and not by its own: a claim whose answer was lost, or an
+/// end that could not be written. A claim of the last moments may just not have arrived. The next sweep takes it back,
+/// by the rules for all that is taken back.
 pub async fn disown(db: impl PgExecutor<'_>, worker_id: &WorkerId, held: &[&str]) -> Result<u64> {
     let done = sqlx::query!(
-        "with lost as (
-             update jobs set status = 'queued', started_at = null, worker_id = null, deadline_at = null, dispatched_at = null, available_at = now()
-             where status = 'running' and worker_id = $1 and started_at < now() - $3::float8 * interval '1 second' and id <> all($2)
-             returning id, attempts
-         )
-         update job_attempts a set ended_at = now(), outcome = 'lost' from lost l where a.job_id = l.id and a.attempt = l.attempts",
+        "update jobs set worker_id = 'nobody'
+         where status = 'running' and worker_id = $1 and started_at < now() - $3::float8 * interval '1 second' and id <> all($2)",
         worker_id.as_str(),
         held as &[&str],
         dispatch::LEASE.as_secs_f64()
@@ -87,18 +84,19 @@ async fn begin(db: impl PgExecutor<'_>, worker_id: &WorkerId, job_id: Option<&Jo
              where id = coalesce($2, (
                  select id from jobs where status = 'queued' and available_at <= now() - interval '1 second'
                  order by available_at, created_at limit 1 for update skip locked
-             )) and status = 'queued' and available_at <= now()
+             )) and status = 'queued' and available_at <= now() and attempts < $4
              returning *
          ), noted as (
              insert into job_attempts (org_id, job_id, attempt, worker_id, started_at)
              select org_id, id, attempts, $1, started_at from claimed
          )
          select id as "job_id: JobId", org_id as "org_id: OrgId", attempts as attempt, suite_id as "suite_id: SuiteId", suite_version,
-                input_key, created_at as "created_at: Timestamp", started_at as "started_at!: Timestamp"
+                input_key as "input_key!", created_at as "created_at: Timestamp", started_at as "started_at!: Timestamp"
          from claimed"#,
         worker_id.as_str(),
         job_id.map(JobId::as_str),
-        DEADLINE.as_secs_f64()
+        DEADLINE.as_secs_f64(),
+        ATTEMPTS_MAX
     )
     .fetch_optional(db)
     .await?;

@@ -1,0 +1,59 @@
+//! How long a request may take on either wire: no more than the caller will wait, as `grpc-timeout` says, and no more
+//! than [`LONGEST`]. Bodies that do not arrive fall under it, too.
+
+use std::time::Duration;
+
+use assay_core::{Code, Error};
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use http::HeaderMap;
+
+use crate::render::Failure;
+
+/// Waiting for a job may take 30 s; the rest is moments.
+const LONGEST: Duration = Duration::from_secs(40);
+
+/// The layer.
+pub async fn deadline(request: Request, next: Next) -> Response {
+    let allowed = asked(request.headers()).map_or(LONGEST, |asked| asked.min(LONGEST));
+    match tokio::time::timeout(allowed, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let error =
+                Error { retry_after: Some(1), ..Error::new(Code::Unavailable, "The request took longer than it may. Retry with backoff.") };
+            Failure { grpc_status: Some(tonic::Code::DeadlineExceeded), ..error.into() }.into_response()
+        }
+    }
+}
+
+/// What `grpc-timeout` says: at most eight digits and a unit.
+fn asked(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let count: u64 = digits.parse().ok().filter(|_| (1..=8).contains(&digits.len()))?;
+    match unit {
+        "H" => Some(Duration::from_secs(count * 3600)),
+        "M" => Some(Duration::from_secs(count * 60)),
+        "S" => Some(Duration::from_secs(count)),
+        "m" => Some(Duration::from_millis(count)),
+        "u" => Some(Duration::from_micros(count)),
+        "n" => Some(Duration::from_nanos(count)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_digits_and_a_unit() {
+        let read = |text: &str| asked(&HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), text.parse().unwrap())]));
+        assert_eq!(read("250m"), Some(Duration::from_millis(250)));
+        assert_eq!(read("1H"), Some(Duration::from_secs(3600)));
+        for bad in ["", "m", "5", "123456789S", "-1S", "1X"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+}
