@@ -51,7 +51,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let router = router(app.clone()).await?;
     let connections = tokio::select! {
         accepted = accept(listener, router) => accepted?,
-        // Without these, jobs would wait for ever: rather no process than half a one.
+        // Without it, jobs would wait for ever: rather no process than half a one.
         ended = &mut dispatcher => return Err(Error::internal(format!("the dispatcher ended: {ended:?}"))),
     };
     // What comes after this line happens on the way down.

@@ -29,7 +29,7 @@ struct Missing(String);
 fn available<T>(found: Result<T, Missing>) -> Option<T> {
     match found {
         Ok(tool) => Some(tool),
-        Err(Missing(why)) if std::env::var_os("ASSAY_REQUIRE_CLIENTS").is_some() => panic!("ASSAY_REQUIRE_CLIENTS is set, but {why}"),
+        Err(Missing(why)) if std::env::var_os("TEST_REQUIRE_CLIENTS").is_some() => panic!("TEST_REQUIRE_CLIENTS is set, but {why}"),
         Err(Missing(why)) => {
             // Not eprintln!, which is kept from sight in a test that passes.
             let test = std::thread::current().name().unwrap_or("a test of foreign clients").to_owned();
@@ -339,10 +339,10 @@ async fn every_metric_of_the_lunch_suite_is_that_of_scikit_learn_and_trec_eval()
     }
 }
 
-/// Runs where `ASSAY_REAL_SUITE` names a suite's folder with files `pred_*.ndjson` in it.
+/// Runs where `TEST_REAL_SUITE` names a suite's folder with files `pred_*.ndjson` in it.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_metric_of_a_real_suite_is_that_of_scikit_learn_and_trec_eval() {
-    let Some(suite) = std::env::var_os("ASSAY_REAL_SUITE").map(PathBuf::from) else { return };
+    let Some(suite) = std::env::var_os("TEST_REAL_SUITE").map(PathBuf::from) else { return };
     let Some(python) = made(|| python_with("agreement", &sources().join("agreement-requirements.txt"))).await else { return };
     let world = world().await;
     let published = world.stack.operate(&["suite", "publish", suite.to_str().unwrap()]).await.unwrap();
