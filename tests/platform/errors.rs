@@ -162,3 +162,17 @@ async fn connections_that_show_nothing_are_cut() {
     assert_eq!([a, b, c, d], [true; 4]);
     assert_eq!(world.anonymous().get("/health").await.unwrap().status, 200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_word_of_a_caller_becomes_a_label() {
+    let world = world().await;
+    let client = world.anonymous();
+    for word in ["BREW", "WHEN"] {
+        assert_eq!(client.send(client.request(word, "/v1/keys")).await.unwrap().status, 405);
+    }
+    client.get("/v1/nowhere/of-mine").await.unwrap();
+    let admin = assay_tests::client::Client::new(format!("http://{}", world.stack.apis[0].admin), None);
+    let metrics = text(&admin.get("/metrics").await.unwrap().body);
+    assert!(metrics.contains("operation=\"other /v1/keys\"") && metrics.contains("operation=\"unknown\""), "{metrics}");
+    assert!(!metrics.contains("BREW") && !metrics.contains("of-mine") && !metrics.contains(&world.org.id), "{metrics}");
+}

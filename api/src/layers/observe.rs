@@ -11,7 +11,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tonic::Status;
 use tonic_types::StatusExt;
 
@@ -108,9 +108,17 @@ fn translated(headers: &HeaderMap) -> Option<Failure> {
 /// The operation's name from a closed set: the route's template, or the full name of an rpc that there is.
 fn operation(request: &Request, wire: Wire) -> String {
     match (wire, request.extensions().get::<MatchedPath>()) {
-        (Wire::Rest, Some(path)) => format!("{} {}", request.method(), path.as_str()),
+        (Wire::Rest, Some(path)) => format!("{} {}", known(request.method()), path.as_str()),
         (Wire::Grpc | Wire::GrpcWeb, _) if crate::grpc::is_method(request.uri().path()) => request.uri().path()[1..].to_owned(),
         _ => String::from("unknown"),
+    }
+}
+
+/// A method that we know, for callers may send any word.
+fn known(method: &Method) -> &str {
+    match *method {
+        Method::GET | Method::HEAD | Method::POST | Method::PATCH | Method::PUT | Method::DELETE | Method::OPTIONS => method.as_str(),
+        _ => "other",
     }
 }
 
