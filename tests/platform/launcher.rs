@@ -34,11 +34,24 @@ fn gone(pids: &[u64], patience: Duration) -> Vec<u64> {
     }
 }
 
-fn up(arguments: &[&str]) -> (Child, Value) {
+/// A child that does not outlive its test, also when that fails.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn up(arguments: &[&str]) -> (Ending, Value) {
     drop(ground());
     let mut child = Command::new(program("up")).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let stdout = child.stdout.take().unwrap();
+    let child = Ending(child);
+    BufReader::new(stdout).read_line(&mut line).unwrap();
     (child, serde_json::from_str(&line).unwrap())
 }
 
@@ -76,9 +89,9 @@ fn a_stack_says_where_everything_is_and_ends_at_ctrl_c_or_when_it_is_killed() {
             .output()
             .unwrap();
         assert!(operator.status.success(), "{}", String::from_utf8_lossy(&operator.stderr));
-        let asked = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().unwrap();
+        let asked = Command::new("kill").args([format!("-{signal}"), child.0.id().to_string()]).status().unwrap();
         assert!(asked.success());
-        child.wait().unwrap();
+        child.0.wait().unwrap();
         assert_eq!(gone(&processes, Duration::from_secs(5)), Vec::<u64>::new(), "signal {signal}");
         let socket = text(&described["redis_url"]).replace("redis+unix://", "");
         assert!(!described["pids"]["redis"].is_u64() || !std::path::Path::new(&socket).exists(), "no socket is left");
