@@ -41,8 +41,7 @@ pub async fn run(db: PgPool, artifacts: Artifacts, settings: Settings, mut stop:
         if sweep {
             swept = Some(Instant::now());
         }
-        let done = dispatcher.round(sweep).await;
-        done.can_fail("a round of the dispatcher; the next one does its work");
+        dispatcher.round(sweep).await.can_fail("a round of the dispatcher; the next one does its work");
         tokio::select! {
             _ = notifications.next() => notifications.forget(),
             () = tokio::time::sleep(TICK) => {}

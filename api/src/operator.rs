@@ -19,16 +19,21 @@ fn refused(message: impl Into<String>) -> Error {
     Error::field("command", "refused", message)
 }
 
+/// The refusal to publish something else under the name of what is published.
+fn changed(id: &str, version: &str) -> Error {
+    refused(format!("version {version} of {id} is published with other content; a published version never changes: give it a new version"))
+}
+
 fn pool(url: &str) -> Result<PgPool> {
     store::pool(url, 2, "assay-operator", Bounds::OPERATOR)
 }
 
 fn text(name: &str, value: &str) -> Result<String> {
-    field::text(name, value).map_err(|fault| Error::fields(vec![fault]))
+    Ok(field::text(name, value)?)
 }
 
 fn email(value: &str) -> Result<String> {
-    field::email("email", value).map_err(|fault| Error::fields(vec![fault]))
+    Ok(field::email("email", value)?)
 }
 
 fn org_id(value: &str) -> Result<OrgId> {
@@ -111,9 +116,7 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         }
         transaction.commit().await?;
     } else if publish::content_sha256(&mut transaction, suite_id, version).await?.as_deref() != Some(content_sha256) {
-        return Err(refused(format!(
-            "version {version} of {suite_id} is published with other content; a published version never changes: give it a new version"
-        )));
+        return Err(changed(suite_id.as_str(), version));
     }
     Ok(json!({"suite_id": suite_id, "version": version, "metric": metric, "n_items": n_items, "published": fresh}))
 }
@@ -129,11 +132,7 @@ pub async fn model_publish(url: &str, path: &Path) -> Result<Value> {
     let pool = pool(url)?;
     let fresh = store::model::insert(&pool, &file).await?;
     if !fresh && store::model::version(&pool, &file.id, &file.version).await?.as_ref() != Some(&file) {
-        let told = format!(
-            "version {} of {} is published with other content; a published version never changes: give it a new version",
-            file.version, file.id
-        );
-        return Err(refused(told));
+        return Err(changed(&file.id, &file.version));
     }
     Ok(json!({"id": file.id, "version": file.version, "published": fresh}))
 }

@@ -38,6 +38,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
     let (stop, stopped) = watch::channel(false);
     let app = App::new(settings.clone(), stopped.clone())?;
+    process::refuse_old_schema(&app.db).await?;
     refuse_to_read_answers(&app).await?;
     // The first request should not be the one that waits for the connection.
     app.limits.address("").await;
@@ -60,22 +61,19 @@ pub async fn serve(settings: Settings) -> Result<()> {
     if tokio::time::timeout(settings.common.drain, connections.shutdown()).await.is_err() {
         tracing::warn!("some requests did not end in time and were cut off");
     }
-    // A query that hangs must not keep the process, here and below.
+    // A query that hangs must not keep the process.
     tokio::time::timeout(Duration::from_secs(2), dispatcher).await.can_fail("ending the dispatcher");
     admin.abort();
     endings.abort();
     requests.await.map_err(Error::internal)?;
     // What was answered while the connections ended.
     app.requests.add_up(&app.db).await.can_fail("adding up the last requests");
-    tokio::time::timeout(Duration::from_secs(1), app.db.close()).await.can_fail("closing the database's connections");
+    process::close(&app.db).await;
     Ok(())
 }
 
 /// By construction the api cannot read answers: it does not serve with a role that could.
 async fn refuse_to_read_answers(app: &App) -> Result<()> {
-    if schema::pending(&app.db).await? > 0 {
-        return Err(Error::internal("the database's schema is older than this build: run assay-api migrate"));
-    }
     if schema::can_read_answers(&app.db).await? {
         let told = "the role in ASSAY_DATABASE_URL can read the answers of suites, and the api must not: give it a login role that is \
                     a member of assay_api and of nothing else, such as: create role assay_api_1 login password '…' in role assay_api";

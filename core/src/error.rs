@@ -212,7 +212,7 @@ impl Error {
 
     /// A fault of one field.
     pub fn field(field: impl Into<String>, reason: &'static str, message: impl Into<String>) -> Self {
-        Self::fields(vec![FieldError::new(field, reason, message)])
+        FieldError::new(field, reason, message).into()
     }
 
     /// A plan's limit is reached. `seconds` is the time until it resets.
@@ -225,6 +225,12 @@ impl Error {
     pub fn because(mut self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.cause = Some(cause.into());
         self
+    }
+}
+
+impl From<FieldError> for Error {
+    fn from(fault: FieldError) -> Self {
+        Self::fields(vec![fault])
     }
 }
 

@@ -35,6 +35,14 @@ pub fn email(field: &str, value: &str) -> Result<String, FieldError> {
     if well_formed { Ok(value) } else { Err(FieldError::new(field, "format", "must be an e-mail address, such as ada@example.org")) }
 }
 
+/// Notes a fault among others that are told with it; the default stands in for the value.
+pub fn noted<T: Default>(faults: &mut Vec<FieldError>, read: Result<T, FieldError>) -> T {
+    read.unwrap_or_else(|fault| {
+        faults.push(fault);
+        T::default()
+    })
+}
+
 /// A page's size: `default` when absent, otherwise 1 to `max`.
 pub fn limit(value: Option<i64>, default: u32, max: u32) -> Result<u32, FieldError> {
     let Some(value) = value else { return Ok(default) };

@@ -36,6 +36,19 @@ pub async fn told_to_end() -> Result<()> {
     Ok(())
 }
 
+/// Refuses a database whose schema this build does not know.
+pub async fn refuse_old_schema(db: &PgPool) -> Result<()> {
+    match schema::pending(db).await? {
+        0 => Ok(()),
+        _ => Err(Error::internal("the database's schema is older than this build: run assay-api migrate")),
+    }
+}
+
+/// Closes the database's connections. A query that hangs must not keep the process.
+pub async fn close(db: &PgPool) {
+    tokio::time::timeout(Duration::from_secs(1), db.close()).await.can_fail("closing the database's connections");
+}
+
 /// Serves `/metrics`, `/livez` and `/readyz` for as long as it is polled.
 pub async fn serve_operators(listener: TcpListener, metrics: PrometheusHandle, db: PgPool, stopped: watch::Receiver<bool>) {
     let upkeep = metrics.clone();

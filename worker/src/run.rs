@@ -9,7 +9,7 @@ use assay_core::process;
 use assay_core::queue::{self, OnBell};
 use assay_core::settings::ADMIN_LISTEN;
 use assay_core::store::work::{self, Claim};
-use assay_core::store::{self, Bounds, schema};
+use assay_core::store::{self, Bounds};
 use assay_core::{CanFail as _, Error, JobId, Result, WorkerId, telemetry};
 use futures_util::FutureExt as _;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -43,9 +43,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     let metrics = telemetry::metrics(&settings.common.git_sha)?;
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
     let db = store::pool(&settings.common.database_url, settings.common.database_connections, "assay-worker", Bounds::WORK)?;
-    if schema::pending(&db).await? > 0 {
-        return Err(Error::internal("the database's schema is older than this build: run assay-api migrate"));
-    }
+    process::refuse_old_schema(&db).await?;
     let means = Means {
         artifacts: Artifacts::open(settings.common.artifacts.as_ref()).await?,
         tables: Tables::new(db.clone()),
@@ -65,7 +63,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     work::beat(&db, &worker.id).await?;
     let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, db.clone(), stopped.clone()));
     let mut beat = tokio::spawn(beat(Arc::clone(&worker)));
-    let mut look_out = tokio::spawn(look_out(Arc::clone(&worker), stopped.clone()));
+    let mut look_out = tokio::spawn(look_out(Arc::clone(&worker)));
     let mut bells = std::pin::pin!(listen(&worker, &settings, stopped));
     tracing::info!(worker_id = %worker.id, slots = settings.slots, admin = %settings.common.admin_listen, git_sha = settings.common.git_sha, "working");
 
@@ -94,8 +92,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     // What is still held is taken back at once, not when the lease runs out.
     work::leave(&db, &worker.id).await.can_fail("giving up the lease; it runs out by itself");
     admin.abort();
-    // A query that hangs must not keep the process.
-    tokio::time::timeout(Duration::from_secs(1), db.close()).await.can_fail("closing the database's connections");
+    process::close(&db).await;
     Ok(())
 }
 
@@ -130,7 +127,8 @@ async fn on_bell(worker: Arc<Worker>, job_id: JobId) {
 }
 
 /// Claims jobs whose bell was lost, or was never rung because Redis is away: as many as there are free slots for.
-async fn look_out(worker: Arc<Worker>, mut stopped: watch::Receiver<bool>) {
+async fn look_out(worker: Arc<Worker>) {
+    let mut stopped = worker.stopped.clone();
     loop {
         tokio::select! {
             () = tokio::time::sleep(LOOK_OUT) => {}

@@ -170,10 +170,7 @@ async fn validate(app: &App, submission: Submission) -> Result<Valid> {
     } else if input_ref.is_some() {
         faults.push(FieldError::new("input_ref", "not_found", "there is no such upload that is ready"));
     }
-    let label = label.map(|label| field::text("label", &label)).transpose().unwrap_or_else(|fault| {
-        faults.push(fault);
-        None
-    });
+    let label = field::noted(&mut faults, label.map(|label| field::text("label", &label)).transpose());
     faults.extend(idempotency_key.as_deref().and_then(bad_key));
     let checked = match (&suite, &predictions) {
         (Some(suite), Some(predictions)) => match check(&suite.metric, predictions.clone()).await {

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use assay_core::job::{JOBS_PAGE, Job, Jobs, Trigger};
 use assay_core::principal::{Caller, Submitter};
-use assay_core::{Code, Error, FieldError, JobId, Result, field, store};
-
+use assay_core::{Code, Error, JobId, Result, field, store};
 use tokio::time::Instant;
 
 use crate::app::App;
@@ -31,10 +30,10 @@ pub struct Filter {
 pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
     let Filter { r#type, status, limit, before } = filter;
     let mut faults = Vec::new();
-    let r#type = noted(&mut faults, r#type.map(|text| field::one_of("type", &text)).transpose());
-    let status = noted(&mut faults, status.map(|text| field::one_of("status", &text)).transpose());
-    let before = noted(&mut faults, before.map(|text| field::moment("before", &text)).transpose());
-    let limit = noted(&mut faults, field::limit(limit, JOBS_PAGE.0, JOBS_PAGE.1));
+    let r#type = field::noted(&mut faults, r#type.map(|text| field::one_of("type", &text)).transpose());
+    let status = field::noted(&mut faults, status.map(|text| field::one_of("status", &text)).transpose());
+    let before = field::noted(&mut faults, before.map(|text| field::moment("before", &text)).transpose());
+    let limit = field::noted(&mut faults, field::limit(limit, JOBS_PAGE.0, JOBS_PAGE.1));
     if !faults.is_empty() {
         return Err(Error::fields(faults));
     }
@@ -44,13 +43,6 @@ pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
     rows.truncate(limit as usize);
     let next_before = rows.last().filter(|_| more).map(|row| row.created_at);
     Ok(Jobs { jobs: rows.into_iter().map(|row| row.into_job(&app.settings.public_url)).collect(), next_before })
-}
-
-fn noted<T: Default>(faults: &mut Vec<FieldError>, read: Result<T, FieldError>) -> T {
-    read.unwrap_or_else(|fault| {
-        faults.push(fault);
-        T::default()
-    })
 }
 
 /// Ends a job that waits or runs, at once: a worker that holds it notices, and its late write is refused.

@@ -13,7 +13,7 @@ pub async fn list(app: &App, session: &Session) -> Result<ApiKeys> {
 
 /// Makes a key. Its secret is in this answer only.
 pub async fn create(app: &App, member: &Member, name: &str) -> Result<ApiKeyCreated> {
-    let name = field::text("name", name).map_err(|fault| Error::fields(vec![fault]))?;
+    let name = field::text("name", name)?;
     let session = member.session();
     let new = NewKey::random(name, session.user_id().clone())?;
     let api_key = store::key::insert(&app.db, session.org_id(), &new).await?;

@@ -4,7 +4,7 @@ use assay_core::member::{Member, Members};
 use assay_core::org::Role;
 use assay_core::principal::{Owner, Session};
 use assay_core::store::PgConnection;
-use assay_core::{Code, Error, OrgId, Result, UserId, field, store};
+use assay_core::{Code, Error, FieldError, OrgId, Result, UserId, field, store};
 
 use crate::app::App;
 
@@ -20,8 +20,8 @@ pub async fn list(app: &App, session: &Session) -> Result<Members> {
 /// Changes a member's role. An owner may demote themselves once there is another.
 pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Result<Member> {
     let role: Role = match role {
-        "" => return Err(Error::fields(vec![assay_core::FieldError::required("role")])),
-        role => field::one_of("role", role).map_err(|fault| Error::fields(vec![fault]))?,
+        "" => return Err(FieldError::required("role").into()),
+        role => field::one_of("role", role)?,
     };
     let user_id: UserId = user_id.parse().map_err(|_| missing())?;
     let org_id = owner.session().org_id();

@@ -26,7 +26,7 @@ pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
 
 /// A page of a suite's items, of the version that the cursor began with.
 pub async fn items(app: &App, _: &Caller, suite_id: &str, cursor: Option<&str>, limit: Option<i64>) -> Result<SuiteItems> {
-    let limit = field::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1).map_err(|fault| Error::fields(vec![fault]))?;
+    let limit = field::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
     let missing = || Error::not_found("suite");
     let suite_id: SuiteId = suite_id.parse().map_err(|_| missing())?;
