@@ -8,20 +8,24 @@ use crate::job::{EvalResult, FailureCode, JobRow, JobStatus, JobType};
 use crate::suite::SuiteId;
 use crate::{JobId, OrgId, Result, Timestamp};
 
-/// A job of the organization.
-pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Result<Option<JobRow>> {
-    let row = sqlx::query_as!(
-        JobRow,
-        r#"select id as "id: JobId", org_id as "org_id: OrgId", type as "type: JobType", status as "status: JobStatus", request_id, label,
+/// Selects jobs as callers see them; what follows `from jobs` is the statement's own.
+macro_rules! select_jobs {
+    ($rest:literal, $($argument:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            JobRow,
+            r#"select id as "id: JobId", org_id as "org_id: OrgId", type as "type: JobType", status as "status: JobStatus", request_id, label,
                   hfm_sha, suite_id as "suite_id: SuiteId", suite_version, attempts,
                   created_at as "created_at: Timestamp", started_at as "started_at: Timestamp", finished_at as "finished_at: Timestamp",
                   result as "result: Json<EvalResult>", error_code as "error_code: FailureCode", error_message
-           from jobs where org_id = $1 and id = $2"#,
-        org_id.as_str(),
-        job_id.as_str()
-    )
-    .fetch_optional(db)
-    .await?;
+           from jobs "# + $rest,
+            $($argument),+
+        )
+    };
+}
+
+/// A job of the organization.
+pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Result<Option<JobRow>> {
+    let row = select_jobs!("where org_id = $1 and id = $2", org_id.as_str(), job_id.as_str()).fetch_optional(db).await?;
     Ok(row)
 }
 
@@ -34,16 +38,10 @@ pub async fn list(
     before: Option<Timestamp>,
     limit: u32,
 ) -> Result<Vec<JobRow>> {
-    let rows = sqlx::query_as!(
-        JobRow,
-        r#"select id as "id: JobId", org_id as "org_id: OrgId", type as "type: JobType", status as "status: JobStatus", request_id, label,
-                  hfm_sha, suite_id as "suite_id: SuiteId", suite_version, attempts,
-                  created_at as "created_at: Timestamp", started_at as "started_at: Timestamp", finished_at as "finished_at: Timestamp",
-                  result as "result: Json<EvalResult>", error_code as "error_code: FailureCode", error_message
-           from jobs
-           where org_id = $1 and created_at < coalesce($4::timestamptz, 'infinity')
+    let rows = select_jobs!(
+        "where org_id = $1 and created_at < coalesce($4::timestamptz, 'infinity')
              and ($2::text is null or type = $2) and ($3::text is null or status = $3)
-           order by created_at desc limit $5"#,
+           order by created_at desc limit $5",
         org_id.as_str(),
         r#type as Option<JobType>,
         status as Option<JobStatus>,
