@@ -25,6 +25,11 @@ impl Timestamp {
         self.0.unix_timestamp()
     }
 
+    /// Microseconds since 1970.
+    pub fn unix_micros(self) -> i64 {
+        i64::try_from(self.0.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX)
+    }
+
     /// Nanoseconds since 1970.
     pub fn unix_nanos(self) -> i128 {
         self.0.unix_timestamp_nanos()

@@ -31,10 +31,8 @@ pub struct Allowance {
     pub limit: u32,
     /// How many are left.
     pub remaining: u32,
-    /// When the oldest that counts will count no more, in seconds since 1970.
+    /// When the oldest that counts will count no more, in seconds since 1970, rounded down.
     pub reset: i64,
-    /// The same, in seconds from now.
-    pub reset_in: u32,
 }
 
 /// An allowance, and what it means for the request at hand.
@@ -92,7 +90,7 @@ impl Limits {
             };
             self.count_in_memory(&problem);
         }
-        let now = Timestamp::now().unix_seconds();
+        let now = Timestamp::now().unix_micros();
         let mut own = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory(&mut own, now)
     }
@@ -117,12 +115,7 @@ impl Limits {
     }
 }
 
-fn allowance(limit: u32, used: i64, oldest: Option<i64>, now: i64) -> Allowance {
-    let reset = oldest.unwrap_or(now) + WINDOW;
-    Allowance {
-        limit,
-        remaining: u32::try_from(i64::from(limit) - used).unwrap_or(0),
-        reset,
-        reset_in: u32::try_from((reset - now).max(1)).unwrap_or(u32::MAX),
-    }
+/// `oldest` is the second of the oldest bucket that lives.
+fn allowance(limit: u32, used: i64, oldest: i64) -> Allowance {
+    Allowance { limit, remaining: u32::try_from(i64::from(limit) - used).unwrap_or(0), reset: oldest + WINDOW }
 }

@@ -5,23 +5,33 @@ use redis::{RedisResult, Script};
 
 use super::{THROTTLE, Verdict, WINDOW, allowance};
 
-/// Sums the live buckets of KEYS[1] and drops the dead ones: `now`, `used` and `oldest` (0 when there is none).
+/// Sums the live buckets of KEYS[1] and drops the dead ones. A bucket is a second, with the count and the microsecond of
+/// its latest request: it lives until sixty seconds after that one, so that no sixty seconds hold more than the limit,
+/// wherever in its second a burst came. Gives `used`, the `oldest` bucket's second (0 when there is none), and in how
+/// many seconds it counts no more.
 const WINDOW_LUA: &str = r"
-local now = tonumber(redis.call('time')[1])
-local used, oldest = 0, 0
+local time = redis.call('time')
+local now, micros = tonumber(time[1]), tonumber(time[2])
+local used, oldest, wait, mine = 0, 0, 60, 0
 local buckets = redis.call('hgetall', KEYS[1])
 for i = 1, #buckets, 2 do
     local second = tonumber(buckets[i])
-    if second <= now - 60 then
+    local count, latest = string.match(buckets[i + 1], '(%d+) (%d+)')
+    count, latest = tonumber(count), tonumber(latest)
+    if second < now - 60 or (second == now - 60 and latest <= micros) then
         redis.call('hdel', KEYS[1], buckets[i])
     else
-        used = used + tonumber(buckets[i + 1])
-        if oldest == 0 or second < oldest then oldest = second end
+        used = used + count
+        if second == now then mine = count end
+        if oldest == 0 or second < oldest then
+            oldest = second
+            wait = math.ceil(second + 60 - now + (latest - micros) / 1000000)
+        end
     end
 end
 local function count()
-    redis.call('hincrby', KEYS[1], now, 1)
-    redis.call('expire', KEYS[1], 60)
+    redis.call('hset', KEYS[1], now, (mine + 1) .. ' ' .. micros)
+    redis.call('expire', KEYS[1], 61)
     used = used + 1
     if oldest == 0 then oldest = now end
 end
@@ -29,12 +39,12 @@ local max = tonumber(ARGV[1])
 ";
 
 const ADMIT_LUA: &str = r"
-if used >= max then return {1, used, oldest, now, 0} end
+if used >= max then return {1, used, oldest, now, wait} end
 count()
-return {0, used, oldest, now, 0}
+return {0, used, oldest, now, wait}
 ";
 
-const PEEK_LUA: &str = "return {0, used, oldest, now, 0}";
+const PEEK_LUA: &str = "return {0, used, oldest, now, wait}";
 
 /// KEYS[2] holds until when an address is throttled, and how often it was.
 const FAIL_LUA: &str = r"
@@ -43,9 +53,9 @@ local till, times = tonumber(block[1] or 0), tonumber(block[2] or 0)
 if till > now then return {1, used, oldest, now, till - now} end
 if used < max then
     count()
-    return {0, used, oldest, now, 0}
+    return {0, used, oldest, now, wait}
 end
-local wait = math.min(tonumber(ARGV[2]) * 2 ^ times, tonumber(ARGV[3]))
+wait = math.min(tonumber(ARGV[2]) * 2 ^ times, tonumber(ARGV[3]))
 redis.call('hset', KEYS[2], 'until', now + wait, 'times', times + 1)
 redis.call('expire', KEYS[2], wait + tonumber(ARGV[3]))
 return {1, used, oldest, now, wait}
@@ -92,9 +102,8 @@ impl Counters {
     async fn call(&self, call: &redis::ScriptInvocation<'_>, limit: u32) -> RedisResult<Verdict> {
         let mut connection = self.connection.clone();
         let (refused, used, oldest, now, wait): (bool, i64, i64, i64, i64) = call.invoke_async(&mut connection).await?;
-        let allowance = allowance(limit, used, (oldest > 0).then_some(oldest), now);
-        let refused_for = refused.then(|| if wait > 0 { u32::try_from(wait).unwrap_or(u32::MAX) } else { allowance.reset_in });
-        Ok(Verdict { refused_for, allowance })
+        let allowance = allowance(limit, used, if oldest > 0 { oldest } else { now });
+        Ok(Verdict { refused_for: refused.then(|| u32::try_from(wait.max(1)).unwrap_or(u32::MAX)), allowance })
     }
 }
 
