@@ -54,11 +54,18 @@ impl Timestamp {
     }
 }
 
+/// A text that is not a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be RFC 3339, such as 2026-01-31T23:59:59Z")]
+pub struct MalformedTimestamp;
+
 impl FromStr for Timestamp {
-    type Err = time::error::Parse;
-    /// Reads RFC 3339.
-    fn from_str(text: &str) -> Result<Self, time::error::Parse> {
-        OffsetDateTime::parse(text, &Rfc3339).map(Self)
+    type Err = MalformedTimestamp;
+    /// Reads RFC 3339. A moment whose year in UTC is not one of 1 to 9999 cannot be written back, and is refused.
+    fn from_str(text: &str) -> Result<Self, MalformedTimestamp> {
+        let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| MalformedTimestamp)?;
+        let at = at.checked_to_offset(UtcOffset::UTC).filter(|at| (1..=9999).contains(&at.year()));
+        at.map(Self).ok_or(MalformedTimestamp)
     }
 }
 
@@ -102,6 +109,14 @@ mod tests {
         let read: Timestamp = serde_json::from_str("\"2026-01-31T23:59:59+01:00\"").unwrap();
         assert_eq!(read.to_string(), "2026-01-31T22:59:59.000000Z");
         assert_eq!(read.plus_micros(1).to_string(), "2026-01-31T22:59:59.000001Z");
+    }
+
+    #[test]
+    fn a_moment_beyond_the_calendar_is_refused() {
+        for bad in ["9999-12-31T23:59:59-23:59", "0000-12-31T23:59:59Z", "0001-01-01T00:00:00+00:01", "2026-02-30T00:00:00Z", "now"] {
+            assert_eq!(bad.parse::<Timestamp>(), Err(MalformedTimestamp), "{bad}");
+        }
+        assert!("9999-12-31T23:59:59.999999999Z".parse::<Timestamp>().is_ok());
     }
 
     #[test]

@@ -1,93 +1,131 @@
-//! Who may call what: every route with every kind of credential. The table is the contract's.
+//! Who may call what: every route of the table with every kind of credential, on one's own things, another
+//! organization's, and such as are not there.
 
-use assay_tests::client::Client;
+use assay_tests::client::{Answer, Client};
+use serde_json::Value;
 
-use crate::harness::{code, org, text, world};
+use crate::harness::{World, code, org, text, with, world, world_of};
+use crate::routes::{ROUTES, Route, Thing, Who};
 
-/// What a route answers to each kind of caller: status and code, where the call itself would succeed.
-struct Row {
-    method: &'static str,
-    path: &'static str,
-    key: (u16, &'static str),
-    viewer: (u16, &'static str),
-    member: (u16, &'static str),
-    owner: (u16, &'static str),
-    homeless: (u16, &'static str),
-}
+/// Clients of every kind, of one organization.
+struct Callers(Vec<(Who, Client)>);
 
-const OK: (u16, &str) = (200, "");
-const SESSION: (u16, &str) = (403, "session_required");
-const FORBIDDEN: (u16, &str) = (403, "forbidden");
-const ORG: (u16, &str) = (403, "org_required");
-const FIELDS: (u16, &str) = (422, "validation_failed");
-const MISSING: (u16, &str) = (404, "not_found");
-
-const ROUTES: [Row; 17] = [
-    Row { method: "GET", path: "/v1/me", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
-    Row { method: "GET", path: "/v1/keys", key: SESSION, viewer: OK, member: OK, owner: OK, homeless: ORG },
-    // An empty object is sent: whoever may call is told what is missing.
-    Row { method: "POST", path: "/v1/keys", key: SESSION, viewer: FORBIDDEN, member: FIELDS, owner: FIELDS, homeless: ORG },
-    Row { method: "DELETE", path: "/v1/keys/key_0", key: SESSION, viewer: FORBIDDEN, member: MISSING, owner: MISSING, homeless: ORG },
-    Row { method: "GET", path: "/v1/suites", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
-    Row { method: "GET", path: "/v1/suites/suite:lunch/items", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
-    Row { method: "GET", path: "/v1/members", key: SESSION, viewer: OK, member: OK, owner: OK, homeless: ORG },
-    Row { method: "PATCH", path: "/v1/members/usr_0", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: FIELDS, homeless: ORG },
-    Row { method: "DELETE", path: "/v1/members/usr_0", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: MISSING, homeless: ORG },
-    Row { method: "GET", path: "/v1/models", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
-    Row { method: "GET", path: "/v1/models/none", key: MISSING, viewer: MISSING, member: MISSING, owner: MISSING, homeless: ORG },
-    Row { method: "GET", path: "/v1/usage", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
-    Row { method: "POST", path: "/v1/evals", key: FIELDS, viewer: FORBIDDEN, member: FIELDS, owner: FIELDS, homeless: ORG },
-    Row { method: "GET", path: "/v1/jobs", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
-    Row { method: "POST", path: "/v1/jobs/job_0/cancel", key: MISSING, viewer: FORBIDDEN, member: MISSING, owner: MISSING, homeless: ORG },
-    Row { method: "GET", path: "/v1/jobs/job_0", key: MISSING, viewer: MISSING, member: MISSING, owner: MISSING, homeless: ORG },
-    Row { method: "GET", path: "/v1/jobs/job_0/trace", key: MISSING, viewer: MISSING, member: MISSING, owner: MISSING, homeless: ORG },
-];
-
-async fn check(client: &Client, row: &Row, who: &str, (status, expected): (u16, &str)) {
-    let request = client.request(row.method, row.path);
-    let request = if ["POST", "PATCH"].contains(&row.method) { request.json(&serde_json::json!({})) } else { request };
-    let answer = client.send(request).await.unwrap();
-    let told = format!("{} {} by {who}: {}", row.method, row.path, answer.body);
-    assert_eq!(answer.status, status, "{told}");
-    if status != 200 {
-        assert_eq!(code(&answer), expected, "{told}");
-    }
-    assert_eq!(answer.header("www-authenticate"), if status == 401 { "Bearer" } else { "" }, "{told}");
-    let limit = if status == 401 {
-        "1000000"
-    } else if expected == "org_required" {
-        "60"
-    } else {
-        "1000"
-    };
-    assert_eq!(answer.header("x-ratelimit-limit"), limit, "{told}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_route_answers_each_kind_of_caller_as_the_contract_says() {
-    let world = crate::harness::world_of(crate::harness::with("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000000")).await;
-    let made = world.owner().post("/v1/keys", &serde_json::json!({"name": "old"})).await.unwrap();
-    let revoked = world.client(&text(&made.body["key"]));
-    world.owner().send(world.owner().request("DELETE", &format!("/v1/keys/{}", text(&made.body["id"])))).await.unwrap();
-    let (viewer, member) = (world.member("viewer").await, world.member("member").await);
-    let homeless = homeless(&world).await;
-    for row in &ROUTES {
-        check(&world.anonymous(), row, "nobody", (401, "unauthenticated")).await;
-        check(&world.client("svc_live_nonsense"), row, "a malformed key", (401, "invalid_token")).await;
-        check(&revoked, row, "a revoked key", (401, "key_revoked")).await;
-        check(&world.key(), row, "a key", row.key).await;
-        check(&viewer, row, "a viewer", row.viewer).await;
-        check(&member, row, "a member", row.member).await;
-        check(&world.owner(), row, "the owner", row.owner).await;
-        check(&homeless, row, "a person without organization", row.homeless).await;
+impl Callers {
+    async fn of(world: &World) -> Self {
+        let made = world.owner().post("/v1/keys", &serde_json::json!({"name": "old"})).await.unwrap();
+        let revoke = world.owner().request("DELETE", &format!("/v1/keys/{}", text(&made.body["id"])));
+        assert_eq!(world.owner().send(revoke).await.unwrap().status, 200);
+        let mut callers = Vec::new();
+        for who in Who::ALL {
+            let client = match who {
+                Who::Nobody => world.anonymous(),
+                Who::Malformed => world.client("svc_live_nonsense"),
+                Who::Revoked => world.client(&text(&made.body["key"])),
+                Who::Key => world.key(),
+                Who::Viewer => world.member("viewer").await,
+                Who::Member => world.member("member").await,
+                Who::Owner => world.owner(),
+                Who::Homeless => homeless(world).await,
+            };
+            callers.push((who, client));
+        }
+        Self(callers)
     }
 }
 
 /// A person whose only membership has ended.
-async fn homeless(world: &crate::harness::World) -> Client {
+async fn homeless(world: &World) -> Client {
     let own = org(&world.stack, "free").await;
     sqlx::query("delete from memberships where org_id = $1").bind(&own.id).execute(&mut world.database().await).await.unwrap();
     world.client(&own.session)
+}
+
+/// What every answer has, whoever asked.
+fn check_headers(answer: &Answer, route: &Route, who: Who, told: &str) {
+    assert!(answer.header("x-request-id").starts_with("req_"), "{told}");
+    assert_eq!(answer.header("www-authenticate"), if answer.status == 401 { "Bearer" } else { "" }, "{told}");
+    let limit: u64 = answer.header("x-ratelimit-limit").parse().unwrap();
+    let expected = match who {
+        _ if route.path == "/health" => FAILURES,
+        Who::Nobody | Who::Malformed | Who::Revoked => FAILURES,
+        Who::Homeless => 60,
+        Who::Key | Who::Viewer | Who::Member | Who::Owner => REQUESTS,
+    };
+    assert_eq!(limit, expected, "{told}");
+    assert!(answer.header("x-ratelimit-remaining").parse::<u64>().unwrap() <= limit, "{told}");
+    assert!(answer.header("x-ratelimit-reset").parse::<u64>().unwrap() > 1_700_000_000, "{told}");
+    if answer.status >= 400 {
+        assert_eq!(answer.body["error"]["request_id"], answer.header("x-request-id"), "{told}");
+        assert_eq!(answer.header("content-type"), "application/json", "{told}");
+    }
+}
+
+/// An error but for what is of this one request.
+fn anonymized(answer: &Answer) -> Value {
+    let mut body = answer.body.clone();
+    body["error"]["request_id"] = Value::Null;
+    body
+}
+
+/// Failed authentications and requests in a minute, of the stack under test.
+const FAILURES: u64 = 1_000_000;
+const REQUESTS: u64 = 100_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_answers_each_kind_of_caller_about_each_kind_of_thing_as_the_contract_says() {
+    let mut world = world_of(with("ASSAY_AUTH_FAILURES_PER_MINUTE", &FAILURES.to_string())).await;
+    let plans = "update plans set requests_per_minute = 100000, concurrent_jobs = 1000 where plan = 'team'";
+    sqlx::raw_sql(plans).execute(&mut world.database().await).await.unwrap();
+    crate::models::publish(&world, &crate::models::file()).await.unwrap();
+    let other = org(&world.stack, "team").await;
+    let scored = (world.thing(&world.org, Thing::Scored).await, world.thing(&other, Thing::Scored).await);
+    // From here on jobs wait.
+    world.stack.workers.clear();
+    let callers = Callers::of(&world).await;
+    for route in ROUTES {
+        for (who, client) in &callers.0 {
+            let ask = async |id: &str| {
+                let answer = client.send(route.request(client, id)).await.unwrap();
+                let told = format!("{} {} by {who:?}: {} {}", route.method, route.path_of(id), answer.status, answer.body);
+                check_headers(&answer, route, *who, &told);
+                (answer, told)
+            };
+            let own = match route.thing {
+                Thing::Scored => scored.0.clone(),
+                thing => world.thing(&world.org, thing).await,
+            };
+            let mut nothing: Vec<String> = match route.thing {
+                Thing::None => Vec::new(),
+                thing => thing.unknown().map(str::to_owned).into(),
+            };
+            if route.thing.is_owned() {
+                nothing.push(match route.thing {
+                    Thing::Scored => scored.1.clone(),
+                    thing => world.thing(&other, thing).await,
+                });
+            }
+            match route.class.verdict(*who) {
+                Ok(()) => {
+                    let mut refusals = Vec::new();
+                    for id in &nothing {
+                        let (answer, told) = ask(id).await;
+                        assert_eq!((answer.status, code(&answer).as_str()), (404, "not_found"), "{told}");
+                        refusals.push(anonymized(&answer));
+                    }
+                    assert!(refusals.windows(2).all(|two| two[0] == two[1]), "what is another's is told apart: {refusals:?}");
+                    let (answer, told) = ask(&own).await;
+                    assert_eq!(answer.status, route.success, "{told}");
+                }
+                // Whether it is there, and whose it is, makes no difference.
+                Err(refusal) => {
+                    for id in nothing.iter().chain([&own]) {
+                        let (answer, told) = ask(id).await;
+                        assert_eq!((answer.status, code(&answer).as_str()), refusal, "{told}");
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{World, code, text, with_token, world_of};
 
-fn file() -> Value {
+/// A model.
+pub fn file() -> Value {
     json!({
         "id": "next-1", "task": "next-event", "status": "beta", "version": "1", "context_length": 512, "requires_tokenizer": true,
         "endpoints": ["generate", "predict", "embed"], "embedding_dim": 256,
@@ -15,7 +16,8 @@ fn file() -> Value {
     })
 }
 
-async fn publish(world: &World, file: &Value) -> Result<Value, String> {
+/// Publishes a model.
+pub async fn publish(world: &World, file: &Value) -> Result<Value, String> {
     let path = world.stack.ground.servers.folder().join(format!("{}-model.json", world.stack.database.name));
     std::fs::write(&path, file.to_string()).unwrap();
     world.stack.operate(&["model", "publish", path.to_str().unwrap()]).await.map_err(|trouble| trouble.to_string())

@@ -38,6 +38,11 @@ impl Client {
         Self { http: reqwest::Client::new(), url: url.into(), token: token.map(str::to_owned) }
     }
 
+    /// Its credential.
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
     /// A request that is yet to be sent.
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let method = method.parse().unwrap_or(reqwest::Method::GET);

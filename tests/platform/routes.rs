@@ -1,0 +1,218 @@
+//! Every route in one table: who may call it, what its path names, what a good call sends. Tests are made from it.
+
+use assay_tests::client::Client;
+use serde_json::{Value, json};
+
+use crate::harness::{Org, World, one_prediction, text};
+
+/// Who may call a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Anybody, also without a credential.
+    Open,
+    /// Any credential of an organization.
+    Any,
+    /// A key, or the session of a member or owner.
+    Submitter,
+    /// Any session of an organization.
+    Session,
+    /// The session of a member or owner.
+    Member,
+    /// The session of an owner.
+    Owner,
+}
+
+/// Who calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// No credential.
+    Nobody,
+    /// A token that is none.
+    Malformed,
+    /// A key that was revoked.
+    Revoked,
+    /// A key.
+    Key,
+    /// The session of a viewer.
+    Viewer,
+    /// The session of a member.
+    Member,
+    /// The session of an owner.
+    Owner,
+    /// The session of a person without organization.
+    Homeless,
+}
+
+impl Who {
+    pub const ALL: [Self; 8] =
+        [Self::Nobody, Self::Malformed, Self::Revoked, Self::Key, Self::Viewer, Self::Member, Self::Owner, Self::Homeless];
+}
+
+impl Class {
+    /// Whether one may call, or the refusal: status and code.
+    pub fn verdict(self, who: Who) -> Result<(), (u16, &'static str)> {
+        let is_session = matches!(self, Self::Session | Self::Member | Self::Owner);
+        match who {
+            _ if self == Self::Open => Ok(()),
+            Who::Nobody => Err((401, "unauthenticated")),
+            Who::Malformed => Err((401, "invalid_token")),
+            Who::Revoked => Err((401, "key_revoked")),
+            Who::Key if is_session => Err((403, "session_required")),
+            Who::Homeless => Err((403, "org_required")),
+            Who::Viewer if matches!(self, Self::Submitter | Self::Member | Self::Owner) => Err((403, "forbidden")),
+            Who::Member if self == Self::Owner => Err((403, "forbidden")),
+            Who::Key | Who::Viewer | Who::Member | Who::Owner => Ok(()),
+        }
+    }
+}
+
+/// What a path's parameter names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Thing {
+    /// The path has no parameter.
+    None,
+    Key,
+    Member,
+    /// A job that waits.
+    Job,
+    /// A job that has succeeded.
+    Scored,
+    /// Published for everybody: there is no other organization's.
+    Suite,
+    Model,
+}
+
+impl Thing {
+    /// Ids of this form that name nothing, and texts that are no id.
+    pub const fn unknown(self) -> [&'static str; 2] {
+        match self {
+            Self::None => ["", ""],
+            Self::Key => ["key_0", "nonsense"],
+            Self::Member => ["usr_0", "nonsense"],
+            Self::Job | Self::Scored => ["job_0", "nonsense"],
+            Self::Suite => ["suite:none", "nonsense"],
+            Self::Model => ["none", "%00"],
+        }
+    }
+
+    /// Whether it belongs to an organization.
+    pub const fn is_owned(self) -> bool {
+        !matches!(self, Self::None | Self::Suite | Self::Model)
+    }
+}
+
+/// One operation.
+pub struct Route {
+    pub method: &'static str,
+    /// As the router has it.
+    pub path: &'static str,
+    pub class: Class,
+    pub thing: Thing,
+    /// What a good call sends.
+    pub body: fn() -> Value,
+    /// What a good call is answered with.
+    pub success: u16,
+}
+
+fn no_body() -> Value {
+    Value::Null
+}
+
+const fn get(path: &'static str, class: Class, thing: Thing) -> Route {
+    Route { method: "GET", path, class, thing, body: no_body, success: 200 }
+}
+
+const fn call(method: &'static str, path: &'static str, class: Class, thing: Thing, body: fn() -> Value, success: u16) -> Route {
+    Route { method, path, class, thing, body, success }
+}
+
+/// Every route. One that is missing fails a test.
+pub const ROUTES: &[Route] = &[
+    get("/health", Class::Open, Thing::None),
+    get("/v1/me", Class::Any, Thing::None),
+    get("/v1/keys", Class::Session, Thing::None),
+    call("POST", "/v1/keys", Class::Member, Thing::None, || json!({"name": "made"}), 201),
+    call("DELETE", "/v1/keys/{key_id}", Class::Member, Thing::Key, no_body, 200),
+    get("/v1/suites", Class::Any, Thing::None),
+    get("/v1/suites/{suite_id}/items", Class::Any, Thing::Suite),
+    get("/v1/members", Class::Session, Thing::None),
+    call("PATCH", "/v1/members/{user_id}", Class::Owner, Thing::Member, || json!({"role": "member"}), 200),
+    call("DELETE", "/v1/members/{user_id}", Class::Owner, Thing::Member, no_body, 204),
+    get("/v1/models", Class::Any, Thing::None),
+    get("/v1/models/{model_id}", Class::Any, Thing::Model),
+    get("/v1/usage", Class::Any, Thing::None),
+    call("POST", "/v1/evals", Class::Submitter, Thing::None, eval, 202),
+    get("/v1/jobs", Class::Any, Thing::None),
+    get("/v1/jobs/{job_id}", Class::Any, Thing::Job),
+    call("POST", "/v1/jobs/{job_id}/cancel", Class::Submitter, Thing::Job, no_body, 200),
+    get("/v1/jobs/{job_id}/trace", Class::Any, Thing::Scored),
+];
+
+fn eval() -> Value {
+    json!({"suite_id": "suite:lunch", "predictions": one_prediction()})
+}
+
+impl Route {
+    /// The path of this thing.
+    pub fn path_of(&self, id: &str) -> String {
+        match (self.path.find('{'), self.path.find('}')) {
+            (Some(from), Some(to)) => format!("{}{id}{}", &self.path[..from], &self.path[to + 1..]),
+            _ => self.path.to_owned(),
+        }
+    }
+
+    /// A good call with this client, but for the id.
+    pub fn request(&self, client: &Client, id: &str) -> reqwest::RequestBuilder {
+        let request = client.request(self.method, &self.path_of(id));
+        match (self.body)() {
+            Value::Null => request,
+            body => request.json(&body),
+        }
+    }
+}
+
+impl World {
+    /// Makes a thing in an organization and returns what names it in a path.
+    pub async fn thing(&self, org: &Org, thing: Thing) -> String {
+        let (owner, key) = (self.client(&org.session), self.client(&org.key));
+        match thing {
+            Thing::None => String::new(),
+            Thing::Suite => "suite:lunch".into(),
+            Thing::Model => "next-1".into(),
+            Thing::Key => text(&owner.post("/v1/keys", &json!({"name": "thing"})).await.unwrap().body["id"]),
+            Thing::Job => text(&key.post("/v1/evals", &eval()).await.unwrap().body["id"]),
+            Thing::Scored => {
+                let id = text(&key.post("/v1/evals", &eval()).await.unwrap().body["id"]);
+                let job = key.finished(&id, crate::harness::PATIENCE, &|_| {}).await.unwrap();
+                assert_eq!(job["status"], "succeeded");
+                id
+            }
+            Thing::Member => {
+                let sql = "with person as (insert into users (id, email) values ($1, $2) returning id)
+                           insert into memberships (org_id, user_id, role) select $3, id, 'viewer' from person";
+                let user_id = assay_core::UserId::random().unwrap().to_string();
+                let query = sqlx::query(sql).bind(&user_id).bind(format!("{}@example.org", user_id.to_lowercase())).bind(&org.id);
+                query.execute(&mut self.database().await).await.unwrap();
+                user_id
+            }
+        }
+    }
+}
+
+#[test]
+fn every_route_is_in_the_table_and_the_other_way_round() {
+    let source = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../api/src/rest/mod.rs")).unwrap();
+    let mut routed = Vec::new();
+    for line in source.lines().filter(|line| line.contains(".route(\"")) {
+        for part in line.split(".route(\"").skip(1) {
+            let (path, methods) = part.split_once('"').unwrap();
+            for method in ["get", "post", "patch", "put", "delete"] {
+                routed.extend(methods.contains(&format!("{method}(")).then(|| format!("{} {path}", method.to_uppercase())));
+            }
+        }
+    }
+    let mut listed: Vec<_> = ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+    routed.sort();
+    listed.sort();
+    assert_eq!(routed, listed);
+}
