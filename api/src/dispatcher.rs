@@ -99,6 +99,12 @@ impl Dispatcher {
         let inputs = dispatch::unneeded_inputs(&self.db).await?;
         for input in &inputs {
             self.artifacts.delete(&input.input_key).await?;
+            // What attempts kept that did not end the job.
+            let kept = (1..=input.attempts).map(|attempt| Artifacts::scores_key(&input.org_id, &input.job_id, attempt));
+            let last = if input.scores_key.is_some() { input.attempts } else { 0 };
+            for (_, key) in (1..).zip(kept).filter(|(attempt, _)| *attempt != last) {
+                self.artifacts.delete(&key).await?;
+            }
         }
         let job_ids: Vec<&str> = inputs.iter().map(|input| input.job_id.as_str()).collect();
         dispatch::forget_inputs(&self.db, &job_ids).await

@@ -1,5 +1,6 @@
 //! Where submissions are kept until they are scored: an object store, by default a folder.
 
+use std::ops::Range;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,12 @@ impl Artifacts {
         format!("{org_id}/{job_id}.predictions.json")
     }
 
+    /// The name under which an attempt keeps the scores of its job's items: as 64-bit floating-point numbers, the low
+    /// byte first.
+    pub fn scores_key(org_id: &OrgId, job_id: &JobId, attempt: i32) -> String {
+        format!("{org_id}/{job_id}.{attempt}.scores.f64")
+    }
+
     /// Writes an object whole: afterwards it is there under its name, or nothing is.
     pub async fn put(&self, key: &str, bytes: Bytes) -> Result<()> {
         self.0.put(&Path::from(key), bytes.into()).await.map_err(Error::unavailable)?;
@@ -63,6 +70,15 @@ impl Artifacts {
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>> {
         match self.0.get(&Path::from(key)).await {
             Ok(found) => found.bytes().await.map(Some).map_err(Error::unavailable),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(Error::unavailable(error)),
+        }
+    }
+
+    /// Reads a part of an object. `None` when there is none of that name.
+    pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        match self.0.get_range(&Path::from(key), range).await {
+            Ok(bytes) => Ok(Some(bytes)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(Error::unavailable(error)),
         }

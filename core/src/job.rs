@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sqlx::types::Json;
 
-use crate::suite::SuiteId;
+use crate::suite::{ItemCursor, SuiteId};
 use crate::{JobId, OrgId, Result, Timestamp, text_enum};
 
 /// How often a job is begun at most: the first try and three retries.
@@ -188,6 +188,32 @@ pub struct Jobs {
     /// To be passed back as `before` for the next page; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_before: Option<Timestamp>,
+}
+
+/// How one item of the suite was scored.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ItemScore {
+    /// As in the suite.
+    pub item_id: String,
+    /// The metric's value for this item alone; of an item without a prediction, the worst possible.
+    pub score: f64,
+}
+
+/// One page of a job's scores, in the order of the suite's items.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JobItems {
+    /// The job.
+    pub job_id: JobId,
+    /// The suite.
+    pub suite_id: SuiteId,
+    /// The version that the job was scored against.
+    pub suite_version: String,
+    /// The scores.
+    pub items: Vec<ItemScore>,
+    /// Number of items in the suite, not in the page.
+    pub n_items: i64,
+    /// Where the next page begins; null at the end.
+    pub next_cursor: Option<ItemCursor>,
 }
 
 /// Default and largest size of a page of jobs.

@@ -33,4 +33,4 @@ pub use answer::Answer;
 pub use clock::Timestamp;
 pub use error::{CanFail, Code, Details, Error, FieldError, Result};
 pub use id::{JobId, KeyId, MalformedId, OrgId, RequestId, SessionId, UserId, WorkerId};
-pub use metric::Metric;
+pub use metric::{Metric, Scoring};

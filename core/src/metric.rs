@@ -70,6 +70,15 @@ impl fmt::Display for Metric {
     }
 }
 
+/// How a suite's version is scored.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scoring {
+    /// By which metric.
+    pub metric: Metric,
+    /// Whether the scores of single items are to be kept.
+    pub per_item_feedback: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -98,7 +98,7 @@ async fn every_write_of_an_earlier_attempt_is_refused() {
     world.until_status(&job_id, "queued").await;
     let refused = async || {
         assert!(!work::holds(&pool, &first).await.unwrap());
-        assert!(!work::succeed(&pool, &first, &result(), &[]).await.unwrap());
+        assert!(!work::succeed(&pool, &first, &result(), None, &[]).await.unwrap());
         assert!(!work::fail(&pool, &first, FailureCode::Internal, "x", &[]).await.unwrap());
         assert!(!work::release(&pool, &first, FailureCode::Internal, "x", &[]).await.unwrap());
     };
@@ -106,7 +106,7 @@ async fn every_write_of_an_earlier_attempt_is_refused() {
     let second = work::claim(&pool, &worker_id, &first.job_id).await.unwrap().unwrap();
     assert_eq!((first.attempt, second.attempt), (1, 2));
     refused().await;
-    assert!(work::succeed(&pool, &second, &result(), &[]).await.unwrap());
+    assert!(work::succeed(&pool, &second, &result(), None, &[]).await.unwrap());
     refused().await;
     let job = world.ended(&job_id).await;
     assert_eq!((&job["status"], &job["attempts"]), (&"succeeded".into(), &2.into()));
@@ -169,6 +169,24 @@ async fn a_submission_is_removed_after_its_job_has_ended() {
     until("the removal", Duration::from_secs(10), async || !file.exists()).await;
     let after = world.key().get(&format!("/v1/jobs/{}", text(&job["id"]))).await.unwrap();
     assert_eq!(after.body["result"], job["result"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scores_that_an_earlier_attempt_kept_are_removed_and_those_of_the_job_stay() {
+    let world = world().await;
+    crate::feedback::publish(&world, "1").await;
+    let job = crate::feedback::scored(&world, &world.org.key, &one_prediction()).await;
+    let id = text(&job["id"]);
+    let folder = world.stack.ground.servers.folder().join(format!("{}-artifacts/{}", world.stack.database.name, world.org.id));
+    let (first, second) = (folder.join(format!("{id}.1.scores.f64")), folder.join(format!("{id}.2.scores.f64")));
+    // As if the first attempt's worker had died between keeping the scores and ending the job.
+    std::fs::copy(&first, &second).unwrap();
+    let sql = "update jobs set attempts = 2, scores_key = replace(scores_key, '.1.', '.2.'), finished_at = now() - interval '2 minutes'";
+    sqlx::raw_sql(sql).execute(&mut world.database().await).await.unwrap();
+    let _second = world.stack.launch_api().unwrap();
+    until("the removal", Duration::from_secs(10), async || !first.exists()).await;
+    assert!(second.exists());
+    assert_eq!(world.key().get(&format!("/v1/jobs/{id}/items")).await.unwrap().status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -78,7 +78,11 @@ async fn every_route_answers_each_kind_of_caller_about_each_kind_of_thing_as_the
     sqlx::raw_sql(plans).execute(&mut world.database().await).await.unwrap();
     crate::models::publish(&world, &crate::models::file()).await.unwrap();
     let other = org(&world.stack, "team").await;
-    let scored = (world.thing(&world.org, Thing::Scored).await, world.thing(&other, Thing::Scored).await);
+    crate::feedback::publish(&world, "1").await;
+    let mut scored = Vec::new();
+    for thing in [Thing::Scored, Thing::ScoredWithFeedback] {
+        scored.push((thing, world.thing(&world.org, thing).await, world.thing(&other, thing).await));
+    }
     // From here on jobs wait.
     world.stack.workers.clear();
     let callers = Callers::of(&world).await;
@@ -90,18 +94,19 @@ async fn every_route_answers_each_kind_of_caller_about_each_kind_of_thing_as_the
                 check_headers(&answer, route, *who, &told);
                 (answer, told)
             };
-            let own = match route.thing {
-                Thing::Scored => scored.0.clone(),
-                thing => world.thing(&world.org, thing).await,
+            let scored = scored.iter().find(|(thing, ..)| *thing == route.thing);
+            let own = match scored {
+                Some((_, own, _)) => own.clone(),
+                None => world.thing(&world.org, route.thing).await,
             };
             let mut nothing: Vec<String> = match route.thing {
                 Thing::None => Vec::new(),
                 thing => thing.unknown().map(str::to_owned).into(),
             };
             if route.thing.is_owned() {
-                nothing.push(match route.thing {
-                    Thing::Scored => scored.1.clone(),
-                    thing => world.thing(&other, thing).await,
+                nothing.push(match scored {
+                    Some((_, _, theirs)) => theirs.clone(),
+                    None => world.thing(&other, route.thing).await,
                 });
             }
             match route.class.verdict(*who) {

@@ -7,6 +7,7 @@ mod crashes;
 mod credentials;
 mod errors;
 mod evals;
+mod feedback;
 mod grpc;
 mod harness;
 mod hostile;

@@ -77,6 +77,8 @@ pub enum Thing {
     Job,
     /// A job that has succeeded.
     Scored,
+    /// The same, of a suite that gives feedback on single items.
+    ScoredWithFeedback,
     /// Published for everybody: there is no other organization's.
     Suite,
     Model,
@@ -89,7 +91,7 @@ impl Thing {
             Self::None => ["", ""],
             Self::Key => ["key_0", "nonsense"],
             Self::Member => ["usr_0", "nonsense"],
-            Self::Job | Self::Scored => ["job_0", "nonsense"],
+            Self::Job | Self::Scored | Self::ScoredWithFeedback => ["job_0", "nonsense"],
             Self::Suite => ["suite:none", "nonsense"],
             Self::Model => ["none", "%00"],
         }
@@ -145,6 +147,7 @@ pub const ROUTES: &[Route] = &[
     get("/v1/jobs", Class::Any, Thing::None),
     get("/v1/jobs/{job_id}", Class::Any, Thing::Job),
     call("POST", "/v1/jobs/{job_id}/cancel", Class::Submitter, Thing::Job, no_body, 200),
+    get("/v1/jobs/{job_id}/items", Class::Any, Thing::ScoredWithFeedback),
     get("/v1/jobs/{job_id}/trace", Class::Any, Thing::Scored),
 ];
 
@@ -186,6 +189,11 @@ impl World {
                 let job = key.finished(&id, crate::harness::PATIENCE, &|_| {}).await.unwrap();
                 assert_eq!(job["status"], "succeeded");
                 id
+            }
+            Thing::ScoredWithFeedback => {
+                let job = crate::feedback::scored(self, &org.key, &one_prediction()).await;
+                assert_eq!(job["status"], "succeeded");
+                text(&job["id"])
             }
             Thing::Member => {
                 let sql = "with person as (insert into users (id, email) values ($1, $2) returning id)

@@ -8,7 +8,7 @@ use assay_core::artifact::Artifacts;
 use assay_core::job::{EvalResult, FailureCode};
 use assay_core::store::PgPool;
 use assay_core::store::work::{self, Claim, Phase};
-use assay_core::{Result, telemetry};
+use assay_core::{Result, Scoring, telemetry};
 
 use crate::score::{self, Failure};
 use crate::tables::Tables;
@@ -36,7 +36,11 @@ pub struct Means {
 
 /// What came of an attempt.
 enum Outcome {
-    Scored(Box<EvalResult>),
+    Scored {
+        result: Box<EvalResult>,
+        /// Where the scores of the items are kept, if they are.
+        scores_key: Option<String>,
+    },
     /// The data is at fault: another try would find the same.
     Refused(FailureCode, String),
     /// The fault is ours: another try may get past it.
@@ -49,7 +53,7 @@ enum Outcome {
 impl Outcome {
     const fn as_str(&self) -> &'static str {
         match self {
-            Self::Scored(_) => "succeeded",
+            Self::Scored { .. } => "succeeded",
             Self::Refused(..) => "failed",
             Self::Broken(_) => "released",
             Self::Late => "timeout",
@@ -114,13 +118,20 @@ async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, stop: &Arc<
         Ok(answers) => answers,
         Err(error) => return Outcome::Broken(error.to_string()),
     };
-    let metric = answers.metric;
+    let Scoring { metric, per_item_feedback } = answers.scoring;
     let stop = Arc::clone(stop);
-    let scoring = tokio::task::spawn_blocking(move || score::score(&answers.table, &answers.metric, &input, &stop));
+    let scoring = tokio::task::spawn_blocking(move || score::score(&answers.table, &answers.scoring, &input, &stop));
     match phases.during("score", scoring).await {
         Ok(Ok(score)) => {
             metrics::counter!(telemetry::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
-            Outcome::Scored(Box::new(EvalResult {
+            let scores_key = per_item_feedback.then(|| Artifacts::scores_key(&claim.org_id, &claim.job_id, claim.attempt));
+            if let Some(key) = &scores_key {
+                let bytes: Vec<u8> = score.items.iter().flat_map(|score| score.to_le_bytes()).collect();
+                if let Err(error) = phases.during("keep scores", means.artifacts.put(key, bytes.into())).await {
+                    return Outcome::Broken(error.to_string());
+                }
+            }
+            let result = Box::new(EvalResult {
                 hfm_sha: means.hfm_sha.clone(),
                 metric: metric.to_string(),
                 n: score.n,
@@ -130,7 +141,8 @@ async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, stop: &Arc<
                 suite_id: claim.suite_id.to_string(),
                 suite_version: claim.suite_version.clone(),
                 value: score.value,
-            }))
+            });
+            Outcome::Scored { result, scores_key }
         }
         Ok(Err(Failure::InvalidPredictions(message))) => Outcome::Refused(FailureCode::InvalidPredictions, message),
         Ok(Err(Failure::Stopped)) => Outcome::Lost,
@@ -172,7 +184,7 @@ async fn write(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]
 async fn write_once(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]) -> Result<bool> {
     let late = "The job took longer than fifteen minutes.";
     match outcome {
-        Outcome::Scored(result) => work::succeed(&means.db, claim, result, phases).await,
+        Outcome::Scored { result, scores_key } => work::succeed(&means.db, claim, result, scores_key.as_deref(), phases).await,
         Outcome::Refused(code, message) => work::fail(&means.db, claim, *code, message, phases).await,
         Outcome::Broken(cause) => {
             tracing::error!(job_id = %claim.job_id, attempt = claim.attempt, cause, "an attempt broke");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use assay_core::store::{PgPool, work};
 use assay_core::suite::SuiteId;
-use assay_core::{Metric, Result};
+use assay_core::{Result, Scoring};
 use tokio::sync::OnceCell;
 
 use crate::score::AnswerTable;
@@ -15,8 +15,8 @@ const BYTES_MAX: usize = 1 << 30;
 
 /// The answers of one suite's version.
 pub struct Answers {
-    /// The suite's metric.
-    pub metric: Metric,
+    /// How they are scored.
+    pub scoring: Scoring,
     /// The answers.
     pub table: AnswerTable,
 }
@@ -64,12 +64,12 @@ impl Tables {
 
     async fn load(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
         let mut items = Vec::new();
-        let metric = work::answers(&self.db, suite_id, version, |item_id, answer| {
+        let scoring = work::answers(&self.db, suite_id, version, |item_id, answer| {
             items.push((item_id.to_owned(), answer));
             Ok(())
         })
         .await?;
-        Ok(Arc::new(Answers { metric, table: AnswerTable::build(items)? }))
+        Ok(Arc::new(Answers { scoring, table: AnswerTable::build(items)? }))
     }
 }
 

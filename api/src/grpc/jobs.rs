@@ -36,6 +36,14 @@ impl JobService for Service {
         .await
     }
 
+    async fn list_job_items(&self, request: Request<v1::ListJobItemsRequest>) -> Result<Response<v1::ListJobItemsResponse>, Status> {
+        self.answer(request, |app, caller: Caller, input| async move {
+            let v1::ListJobItemsRequest { job_id, cursor, limit } = input.message;
+            Ok(jobs::items(&app, &caller, &job_id, cursor.as_deref(), limit).await?.into())
+        })
+        .await
+    }
+
     async fn get_job_trace(&self, request: Request<v1::GetJobTraceRequest>) -> Result<Response<v1::GetJobTraceResponse>, Status> {
         self.answer(request, |app, caller: Caller, input| async move {
             let v1::GetJobTraceRequest { job_id } = input.message;

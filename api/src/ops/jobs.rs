@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use assay_core::job::{JOBS_PAGE, Job, Jobs, Trigger};
+use assay_core::job::{ItemScore, JOBS_PAGE, Job, JobItems, Jobs, Trigger};
 use assay_core::principal::{Caller, Submitter};
+use assay_core::store::job::Feedback;
+use assay_core::suite::{ITEMS_PAGE, ItemCursor, bad_cursor};
 use assay_core::{Code, Error, JobId, Result, field, store};
 use tokio::time::Instant;
 
@@ -77,6 +79,43 @@ pub async fn get(app: &App, caller: &Caller, job_id: &str, wait: Option<i64>) ->
             return Ok(row.into_job(&app.settings.public_url));
         }
     }
+}
+
+/// A page of the scores of a succeeded job's items, where its suite allows them to be read. Never an answer.
+pub async fn items(app: &App, caller: &Caller, job_id: &str, cursor: Option<&str>, limit: Option<i64>) -> Result<JobItems> {
+    let limit = field::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
+    let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
+    let job_id: JobId = job_id.parse().map_err(|_| missing())?;
+    let row = store::job::find(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
+    let Feedback { per_item_feedback, n_items, scores_key } =
+        store::job::feedback(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
+    if !per_item_feedback {
+        return Err(Error::new(Code::Forbidden, "The suite does not give feedback on single items."));
+    }
+    let from = cursor.as_ref().map_or(0, |cursor| cursor.ordinal);
+    if from >= n_items || cursor.is_some_and(|cursor| cursor.version != row.suite_version) {
+        return Err(bad_cursor());
+    }
+    let Some(scores_key) = scores_key else {
+        let message = format!("The job is {}; only a succeeded one has scores.", row.status);
+        return Err(Error::new(Code::InvalidState, message));
+    };
+    let item_ids = store::suite::item_ids(&app.db, &row.suite_id, &row.suite_version, from, limit).await?;
+    let next = from.saturating_add(i32::try_from(item_ids.len()).unwrap_or(i32::MAX));
+    let bytes = |ordinal: i32| u64::from(ordinal.unsigned_abs()) * size_of::<f64>() as u64;
+    let scores = app.artifacts.get_range(&scores_key, bytes(from)..bytes(next)).await?;
+    let scores = scores.ok_or_else(|| Error::internal("the scores of a job's items are gone"))?;
+    let (scores, _) = scores.as_chunks();
+    let items = item_ids.into_iter().zip(scores).map(|(item_id, score)| ItemScore { item_id, score: f64::from_le_bytes(*score) });
+    let next_cursor = (next < n_items).then(|| ItemCursor { version: row.suite_version.clone(), ordinal: next });
+    Ok(JobItems {
+        job_id,
+        suite_id: row.suite_id,
+        items: items.collect(),
+        suite_version: row.suite_version,
+        n_items: i64::from(n_items),
+        next_cursor,
+    })
 }
 
 /// The trace of a job that has run.

@@ -1,6 +1,6 @@
 //! `/v1/jobs`
 
-use assay_core::job::{Job, Jobs};
+use assay_core::job::{Job, JobItems, Jobs};
 use assay_core::principal::{Caller, Submitter};
 use axum::Json;
 use axum::extract::State;
@@ -47,4 +47,16 @@ pub(super) async fn trace(
     Id(job_id): Id,
 ) -> Result<Json<TraceDocument>, Failure> {
     Ok(Json(jobs::trace(&app, &caller, &job_id).await?))
+}
+
+pub(super) async fn items(
+    State(app): State<App>,
+    Permitted(caller): Permitted<Caller>,
+    Id(job_id): Id,
+    uri: Uri,
+) -> Result<Json<JobItems>, Failure> {
+    let mut query = Query::read(&uri);
+    let (cursor, limit) = (query.text("cursor"), query.integer("limit"));
+    query.finish()?;
+    Ok(Json(jobs::items(&app, &caller, &job_id, cursor.as_deref(), limit).await?))
 }

@@ -40,6 +40,7 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/jobs", get(jobs::list))
         .route("/v1/jobs/{job_id}", get(jobs::get))
         .route("/v1/jobs/{job_id}/cancel", post(jobs::cancel))
+        .route("/v1/jobs/{job_id}/items", get(jobs::items))
         .route("/v1/jobs/{job_id}/trace", get(jobs::trace))
         .route_layer(from_fn_with_state(app.clone(), limit::limit))
         .route_layer(from_fn_with_state(app.clone(), auth::authenticate));

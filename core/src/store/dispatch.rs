@@ -6,7 +6,7 @@ use sqlx::PgExecutor;
 
 use super::{PgConnection, PgPool};
 use crate::job::ATTEMPTS_MAX;
-use crate::{JobId, Result, Timestamp};
+use crate::{JobId, OrgId, Result, Timestamp};
 
 /// The channel on which the api says that there is something to dispatch.
 pub const CHANNEL: &str = "assay_jobs";
@@ -168,15 +168,21 @@ pub async fn unring(db: &PgPool) -> Result<u64> {
 pub struct Input {
     /// Its job.
     pub job_id: JobId,
+    /// Its organization.
+    pub org_id: OrgId,
     /// Where it is kept.
     pub input_key: String,
+    /// How often the job was begun.
+    pub attempts: i32,
+    /// Where the scores of its items are kept.
+    pub scores_key: Option<String>,
 }
 
 /// Submissions of jobs that ended more than a minute ago: by then no attempt reads them.
 pub async fn unneeded_inputs(db: &PgPool) -> Result<Vec<Input>> {
     let inputs = sqlx::query_as!(
         Input,
-        r#"select id as "job_id: JobId", input_key as "input_key!" from jobs
+        r#"select id as "job_id: JobId", org_id as "org_id: OrgId", input_key as "input_key!", attempts, scores_key from jobs
            where input_key is not null and finished_at < now() - interval '1 minute' order by finished_at limit 1000"#
     )
     .fetch_all(db)

@@ -29,6 +29,31 @@ pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Re
     Ok(row)
 }
 
+/// Where the scores of a job's items are, and of how many items, if they may be read at all.
+pub struct Feedback {
+    /// Whether the job's version of the suite allows it.
+    pub per_item_feedback: bool,
+    /// Number of items in it.
+    pub n_items: i32,
+    /// Name of the scores in the artifact store.
+    pub scores_key: Option<String>,
+}
+
+/// What is to be known about the scores of the items of a job of the organization.
+pub async fn feedback(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Result<Option<Feedback>> {
+    let found = sqlx::query_as!(
+        Feedback,
+        "select s.per_item_feedback, s.n_items, j.scores_key
+         from jobs j join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
+         where j.org_id = $1 and j.id = $2",
+        org_id.as_str(),
+        job_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(found)
+}
+
 /// At most `limit` jobs of the organization, newest first, of the given type and status, made before the given moment.
 pub async fn list(
     db: impl PgExecutor<'_>,

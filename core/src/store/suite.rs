@@ -65,3 +65,17 @@ pub async fn items(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str, f
     .await?;
     Ok(rows.into_iter().map(|row| SuiteItem { item_id: row.item_id, input: row.input.0 }).collect())
 }
+
+/// The ids of at most `limit` items of a version from the given ordinal on.
+pub async fn item_ids(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str, from: i32, limit: u32) -> Result<Vec<String>> {
+    let ids = sqlx::query_scalar!(
+        "select item_id from suite_items where suite_id = $1 and version = $2 and ordinal >= $3 order by ordinal limit $4",
+        suite_id.as_str(),
+        version,
+        from,
+        i64::from(limit)
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(ids)
+}

@@ -9,7 +9,7 @@ use sqlx::{PgExecutor, PgPool};
 use super::dispatch;
 use crate::job::{ATTEMPTS_MAX, EvalResult, FailureCode};
 use crate::suite::SuiteId;
-use crate::{Answer, Error, JobId, Metric, OrgId, Result, Timestamp, WorkerId};
+use crate::{Answer, Error, JobId, Metric, OrgId, Result, Scoring, Timestamp, WorkerId};
 
 /// How long an attempt may take.
 pub const DEADLINE: Duration = Duration::from_secs(15 * 60);
@@ -126,11 +126,19 @@ pub struct Phase {
     pub end_us: i64,
 }
 
-/// Ends a job with its result. `false`: the attempt was fenced out, and nothing was written.
-pub async fn succeed(db: impl PgExecutor<'_>, claim: &Claim, result: &EvalResult, phases: &[Phase]) -> Result<bool> {
+/// Ends a job with its result and, if they were kept, the name of its items' scores. `false`: the attempt was fenced
+/// out, and nothing was written.
+pub async fn succeed(
+    db: impl PgExecutor<'_>,
+    claim: &Claim,
+    result: &EvalResult,
+    scores_key: Option<&str>,
+    phases: &[Phase],
+) -> Result<bool> {
     let done = sqlx::query!(
         "with done as (
-             update jobs set status = 'succeeded', result = $3, finished_at = clock_timestamp(), worker_id = null, deadline_at = null
+             update jobs set status = 'succeeded', result = $3, scores_key = $5, finished_at = clock_timestamp(),
+                    worker_id = null, deadline_at = null
              where id = $1 and status = 'running' and attempts = $2
              returning id, attempts
          )
@@ -139,7 +147,8 @@ pub async fn succeed(db: impl PgExecutor<'_>, claim: &Claim, result: &EvalResult
         claim.job_id.as_str(),
         claim.attempt,
         Json(result) as _,
-        Json(phases) as _
+        Json(phases) as _,
+        scores_key
     )
     .execute(db)
     .await?;
@@ -201,14 +210,20 @@ pub async fn release(pool: &PgPool, claim: &Claim, code: FailureCode, message: &
     Ok(done.rows_affected() == 1)
 }
 
-/// The metric of a suite's version and its answers in the order of publication, each given to `each` as it arrives.
-pub async fn answers(pool: &PgPool, suite_id: &SuiteId, version: &str, mut each: impl FnMut(&str, Answer) -> Result<()>) -> Result<Metric> {
+/// How a suite's version is scored, and its answers in the order of publication, each given to `each` as it arrives.
+pub async fn answers(
+    pool: &PgPool,
+    suite_id: &SuiteId,
+    version: &str,
+    mut each: impl FnMut(&str, Answer) -> Result<()>,
+) -> Result<Scoring> {
     use futures_util::TryStreamExt as _;
 
-    let metric = sqlx::query_scalar!("select metric from suites where suite_id = $1 and version = $2", suite_id.as_str(), version)
-        .fetch_one(pool)
-        .await?;
-    let metric: Metric = metric.parse().map_err(|_| Error::internal("a published suite has an unknown metric"))?;
+    let suite =
+        sqlx::query!("select metric, per_item_feedback from suites where suite_id = $1 and version = $2", suite_id.as_str(), version)
+            .fetch_one(pool)
+            .await?;
+    let metric: Metric = suite.metric.parse().map_err(|_| Error::internal("a published suite has an unknown metric"))?;
     let mut rows = sqlx::query!(
         r#"select item_id, answer::text as "answer!" from suite_answers where suite_id = $1 and version = $2 order by ordinal"#,
         suite_id.as_str(),
@@ -221,5 +236,5 @@ pub async fn answers(pool: &PgPool, suite_id: &SuiteId, version: &str, mut each:
             .map_err(|_| Error::internal("a published suite has an answer that does not fit its metric"))?;
         each(&row.item_id, answer)?;
     }
-    Ok(metric)
+    Ok(Scoring { metric, per_item_feedback: suite.per_item_feedback })
 }

@@ -1,6 +1,6 @@
 //! Jobs.
 
-use assay_core::job::{EvalResult, Job, JobError, Jobs, Versions};
+use assay_core::job::{EvalResult, ItemScore, Job, JobError, JobItems, Jobs, Versions};
 
 use super::timestamp;
 use crate::v1;
@@ -67,5 +67,23 @@ impl From<JobError> for v1::JobError {
     fn from(error: JobError) -> Self {
         let JobError { code, message } = error;
         Self { code: code.to_string(), message }
+    }
+}
+
+impl From<JobItems> for v1::ListJobItemsResponse {
+    fn from(page: JobItems) -> Self {
+        let JobItems { job_id, suite_id, suite_version, items, n_items, next_cursor } = page;
+        let item = |item| {
+            let ItemScore { item_id, score } = item;
+            v1::ItemScore { item_id, score }
+        };
+        Self {
+            job_id: job_id.into(),
+            suite_id: suite_id.into(),
+            suite_version,
+            items: items.into_iter().map(item).collect(),
+            n_items,
+            next_cursor: next_cursor.map(|cursor| cursor.to_string()),
+        }
     }
 }

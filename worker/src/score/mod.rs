@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use assay_core::Metric;
+use assay_core::Scoring;
 use assay_core::prediction::{self, Prediction};
 
 pub use table::AnswerTable;
@@ -21,7 +21,7 @@ use ranking::Ranker;
 const STOP_EVERY: usize = 1024;
 
 /// What came out.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Score {
     /// Items in the suite.
     pub n: i64,
@@ -33,6 +33,8 @@ pub struct Score {
     pub n_missing: i64,
     /// The metric's mean over all `n` items, 0 to 1; an item without a prediction counts as 0.
     pub value: f64,
+    /// By ordinal: the metric of each item alone. Empty unless asked for.
+    pub items: Vec<f64>,
 }
 
 /// Why there is no score.
@@ -46,8 +48,8 @@ pub enum Failure {
 
 /// Scores a JSON array of predictions. Nothing but these arguments matters; the order of the predictions makes a
 /// difference of at most 1e-15.
-pub fn score(table: &AnswerTable, metric: &Metric, predictions: &[u8], stop: &AtomicBool) -> Result<Score, Failure> {
-    let mut tally = Tally::new(table, metric);
+pub fn score(table: &AnswerTable, scoring: &Scoring, predictions: &[u8], stop: &AtomicBool) -> Result<Score, Failure> {
+    let mut tally = Tally::new(table, scoring);
     let flow = prediction::read(predictions, |next| match next {
         Err(fault) => ControlFlow::Break(Failure::InvalidPredictions(format!("{}: {}", fault.field, fault.message))),
         Ok(prediction) if prediction.index.is_multiple_of(STOP_EVERY) && stop.load(Ordering::Relaxed) => {
@@ -70,17 +72,20 @@ struct Tally<'t, 'a> {
     n_matched: i64,
     unmatched: HashSet<Cow<'a, str>>,
     sum: Sum,
+    /// By ordinal; empty unless asked for.
+    items: Vec<f64>,
 }
 
 impl<'t, 'a> Tally<'t, 'a> {
-    fn new(table: &'t AnswerTable, metric: &Metric) -> Self {
+    fn new(table: &'t AnswerTable, scoring: &Scoring) -> Self {
         Self {
             table,
-            ranker: Ranker::new(*metric),
+            ranker: Ranker::new(scoring.metric),
             predicted: vec![false; table.len()],
             n_matched: 0,
             unmatched: HashSet::new(),
             sum: Sum::default(),
+            items: vec![0.0; if scoring.per_item_feedback { table.len() } else { 0 }],
         }
     }
 
@@ -91,7 +96,11 @@ impl<'t, 'a> Tally<'t, 'a> {
             Some(item) => {
                 self.predicted[item.ordinal] = true;
                 self.n_matched += 1;
-                self.sum.add(self.ranker.score(prediction.value.ranking(), item));
+                let score = self.ranker.score(prediction.value.ranking(), item);
+                self.sum.add(score);
+                if let Some(kept) = self.items.get_mut(item.ordinal) {
+                    *kept = score;
+                }
                 true
             }
         };
@@ -113,6 +122,7 @@ impl<'t, 'a> Tally<'t, 'a> {
             n_missing: n - self.n_matched,
             // A suite without items is never published, but no figure is ever NaN.
             value: self.sum.total() / n.max(1) as f64,
+            items: self.items,
         }
     }
 }

@@ -1,14 +1,17 @@
-use assay_core::Answer;
+use assay_core::{Answer, Metric};
 use serde_json::{Value, json};
 
 use super::*;
+
+const ACCURACY: Scoring = Scoring { metric: Metric::Accuracy, per_item_feedback: false };
 
 fn score_json(answers: &Value, metric: &str, predictions: &Value) -> Result<Score, Failure> {
     let metric = metric.parse().unwrap();
     let answer = |json: &Value| Answer::parse(&json.to_string(), &metric).unwrap();
     let items = answers.as_array().unwrap().iter().map(|item| (item[0].as_str().unwrap(), answer(&item[1])));
     let table = AnswerTable::build(items).unwrap();
-    score(&table, &metric, predictions.to_string().as_bytes(), &AtomicBool::new(false))
+    let scoring = Scoring { metric, per_item_feedback: true };
+    score(&table, &scoring, predictions.to_string().as_bytes(), &AtomicBool::new(false))
 }
 
 /// What a prediction is worth, in a suite of one item.
@@ -80,7 +83,7 @@ fn an_item_without_a_prediction_counts_as_zero_and_an_unknown_one_not_at_all() {
         {"item_id": "c", "prediction": "x"},
         {"item_id": "a", "prediction": []},
     ]);
-    let wanted = Score { n: 4, n_submitted: 3, n_unmatched: 1, n_missing: 2, value: 0.25 };
+    let wanted = Score { n: 4, n_submitted: 3, n_unmatched: 1, n_missing: 2, value: 0.25, items: vec![0.0, 0.0, 1.0, 0.0] };
     assert_eq!(score_json(&answers, "accuracy", &predictions), Ok(wanted));
 }
 
@@ -99,7 +102,7 @@ fn faults_name_the_prediction_and_the_reason() {
         assert_eq!(failure, Err(Failure::InvalidPredictions(String::from(message))));
     }
     let table = AnswerTable::build([("a", Answer::Label(String::from("x")))]).unwrap();
-    let broken = score(&table, &Metric::Accuracy, b"[{\"item_id\":", &AtomicBool::new(false));
+    let broken = score(&table, &ACCURACY, b"[{\"item_id\":", &AtomicBool::new(false));
     assert!(matches!(broken, Err(Failure::InvalidPredictions(message)) if message.contains("not valid JSON")));
 }
 
@@ -107,7 +110,7 @@ fn faults_name_the_prediction_and_the_reason() {
 fn scoring_stops_when_told_to() {
     let table = AnswerTable::build([("a", Answer::Label(String::from("x")))]).unwrap();
     let predictions = br#"[{"item_id":"a","prediction":"x"}]"#;
-    assert_eq!(score(&table, &Metric::Accuracy, predictions, &AtomicBool::new(true)), Err(Failure::Stopped));
+    assert_eq!(score(&table, &ACCURACY, predictions, &AtomicBool::new(true)), Err(Failure::Stopped));
 }
 
 #[test]
@@ -136,4 +139,16 @@ fn figures_are_those_of_trec_eval_and_scikit_learn() {
         }
     }
     assert!(compared >= 40 * 21, "only {compared} figures were compared");
+}
+
+#[test]
+fn the_score_of_each_item_is_kept_in_the_suites_order_if_asked_for() {
+    let answers = json!([["a", "x"], ["b", ["x", "y"]], ["c", "x"], ["d", "x"]]);
+    let predictions = json!([
+        {"item_id": "d", "prediction": "x"}, {"item_id": "b", "prediction": ["q", "y"]}, {"item_id": "z", "prediction": "x"},
+        {"item_id": "a", "prediction": []},
+    ]);
+    let score = score_json(&answers, "recall@2", &predictions).unwrap();
+    assert_eq!(score.items, [0.0, 0.5, 0.0, 1.0]);
+    assert_eq!(score.value, 1.5 / 4.0);
 }
