@@ -8,7 +8,7 @@ use assay_core::artifact::Artifacts;
 use assay_core::store::{self, Bounds, PgPool};
 use tokio::sync::watch;
 
-use crate::endings::Endings;
+use crate::changes::Changes;
 use crate::limits::Limits;
 use crate::requests::Requests;
 use crate::settings::Settings;
@@ -24,8 +24,8 @@ pub struct Inner {
     pub db: PgPool,
     /// Where submissions are kept.
     pub artifacts: Artifacts,
-    /// News of jobs that have ended.
-    pub endings: Endings,
+    /// News of jobs that have changed.
+    pub changes: Changes,
     /// Whose turn it is to submit.
     pub turns: Turns,
     /// Requests admitted, for the usage.
@@ -43,7 +43,7 @@ impl App {
         Ok(Self(Arc::new(Inner {
             db: store::pool(&settings.common.database_url, settings.common.database_connections, "assay-api", Bounds::REQUESTS)?,
             artifacts: Artifacts::create(settings.common.artifacts.as_ref())?,
-            endings: Endings::new(stopped),
+            changes: Changes::new(stopped),
             turns: Turns::default(),
             requests: Requests::default(),
             limits: Limits::new(redis, &settings.common.redis_prefix, settings.auth_failures_per_minute),

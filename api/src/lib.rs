@@ -4,8 +4,8 @@
 //! for both wires.
 
 mod app;
+mod changes;
 mod dispatcher;
-mod endings;
 mod grpc;
 mod layers;
 mod limits;

@@ -44,7 +44,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     app.limits.address("").await;
     let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, app.db.clone(), stopped.clone()));
     let mut dispatcher = tokio::spawn(dispatcher::run(app.db.clone(), app.artifacts.clone(), settings.clone(), stopped.clone()));
-    let endings = tokio::spawn(app.endings.clone().pass_on(app.db.clone()));
+    let changes = tokio::spawn(app.changes.clone().pass_on(app.db.clone()));
     let (counting, until) = (app.clone(), stopped);
     let requests = tokio::spawn(async move { counting.requests.keep_adding(&counting.db, until).await });
     tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
@@ -64,7 +64,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     // A query that hangs must not keep the process.
     tokio::time::timeout(Duration::from_secs(2), dispatcher).await.can_fail("ending the dispatcher");
     admin.abort();
-    endings.abort();
+    changes.abort();
     requests.await.map_err(Error::internal)?;
     // What was answered while the connections ended.
     app.requests.add_up(&app.db).await.can_fail("adding up the last requests");

@@ -193,3 +193,45 @@ async fn no_two_jobs_of_an_organization_share_a_moment() {
     let moments: std::collections::HashSet<_> = all.into_iter().map(|answer| text(&answer.unwrap().body["created_at"])).collect();
     assert_eq!(moments.len(), 40);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watched_job_is_told_after_each_change_and_the_stream_closes_at_its_end() {
+    let world = world().await;
+    let hold = world.hold_answers().await;
+    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    world.until_status(&job_id, "running").await;
+    let mut jobs = JobServiceClient::new(world.channel().await);
+    let ask = |token| with_token(v1::WatchJobRequest { job_id: job_id.clone() }, token);
+    let mut watched = jobs.watch_job(ask(&world.org.key)).await.unwrap().into_inner();
+    assert_eq!(watched.message().await.unwrap().unwrap().job.unwrap().status, "running");
+    // Nothing changes: the next message is a heartbeat.
+    let began = Instant::now();
+    assert_eq!(watched.message().await.unwrap().unwrap().job, None);
+    assert!((9..15).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    sqlx::Connection::close(hold).await.unwrap();
+    let ended = watched.message().await.unwrap().unwrap().job.unwrap();
+    let rest = world.key().get(&format!("/v1/jobs/{job_id}")).await.unwrap().body;
+    assert_eq!((ended.status.as_str(), ended.result.unwrap().value), ("succeeded", rest["result"]["value"].as_f64().unwrap()));
+    assert_eq!(watched.message().await.unwrap(), None, "it closes");
+    // One that has ended is told once.
+    let mut again = jobs.watch_job(ask(&world.org.session)).await.unwrap().into_inner();
+    assert_eq!(again.message().await.unwrap().unwrap().job.unwrap().status, "succeeded");
+    assert_eq!(again.message().await.unwrap(), None);
+    let other = org(&world.stack, "free").await;
+    assert_eq!(jobs.watch_job(ask(&other.key)).await.unwrap_err().code(), tonic::Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_revoked_sees_no_further_change() {
+    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    let made = world.owner().post("/v1/keys", &json!({"name": "watcher"})).await.unwrap();
+    let mut jobs = JobServiceClient::new(world.channel().await);
+    let ask = with_token(v1::WatchJobRequest { job_id: job_id.clone() }, &text(&made.body["key"]));
+    let mut watched = jobs.watch_job(ask).await.unwrap().into_inner();
+    assert_eq!(watched.message().await.unwrap().unwrap().job.unwrap().status, "queued");
+    let path = format!("/v1/keys/{}", text(&made.body["id"]));
+    world.owner().send(world.owner().request("DELETE", &path)).await.unwrap();
+    assert_eq!(cancel(&world.key(), &job_id).await.status, 200);
+    assert_eq!(watched.message().await.unwrap_err().code(), tonic::Code::Unauthenticated);
+}

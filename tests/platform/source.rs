@@ -38,7 +38,8 @@ const TENANTS: [&str; 8] =
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 21] = [
+const FOR_ALL: [(&str, &str); 22] = [
+    ("exists(select from sessions s join memberships m", "names the organization in either half"),
     ("where k.secret_hash = $1", "a credential says which organization it is"),
     ("where s.token_hash = $1", "a credential says which organization it is"),
     ("where m.user_id = $1 order by", "the organizations of a person"),
@@ -104,7 +105,8 @@ fn every_rpc_is_headed_by_the_rest_line_that_it_mirrors() {
             let route =
                 routes.lines().find(|route| route.contains(&format!("\"{path}\""))).unwrap_or_else(|| panic!("{line}: no route {path}"));
             assert!(route.contains(&format!("{}(", method.to_lowercase())), "{line}: {route}");
-            rpcs += 1;
+            // A stream of answers is another form of an operation that has an rpc with one.
+            rpcs += usize::from(!line.contains("returns (stream "));
         }
     }
     let handlers: usize = routes

@@ -4,6 +4,8 @@ use assay_core::principal::{Caller, Submitter};
 use assay_proto::convert::object;
 use assay_proto::v1;
 use assay_proto::v1::job_service_server::JobService;
+use futures_util::TryStreamExt as _;
+use futures_util::stream::BoxStream;
 use tonic::{Request, Response, Status};
 
 use super::Service;
@@ -32,6 +34,16 @@ impl JobService for Service {
         self.answer(request, |app, caller: Caller, input| async move {
             let v1::GetJobRequest { job_id, wait } = input.message;
             Ok(v1::GetJobResponse { job: Some(jobs::get(&app, &caller, &job_id, wait).await?.into()) })
+        })
+        .await
+    }
+
+    type WatchJobStream = BoxStream<'static, Result<v1::WatchJobResponse, Status>>;
+
+    async fn watch_job(&self, request: Request<v1::WatchJobRequest>) -> Result<Response<Self::WatchJobStream>, Status> {
+        self.stream(request, |app, caller: Caller, input| async move {
+            let changes = jobs::watch(app, caller, &input.message.job_id).await?;
+            Ok(changes.map_ok(|job| v1::WatchJobResponse { job: job.map(Into::into) }))
         })
         .await
     }

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use assay_core::principal::{Credential, Permit};
-use assay_core::{Code, Error, Result};
+use assay_core::{Code, Error, RequestId, Result};
 use assay_proto::v1::eval_service_server::EvalServiceServer;
 use assay_proto::v1::health_service_server::HealthServiceServer;
 use assay_proto::v1::job_service_server::JobServiceServer;
@@ -27,6 +27,8 @@ use assay_proto::v1::usage_service_server::UsageServiceServer;
 use axum::Router;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::IntoResponse as _;
+use futures_util::stream::{BoxStream, Stream};
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use tonic::service::Routes;
@@ -135,11 +137,35 @@ impl Service {
             Ok(proof) => operation(self.0.clone(), proof, Input { message, call, headers: metadata.into_headers() }).await,
             Err(error) => Err(error),
         };
-        answered.map(Response::new).map_err(|error| {
-            render::log_cause(&error, &request_id);
-            render::status(&error, &request_id)
-        })
+        answered.map(Response::new).map_err(|error| refused(&error, &request_id))
     }
+
+    /// The same for an operation that answers with many messages, one after the other.
+    async fn stream<P, M, A, S, F, Fut>(
+        &self,
+        request: Request<M>,
+        operation: F,
+    ) -> Result<Response<BoxStream<'static, Result<A, Status>>>, Status>
+    where
+        P: Permit,
+        S: Stream<Item = Result<A>> + Send + 'static,
+        F: FnOnce(App, P, Input<M>) -> Fut,
+        Fut: Future<Output = Result<S>>,
+    {
+        let request_id = request.extensions().get::<Call>().map(|call| call.request_id.clone());
+        let answers = self.answer(request, operation).await?;
+        let refused = move |error| match &request_id {
+            Some(request_id) => refused(&error, request_id),
+            None => Status::internal("an rpc without an id"),
+        };
+        Ok(answers.map(|answers| answers.map_err(refused).boxed()))
+    }
+}
+
+/// An error as gRPC tells it; its cause is logged.
+fn refused(error: &Error, request_id: &RequestId) -> Status {
+    render::log_cause(error, request_id);
+    render::status(error, request_id)
 }
 
 /// A message with what came beside it.

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use assay_core::job::{ItemScore, JOBS_PAGE, Job, JobItems, Jobs, Trigger};
+use assay_core::job::{ItemScore, JOBS_PAGE, Job, JobItems, JobStatus, Jobs, Trigger};
 use assay_core::principal::{Caller, Submitter};
 use assay_core::store::job::Feedback;
 use assay_core::suite::{ITEMS_PAGE, ItemCursor, bad_cursor};
 use assay_core::{Code, Error, JobId, Result, field, store};
+use futures_util::stream::{self, Stream};
 use tokio::time::Instant;
 
 use crate::app::App;
+use crate::changes::Ear;
 use crate::trace_document::{self, TraceDocument};
 
 fn missing() -> Error {
@@ -72,11 +74,60 @@ pub async fn get(app: &App, caller: &Caller, job_id: &str, wait: Option<i64>) ->
     };
     let job_id: JobId = job_id.parse().map_err(|_| missing())?;
     let until = Instant::now() + wait;
-    let mut ear = app.endings.listen();
+    let mut ear = app.changes.listen();
     loop {
         let row = store::job::find(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
         if row.status.is_final() || !ear.heard(&job_id, until).await {
             return Ok(row.into_job(&app.settings.public_url));
+        }
+    }
+}
+
+/// After how long without a change one who watches is told that there is none.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// A job now and after each change, until it has ended; nothing where nothing has changed for ten seconds. A change that
+/// is followed by the next at once may be passed over; the last one never is.
+pub async fn watch(app: App, caller: Caller, job_id: &str) -> Result<impl Stream<Item = Result<Option<Job>>> + use<>> {
+    let job_id: JobId = job_id.parse().map_err(|_| missing())?;
+    let ear = app.changes.listen();
+    // What is not there is refused before anything is told.
+    store::job::find(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
+    Ok(stream::try_unfold(Watch { app, caller, job_id, ear, seen: None }, Watch::next))
+}
+
+struct Watch {
+    app: App,
+    caller: Caller,
+    job_id: JobId,
+    ear: Ear,
+    /// What was told last.
+    seen: Option<(JobStatus, i32)>,
+}
+
+impl Watch {
+    async fn next(mut self) -> Result<Option<(Option<Job>, Self)>> {
+        if self.seen.is_some_and(|(status, _)| status.is_final()) {
+            return Ok(None);
+        }
+        let heartbeat = Instant::now() + HEARTBEAT;
+        loop {
+            let row = store::job::find(&self.app.db, self.caller.org_id(), &self.job_id).await?.ok_or_else(missing)?;
+            let now = Some((row.status, row.attempts));
+            if now != self.seen {
+                // A key may have been revoked since.
+                if !store::credential::holds(&self.app.db, self.caller.org_id(), self.caller.principal()).await? {
+                    return Err(Error::new(Code::InvalidToken, "The key or session token is not valid any more."));
+                }
+                self.seen = now;
+                return Ok(Some((Some(row.into_job(&self.app.settings.public_url)), self)));
+            }
+            if !self.ear.heard(&self.job_id, heartbeat).await {
+                if self.ear.is_over() {
+                    return Err(Error::unavailable("the process ends while a job is watched"));
+                }
+                return Ok(Some((None, self)));
+            }
         }
     }
 }

@@ -105,6 +105,25 @@ fn plan(requests_per_minute: i32, eval_items_per_month: i64, concurrent_jobs: i3
     Plan { requests_per_minute: requests_per_minute.unsigned_abs(), eval_items_per_month, concurrent_jobs: i64::from(concurrent_jobs) }
 }
 
+/// Whether a credential that held still does, for this organization: what is answered over a longer time asks again.
+pub async fn holds(db: impl PgExecutor<'_>, org_id: &OrgId, principal: &Principal) -> Result<bool> {
+    let (key_id, session_id) = match principal {
+        Principal::ApiKey { key_id } => (Some(key_id.as_str()), None),
+        Principal::Session { session_id, .. } => (None, Some(session_id.as_str())),
+    };
+    let holds = sqlx::query_scalar!(
+        r#"select exists(select from api_keys where org_id = $1 and id = $2 and revoked_at is null)
+               or exists(select from sessions s join memberships m on m.user_id = s.user_id
+                         where m.org_id = $1 and s.id = $3 and s.ended_at is null and s.expires_at > now()) as "holds!""#,
+        org_id.as_str(),
+        key_id,
+        session_id
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(holds)
+}
+
 /// Notes that a key was used.
 pub async fn touch_key(db: impl PgExecutor<'_>, org_id: &OrgId, key_id: &KeyId) -> Result<()> {
     sqlx::query!("update api_keys set last_used_at = now() where org_id = $1 and id = $2", org_id.as_str(), key_id.as_str())

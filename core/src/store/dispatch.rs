@@ -12,7 +12,7 @@ use crate::{JobId, OrgId, Result, Timestamp};
 pub const CHANNEL: &str = "assay_jobs";
 
 /// The channel on which the database says which job has ended.
-pub const ENDED_CHANNEL: &str = "assay_job_ended";
+pub const CHANGED_CHANNEL: &str = "assay_job_changed";
 
 /// The advisory lock that makes one dispatcher the leader for a round: the letters "assay".
 const LEADER: i64 = 0x61_73_73_61_79;
