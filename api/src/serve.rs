@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tower::ServiceExt as _;
 
 use crate::app::App;
-use crate::layers::{Peer, deadline, observe};
+use crate::layers::{Peer, cors, deadline, observe};
 use crate::settings::Settings;
 use crate::{dispatcher, grpc, rest};
 
@@ -85,7 +85,8 @@ async fn refuse_to_read_answers(app: &App) -> Result<()> {
 /// Both wires under the layers that every request goes through.
 async fn router(app: App) -> Result<Router> {
     let routes = rest::routes(&app).merge(grpc::routes(&app).await?).fallback(fallback);
-    let bounded = routes.layer(from_fn(deadline::deadline));
+    let rules = cors::rules(&app.settings.cors_origins);
+    let bounded = routes.layer(from_fn_with_state(rules, cors::cors)).layer(from_fn(deadline::deadline));
     Ok(bounded.layer(from_fn_with_state(app.clone(), observe::observe)).with_state(app))
 }
 

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use assay_core::settings::{self, BadSettings, Common, Reader};
 use ipnet::IpNet;
 
+use crate::layers::cors::Origin;
+
 /// The settings of `serve`.
 #[derive(Clone)]
 pub struct Settings {
@@ -18,6 +20,8 @@ pub struct Settings {
     pub env: String,
     /// Whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// Whose pages may call from a browser.
+    pub cors_origins: Vec<Origin>,
     /// Failed authentications from one address before it is throttled.
     pub auth_failures_per_minute: u32,
 }
@@ -34,6 +38,7 @@ impl Settings {
             public_url: if public_url.is_empty() { format!("http://{listen}") } else { public_url.trim_end_matches('/').to_owned() },
             env: read.get(&settings::ENV),
             trusted_proxies: read.list(&settings::TRUSTED_PROXIES),
+            cors_origins: read.list(&settings::CORS_ORIGINS),
             auth_failures_per_minute: read.positive(&settings::AUTH_FAILURES_PER_MINUTE),
         };
         read.finish()?;

@@ -52,6 +52,7 @@ settings! {
     HFM_SHA = ""; "Build of the scoring and model library; empty: the build of the binary itself."
     DATABASE_CONNECTIONS = "16"; "Largest number of connections to PostgreSQL of one process."
     TRUSTED_PROXIES = ""; "Networks, such as `10.0.0.0/8`, separated by commas, whose `X-Forwarded-For` is believed."
+    CORS_ORIGINS = ""; "Origins, such as `https://app.example.org`, separated by commas, whose pages may call from a browser; `*`: all."
     AUTH_FAILURES_PER_MINUTE = "10"; "Failed authentications from one address in 60 seconds before it is throttled."
     WORKER_SLOTS = "4"; "Jobs that one worker process scores at once."
     DRAIN_SECONDS = "25"; "How long a process that was told to end may finish what it has begun."

@@ -176,3 +176,41 @@ async fn no_word_of_a_caller_becomes_a_label() {
     assert!(metrics.contains("operation=\"other /v1/keys\"") && metrics.contains("operation=\"unknown\""), "{metrics}");
     assert!(!metrics.contains("BREW") && !metrics.contains("of-mine") && !metrics.contains(&world.org.id), "{metrics}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_the_configured_origins_may_call_and_read_on_both_wires_and_no_others() {
+    let world =
+        crate::harness::world_of(crate::harness::with("ASSAY_CORS_ORIGINS", "https://app.example.org, http://localhost:3000")).await;
+    let client = world.anonymous();
+    let ask = async |path: &str, origin: &str, method: &str| {
+        let question = client.request("OPTIONS", path).header("origin", origin).header("access-control-request-method", method);
+        client.send(question.header("access-control-request-headers", "authorization,content-type,x-grpc-web")).await.unwrap()
+    };
+    for path in ["/v1/keys/key_0", "/assay.v1.EvalService/CreateEval"] {
+        let allowed = ask(path, "https://app.example.org", "DELETE").await;
+        assert_eq!((allowed.status, allowed.header("access-control-allow-origin")), (200, "https://app.example.org"), "{path}");
+        for (header, part) in [
+            ("access-control-allow-methods", "DELETE"),
+            ("access-control-allow-headers", "x-grpc-web"),
+            ("access-control-allow-headers", "authorization"),
+            ("access-control-max-age", "3600"),
+            ("x-request-id", "req_"),
+        ] {
+            assert!(allowed.header(header).contains(part), "{path}: {header}: {}", allowed.header(header));
+        }
+        assert_eq!(ask(path, "https://elsewhere.example.org", "POST").await.header("access-control-allow-origin"), "");
+    }
+    let read = world.key().request("GET", "/v1/me").header("origin", "http://localhost:3000");
+    let read = world.key().send(read).await.unwrap();
+    assert_eq!((read.status, read.header("access-control-allow-origin")), (200, "http://localhost:3000"));
+    for header in ["x-request-id", "x-ratelimit-remaining", "retry-after", "idempotency-replayed", "grpc-status", "grpc-status-details-bin"]
+    {
+        assert!(read.header("access-control-expose-headers").contains(header), "{header}");
+    }
+    // A refusal can be read, too.
+    let refused = client.send(client.request("GET", "/v1/me").header("origin", "http://localhost:3000")).await.unwrap();
+    assert_eq!((refused.status, refused.header("access-control-allow-origin")), (401, "http://localhost:3000"));
+    // What is no question of a browser's is a method like any other.
+    let plain = client.send(client.request("OPTIONS", "/v1/me").header("origin", "http://localhost:3000")).await.unwrap();
+    assert_eq!(plain.status, 405);
+}

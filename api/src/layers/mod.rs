@@ -1,6 +1,7 @@
 //! What every request goes through on its way in and out, on both wires. One layer a file.
 
 pub mod auth;
+pub mod cors;
 pub mod deadline;
 pub mod limit;
 pub mod observe;
