@@ -5,12 +5,15 @@
 
 mod app;
 mod dispatcher;
+mod dns;
 mod endings;
 mod grpc;
 mod layers;
 mod limits;
+mod mail;
 pub mod operator;
 mod ops;
+mod page;
 mod render;
 mod requests;
 mod rest;

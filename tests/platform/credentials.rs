@@ -16,13 +16,14 @@ struct Row {
 }
 
 const OK: (u16, &str) = (200, "");
+const ENDED: (u16, &str) = (204, "");
 const SESSION: (u16, &str) = (403, "session_required");
 const FORBIDDEN: (u16, &str) = (403, "forbidden");
 const ORG: (u16, &str) = (403, "org_required");
 const FIELDS: (u16, &str) = (422, "validation_failed");
 const MISSING: (u16, &str) = (404, "not_found");
 
-const ROUTES: [Row; 17] = [
+const ROUTES: [Row; 29] = [
     Row { method: "GET", path: "/v1/me", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
     Row { method: "GET", path: "/v1/keys", key: SESSION, viewer: OK, member: OK, owner: OK, homeless: ORG },
     // An empty object is sent: whoever may call is told what is missing.
@@ -41,7 +42,37 @@ const ROUTES: [Row; 17] = [
     Row { method: "POST", path: "/v1/jobs/job_0/cancel", key: MISSING, viewer: FORBIDDEN, member: MISSING, owner: MISSING, homeless: ORG },
     Row { method: "GET", path: "/v1/jobs/job_0", key: MISSING, viewer: MISSING, member: MISSING, owner: MISSING, homeless: ORG },
     Row { method: "GET", path: "/v1/jobs/job_0/trace", key: MISSING, viewer: MISSING, member: MISSING, owner: MISSING, homeless: ORG },
+    Row { method: "POST", path: "/v1/orgs", key: SESSION, viewer: FIELDS, member: FIELDS, owner: FIELDS, homeless: FIELDS },
+    Row { method: "PATCH", path: "/v1/orgs/org_0", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: FIELDS, homeless: ORG },
+    Row { method: "GET", path: "/v1/invites", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: OK, homeless: ORG },
+    Row { method: "POST", path: "/v1/invites", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: FIELDS, homeless: ORG },
+    Row { method: "DELETE", path: "/v1/invites/inv_0", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: MISSING, homeless: ORG },
+    // This installation has none.
+    Row { method: "GET", path: "/v1/terms", key: MISSING, viewer: MISSING, member: MISSING, owner: MISSING, homeless: ORG },
+    Row { method: "POST", path: "/v1/terms/accept", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: FIELDS, homeless: ORG },
+    Row { method: "GET", path: "/v1/domains", key: SESSION, viewer: OK, member: OK, owner: OK, homeless: ORG },
+    Row { method: "POST", path: "/v1/domains", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: FIELDS, homeless: ORG },
+    Row { method: "PATCH", path: "/v1/domains/a.test", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: FIELDS, homeless: ORG },
+    Row { method: "DELETE", path: "/v1/domains/a.test", key: SESSION, viewer: FORBIDDEN, member: FORBIDDEN, owner: MISSING, homeless: ORG },
+    Row {
+        method: "POST",
+        path: "/v1/domains/a.test/verify",
+        key: SESSION,
+        viewer: FORBIDDEN,
+        member: FORBIDDEN,
+        owner: MISSING,
+        homeless: ORG,
+    },
 ];
+
+/// Routes that ask for no credential, and look at none.
+const OPEN: [(&str, (u16, &str)); 3] = [("GET /health", OK), ("POST /v1/auth/email", FIELDS), ("POST /v1/auth/email/verify", FIELDS)];
+
+/// The route that must come last: whoever may call it cannot call anything any more.
+const END: Row = Row { method: "DELETE", path: "/v1/session", key: SESSION, viewer: ENDED, member: ENDED, owner: ENDED, homeless: ENDED };
+
+/// Somebody whose last membership has ended, or who never had one.
+const HOMELESS: &str = "a person without organization";
 
 async fn check(client: &Client, row: &Row, who: &str, (status, expected): (u16, &str)) {
     let request = client.request(row.method, row.path);
@@ -49,13 +80,13 @@ async fn check(client: &Client, row: &Row, who: &str, (status, expected): (u16, 
     let answer = client.send(request).await.unwrap();
     let told = format!("{} {} by {who}: {}", row.method, row.path, answer.body);
     assert_eq!(answer.status, status, "{told}");
-    if status != 200 {
+    if status >= 400 {
         assert_eq!(code(&answer), expected, "{told}");
     }
     assert_eq!(answer.header("www-authenticate"), if status == 401 { "Bearer" } else { "" }, "{told}");
     let limit = if status == 401 {
         "1000000"
-    } else if expected == "org_required" {
+    } else if who == HOMELESS {
         "60"
     } else {
         "1000"
@@ -70,8 +101,8 @@ async fn every_route_answers_each_kind_of_caller_as_the_contract_says() {
     let revoked = world.client(&text(&made.body["key"]));
     world.owner().send(world.owner().request("DELETE", &format!("/v1/keys/{}", text(&made.body["id"])))).await.unwrap();
     let (viewer, member) = (world.member("viewer").await, world.member("member").await);
-    let homeless = homeless(&world).await;
-    for row in &ROUTES {
+    let homeless = world.client(&world.sign_in("homeless@example.org").await);
+    for row in ROUTES.iter().chain([&END]) {
         check(&world.anonymous(), row, "nobody", (401, "unauthenticated")).await;
         check(&world.client("svc_live_nonsense"), row, "a malformed key", (401, "invalid_token")).await;
         check(&revoked, row, "a revoked key", (401, "key_revoked")).await;
@@ -79,15 +110,43 @@ async fn every_route_answers_each_kind_of_caller_as_the_contract_says() {
         check(&viewer, row, "a viewer", row.viewer).await;
         check(&member, row, "a member", row.member).await;
         check(&world.owner(), row, "the owner", row.owner).await;
-        check(&homeless, row, "a person without organization", row.homeless).await;
+        check(&homeless, row, HOMELESS, row.homeless).await;
     }
 }
 
-/// A person whose only membership has ended.
-async fn homeless(world: &crate::harness::World) -> Client {
-    let own = org(&world.stack, "free").await;
-    sqlx::query("delete from memberships where org_id = $1").bind(&own.id).execute(&mut world.database().await).await.unwrap();
-    world.client(&own.session)
+#[tokio::test(flavor = "multi_thread")]
+async fn open_routes_answer_everybody_alike() {
+    let world = crate::harness::world_of(crate::harness::with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000000")).await;
+    for client in [world.anonymous(), world.client("svc_live_nonsense"), world.key(), world.owner()] {
+        for (route, (status, expected)) in OPEN {
+            let (method, path) = route.split_once(' ').unwrap();
+            let answer = client.send(client.request(method, path).json(&serde_json::json!({}))).await.unwrap();
+            assert_eq!(answer.status, status, "{route}: {}", answer.body);
+            if status >= 400 {
+                assert_eq!(code(&answer), expected, "{route}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_route_is_in_a_table_here() {
+    let routes = include_str!("../../api/src/rest/mod.rs");
+    let paths = routes.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")?.split('"').next());
+    let tried: Vec<Vec<&str>> = ROUTES
+        .iter()
+        .chain([&END])
+        .map(|row| row.path)
+        .chain(OPEN.iter().map(|(route, _)| route.split_once(' ').unwrap().1))
+        .map(|path| path.split('/').collect())
+        .collect();
+    for path in paths {
+        let parts: Vec<&str> = path.split('/').collect();
+        let same = |tried: &Vec<&str>| {
+            tried.len() == parts.len() && tried.iter().zip(&parts).all(|(tried, part)| tried == part || part.starts_with('{'))
+        };
+        assert!(tried.iter().any(same), "nobody tries who may call {path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

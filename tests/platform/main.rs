@@ -2,22 +2,29 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
 mod answers;
+mod auth;
 mod clients;
 mod crashes;
 mod credentials;
+mod domains;
 mod errors;
 mod evals;
 mod grpc;
 mod harness;
+mod invites;
 mod jobs;
 mod keys;
 mod launcher;
 mod limits;
+mod mail;
 mod members;
 mod metering;
 mod models;
 mod operator;
+mod orgs;
+mod page;
 mod source;
 mod suites;
+mod terms;
 mod traces;
 mod usage;
