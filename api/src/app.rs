@@ -9,7 +9,9 @@ use assay_core::store::{self, Bounds, PgPool};
 use tokio::sync::watch;
 
 use crate::changes::Changes;
+use crate::dns::Dns;
 use crate::limits::Limits;
+use crate::mail::Post;
 use crate::requests::Requests;
 use crate::settings::Settings;
 use crate::turns::Turns;
@@ -30,6 +32,10 @@ pub struct Inner {
     pub turns: Turns,
     /// Requests admitted, for the usage.
     pub requests: Requests,
+    /// Where mails are put.
+    pub post: Post,
+    /// Who is asked for what a domain shows.
+    pub dns: Dns,
     /// How many requests may come.
     pub limits: Limits,
     /// As given.
@@ -38,7 +44,7 @@ pub struct Inner {
 
 impl App {
     /// Everything that requests need. Nothing is connected to yet.
-    pub fn new(settings: Settings, stopped: watch::Receiver<bool>) -> Result<Self> {
+    pub fn new(settings: Settings, post: Post, stopped: watch::Receiver<bool>) -> Result<Self> {
         let redis = assay_core::queue::redis(&settings.common.redis_url, Duration::from_millis(500))?;
         Ok(Self(Arc::new(Inner {
             db: store::pool(&settings.common.database_url, settings.common.database_connections, "assay-api", Bounds::REQUESTS)?,
@@ -46,6 +52,8 @@ impl App {
             changes: Changes::new(stopped),
             turns: Turns::default(),
             requests: Requests::default(),
+            post,
+            dns: Dns::new(settings.dns_server),
             limits: Limits::new(redis, &settings.common.redis_prefix, settings.auth_failures_per_minute),
             settings,
         })))

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use assay_core::artifact::Artifacts;
 use assay_core::queue::{Ringer, redis};
+use assay_core::store::auth;
 use assay_core::store::dispatch::{self, Swept};
 use assay_core::store::{PgPool, notifications::Notifications};
 use assay_core::{CanFail as _, Result, telemetry};
@@ -76,6 +77,7 @@ impl Dispatcher {
         let tidy = self.tidied.is_none_or(|at| at.elapsed() >= TIDY);
         if tidy {
             dispatch::forget_workers(&mut transaction).await?;
+            auth::forget(&mut transaction).await?;
         }
         // First noted, then rung: a bell that is lost in between is found by a worker that looks for itself.
         transaction.commit().await?;

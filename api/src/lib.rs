@@ -6,11 +6,14 @@
 mod app;
 mod changes;
 mod dispatcher;
+mod dns;
 mod grpc;
 mod layers;
 mod limits;
+mod mail;
 pub mod operator;
 mod ops;
+mod page;
 mod render;
 mod requests;
 mod rest;

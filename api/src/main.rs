@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use assay_api::settings::{self, Settings};
 use assay_api::{operator, serve};
+use assay_core::org::PlanChange;
 use assay_core::{Error, telemetry};
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, value_parser};
 
 /// The api of Assay. Settings come from the environment; the README lists them.
 #[derive(Parser)]
@@ -25,6 +26,9 @@ enum Command {
     /// Organizations
     #[command(subcommand)]
     Org(OrgCommand),
+    /// Plans
+    #[command(subcommand)]
+    Plan(PlanCommand),
     /// Sessions of people
     #[command(subcommand)]
     Session(SessionCommand),
@@ -53,6 +57,49 @@ enum OrgCommand {
         #[arg(long)]
         owner_email: String,
     },
+    /// Put an organization on a plan
+    Set {
+        /// The organization
+        #[arg(long)]
+        org: String,
+        /// The plan
+        #[arg(long)]
+        plan: String,
+    },
+}
+
+#[derive(Subcommand)]
+enum PlanCommand {
+    /// Make a plan, or change what is given of one
+    Set {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        change: PlanArguments,
+    },
+}
+
+#[derive(Args)]
+struct PlanArguments {
+    /// Requests in any 60 seconds
+    #[arg(long, value_parser = value_parser!(i32).range(1..))]
+    requests_per_minute: Option<i32>,
+    /// Predictions scored in a calendar month
+    #[arg(long, value_parser = value_parser!(i64).range(0..))]
+    eval_items_per_month: Option<i64>,
+    /// Jobs queued or running at once
+    #[arg(long, value_parser = value_parser!(i32).range(1..))]
+    concurrent_jobs: Option<i32>,
+    /// Bytes of the largest upload
+    #[arg(long, value_parser = value_parser!(i64).range(1..))]
+    upload_bytes_max: Option<i64>,
+}
+
+impl From<PlanArguments> for PlanChange {
+    fn from(arguments: PlanArguments) -> Self {
+        let PlanArguments { requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max } = arguments;
+        Self { requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max }
+    }
 }
 
 #[derive(Subcommand)]
@@ -137,6 +184,8 @@ async fn operate(command: Command) -> Result<(), String> {
         Command::Serve => return Ok(()),
         Command::Migrate => operator::migrate(&url).await,
         Command::Org(OrgCommand::Create { name, plan, owner_email }) => operator::org_create(&url, &name, &plan, &owner_email).await,
+        Command::Org(OrgCommand::Set { org, plan }) => operator::org_set(&url, &org, &plan).await,
+        Command::Plan(PlanCommand::Set { name, change }) => operator::plan_set(&url, &name, &change.into()).await,
         Command::Session(SessionCommand::Create { email, org }) => operator::session_create(&url, &email, org.as_deref()).await,
         Command::Key(KeyCommand::Create { org, name }) => operator::key_create(&url, &org, &name).await,
         Command::Suite(SuiteCommand::Publish { dir }) => operator::suite_publish(&url, &dir).await,

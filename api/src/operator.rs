@@ -4,7 +4,7 @@ use std::path::Path;
 
 use assay_core::key::NewKey;
 use assay_core::model::ModelFile;
-use assay_core::org::Role;
+use assay_core::org::{PlanChange, PlanRow, Role};
 use assay_core::secret::{Secret, SecretKind};
 use assay_core::store::{self, Bounds, PgPool, publish};
 use assay_core::suite_folder::{FolderItem, SuiteFolder};
@@ -50,9 +50,7 @@ pub async fn migrate(url: &str) -> Result<Value> {
 pub async fn org_create(url: &str, name: &str, plan: &str, owner_email: &str) -> Result<Value> {
     let (name, email) = (text("name", name)?, email(owner_email)?);
     let pool = pool(url)?;
-    if !store::org::plan_exists(&pool, plan).await? {
-        return Err(refused(format!("there is no plan {plan:?}; there are: {}", store::org::plans(&pool).await?.join(", "))));
-    }
+    known_plan(&pool, plan).await?;
     let org_id = OrgId::random()?;
     let mut transaction = pool.begin().await?;
     let user_id = store::org::user(&mut *transaction, &email, &UserId::random()?).await?;
@@ -60,6 +58,45 @@ pub async fn org_create(url: &str, name: &str, plan: &str, owner_email: &str) ->
     store::org::add_member(&mut *transaction, &org_id, &user_id, Role::Owner).await?;
     transaction.commit().await?;
     Ok(json!({"org_id": org_id, "name": name, "plan": plan, "owner_user_id": user_id, "owner_email": email}))
+}
+
+async fn known_plan(pool: &PgPool, plan: &str) -> Result<()> {
+    if store::plan::exists(pool, plan).await? {
+        return Ok(());
+    }
+    Err(refused(format!("there is no plan {plan:?}; there are: {}", store::plan::names(pool).await?.join(", "))))
+}
+
+/// `org set`: puts an organization on a plan. It holds from the next request on.
+pub async fn org_set(url: &str, org: &str, plan: &str) -> Result<Value> {
+    let org = org_id(org)?;
+    let pool = pool(url)?;
+    known_plan(&pool, plan).await?;
+    let name = store::plan::set(&pool, &org, plan).await?.ok_or_else(|| refused(format!("there is no organization {org}")))?;
+    Ok(json!({"org_id": org, "name": name, "plan": plan}))
+}
+
+/// `plan set`: makes a plan, or changes what is given of one. It holds from the next request on.
+pub async fn plan_set(url: &str, name: &str, change: &PlanChange) -> Result<Value> {
+    let name = text("name", name)?;
+    let pool = pool(url)?;
+    if let Some(row) = store::plan::update(&pool, &name, change).await? {
+        return Ok(json!(row));
+    }
+    let PlanChange {
+        requests_per_minute: Some(requests_per_minute),
+        eval_items_per_month: Some(eval_items_per_month),
+        concurrent_jobs: Some(concurrent_jobs),
+        upload_bytes_max: Some(upload_bytes_max),
+    } = *change
+    else {
+        return Err(refused(format!(
+            "there is no plan {name:?} yet; a new one needs --requests-per-minute, --eval-items-per-month, --concurrent-jobs and --upload-bytes-max"
+        )));
+    };
+    let row = PlanRow { plan: name, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max };
+    store::plan::insert(&pool, &row).await?;
+    Ok(json!(row))
 }
 
 /// `session create`: a session of a person who is known, for trying and for the first sign-in.

@@ -7,7 +7,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use tonic::Status;
-use tonic_types::{ErrorDetails, FieldViolation, QuotaViolation, StatusExt as _};
+use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, QuotaViolation, StatusExt as _};
 
 /// The domain of `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "assay.v1";
@@ -154,6 +154,10 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
             details.set_quota_failure(vec![QuotaViolation::new(*limit, error.message.as_ref())]);
             metadata.extend([("limit", (*limit).to_owned()), ("max", max.to_string()), ("resets_at", resets_at.to_string())].map(own));
             metadata.extend(active.map(|active| own(("active", active.to_string()))));
+        }
+        Some(Details::Terms { reason, version, url }) => {
+            details.set_precondition_failure(vec![PreconditionViolation::new("TERMS", url.as_str(), error.message.as_ref())]);
+            metadata.extend([("reason", (*reason).to_owned()), ("version", version.clone()), ("url", url.clone())].map(own));
         }
         None => {}
     }

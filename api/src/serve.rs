@@ -22,7 +22,7 @@ use tower::ServiceExt as _;
 use crate::app::App;
 use crate::layers::{Peer, cors, deadline, observe};
 use crate::settings::Settings;
-use crate::{dispatcher, grpc, rest};
+use crate::{dispatcher, grpc, mail, page, rest};
 
 /// How long a request's head may take to arrive.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
@@ -37,7 +37,8 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let listener = process::bind(&LISTEN, settings.listen).await?;
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
     let (stop, stopped) = watch::channel(false);
-    let app = App::new(settings.clone(), stopped.clone())?;
+    let (post, carrier) = mail::open(&settings.mail)?;
+    let app = App::new(settings.clone(), post, stopped.clone())?;
     process::refuse_old_schema(&app.db).await?;
     refuse_to_read_answers(&app).await?;
     // The first request should not be the one that waits for the connection.
@@ -45,6 +46,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, app.db.clone(), stopped.clone()));
     let mut dispatcher = tokio::spawn(dispatcher::run(app.db.clone(), app.artifacts.clone(), settings.clone(), stopped.clone()));
     let changes = tokio::spawn(app.changes.clone().pass_on(app.db.clone()));
+    let carrier = tokio::spawn(carrier.run());
     let (counting, until) = (app.clone(), stopped);
     let requests = tokio::spawn(async move { counting.requests.keep_adding(&counting.db, until).await });
     tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
@@ -61,6 +63,9 @@ pub async fn serve(settings: Settings) -> Result<()> {
     if tokio::time::timeout(settings.common.drain, connections.shutdown()).await.is_err() {
         tracing::warn!("some requests did not end in time and were cut off");
     }
+    // What those requests wrote to people still goes out; a mail server that does not answer must not keep the process.
+    app.post.close();
+    tokio::time::timeout(Duration::from_secs(5), carrier).await.can_fail("sending the last mails");
     // A query that hangs must not keep the process.
     tokio::time::timeout(Duration::from_secs(2), dispatcher).await.can_fail("ending the dispatcher");
     admin.abort();
@@ -84,7 +89,7 @@ async fn refuse_to_read_answers(app: &App) -> Result<()> {
 
 /// Both wires under the layers that every request goes through.
 async fn router(app: App) -> Result<Router> {
-    let routes = rest::routes(&app).merge(grpc::routes(&app).await?).fallback(fallback);
+    let routes = rest::routes(&app).merge(page::routes()).merge(grpc::routes(&app).await?).fallback(fallback);
     let rules = cors::rules(&app.settings.cors_origins);
     let bounded = routes.layer(from_fn_with_state(rules, cors::cors)).layer(from_fn(deadline::deadline));
     Ok(bounded.layer(from_fn_with_state(app.clone(), observe::observe)).with_state(app))

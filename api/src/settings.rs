@@ -1,9 +1,13 @@
 //! What the api is told at its start.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use assay_core::settings::{self, BadSettings, Common, Reader};
+use assay_core::terms::CurrentTerms;
 use ipnet::IpNet;
+use lettre::message::Mailbox;
+use lettre::{AsyncSmtpTransport, Tokio1Executor};
 
 use crate::layers::cors::Origin;
 
@@ -24,6 +28,25 @@ pub struct Settings {
     pub cors_origins: Vec<Origin>,
     /// Failed authentications from one address before it is throttled.
     pub auth_failures_per_minute: u32,
+    /// Mails to sign in with that may be asked for from one address.
+    pub sign_in_mails_per_minute: u32,
+    /// How mails go out.
+    pub mail: MailSettings,
+    /// The name server that is asked; nothing: the system's.
+    pub dns_server: Option<SocketAddr>,
+    /// The terms that hold now, if there are any.
+    pub terms: Option<Arc<CurrentTerms>>,
+}
+
+/// See [`Settings`].
+#[derive(Clone)]
+pub struct MailSettings {
+    /// The mail server; it holds a password. Nothing: mails are written to the folder.
+    pub smtp_url: Option<String>,
+    /// Whom mails are from.
+    pub from: Mailbox,
+    /// Where mails are written without a mail server.
+    pub folder: String,
 }
 
 impl Settings {
@@ -40,10 +63,58 @@ impl Settings {
             trusted_proxies: read.list(&settings::TRUSTED_PROXIES),
             cors_origins: read.list(&settings::CORS_ORIGINS),
             auth_failures_per_minute: read.positive(&settings::AUTH_FAILURES_PER_MINUTE),
+            sign_in_mails_per_minute: read.positive(&settings::SIGN_IN_MAILS_PER_MINUTE),
+            mail: MailSettings::read(&mut read),
+            dns_server: dns_server(&mut read),
+            terms: terms(&mut read),
         };
         read.finish()?;
         Ok(settings)
     }
+}
+
+impl MailSettings {
+    fn read(read: &mut Reader) -> Self {
+        let smtp_url = some(read.get(&settings::SMTP_URL));
+        let from = some(read.get(&settings::MAIL_FROM));
+        match (&smtp_url, &from) {
+            (Some(url), _) if AsyncSmtpTransport::<Tokio1Executor>::from_url(url).is_err() => {
+                read.refuse(&settings::SMTP_URL, "must be an address such as smtps://user:password@host:465");
+            }
+            (Some(_), None) => read.refuse(&settings::MAIL_FROM, "is required with ASSAY_SMTP_URL"),
+            _ => {}
+        }
+        let ours = Mailbox { name: Some(String::from("Assay")), email: lettre::address::Address::new_dangerous("assay", "localhost") };
+        let from = from.map_or(Ok(ours.clone()), |text| text.parse()).unwrap_or_else(|_| {
+            read.refuse(&settings::MAIL_FROM, "must be a sender such as Assay <assay@example.org>");
+            ours
+        });
+        Self { smtp_url, from, folder: read.get(&settings::MAIL_FOLDER) }
+    }
+}
+
+fn dns_server(read: &mut Reader) -> Option<SocketAddr> {
+    let parsed = some(read.get(&settings::DNS_SERVER))?.parse();
+    parsed.map_err(|_| read.refuse(&settings::DNS_SERVER, "must be an address and a port, such as 192.0.2.53:53")).ok()
+}
+
+fn terms(read: &mut Reader) -> Option<Arc<CurrentTerms>> {
+    match (some(read.get(&settings::TERMS_VERSION)), some(read.get(&settings::TERMS_URL))) {
+        (Some(version), Some(url)) => Some(Arc::new(CurrentTerms { version, url })),
+        (None, None) => None,
+        (Some(_), None) => {
+            read.refuse(&settings::TERMS_URL, "is required with ASSAY_TERMS_VERSION");
+            None
+        }
+        (None, Some(_)) => {
+            read.refuse(&settings::TERMS_VERSION, "is required with ASSAY_TERMS_URL");
+            None
+        }
+    }
+}
+
+fn some(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
 }
 
 /// The one setting that the operator's commands need.

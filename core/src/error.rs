@@ -148,6 +148,15 @@ pub enum Details {
         /// The job that the key stands for.
         job_id: JobId,
     },
+    /// The organization has not accepted the terms yet.
+    Terms {
+        /// Always `terms_not_accepted`.
+        reason: &'static str,
+        /// The version to accept.
+        version: String,
+        /// Where it can be read.
+        url: String,
+    },
     /// A plan's limit is reached.
     Quota {
         /// Name of the limit, as in the caller's usage.

@@ -2,10 +2,19 @@
 
 use std::str::FromStr;
 
+use idna::AsciiDenyList;
+use idna::uts46::{DnsLength, Hyphens, Uts46};
+
 use crate::{FieldError, Timestamp};
 
 /// Longest name or label, in characters.
 pub const TEXT_MAX: usize = 200;
+
+/// Longest e-mail address, in bytes: what fits into an envelope.
+const EMAIL_MAX: usize = 254;
+
+/// Longest part of an address before the `@`, in bytes.
+const LOCAL_MAX: usize = 64;
 
 /// A text for people, such as a name: trimmed, 1 to [`TEXT_MAX`] characters, no control characters.
 pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
@@ -23,16 +32,47 @@ pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
     Ok(value.to_owned())
 }
 
-/// An e-mail address in the one form in which addresses are compared: trimmed and in lower case.
+/// An e-mail address in the one form in which addresses are compared: trimmed and in lower case, its domain in ASCII as
+/// IDNA writes it.
 pub fn email(field: &str, value: &str) -> Result<String, FieldError> {
-    let value = text(field, value)?.to_lowercase();
-    let well_formed = value.split_once('@').is_some_and(|(local, domain)| {
-        !local.is_empty()
-            && !domain.contains('@')
-            && domain.split('.').all(|label| !label.is_empty())
-            && !value.contains(char::is_whitespace)
-    });
-    if well_formed { Ok(value) } else { Err(FieldError::new(field, "format", "must be an e-mail address, such as ada@example.org")) }
+    let value = value.trim();
+    if value.is_empty() {
+        return Err(FieldError::required(field));
+    }
+    let address = value.rsplit_once('@').and_then(|(local, domain)| Some(format!("{}@{}", mailbox(local)?, ascii_domain(domain)?)));
+    match address {
+        Some(address) if address.len() <= EMAIL_MAX => Ok(address),
+        Some(_) => Err(FieldError::new(field, "range", format!("at most {EMAIL_MAX} characters"))),
+        None => Err(FieldError::new(field, "format", "must be an e-mail address, such as ada@example.org")),
+    }
+}
+
+/// What stands before the `@`, in lower case. ASCII only, looked at before it is lowered: there are other letters that
+/// become ASCII in lower case, and then two people would have one address.
+fn mailbox(local: &str) -> Option<String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte);
+    let well_formed = local.len() <= LOCAL_MAX && local.split('.').all(|part| !part.is_empty() && part.bytes().all(allowed));
+    well_formed.then(|| local.to_ascii_lowercase())
+}
+
+/// A domain in the one form in which domains are compared: in ASCII as IDNA (UTS 46) writes it, in lower case, without
+/// a dot at its end, at most 253 characters.
+pub fn domain(field: &str, value: &str) -> Result<String, FieldError> {
+    let value = value.trim();
+    if value.is_empty() {
+        return Err(FieldError::required(field));
+    }
+    ascii_domain(value.strip_suffix('.').unwrap_or(value))
+        .ok_or_else(|| FieldError::new(field, "format", "must be a domain of at most 253 characters, such as example.org"))
+}
+
+fn ascii_domain(value: &str) -> Option<String> {
+    // So long a text is no domain, however it is written; it need not be looked at.
+    let short = Some(value).filter(|value| value.len() <= 1024)?;
+    let ascii = Uts46::new().to_ascii(short.as_bytes(), AsciiDenyList::STD3, Hyphens::CheckFirstLast, DnsLength::Verify).ok()?;
+    // No domain ends in a number, but IP addresses do.
+    let ends_in_number = ascii.rsplit('.').next().is_none_or(|label| label.bytes().all(|byte| byte.is_ascii_digit()));
+    (!ends_in_number).then(|| ascii.into_owned())
 }
 
 /// Notes a fault among others that are told with it; the default stands in for the value.
@@ -75,11 +115,77 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_lowered() {
-        assert_eq!(email("email", " Ada@Example.ORG ").unwrap(), "ada@example.org");
-        for bad in ["ada", "@example.org", "ada@", "a@b@c", "a b@c.d", "ada@.org"] {
-            assert!(email("email", bad).is_err(), "{bad}");
+    fn addresses_have_one_form() {
+        for (given, one) in [
+            (" Ada@Example.ORG ", "ada@example.org"),
+            ("ada+x@BÜCHER.example", "ada+x@xn--bcher-kva.example"),
+            ("ada@XN--bcher-kva.example", "ada@xn--bcher-kva.example"),
+            ("ada@example\u{3002}org", "ada@example.org"),
+            ("o'brien.a_b@r3---sn.example", "o'brien.a_b@r3---sn.example"),
+        ] {
+            assert_eq!(email("email", given).as_deref(), Ok(one), "{given}");
         }
+        let longest = format!("{}@{}.example", "a".repeat(64), [&"b".repeat(63) as &str; 2].join("."));
+        assert_eq!(email("email", &longest).as_deref(), Ok(longest.as_str()));
+        for bad in [
+            "ada",
+            "@example.org",
+            "ada@",
+            "a@b@c",
+            "a b@c.d",
+            "ada@.org",
+            "ada@example.org.",
+            "a..b@example.org",
+            ".a@example.org",
+            "\"a\"@example.org",
+            "ada@127.0.0.1",
+            "ada@[::1]",
+            "ada@exa_mple.org",
+            "ada@example.org\0",
+            "a\r\nb@example.org",
+            // A Kelvin sign, which is k in lower case, and a dotless i, which is I in upper case.
+            "\u{212a}@example.org",
+            "\u{131}@example.org",
+            "ä@example.org",
+            &format!("{}@example.org", "a".repeat(65)),
+            &format!("a@{}.org", "b".repeat(64)),
+        ] {
+            assert_eq!(email("email", bad).unwrap_err().reason, "format", "{bad:?}");
+        }
+        let too_long = format!("{}@{}", "a".repeat(64), ["b"; 95].join("."));
+        assert_eq!(too_long.len(), 254);
+        assert!(email("email", &too_long).is_ok());
+        assert_eq!(email("email", &format!("{too_long}.bb")).unwrap_err().reason, "range");
+        assert_eq!(email("email", "  ").unwrap_err().reason, "required");
+    }
+
+    #[test]
+    fn domains_have_one_form() {
+        for (given, one) in
+            [(" Example.ORG. ", "example.org"), ("bücher.example", "xn--bcher-kva.example"), ("ﬁnance.example", "finance.example")]
+        {
+            assert_eq!(domain("domain", given).as_deref(), Ok(one), "{given}");
+        }
+        let longest = [&"a".repeat(63) as &str, &"b".repeat(63), &"c".repeat(63), &"d".repeat(61)].join(".");
+        assert_eq!((longest.len(), domain("domain", &longest).as_deref()), (253, Ok(longest.as_str())));
+        for bad in [
+            "..",
+            "a..b",
+            "-a.example",
+            "a-.example",
+            "1.2.3.4",
+            "[::1]",
+            "a b.c",
+            "a_b.c",
+            "a\0.c",
+            "http://a.b",
+            "*.a.b",
+            &format!("{longest}d"),
+        ] {
+            assert_eq!(domain("domain", bad).unwrap_err().reason, "format", "{bad:?}");
+        }
+        assert_eq!(domain("domain", ".").unwrap_err().reason, "format");
+        assert_eq!(domain("domain", " ").unwrap_err().reason, "required");
     }
 
     #[test]

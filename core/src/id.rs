@@ -64,6 +64,8 @@ ids! {
     UserId = "usr_";
     /// A session (not its token).
     SessionId = "ses_";
+    /// An invite.
+    InviteId = "inv_";
     /// A job.
     JobId = "job_";
     /// A process that scores, from its start to its end.

@@ -5,10 +5,13 @@
 
 mod answer;
 pub mod artifact;
+pub mod auth;
 mod clock;
+pub mod domain;
 mod error;
 pub mod field;
 mod id;
+pub mod invite;
 pub mod job;
 pub mod key;
 pub mod member;
@@ -26,11 +29,12 @@ pub mod store;
 pub mod suite;
 pub mod suite_folder;
 pub mod telemetry;
+pub mod terms;
 mod text_enum;
 pub mod usage;
 
 pub use answer::Answer;
 pub use clock::Timestamp;
 pub use error::{CanFail, Code, Details, Error, FieldError, Result};
-pub use id::{JobId, KeyId, MalformedId, OrgId, RequestId, SessionId, UserId, WorkerId};
+pub use id::{InviteId, JobId, KeyId, MalformedId, OrgId, RequestId, SessionId, UserId, WorkerId};
 pub use metric::{Metric, Scoring};

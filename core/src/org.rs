@@ -57,6 +57,9 @@ pub struct Me {
     pub orgs: Vec<Org>,
 }
 
+/// How many organizations a person may own and still make another one.
+pub const OWNED_MAX: i64 = 20;
+
 /// What a plan grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
@@ -66,4 +69,32 @@ pub struct Plan {
     pub eval_items_per_month: i64,
     /// Jobs queued or running at once.
     pub concurrent_jobs: i64,
+}
+
+/// What the operator changes of a plan. What is not given stays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlanChange {
+    /// Requests admitted in any sixty consecutive seconds.
+    pub requests_per_minute: Option<i32>,
+    /// Predictions scored in a calendar month.
+    pub eval_items_per_month: Option<i64>,
+    /// Jobs queued or running at once.
+    pub concurrent_jobs: Option<i32>,
+    /// Bytes of the largest upload.
+    pub upload_bytes_max: Option<i64>,
+}
+
+/// A plan as the operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlanRow {
+    /// Its name.
+    pub plan: String,
+    /// Requests admitted in any sixty consecutive seconds.
+    pub requests_per_minute: i32,
+    /// Predictions scored in a calendar month.
+    pub eval_items_per_month: i64,
+    /// Jobs queued or running at once.
+    pub concurrent_jobs: i32,
+    /// Bytes of the largest upload.
+    pub upload_bytes_max: i64,
 }

@@ -3,8 +3,11 @@
 //! Operations take a proof as a parameter. Only this module makes proofs, so no transport can skip a check, and
 //! the credential column of the endpoint table can be read off the operations' signatures.
 
+use std::sync::Arc;
+
 use crate::org::{Org, Plan, Role};
-use crate::{Code, Error, KeyId, OrgId, Result, SessionId, UserId};
+use crate::terms::CurrentTerms;
+use crate::{Code, Details, Error, KeyId, OrgId, Result, SessionId, UserId};
 
 /// What kind of credential was presented, and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +33,8 @@ pub struct Membership {
     pub org: Org,
     /// What its plan grants.
     pub plan: Plan,
+    /// The terms that hold now, if it has not accepted them.
+    pub terms_owed: Option<Arc<CurrentTerms>>,
 }
 
 /// A valid credential. It proves who calls, not that they may do anything.
@@ -57,9 +62,9 @@ fn membership(credential: &Credential) -> Result<&Membership> {
     credential.membership.as_ref().ok_or_else(none)
 }
 
-fn user(credential: &Credential) -> Result<&UserId> {
+fn signed_in(credential: &Credential) -> Result<(&SessionId, &UserId)> {
     match &credential.principal {
-        Principal::Session { user_id, .. } => Ok(user_id),
+        Principal::Session { session_id, user_id } => Ok((session_id, user_id)),
         Principal::ApiKey { .. } => {
             Err(Error::new(Code::SessionRequired, "This operation needs a session token of a signed-in person; an API key cannot do it."))
         }
@@ -128,6 +133,32 @@ impl Permit for Submitter {
     }
 }
 
+/// The session of a person, whether or not they belong to an organization.
+#[derive(Debug, Clone)]
+pub struct Person {
+    session_id: SessionId,
+    user_id: UserId,
+}
+
+impl Person {
+    /// The session.
+    pub fn session_id(&self) -> &SessionId {
+        &self.session_id
+    }
+
+    /// The person.
+    pub fn user_id(&self) -> &UserId {
+        &self.user_id
+    }
+}
+
+impl Permit for Person {
+    fn permit(credential: &Credential) -> Result<Self> {
+        let (session_id, user_id) = signed_in(credential)?;
+        Ok(Self { session_id: session_id.clone(), user_id: user_id.clone() })
+    }
+}
+
 /// The session of a person in an organization, whatever their role.
 #[derive(Debug, Clone)]
 pub struct Session {
@@ -149,8 +180,8 @@ impl Session {
 
 impl Permit for Session {
     fn permit(credential: &Credential) -> Result<Self> {
-        let user_id = user(credential)?.clone();
-        Ok(Self { user_id, org_id: membership(credential)?.org.id.clone() })
+        let (_, user_id) = signed_in(credential)?;
+        Ok(Self { user_id: user_id.clone(), org_id: membership(credential)?.org.id.clone() })
     }
 }
 
@@ -173,7 +204,7 @@ impl Permit for Member {
     }
 }
 
-/// The session of an owner: may manage members.
+/// The session of an owner: may manage the organization, its members, invites, domains and terms.
 #[derive(Debug, Clone)]
 pub struct Owner(Session);
 
@@ -189,6 +220,28 @@ impl Permit for Owner {
         let session = Session::permit(credential)?;
         at_least(Role::Owner, membership(credential)?)?;
         Ok(Self(session))
+    }
+}
+
+/// A proof of somebody whose organization has accepted the terms that hold now, where there are any.
+#[derive(Debug, Clone)]
+pub struct TermsAccepted<P>(P);
+
+impl<P> TermsAccepted<P> {
+    /// The proof of who it is.
+    pub fn who(&self) -> &P {
+        &self.0
+    }
+}
+
+impl<P: Permit> Permit for TermsAccepted<P> {
+    fn permit(credential: &Credential) -> Result<Self> {
+        let proof = P::permit(credential)?;
+        let Some(terms) = &membership(credential)?.terms_owed else { return Ok(Self(proof)) };
+        let CurrentTerms { version, url } = terms.as_ref();
+        let message = format!("An owner of your organization must first accept version {version} of the terms: {url}");
+        let details = Details::Terms { reason: "terms_not_accepted", version: version.clone(), url: url.clone() };
+        Err(Error { details: Some(details), ..Error::new(Code::Forbidden, message) })
     }
 }
 
@@ -215,6 +268,7 @@ mod tests {
                 created_at: Timestamp::now(),
             },
             plan: Plan { requests_per_minute: 60, eval_items_per_month: 1, concurrent_jobs: 1 },
+            terms_owed: None,
         });
         Credential { principal, membership, asked_for_org: false }
     }
@@ -230,12 +284,32 @@ mod tests {
         let member = credential(false, Some(Role::Member));
         let owner = credential(false, Some(Role::Owner));
         let stranger = credential(false, None);
-        let codes = |c: &Credential| [code::<Caller>(c), code::<Submitter>(c), code::<Session>(c), code::<Member>(c), code::<Owner>(c)];
+        let codes = |c: &Credential| {
+            [code::<Caller>(c), code::<Submitter>(c), code::<Person>(c), code::<Session>(c), code::<Member>(c), code::<Owner>(c)]
+        };
         let (forbidden, session, org) = (Some(Code::Forbidden), Some(Code::SessionRequired), Some(Code::OrgRequired));
-        assert_eq!(codes(&key), [None, None, session, session, session]);
-        assert_eq!(codes(&viewer), [None, forbidden, None, forbidden, forbidden]);
-        assert_eq!(codes(&member), [None, None, None, None, forbidden]);
-        assert_eq!(codes(&owner), [None; 5]);
-        assert_eq!(codes(&stranger), [org; 5]);
+        assert_eq!(codes(&key), [None, None, session, session, session, session]);
+        assert_eq!(codes(&viewer), [None, forbidden, None, None, forbidden, forbidden]);
+        assert_eq!(codes(&member), [None, None, None, None, None, forbidden]);
+        assert_eq!(codes(&owner), [None; 6]);
+        assert_eq!(codes(&stranger), [org, org, None, org, org, org]);
+    }
+
+    #[test]
+    fn who_must_accept_terms_first_is_told_so_after_what_they_may_not_do_at_all() {
+        let mut owing = [credential(true, Some(Role::Member)), credential(false, Some(Role::Viewer)), credential(false, Some(Role::Owner))];
+        let terms = Arc::new(CurrentTerms { version: "2".into(), url: "https://example.org/terms".into() });
+        for credential in &mut owing {
+            assert_eq!(code::<TermsAccepted<Caller>>(credential), None);
+            credential.membership.as_mut().unwrap().terms_owed = Some(Arc::clone(&terms));
+        }
+        let owed = |credential: &Credential| {
+            let error = TermsAccepted::<Member>::permit(credential).unwrap_err();
+            (error.code, matches!(error.details, Some(Details::Terms { .. })))
+        };
+        assert_eq!(
+            owing.map(|credential| owed(&credential)),
+            [(Code::SessionRequired, false), (Code::Forbidden, false), (Code::Forbidden, true)]
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Bearer secrets: API keys and session tokens.
+//! Secrets: API keys, session tokens, and the tokens of sign-in links.
 //!
 //! Form: a prefix, 32 random base62 characters (190 bits) and a 6-character base62 CRC-32 of all that stands
 //! before it. The checksum lets a typo be refused without a look-up; it protects nothing. Only the SHA-256 of a
@@ -10,16 +10,19 @@ use crate::{Result, random};
 
 const KEY_PREFIX: &str = "svc_live_";
 const SESSION_PREFIX: &str = "svc_sess_";
+const LINK_PREFIX: &str = "svc_link_";
 const RANDOM: usize = 32;
 const CHECKSUM: usize = 6;
 
-/// What kind of credential a bearer token is, by its form.
+/// What kind of secret a token is, by its form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretKind {
     /// `svc_live_…`
     ApiKey,
     /// `svc_sess_…`
     Session,
+    /// `svc_link_…`: of a link to sign in with. It is not a credential.
+    Link,
 }
 
 /// A freshly made secret. It is shown once and never logged: it has no `Debug`.
@@ -31,6 +34,7 @@ impl Secret {
         let mut text = String::from(match kind {
             SecretKind::ApiKey => KEY_PREFIX,
             SecretKind::Session => SESSION_PREFIX,
+            SecretKind::Link => LINK_PREFIX,
         });
         text.push_str(&random::base62(RANDOM)?);
         let checksum = checksum(&text);
@@ -69,12 +73,14 @@ impl SecretHash {
     }
 }
 
-/// Reads a bearer token. `None` when its form or its checksum is not that of a secret of ours.
+/// Reads a token. `None` when its form or its checksum is not that of a secret of ours.
 pub fn read(token: &str) -> Option<(SecretKind, SecretHash)> {
     let kind = if token.starts_with(KEY_PREFIX) {
         SecretKind::ApiKey
     } else if token.starts_with(SESSION_PREFIX) {
         SecretKind::Session
+    } else if token.starts_with(LINK_PREFIX) {
+        SecretKind::Link
     } else {
         return None;
     };
@@ -104,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_read_back_as_its_hash() {
-        for kind in [SecretKind::ApiKey, SecretKind::Session] {
+        for kind in [SecretKind::ApiKey, SecretKind::Session, SecretKind::Link] {
             let secret = Secret::random(kind).unwrap();
             let hash = secret.hash();
             assert_eq!(secret.prefix().len(), 13);

@@ -54,6 +54,13 @@ settings! {
     TRUSTED_PROXIES = ""; "Networks, such as `10.0.0.0/8`, separated by commas, whose `X-Forwarded-For` is believed."
     CORS_ORIGINS = ""; "Origins, such as `https://app.example.org`, separated by commas, whose pages may call from a browser; `*`: all."
     AUTH_FAILURES_PER_MINUTE = "10"; "Failed authentications from one address in 60 seconds before it is throttled."
+    SIGN_IN_MAILS_PER_MINUTE = "10"; "Mails to sign in with that may be asked for from one address in 60 seconds."
+    SMTP_URL = "", secret; "Mail server, such as `smtps://user:password@host:465` or `smtp://localhost:1025`; empty: mails are written to `ASSAY_MAIL_FOLDER`."
+    MAIL_FROM = ""; "Sender of mails, such as `Assay <assay@example.org>`; required with `ASSAY_SMTP_URL`."
+    MAIL_FOLDER = "mail"; "Folder to which mails are written, one `.eml` each, when there is no mail server."
+    DNS_SERVER = ""; "Name server, such as `192.0.2.53:53`, that is asked when a domain is verified; empty: the system's."
+    TERMS_VERSION = ""; "Version of the terms that organizations must accept before they make keys and submit; empty: there are no terms."
+    TERMS_URL = ""; "Where the terms can be read; required with `ASSAY_TERMS_VERSION`."
     WORKER_SLOTS = "4"; "Jobs that one worker process scores at once."
     DRAIN_SECONDS = "25"; "How long a process that was told to end may finish what it has begun."
     LOG = "info"; "What is logged: `error`, `warn`, `info`, `debug`, or directives such as `info,sqlx=debug`."
@@ -169,6 +176,11 @@ impl Reader {
                 self.fault(setting.name, &format!("{text:?}: must be an address and a port, such as 127.0.0.1:8080")).unwrap_or(unspecified)
             }
         }
+    }
+
+    /// Notes a fault that only its reader can see. The value is not repeated.
+    pub fn refuse(&mut self, setting: &Setting, message: &str) {
+        self.faults.push(format!("{}: {message}", setting.name));
     }
 
     /// All is read: the faults, if there are any.

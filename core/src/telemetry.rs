@@ -38,6 +38,7 @@ metrics! {
     ITEMS_SCORED = "assay_items_scored_total", Counter, Count; "Predictions scored."
     FENCED_WRITES = "assay_fenced_writes_total", Counter, Count; "Late writes of attempts that had lost their job; each was refused."
     SLOTS = "assay_worker_slots", Gauge, Count; "Slots of this worker, by state: busy or free."
+    MAILS = "assay_mails_total", Counter, Count; "Mails, by outcome: sent, failed, or dropped because too many waited."
     BUILD = "assay_build_info", Gauge, Count; "Always 1; the label says which build runs."
 }
 

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tonic::transport::Channel;
 
+use crate::mail;
+
 /// How long any job of these tests may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -112,22 +114,29 @@ impl World {
         databases::connect(&self.stack.database.owner_url).await.unwrap()
     }
 
-    /// A member of the organization with this role, and a session of theirs. Nobody can be invited yet, so the row is
-    /// written by hand.
+    /// A member of the organization with this role, invited and signed in.
     pub async fn member(&self, role: &str) -> Client {
         let email = format!("{}@example.org", databases::fresh_name(role));
-        // An organization of their own makes the person known.
-        let own = self.stack.operate(&["org", "create", "--name", "Own", "--owner-email", &email]).await.unwrap();
-        let user_id = text(&own["owner_user_id"]);
-        sqlx::query("insert into memberships (org_id, user_id, role) values ($1, $2, $3)")
-            .bind(&self.org.id)
-            .bind(&user_id)
-            .bind(role)
-            .execute(&mut self.database().await)
-            .await
-            .unwrap();
-        let session = self.stack.operate(&["session", "create", "--email", &email, "--org", &self.org.id]).await.unwrap();
-        self.client(&text(&session["token"]))
+        let invited = self.owner().post("/v1/invites", &json!({"email": email, "role": role})).await.unwrap();
+        assert_eq!(invited.status, 201, "{}", invited.body);
+        self.client(&self.sign_in(&email).await)
+    }
+
+    /// The token of a link to sign in with, as the next mail to this address brings it.
+    pub async fn link(&self, email: &str) -> String {
+        let before = mail::links(self, email).len();
+        let asked = self.anonymous().post("/v1/auth/email", &json!({"email": email})).await.unwrap();
+        assert_eq!(asked.status, 202, "{}", asked.body);
+        until("a link", PATIENCE, async || mail::links(self, email).len() > before).await;
+        mail::links(self, email).pop().unwrap()
+    }
+
+    /// The session token of a person who signs in by mail.
+    pub async fn sign_in(&self, email: &str) -> String {
+        let token = self.link(email).await;
+        let signed_in = self.anonymous().post("/v1/auth/email/verify", &json!({"token": token})).await.unwrap();
+        assert_eq!(signed_in.status, 201, "{}", signed_in.body);
+        text(&signed_in.body["token"])
     }
 
     /// Submits predictions for `suite:lunch` with the key.

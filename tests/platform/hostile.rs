@@ -51,7 +51,7 @@ async fn open_world() -> World {
 
 fn caller(world: &World, route: &Route) -> Client {
     match route.class {
-        Class::Session | Class::Member | Class::Owner => world.owner(),
+        Class::Session | Class::Member | Class::Owner | Class::Person => world.owner(),
         Class::Open | Class::Any | Class::Submitter => world.key(),
     }
 }

@@ -2,25 +2,32 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
 mod answers;
+mod auth;
 mod clients;
 mod crashes;
 mod credentials;
+mod domains;
 mod errors;
 mod evals;
 mod feedback;
 mod grpc;
 mod harness;
 mod hostile;
+mod invites;
 mod jobs;
 mod keys;
 mod launcher;
 mod limits;
+mod mail;
 mod members;
 mod models;
 mod operator;
+mod orgs;
+mod page;
 mod races;
 mod routes;
 mod source;
 mod suites;
+mod terms;
 mod traces;
 mod usage;

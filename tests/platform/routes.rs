@@ -20,6 +20,8 @@ pub enum Class {
     Member,
     /// The session of an owner.
     Owner,
+    /// Any session, also of a person without organization.
+    Person,
 }
 
 /// Who calls.
@@ -51,13 +53,14 @@ impl Who {
 impl Class {
     /// Whether one may call, or the refusal: status and code.
     pub fn verdict(self, who: Who) -> Result<(), (u16, &'static str)> {
-        let is_session = matches!(self, Self::Session | Self::Member | Self::Owner);
+        let is_session = matches!(self, Self::Session | Self::Member | Self::Owner | Self::Person);
         match who {
             _ if self == Self::Open => Ok(()),
             Who::Nobody => Err((401, "unauthenticated")),
             Who::Malformed => Err((401, "invalid_token")),
             Who::Revoked => Err((401, "key_revoked")),
             Who::Key if is_session => Err((403, "session_required")),
+            Who::Homeless if self == Self::Person => Ok(()),
             Who::Homeless => Err((403, "org_required")),
             Who::Viewer if matches!(self, Self::Submitter | Self::Member | Self::Owner) => Err((403, "forbidden")),
             Who::Member if self == Self::Owner => Err((403, "forbidden")),
@@ -79,6 +82,13 @@ pub enum Thing {
     Scored,
     /// The same, of a suite that gives feedback on single items.
     ScoredWithFeedback,
+    /// The organization that the session acts for.
+    Org,
+    Invite,
+    /// A domain whose claim is pending.
+    Claim,
+    /// A domain that is the organization's.
+    Domain,
     /// Published for everybody: there is no other organization's.
     Suite,
     Model,
@@ -91,6 +101,9 @@ impl Thing {
             Self::None => ["", ""],
             Self::Key => ["key_0", "nonsense"],
             Self::Member => ["usr_0", "nonsense"],
+            Self::Org => ["org_0", "nonsense"],
+            Self::Invite => ["inv_0", "nonsense"],
+            Self::Claim | Self::Domain => ["unclaimed.example", "nonsense"],
             Self::Job | Self::Scored | Self::ScoredWithFeedback => ["job_0", "nonsense"],
             Self::Suite => ["suite:none", "nonsense"],
             Self::Model => ["none", "%00"],
@@ -140,6 +153,21 @@ pub const ROUTES: &[Route] = &[
     get("/v1/members", Class::Session, Thing::None),
     call("PATCH", "/v1/members/{user_id}", Class::Owner, Thing::Member, || json!({"role": "member"}), 200),
     call("DELETE", "/v1/members/{user_id}", Class::Owner, Thing::Member, no_body, 204),
+    call("POST", "/v1/orgs", Class::Person, Thing::None, || json!({"name": "One more"}), 201),
+    call("PATCH", "/v1/orgs/{org_id}", Class::Owner, Thing::Org, || json!({"name": "Renamed"}), 200),
+    get("/v1/invites", Class::Owner, Thing::None),
+    call("POST", "/v1/invites", Class::Owner, Thing::None, || json!({"email": fresh("invited", "@example.org")}), 201),
+    call("DELETE", "/v1/invites/{invite_id}", Class::Owner, Thing::Invite, no_body, 200),
+    get("/v1/terms", Class::Any, Thing::None),
+    call("POST", "/v1/terms/accept", Class::Owner, Thing::None, || json!({"version": TERMS.0}), 200),
+    get("/v1/domains", Class::Session, Thing::None),
+    call("POST", "/v1/domains", Class::Owner, Thing::None, || json!({"domain": fresh("made", ".example")}), 201),
+    call("POST", "/v1/domains/{domain}/verify", Class::Owner, Thing::Claim, no_body, 200),
+    call("PATCH", "/v1/domains/{domain}", Class::Owner, Thing::Domain, || json!({"auto_join": true}), 200),
+    call("DELETE", "/v1/domains/{domain}", Class::Owner, Thing::Domain, no_body, 204),
+    call("POST", "/v1/auth/email", Class::Open, Thing::None, || json!({"email": fresh("comes", "@example.org")}), 202),
+    // A link that holds is used up by its first use; this one is none.
+    call("POST", "/v1/auth/email/verify", Class::Open, Thing::None, || json!({"token": "svc_link_none"}), 401),
     get("/v1/models", Class::Any, Thing::None),
     get("/v1/models/{model_id}", Class::Any, Thing::Model),
     get("/v1/usage", Class::Any, Thing::None),
@@ -149,7 +177,17 @@ pub const ROUTES: &[Route] = &[
     call("POST", "/v1/jobs/{job_id}/cancel", Class::Submitter, Thing::Job, no_body, 200),
     get("/v1/jobs/{job_id}/items", Class::Any, Thing::ScoredWithFeedback),
     get("/v1/jobs/{job_id}/trace", Class::Any, Thing::Scored),
+    // Last: who called it has no session any more.
+    call("DELETE", "/v1/session", Class::Person, Thing::None, no_body, 204),
 ];
+
+/// Version and address of the terms that an installation has to have for the table.
+pub const TERMS: (&str, &str) = ("2026-01", "https://terms.example");
+
+/// A text that is used once.
+fn fresh(begin: &str, end: &str) -> String {
+    format!("{}{end}", assay_tests::databases::fresh_name(begin).replace('_', "-").to_lowercase())
+}
 
 fn eval() -> Value {
     json!({"suite_id": "suite:lunch", "predictions": one_prediction()})
@@ -194,6 +232,17 @@ impl World {
                 let job = crate::feedback::scored(self, &org.key, &one_prediction()).await;
                 assert_eq!(job["status"], "succeeded");
                 text(&job["id"])
+            }
+            Thing::Org => org.id.clone(),
+            Thing::Invite => text(&owner.post("/v1/invites", &json!({"email": fresh("thing", "@example.org")})).await.unwrap().body["id"]),
+            Thing::Claim | Thing::Domain => {
+                let claim = owner.post("/v1/domains", &json!({"domain": fresh("thing", ".example")})).await.unwrap();
+                let domain = text(&claim.body["domain"]);
+                if thing == Thing::Domain {
+                    let verified = "update domain_claims set verified_at = now() where domain = $1";
+                    sqlx::query(verified).bind(&domain).execute(&mut self.database().await).await.unwrap();
+                }
+                domain
             }
             Thing::Member => {
                 let sql = "with person as (insert into users (id, email) values ($1, $2) returning id)

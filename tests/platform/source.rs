@@ -33,17 +33,38 @@ fn the_readme_lists_every_setting_with_its_default() {
 }
 
 /// Tables whose rows belong to an organization.
-const TENANTS: [&str; 8] =
-    ["api_keys", "jobs", "job_attempts", "usage", "usage_ledger", "usage_requests", "org_submissions", "memberships"];
+const TENANTS: [&str; 12] = [
+    "api_keys",
+    "jobs",
+    "job_attempts",
+    "usage",
+    "usage_ledger",
+    "usage_requests",
+    "org_submissions",
+    "memberships",
+    "invites",
+    "domain_claims",
+    "terms_acceptances",
+    "offboardings",
+];
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 22] = [
+const FOR_ALL: [(&str, &str); 28] = [
     ("exists(select from sessions s join memberships m", "names the organization in either half"),
     ("where k.secret_hash = $1", "a credential says which organization it is"),
     ("where s.token_hash = $1", "a credential says which organization it is"),
     ("where m.user_id = $1 order by", "the organizations of a person"),
+    ("with accepted as", "a sign-in consumes its person's invites, whoever made them"),
+    (
+        "insert into memberships (org_id, user_id, role)\n           select c.org_id",
+        "a sign-in finds the organization of an address's domain",
+    ),
     ("insert into memberships (org_id", "names the organization in its values"),
+    ("where user_id = $1 and role = 'owner'", "the organizations that a person owns"),
+    ("insert into invites (id, org_id", "names the organization in its values"),
+    ("insert into domain_claims as c (org_id", "names the organization in its values; a domain may be anybody's"),
+    ("insert into terms_acceptances (org_id", "names the organization in its values"),
     ("with stuck as", "the sweep"),
     ("kind = 'charge'\n", "a refund, by job"),
     ("turns as", "choosing whose bell to ring"),

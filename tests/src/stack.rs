@@ -124,12 +124,14 @@ impl Stack {
     /// When something does not start: with what it logged last.
     pub async fn start(ground: &Arc<Ground>, plan: Plan) -> Result<Self, Trouble> {
         let database = ground.database().await?;
-        let artifacts = ground.servers.folder().join(format!("{}-artifacts", database.name));
+        let folder = |kind: &str| ground.servers.folder().join(format!("{}-{kind}", database.name));
+        let (artifacts, mail) = (folder("artifacts"), folder("mail"));
         let mut shared = BTreeMap::from(
             [
                 ("ASSAY_REDIS_URL", ground.servers.redis_url().to_owned()),
                 ("ASSAY_REDIS_PREFIX", database.name.clone()),
                 ("ASSAY_ARTIFACTS", artifacts.to_string_lossy().into_owned()),
+                ("ASSAY_MAIL_FOLDER", mail.to_string_lossy().into_owned()),
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );
@@ -211,6 +213,11 @@ impl Stack {
     /// What the command says when it refuses.
     pub async fn operate(&self, arguments: &[&str]) -> Result<Value, Trouble> {
         operate(&self.ground.binaries.api, &self.operator_env(), arguments).await
+    }
+
+    /// Where the stack's mails are written.
+    pub fn mail_folder(&self) -> PathBuf {
+        self.shared.get("ASSAY_MAIL_FOLDER").map(PathBuf::from).unwrap_or_default()
     }
 
     /// The address of the first api.

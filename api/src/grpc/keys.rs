@@ -1,6 +1,6 @@
 //! `KeyService`
 
-use assay_core::principal::{Member, Session};
+use assay_core::principal::{Member, Session, TermsAccepted};
 use assay_proto::v1;
 use assay_proto::v1::key_service_server::KeyService;
 use tonic::{Request, Response, Status};
@@ -15,7 +15,7 @@ impl KeyService for Service {
     }
 
     async fn create_key(&self, request: Request<v1::CreateKeyRequest>) -> Result<Response<v1::CreateKeyResponse>, Status> {
-        self.answer(request, |app, member: Member, input| async move {
+        self.answer(request, |app, member: TermsAccepted<Member>, input| async move {
             let v1::CreateKeyRequest { name } = input.message;
             Ok(v1::CreateKeyResponse { api_key: Some(keys::create(&app, &member, &name).await?.into()) })
         })

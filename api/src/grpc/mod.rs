@@ -1,13 +1,19 @@
 //! gRPC: take the message, call the operation, answer. One file a resource. What may not live here: decisions.
 
+mod auth;
+mod domains;
 mod evals;
 mod health;
+mod invites;
 mod jobs;
 mod keys;
 mod me;
 mod members;
 mod models;
+mod orgs;
+mod sessions;
 mod suites;
+mod terms;
 mod usage;
 
 use std::collections::HashSet;
@@ -15,16 +21,23 @@ use std::sync::LazyLock;
 
 use assay_core::principal::{Credential, Permit};
 use assay_core::{Code, Error, RequestId, Result};
+use assay_proto::v1::auth_service_server::AuthServiceServer;
+use assay_proto::v1::domain_service_server::DomainServiceServer;
 use assay_proto::v1::eval_service_server::EvalServiceServer;
 use assay_proto::v1::health_service_server::HealthServiceServer;
+use assay_proto::v1::invite_service_server::InviteServiceServer;
 use assay_proto::v1::job_service_server::JobServiceServer;
 use assay_proto::v1::key_service_server::KeyServiceServer;
 use assay_proto::v1::me_service_server::MeServiceServer;
 use assay_proto::v1::member_service_server::MemberServiceServer;
 use assay_proto::v1::model_service_server::ModelServiceServer;
+use assay_proto::v1::org_service_server::OrgServiceServer;
+use assay_proto::v1::session_service_server::SessionServiceServer;
 use assay_proto::v1::suite_service_server::SuiteServiceServer;
+use assay_proto::v1::terms_service_server::TermsServiceServer;
 use assay_proto::v1::usage_service_server::UsageServiceServer;
 use axum::Router;
+use axum::extract::State;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::IntoResponse as _;
 use futures_util::stream::{BoxStream, Stream};
@@ -38,7 +51,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
 use crate::app::App;
-use crate::layers::{Call, auth, limit};
+use crate::layers::{self, Call};
 use crate::ops::evals::BODY_MAX;
 use crate::render::{self, Failure, Wire};
 
@@ -58,9 +71,18 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(ModelServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(UsageServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(JobServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(SessionServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(OrgServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(InviteServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(TermsServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(DomainServiceServer::new(service.clone()).max_decoding_message_size(small))
         .into_axum_router()
-        .route_layer(from_fn_with_state(app.clone(), limit::limit))
-        .route_layer(from_fn_with_state(app.clone(), auth::authenticate));
+        .route_layer(from_fn_with_state(app.clone(), layers::limit::limit))
+        .route_layer(from_fn_with_state(app.clone(), layers::auth::authenticate));
+    let signing_in = Routes::from(Router::new())
+        .add_service(AuthServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .into_axum_router()
+        .route_layer(from_fn_with_state(app.clone(), limit_mail));
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(assay_proto::DESCRIPTORS)
@@ -75,8 +97,16 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         // Older clients, Python's among them, know this one only.
         .add_service(reflection().build_v1alpha().map_err(Error::internal)?)
         .into_axum_router();
-    let all = behind_credential.merge(open).layer(tonic_web::GrpcWebLayer::new());
+    let all = behind_credential.merge(signing_in).merge(open).layer(tonic_web::GrpcWebLayer::new());
     Ok(all.layer(from_fn(grpc_only)).with_state(()))
+}
+
+/// Of the two rpcs to sign in with, the one that sends mail is limited by the client's address, as on REST.
+async fn limit_mail(state: State<App>, request: axum::extract::Request, next: Next) -> axum::response::Response {
+    match request.uri().path().ends_with("/RequestSignIn") {
+        true => layers::limit::limit_mail(state, request, next).await,
+        false => next.run(request).await,
+    }
 }
 
 /// To a caller who does not speak gRPC there is nothing at these paths, and gRPC proper needs HTTP/2; the layer of
@@ -128,15 +158,24 @@ impl Service {
         F: FnOnce(App, P, Input<M>) -> Fut,
         Fut: Future<Output = Result<A>>,
     {
+        let proof = match request.extensions().get::<Credential>() {
+            Some(credential) => P::permit(credential),
+            None => Err(Error::internal("an rpc without authentication")),
+        };
+        let operation = |app, input| async move { operation(app, proof?, input).await };
+        self.answer_anybody(request, operation).await
+    }
+
+    /// Calls an operation that asks for no credential, and renders what it returns.
+    async fn answer_anybody<M, A, F, Fut>(&self, request: Request<M>, operation: F) -> Result<Response<A>, Status>
+    where
+        F: FnOnce(App, Input<M>) -> Fut,
+        Fut: Future<Output = Result<A>>,
+    {
         let (metadata, extensions, message) = request.into_parts();
-        let (Some(call), Some(credential)) = (extensions.get::<Call>().cloned(), extensions.get::<Credential>()) else {
-            return Err(Status::internal("an rpc without authentication"));
-        };
+        let Some(call) = extensions.get::<Call>().cloned() else { return Err(Status::internal("a request without an id")) };
         let request_id = call.request_id.clone();
-        let answered = match P::permit(credential) {
-            Ok(proof) => operation(self.0.clone(), proof, Input { message, call, headers: metadata.into_headers() }).await,
-            Err(error) => Err(error),
-        };
+        let answered = operation(self.0.clone(), Input { message, call, headers: metadata.into_headers() }).await;
         answered.map(Response::new).map_err(|error| refused(&error, &request_id))
     }
 

@@ -30,7 +30,9 @@ async fn credential(app: &App, headers: &HeaderMap) -> Result<Credential> {
     let invalid = || Error::new(Code::InvalidToken, "The key or session token is not valid.");
     let (kind, hash) = secret::read(token).ok_or_else(invalid)?;
     match kind {
-        SecretKind::ApiKey => match credential::key(&app.db, &hash).await? {
+        // It signs in; it is not a credential.
+        SecretKind::Link => Err(invalid()),
+        SecretKind::ApiKey => match credential::key(&app.db, &hash, &app.settings.terms).await? {
             None => Err(invalid()),
             Some(FoundKey::Revoked) => Err(Error::new(Code::KeyRevoked, "This key was revoked. Create another one.")),
             Some(FoundKey::Live { credential, stale }) => {
@@ -43,7 +45,7 @@ async fn credential(app: &App, headers: &HeaderMap) -> Result<Credential> {
         SecretKind::Session => {
             let asked = Asked::of(headers);
             let org_id = asked.org_id();
-            let found = credential::session(&app.db, &hash, org_id).await?.ok_or_else(invalid)?;
+            let found = credential::session(&app.db, &hash, org_id, &app.settings.terms).await?.ok_or_else(invalid)?;
             let mut credential = found.credential;
             credential.asked_for_org = asked.is_some();
             if matches!(asked, Asked::Malformed) {
@@ -98,15 +100,8 @@ fn bearer(headers: &HeaderMap) -> Result<&str> {
 async fn refused(app: &App, call: Option<&Call>, error: Error) -> Response {
     let failed = matches!(error.code, Code::InvalidToken | Code::KeyRevoked);
     let Some(call) = call.filter(|_| failed) else { return Failure::from(error).into_response() };
-    let verdict = app.limits.fail(&call.address).await;
-    let error = match verdict.refused_for {
-        None => error,
-        Some(seconds) => Error {
-            retry_after: Some(seconds),
-            ..Error::new(Code::RateLimited, "Too many failed authentications from this address. Wait before you try again.")
-        },
-    };
+    let (error, allowance) = app.limits.failed(&call.address, error).await;
     let mut response = Failure::from(error).into_response();
-    response.extensions_mut().insert(verdict.allowance);
+    response.extensions_mut().insert(allowance);
     response
 }

@@ -6,7 +6,9 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
+use super::Call;
 use crate::app::App;
+use crate::limits::Verdict;
 use crate::render::Failure;
 
 /// What a person without an organization may ask, as on the plan `free`.
@@ -23,18 +25,30 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
         (None, Principal::ApiKey { key_id }) => (key_id.as_str(), WITHOUT_ORG),
     };
     let verdict = app.limits.admit(who, limit).await;
-    let mut response = match verdict.refused_for {
-        None => {
-            if let Some(membership) = &credential.membership {
-                app.requests.count(&membership.org.id);
-            }
-            next.run(request).await
-        }
+    if let (None, Some(membership)) = (verdict.refused_for, &credential.membership) {
+        app.requests.count(&membership.org.id);
+    }
+    judged(verdict, request, next).await
+}
+
+/// The layer of what sends mail and asks for no credential: it is limited by the client's address.
+pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) -> Response {
+    let Some(call) = request.extensions().get::<Call>() else {
+        return Failure::from(Error::internal("a request without an address")).into_response();
+    };
+    let verdict = app.limits.admit(&format!("mail.{}", call.address), app.settings.sign_in_mails_per_minute).await;
+    judged(verdict, request, next).await
+}
+
+async fn judged(verdict: Verdict, request: Request, next: Next) -> Response {
+    let Verdict { refused_for, allowance } = verdict;
+    let mut response = match refused_for {
+        None => next.run(request).await,
         Some(seconds) => {
-            let message = format!("More than {limit} requests in a minute. Wait {seconds} s.");
+            let message = format!("More than {} requests in a minute. Wait {seconds} s.", allowance.limit);
             Failure::from(Error { retry_after: Some(seconds), ..Error::new(Code::RateLimited, message) }).into_response()
         }
     };
-    response.extensions_mut().insert(verdict.allowance);
+    response.extensions_mut().insert(allowance);
     response
 }

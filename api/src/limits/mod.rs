@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::redis::aio::ConnectionManager;
-use assay_core::{Timestamp, telemetry};
+use assay_core::{Code, Error, Timestamp, telemetry};
 
 use self::memory::Memory;
 use self::redis::Counters;
@@ -64,10 +64,20 @@ impl Limits {
         self.ask(self.counters.admit(who, limit), |memory, now| memory.admit(who, limit, now)).await
     }
 
-    /// Counts a failed authentication.
-    pub async fn fail(&self, address: &str) -> Verdict {
+    async fn fail(&self, address: &str) -> Verdict {
         let limit = self.failures;
         self.ask(self.counters.fail(address, limit), |memory, now| memory.fail(address, limit, now)).await
+    }
+
+    /// Counts a failed authentication, and returns what the caller is told of it: the failure, or that it was one too many.
+    pub async fn failed(&self, address: &str, failure: Error) -> (Error, Allowance) {
+        let verdict = self.fail(address).await;
+        let message = "Too many failed authentications from this address. Wait before you try again.";
+        let told = match verdict.refused_for {
+            None => failure,
+            Some(seconds) => Error { retry_after: Some(seconds), ..Error::new(Code::RateLimited, message) },
+        };
+        (told, verdict.allowance)
     }
 
     /// The allowance of an address without a valid credential. Counts nothing.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use assay_core::artifact::Artifacts;
 use assay_core::job::Job;
 use assay_core::prediction::{self, Checked};
-use assay_core::principal::{Caller, Submitter};
+use assay_core::principal::{Caller, Submitter, TermsAccepted};
 use assay_core::store::submission::{NewJob, Submitted};
 use assay_core::store::suite::SuiteRow;
 use assay_core::{CanFail as _, Details, Error, FieldError, JobId, Metric, RequestId, Result, field, store, telemetry};
@@ -60,8 +60,8 @@ pub struct Accepted {
 }
 
 /// Accepts predictions for a suite: queues one job, charged once, or does nothing and says why.
-pub async fn submit(app: &App, submitter: &Submitter, submission: Submission, origin: Origin) -> Result<Accepted> {
-    let caller = submitter.caller();
+pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission: Submission, origin: Origin) -> Result<Accepted> {
+    let caller = submitter.who().caller();
     let Valid { suite, predictions, checked, label, idempotency_key } = validate(app, submission).await?;
     let request_sha256 = digest(&suite, &checked, label.as_deref());
     if let Some(key) = &idempotency_key

@@ -1,7 +1,7 @@
 //! `/v1/keys`
 
 use assay_core::key::{ApiKey, ApiKeyCreated, ApiKeys, NewKey};
-use assay_core::principal::{Member, Session};
+use assay_core::principal::{Member, Session, TermsAccepted};
 use assay_core::{Error, Result, field, store};
 
 use crate::app::App;
@@ -12,9 +12,9 @@ pub async fn list(app: &App, session: &Session) -> Result<ApiKeys> {
 }
 
 /// Makes a key. Its secret is in this answer only.
-pub async fn create(app: &App, member: &Member, name: &str) -> Result<ApiKeyCreated> {
+pub async fn create(app: &App, member: &TermsAccepted<Member>, name: &str) -> Result<ApiKeyCreated> {
     let name = field::text("name", name)?;
-    let session = member.session();
+    let session = member.who().session();
     let new = NewKey::random(name, session.user_id().clone())?;
     let api_key = store::key::insert(&app.db, session.org_id(), &new).await?;
     Ok(ApiKeyCreated { api_key, key: new.secret.into_text() })

@@ -1,12 +1,18 @@
 //! What the platform does, one function an operation, the same for both wires: `(&App, proof, input) -> Result<T>`.
 //! What may not live here: axum, tonic.
 
+pub mod auth;
+pub mod domains;
 pub mod evals;
 pub mod health;
+pub mod invites;
 pub mod jobs;
 pub mod keys;
 pub mod me;
 pub mod members;
 pub mod models;
+pub mod orgs;
+pub mod sessions;
 pub mod suites;
+pub mod terms;
 pub mod usage;

@@ -1,7 +1,7 @@
 //! `POST /v1/evals`
 
 use assay_core::job::Job;
-use assay_core::principal::Submitter;
+use assay_core::principal::{Submitter, TermsAccepted};
 use axum::Json;
 use axum::extract::{Request, State};
 use http::header::HeaderName;
@@ -17,7 +17,7 @@ use crate::traceparent::TraceParent;
 
 pub(super) async fn create(
     State(app): State<App>,
-    Permitted(submitter): Permitted<Submitter>,
+    Permitted(submitter): Permitted<TermsAccepted<Submitter>>,
     call: Call,
     key: Option<IdempotencyKey>,
     request: Request,

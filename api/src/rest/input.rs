@@ -59,6 +59,15 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A flag.
+    pub fn optional_flag(&mut self, name: &'static str) -> Option<bool> {
+        let raw = self.raw(name)?;
+        match serde_json::from_str(raw.get()) {
+            Ok(flag) => Some(flag),
+            Err(_) => self.fault(FieldError::new(name, "type", "must be true or false")),
+        }
+    }
+
     /// A text that must be there.
     pub fn text(&mut self, name: &'static str) -> String {
         let there = self.fields.iter().any(|(field, raw)| field == name && raw.get() != "null");

@@ -1,7 +1,7 @@
 //! `/v1/keys`
 
 use assay_core::key::{ApiKey, ApiKeyCreated, ApiKeys};
-use assay_core::principal::{Member, Session};
+use assay_core::principal::{Member, Session, TermsAccepted};
 use axum::Json;
 use axum::extract::{Request, State};
 use http::StatusCode;
@@ -18,7 +18,7 @@ pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<S
 
 pub(super) async fn create(
     State(app): State<App>,
-    Permitted(member): Permitted<Member>,
+    Permitted(member): Permitted<TermsAccepted<Member>>,
     request: Request,
 ) -> Result<(StatusCode, Json<ApiKeyCreated>), Failure> {
     let body = json_body(request, SMALL).await?;

@@ -1,15 +1,21 @@
 //! REST: extract, call the operation, answer. One file a resource. What may not live here: decisions.
 
+mod auth;
+mod domains;
 mod evals;
 mod extract;
 mod health;
 mod input;
+mod invites;
 mod jobs;
 mod keys;
 mod me;
 mod members;
 mod models;
+mod orgs;
+mod sessions;
 mod suites;
+mod terms;
 mod usage;
 
 use assay_core::{Code, Error};
@@ -19,7 +25,7 @@ use axum::routing::{delete, get, patch, post};
 use http::StatusCode;
 
 use crate::app::App;
-use crate::layers::{auth, limit};
+use crate::layers;
 use crate::render::Failure;
 
 /// Every route. Layers of routes run only where a route and its method match, so that an unknown path is 404 and a
@@ -42,9 +48,24 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/jobs/{job_id}/cancel", post(jobs::cancel))
         .route("/v1/jobs/{job_id}/items", get(jobs::items))
         .route("/v1/jobs/{job_id}/trace", get(jobs::trace))
-        .route_layer(from_fn_with_state(app.clone(), limit::limit))
-        .route_layer(from_fn_with_state(app.clone(), auth::authenticate));
-    Router::new().route("/health", get(health::get)).merge(v1).method_not_allowed_fallback(method_not_allowed)
+        .route("/v1/session", delete(sessions::end))
+        .route("/v1/orgs", post(orgs::create))
+        .route("/v1/orgs/{org_id}", patch(orgs::update))
+        .route("/v1/invites", get(invites::list).post(invites::create))
+        .route("/v1/invites/{invite_id}", delete(invites::revoke))
+        .route("/v1/terms", get(terms::get))
+        .route("/v1/terms/accept", post(terms::accept))
+        .route("/v1/domains", get(domains::list).post(domains::claim))
+        .route("/v1/domains/{domain}", patch(domains::update).delete(domains::release))
+        .route("/v1/domains/{domain}/verify", post(domains::verify))
+        .route_layer(from_fn_with_state(app.clone(), layers::limit::limit))
+        .route_layer(from_fn_with_state(app.clone(), layers::auth::authenticate));
+    let open = Router::new()
+        .route("/v1/auth/email", post(auth::request))
+        .route_layer(from_fn_with_state(app.clone(), layers::limit::limit_mail))
+        .route("/v1/auth/email/verify", post(auth::verify))
+        .route("/health", get(health::get));
+    open.merge(v1).method_not_allowed_fallback(method_not_allowed)
 }
 
 async fn method_not_allowed() -> Failure {

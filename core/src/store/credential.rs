@@ -1,10 +1,13 @@
 //! From the hash of a bearer secret to who calls.
 
+use std::sync::Arc;
+
 use sqlx::PgExecutor;
 
 use crate::org::{DataUse, Org, Plan, Role};
 use crate::principal::{Credential, Membership, Principal};
 use crate::secret::SecretHash;
+use crate::terms::CurrentTerms;
 use crate::{KeyId, OrgId, Result, SessionId, Timestamp, UserId};
 
 /// What is known of a key's secret.
@@ -20,16 +23,25 @@ pub enum FoundKey {
     Revoked,
 }
 
+/// The terms that hold now, if there are any.
+pub type Terms = Option<Arc<CurrentTerms>>;
+
+fn version(terms: &Terms) -> Option<&str> {
+    terms.as_ref().map(|terms| terms.version.as_str())
+}
+
 /// Looks an API key up by its hash.
-pub async fn key(db: impl PgExecutor<'_>, hash: &SecretHash) -> Result<Option<FoundKey>> {
+pub async fn key(db: impl PgExecutor<'_>, hash: &SecretHash, terms: &Terms) -> Result<Option<FoundKey>> {
     let row = sqlx::query!(
         r#"select k.id as "id: KeyId", k.revoked_at is not null as "revoked!",
                   coalesce(k.last_used_at < now() - interval '1 minute', true) as "stale!",
                   o.id as "org_id: OrgId", o.name, o.plan, o.data_use as "data_use: DataUse", o.created_at as "created_at: Timestamp",
-                  p.requests_per_minute, p.eval_items_per_month, p.concurrent_jobs
+                  p.requests_per_minute, p.eval_items_per_month, p.concurrent_jobs,
+                  exists(select from terms_acceptances t where t.org_id = o.id and t.version = $2) as "terms_accepted!"
            from api_keys k join orgs o on o.id = k.org_id join plans p on p.plan = o.plan
            where k.secret_hash = $1"#,
-        hash.as_bytes()
+        hash.as_bytes(),
+        version(terms)
     )
     .fetch_optional(db)
     .await?;
@@ -43,7 +55,7 @@ pub async fn key(db: impl PgExecutor<'_>, hash: &SecretHash) -> Result<Option<Fo
         let plan = plan(row.requests_per_minute, row.eval_items_per_month, row.concurrent_jobs);
         let credential = Credential {
             principal: Principal::ApiKey { key_id: row.id },
-            membership: Some(Membership { org, plan }),
+            membership: Some(Membership { org, plan, terms_owed: terms.clone().filter(|_| !row.terms_accepted) }),
             asked_for_org: false,
         };
         FoundKey::Live { credential, stale: row.stale }
@@ -60,7 +72,7 @@ pub struct FoundSession {
 
 /// Looks a session up by its token's hash. It resolves to the organization asked for, if its user is a member of it;
 /// when none is asked for, to the one last chosen, otherwise to the oldest membership.
-pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&OrgId>) -> Result<Option<FoundSession>> {
+pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&OrgId>, terms: &Terms) -> Result<Option<FoundSession>> {
     let asked = asked.map(OrgId::as_str);
     let row = sqlx::query!(
         r#"select s.id as "id: SessionId", s.user_id as "user_id: UserId",
@@ -68,7 +80,8 @@ pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&
                   m.org_id as "org_id?: OrgId", m.role as "role?: Role", m.name as "name?", m.plan as "plan?",
                   m.data_use as "data_use?: DataUse", m.created_at as "created_at?: Timestamp",
                   m.requests_per_minute as "requests_per_minute?", m.eval_items_per_month as "eval_items_per_month?",
-                  m.concurrent_jobs as "concurrent_jobs?"
+                  m.concurrent_jobs as "concurrent_jobs?",
+                  exists(select from terms_acceptances t where t.org_id = m.org_id and t.version = $3) as "terms_accepted!"
            from sessions s
            left join lateral (
                select ms.org_id, ms.role, o.name, o.plan, o.data_use, o.created_at,
@@ -80,7 +93,8 @@ pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&
            ) m on true
            where s.token_hash = $1 and s.ended_at is null and s.expires_at > now() and s.last_used_at > now() - interval '7 days'"#,
         hash.as_bytes(),
-        asked
+        asked,
+        version(terms)
     )
     .fetch_optional(db)
     .await?;
@@ -96,7 +110,8 @@ pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&
         })
     })();
     let plan = (|| Some(plan(row.requests_per_minute?, row.eval_items_per_month?, row.concurrent_jobs?)))();
-    let membership = org.zip(plan).map(|(org, plan)| Membership { org, plan });
+    let terms_owed = terms.clone().filter(|_| !row.terms_accepted);
+    let membership = org.zip(plan).map(|(org, plan)| Membership { org, plan, terms_owed });
     let principal = Principal::Session { session_id: row.id, user_id: row.user_id };
     Ok(Some(FoundSession { credential: Credential { principal, membership, asked_for_org: asked.is_some() }, stale: row.stale }))
 }

@@ -47,9 +47,16 @@ pub async fn set_role(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId, r
     Ok(member)
 }
 
-/// Ends a membership. `false` when there was none.
+/// Ends a membership, and notes that it was ended. `false` when there was none.
 pub async fn remove(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId) -> Result<bool> {
-    let done =
-        sqlx::query!("delete from memberships where org_id = $1 and user_id = $2", org_id.as_str(), user_id.as_str()).execute(db).await?;
+    let done = sqlx::query!(
+        "with gone as (delete from memberships where org_id = $1 and user_id = $2 returning org_id, user_id)
+         insert into offboardings (org_id, user_id) select org_id, user_id from gone
+         on conflict (org_id, user_id) do update set created_at = excluded.created_at",
+        org_id.as_str(),
+        user_id.as_str()
+    )
+    .execute(db)
+    .await?;
     Ok(done.rows_affected() == 1)
 }

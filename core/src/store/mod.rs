@@ -5,18 +5,23 @@
 //! organizations; they live in `dispatch` and `work` only.
 //! What may not: decisions. A function returns what it found; the operation says what that means.
 
+pub mod auth;
 pub mod credential;
 pub mod dispatch;
+pub mod domain;
+pub mod invite;
 pub mod job;
 pub mod key;
 pub mod member;
 pub mod model;
 pub mod notifications;
 pub mod org;
+pub mod plan;
 pub mod publish;
 pub mod schema;
 pub mod submission;
 pub mod suite;
+pub mod terms;
 pub mod trace;
 pub mod usage;
 pub mod work;

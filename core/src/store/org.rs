@@ -2,6 +2,7 @@
 
 use sqlx::PgExecutor;
 
+use super::PgConnection;
 use crate::org::{DataUse, Org, Role};
 use crate::secret::SecretHash;
 use crate::{OrgId, Result, SessionId, Timestamp, UserId};
@@ -20,22 +21,51 @@ pub async fn of_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<Or
     Ok(orgs)
 }
 
-/// Whether there is a plan of this name.
-pub async fn plan_exists(db: impl PgExecutor<'_>, plan: &str) -> Result<bool> {
-    let found = sqlx::query_scalar!(r#"select exists(select from plans where plan = $1) as "found!""#, plan).fetch_one(db).await?;
-    Ok(found)
+/// Stores a new organization, and returns it as its owner sees it.
+pub async fn insert(db: impl PgExecutor<'_>, org_id: &OrgId, name: &str, plan: &str) -> Result<Org> {
+    let org = sqlx::query_as!(
+        Org,
+        r#"insert into orgs (id, name, plan) values ($1, $2, $3)
+           returning id as "id: OrgId", name, plan, data_use as "data_use: DataUse", 'owner' as "role!: Role", created_at as "created_at: Timestamp""#,
+        org_id.as_str(),
+        name,
+        plan
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(org)
 }
 
-/// The names of all plans.
-pub async fn plans(db: impl PgExecutor<'_>) -> Result<Vec<String>> {
-    let names = sqlx::query_scalar!("select plan from plans order by requests_per_minute, plan").fetch_all(db).await?;
-    Ok(names)
+/// Changes an organization, and returns it as its owner sees it. What is not given stays. `None` when there is none.
+pub async fn update(db: impl PgExecutor<'_>, org_id: &OrgId, name: Option<&str>, data_use: Option<DataUse>) -> Result<Option<Org>> {
+    let org = sqlx::query_as!(
+        Org,
+        r#"update orgs set name = coalesce($2, name), data_use = coalesce($3, data_use) where id = $1
+           returning id as "id: OrgId", name, plan, data_use as "data_use: DataUse", 'owner' as "role!: Role", created_at as "created_at: Timestamp""#,
+        org_id.as_str(),
+        name,
+        data_use.map(DataUse::as_str)
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(org)
 }
 
-/// Stores a new organization.
-pub async fn insert(db: impl PgExecutor<'_>, org_id: &OrgId, name: &str, plan: &str) -> Result<()> {
-    sqlx::query!("insert into orgs (id, name, plan) values ($1, $2, $3)", org_id.as_str(), name, plan).execute(db).await?;
-    Ok(())
+/// The name of an organization.
+pub async fn name(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<String> {
+    let name = sqlx::query_scalar!("select name from orgs where id = $1", org_id.as_str()).fetch_one(db).await?;
+    Ok(name)
+}
+
+/// How many organizations a person owns. Until the transaction ends nobody else can count them, so that two who make one
+/// at once do it one after the other.
+pub async fn lock_owned(db: &mut PgConnection, user_id: &UserId) -> Result<i64> {
+    sqlx::query!("select id from users where id = $1 for update", user_id.as_str()).fetch_one(&mut *db).await?;
+    let owned =
+        sqlx::query_scalar!(r#"select count(*) as "owned!" from memberships where user_id = $1 and role = 'owner'"#, user_id.as_str())
+            .fetch_one(db)
+            .await?;
+    Ok(owned)
 }
 
 /// The person with this address; `fresh` is their id if they are new. The address must be in its one form.
@@ -107,4 +137,10 @@ pub async fn insert_session(
     .fetch_one(db)
     .await?;
     Ok(ends)
+}
+
+/// Ends a session. Doing it again changes nothing.
+pub async fn end_session(db: impl PgExecutor<'_>, session_id: &SessionId) -> Result<()> {
+    sqlx::query!("update sessions set ended_at = coalesce(ended_at, now()) where id = $1", session_id.as_str()).execute(db).await?;
+    Ok(())
 }

@@ -1,7 +1,10 @@
 //! From resources to messages. What lives here: field for field, taken apart by name, so that a new field does not
 //! compile until it is handled. What may not: decisions.
 
+mod auth;
+mod domains;
 mod evals;
+mod invites;
 mod jobs;
 mod keys;
 mod me;
@@ -9,6 +12,7 @@ mod members;
 mod models;
 mod structs;
 mod suites;
+mod terms;
 mod usage;
 
 pub use evals::predictions_json;

@@ -1,0 +1,23 @@
+//! `AuthService`
+
+use assay_proto::v1;
+use assay_proto::v1::auth_service_server::AuthService;
+use tonic::{Request, Response, Status};
+
+use super::Service;
+use crate::ops::auth;
+
+#[tonic::async_trait]
+impl AuthService for Service {
+    async fn request_sign_in(&self, request: Request<v1::RequestSignInRequest>) -> Result<Response<v1::RequestSignInResponse>, Status> {
+        self.answer_anybody(request, |app, input| async move { Ok(auth::request(&app, &input.message.email).await?.into()) }).await
+    }
+
+    async fn verify_sign_in(&self, request: Request<v1::VerifySignInRequest>) -> Result<Response<v1::VerifySignInResponse>, Status> {
+        self.answer_anybody(
+            request,
+            |app, input| async move { Ok(auth::verify(&app, &input.call.address, &input.message.token).await?.into()) },
+        )
+        .await
+    }
+}

@@ -1,0 +1,31 @@
+//! `InviteService`
+
+use assay_core::principal::Owner;
+use assay_proto::v1;
+use assay_proto::v1::invite_service_server::InviteService;
+use tonic::{Request, Response, Status};
+
+use super::Service;
+use crate::ops::invites;
+
+#[tonic::async_trait]
+impl InviteService for Service {
+    async fn list_invites(&self, request: Request<v1::ListInvitesRequest>) -> Result<Response<v1::ListInvitesResponse>, Status> {
+        self.answer(request, |app, owner: Owner, _| async move { Ok(invites::list(&app, &owner).await?.into()) }).await
+    }
+
+    async fn create_invite(&self, request: Request<v1::CreateInviteRequest>) -> Result<Response<v1::CreateInviteResponse>, Status> {
+        self.answer(request, |app, owner: Owner, input| async move {
+            let v1::CreateInviteRequest { email, role } = input.message;
+            Ok(v1::CreateInviteResponse { invite: Some(invites::create(&app, &owner, &email, role.as_deref()).await?.into()) })
+        })
+        .await
+    }
+
+    async fn revoke_invite(&self, request: Request<v1::RevokeInviteRequest>) -> Result<Response<v1::RevokeInviteResponse>, Status> {
+        self.answer(request, |app, owner: Owner, input| async move {
+            Ok(v1::RevokeInviteResponse { invite: Some(invites::revoke(&app, &owner, &input.message.invite_id).await?.into()) })
+        })
+        .await
+    }
+}

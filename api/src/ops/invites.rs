@@ -1,0 +1,55 @@
+//! `/v1/invites`
+
+use assay_core::invite::{Invite, Invites};
+use assay_core::org::Role;
+use assay_core::principal::Owner;
+use assay_core::store::invite::NewInvite;
+use assay_core::{Code, Error, InviteId, Result, field, store};
+
+use crate::app::App;
+use crate::mail;
+
+/// All invites of the organization, newest first.
+pub async fn list(app: &App, owner: &Owner) -> Result<Invites> {
+    Ok(Invites { invites: store::invite::list(&app.db, owner.session().org_id()).await? })
+}
+
+/// Invites somebody by their address. They are told, and become a member when they sign in.
+pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -> Result<Invite> {
+    let mut faults = Vec::new();
+    let email = field::noted(&mut faults, field::email("email", email));
+    let role: Option<Role> = field::noted(&mut faults, role.map(|role| field::one_of("role", role)).transpose());
+    if !faults.is_empty() {
+        return Err(Error::fields(faults));
+    }
+    let session = owner.session();
+    let new = NewInvite { id: &InviteId::random()?, email: &email, role: role.unwrap_or(Role::Member), invited_by: session.user_id() };
+    let mut transaction = app.db.begin().await?;
+    if store::invite::is_member(&mut *transaction, session.org_id(), &email).await? {
+        return Err(Error::new(Code::Conflict, format!("{email} is a member already.")));
+    }
+    let invite = store::invite::insert(&mut transaction, session.org_id(), &new).await?;
+    let invite =
+        invite.ok_or_else(|| Error::new(Code::Conflict, format!("{email} is invited already; revoke that invite to make another one.")))?;
+    let told = store::auth::count_mail(&mut *transaction, &email).await?;
+    let org = store::org::name(&mut *transaction, session.org_id()).await?;
+    transaction.commit().await?;
+    if told {
+        app.post.put(mail::invite(&app.settings.public_url, &email, &org, invite.role.as_str()));
+    }
+    Ok(invite)
+}
+
+/// Takes an invite back. Doing it again changes nothing.
+pub async fn revoke(app: &App, owner: &Owner, invite_id: &str) -> Result<Invite> {
+    let missing = || Error::not_found("invite");
+    let invite_id: InviteId = invite_id.parse().map_err(|_| missing())?;
+    let org_id = owner.session().org_id();
+    if let Some(invite) = store::invite::revoke(&app.db, org_id, &invite_id).await? {
+        return Ok(invite);
+    }
+    if store::invite::exists(&app.db, org_id, &invite_id).await? {
+        return Err(Error::new(Code::NotFound, "This invite was accepted already; to end the membership, remove the member."));
+    }
+    Err(missing())
+}

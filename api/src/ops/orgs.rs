@@ -1,0 +1,47 @@
+//! `/v1/orgs`
+
+use assay_core::org::{DataUse, OWNED_MAX, Org, Role};
+use assay_core::principal::{Owner, Person};
+use assay_core::{Code, Error, OrgId, Result, field, store};
+
+use crate::app::App;
+
+/// The plan of an organization that somebody makes for themselves.
+const FIRST_PLAN: &str = "free";
+
+/// Makes an organization with the caller as its owner.
+pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
+    let name = field::text("name", name)?;
+    let org_id = OrgId::random()?;
+    let mut transaction = app.db.begin().await?;
+    let owned = store::org::lock_owned(&mut transaction, person.user_id()).await?;
+    if owned >= OWNED_MAX {
+        let message =
+            format!("You own {owned} organizations; a person may make no more than {OWNED_MAX}. Give one to somebody else first.");
+        return Err(Error::new(Code::InvalidState, message));
+    }
+    let org = store::org::insert(&mut *transaction, &org_id, &name, FIRST_PLAN).await?;
+    store::org::add_member(&mut *transaction, &org_id, person.user_id(), Role::Owner).await?;
+    transaction.commit().await?;
+    Ok(org)
+}
+
+/// Changes the organization that the session acts for. What is not given stays.
+pub async fn update(app: &App, owner: &Owner, org_id: &str, name: Option<&str>, data_use: Option<&str>) -> Result<Org> {
+    let mut faults = Vec::new();
+    let new_name = field::noted(&mut faults, name.map(|name| field::text("name", name)).transpose());
+    let new_use: Option<DataUse> = field::noted(&mut faults, data_use.map(|text| field::one_of("data_use", text)).transpose());
+    if !faults.is_empty() {
+        return Err(Error::fields(faults));
+    }
+    if name.is_none() && data_use.is_none() {
+        return Err(Error::field("body", "required", "give at least one of name and data_use"));
+    }
+    let own = owner.session().org_id();
+    let missing =
+        || Error::new(Code::NotFound, "No such organization, or not the one that this session acts for: name it in the header X-Org-Id.");
+    if org_id != own.as_str() {
+        return Err(missing());
+    }
+    store::org::update(&app.db, own, new_name.as_deref(), new_use).await?.ok_or_else(missing)
+}

@@ -1,0 +1,15 @@
+//! `/v1/session`
+
+use assay_core::principal::Person;
+use axum::extract::State;
+use http::StatusCode;
+
+use super::extract::Permitted;
+use crate::app::App;
+use crate::ops::sessions;
+use crate::render::Failure;
+
+pub(super) async fn end(State(app): State<App>, Permitted(person): Permitted<Person>) -> Result<StatusCode, Failure> {
+    sessions::end(&app, &person).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,38 @@
+//! Invites to an organization.
+
+use serde::Serialize;
+
+use crate::org::Role;
+use crate::{InviteId, OrgId, Timestamp, UserId};
+
+/// An invite. It is consumed when the person with this address signs in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Invite {
+    /// `inv_…`
+    pub id: InviteId,
+    /// The organization.
+    pub org_id: OrgId,
+    /// Who is invited.
+    pub email: String,
+    /// What they will be.
+    pub role: Role,
+    /// Who invited them.
+    pub invited_by: UserId,
+    /// When.
+    pub created_at: Timestamp,
+    /// Until when it can be consumed.
+    pub expires_at: Timestamp,
+    /// When it was consumed.
+    pub accepted_at: Option<Timestamp>,
+    /// By whom.
+    pub accepted_by: Option<UserId>,
+    /// When it was taken back.
+    pub revoked_at: Option<Timestamp>,
+}
+
+/// Answer of the listing of invites, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Invites {
+    /// All of them: open ones, and those that were consumed or revoked or have expired.
+    pub invites: Vec<Invite>,
+}

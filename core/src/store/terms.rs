@@ -1,0 +1,40 @@
+//! Who accepted which version of the terms.
+
+use sqlx::PgExecutor;
+
+use crate::{OrgId, Result, Timestamp, UserId};
+
+/// An acceptance of one version.
+pub struct Acceptance {
+    /// When.
+    pub accepted_at: Timestamp,
+    /// Who, for the organization.
+    pub accepted_by: UserId,
+}
+
+/// The organization's acceptance of a version, if there is one.
+pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, version: &str) -> Result<Option<Acceptance>> {
+    let acceptance = sqlx::query_as!(
+        Acceptance,
+        r#"select accepted_at as "accepted_at: Timestamp", accepted_by as "accepted_by: UserId"
+           from terms_acceptances where org_id = $1 and version = $2"#,
+        org_id.as_str(),
+        version
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(acceptance)
+}
+
+/// Notes that an organization accepts a version. The first acceptance stays.
+pub async fn accept(db: impl PgExecutor<'_>, org_id: &OrgId, version: &str, accepted_by: &UserId) -> Result<()> {
+    sqlx::query!(
+        "insert into terms_acceptances (org_id, version, accepted_by) values ($1, $2, $3) on conflict (org_id, version) do nothing",
+        org_id.as_str(),
+        version,
+        accepted_by.as_str()
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
