@@ -37,8 +37,9 @@ impl MailServer {
 
     /// The next thing that it says.
     async fn said(&mut self) -> Value {
-        let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await.expect("the mail server says nothing").unwrap();
-        serde_json::from_str(&line.expect("the mail server ended")).unwrap()
+        let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await;
+        let line = line.unwrap_or_else(|_| panic!("the mail server says nothing")).unwrap();
+        serde_json::from_str(&line.unwrap_or_else(|| panic!("the mail server ended"))).unwrap()
     }
 }
 
@@ -121,5 +122,5 @@ async fn a_mail_server_is_believed_by_its_certificate_only_and_given_the_passwor
     let log = &distrusting.stack.apis[0].log;
     let told = || std::fs::read_to_string(log).unwrap();
     until("the refusal", PATIENCE, async || told().contains("a mail could not be sent")).await;
-    assert!(!told().contains("word") || !told().contains("p@ss") && !told().contains("p%40ss"), "{}", told());
+    assert!(!told().contains("p@ss") && !told().contains("p%40ss"), "{}", told());
 }

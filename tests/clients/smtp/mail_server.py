@@ -1,12 +1,18 @@
 """A mail server that keeps what it takes: prints where it listens, then a line a mail, until its input ends."""
 
+import asyncio
 import json
+import logging
 import ssl
 import sys
+import warnings
 
 import trustme
-from aiosmtpd.controller import Controller
-from aiosmtpd.smtp import AuthResult
+from aiosmtpd.smtp import SMTP, AuthResult
+
+# That a password may come without STARTTLS is what implicit TLS is.
+logging.disable()
+warnings.simplefilter("ignore")
 
 folder = sys.argv[1]
 authority = trustme.CA()
@@ -39,7 +45,7 @@ class Keeper:
             "from": envelope.mail_from,
             "to": envelope.rcpt_tos,
             "mail": envelope.content.decode("ascii"),
-            "tls": session.ssl is not None,
+            "tls": server.transport.get_extra_info("ssl_object") is not None,
             "user": session.auth_data.decode() if session.auth_data else None,
         })
         return "250 OK"
@@ -50,15 +56,20 @@ def check(server, session, envelope, mechanism, data):
     return AuthResult(success=good, auth_data=data.login)
 
 
-keeper = Keeper()
-plain = Controller(keeper, hostname="127.0.0.1", port=0)
-safe = Controller(
-    keeper, hostname="127.0.0.1", port=0, ssl_context=tls, authenticator=check, auth_required=True, auth_require_tls=False
-)
-for controller in (plain, safe):
-    controller.start()
-port = lambda controller: controller.server.sockets[0].getsockname()[1]
-say({"plain": port(plain), "tls": port(safe)})
-sys.stdin.read()
-for controller in (plain, safe):
-    controller.stop()
+async def main():
+    loop = asyncio.get_running_loop()
+    keeper = Keeper()
+
+    async def listen(tls, **options):
+        server = await loop.create_server(lambda: SMTP(keeper, hostname="localhost", **options), "127.0.0.1", 0, ssl=tls)
+        return server, server.sockets[0].getsockname()[1]
+
+    plain, plain_port = await listen(None)
+    safe, safe_port = await listen(tls, authenticator=check, auth_required=True, auth_require_tls=False)
+    say({"plain": plain_port, "tls": safe_port})
+    await loop.run_in_executor(None, sys.stdin.read)
+    plain.close()
+    safe.close()
+
+
+asyncio.run(main())
