@@ -1,1 +1,264 @@
-//! Tests.
+//! `/v1/invites`
+
+use assay_proto::v1;
+use assay_proto::v1::invite_service_client::InviteServiceClient;
+use assay_tests::client::{Answer, Client};
+use assay_tests::stack::Plan;
+use serde_json::{Value, json};
+use tonic_types::StatusExt as _;
+
+use crate::harness::{World, code, fault, faults, org, text, with, with_token, world_of};
+use crate::mail::{mails, only_mail};
+
+const ADA: &str = "ada@example.org";
+
+async fn world() -> World {
+    let plenty = with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000").env;
+    world_of(Plan { apis: 2, workers: 0, env: plenty }).await
+}
+
+async fn invite(client: &Client, email: &str) -> Answer {
+    client.post("/v1/invites", &json!({"email": email})).await.unwrap()
+}
+
+async fn revoke(client: &Client, id: &Value) -> Answer {
+    client.send(client.request("DELETE", &format!("/v1/invites/{}", text(id)))).await.unwrap()
+}
+
+async fn listed(client: &Client) -> Vec<Value> {
+    client.get("/v1/invites").await.unwrap().body["invites"].as_array().unwrap().clone()
+}
+
+async fn roles(world: &World) -> Vec<Value> {
+    let members = world.owner().get("/v1/members").await.unwrap().body;
+    members["members"].as_array().unwrap().iter().map(|member| json!([member["email"], member["role"]])).collect()
+}
+
+/// The owner, at each api.
+fn owners(world: &World) -> Vec<Client> {
+    world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.session))).collect()
+}
+
+async fn as_owner(world: &World, sql: &'static str) {
+    assert!(sqlx::query(sql).execute(&mut world.database().await).await.unwrap().rows_affected() > 0, "{sql}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invite_brings_a_mail_and_is_consumed_by_signing_in() {
+    let world = world().await;
+    let made = world.owner().post("/v1/invites", &json!({"email": " Ada@Example.org", "role": "viewer"})).await.unwrap();
+    assert_eq!(made.status, 201, "{}", made.body);
+    let fields: Vec<_> = made.body.as_object().unwrap().keys().map(String::as_str).collect();
+    let all = ["accepted_at", "accepted_by", "created_at", "email", "expires_at", "id", "invited_by", "org_id", "revoked_at", "role"];
+    assert_eq!(fields, all);
+    let told = json!([made.body["email"], made.body["role"], made.body["org_id"], made.body["accepted_at"], made.body["revoked_at"]]);
+    assert_eq!(told, json!([ADA, "viewer", world.org.id, null, null]));
+    let days: f64 = sqlx::query_scalar("select (extract(epoch from expires_at - created_at) / 86400)::float8 from invites")
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
+    assert!((days - 14.0).abs() < 1e-6, "{days}");
+    let mail = only_mail(&world, ADA).await;
+    assert_eq!((mail.subject.as_str(), mail.token()), ("You are invited to Acme on Assay", None));
+    assert!(mail.text.contains("viewer") && mail.text.contains(&format!("{}/sign-in", world.stack.url())), "{}", mail.text);
+
+    let ada = world.client(&world.sign_in(ADA).await);
+    let me = ada.get("/v1/me").await.unwrap().body;
+    assert_eq!((&me["org_id"], &me["orgs"][0]["role"]), (&json!(world.org.id), &json!("viewer")));
+    let consumed = listed(&world.owner()).await;
+    assert!(consumed[0]["accepted_at"].is_string() && text(&consumed[0]["accepted_by"]).starts_with("usr_"));
+    // A later sign-in changes nothing.
+    world.sign_in(ADA).await;
+    assert_eq!(listed(&world.owner()).await, consumed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invites_of_several_organizations_are_consumed_at_once_and_a_membership_stays_as_it_is() {
+    let world = world().await;
+    let other = org(&world.stack, "free").await;
+    invite(&world.client(&other.session), ADA).await;
+    invite(&world.owner(), ADA).await;
+    let ada = world.client(&world.sign_in(ADA).await);
+    assert_eq!(ada.get("/v1/me").await.unwrap().body["orgs"].as_array().unwrap().len(), 2);
+    // One that is accepted by somebody who has become a member in the meantime.
+    let made = invite(&world.owner(), "bob@example.org").await.body["id"].clone();
+    as_owner(&world, "insert into users (id, email) values ('usr_bob', 'bob@example.org')").await;
+    as_owner(
+        &world,
+        "insert into memberships (org_id, user_id, role) select org_id, 'usr_bob', 'owner' from invites where email = 'bob@example.org'",
+    )
+    .await;
+    world.sign_in("bob@example.org").await;
+    assert!(roles(&world).await.contains(&json!(["bob@example.org", "owner"])));
+    let found = listed(&world.owner()).await.into_iter().find(|invite| invite["id"] == made).unwrap();
+    assert_eq!(found["accepted_by"], "usr_bob");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_is_told_by_field_and_what_is_there_already_is_a_conflict() {
+    let world = world().await;
+    let owner = world.owner();
+    let post = async |body: Value| owner.post("/v1/invites", &body).await.unwrap();
+    for (body, expected) in [
+        (json!({}), vec![fault("email", "required")]),
+        (json!({"email": "x", "role": "king"}), vec![fault("email", "format"), fault("role", "unknown_value")]),
+        (json!({"email": ADA, "rôle": "x"}), vec![fault("rôle", "unknown_field")]),
+        (json!({"email": "a\u{0}@example.org"}), vec![fault("email", "format")]),
+    ] {
+        assert_eq!(faults(&post(body).await), expected);
+    }
+    assert!(listed(&owner).await.is_empty());
+    assert_eq!(invite(&owner, ADA).await.status, 201);
+    for (email, word) in [("ADA@example.org", "invited already"), (world.org.email.as_str(), "member already")] {
+        let refused = invite(&owner, email).await;
+        assert_eq!((refused.status, code(&refused)), (409, "conflict".to_owned()));
+        assert!(text(&refused.body["error"]["message"]).contains(word), "{}", refused.body);
+    }
+    // Another organization may invite the same person.
+    let other = org(&world.stack, "free").await;
+    assert_eq!(invite(&world.client(&other.session), ADA).await.status, 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_invite_is_not_consumed_and_makes_room() {
+    let world = world().await;
+    let old = invite(&world.owner(), ADA).await;
+    as_owner(&world, "update invites set expires_at = now() - interval '1 second'").await;
+    let ada = world.client(&world.sign_in(ADA).await);
+    assert_eq!(code(&ada.get("/v1/me").await.unwrap()), "org_required");
+    let new = invite(&world.owner(), ADA).await;
+    assert_eq!(new.status, 201, "{}", new.body);
+    assert_eq!(invite(&world.owner(), ADA).await.status, 409);
+    let ids: Vec<_> = listed(&world.owner()).await.iter().map(|invite| invite["id"].clone()).collect();
+    assert_eq!(ids, [new.body["id"].clone(), old.body["id"].clone()], "all of them, newest first");
+    world.sign_in(ADA).await;
+    assert_eq!(ada.get("/v1/me").await.unwrap().body["org_id"], world.org.id.as_str());
+    let accepted: Vec<_> = listed(&world.owner()).await.iter().map(|invite| invite["accepted_at"].is_string()).collect();
+    assert_eq!(accepted, [true, false]);
+    assert_eq!(revoke(&world.owner(), &old.body["id"]).await.status, 200, "what has expired can still be revoked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_invites_at_once_are_one_also_when_an_old_one_has_expired() {
+    let world = world().await;
+    let owners = owners(&world);
+    for round in 0..20 {
+        let email = format!("ada{round}@example.org");
+        if round % 2 == 1 {
+            invite(&owners[0], &email).await;
+            as_owner(&world, "update invites set expires_at = now() - interval '1 second'").await;
+        }
+        let (a, b) = tokio::join!(invite(&owners[0], &email), invite(&owners[1], &email));
+        let mut statuses = [a.status, b.status];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 409], "{} {}", a.body, b.body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_invite_is_not_consumed_and_stays_revoked() {
+    let world = world().await;
+    let id = invite(&world.owner(), ADA).await.body["id"].clone();
+    let (first, second) = (revoke(&world.owner(), &id).await, revoke(&world.owner(), &id).await);
+    assert_eq!((first.status, second.status), (200, 200));
+    assert!(first.body["revoked_at"].is_string());
+    assert_eq!(first.body, second.body, "the first moment stays");
+    let ada = world.client(&world.sign_in(ADA).await);
+    assert_eq!(code(&ada.get("/v1/me").await.unwrap()), "org_required");
+    // It does not stand in the way of another one, and that is past revoking once it was accepted.
+    let id = invite(&world.owner(), ADA).await.body["id"].clone();
+    world.sign_in(ADA).await;
+    let refused = revoke(&world.owner(), &id).await;
+    assert_eq!((refused.status, code(&refused)), (404, "not_found".to_owned()));
+    assert!(text(&refused.body["error"]["message"]).contains("accepted already"), "{}", refused.body);
+    assert_eq!(roles(&world).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn accepting_and_revoking_at_once_has_one_winner() {
+    let world = world().await;
+    let (mut accepted, mut revoked) = (0, 0);
+    for round in 0..50 {
+        let email = format!("ada{round}@example.org");
+        let id = invite(&world.owner(), &email).await.body["id"].clone();
+        let link = json!({"token": world.link(&email).await});
+        let (anonymous, owner) = (world.anonymous(), &owners(&world)[1]);
+        // The one is ahead now by nothing, now by enough to win for certain.
+        let later = std::time::Duration::from_millis([0, 1, 3, 8, 50][round % 5]);
+        let (signed_in, revoking) = tokio::join!(async { anonymous.post("/v1/auth/email/verify", &link).await.unwrap() }, async {
+            tokio::time::sleep(later).await;
+            revoke(owner, &id).await
+        });
+        assert_eq!(signed_in.status, 201, "{}", signed_in.body);
+        let is_member = roles(&world).await.iter().any(|member| member[0] == email.as_str());
+        let found = listed(&world.owner()).await.into_iter().find(|invite| invite["id"] == id).unwrap();
+        assert_eq!((found["accepted_at"].is_string(), found["revoked_at"].is_string()), (is_member, !is_member), "{found}");
+        assert_eq!(revoking.status, if is_member { 404 } else { 200 }, "{}", revoking.body);
+        *(if is_member { &mut accepted } else { &mut revoked }) += 1;
+    }
+    assert!(accepted > 0 && revoked > 0, "both were tried: {accepted} {revoked}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_organizations_invite_does_not_exist() {
+    let world = world().await;
+    let other = world.client(&org(&world.stack, "free").await.session);
+    let theirs = invite(&other, ADA).await.body["id"].clone();
+    for id in [theirs.clone(), json!("inv_0"), json!("nonsense")] {
+        let answer = revoke(&world.owner(), &id).await;
+        assert_eq!((answer.status, text(&answer.body["error"]["message"])), (404, "No such invite.".to_owned()));
+    }
+    assert!(listed(&world.owner()).await.is_empty());
+    assert!(listed(&other).await[0]["revoked_at"].is_null());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_flooded_by_invites() {
+    let world = world().await;
+    for _ in 0..7 {
+        let made = invite(&world.owner(), ADA).await;
+        assert_eq!(made.status, 201);
+        revoke(&world.owner(), &made.body["id"]).await;
+    }
+    // The carrier is done with what came before once this is there.
+    world.link("bob@example.org").await;
+    assert_eq!(mails(&world, ADA).len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invites_are_the_same_over_grpc() {
+    let world = world().await;
+    let mut grpc = InviteServiceClient::new(world.channel().await);
+    let session = &world.org.session;
+    let ask = v1::CreateInviteRequest { email: ADA.into(), role: None };
+    let made = grpc.create_invite(with_token(ask.clone(), session)).await.unwrap().into_inner().invite.unwrap();
+    let again = grpc.create_invite(with_token(ask, session)).await.unwrap_err();
+    assert_eq!((again.code(), again.get_details_error_info().unwrap().reason.as_str()), (tonic::Code::AlreadyExists, "CONFLICT"));
+    let bad = v1::CreateInviteRequest { email: String::new(), role: Some("king".into()) };
+    let bad = grpc.create_invite(with_token(bad, session)).await.unwrap_err().get_details_bad_request().unwrap();
+    assert_eq!(bad.field_violations.iter().map(|fault| fault.field.as_str()).collect::<Vec<_>>(), ["email", "role"]);
+    world.sign_in(ADA).await;
+    invite(&world.owner(), "bob@example.org").await;
+    let bob = grpc.list_invites(with_token(v1::ListInvitesRequest {}, session)).await.unwrap().into_inner().invites[0].id.clone();
+    let revoke = v1::RevokeInviteRequest { invite_id: bob };
+    let revoked = grpc.revoke_invite(with_token(revoke, session)).await.unwrap().into_inner().invite.unwrap();
+    assert!(revoked.revoked_at.is_some() && revoked.accepted_at.is_none());
+    let theirs = grpc.list_invites(with_token(v1::ListInvitesRequest {}, session)).await.unwrap().into_inner().invites;
+    let ours = listed(&world.owner()).await;
+    assert_eq!((ours.len(), &theirs[1].id), (2, &made.id));
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        let fields = json!([theirs.id, theirs.org_id, theirs.email, theirs.role, theirs.invited_by, theirs.accepted_by]);
+        assert_eq!(json!([ours["id"], ours["org_id"], ours["email"], ours["role"], ours["invited_by"], ours["accepted_by"]]), fields);
+        let moments = [
+            ("created_at", theirs.created_at),
+            ("expires_at", theirs.expires_at),
+            ("accepted_at", theirs.accepted_at),
+            ("revoked_at", theirs.revoked_at),
+        ];
+        for (name, theirs) in moments {
+            assert_eq!(ours[name].as_str().map(|text| text.parse().unwrap()), theirs, "{name}");
+        }
+    }
+    let gone = grpc.revoke_invite(with_token(v1::RevokeInviteRequest { invite_id: made.id }, session)).await.unwrap_err();
+    assert_eq!(gone.code(), tonic::Code::NotFound);
+}

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use crate::harness::{ground, world};
+use assay_tests::client::Client;
+use assay_tests::stack::Plan;
+use serde_json::json;
+
+use crate::harness::{ground, one_prediction, world, world_of};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_refuse_what_does_not_fit_and_say_what_to_do() {
     let world = world().await;
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 12] = [
         (
             &["org", "create", "--name", "X", "--plan", "gold", "--owner-email", "a@example.org"],
             "there is no plan \"gold\"; there are: free, dev, team",
@@ -19,6 +23,11 @@ async fn commands_refuse_what_does_not_fit_and_say_what_to_do() {
         (&["session", "create", "--email", &world.org.email, "--org", "org_0"], "is not a member of org_0"),
         (&["key", "create", "--org", "org_0", "--name", "x"], "there is no organization org_0"),
         (&["suite", "publish", "/nonexistent"], "suite.toml: cannot be read"),
+        (&["org", "set", "--org", &world.org.id, "--plan", "gold"], "there is no plan \"gold\"; there are: free, dev, team"),
+        (&["org", "set", "--org", "org_0", "--plan", "dev"], "there is no organization org_0"),
+        (&["plan", "set", "gold", "--concurrent-jobs", "3"], "there is no plan \"gold\" yet; a new one needs --requests-per-minute"),
+        (&["plan", "set", " ", "--concurrent-jobs", "3"], "name: this field is required"),
+        (&["plan", "set", "free", "--requests-per-minute", "0"], "0 is not in 1..="),
     ];
     for (arguments, expected) in cases {
         let refused = world.stack.operate(arguments).await.unwrap_err().to_string();
@@ -32,6 +41,39 @@ async fn addresses_are_one_person_however_they_are_written() {
     let first = world.stack.operate(&["org", "create", "--name", "A", "--owner-email", "Ada@Example.org "]).await.unwrap();
     let second = world.stack.operate(&["org", "create", "--name", "B", "--owner-email", "ada@example.org"]).await.unwrap();
     assert_eq!(first["owner_user_id"], second["owner_user_id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_holds_from_the_next_request_on_at_every_process() {
+    let world = world_of(Plan { apis: 2, workers: 0, ..Plan::default() }).await;
+    let apis: Vec<_> =
+        world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.key))).collect();
+    let numbers = ["--requests-per-minute", "777", "--eval-items-per-month", "1", "--concurrent-jobs", "3", "--upload-bytes-max", "4096"];
+    let gold = world.stack.operate(&[&["plan", "set", "gold"] as &[&str], &numbers].concat()).await.unwrap();
+    let whole =
+        json!({"plan": "gold", "requests_per_minute": 777, "eval_items_per_month": 1, "concurrent_jobs": 3, "upload_bytes_max": 4096});
+    assert_eq!(gold, whole);
+    let set = world.stack.operate(&["org", "set", "--org", &world.org.id, "--plan", "gold"]).await.unwrap();
+    assert_eq!(set, json!({"org_id": world.org.id, "name": "Acme", "plan": "gold"}));
+    for api in &apis {
+        let usage = api.get("/v1/usage").await.unwrap();
+        assert_eq!((usage.header("x-ratelimit-limit"), &usage.body["plan"]), ("777", &json!("gold")));
+        assert_eq!(usage.body["limits"], json!({"concurrent_jobs": 3, "eval_items_per_month": 1}));
+    }
+    // What is not given stays; nothing given shows the plan.
+    let changed =
+        world.stack.operate(&["plan", "set", "gold", "--requests-per-minute", "55", "--eval-items-per-month", "0"]).await.unwrap();
+    assert_eq!(world.stack.operate(&["plan", "set", "gold"]).await.unwrap(), changed);
+    assert_eq!(json!([changed["requests_per_minute"], changed["eval_items_per_month"], changed["concurrent_jobs"]]), json!([55, 0, 3]));
+    for api in &apis {
+        assert_eq!(api.get("/v1/me").await.unwrap().header("x-ratelimit-limit"), "55");
+    }
+    let refused = world.submit(&one_prediction()).await;
+    assert_eq!((refused.status, &refused.body["error"]["details"]["max"]), (429, &json!(0)), "{}", refused.body);
+    // Two who make one plan at once.
+    let make = || async { world.stack.operate(&[&["plan", "set", "new"] as &[&str], &numbers].concat()).await.unwrap() };
+    let (a, b) = tokio::join!(make(), make());
+    assert_eq!(a, b);
 }
 
 #[tokio::test(flavor = "multi_thread")]
