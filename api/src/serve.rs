@@ -37,7 +37,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let listener = process::bind(&LISTEN, settings.listen).await?;
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
     let (stop, stopped) = watch::channel(false);
-    let app = App::new(settings.clone(), stopped.clone())?;
+    let app = App::new(settings.clone(), stopped.clone()).await?;
     process::refuse_old_schema(&app.db).await?;
     refuse_to_read_answers(&app).await?;
     // The first request should not be the one that waits for the connection.

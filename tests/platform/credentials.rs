@@ -22,7 +22,7 @@ const ORG: (u16, &str) = (403, "org_required");
 const FIELDS: (u16, &str) = (422, "validation_failed");
 const MISSING: (u16, &str) = (404, "not_found");
 
-const ROUTES: [Row; 17] = [
+const ROUTES: [Row; 22] = [
     Row { method: "GET", path: "/v1/me", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
     Row { method: "GET", path: "/v1/keys", key: SESSION, viewer: OK, member: OK, owner: OK, homeless: ORG },
     // An empty object is sent: whoever may call is told what is missing.
@@ -36,6 +36,27 @@ const ROUTES: [Row; 17] = [
     Row { method: "GET", path: "/v1/models", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
     Row { method: "GET", path: "/v1/models/none", key: MISSING, viewer: MISSING, member: MISSING, owner: MISSING, homeless: ORG },
     Row { method: "GET", path: "/v1/usage", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
+    Row { method: "POST", path: "/v1/uploads", key: FIELDS, viewer: FORBIDDEN, member: FIELDS, owner: FIELDS, homeless: ORG },
+    Row { method: "GET", path: "/v1/uploads/upl_0", key: MISSING, viewer: MISSING, member: MISSING, owner: MISSING, homeless: ORG },
+    Row {
+        method: "PUT",
+        path: "/v1/uploads/upl_0/parts/1",
+        key: MISSING,
+        viewer: FORBIDDEN,
+        member: MISSING,
+        owner: MISSING,
+        homeless: ORG,
+    },
+    Row {
+        method: "POST",
+        path: "/v1/uploads/upl_0/complete",
+        key: MISSING,
+        viewer: FORBIDDEN,
+        member: MISSING,
+        owner: MISSING,
+        homeless: ORG,
+    },
+    Row { method: "DELETE", path: "/v1/uploads/upl_0", key: MISSING, viewer: FORBIDDEN, member: MISSING, owner: MISSING, homeless: ORG },
     Row { method: "POST", path: "/v1/evals", key: FIELDS, viewer: FORBIDDEN, member: FIELDS, owner: FIELDS, homeless: ORG },
     Row { method: "GET", path: "/v1/jobs", key: OK, viewer: OK, member: OK, owner: OK, homeless: ORG },
     Row { method: "POST", path: "/v1/jobs/job_0/cancel", key: MISSING, viewer: FORBIDDEN, member: MISSING, owner: MISSING, homeless: ORG },

@@ -20,4 +20,5 @@ mod operator;
 mod source;
 mod suites;
 mod traces;
+mod uploads;
 mod usage;

@@ -8,6 +8,7 @@ mod me;
 mod members;
 mod models;
 mod suites;
+mod uploads;
 mod usage;
 
 use std::collections::HashSet;
@@ -23,6 +24,7 @@ use assay_proto::v1::me_service_server::MeServiceServer;
 use assay_proto::v1::member_service_server::MemberServiceServer;
 use assay_proto::v1::model_service_server::ModelServiceServer;
 use assay_proto::v1::suite_service_server::SuiteServiceServer;
+use assay_proto::v1::upload_service_server::UploadServiceServer;
 use assay_proto::v1::usage_service_server::UsageServiceServer;
 use axum::Router;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
@@ -43,6 +45,9 @@ use crate::render::{self, Failure, Wire};
 /// Largest message of a request that carries no predictions.
 const SMALL: usize = 64 * 1024;
 
+/// Largest message of a stream that carries a part: a mebibyte of it, and what is around that.
+const PIECE: usize = 1024 * 1024 + SMALL;
+
 /// Every service, gRPC-web included.
 pub async fn routes(app: &App) -> Result<Router<App>> {
     let service = Service(app.clone());
@@ -54,6 +59,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(EvalServiceServer::new(service.clone()).max_decoding_message_size(BODY_MAX))
         .add_service(MemberServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(ModelServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(UploadServiceServer::new(service.clone()).max_decoding_message_size(PIECE))
         .add_service(UsageServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(JobServiceServer::new(service.clone()).max_decoding_message_size(small))
         .into_axum_router()

@@ -1,6 +1,7 @@
 //! What the platform does, one function an operation, the same for both wires: `(&App, proof, input) -> Result<T>`.
 //! What may not live here: axum, tonic.
 
+pub mod complete;
 pub mod evals;
 pub mod health;
 pub mod jobs;
@@ -9,4 +10,5 @@ pub mod me;
 pub mod members;
 pub mod models;
 pub mod suites;
+pub mod uploads;
 pub mod usage;

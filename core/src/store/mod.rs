@@ -18,6 +18,7 @@ pub mod schema;
 pub mod submission;
 pub mod suite;
 pub mod trace;
+pub mod upload;
 pub mod usage;
 pub mod work;
 

@@ -9,6 +9,7 @@ mod members;
 mod models;
 mod structs;
 mod suites;
+mod uploads;
 mod usage;
 
 pub use evals::predictions_json;
