@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
 mod answers;
+mod artifacts;
 mod clients;
 mod crashes;
 mod credentials;

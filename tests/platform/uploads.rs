@@ -7,10 +7,11 @@ use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_proto::v1::upload_service_client::UploadServiceClient;
 use assay_tests::client::{Answer, Client};
 use assay_tests::demo_suite;
+use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::harness::{World, code, fault, faults, org, text, with_token, world};
+use crate::harness::{PATIENCE, World, code, fault, faults, org, text, until, with, with_token, world, world_of};
 
 /// Opens an upload with the key.
 pub async fn open(client: &Client, fields: Value) -> String {
@@ -345,7 +346,7 @@ async fn what_is_too_large_is_refused_announced_or_not() {
     };
     let chunked = put(&key, &upload_id, 1, chunks(65)).await;
     assert_eq!((chunked.status, code(&chunked)), (413, "payload_too_large".to_owned()));
-    assert!(world.objects(&upload_id).is_empty());
+    until("nothing is left", PATIENCE, async || world.objects(&upload_id).is_empty()).await;
 
     let free = org(&world.stack, "free").await;
     let free = world.client(&free.key);
@@ -401,4 +402,193 @@ async fn the_same_submission_inline_or_by_upload_is_one() {
     assert_eq!((again.status, &again.body["id"]), (202, &first.body["id"]), "also when the upload is gone: {}", again.body);
     assert_eq!(faults(&key.post("/v1/evals", &by_upload).await.unwrap()), [fault("input_ref", "not_found")]);
     assert_eq!(world.key().get("/v1/usage").await.unwrap().body["totals"]["eval_items"], 1);
+}
+
+/// Moves an upload's end into the past, as the database's owner.
+async fn expire(world: &World, upload_id: &str) {
+    let moved = sqlx::query("update uploads set expires_at = now() - interval '1 hour' where id = $1").bind(upload_id);
+    assert_eq!(moved.execute(&mut world.database().await).await.unwrap().rows_affected(), 1);
+}
+
+const LINE: &str = "{\"item_id\":\"person-00/day-0\",\"prediction\":\"ramen\"}\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_expired_says_so_and_is_removed_when_no_job_needs_it() {
+    let mut world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let key = world.key();
+    let pending = open(&key, json!({"kind": KIND})).await;
+    put(&key, &pending, 1, LINE).await;
+    let (unused, needed) =
+        (uploaded(&key, json!({"kind": KIND}), LINE.as_bytes()).await, uploaded(&key, json!({"kind": KIND}), LINE.as_bytes()).await);
+    let job = submit(&key, &needed).await;
+    for upload_id in [&pending, &unused, &needed] {
+        expire(&world, upload_id).await;
+        assert_eq!(key.get(&format!("/v1/uploads/{upload_id}")).await.unwrap().body["status"], "expired");
+        assert_eq!(faults(&submit(&key, upload_id).await), [fault("input_ref", "not_found")]);
+    }
+    for refused in [put(&key, &pending, 1, LINE).await, complete(&key, &pending).await] {
+        assert_eq!((refused.status, code(&refused)), (409, "invalid_state".to_owned()));
+    }
+    // What a process that died left behind.
+    std::fs::write(world.objects(&pending)[0].with_file_name("7-orphan#1"), "x").unwrap();
+    // A process looks for what is to be removed when it starts; whichever leads does it.
+    world.stack.apis.clear();
+    world.stack.apis.push(world.stack.launch_api().unwrap());
+    world.stack.apis[0].ready().await.unwrap();
+    until("removal", PATIENCE, async || world.objects(&pending).is_empty() && world.objects(&unused).is_empty()).await;
+    assert_eq!(world.objects(&needed).len(), 1, "a job needs it");
+    let _worker = world.stack.launch_worker().unwrap();
+    assert_eq!(world.ended(&text(&job.body["id"])).await["status"], "succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_a_job_needs_is_not_dropped() {
+    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let key = world.key();
+    let upload_id = uploaded(&key, json!({"kind": KIND}), LINE.as_bytes()).await;
+    let job = text(&submit(&key, &upload_id).await.body["id"]);
+    let refused = delete(&key, &upload_id).await;
+    assert_eq!((refused.status, code(&refused)), (409, "invalid_state".to_owned()));
+    key.send(key.request("POST", &format!("/v1/jobs/{job}/cancel"))).await.unwrap();
+    assert_eq!(delete(&key, &upload_id).await.status, 204);
+    assert!(world.objects(&upload_id).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropping_and_submitting_at_once_leaves_no_job_without_its_input() {
+    let world = world().await;
+    let key = world.key();
+    let (mut accepted, mut dropped) = (0, 0);
+    for _ in 0..30 {
+        let upload_id = uploaded(&key, json!({"kind": KIND}), LINE.as_bytes()).await;
+        let (job, gone) = tokio::join!(submit(&key, &upload_id), delete(&key, &upload_id));
+        match (job.status, gone.status) {
+            (202, 409) => accepted += 1,
+            (422, 204) => dropped += 1,
+            // The job had ended before the upload was dropped.
+            (202, 204) => {}
+            other => panic!("{other:?}: {} {}", job.body, gone.body),
+        }
+        if job.status == 202 {
+            assert_eq!(world.ended(&text(&job.body["id"])).await["status"], "succeeded");
+        }
+    }
+    assert!(accepted + dropped > 0);
+    let wrong = "select count(*) from jobs where status <> 'succeeded'";
+    assert_eq!(sqlx::query_scalar::<_, i64>(wrong).fetch_one(&mut world.database().await).await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn completing_at_once_is_completing_once() {
+    // Both tell the same address.
+    let world = world_of(Plan { apis: 2, ..with("ASSAY_PUBLIC_URL", "https://assay.example") }).await;
+    let (key, second) = (world.key(), Client::new(format!("http://{}", world.stack.apis[1].listen.unwrap()), Some(&world.org.key)));
+    let upload_id = open(&key, json!({"kind": KIND})).await;
+    let lines: String = (0..50_000).map(|at| format!("{{\"item_id\":\"{at}\",\"prediction\":\"ramen\"}}\n")).collect();
+    put(&key, &upload_id, 1, lines).await;
+    let (a, b, c) = tokio::join!(complete(&key, &upload_id), complete(&second, &upload_id), complete(&key, &upload_id));
+    for done in [&b, &c] {
+        assert_eq!((done.status, &done.body), (200, &a.body));
+    }
+    assert_eq!(a.body["n_items"], 50_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_that_comes_while_the_upload_is_completed_counts_or_is_refused() {
+    let world = world().await;
+    let key = world.key();
+    let many = LINE.repeat(100_000);
+    let (mut changed, mut kept) = (0, 0);
+    for round in 0..12_u64 {
+        let upload_id = open(&key, json!({"kind": KIND})).await;
+        put(&key, &upload_id, 1, many.clone()).await;
+        let later = async {
+            tokio::time::sleep(std::time::Duration::from_millis(round * 40)).await;
+            put(&key, &upload_id, 1, LINE).await
+        };
+        let (done, part) = tokio::join!(complete(&key, &upload_id), later);
+        let upload = key.get(&format!("/v1/uploads/{upload_id}")).await.unwrap().body;
+        match (done.status, part.status) {
+            (200, 409) => kept += i32::from(upload["n_items"] == 100_000),
+            (200, 200) => changed += i32::from(upload["n_items"] == 1),
+            (409, 200) => {
+                assert_eq!((code(&done), &upload["status"]), ("conflict".to_owned(), &json!("pending")));
+                let again = complete(&key, &upload_id).await;
+                changed += i32::from(again.body["n_items"] == 1);
+            }
+            other => panic!("{other:?}: {} {}", done.body, part.body),
+        }
+    }
+    assert_eq!(changed + kept, 12, "what was checked is what counts: {changed} {kept}");
+    assert!(changed > 0, "{changed} {kept}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_that_is_killed_while_parts_come_or_are_read_loses_no_part_that_it_answered_for() {
+    let mut world = world().await;
+    let key = world.key();
+    let upload_id = open(&key, json!({"kind": KIND})).await;
+    let many = (0..200_000).map(|at| format!("{{\"item_id\":\"{at}\",\"prediction\":\"ramen\"}}\n")).collect::<String>();
+    let (first, second) = many.split_at(many.len() / 2);
+    assert_eq!(put(&key, &upload_id, 1, first.to_owned()).await.status, 200);
+    // In the middle of a part.
+    let slow = futures_util::stream::unfold(0, |at| async move {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        (at < 100).then(|| (Ok::<_, std::io::Error>(vec![b'\n'; 1 << 20]), at + 1))
+    });
+    let request = key.request("PUT", &format!("/v1/uploads/{upload_id}/parts/2")).body(reqwest::Body::wrap_stream(slow));
+    let sending = tokio::spawn(async move { request.send().await.is_err() });
+    until("an object that was begun", PATIENCE, async || world.objects(&upload_id).len() == 2).await;
+    replace_api(&mut world).await;
+    assert!(sending.await.unwrap());
+    let key = world.key();
+    let upload = key.get(&format!("/v1/uploads/{upload_id}")).await.unwrap().body;
+    assert_eq!((&upload["status"], upload["parts"].as_array().unwrap().len()), (&json!("pending"), 1));
+    assert_eq!(put(&key, &upload_id, 2, second.to_owned()).await.status, 200);
+    // In the middle of reading.
+    let (asking, id) = (key.clone(), upload_id.clone());
+    let completing = tokio::spawn(async move { asking.send(asking.request("POST", &format!("/v1/uploads/{id}/complete"))).await });
+    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+    replace_api(&mut world).await;
+    assert!(completing.await.unwrap().is_err(), "it was killed before it had answered");
+    let done = complete(&world.key(), &upload_id).await;
+    assert_eq!((done.status, &done.body["n_items"]), (200, &json!(200_000)), "{}", done.body);
+    let job = submit(&world.key(), &upload_id).await;
+    assert_eq!(world.ended(&text(&job.body["id"])).await["result"]["n_unmatched"], 200_000);
+}
+
+/// Kills the api and starts another.
+async fn replace_api(world: &mut World) {
+    world.stack.apis[0].guarded.signal(libc::SIGKILL);
+    world.stack.apis.clear();
+    world.stack.apis.push(world.stack.launch_api().unwrap());
+    world.stack.apis[0].ready().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_most_a_hundred_uploads_are_open() {
+    let world = world().await;
+    let key = world.key();
+    let made =
+        futures_util::future::join_all((0..110).map(|_| async { key.post("/v1/uploads", &json!({"kind": KIND})).await.unwrap() })).await;
+    let (made, refused): (Vec<_>, Vec<_>) = made.into_iter().partition(|answer| answer.status == 201);
+    assert_eq!((made.len(), refused.len()), (100, 10));
+    let details = &refused[0].body["error"]["details"];
+    assert_eq!((code(&refused[0]), &details["limit"], &details["max"]), ("quota_exceeded".to_owned(), &json!("open_uploads"), &json!(100)));
+    let first = made.iter().map(|answer| text(&answer.body["expires_at"])).min().unwrap();
+    assert_eq!(details["resets_at"], first.as_str());
+    assert_eq!(delete(&key, &text(&made[0].body["id"])).await.status, 204);
+    assert_eq!(key.post("/v1/uploads", &json!({"kind": KIND})).await.unwrap().status, 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_viewer_reads_and_sends_nothing() {
+    let world = world().await;
+    let viewer = world.member("viewer").await;
+    let upload_id = open(&world.key(), json!({"kind": KIND})).await;
+    assert_eq!(viewer.get(&format!("/v1/uploads/{upload_id}")).await.unwrap().status, 200);
+    let refused = [put(&viewer, &upload_id, 1, LINE).await, complete(&viewer, &upload_id).await, delete(&viewer, &upload_id).await];
+    for refused in refused {
+        assert_eq!((refused.status, code(&refused)), (403, "forbidden".to_owned()));
+    }
 }
