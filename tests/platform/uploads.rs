@@ -592,3 +592,23 @@ async fn a_viewer_reads_and_sends_nothing() {
         assert_eq!((refused.status, code(&refused)), (403, "forbidden".to_owned()));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_which_nothing_arrives_for_thirty_seconds_is_given_up() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let world = world().await;
+    let upload_id = open(&world.key(), json!({"kind": KIND})).await;
+    let mut socket = tokio::net::TcpStream::connect(world.stack.apis[0].listen.unwrap()).await.unwrap();
+    let head = format!(
+        "PUT /v1/uploads/{upload_id}/parts/1 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-length: 10\r\n\r\nx",
+        world.org.key
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = vec![0; 4096];
+    let n = tokio::time::timeout(std::time::Duration::from_secs(40), socket.read(&mut answer)).await.unwrap().unwrap();
+    let answer = String::from_utf8_lossy(&answer[..n]).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("Nothing of the part arrived"), "{answer}");
+    let upload = world.key().get(&format!("/v1/uploads/{upload_id}")).await.unwrap().body;
+    assert_eq!(upload["parts"], json!([]));
+}
