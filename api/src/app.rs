@@ -6,7 +6,7 @@ use std::time::Duration;
 use assay_core::Result;
 use assay_core::artifact::Artifacts;
 use assay_core::store::{self, Bounds, PgPool};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::changes::Changes;
 use crate::dns::Dns;
@@ -28,8 +28,13 @@ pub struct Inner {
     pub artifacts: Artifacts,
     /// News of jobs that have changed.
     pub changes: Changes,
-    /// Whose turn it is to submit.
+    /// Whose turn it is to submit: submissions of one organization go one after the other in the database, and each that
+    /// waits there holds a connection.
     pub turns: Turns,
+    /// Whose turn it is to send a part, of which up to 10 MiB are in memory.
+    pub parts: Turns,
+    /// Whose turn it is to have an upload read, which takes a core.
+    pub completions: Turns,
     /// Requests admitted, for the usage.
     pub requests: Requests,
     /// Where mails are put.
@@ -43,14 +48,16 @@ pub struct Inner {
 }
 
 impl App {
-    /// Everything that requests need. Nothing is connected to yet.
-    pub fn new(settings: Settings, post: Post, stopped: watch::Receiver<bool>) -> Result<Self> {
+    /// Everything that requests need. Of servers only the artifact store is asked yet.
+    pub async fn new(settings: Settings, post: Post, stopped: watch::Receiver<bool>) -> Result<Self> {
         let redis = assay_core::queue::redis(&settings.common.redis_url, Duration::from_millis(500))?;
         Ok(Self(Arc::new(Inner {
             db: store::pool(&settings.common.database_url, settings.common.database_connections, "assay-api", Bounds::REQUESTS)?,
-            artifacts: Artifacts::create(settings.common.artifacts.as_ref())?,
+            artifacts: Artifacts::create(&settings.common.artifacts).await?,
             changes: Changes::new(stopped),
-            turns: Turns::default(),
+            turns: Turns::new(3, Semaphore::MAX_PERMITS, Duration::from_secs(2)),
+            parts: Turns::new(4, 16, Duration::from_secs(10)),
+            completions: Turns::new(1, 2, Duration::from_secs(600)),
             requests: Requests::default(),
             post,
             dns: Dns::new(settings.dns_server),

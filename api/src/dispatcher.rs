@@ -10,7 +10,7 @@ use assay_core::queue::{Ringer, redis};
 use assay_core::store::auth;
 use assay_core::store::dispatch::{self, Swept};
 use assay_core::store::{PgPool, notifications::Notifications};
-use assay_core::{CanFail as _, Result, telemetry};
+use assay_core::{CanFail as _, Result, telemetry, upload};
 use tokio::sync::watch;
 
 use crate::settings::Settings;
@@ -78,6 +78,7 @@ impl Dispatcher {
         if tidy {
             dispatch::forget_workers(&mut transaction).await?;
             auth::forget(&mut transaction).await?;
+            dispatch::expire_uploads(&mut transaction).await?;
         }
         // First noted, then rung: a bell that is lost in between is found by a worker that looks for itself.
         transaction.commit().await?;
@@ -91,6 +92,7 @@ impl Dispatcher {
         if tidy {
             self.tidied = Some(Instant::now());
             self.remove_inputs().await.can_fail("removing submissions that were scored; they are removed later");
+            self.remove_uploads().await.can_fail("removing uploads that have ended; they are removed later");
             self.ringer.tidy().await?;
         }
         Ok(())
@@ -110,6 +112,16 @@ impl Dispatcher {
         }
         let job_ids: Vec<&str> = inputs.iter().map(|input| input.job_id.as_str()).collect();
         dispatch::forget_inputs(&self.db, &job_ids).await
+    }
+
+    /// Removes all objects of uploads that have ended, those included that nobody knows of because a process died.
+    async fn remove_uploads(&self) -> Result<()> {
+        let uploads = dispatch::ended_uploads(&self.db).await?;
+        for ended in &uploads {
+            self.artifacts.delete_under(&upload::prefix(&ended.org_id, &ended.id)).await?;
+        }
+        let upload_ids: Vec<&str> = uploads.iter().map(|ended| ended.id.as_str()).collect();
+        dispatch::forget_uploads(&self.db, &upload_ids).await
     }
 
     /// How many bells may be rung. When Redis forgot those that were, all are to be rung again.

@@ -38,7 +38,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
     let (stop, stopped) = watch::channel(false);
     let (post, carrier) = mail::open(&settings.mail)?;
-    let app = App::new(settings.clone(), post, stopped.clone())?;
+    let app = App::new(settings.clone(), post, stopped.clone()).await?;
     process::refuse_old_schema(&app.db).await?;
     refuse_to_read_answers(&app).await?;
     // The first request should not be the one that waits for the connection.

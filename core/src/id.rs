@@ -68,6 +68,8 @@ ids! {
     InviteId = "inv_";
     /// A job.
     JobId = "job_";
+    /// An upload.
+    UploadId = "upl_";
     /// A process that scores, from its start to its end.
     WorkerId = "wrk_";
     /// One request, as the header `X-Request-Id` names it.

@@ -69,6 +69,8 @@ pub struct Plan {
     pub eval_items_per_month: i64,
     /// Jobs queued or running at once.
     pub concurrent_jobs: i64,
+    /// Bytes of an upload, as it is sent and decompressed.
+    pub upload_bytes_max: i64,
 }
 
 /// What the operator changes of a plan. What is not given stays.

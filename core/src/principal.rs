@@ -267,7 +267,7 @@ mod tests {
                 role,
                 created_at: Timestamp::now(),
             },
-            plan: Plan { requests_per_minute: 60, eval_items_per_month: 1, concurrent_jobs: 1 },
+            plan: Plan { requests_per_minute: 60, eval_items_per_month: 1, concurrent_jobs: 1, upload_bytes_max: 1 },
             terms_owed: None,
         });
         Credential { principal, membership, asked_for_org: false }

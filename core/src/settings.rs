@@ -44,7 +44,7 @@ settings! {
     DATABASE_URL, secret; "Address of PostgreSQL. `serve` wants a role in `assay_api`, the worker one in `assay_worker`, the operator's commands the owner of the schema."
     REDIS_URL, secret; "Address of Redis."
     REDIS_PREFIX = "assay"; "Begins every key and channel in Redis, so that installations can share one."
-    ARTIFACTS = "artifacts"; "Folder where submissions are kept until they are scored. Api and workers must see the same one."
+    ARTIFACTS = "artifacts"; "Where submissions and uploads are kept: a folder, or `s3://bucket/prefix` with credentials, region and endpoint in the usual `AWS_…` variables. Api and workers must see the same one."
     LISTEN = "127.0.0.1:8080"; "Where the api serves REST and gRPC."
     ADMIN_LISTEN = "127.0.0.1:9090"; "Where `/metrics`, `/livez` and `/readyz` are served; keep it private."
     PUBLIC_URL = ""; "Address under which callers reach the api, for links in answers; empty: `http://` and the listening address."
@@ -203,7 +203,7 @@ pub struct Common {
     pub redis_url: String,
     /// Begins every key and channel.
     pub redis_prefix: String,
-    /// Folder of submissions.
+    /// Folder or bucket of submissions.
     pub artifacts: String,
     /// Where operators are served.
     pub admin_listen: SocketAddr,

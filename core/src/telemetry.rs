@@ -35,6 +35,8 @@ metrics! {
     JOBS_FINISHED = "assay_jobs_finished_total", Counter, Count; "Attempts ended by this worker, by outcome."
     JOB_SECONDS = "assay_job_run_seconds", Histogram, Seconds; "Time from an attempt's claim to its end."
     JOB_WAIT_SECONDS = "assay_job_queue_wait_seconds", Histogram, Seconds; "Time from a job's acceptance to an attempt's claim."
+    UPLOAD_BYTES = "assay_upload_bytes_total", Counter, Bytes; "Bytes of parts received."
+    UPLOADS_COMPLETED = "assay_uploads_completed_total", Counter, Count; "Uploads read through, by outcome."
     ITEMS_SCORED = "assay_items_scored_total", Counter, Count; "Predictions scored."
     FENCED_WRITES = "assay_fenced_writes_total", Counter, Count; "Late writes of attempts that had lost their job; each was refused."
     SLOTS = "assay_worker_slots", Gauge, Count; "Slots of this worker, by state: busy or free."

@@ -211,3 +211,16 @@ pub fn faults(answer: &Answer) -> Vec<(String, String)> {
 pub fn fault(field: &str, reason: &str) -> (String, String) {
     (field.to_owned(), reason.to_owned())
 }
+
+impl World {
+    /// The files in which the artifact store keeps an upload.
+    pub fn objects(&self, upload_id: &str) -> Vec<std::path::PathBuf> {
+        let artifacts = self.stack.ground.servers.folder().join(format!("{}-artifacts", self.stack.database.name));
+        let mut found = Vec::new();
+        for org in std::fs::read_dir(artifacts).unwrap().map(|org| org.unwrap().path()).filter(|org| org.is_dir()) {
+            let Ok(files) = std::fs::read_dir(org.join(upload_id)) else { continue };
+            found.extend(files.map(|file| file.unwrap().path()));
+        }
+        found
+    }
+}

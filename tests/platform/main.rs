@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
 mod answers;
+mod artifacts;
 mod auth;
 mod clients;
 mod crashes;
@@ -32,4 +33,5 @@ mod source;
 mod suites;
 mod terms;
 mod traces;
+mod uploads;
 mod usage;

@@ -89,6 +89,8 @@ pub enum Thing {
     Claim,
     /// A domain that is the organization's.
     Domain,
+    /// An upload that has its first part.
+    Upload,
     /// Published for everybody: there is no other organization's.
     Suite,
     Model,
@@ -105,6 +107,7 @@ impl Thing {
             Self::Invite => ["inv_0", "nonsense"],
             Self::Claim | Self::Domain => ["unclaimed.example", "nonsense"],
             Self::Job | Self::Scored | Self::ScoredWithFeedback => ["job_0", "nonsense"],
+            Self::Upload => ["upl_0", "nonsense"],
             Self::Suite => ["suite:none", "nonsense"],
             Self::Model => ["none", "%00"],
         }
@@ -171,6 +174,11 @@ pub const ROUTES: &[Route] = &[
     get("/v1/models", Class::Any, Thing::None),
     get("/v1/models/{model_id}", Class::Any, Thing::Model),
     get("/v1/usage", Class::Any, Thing::None),
+    call("POST", "/v1/uploads", Class::Submitter, Thing::None, upload, 201),
+    get("/v1/uploads/{upload_id}", Class::Any, Thing::Upload),
+    call("PUT", "/v1/uploads/{upload_id}/parts/{number}", Class::Submitter, Thing::Upload, part, 200),
+    call("POST", "/v1/uploads/{upload_id}/complete", Class::Submitter, Thing::Upload, no_body, 200),
+    call("DELETE", "/v1/uploads/{upload_id}", Class::Submitter, Thing::Upload, no_body, 204),
     call("POST", "/v1/evals", Class::Submitter, Thing::None, eval, 202),
     get("/v1/jobs", Class::Any, Thing::None),
     get("/v1/jobs/{job_id}", Class::Any, Thing::Job),
@@ -193,12 +201,22 @@ fn eval() -> Value {
     json!({"suite_id": "suite:lunch", "predictions": one_prediction()})
 }
 
+fn upload() -> Value {
+    json!({"kind": "predictions"})
+}
+
+/// One line of predictions.
+fn part() -> Value {
+    one_prediction()[0].clone()
+}
+
 impl Route {
-    /// The path of this thing.
+    /// The path of this thing; of its parts, the first.
     pub fn path_of(&self, id: &str) -> String {
-        match (self.path.find('{'), self.path.find('}')) {
-            (Some(from), Some(to)) => format!("{}{id}{}", &self.path[..from], &self.path[to + 1..]),
-            _ => self.path.to_owned(),
+        let path = self.path.replace("{number}", "1");
+        match (path.find('{'), path.find('}')) {
+            (Some(from), Some(to)) => format!("{}{id}{}", &path[..from], &path[to + 1..]),
+            _ => path,
         }
     }
 
@@ -232,6 +250,11 @@ impl World {
                 let job = crate::feedback::scored(self, &org.key, &one_prediction()).await;
                 assert_eq!(job["status"], "succeeded");
                 text(&job["id"])
+            }
+            Thing::Upload => {
+                let id = text(&key.post("/v1/uploads", &upload()).await.unwrap().body["id"]);
+                assert_eq!(key.send(key.request("PUT", &format!("/v1/uploads/{id}/parts/1")).json(&part())).await.unwrap().status, 200);
+                id
             }
             Thing::Org => org.id.clone(),
             Thing::Invite => text(&owner.post("/v1/invites", &json!({"email": fresh("thing", "@example.org")})).await.unwrap().body["id"]),

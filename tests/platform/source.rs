@@ -33,7 +33,7 @@ fn the_readme_lists_every_setting_with_its_default() {
 }
 
 /// Tables whose rows belong to an organization.
-const TENANTS: [&str; 12] = [
+const TENANTS: [&str; 14] = [
     "api_keys",
     "jobs",
     "job_attempts",
@@ -46,12 +46,18 @@ const TENANTS: [&str; 12] = [
     "domain_claims",
     "terms_acceptances",
     "offboardings",
+    "uploads",
+    "upload_parts",
 ];
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 28] = [
+const FOR_ALL: [(&str, &str); 32] = [
     ("exists(select from sessions s join memberships m", "names the organization in either half"),
+    ("and expires_at <= now()\n", "uploads whose time is over"),
+    ("update uploads u set status = 'expired'", "uploads whose time is over"),
+    ("where removed_at is null and", "uploads that have ended"),
+    ("with removed as", "uploads whose objects were removed"),
     ("where k.secret_hash = $1", "a credential says which organization it is"),
     ("where s.token_hash = $1", "a credential says which organization it is"),
     ("where m.user_id = $1 order by", "the organizations of a person"),
@@ -133,7 +139,7 @@ fn every_rpc_is_headed_by_the_rest_line_that_it_mirrors() {
     let handlers: usize = routes
         .lines()
         .filter(|line| line.contains(".route(\""))
-        .map(|line| ["get(", "post(", "patch(", "delete("].iter().map(|method| line.matches(method).count()).sum::<usize>())
+        .map(|line| ["get(", "post(", "put(", "patch(", "delete("].iter().map(|method| line.matches(method).count()).sum::<usize>())
         .sum();
     assert_eq!(rpcs, handlers, "an operation is on one wire only");
 }

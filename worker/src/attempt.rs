@@ -1,5 +1,6 @@
 //! One attempt at one job: fetch the submission, score it, write what came of it.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -7,11 +8,13 @@ use std::time::{Duration, Instant};
 use assay_core::artifact::Artifacts;
 use assay_core::job::{EvalResult, FailureCode};
 use assay_core::store::PgPool;
-use assay_core::store::work::{self, Claim, Phase};
-use assay_core::{Result, Scoring, telemetry};
+use assay_core::store::work::{self, Claim, Phase, UploadForm};
+use assay_core::upload::{Content, Decoded, Ended, Found, PartObject, read_through};
+use assay_core::{Error, Result, Scoring, telemetry};
+use bytes::Bytes;
 
-use crate::score::{self, Failure};
-use crate::tables::Tables;
+use crate::score::{self, Failure, Score, Tally};
+use crate::tables::{Answers, Tables};
 
 /// How often an attempt looks whether the job is still its own.
 const WATCH: Duration = Duration::from_secs(1);
@@ -108,10 +111,56 @@ pub async fn attempt(means: &Means, claim: &Claim) {
     tracing::info!(job_id = %claim.job_id, attempt = claim.attempt, outcome = told, seconds, "job");
 }
 
+/// What an attempt scores.
+enum Input {
+    Inline(Bytes),
+    Upload { content: Content, parts: Vec<PartObject> },
+}
+
+/// Fetches what came inline, which is small, and looks up what was uploaded, which is not.
+async fn input(means: &Means, claim: &Claim) -> Result<Option<Input>> {
+    match (&claim.input_key, &claim.upload_id) {
+        (Some(input_key), _) => Ok(means.artifacts.get(input_key).await?.map(Input::Inline)),
+        (None, Some(upload_id)) => {
+            let (UploadForm { content_type, content_encoding }, parts) = work::upload(&means.db, claim, upload_id).await?;
+            // What was checked when the upload was completed is not checked again.
+            let content = Content { content_type, content_encoding, bytes_max: u64::MAX, hashed: false };
+            Ok((!parts.is_empty()).then_some(Input::Upload { content, parts }))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// Scores on a thread where waiting harms nobody. `None`: the input is not there.
+async fn score_input(means: &Means, answers: Arc<Answers>, input: Input, stop: Arc<AtomicBool>) -> Result<Option<Result<Score, Failure>>> {
+    let (content, parts) = match input {
+        Input::Inline(bytes) => {
+            let scoring = tokio::task::spawn_blocking(move || score::score(&answers.table, &answers.scoring, &bytes, &stop));
+            return Ok(Some(scoring.await.map_err(Error::internal)?));
+        }
+        Input::Upload { content, parts } => (content, parts),
+    };
+    let scoring = move |content: Decoded<'_>| {
+        let mut tally = Tally::new(&answers.table, &answers.scoring);
+        let pause = || if stop.load(Ordering::Relaxed) { ControlFlow::Break(Failure::Stopped) } else { ControlFlow::Continue(()) };
+        match content.predictions(pause, &mut |next| tally.add(next)) {
+            Ended::Whole => Ok(tally.finish()),
+            Ended::Stopped(failure) => Ok(Err(failure)),
+            Ended::Fault(fault) => Err(fault),
+        }
+    };
+    match read_through(&means.artifacts, &parts, content, scoring).await? {
+        None => Ok(None),
+        Some(Found { value: Ok(scored), .. }) => Ok(Some(scored)),
+        Some(Found { value: Err(fault), .. }) => Err(Error::internal(format!("an upload is not what it was: {fault:?}"))),
+    }
+}
+
 async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, stop: &Arc<AtomicBool>) -> Outcome {
-    let input = match phases.during("fetch input", means.artifacts.get(&claim.input_key)).await {
+    let gone = || Outcome::Refused(FailureCode::InputUnavailable, "The submission is not there any more.".into());
+    let input = match phases.during("fetch input", input(means, claim)).await {
         Ok(Some(input)) => input,
-        Ok(None) => return Outcome::Refused(FailureCode::InputUnavailable, "The submission is not there any more.".into()),
+        Ok(None) => return gone(),
         Err(error) => return Outcome::Broken(error.to_string()),
     };
     let answers = match phases.during("load answers", means.tables.get(&claim.suite_id, &claim.suite_version)).await {
@@ -119,10 +168,8 @@ async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, stop: &Arc<
         Err(error) => return Outcome::Broken(error.to_string()),
     };
     let Scoring { metric, per_item_feedback } = answers.scoring;
-    let stop = Arc::clone(stop);
-    let scoring = tokio::task::spawn_blocking(move || score::score(&answers.table, &answers.scoring, &input, &stop));
-    match phases.during("score", scoring).await {
-        Ok(Ok(score)) => {
+    match phases.during("score", score_input(means, answers, input, Arc::clone(stop))).await {
+        Ok(Some(Ok(score))) => {
             metrics::counter!(telemetry::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
             let scores_key = per_item_feedback.then(|| Artifacts::scores_key(&claim.org_id, &claim.job_id, claim.attempt));
             if let Some(key) = &scores_key {
@@ -144,9 +191,10 @@ async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, stop: &Arc<
             });
             Outcome::Scored { result, scores_key }
         }
-        Ok(Err(Failure::InvalidPredictions(message))) => Outcome::Refused(FailureCode::InvalidPredictions, message),
-        Ok(Err(Failure::Stopped)) => Outcome::Lost,
-        Err(panicked) => Outcome::Broken(panicked.to_string()),
+        Ok(Some(Err(Failure::InvalidPredictions(message)))) => Outcome::Refused(FailureCode::InvalidPredictions, message),
+        Ok(Some(Err(Failure::Stopped))) => Outcome::Lost,
+        Ok(None) => gone(),
+        Err(error) => Outcome::Broken(error.to_string()),
     }
 }
 

@@ -45,7 +45,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     let db = store::pool(&settings.common.database_url, settings.common.database_connections, "assay-worker", Bounds::WORK)?;
     process::refuse_old_schema(&db).await?;
     let means = Means {
-        artifacts: Artifacts::open(settings.common.artifacts.as_ref()).await?,
+        artifacts: Artifacts::open(&settings.common.artifacts).await?,
         tables: Tables::new(db.clone()),
         hfm_sha: settings.common.hfm_sha.clone(),
         db: db.clone(),

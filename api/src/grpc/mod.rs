@@ -14,6 +14,7 @@ mod orgs;
 mod sessions;
 mod suites;
 mod terms;
+mod uploads;
 mod usage;
 
 use std::collections::HashSet;
@@ -35,6 +36,7 @@ use assay_proto::v1::org_service_server::OrgServiceServer;
 use assay_proto::v1::session_service_server::SessionServiceServer;
 use assay_proto::v1::suite_service_server::SuiteServiceServer;
 use assay_proto::v1::terms_service_server::TermsServiceServer;
+use assay_proto::v1::upload_service_server::UploadServiceServer;
 use assay_proto::v1::usage_service_server::UsageServiceServer;
 use axum::Router;
 use axum::extract::State;
@@ -58,6 +60,9 @@ use crate::render::{self, Failure, Wire};
 /// Largest message of a request that carries no predictions.
 const SMALL: usize = 64 * 1024;
 
+/// Largest message of a stream that carries a part: a mebibyte of it, and what is around that.
+const PIECE: usize = 1024 * 1024 + SMALL;
+
 /// Every service, gRPC-web included.
 pub async fn routes(app: &App) -> Result<Router<App>> {
     let service = Service(app.clone());
@@ -69,6 +74,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(EvalServiceServer::new(service.clone()).max_decoding_message_size(BODY_MAX))
         .add_service(MemberServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(ModelServiceServer::new(service.clone()).max_decoding_message_size(small))
+        .add_service(UploadServiceServer::new(service.clone()).max_decoding_message_size(PIECE))
         .add_service(UsageServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(JobServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(SessionServiceServer::new(service.clone()).max_decoding_message_size(small))

@@ -1,10 +1,10 @@
 //! How long a request may take on either wire: no more than the caller will wait, as `grpc-timeout` says, and no more
-//! than [`LONGEST`]. Bodies that do not arrive fall under it, too.
+//! than [`LONGEST`], or [`LARGE`] where much is sent or read. Bodies that do not arrive fall under it, too.
 
 use std::time::Duration;
 
 use assay_core::{Code, Error};
-use axum::extract::Request;
+use axum::extract::{MatchedPath, Request};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::HeaderMap;
@@ -14,9 +14,23 @@ use crate::render::Failure;
 /// Waiting for a job may take 30 s; the rest is moments.
 const LONGEST: Duration = Duration::from_secs(40);
 
+/// A part of an upload may come on a slow line, and a large upload takes its time to be read.
+const LARGE: Duration = Duration::from_secs(15 * 60);
+
+/// Routes and rpcs that have it.
+const LARGE_PATHS: [&str; 4] = [
+    "/v1/uploads/{upload_id}/parts/{number}",
+    "/v1/uploads/{upload_id}/complete",
+    "/assay.v1.UploadService/UploadPredictions",
+    "/assay.v1.UploadService/CompleteUpload",
+];
+
 /// The layer.
 pub async fn deadline(request: Request, next: Next) -> Response {
-    let allowed = asked(request.headers()).map_or(LONGEST, |asked| asked.min(LONGEST));
+    let path = request.extensions().get::<MatchedPath>().map_or_else(|| request.uri().path(), MatchedPath::as_str);
+    let is_large = LARGE_PATHS.contains(&path) || LARGE_PATHS.contains(&request.uri().path());
+    let longest = if is_large { LARGE } else { LONGEST };
+    let allowed = asked(request.headers()).map_or(longest, |asked| asked.min(longest));
     match tokio::time::timeout(allowed, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {

@@ -8,7 +8,8 @@ use assay_core::prediction::{self, Checked};
 use assay_core::principal::{Caller, Submitter, TermsAccepted};
 use assay_core::store::submission::{NewJob, Submitted};
 use assay_core::store::suite::SuiteRow;
-use assay_core::{CanFail as _, Details, Error, FieldError, JobId, Metric, RequestId, Result, field, store, telemetry};
+use assay_core::store::upload::InputRow;
+use assay_core::{CanFail as _, Details, Error, FieldError, JobId, Metric, RequestId, Result, UploadId, field, store, telemetry};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
@@ -62,7 +63,7 @@ pub struct Accepted {
 /// Accepts predictions for a suite: queues one job, charged once, or does nothing and says why.
 pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission: Submission, origin: Origin) -> Result<Accepted> {
     let caller = submitter.who().caller();
-    let Valid { suite, predictions, checked, label, idempotency_key } = validate(app, submission).await?;
+    let Valid { suite, input, checked, label, idempotency_key } = validate(app, caller, submission).await?;
     let request_sha256 = digest(&suite, &checked, label.as_deref());
     if let Some(key) = &idempotency_key
         && let Some((job_id, before)) = store::submission::repeated(&app.db, caller.org_id(), key).await?
@@ -71,8 +72,15 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
     }
 
     let job_id = JobId::random()?;
-    let input_key = Artifacts::predictions_key(caller.org_id(), &job_id);
-    app.artifacts.put(&input_key, predictions).await?;
+    let (input_key, upload_id) = match input {
+        Input::Inline(predictions) => {
+            let input_key = Artifacts::predictions_key(caller.org_id(), &job_id);
+            app.artifacts.put(&input_key, predictions).await?;
+            (Some(input_key), None)
+        }
+        Input::Upload { id, usable: true } => (None, Some(id)),
+        Input::Upload { usable: false, .. } => return Err(no_upload().into()),
+    };
     let new = NewJob {
         id: &job_id,
         request_id: origin.request_id.as_str(),
@@ -80,7 +88,8 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         hfm_sha: &app.settings.common.hfm_sha,
         suite_id: &suite.suite_id,
         suite_version: &suite.version,
-        input_key: &input_key,
+        input_key: input_key.as_deref(),
+        upload_id: upload_id.as_ref(),
         n_submitted: checked.n_items,
         idempotency_key: idempotency_key.as_deref(),
         request_sha256: &request_sha256,
@@ -89,9 +98,9 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         parent_span_id: origin.trace.span_id.as_deref(),
     };
     let submitted = store(app, caller, &new).await;
-    if !matches!(submitted, Ok(Submitted::Accepted(_)) | Err(_)) {
+    if let (Some(input_key), false) = (&input_key, matches!(submitted, Ok(Submitted::Accepted(_)) | Err(_))) {
         // After an error it is not known whether the job was made; then its input must stay.
-        app.artifacts.delete(&input_key).await.can_fail("removing the input of a job that was not made");
+        app.artifacts.delete(input_key).await.can_fail("removing the input of a job that was not made");
     }
     match submitted? {
         Submitted::Accepted(row) => {
@@ -100,6 +109,7 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
             Ok(Accepted { job: row.into_job(&app.settings.public_url), replayed: false })
         }
         Submitted::Repeated { job_id, request_sha256: before } => replay(app, caller, &job_id, before == request_sha256).await,
+        Submitted::UploadGone => Err(no_upload().into()),
         Submitted::JobsFull { active, resets_at } => {
             let max = caller.plan().concurrent_jobs;
             let details = Details::Quota { limit: "concurrent_jobs", max, active: Some(active), resets_at };
@@ -146,13 +156,35 @@ async fn replay(app: &App, caller: &Caller, job_id: &JobId, same: bool) -> Resul
 /// A submission with nothing wrong in it.
 struct Valid {
     suite: SuiteRow,
-    predictions: Bytes,
+    input: Input,
     checked: Checked,
     label: Option<String>,
     idempotency_key: Option<String>,
 }
 
-async fn validate(app: &App, submission: Submission) -> Result<Valid> {
+/// Where the predictions are.
+enum Input {
+    Inline(Bytes),
+    /// One that can not be submitted any more may still be what an idempotency key stands for.
+    Upload {
+        id: UploadId,
+        usable: bool,
+    },
+}
+
+fn no_upload() -> FieldError {
+    FieldError::new("input_ref", "not_found", "there is no such upload that is ready")
+}
+
+/// The upload that a reference names, if it was ever ready.
+async fn upload(app: &App, caller: &Caller, input_ref: &str) -> Result<Option<(Input, Checked)>> {
+    let Ok(id) = input_ref.parse() else { return Ok(None) };
+    let Some(InputRow { n_items, digest, usable }) = store::upload::input(&app.db, caller.org_id(), &id).await? else { return Ok(None) };
+    let digest = digest.try_into().map_err(|_| Error::internal("the digest of an upload is not one"))?;
+    Ok(Some((Input::Upload { id, usable }, Checked { n_items, digest })))
+}
+
+async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<Valid> {
     let Submission { suite_id, predictions, input_ref, label, idempotency_key } = submission;
     let mut faults = Vec::new();
     let suite = match suite_id.parse() {
@@ -167,14 +199,19 @@ async fn validate(app: &App, submission: Submission) -> Result<Valid> {
     }
     if predictions.is_some() == input_ref.is_some() {
         faults.push(FieldError::new("predictions", "exactly_one_of", "give exactly one of predictions and input_ref"));
-    } else if input_ref.is_some() {
-        faults.push(FieldError::new("input_ref", "not_found", "there is no such upload that is ready"));
     }
     let label = field::noted(&mut faults, label.map(|label| field::text("label", &label)).transpose());
     faults.extend(idempotency_key.as_deref().and_then(bad_key));
-    let checked = match (&suite, &predictions) {
-        (Some(suite), Some(predictions)) => match check(&suite.metric, predictions.clone()).await {
-            Ok(checked) => Some(checked),
+    let input = match (&suite, predictions, input_ref) {
+        (_, None, Some(input_ref)) => {
+            let found = upload(app, caller, &input_ref).await?;
+            if found.is_none() {
+                faults.push(no_upload());
+            }
+            found
+        }
+        (Some(suite), Some(predictions), None) => match check(&suite.metric, predictions.clone()).await {
+            Ok(checked) => Some((Input::Inline(predictions), checked)),
             Err(Error { details: Some(Details::Fields { fields }), .. }) => {
                 faults.extend(fields);
                 None
@@ -183,10 +220,8 @@ async fn validate(app: &App, submission: Submission) -> Result<Valid> {
         },
         _ => None,
     };
-    match (suite, predictions, checked) {
-        (Some(suite), Some(predictions), Some(checked)) if faults.is_empty() => {
-            Ok(Valid { suite, predictions, checked, label, idempotency_key })
-        }
+    match (suite, input) {
+        (Some(suite), Some((input, checked))) if faults.is_empty() => Ok(Valid { suite, input, checked, label, idempotency_key }),
         _ => Err(Error::fields(faults)),
     }
 }

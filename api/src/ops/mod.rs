@@ -2,6 +2,7 @@
 //! What may not live here: axum, tonic.
 
 pub mod auth;
+pub mod complete;
 pub mod domains;
 pub mod evals;
 pub mod health;
@@ -15,4 +16,5 @@ pub mod orgs;
 pub mod sessions;
 pub mod suites;
 pub mod terms;
+pub mod uploads;
 pub mod usage;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use assay_core::principal::{Credential, Permit};
 use assay_core::{CanFail as _, Code, Error, Result};
-use axum::body::Body;
 use axum::extract::{FromRequestParts, OptionalFromRequestParts, RawPathParams, Request};
 use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
@@ -77,14 +77,18 @@ fn too_large(max: usize) -> Error {
     Error::new(Code::PayloadTooLarge, format!("The body is larger than the {max} bytes that this operation takes."))
 }
 
+/// The length that a body is announced with.
+pub fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// Reads a JSON body of at most `max` bytes. A larger announced length is refused before anything is read.
 pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
     let (parts, body) = request.into_parts();
-    let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > max as u64) {
+    if announced(&parts.headers).is_some_and(|length| length > max as u64) {
         // Whoever asked first has not sent anything, and will not.
         if !parts.headers.contains_key(EXPECT) {
-            tokio::spawn(discard(body));
+            tokio::spawn(discard(body.into_data_stream()));
         }
         return Err(too_large(max));
     }
@@ -101,9 +105,14 @@ pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
 
 /// Reads on for a while, into nothing: many clients look at the answer only when they have sent all, and take a closed
 /// connection for a broken one.
-async fn discard(body: Body) {
-    let mut body = Limited::new(body, DISCARD_MAX);
-    let read = async { while let Some(Ok(_)) = body.frame().await {} };
+pub async fn discard<E>(mut body: impl Stream<Item = Result<Bytes, E>> + Unpin) {
+    let read = async {
+        let mut left = DISCARD_MAX;
+        while let Some(Ok(piece)) = body.next().await {
+            let Some(less) = left.checked_sub(piece.len()) else { break };
+            left = less;
+        }
+    };
     tokio::time::timeout(BODY_PATIENCE, read).await.can_fail("waiting for the end of a body that was refused");
 }
 

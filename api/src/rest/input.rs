@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use assay_core::json::{DEPTH_MAX, depth};
 use assay_core::{Code, Error, FieldError, Result};
 use http::Uri;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
@@ -10,9 +11,6 @@ use serde_json::value::RawValue;
 
 /// How many fields a body, and parameters a query, may have: more than any operation knows.
 const FIELDS_MAX: usize = 32;
-
-/// How deeply a body may be nested.
-const DEPTH_MAX: usize = 127;
 
 /// The fields of a request's body. Each is taken once; what is left at the end is unknown, and refused.
 pub struct Fields<'a> {
@@ -27,7 +25,7 @@ impl<'a> Fields<'a> {
         let malformed = |error: String| Error::new(Code::InvalidRequest, format!("The body is not JSON: {error}"));
         let text = std::str::from_utf8(body).map_err(|_| malformed("invalid UTF-8".into()))?;
         let raw: &RawValue = serde_json::from_str(text).map_err(|error| malformed(error.to_string()))?;
-        if depth(raw.get()) > DEPTH_MAX {
+        if depth(raw.get().as_bytes()) > DEPTH_MAX {
             return Err(malformed(format!("it is nested deeper than {DEPTH_MAX} levels")));
         }
         if !raw.get().starts_with('{') {
@@ -78,6 +76,17 @@ impl<'a> Fields<'a> {
         self.fault::<String>(FieldError::required(name)).unwrap_or_default()
     }
 
+    /// A whole number.
+    pub fn optional_integer(&mut self, name: &'static str) -> Option<i64> {
+        let raw = self.raw(name)?;
+        let number = raw.get().starts_with(|c: char| c == '-' || c.is_ascii_digit());
+        match serde_json::from_str(raw.get()) {
+            Ok(integer) => Some(integer),
+            Err(_) if number => self.fault(FieldError::new(name, "range", "must be a whole number")),
+            Err(_) => self.fault(FieldError::new(name, "type", "must be a whole number")),
+        }
+    }
+
     fn fault<T>(&mut self, fault: FieldError) -> Option<T> {
         self.faults.push(fault);
         None
@@ -89,27 +98,6 @@ impl<'a> Fields<'a> {
         self.faults.extend(unknown);
         if self.faults.is_empty() { Ok(()) } else { Err(Error::fields(self.faults)) }
     }
-}
-
-/// How deeply JSON that is known to be well formed is nested. The parser passes over what it need not look into without
-/// counting.
-fn depth(json: &str) -> usize {
-    let (mut depth, mut deepest, mut in_text, mut escaped) = (0_usize, 0, false, false);
-    for byte in json.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_text => escaped = true,
-            b'"' => in_text = !in_text,
-            _ if in_text => {}
-            b'[' | b'{' => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b']' | b'}' => depth -= 1,
-            _ => {}
-        }
-    }
-    deepest
 }
 
 /// Reads the object into the fields, noting keys that come twice.
@@ -260,7 +248,6 @@ mod tests {
             assert_eq!(read(body).unwrap_err().code, code, "{body}");
         }
         assert_eq!(Fields::read(b"{\"name\": \"\xff\"}").err().unwrap().code, Code::InvalidRequest);
-        assert_eq!(depth(r#"{"a\\\"[[": [{}, []]}"#), 3);
         let deep = format!("{{\"name\": {}{}}}", "[".repeat(200), "]".repeat(200));
         assert_eq!(read(&deep).unwrap_err().code, Code::InvalidRequest);
     }

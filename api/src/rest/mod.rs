@@ -16,12 +16,13 @@ mod orgs;
 mod sessions;
 mod suites;
 mod terms;
+mod uploads;
 mod usage;
 
 use assay_core::{Code, Error};
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{delete, get, patch, post};
+use axum::routing::{delete, get, patch, post, put};
 use http::StatusCode;
 
 use crate::app::App;
@@ -42,6 +43,10 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/models", get(models::list))
         .route("/v1/models/{model_id}", get(models::get))
         .route("/v1/usage", get(usage::get))
+        .route("/v1/uploads", post(uploads::create))
+        .route("/v1/uploads/{upload_id}", get(uploads::get).delete(uploads::delete))
+        .route("/v1/uploads/{upload_id}/parts/{number}", put(uploads::put_part))
+        .route("/v1/uploads/{upload_id}/complete", post(uploads::complete))
         .route("/v1/evals", post(evals::create))
         .route("/v1/jobs", get(jobs::list))
         .route("/v1/jobs/{job_id}", get(jobs::get))

@@ -1,8 +1,10 @@
-//! Predictions as they are submitted: a JSON array, read in one pass, copying only texts that have escapes.
+//! Predictions as they are submitted: a JSON array, read in one pass, copying only texts that have escapes; or a stream
+//! of bytes, an element at a time.
 //!
 //! What lives here: what the api (to check) and the worker (to score) share. What may not: scoring.
 
 mod reader;
+mod stream;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,21 +16,29 @@ use sha2::{Digest as _, Sha256};
 use crate::{Error, FieldError, Metric, Result};
 
 pub use reader::read;
+pub use stream::{ELEMENT_MAX, Form, Stream};
 
 /// At how many faults a check stops.
-const MAX_FAULTS: usize = 20;
+pub const MAX_FAULTS: usize = 20;
 /// The longest item id, in bytes of UTF-8.
 const MAX_ITEM_ID: usize = 512;
 
 /// One prediction, whose texts are slices of the document (`'a`) where they have no escapes.
 #[derive(Debug)]
 pub struct Prediction<'r, 'a> {
-    /// Its place in the array, from 0.
+    /// Its place among the predictions, from 0.
     pub index: usize,
+    /// The line that it stands on, from 1, where each has its own.
+    pub line: Option<usize>,
     /// The item that it is for: not empty, at most 512 bytes, no NUL.
     pub item_id: Cow<'a, str>,
     /// What is predicted.
     pub value: Value<'r, 'a>,
+}
+
+/// How faults name a prediction: `line 7`, or `predictions[6]` where lines do not matter.
+pub fn name(index: usize, line: Option<usize>) -> String {
+    line.map_or_else(|| format!("predictions[{index}]"), |line| format!("line {line}"))
 }
 
 /// What is predicted. No text in it has a NUL.
@@ -88,22 +98,25 @@ pub fn check(json: &[u8], metric: &Metric) -> Result<Checked> {
         }
         if faults.len() < MAX_FAULTS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
-    if faults.is_empty() {
-        Ok(Checked { n_items: first_index.len() as i64, digest: digest.hash.finalize().into() })
-    } else {
-        Err(Error::fields(faults))
-    }
+    if faults.is_empty() { Ok(Checked { n_items: first_index.len() as i64, digest: digest.finish() }) } else { Err(Error::fields(faults)) }
 }
 
-/// Every text and every ranking is written behind its length, so that no two sequences are written alike.
+/// The digest of a sequence of predictions. Every text and every ranking is written behind its length, so that no two
+/// sequences are written alike.
 #[derive(Default)]
-struct SubmissionDigest {
+pub struct SubmissionDigest {
     hash: Sha256,
     written: Vec<u8>,
 }
 
 impl SubmissionDigest {
-    fn add(&mut self, prediction: &Prediction<'_, '_>) {
+    /// The digest of what was added.
+    pub fn finish(self) -> [u8; 32] {
+        self.hash.finalize().into()
+    }
+
+    /// Adds the next prediction.
+    pub fn add(&mut self, prediction: &Prediction<'_, '_>) {
         self.written.clear();
         self.text(&prediction.item_id);
         match prediction.value {

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{MAX_FAULTS, MAX_ITEM_ID, Prediction, Value};
+use super::{MAX_FAULTS, MAX_ITEM_ID, Prediction, Value, name};
 use crate::{Code, Error, FieldError, Result};
 
 /// Reads predictions one after the other and hands each on, or what is wrong with it (an element may have several
@@ -33,6 +33,28 @@ pub fn read<'a, B>(json: &'a [u8], each: impl FnMut(Result<Prediction<'_, 'a>, F
             Err(Error::new(Code::InvalidRequest, message).because(error))
         }
     }
+}
+
+/// Reads one prediction that stands alone in `json`, the `index`-th; of a line, when its number is given. Hands it on or
+/// what is wrong with it. The error is that it is not JSON. `ids` is memory to be used again.
+pub(super) fn read_one<B>(
+    json: &str,
+    (index, line): (usize, Option<usize>),
+    ids: &mut Vec<Cow<'static, str>>,
+    each: impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+) -> serde_json::Result<ControlFlow<B>> {
+    let mut element = Element { index, line, ids: recycled(mem::take(ids)), ..Element::default() };
+    let mut parser = serde_json::Deserializer::from_str(json);
+    At(Whole(&mut element)).deserialize(&mut parser).and_then(|()| parser.end())?;
+    let flow = element.hand_on(each);
+    *ids = recycled(element.ids);
+    Ok(flow)
+}
+
+/// The same memory for texts that live elsewhere: collecting in place keeps the allocation.
+fn recycled<'b>(mut ids: Vec<Cow<'_, str>>) -> Vec<Cow<'b, str>> {
+    ids.clear();
+    ids.into_iter().map(|_| Cow::Borrowed("")).collect()
 }
 
 /// What one place of the document is for. Whatever it may not hold is passed over, so that a fault can be told by its
@@ -129,6 +151,8 @@ impl<'a> Place<'a> for Text {
 #[derive(Default)]
 struct Element<'a> {
     index: usize,
+    /// Of a document of lines: which, from 1.
+    line: Option<usize>,
     item_id: Cow<'a, str>,
     ids: Vec<Cow<'a, str>>,
     is_label: bool,
@@ -138,7 +162,7 @@ struct Element<'a> {
 impl<'a> Element<'a> {
     fn fault(&mut self, place: &str, reason: &'static str, message: &str) {
         if self.faults.len() < MAX_FAULTS {
-            self.faults.push(FieldError::new(format!("predictions[{}]{place}", self.index), reason, message));
+            self.faults.push(FieldError::new(format!("{}{place}", name(self.index, self.line)), reason, message));
         }
     }
 
@@ -160,7 +184,7 @@ impl<'a> Element<'a> {
             [label] if self.is_label => Value::Label(label),
             ids => Value::Ranking(ids),
         };
-        each(Ok(Prediction { index: self.index, item_id: mem::take(&mut self.item_id), value }))
+        each(Ok(Prediction { index: self.index, line: self.line, item_id: mem::take(&mut self.item_id), value }))
     }
 }
 

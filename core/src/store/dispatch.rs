@@ -6,7 +6,7 @@ use sqlx::PgExecutor;
 
 use super::{PgConnection, PgPool};
 use crate::job::ATTEMPTS_MAX;
-use crate::{JobId, OrgId, Result, Timestamp};
+use crate::{JobId, OrgId, Result, Timestamp, UploadId};
 
 /// The channel on which the api says that there is something to dispatch.
 pub const CHANNEL: &str = "assay_jobs";
@@ -193,5 +193,69 @@ pub async fn unneeded_inputs(db: &PgPool) -> Result<Vec<Input>> {
 /// Notes that submissions were removed.
 pub async fn forget_inputs(db: &PgPool, job_ids: &[&str]) -> Result<()> {
     sqlx::query!("update jobs set input_key = null where id = any($1) and finished_at is not null", job_ids as &[&str]).execute(db).await?;
+    Ok(())
+}
+
+/// How long after its end an upload's objects are removed for good, in minutes: longer than a part may take to arrive, so
+/// that nothing is left of one that was just coming.
+const UPLOAD_REST: f64 = 20.0;
+
+/// How many uploads one round ends or removes.
+const UPLOADS: i64 = 100;
+
+/// Ends the uploads whose time is over and that no job needs any more.
+pub async fn expire_uploads(db: &mut PgConnection) -> Result<()> {
+    // Whoever submits one of them now waits for these rows. Whether a job needs them is a statement of its own: one that
+    // waited for a row would not see the job that was made meanwhile.
+    let over: Vec<String> = sqlx::query_scalar!(
+        "select id from uploads where status in ('pending', 'ready') and deleted_at is null and expires_at <= now()
+         order by expires_at limit $1 for update skip locked",
+        UPLOADS
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    sqlx::query!(
+        "update uploads u set status = 'expired'
+         where u.id = any($1) and not exists (select from jobs j where j.upload_id = u.id and j.status in ('queued', 'running'))",
+        &over
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// An upload whose objects nobody needs any more.
+pub struct EndedUpload {
+    /// Whose it is.
+    pub org_id: OrgId,
+    /// The upload.
+    pub id: UploadId,
+}
+
+/// Uploads that were dropped, failed or expired a while ago and still have objects.
+pub async fn ended_uploads(db: &PgPool) -> Result<Vec<EndedUpload>> {
+    let uploads = sqlx::query_as!(
+        EndedUpload,
+        r#"select org_id as "org_id: OrgId", id as "id: UploadId" from uploads
+           where removed_at is null and (deleted_at is not null or status in ('failed', 'expired'))
+             and coalesce(deleted_at, failed_at, expires_at) < now() - $2::float8 * interval '1 minute'
+           limit $1"#,
+        UPLOADS,
+        UPLOAD_REST
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(uploads)
+}
+
+/// Notes that all objects of these uploads were removed.
+pub async fn forget_uploads(db: &PgPool, upload_ids: &[&str]) -> Result<()> {
+    sqlx::query!(
+        "with removed as (update uploads set removed_at = now() where id = any($1) returning id)
+         delete from upload_parts p using removed r where p.upload_id = r.id",
+        upload_ids as &[&str]
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }

@@ -20,11 +20,13 @@ pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Vec<Member>
     Ok(members)
 }
 
-/// The owners of an organization. Until the transaction ends nobody else can take their role away, so that two who do
-/// so to each other do it one after the other.
+/// The owners of an organization. Until the transaction ends nobody else is told them here, so that two who take the role
+/// from each other do it one after the other. The organization is what they wait for: who waited for a row of `memberships`
+/// would hold it even if it is no owner's any more, and two could wait for each other.
 pub async fn lock_owners(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<UserId>> {
+    sqlx::query!("select from orgs where id = $1 for no key update", org_id.as_str()).execute(&mut *db).await?;
     let owners = sqlx::query_scalar!(
-        r#"select user_id as "user_id: UserId" from memberships where org_id = $1 and role = 'owner' order by user_id for update"#,
+        r#"select user_id as "user_id: UserId" from memberships where org_id = $1 and role = 'owner'"#,
         org_id.as_str()
     )
     .fetch_all(db)

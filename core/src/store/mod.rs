@@ -23,6 +23,7 @@ pub mod submission;
 pub mod suite;
 pub mod terms;
 pub mod trace;
+pub mod upload;
 pub mod usage;
 pub mod work;
 
@@ -72,8 +73,9 @@ impl From<sqlx::Error> for Error {
                 if state.starts_with("22") {
                     return Self::new(Code::ValidationFailed, "A value of the request cannot be stored.").because(error);
                 }
-                // Connection exceptions, insufficient resources, operator intervention, a lock that is held: it will pass.
-                ["08", "53", "57", "55P03", "25P03"].iter().any(|class| state.starts_with(class))
+                // Connection exceptions, transactions in each other's way, insufficient resources, operator intervention, a
+                // lock that is held: it will pass.
+                ["08", "40", "53", "57", "55P03", "25P03"].iter().any(|class| state.starts_with(class))
             }
             _ => false,
         };

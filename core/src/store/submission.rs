@@ -1,10 +1,10 @@
 //! Accepting a job: the statements of one transaction, in the order in which they are used.
 
-use super::{PgConnection, usage};
+use super::{PgConnection, upload, usage};
 use crate::job::{FailureCode, JobRow, JobStatus, JobType};
 use crate::org::Plan;
 use crate::suite::SuiteId;
-use crate::{JobId, OrgId, Result, Timestamp};
+use crate::{JobId, OrgId, Result, Timestamp, UploadId};
 
 /// What is stored of a new eval.
 pub struct NewJob<'a> {
@@ -20,8 +20,10 @@ pub struct NewJob<'a> {
     pub suite_id: &'a SuiteId,
     /// The suite's current version, which this job keeps.
     pub suite_version: &'a str,
-    /// Where the submission is kept.
-    pub input_key: &'a str,
+    /// Where the submission is kept, if it came inline.
+    pub input_key: Option<&'a str>,
+    /// The upload that it is, otherwise.
+    pub upload_id: Option<&'a UploadId>,
     /// Number of predictions.
     pub n_submitted: i64,
     /// The caller's key, if any.
@@ -47,6 +49,8 @@ pub enum Submitted {
         /// The digest of what was asked then.
         request_sha256: Vec<u8>,
     },
+    /// The upload was dropped or has expired. Nothing was made, nothing charged.
+    UploadGone,
     /// As many jobs are active as may be. Nothing was made, nothing charged.
     JobsFull {
         /// How many are active.
@@ -86,6 +90,11 @@ pub async fn submit(db: &mut PgConnection, org_id: &OrgId, plan: &Plan, new: &Ne
         let (job_id, request_sha256) = found.ok_or_else(|| crate::Error::internal("a job that was in the way is gone"))?;
         return Ok(Submitted::Repeated { job_id, request_sha256 });
     };
+    if let Some(upload_id) = new.upload_id
+        && !upload::hold(db, org_id, upload_id).await?
+    {
+        return Ok(Submitted::UploadGone);
+    }
     let (active, resets_at) = active(db, org_id).await?;
     if active > plan.concurrent_jobs {
         return Ok(Submitted::JobsFull { active: active - 1, resets_at });
@@ -119,6 +128,7 @@ async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created
         suite_id,
         suite_version,
         input_key,
+        upload_id,
         n_submitted,
         idempotency_key,
         request_sha256,
@@ -129,8 +139,8 @@ async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created
     let row = sqlx::query_as!(
         JobRow,
         r#"insert into jobs (id, org_id, type, request_id, label, hfm_sha, suite_id, suite_version, input_key, n_submitted, idempotency_key,
-                             request_sha256, created_at, available_at, requested_at, trace_id, parent_span_id)
-           values ($2, $1, 'eval', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::timestamptz, $12, $12 - $13::bigint * interval '1 microsecond', $14, $15)
+                             request_sha256, created_at, available_at, requested_at, trace_id, parent_span_id, upload_id)
+           values ($2, $1, 'eval', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::timestamptz, $12, $12 - $13::bigint * interval '1 microsecond', $14, $15, $16)
            on conflict (org_id, idempotency_key) where idempotency_key is not null do nothing
            returning id as "id: JobId", org_id as "org_id: OrgId", type as "type: JobType", status as "status: JobStatus", request_id, label,
                      hfm_sha, suite_id as "suite_id: SuiteId", suite_version, attempts,
@@ -143,14 +153,15 @@ async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created
         hfm_sha,
         suite_id.as_str(),
         suite_version,
-        input_key,
+        *input_key,
         n_submitted,
         *idempotency_key,
         request_sha256,
         created_at as Timestamp,
         elapsed_us,
         trace_id,
-        *parent_span_id
+        *parent_span_id,
+        upload_id.map(UploadId::as_str)
     )
     .fetch_optional(db)
     .await?;

@@ -9,7 +9,8 @@ use sqlx::{PgExecutor, PgPool};
 use super::dispatch;
 use crate::job::{ATTEMPTS_MAX, EvalResult, FailureCode};
 use crate::suite::SuiteId;
-use crate::{Answer, Error, JobId, Metric, OrgId, Result, Scoring, Timestamp, WorkerId};
+use crate::upload::{ContentEncoding, ContentType, PartObject};
+use crate::{Answer, Error, JobId, Metric, OrgId, Result, Scoring, Timestamp, UploadId, WorkerId};
 
 /// How long an attempt may take.
 pub const DEADLINE: Duration = Duration::from_secs(15 * 60);
@@ -57,8 +58,10 @@ pub struct Claim {
     pub suite_id: SuiteId,
     /// The version that the job keeps.
     pub suite_version: String,
-    /// Where the submission is kept.
-    pub input_key: String,
+    /// Where the submission is kept, if it came inline.
+    pub input_key: Option<String>,
+    /// The upload that it is, otherwise.
+    pub upload_id: Option<UploadId>,
     /// When it was accepted.
     pub created_at: Timestamp,
     /// When this attempt began, by the database's clock.
@@ -91,7 +94,7 @@ async fn begin(db: impl PgExecutor<'_>, worker_id: &WorkerId, job_id: Option<&Jo
              select org_id, id, attempts, $1, started_at from claimed
          )
          select id as "job_id: JobId", org_id as "org_id: OrgId", attempts as attempt, suite_id as "suite_id: SuiteId", suite_version,
-                input_key as "input_key!", created_at as "created_at: Timestamp", started_at as "started_at!: Timestamp"
+                input_key, upload_id as "upload_id: UploadId", created_at as "created_at: Timestamp", started_at as "started_at!: Timestamp"
          from claimed"#,
         worker_id.as_str(),
         job_id.map(JobId::as_str),
@@ -113,6 +116,28 @@ pub async fn holds(db: impl PgExecutor<'_>, claim: &Claim) -> Result<bool> {
     .fetch_one(db)
     .await?;
     Ok(holds)
+}
+
+/// How an upload is written.
+pub struct UploadForm {
+    /// The form of the predictions.
+    pub content_type: ContentType,
+    /// How they are compressed.
+    pub content_encoding: ContentEncoding,
+}
+
+/// How a job's upload is written, and its parts by number.
+pub async fn upload(db: &PgPool, claim: &Claim, upload_id: &UploadId) -> Result<(UploadForm, Vec<PartObject>)> {
+    let form = sqlx::query_as!(
+        UploadForm,
+        r#"select content_type as "content_type: ContentType", content_encoding as "content_encoding: ContentEncoding"
+           from uploads where org_id = $1 and id = $2"#,
+        claim.org_id.as_str(),
+        upload_id.as_str()
+    )
+    .fetch_one(db)
+    .await?;
+    Ok((form, super::upload::part_objects(db, &claim.org_id, upload_id).await?))
 }
 
 /// A part of an attempt, as offsets from its start in microseconds.

@@ -13,6 +13,7 @@ mod models;
 mod structs;
 mod suites;
 mod terms;
+mod uploads;
 mod usage;
 
 pub use evals::predictions_json;

@@ -5,13 +5,12 @@
 mod ranking;
 mod table;
 
-use std::borrow::Cow;
-use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hasher as _};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use assay_core::Scoring;
 use assay_core::prediction::{self, Prediction};
+use assay_core::{FieldError, Scoring};
 
 pub use table::AnswerTable;
 
@@ -50,49 +49,55 @@ pub enum Failure {
 /// difference of at most 1e-15.
 pub fn score(table: &AnswerTable, scoring: &Scoring, predictions: &[u8], stop: &AtomicBool) -> Result<Score, Failure> {
     let mut tally = Tally::new(table, scoring);
-    let flow = prediction::read(predictions, |next| match next {
-        Err(fault) => ControlFlow::Break(Failure::InvalidPredictions(format!("{}: {}", fault.field, fault.message))),
-        Ok(prediction) if prediction.index.is_multiple_of(STOP_EVERY) && stop.load(Ordering::Relaxed) => {
-            ControlFlow::Break(Failure::Stopped)
-        }
-        Ok(prediction) => tally.add(prediction),
+    let flow = prediction::read(predictions, |next| {
+        let is_due = next.as_ref().is_ok_and(|prediction| prediction.index.is_multiple_of(STOP_EVERY));
+        if is_due && stop.load(Ordering::Relaxed) { ControlFlow::Break(Failure::Stopped) } else { tally.add(next) }
     });
     match flow {
-        Ok(ControlFlow::Continue(())) => Ok(tally.finish()),
+        Ok(ControlFlow::Continue(())) => tally.finish(),
         Ok(ControlFlow::Break(failure)) => Err(failure),
         Err(error) => Err(Failure::InvalidPredictions(error.message.into_owned())),
     }
 }
 
-struct Tally<'t, 'a> {
+/// Scores predictions one after the other, however they come.
+pub struct Tally<'t> {
     table: &'t AnswerTable,
     ranker: Ranker<'t>,
     /// By ordinal: has the item been predicted?
     predicted: Vec<bool>,
     n_matched: i64,
-    unmatched: HashSet<Cow<'a, str>>,
+    unmatched: Unmatched,
     sum: Sum,
     /// By ordinal; empty unless asked for.
     items: Vec<f64>,
 }
 
-impl<'t, 'a> Tally<'t, 'a> {
-    fn new(table: &'t AnswerTable, scoring: &Scoring) -> Self {
+impl<'t> Tally<'t> {
+    /// Nothing was predicted yet.
+    pub fn new(table: &'t AnswerTable, scoring: &Scoring) -> Self {
         Self {
             table,
             ranker: Ranker::new(scoring.metric),
             predicted: vec![false; table.len()],
             n_matched: 0,
-            unmatched: HashSet::new(),
+            unmatched: Unmatched::default(),
             sum: Sum::default(),
             items: vec![0.0; if scoring.per_item_feedback { table.len() } else { 0 }],
         }
     }
 
-    fn add(&mut self, prediction: Prediction<'_, 'a>) -> ControlFlow<Failure> {
-        let is_new = match self.table.find(&prediction.item_id) {
-            None => self.unmatched.insert(prediction.item_id),
-            Some(item) if self.predicted[item.ordinal] => false,
+    /// Adds the next prediction; a fault, or an item that was predicted before, ends the score.
+    pub fn add(&mut self, next: Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<Failure> {
+        let prediction = match next {
+            Ok(prediction) => prediction,
+            Err(fault) => return ControlFlow::Break(Failure::InvalidPredictions(format!("{}: {}", fault.field, fault.message))),
+        };
+        match self.table.find(&prediction.item_id) {
+            None => self.unmatched.add(&prediction),
+            Some(item) if self.predicted[item.ordinal] => {
+                return ControlFlow::Break(repeated(&prediction::name(prediction.index, prediction.line)));
+            }
             Some(item) => {
                 self.predicted[item.ordinal] = true;
                 self.n_matched += 1;
@@ -101,21 +106,19 @@ impl<'t, 'a> Tally<'t, 'a> {
                 if let Some(kept) = self.items.get_mut(item.ordinal) {
                     *kept = score;
                 }
-                true
             }
-        };
-        if is_new {
-            ControlFlow::Continue(())
-        } else {
-            let message = format!("predictions[{}].item_id: this item is already predicted", prediction.index);
-            ControlFlow::Break(Failure::InvalidPredictions(message))
         }
+        ControlFlow::Continue(())
     }
 
-    fn finish(self) -> Score {
+    /// The score of all that was added.
+    pub fn finish(mut self) -> Result<Score, Failure> {
+        if let Some(place) = self.unmatched.repeated() {
+            return Err(repeated(&place));
+        }
         let n = self.table.len() as i64;
-        let n_unmatched = self.unmatched.len() as i64;
-        Score {
+        let n_unmatched = self.unmatched.seen.len() as i64;
+        Ok(Score {
             n,
             n_submitted: self.n_matched + n_unmatched,
             n_unmatched,
@@ -123,7 +126,42 @@ impl<'t, 'a> Tally<'t, 'a> {
             // A suite without items is never published, but no figure is ever NaN.
             value: self.sum.total() / n.max(1) as f64,
             items: self.items,
-        }
+        })
+    }
+}
+
+fn repeated(place: &str) -> Failure {
+    Failure::InvalidPredictions(format!("{place}.item_id: this item is already predicted"))
+}
+
+/// The predictions for items that the suite does not have. There may be millions, so of each only 16 bytes are kept: 96
+/// bits of a hash of the item's id and 32 of its place. Among ten million items two are taken for one with a probability
+/// of 1e-15.
+#[derive(Default)]
+struct Unmatched {
+    seen: Vec<u128>,
+    by_line: bool,
+}
+
+impl Unmatched {
+    fn add(&mut self, prediction: &Prediction<'_, '_>) {
+        self.by_line = prediction.line.is_some();
+        let place = prediction.line.unwrap_or(prediction.index) as u32;
+        let hash = |salt: u8| {
+            let mut hasher = DefaultHasher::new();
+            hasher.write_u8(salt);
+            hasher.write(prediction.item_id.as_bytes());
+            u128::from(hasher.finish())
+        };
+        self.seen.push(((hash(0) << 64 | hash(1)) & !u128::from(u32::MAX)) | u128::from(place));
+    }
+
+    /// The first place at which an item is predicted again.
+    fn repeated(&mut self) -> Option<String> {
+        self.seen.sort_unstable();
+        let again = self.seen.windows(2).filter(|pair| pair[0] >> 32 == pair[1] >> 32).map(|pair| pair[1] as u32);
+        let place = again.min()? as usize;
+        Some(prediction::name(place, self.by_line.then_some(place)))
     }
 }
 

@@ -1,0 +1,480 @@
+//! Predictions that come as a stream of bytes, cut anywhere: one element at a time is in memory.
+//!
+//! What lives here: finding where elements begin and end. What they must be is the reader's to say.
+
+use std::borrow::Cow;
+use std::mem;
+use std::ops::ControlFlow;
+
+use super::reader::read_one;
+use super::{Prediction, name};
+use crate::json::{DEPTH_MAX, depth};
+use crate::{FieldError, Result, text_enum};
+
+/// The longest element, in bytes.
+pub const ELEMENT_MAX: usize = 1024 * 1024;
+
+/// How deeply an element may be nested: in a submission two levels are around it.
+const ELEMENT_DEPTH_MAX: usize = DEPTH_MAX - 2;
+
+text_enum! {
+    /// How predictions are written one after the other.
+    pub enum Form {
+        /// One on each line; lines may be blank.
+        Ndjson = "application/x-ndjson",
+        /// A JSON array.
+        Json = "application/json",
+    }
+}
+
+/// Where in a JSON array the stream stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Before the opening bracket.
+    Before,
+    /// In an element, or before one.
+    Within,
+    /// Behind the closing bracket.
+    Behind,
+    /// Behind a fault after which nothing can be told apart any more.
+    Lost,
+}
+
+/// Reads predictions from bytes as they come. Each prediction is handed on, or what is wrong with it (an element may have
+/// several faults); whether an item is repeated is not looked at. What is handed on does not depend on how the bytes are
+/// cut.
+pub struct Stream {
+    form: Form,
+    place: Place,
+    /// The beginning of an element whose end has not come. Of one that is too long, its beginning.
+    begun: Vec<u8>,
+    /// Whether the present element is longer than it may be. Then it is passed over.
+    too_long: bool,
+    /// How many brackets and braces are open in the present element.
+    open: usize,
+    in_text: bool,
+    escaped: bool,
+    index: usize,
+    line: usize,
+    /// Whether a fault was handed on.
+    at_fault: bool,
+    /// Memory of the reader's, used again.
+    ids: Vec<Cow<'static, str>>,
+}
+
+impl Stream {
+    /// Nothing has come yet.
+    pub fn new(form: Form) -> Self {
+        let place = if form == Form::Json { Place::Before } else { Place::Within };
+        Self {
+            form,
+            place,
+            begun: Vec::new(),
+            too_long: false,
+            open: 0,
+            in_text: false,
+            escaped: false,
+            index: 0,
+            line: 1,
+            at_fault: false,
+            ids: Vec::new(),
+        }
+    }
+
+    /// Takes the next bytes. Stops when `each` breaks and returns that.
+    pub fn feed<B>(
+        &mut self,
+        bytes: &[u8],
+        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.place {
+                Place::Lost => break,
+                Place::Before | Place::Behind => {
+                    rest = rest.trim_ascii_start();
+                    let Some((first, behind)) = rest.split_first() else { break };
+                    rest = behind;
+                    match (self.place, first) {
+                        (Place::Before, b'[') => self.place = Place::Within,
+                        (Place::Before, _) => self.lose("predictions", "type", "must be an array of objects", each)?,
+                        _ => self.lose("predictions", "format", "there is something behind the end of the array", each)?,
+                    }
+                }
+                Place::Within => {
+                    let Some(end) = self.end(rest) else {
+                        self.keep(rest);
+                        break;
+                    };
+                    let (part, behind) = rest.split_at(end);
+                    rest = &behind[1..];
+                    self.ended(part, behind[0], each)?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Nothing more comes.
+    pub fn finish<B>(mut self, each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>) -> ControlFlow<B> {
+        match (self.form, self.place) {
+            (Form::Ndjson, _) => self.ended(&[], b'\n', each)?,
+            (Form::Json, Place::Before) => self.lose("predictions", "required", "there must be at least one prediction", each)?,
+            (Form::Json, Place::Within) => {
+                let told = format!("the array ends in the middle, after {} predictions", self.index);
+                self.lose("predictions", "format", &told, each)?;
+            }
+            (Form::Json, Place::Behind | Place::Lost) => {}
+        }
+        if self.index == 0 && !self.at_fault {
+            self.lose("predictions", "required", "there must be at least one prediction", each)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Where the present element ends: at the newline, comma or bracket behind it.
+    fn end(&mut self, bytes: &[u8]) -> Option<usize> {
+        if self.form == Form::Ndjson {
+            return memchr::memchr(b'\n', bytes);
+        }
+        let mut at = 0;
+        while at < bytes.len() {
+            if self.escaped {
+                self.escaped = false;
+            } else if self.in_text {
+                at += memchr::memchr2(b'"', b'\\', &bytes[at..])?;
+                if bytes[at] == b'"' {
+                    self.in_text = false;
+                } else {
+                    self.escaped = true;
+                }
+            } else {
+                match bytes[at] {
+                    b'"' => self.in_text = true,
+                    b'[' | b'{' => self.open += 1,
+                    b',' | b']' if self.open == 0 => return Some(at),
+                    b']' | b'}' => self.open = self.open.saturating_sub(1),
+                    _ => {}
+                }
+            }
+            at += 1;
+        }
+        None
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.begun.len() + bytes.len() > ELEMENT_MAX {
+            self.too_long = true;
+        } else if !self.too_long {
+            self.begun.extend_from_slice(bytes);
+        }
+    }
+
+    /// An element ends with `part`, before `delimiter`.
+    fn ended<B>(
+        &mut self,
+        part: &[u8],
+        delimiter: u8,
+        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let mut begun = mem::take(&mut self.begun);
+        let whole = if begun.is_empty() && part.len() <= ELEMENT_MAX {
+            part
+        } else if begun.len() + part.len() > ELEMENT_MAX {
+            self.too_long = true;
+            [].as_slice()
+        } else {
+            begun.extend_from_slice(part);
+            begun.as_slice()
+        };
+        let too_long = mem::take(&mut self.too_long);
+        let blank = !too_long && whole.iter().all(u8::is_ascii_whitespace);
+        let nothing = match self.form {
+            Form::Ndjson => blank,
+            // `[]` is empty; `[a,]` lacks an element.
+            Form::Json => blank && delimiter == b']' && self.index == 0,
+        };
+        if delimiter == b']' {
+            self.place = Place::Behind;
+        }
+        let flow = if nothing {
+            ControlFlow::Continue(())
+        } else if too_long {
+            self.fault("", "range", "is longer than 1 MiB", each)
+        } else {
+            self.element(whole.trim_ascii(), each)
+        };
+        self.index += usize::from(!nothing);
+        self.line += 1;
+        begun.clear();
+        self.begun = begun;
+        flow
+    }
+
+    fn element<B>(
+        &mut self,
+        json: &[u8],
+        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let Ok(text) = str::from_utf8(json) else { return self.broken("is not UTF-8", each) };
+        let line = self.line();
+        // Counting brackets is much faster than following them, and nearly always enough.
+        let brackets = json.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
+        let deep = brackets > ELEMENT_DEPTH_MAX;
+        if deep && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() && depth(json) > ELEMENT_DEPTH_MAX {
+            return self.fault("", "format", &format!("is nested deeper than {ELEMENT_DEPTH_MAX} levels"), each);
+        }
+        let mut at_fault = false;
+        let read = read_one(text, (self.index, line), &mut self.ids, |next| {
+            at_fault |= next.is_err();
+            each(next)
+        });
+        self.at_fault |= at_fault;
+        match read {
+            Ok(flow) => flow,
+            Err(error) => self.broken(&format!("is not valid JSON (column {})", error.column()), each),
+        }
+    }
+
+    /// The present element is no JSON. Another line begins anew; in an array nobody can tell where the next one begins.
+    fn broken<B>(&mut self, told: &str, each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>) -> ControlFlow<B> {
+        if self.form == Form::Json {
+            self.place = Place::Lost;
+        }
+        self.fault("", "format", told, each)
+    }
+
+    fn lose<B>(
+        &mut self,
+        field: &str,
+        reason: &'static str,
+        told: &str,
+        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        self.place = Place::Lost;
+        self.at_fault = true;
+        each(Err(FieldError::new(field, reason, told)))
+    }
+
+    fn fault<B>(
+        &mut self,
+        place: &str,
+        reason: &'static str,
+        told: &str,
+        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        self.at_fault = true;
+        each(Err(FieldError::new(format!("{}{place}", name(self.index, self.line())), reason, told)))
+    }
+
+    fn line(&self) -> Option<usize> {
+        (self.form == Form::Ndjson).then_some(self.line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use super::*;
+    use crate::prediction::{SubmissionDigest, read};
+
+    /// What is handed on when the bytes come in these pieces: the digest of the predictions, their places, the faults.
+    fn told<'b>(form: Form, pieces: impl IntoIterator<Item = &'b [u8]>) -> ([u8; 32], Vec<String>) {
+        let (mut digest, mut said) = (SubmissionDigest::default(), Vec::new());
+        let mut each = |next: Result<Prediction<'_, '_>, FieldError>| -> ControlFlow<()> {
+            match next {
+                Ok(prediction) => {
+                    digest.add(&prediction);
+                    said.push(name(prediction.index, prediction.line));
+                }
+                Err(fault) => said.push(format!("{} {}", fault.field, fault.reason)),
+            }
+            ControlFlow::Continue(())
+        };
+        let mut stream = Stream::new(form);
+        for piece in pieces {
+            assert!(stream.feed(piece, &mut each).is_continue());
+        }
+        assert!(stream.finish(&mut each).is_continue());
+        (digest.finish(), said)
+    }
+
+    fn faults(form: Form, document: &str) -> Vec<String> {
+        told(form, [document.as_bytes()])
+            .1
+            .into_iter()
+            .filter(|said| said.contains(' ') && !said.starts_with("line ") || said.matches(' ').count() > 1)
+            .collect()
+    }
+
+    /// Numbers that look random and are the same each time.
+    struct Seeded(u64);
+
+    impl Seeded {
+        fn below(&mut self, bound: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize % bound
+        }
+    }
+
+    /// Pieces of a document, among them what is tricky to cut and what is at fault.
+    const ELEMENTS: [&str; 14] = [
+        r#"{"item_id":"a","prediction":["x","y"]}"#,
+        r#" { "prediction" : "l\"]},{\\" , "item_id" : "\u00e4\\" } "#,
+        r#"{"item_id":"b","prediction":[],"note":{"k":[1,[2,{"z":null}]],"s":"]},["}}"#,
+        r#"{"item_id":"Ã¤â¬","prediction":"ð"}"#,
+        r#"{"item_id":"","prediction":7}"#,
+        r#"{"item_id":"b","item_id":"c","prediction":[1,"x"]}"#,
+        "7",
+        "null",
+        r#"["x"]"#,
+        r#"{"item_id":"b","prediction":{"x":1}}"#,
+        r#"{"item_id":"\u0000","prediction":"\u0000"}"#,
+        "{}",
+        "\t{\"item_id\":\"c\",\"prediction\":\"x\"}\r",
+        r#"{"item_id":"d","prediction":["1","2","3","4","5","6","7","8","9","10"]}"#,
+    ];
+
+    #[test]
+    fn it_does_not_matter_how_the_bytes_are_cut() {
+        let mut seeded = Seeded(7);
+        for round in 0..400 {
+            let elements: Vec<&str> = (0..seeded.below(12)).map(|_| ELEMENTS[seeded.below(ELEMENTS.len())]).collect();
+            let broken = ["", "", "", "{", "{\"item_id\":", "]", "\"", "x", "}", ","][seeded.below(10)];
+            for form in [Form::Json, Form::Ndjson] {
+                let document = match form {
+                    Form::Json => format!(" [{}{broken}]{}", elements.join(","), ["", " \n", "x", "]"][seeded.below(4)]),
+                    Form::Ndjson => format!("{}\n{broken}{}", elements.join("\n"), ["", "\n", "\n \n", "\r\n"][seeded.below(4)]),
+                };
+                let bytes = document.as_bytes();
+                let whole = told(form, [bytes]);
+                assert_eq!(whole, told(form, bytes.chunks(1)), "{document}");
+                let mut pieces = Vec::new();
+                let mut rest = bytes;
+                while !rest.is_empty() {
+                    let (piece, behind) = rest.split_at(1 + seeded.below(rest.len().min(1 + round % 40)));
+                    pieces.push(piece);
+                    rest = behind;
+                }
+                assert_eq!(whole, told(form, pieces), "{document}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_streamed_array_says_what_an_inline_one_says() {
+        let mut seeded = Seeded(11);
+        for _ in 0..400 {
+            let elements: Vec<&str> = (0..seeded.below(8)).map(|_| ELEMENTS[seeded.below(ELEMENTS.len())]).collect();
+            let document = format!("[{}]", elements.join(","));
+            let (mut digest, mut said) = (SubmissionDigest::default(), Vec::new());
+            let flow: ControlFlow<()> = read(document.as_bytes(), |next| {
+                match next {
+                    Ok(prediction) => {
+                        digest.add(&prediction);
+                        said.push(name(prediction.index, prediction.line));
+                    }
+                    Err(fault) => said.push(format!("{} {}", fault.field, fault.reason)),
+                }
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+            assert!(flow.is_continue());
+            assert_eq!((digest.finish(), said), told(Form::Json, [document.as_bytes()]), "{document}");
+        }
+    }
+
+    #[test]
+    fn lines_may_be_blank_and_faults_name_them() {
+        let good = r#"{"item_id":"a","prediction":"x"}"#;
+        let document = format!("\n{good}\r\n \t\r\n{{\"item_id\":\"a\"}}\n{{\n[]\n{good}{good}\n{good}");
+        let (_, said) = told(Form::Ndjson, [document.as_bytes()]);
+        assert_eq!(said, ["line 2", "line 4.prediction required", "line 5 format", "line 6 type", "line 7 format", "line 8"]);
+        for nothing in ["", "\n", " \r\n\n"] {
+            assert_eq!(told(Form::Ndjson, [nothing.as_bytes()]).1, ["predictions required"], "{nothing:?}");
+        }
+        assert_eq!(told(Form::Ndjson, [b"{\"item_id\":\"\xff\"}".as_slice()]).1, ["line 1 format"]);
+    }
+
+    #[test]
+    fn an_array_that_is_none_is_told_once() {
+        let good = r#"{"item_id":"a","prediction":"x"}"#;
+        for (document, expected) in [
+            (String::new(), "predictions required"),
+            ("[]".into(), "predictions required"),
+            (" [ ] ".into(), "predictions required"),
+            ("{}".into(), "predictions type"),
+            (good.into(), "predictions type"),
+            ("[".into(), "predictions format"),
+            (format!("[{good}"), "predictions format"),
+            (format!("[{good},"), "predictions format"),
+            (format!("[{good}] []"), "predictions format"),
+            (format!("[{good},]"), "predictions[1] format"),
+            (format!("[,{good}]"), "predictions[0] format"),
+            (format!("[{good} {good}]"), "predictions[0] format"),
+            (format!("[{good},}},{good}]"), "predictions[1] format"),
+        ] {
+            assert_eq!(faults(Form::Json, &document), [expected], "{document}");
+        }
+    }
+
+    #[test]
+    fn an_element_has_at_most_a_mebibyte_and_is_not_nested_deeply() {
+        let long = |bytes: usize| format!(r#"{{"item_id":"a","prediction":"x","n":"{}"}}"#, "n".repeat(bytes - 39));
+        let deep =
+            |levels: usize| format!(r#"{{"item_id":"a","prediction":"x","n":{}{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1));
+        assert_eq!(long(100).len(), 100);
+        for (element, fault) in [
+            (long(ELEMENT_MAX), None),
+            (long(ELEMENT_MAX + 1), Some("range")),
+            (long(3 * ELEMENT_MAX), Some("range")),
+            (deep(ELEMENT_DEPTH_MAX), None),
+            (deep(ELEMENT_DEPTH_MAX + 1), Some("format")),
+            (deep(5000), Some("format")),
+        ] {
+            for (form, document, named) in [
+                (Form::Json, format!("[{element},{element}]"), "predictions[1]"),
+                (Form::Ndjson, format!("{element}\n{element}"), "line 2"),
+            ] {
+                let second = fault.map_or_else(|| named.to_owned(), |reason| format!("{named} {reason}"));
+                for pieces in [document.len(), 4096] {
+                    let (_, said) = told(form, document.as_bytes().chunks(pieces));
+                    assert_eq!((said.len(), &said[1]), (2, &second));
+                }
+            }
+        }
+    }
+
+    /// Not a test of anything: `cargo test --release -p assay-core -- --ignored --nocapture speed`
+    #[test]
+    #[ignore = "measures"]
+    #[expect(clippy::print_stdout, reason = "that is what it is for")]
+    fn speed() {
+        let ids = (0..10).map(|at| format!("\"dish-{at:06}\"")).collect::<Vec<_>>().join(",");
+        let element = format!(r#"{{"item_id":"person-000001/day-7","prediction":[{ids}]}}"#);
+        let many = 200_000_000 / (element.len() + 1);
+        for (form, document) in [
+            (Form::Ndjson, (element.clone() + "\n").repeat(many)),
+            (Form::Json, format!("[{}{element}]", (element.clone() + ",").repeat(many))),
+        ] {
+            for digesting in [true, false] {
+                let began = std::time::Instant::now();
+                let mut digest = SubmissionDigest::default();
+                let mut stream = Stream::new(form);
+                let mut each = |next: Result<Prediction<'_, '_>, FieldError>| -> ControlFlow<()> {
+                    if digesting {
+                        digest.add(&next.unwrap());
+                    }
+                    ControlFlow::Continue(())
+                };
+                for piece in document.as_bytes().chunks(256 * 1024) {
+                    assert!(stream.feed(piece, &mut each).is_continue());
+                }
+                assert!(stream.finish(&mut each).is_continue());
+                let rate = document.len() as f64 / 1e6 / began.elapsed().as_secs_f64();
+                println!("{form}, digesting {digesting}: {rate:.0} MB/s, elements of {} bytes", element.len());
+            }
+        }
+    }
+}

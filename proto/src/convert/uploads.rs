@@ -1,0 +1,63 @@
+//! Uploads.
+
+use assay_core::upload::{Part, Upload, UploadError};
+
+use super::timestamp;
+use crate::v1;
+
+impl From<Upload> for v1::Upload {
+    fn from(upload: Upload) -> Self {
+        let Upload {
+            id,
+            org_id,
+            kind,
+            status,
+            content_type,
+            content_encoding,
+            input_ref,
+            upload_url,
+            part_max_bytes,
+            bytes,
+            sha256,
+            n_items,
+            created_at,
+            expires_at,
+            completed_at,
+            error,
+            parts,
+        } = upload;
+        Self {
+            id: id.into(),
+            org_id: org_id.into(),
+            kind: kind.to_string(),
+            status: status.to_string(),
+            content_type: content_type.to_string(),
+            content_encoding: content_encoding.to_string(),
+            input_ref: input_ref.into(),
+            upload_url,
+            part_max_bytes,
+            bytes,
+            sha256,
+            n_items,
+            created_at: Some(timestamp(created_at)),
+            expires_at: Some(timestamp(expires_at)),
+            completed_at: completed_at.map(timestamp),
+            error: error.map(Into::into),
+            parts: parts.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<Part> for v1::UploadPart {
+    fn from(part: Part) -> Self {
+        let Part { number, bytes, sha256, received_at } = part;
+        Self { number, bytes, sha256, received_at: Some(timestamp(received_at)) }
+    }
+}
+
+impl From<UploadError> for v1::UploadError {
+    fn from(error: UploadError) -> Self {
+        let UploadError { code, message } = error;
+        Self { code: code.to_string(), message }
+    }
+}

@@ -1,0 +1,167 @@
+//! Where submissions and uploads are kept: a bucket in place of a folder, and how little of them is in memory.
+
+use std::path::Path;
+
+use assay_tests::stack::{Plan, Process, Stack};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use s3s::auth::SimpleAuth;
+use s3s::service::S3ServiceBuilder;
+use serde_json::json;
+
+use crate::harness::{PATIENCE, World, ground, one_prediction, text, until, world, world_of};
+use crate::uploads::{complete, open, put, submit, uploaded};
+
+/// An S3-compatible server on loopback with a bucket `assay`, whose objects are files in `folder`. It ends with the test.
+async fn s3(folder: &Path) -> String {
+    std::fs::create_dir_all(folder.join("assay")).unwrap();
+    let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder).unwrap());
+    service.set_auth(SimpleAuth::from_single("access", "secret"));
+    let service = service.build();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = service.clone();
+            tokio::spawn(async move {
+                let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    format!("http://{address}")
+}
+
+fn in_bucket(endpoint: &str, place: &str) -> Plan {
+    let env = [
+        ("ASSAY_ARTIFACTS", place),
+        ("AWS_ENDPOINT", endpoint),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "access"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+    ];
+    Plan { env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(), ..Plan::default() }
+}
+
+/// The names of all files under a folder that are objects of uploads.
+fn objects(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let name = path.to_string_lossy().into_owned();
+            if path.is_dir() {
+                folders.push(path);
+            } else if name.contains("/upl_") {
+                found.push(name);
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_of_it_can_be_kept_in_a_bucket() {
+    let folder = ground().servers.folder().join("bucket");
+    let endpoint = s3(&folder).await;
+    let world = world_of(in_bucket(&endpoint, "s3://assay/some/place")).await;
+    let inline = world.scored(&one_prediction()).await;
+    assert_eq!(inline["status"], "succeeded", "{inline}");
+    let key = world.key();
+    let upload_id = open(&key, json!({"kind": "predictions"})).await;
+    // Large enough that the store gets it in several pieces.
+    let mut lines = format!("{}\n", one_prediction()[0]);
+    lines.push_str(&"\n".repeat(12 << 20));
+    let (first, second) = lines.split_at(11 << 20);
+    for (number, part) in [(2, "x"), (1, first), (2, second)] {
+        let part = put(&key, &upload_id, number, part.to_owned()).await;
+        assert_eq!(part.status, 200, "{}", part.body);
+    }
+    assert_eq!(objects(&folder.join("assay/some/place")).len(), 2, "what was replaced is gone");
+    let done = complete(&key, &upload_id).await;
+    assert_eq!((done.status, &done.body["n_items"]), (200, &json!(1)), "{}", done.body);
+    let job = world.ended(&text(&submit(&key, &upload_id).await.body["id"])).await;
+    assert_eq!(job["result"], inline["result"]);
+    assert_eq!(key.send(key.request("DELETE", &format!("/v1/uploads/{upload_id}"))).await.unwrap().status, 204);
+    until("removal", PATIENCE, async || objects(&folder).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_refuses_a_bucket_that_no_api_writes_to() {
+    let folder = ground().servers.folder().join("other-bucket");
+    let endpoint = s3(&folder).await;
+    let mut plan = in_bucket(&endpoint, "s3://assay/a");
+    plan.workers = 0;
+    let mut stack = Stack::start(&ground(), plan).await.unwrap();
+    stack.set("ASSAY_ARTIFACTS", "s3://assay/b");
+    let worker = stack.launch_worker().unwrap();
+    assert!(worker.ready().await.is_err());
+    let log = std::fs::read_to_string(&worker.log).unwrap();
+    assert!(log.contains("s3://assay/b is not the place in which an api keeps submissions"), "{log}");
+}
+
+/// The most memory that a process ever had, in MiB.
+fn high_water(process: &Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.guarded.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}
+
+/// Predictions for items that the suite does not have, two kilobytes each: the worst that a worker can be given.
+fn mebibyte(from: usize) -> String {
+    let ranking = (0..160).map(|at| format!("\"dish-{at:04}\"")).collect::<Vec<_>>().join(",");
+    let line = |at: usize| format!("{{\"item_id\":\"stranger-{at:012}\",\"prediction\":[{ranking}]}}\n");
+    let each = line(0).len();
+    let mut lines: String = (from..from + (1 << 20) / each).map(line).collect();
+    lines.push_str(&" ".repeat((1 << 20) - lines.len() - 1));
+    lines.push('\n');
+    lines
+}
+
+/// Uploads and scores this many mebibytes; by how much the api's and the worker's memory grew.
+async fn growth(world: &World, mebibytes: usize) -> (u64, u64) {
+    let key = world.key();
+    let fields = json!({"kind": "predictions"});
+    let small = uploaded(&key, fields.clone(), mebibyte(0).as_bytes()).await;
+    world.ended(&text(&submit(&key, &small).await.body["id"])).await;
+    let (api, worker) = (&world.stack.apis[0], &world.stack.workers[0]);
+    let before = (high_water(api), high_water(worker));
+    let began = std::time::Instant::now();
+    let upload_id = open(&key, fields).await;
+    for (at, from) in (0..mebibytes).step_by(64).enumerate() {
+        let pieces = (from..mebibytes.min(from + 64)).map(|at| Ok::<_, std::io::Error>(mebibyte(at * 1000)));
+        let part = put(&key, &upload_id, at + 1, reqwest::Body::wrap_stream(futures_util::stream::iter(pieces))).await;
+        assert_eq!(part.status, 200, "{}", part.body);
+    }
+    let sent = began.elapsed();
+    let done = complete(&key, &upload_id).await;
+    assert_eq!(done.status, 200, "{}", done.body);
+    let completed = began.elapsed();
+    let job = key.finished(&text(&submit(&key, &upload_id).await.body["id"]), 20 * PATIENCE, &|_| {}).await.unwrap();
+    assert_eq!(job["result"]["n_unmatched"], done.body["n_items"], "{job}");
+    let grown = (high_water(api) - before.0, high_water(worker) - before.1);
+    eprintln!(
+        "{mebibytes} MiB, {} predictions: sent {sent:?}, completed {:?}, scored {:?}; growth in MiB (api, worker) {grown:?}",
+        done.body["n_items"],
+        completed - sent,
+        began.elapsed() - completed
+    );
+    grown
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_of_256_mebibytes_takes_no_more_than_64_of_memory() {
+    let world = world().await;
+    let (api, worker) = growth(&world, 256).await;
+    assert!(api <= 64 && worker <= 64, "api {api} MiB, worker {worker} MiB");
+}
+
+/// By hand: `cargo test --release -p assay-tests --test platform -- --ignored --nocapture gibibyte`
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes a gibibyte of disk"]
+async fn an_upload_of_a_gibibyte_takes_no_more_than_64_mebibytes_of_memory() {
+    let world = world().await;
+    let (api, worker) = growth(&world, 1024).await;
+    assert!(api <= 64 && worker <= 64, "api {api} MiB, worker {worker} MiB");
+}
