@@ -3,6 +3,7 @@
 pub mod auth;
 pub mod deadline;
 pub mod limit;
+pub mod methods;
 pub mod observe;
 
 use std::net::IpAddr;
