@@ -9,6 +9,7 @@ mod endings;
 mod grpc;
 mod layers;
 mod limits;
+pub mod openapi;
 pub mod operator;
 mod ops;
 mod render;

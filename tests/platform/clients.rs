@@ -23,7 +23,7 @@ const CLOSE: f64 = 1e-12;
 const METRICS: [&str; 5] = ["accuracy", "hit_rate@3", "ndcg@3", "mrr@3", "recall@3"];
 
 /// Why a test cannot be run on this machine.
-struct Missing(String);
+pub struct Missing(String);
 
 /// What a foreign client needs, or nothing: then the test passes without having been run, and says so.
 fn available<T>(found: Result<T, Missing>) -> Option<T> {
@@ -39,7 +39,8 @@ fn available<T>(found: Result<T, Missing>) -> Option<T> {
     }
 }
 
-fn sources() -> PathBuf {
+/// Where the clients are.
+pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
 
@@ -79,7 +80,7 @@ fn made_once(kind: &str, key: &[Vec<u8>], fill: impl FnOnce(&Path) -> Result<(),
 }
 
 /// A Python that has what a file of requirements lists.
-fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, Missing> {
+pub fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, Missing> {
     // Debian's python3 comes without the two modules; an environment of another Python cannot be used.
     let which = ["-c", "import ensurepip, sys, venv; print(sys.executable, sys.version)"];
     run(Command::new("python3").arg("--version"), "no python3 on PATH")?;
@@ -120,7 +121,7 @@ fn node_client() -> Result<PathBuf, Missing> {
 }
 
 /// Makes something that takes a while, elsewhere than where tests wait for their servers.
-async fn made<T: Send + 'static>(make: impl FnOnce() -> Result<T, Missing> + Send + 'static) -> Option<T> {
+pub async fn made<T: Send + 'static>(make: impl FnOnce() -> Result<T, Missing> + Send + 'static) -> Option<T> {
     available(tokio::task::spawn_blocking(make).await.unwrap())
 }
 

@@ -1,5 +1,6 @@
 //! REST: extract, call the operation, answer. One file a resource. What may not live here: decisions.
 
+mod docs;
 mod evals;
 mod extract;
 mod health;
@@ -43,8 +44,32 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/jobs/{job_id}/trace", get(jobs::trace))
         .route_layer(from_fn_with_state(app.clone(), limit::limit))
         .route_layer(from_fn_with_state(app.clone(), auth::authenticate));
-    Router::new().route("/health", get(health::get)).merge(v1).method_not_allowed_fallback(method_not_allowed)
+    Router::new().route("/health", get(health::get)).merge(v1).merge(docs::routes()).method_not_allowed_fallback(method_not_allowed)
 }
+
+/// Every operation, as its handler describes it.
+#[derive(utoipa::OpenApi)]
+#[openapi(paths(
+    health::get,
+    me::get,
+    keys::list,
+    keys::create,
+    keys::revoke,
+    suites::list,
+    suites::items,
+    members::list,
+    members::set_role,
+    members::remove,
+    models::list,
+    models::get,
+    usage::get,
+    evals::create,
+    jobs::list,
+    jobs::get,
+    jobs::cancel,
+    jobs::trace,
+))]
+pub struct Operations;
 
 async fn method_not_allowed() -> Failure {
     let error = Error::new(Code::InvalidRequest, "This path does not take this method; the header Allow says which it takes.");
