@@ -168,6 +168,5 @@ fn org_parameter() -> Value {
         "description": "The organization that a session acts for; without it, the one that it last acted for, or else the oldest membership. \
                         An API key has one organization; to it there is no other.",
         "schema": {"type": "string", "pattern": "^org_[0-9A-Za-z]{1,40}$", "maxLength": 44},
-        "example": "org_5gGkwnuU0Kqhcfk8Wsnx3Z",
     })
 }

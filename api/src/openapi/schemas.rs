@@ -23,13 +23,13 @@ pub fn finish(document: &mut Value) {
             schema["additionalProperties"] = false.into();
         } else {
             require_nullable(schema);
-            schema.as_object_mut().map(|schema| schema.remove("additionalProperties"));
+            schema.as_object_mut().map(|schema| schema.shift_remove("additionalProperties"));
         }
     }
     inline(&mut document["paths"], &scalars);
     for (_, _, operation) in super::operations(document) {
         let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten();
-        parameters.filter_map(|parameter| parameter.get_mut("schema")).for_each(never_null);
+        parameters.for_each(parameter);
     }
 }
 
@@ -100,10 +100,17 @@ fn nullable(fields: &mut Map<String, Value>) {
     *fields = merged;
 }
 
-/// A parameter is there or not; there is no null in a path, a query or a header.
-fn never_null(schema: &mut Value) {
-    if let Some([only, _]) = schema["type"].as_array().map(Vec::as_slice) {
-        schema["type"] = only.clone();
+/// A parameter is there or not; there is no null in a path, a query or a header. And one that may be left out has no
+/// example: whoever tries the operation on the page would send it.
+fn parameter(parameter: &mut Value) {
+    let optional = parameter["required"] != true;
+    let Some(schema) = parameter.get_mut("schema").and_then(Value::as_object_mut) else { return };
+    if let Some([only, _]) = schema.get("type").and_then(Value::as_array).map(Vec::as_slice) {
+        let only = only.clone();
+        schema.insert("type".into(), only);
+    }
+    if optional {
+        schema.shift_remove("examples");
     }
 }
 
