@@ -26,7 +26,7 @@ const METRICS: [&str; 5] = ["accuracy", "hit_rate@3", "ndcg@3", "mrr@3", "recall
 pub struct Missing(String);
 
 /// What a foreign client needs, or nothing: then the test passes without having been run, and says so.
-fn available<T>(found: Result<T, Missing>) -> Option<T> {
+pub fn available<T>(found: Result<T, Missing>) -> Option<T> {
     match found {
         Ok(tool) => Some(tool),
         Err(Missing(why)) if std::env::var_os("TEST_REQUIRE_CLIENTS").is_some() => panic!("TEST_REQUIRE_CLIENTS is set, but {why}"),
@@ -45,7 +45,7 @@ pub fn sources() -> PathBuf {
 }
 
 /// The output of a command that is expected to succeed.
-fn run(command: &mut Command, trouble: &str) -> Result<Output, Missing> {
+pub fn run(command: &mut Command, trouble: &str) -> Result<Output, Missing> {
     let output = command.stdin(Stdio::null()).output().map_err(|_| Missing(trouble.to_owned()))?;
     if output.status.success() {
         return Ok(output);
@@ -96,8 +96,8 @@ pub fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, Missing> 
     Ok(folder.join("bin/python"))
 }
 
-/// The folder of the client for Node, with all that it needs.
-fn node_client() -> Result<PathBuf, Missing> {
+/// A folder for Node, made of these files of a client's folder, with all that it needs.
+pub fn node_with(client: &str, names: &[&str]) -> Result<PathBuf, Missing> {
     let version = run(Command::new("node").args(["-p", "process.versions.node.split('.')[0]"]), "no node on PATH")?.stdout;
     let major: u32 = String::from_utf8_lossy(&version).trim().parse().unwrap_or(0);
     if major < 20 {
@@ -105,17 +105,15 @@ fn node_client() -> Result<PathBuf, Missing> {
     }
     run(Command::new("npm").arg("--version"), "no npm on PATH")?;
     // A module finds its packages beside itself: so the client is copied too.
-    let files: BTreeMap<_, _> = ["package.json", "package-lock.json", ".npmrc", "grpc_web.mjs"]
-        .map(|name| (name, fs::read(sources().join("node").join(name)).unwrap()))
-        .into();
+    let files: BTreeMap<_, _> = names.iter().map(|name| (name, fs::read(sources().join(client).join(name)).unwrap())).collect();
     let key: Vec<_> = files.values().cloned().collect();
-    made_once("node", &key, |part| {
+    made_once(client, &key, |part| {
         for (name, content) in &files {
             fs::write(part.join(name), content).unwrap();
         }
         let mut npm = Command::new("npm");
         npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(part);
-        run(&mut npm, "npm cannot install the client for Node")?;
+        run(&mut npm, "npm cannot install what a client for Node needs")?;
         Ok(())
     })
 }
@@ -259,7 +257,7 @@ fn assert_close(ours: &Value, theirs: &Value, what: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eval_is_the_same_by_rest_and_grpc_from_python_and_by_grpc_web_from_node() {
-    let Some(node) = made(node_client).await else { return };
+    let Some(node) = made(|| node_with("node", &["package.json", "package-lock.json", ".npmrc", "grpc_web.mjs"])).await else { return };
     let Some(python) = made(|| python_with("python", &sources().join("python/requirements.txt"))).await else { return };
     let world = world().await;
     let path = file(&world, "clients.ndjson");

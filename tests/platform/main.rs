@@ -8,6 +8,7 @@ mod credentials;
 mod errors;
 mod evals;
 mod grpc;
+mod guide;
 mod harness;
 mod jobs;
 mod keys;

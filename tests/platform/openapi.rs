@@ -6,10 +6,11 @@ use std::path::Path;
 use std::process::Command;
 
 use assay_tests::client::{Answer, Client};
+use assay_tests::stack::Plan;
 use assay_tests::{databases, demo_suite};
 use serde_json::{Value, json};
 
-use crate::harness::{World, code, one_prediction, text, world};
+use crate::harness::{World, code, one_prediction, text, world, world_of};
 
 const FILE: &str = "docs/openapi.json";
 
@@ -169,11 +170,15 @@ fn close(schema: &mut Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_conform_to_the_document() {
-    let world = world().await;
+    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
     let mut conformance = Conformance::new();
     publish_a_model(&world).await;
     let other = world.member("member").await;
     let (key, owner) = (world.key(), world.owner());
+    for client in [&key, &owner] {
+        cancels(&mut conformance, client).await;
+    }
+    let _worker = world.stack.launch_worker().unwrap();
     for client in [&key, &owner] {
         reads(&mut conformance, client).await;
         submits(&mut conformance, client).await;
@@ -186,7 +191,8 @@ async fn answers_conform_to_the_document() {
     assert_eq!(succeeded, all, "an operation whose answer was not tried");
 }
 
-async fn publish_a_model(world: &World) {
+/// Puts `next-1` into the catalog.
+pub async fn publish_a_model(world: &World) {
     let card = json!({
         "id": "next-1", "task": "next-event", "status": "beta", "version": "1", "context_length": 512, "requires_tokenizer": true,
         "endpoints": ["generate"], "embedding_dim": 256, "codebook": {"levels": 3, "resolution": "multi", "base_size": 256},
@@ -234,15 +240,14 @@ async fn submits(conformance: &mut Conformance, client: &Client) {
     ] {
         assert_eq!(conformance.call(client, method, template, &path, None).await.status, status, "{path}");
     }
-    // Some job is cancelled before a worker has it: they are quick, so a few are tried.
-    for _ in 0..50 {
-        let made = conformance.call(client, "POST", "/v1/evals", "/v1/evals", Some(&body)).await;
-        let path = format!("/v1/jobs/{}/cancel", text(&made.body["id"]));
-        if conformance.call(client, "POST", "/v1/jobs/{job_id}/cancel", &path, None).await.status == 200 {
-            return;
-        }
-    }
-    panic!("no job could be cancelled");
+}
+
+/// Cancels a job that no worker has taken.
+async fn cancels(conformance: &mut Conformance, client: &Client) {
+    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
+    let made = conformance.call(client, "POST", "/v1/evals", "/v1/evals", Some(&body)).await;
+    let path = format!("/v1/jobs/{}/cancel", text(&made.body["id"]));
+    assert_eq!(conformance.call(client, "POST", "/v1/jobs/{job_id}/cancel", &path, None).await.status, 200);
 }
 
 async fn manages(conformance: &mut Conformance, owner: &Client, other: &Client) {
