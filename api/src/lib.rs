@@ -11,6 +11,7 @@ mod grpc;
 mod layers;
 mod limits;
 mod mail;
+pub mod openapi;
 pub mod operator;
 mod ops;
 mod page;

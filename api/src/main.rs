@@ -21,6 +21,12 @@ struct Arguments {
 enum Command {
     /// Serve REST and gRPC until told to end
     Serve,
+    /// Print the description of the REST api, OpenAPI 3.1
+    Openapi {
+        /// Name this build in it, as the served one does
+        #[arg(long)]
+        git_sha: bool,
+    },
     /// Bring the database's schema to this build's version
     Migrate,
     /// Organizations
@@ -148,6 +154,10 @@ enum ModelCommand {
 
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
+    if let Command::Openapi { git_sha } = command {
+        println!("{:#}", assay_api::openapi::document(git_sha.then_some(env!("ASSAY_GIT_SHA"))));
+        return ExitCode::SUCCESS;
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.to_string()),
@@ -181,7 +191,7 @@ async fn run_server() -> Result<(), String> {
 async fn operate(command: Command) -> Result<(), String> {
     let url = settings::operator().map_err(|bad| bad.to_string())?;
     let done = match command {
-        Command::Serve => return Ok(()),
+        Command::Serve | Command::Openapi { .. } => return Ok(()),
         Command::Migrate => operator::migrate(&url).await,
         Command::Org(OrgCommand::Create { name, plan, owner_email }) => operator::org_create(&url, &name, &plan, &owner_email).await,
         Command::Org(OrgCommand::Set { org, plan }) => operator::org_set(&url, &org, &plan).await,

@@ -4,6 +4,9 @@ use std::str::FromStr;
 
 use idna::AsciiDenyList;
 use idna::uts46::{DnsLength, Hyphens, Uts46};
+use utoipa::openapi::schema::{Object, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::{FieldError, Timestamp};
 
@@ -16,14 +19,40 @@ const EMAIL_MAX: usize = 254;
 /// Longest part of an address before the `@`, in bytes.
 const LOCAL_MAX: usize = 64;
 
-/// A text for people, such as a name: trimmed, 1 to [`TEXT_MAX`] characters, no control characters.
+/// How [`text`] is described to clients.
+pub struct Text;
+
+impl PartialSchema for Text {
+    fn schema() -> RefOr<Schema> {
+        let pattern = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
+        let described = Object::builder().schema_type(Type::String).min_length(Some(1)).max_length(Some(TEXT_MAX));
+        described.pattern(Some(pattern)).description(Some("Trimmed; not blank; no control characters.")).into()
+    }
+}
+
+impl ToSchema for Text {}
+
+/// A page's size, as [`limit`] takes it, described to clients.
+pub struct PageSize<const DEFAULT: u32, const MAX: u32>;
+
+impl<const DEFAULT: u32, const MAX: u32> PartialSchema for PageSize<DEFAULT, MAX> {
+    fn schema() -> RefOr<Schema> {
+        let described = Object::builder().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(MAX));
+        described.default(Some(DEFAULT.into())).into()
+    }
+}
+
+impl<const DEFAULT: u32, const MAX: u32> ToSchema for PageSize<DEFAULT, MAX> {}
+
+/// A text for people, such as a name: at most [`TEXT_MAX`] characters, trimmed, not blank, no control characters.
 pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
+    // White space counts, so that the limit is one that a schema can state.
+    if value.chars().count() > TEXT_MAX {
+        return Err(FieldError::new(field, "range", format!("at most {TEXT_MAX} characters")));
+    }
     let value = value.trim();
     if value.is_empty() {
         return Err(FieldError::required(field));
-    }
-    if value.chars().count() > TEXT_MAX {
-        return Err(FieldError::new(field, "range", format!("at most {TEXT_MAX} characters")));
     }
     // PostgreSQL cannot store NUL, and no other control character belongs into a name.
     if value.chars().any(char::is_control) {
@@ -109,7 +138,9 @@ mod tests {
     #[test]
     fn texts_are_trimmed_and_bounded() {
         assert_eq!(text("name", "  ci  ").unwrap(), "ci");
-        for (value, reason) in [("", "required"), ("   ", "required"), ("a\0b", "format"), (&"x".repeat(201) as &str, "range")] {
+        for (value, reason) in
+            [("", "required"), ("   ", "required"), ("a\0b", "format"), (&"x".repeat(201) as &str, "range"), (&" ".repeat(201), "range")]
+        {
             assert_eq!(text("name", value).unwrap_err().reason, reason, "{value:?}");
         }
     }

@@ -47,6 +47,14 @@ macro_rules! ids {
             }
         }
 
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                crate::schema::id($prefix)
+            }
+        }
+
+        impl utoipa::ToSchema for $name {}
+
         impl From<$name> for String {
             fn from(id: $name) -> Self {
                 id.0

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use sqlx::types::Json;
+use utoipa::ToSchema;
 
 use crate::suite::{ItemCursor, SuiteId};
-use crate::{JobId, OrgId, Result, Timestamp, text_enum};
+use crate::{JobId, OrgId, RequestId, Result, Timestamp, text_enum};
 
 /// How often a job is begun at most: the first try and three retries.
 pub const ATTEMPTS_MAX: i32 = 4;
@@ -101,7 +102,7 @@ impl FailureCode {
 }
 
 /// Why a job failed, as the caller sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct JobError {
     /// From a closed set.
     pub code: FailureCode,
@@ -110,7 +111,7 @@ pub struct JobError {
 }
 
 /// Which builds and which suite a job belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Versions {
     /// The build of the scoring library.
     pub hfm_sha: String,
@@ -118,25 +119,31 @@ pub struct Versions {
     pub suite_id: SuiteId,
     /// The suite's version, once the job has run.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub suite_version: Option<String>,
 }
 
 /// What an eval found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EvalResult {
     /// The build of the scoring library that computed it.
     pub hfm_sha: String,
     /// The suite's metric.
     pub metric: String,
     /// Number of items in the suite: what `value` is a mean over.
+    #[schema(minimum = 0)]
     pub n: i64,
     /// Number of predictions sent.
+    #[schema(minimum = 0)]
     pub n_submitted: i64,
     /// How many of these match no item of the suite.
+    #[schema(minimum = 0)]
     pub n_unmatched: i64,
     /// Number of items without a prediction; each scores as the worst possible.
+    #[schema(minimum = 0)]
     pub n_missing: i64,
     /// The suite.
+    #[schema(value_type = SuiteId)]
     pub suite_id: String,
     /// The version of the suite that it was scored against.
     pub suite_version: String,
@@ -145,7 +152,7 @@ pub struct EvalResult {
 }
 
 /// A job, as the callers of its organization see it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Job {
     /// `job_…`
     pub id: JobId,
@@ -156,12 +163,15 @@ pub struct Job {
     /// Where it stands.
     pub status: JobStatus,
     /// The request that made it.
+    #[schema(value_type = RequestId)]
     pub request_id: String,
     /// As the caller named it.
+    #[schema(max_length = 200)]
     pub label: Option<String>,
     /// Which builds and which suite it belongs to.
     pub versions: Versions,
     /// How often it was begun; 0 while it waits for the first time.
+    #[schema(minimum = 0, maximum = 4)]
     pub attempts: i32,
     /// When it was accepted. No two jobs of an organization share it.
     pub created_at: Timestamp,
@@ -171,22 +181,27 @@ pub struct Job {
     pub finished_at: Option<Timestamp>,
     /// What it found, if it succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub result: Option<EvalResult>,
     /// Why it failed, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub error: Option<JobError>,
     /// Where its trace is, once it has run.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = "uri")]
     pub trace_url: Option<String>,
 }
 
 /// One page of jobs, newest first.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Jobs {
     /// The jobs.
+    #[schema(max_items = 200)]
     pub jobs: Vec<Job>,
     /// To be passed back as `before` for the next page; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub next_before: Option<Timestamp>,
 }
 

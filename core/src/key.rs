@@ -1,20 +1,24 @@
 //! API keys.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
+use crate::field;
 use crate::secret::{Secret, SecretKind};
 use crate::{KeyId, OrgId, Result, Timestamp, UserId};
 
 /// An API key, without its secret.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ApiKey {
     /// `key_…`
     pub id: KeyId,
     /// The organization that owns it; not its creator's.
     pub org_id: OrgId,
     /// As its creator named it.
+    #[schema(min_length = 1, max_length = 200)]
     pub name: String,
     /// Leading characters of the secret, for recognition only.
+    #[schema(pattern = "^svc_live_[0-9A-Za-z]{4}$")]
     pub prefix: String,
     /// Who made it.
     pub created_by: UserId,
@@ -26,18 +30,27 @@ pub struct ApiKey {
     pub revoked_at: Option<Timestamp>,
 }
 
+/// What a new key is to be.
+#[derive(ToSchema)]
+pub struct ApiKeyCreate {
+    /// For people: what the key is for.
+    #[schema(value_type = field::Text, example = "ci")]
+    pub name: String,
+}
+
 /// Answer of the creation of a key: the only one that holds the secret.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub struct ApiKeyCreated {
     /// The key.
     #[serde(flatten)]
     pub api_key: ApiKey,
-    /// The full secret.
+    /// The full secret. It is in no other answer.
+    #[schema(pattern = "^svc_live_[0-9A-Za-z]{38}$", format = Password)]
     pub key: String,
 }
 
 /// Answer of the listing of keys, newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ApiKeys {
     /// All keys of the organization, revoked ones too.
     pub keys: Vec<ApiKey>,

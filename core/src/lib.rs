@@ -24,6 +24,7 @@ pub mod principal;
 pub mod process;
 pub mod queue;
 mod random;
+pub mod schema;
 pub mod secret;
 pub mod settings;
 pub mod store;

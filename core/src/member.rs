@@ -1,16 +1,18 @@
 //! Members of an organization.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::org::Role;
 use crate::{Timestamp, UserId};
 
 /// A person in an organization.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Member {
     /// `usr_…`
     pub user_id: UserId,
     /// Their address.
+    #[schema(format = "email", max_length = 200)]
     pub email: String,
     /// What they may do.
     pub role: Role,
@@ -18,8 +20,15 @@ pub struct Member {
     pub created_at: Timestamp,
 }
 
+/// What is to change of a member.
+#[derive(ToSchema)]
+pub struct MemberUpdate {
+    /// What the member may do from now on.
+    pub role: Role,
+}
+
 /// Answer of the listing of members, the longest membership first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Members {
     /// All of them.
     pub members: Vec<Member>,

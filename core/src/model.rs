@@ -1,6 +1,7 @@
 //! The catalog of models, and their cards.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::suite::is_version;
 use crate::{FieldError, Timestamp, text_enum};
@@ -28,19 +29,21 @@ text_enum! {
 }
 
 /// How items are written as codes, such as `12-4-9`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Codebook {
     /// Number of levels.
+    #[schema(minimum = 1, maximum = 32)]
     pub levels: i64,
     /// How the levels are laid out.
     pub resolution: Resolution,
     /// Number of codes of the first level.
+    #[schema(minimum = 1)]
     pub base_size: i64,
 }
 
 /// A model, as the catalog lists it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Model {
     /// Stable: what breaks a client is a new id.
     pub id: String,
@@ -49,6 +52,7 @@ pub struct Model {
     /// Such as `beta`.
     pub status: String,
     /// Events that it looks back on.
+    #[schema(minimum = 1)]
     pub context_length: i64,
     /// Whether a fitted tokenizer is needed before catalog items can be returned.
     pub requires_tokenizer: bool,
@@ -57,26 +61,28 @@ pub struct Model {
 }
 
 /// Answer of the listing of models, by id.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Models {
     /// All that are published, each in its version published last.
     pub models: Vec<Model>,
 }
 
 /// A model's card.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ModelCard {
-    /// See [`Model`].
+    /// Stable: what breaks a client is a new id.
     pub id: String,
-    /// See [`Model`].
+    /// What it is for.
     pub task: String,
-    /// See [`Model`].
+    /// Such as `beta`.
     pub status: String,
     /// What a retrain changes.
     pub version: String,
-    /// See [`Model`].
+    /// Events that it looks back on.
+    #[schema(minimum = 1)]
     pub context_length: i64,
     /// Length of an embedding.
+    #[schema(minimum = 1)]
     pub embedding_dim: i64,
     /// How items are written as codes.
     pub codebook: Codebook,

@@ -1,6 +1,7 @@
 //! Organizations, their plans, and who is in them.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::{OrgId, Timestamp, text_enum};
 
@@ -29,8 +30,18 @@ text_enum! {
     }
 }
 
+text_enum! {
+    /// Kind of a credential.
+    pub enum PrincipalKind {
+        /// An API key of an organization.
+        ApiKey = "api_key",
+        /// A signed-in person.
+        Session = "session",
+    }
+}
+
 /// An organization as one of its members sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Org {
     /// `org_…`
     pub id: OrgId,
@@ -47,10 +58,10 @@ pub struct Org {
 }
 
 /// Answer of `GET /v1/me`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Me {
-    /// Kind of credential in use: `api_key` or `session`.
-    pub principal: &'static str,
+    /// Kind of credential in use.
+    pub principal: PrincipalKind,
     /// The organization that the credential resolves to.
     pub org_id: OrgId,
     /// The organizations that the caller belongs to.

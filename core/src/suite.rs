@@ -7,6 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::id::MalformedId;
 use crate::{Error, Result};
@@ -40,6 +42,15 @@ impl fmt::Display for SuiteId {
     }
 }
 
+impl PartialSchema for SuiteId {
+    fn schema() -> RefOr<Schema> {
+        let described = "`suite:` and 1 to 64 lower-case letters, digits, `.`, `_` or `-`.";
+        crate::schema::text(described, "^suite:[a-z0-9._-]{1,64}$", 70, "suite:lunch")
+    }
+}
+
+impl ToSchema for SuiteId {}
+
 impl From<SuiteId> for String {
     fn from(id: SuiteId) -> Self {
         id.0
@@ -55,7 +66,7 @@ pub fn is_version(text: &str) -> bool {
 }
 
 /// A published suite in its current version.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Suite {
     /// `suite:<name>`
     pub suite_id: SuiteId,
@@ -64,6 +75,7 @@ pub struct Suite {
     /// The metric that an eval reports.
     pub metric: String,
     /// Number of items.
+    #[schema(minimum = 1)]
     pub n_items: i64,
     /// Whether scores of single items may be read.
     pub per_item_feedback: bool,
@@ -74,31 +86,35 @@ pub struct Suite {
 }
 
 /// Answer of the listing of suites, by id.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Suites {
     /// The current version of each.
     pub suites: Vec<Suite>,
 }
 
 /// One item, as everyone may read it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct SuiteItem {
     /// To be sent back verbatim with the prediction.
+    #[schema(min_length = 1, max_length = 512)]
     pub item_id: String,
     /// A JSON object, exactly as it was published.
+    #[schema(value_type = Object)]
     pub input: Box<RawValue>,
 }
 
 /// One page of a suite's items, in the order of publication.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct SuiteItems {
     /// The suite.
     pub suite_id: SuiteId,
     /// The version that this page belongs to.
     pub suite_version: String,
     /// The items.
+    #[schema(max_items = 1000)]
     pub items: Vec<SuiteItem>,
     /// Number of items in the suite, not in the page.
+    #[schema(minimum = 1)]
     pub n_items: i64,
     /// Where the next page begins; null at the end.
     pub next_cursor: Option<ItemCursor>,
@@ -144,6 +160,14 @@ pub fn bad_cursor() -> Error {
         "not a cursor of this listing; pass the next_cursor of the previous page, or leave it out to begin again",
     )
 }
+
+impl PartialSchema for ItemCursor {
+    fn schema() -> RefOr<Schema> {
+        crate::schema::text("Says where a page begins. Opaque.", "^[A-Za-z0-9_-]+$", 128, "NTAwOjE")
+    }
+}
+
+impl ToSchema for ItemCursor {}
 
 impl Serialize for ItemCursor {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

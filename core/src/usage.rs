@@ -1,11 +1,12 @@
 //! What an organization has used of its plan.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::{OrgId, Timestamp};
 
 /// Answer of `GET /v1/usage`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Usage {
     /// The organization.
     pub org_id: OrgId,
@@ -18,25 +19,30 @@ pub struct Usage {
     /// What was used in between.
     pub totals: UsageTotals,
     /// Jobs queued or running now.
+    #[schema(minimum = 0)]
     pub active_jobs: i64,
     /// What the plan grants.
     pub limits: UsageLimits,
 }
 
-/// See [`Usage`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// What an organization has used in the period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub struct UsageTotals {
     /// Predictions charged, less those given back.
+    #[schema(minimum = 0)]
     pub eval_items: i64,
     /// Requests admitted, over all processes; those of the last moments may not be counted yet.
+    #[schema(minimum = 0)]
     pub requests: i64,
 }
 
-/// See [`Usage`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// What an organization's plan grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub struct UsageLimits {
     /// Jobs queued or running at once.
+    #[schema(minimum = 0)]
     pub concurrent_jobs: i64,
     /// Predictions in a calendar month.
+    #[schema(minimum = 0)]
     pub eval_items_per_month: i64,
 }

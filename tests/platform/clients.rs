@@ -23,10 +23,10 @@ const CLOSE: f64 = 1e-12;
 const METRICS: [&str; 5] = ["accuracy", "hit_rate@3", "ndcg@3", "mrr@3", "recall@3"];
 
 /// Why a test cannot be run on this machine.
-pub(crate) struct Missing(String);
+pub struct Missing(String);
 
 /// What a foreign client needs, or nothing: then the test passes without having been run, and says so.
-fn available<T>(found: Result<T, Missing>) -> Option<T> {
+pub fn available<T>(found: Result<T, Missing>) -> Option<T> {
     match found {
         Ok(tool) => Some(tool),
         Err(Missing(why)) if std::env::var_os("TEST_REQUIRE_CLIENTS").is_some() => panic!("TEST_REQUIRE_CLIENTS is set, but {why}"),
@@ -39,12 +39,13 @@ fn available<T>(found: Result<T, Missing>) -> Option<T> {
     }
 }
 
-pub(crate) fn sources() -> PathBuf {
+/// Where the clients are.
+pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
 
 /// The output of a command that is expected to succeed.
-fn run(command: &mut Command, trouble: &str) -> Result<Output, Missing> {
+pub fn run(command: &mut Command, trouble: &str) -> Result<Output, Missing> {
     let output = command.stdin(Stdio::null()).output().map_err(|_| Missing(trouble.to_owned()))?;
     if output.status.success() {
         return Ok(output);
@@ -79,7 +80,7 @@ fn made_once(kind: &str, key: &[Vec<u8>], fill: impl FnOnce(&Path) -> Result<(),
 }
 
 /// A Python that has what a file of requirements lists.
-pub(crate) fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, Missing> {
+pub fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, Missing> {
     // Debian's python3 comes without the two modules; an environment of another Python cannot be used.
     let which = ["-c", "import ensurepip, sys, venv; print(sys.executable, sys.version)"];
     run(Command::new("python3").arg("--version"), "no python3 on PATH")?;
@@ -95,8 +96,8 @@ pub(crate) fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, Mi
     Ok(folder.join("bin/python"))
 }
 
-/// The folder of the client for Node, with all that it needs.
-fn node_client() -> Result<PathBuf, Missing> {
+/// A folder for Node, made of these files of a client's folder, with all that it needs.
+pub fn node_with(client: &str, names: &[&str]) -> Result<PathBuf, Missing> {
     let version = run(Command::new("node").args(["-p", "process.versions.node.split('.')[0]"]), "no node on PATH")?.stdout;
     let major: u32 = String::from_utf8_lossy(&version).trim().parse().unwrap_or(0);
     if major < 20 {
@@ -104,23 +105,21 @@ fn node_client() -> Result<PathBuf, Missing> {
     }
     run(Command::new("npm").arg("--version"), "no npm on PATH")?;
     // A module finds its packages beside itself: so the client is copied too.
-    let files: BTreeMap<_, _> = ["package.json", "package-lock.json", ".npmrc", "grpc_web.mjs"]
-        .map(|name| (name, fs::read(sources().join("node").join(name)).unwrap()))
-        .into();
+    let files: BTreeMap<_, _> = names.iter().map(|name| (name, fs::read(sources().join(client).join(name)).unwrap())).collect();
     let key: Vec<_> = files.values().cloned().collect();
-    made_once("node", &key, |part| {
+    made_once(client, &key, |part| {
         for (name, content) in &files {
             fs::write(part.join(name), content).unwrap();
         }
         let mut npm = Command::new("npm");
         npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(part);
-        run(&mut npm, "npm cannot install the client for Node")?;
+        run(&mut npm, "npm cannot install what a client for Node needs")?;
         Ok(())
     })
 }
 
 /// Makes something that takes a while, elsewhere than where tests wait for their servers.
-pub(crate) async fn made<T: Send + 'static>(make: impl FnOnce() -> Result<T, Missing> + Send + 'static) -> Option<T> {
+pub async fn made<T: Send + 'static>(make: impl FnOnce() -> Result<T, Missing> + Send + 'static) -> Option<T> {
     available(tokio::task::spawn_blocking(make).await.unwrap())
 }
 
@@ -258,7 +257,7 @@ fn assert_close(ours: &Value, theirs: &Value, what: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eval_is_the_same_by_rest_and_grpc_from_python_and_by_grpc_web_from_node() {
-    let Some(node) = made(node_client).await else { return };
+    let Some(node) = made(|| node_with("node", &["package.json", "package-lock.json", ".npmrc", "grpc_web.mjs"])).await else { return };
     let Some(python) = made(|| python_with("python", &sources().join("python/requirements.txt"))).await else { return };
     let world = world().await;
     let path = file(&world, "clients.ndjson");

@@ -184,6 +184,19 @@ async fn a_session_acts_for_the_organization_it_names_and_stays_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_names_another_organization_than_its_own_finds_none() {
+    let world = world().await;
+    let other = org(&world.stack, "free").await;
+    let key = world.key();
+    let me = async |org: &str| key.send(key.request("GET", "/v1/me").header("X-Org-Id", org)).await.unwrap();
+    assert_eq!(me(&world.org.id).await.body["org_id"], world.org.id.as_str());
+    for unknown in [other.id.as_str(), "org_0", "nonsense", ""] {
+        let answer = me(unknown).await;
+        assert_eq!((answer.status, code(&answer)), (404, "not_found".to_owned()), "{unknown}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_lists_its_own_organization_only() {
     let world = world().await;
     let me = world.key().get("/v1/me").await.unwrap();

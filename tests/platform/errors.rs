@@ -52,7 +52,18 @@ async fn an_unknown_path_is_404_and_a_wrong_method_405_whoever_asks() {
         assert_eq!((nowhere.status, code(&nowhere)), (404, "not_found".to_owned()));
         let wrong = client.send(client.request("PUT", "/v1/keys")).await.unwrap();
         assert_eq!((wrong.status, code(&wrong)), (405, "invalid_request".to_owned()));
-        assert_eq!(wrong.header("allow"), "GET,HEAD,POST");
+        assert_eq!(wrong.header("allow"), "GET, POST");
+    }
+    // What is not listed is not taken, whatever the router could do with it.
+    for method in ["HEAD", "OPTIONS", "TRACE", "QUERY", "BREW"] {
+        for (path, allowed) in [("/v1/keys", "GET, POST"), ("/v1/members/usr_0", "PATCH, DELETE"), ("/health", "GET")] {
+            let refused = world.key().send(world.key().request(method, path)).await.unwrap();
+            assert_eq!((refused.status, refused.header("allow")), (405, allowed), "{method} {path}");
+            assert!(refused.header("x-request-id").starts_with("req_") && !refused.header("x-ratelimit-limit").is_empty());
+            if method != "HEAD" {
+                assert_eq!(code(&refused), "invalid_request", "{method} {path}");
+            }
+        }
     }
     let not_utf8 = world.key().get("/v1/jobs/%ff").await.unwrap();
     assert_eq!((not_utf8.status, code(&not_utf8)), (404, "not_found".to_owned()));

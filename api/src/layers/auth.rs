@@ -39,7 +39,7 @@ async fn credential(app: &App, headers: &HeaderMap) -> Result<Credential> {
                 if let (true, Principal::ApiKey { key_id }, Some(membership)) = (stale, &credential.principal, &credential.membership) {
                     credential::touch_key(&app.db, &membership.org.id, key_id).await.can_fail("noting that a key was used");
                 }
-                Ok(credential)
+                Ok(asking(credential, &Asked::of(headers)))
             }
         },
         SecretKind::Session => {
@@ -60,7 +60,17 @@ async fn credential(app: &App, headers: &HeaderMap) -> Result<Credential> {
     }
 }
 
-/// The organization that a session asks for by the header `X-Org-Id`.
+/// A key has one organization: to it, any other that the caller asks for does not exist.
+fn asking(mut credential: Credential, asked: &Asked) -> Credential {
+    let own = credential.membership.as_ref().map(|membership| &membership.org.id);
+    if asked.is_some() && asked.org_id() != own {
+        credential.asked_for_org = true;
+        credential.membership = None;
+    }
+    credential
+}
+
+/// The organization that the caller asks for by the header `X-Org-Id`.
 enum Asked {
     None,
     Org(OrgId),

@@ -12,6 +12,8 @@ use assay_core::store::upload::InputRow;
 use assay_core::{CanFail as _, Details, Error, FieldError, JobId, Metric, RequestId, Result, UploadId, field, store, telemetry};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::app::App;
 use crate::traceparent::TraceParent;
@@ -24,6 +26,17 @@ const KEY_MAX: usize = 128;
 
 /// What clients that met `concurrent_jobs` should wait: a job takes moments, not the hour that it might.
 const JOBS_FULL_RETRY: u32 = 5;
+
+/// An idempotency key, as it is described to clients.
+pub struct KeySchema;
+
+impl PartialSchema for KeySchema {
+    fn schema() -> RefOr<Schema> {
+        assay_core::schema::text("1 to 128 visible ASCII characters; spaces within.", "^[!-~]([ -~]{0,126}[!-~])?$", KEY_MAX, "my-first")
+    }
+}
+
+impl ToSchema for KeySchema {}
 
 /// Above this many bytes predictions are checked on a thread where waiting harms nobody.
 const CHECK_INLINE_MAX: usize = 64 * 1024;

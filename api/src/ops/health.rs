@@ -1,11 +1,12 @@
 //! `GET /health`
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::app::App;
 
 /// Answer of `GET /health`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Health {
     /// The build of the api.
     pub git_sha: String,

@@ -1,6 +1,7 @@
 //! `POST /v1/evals`
 
 use assay_core::job::Job;
+use assay_core::prediction::EvalCreate;
 use assay_core::principal::{Submitter, TermsAccepted};
 use axum::Json;
 use axum::extract::{Request, State};
@@ -15,6 +16,15 @@ use crate::ops::evals::{self, Accepted, BODY_MAX, Origin, Submission};
 use crate::render::Failure;
 use crate::traceparent::TraceParent;
 
+/// Submit predictions
+///
+/// Queues a job that scores the predictions against the suite's current version, and charges one `eval_items` for each.
+/// Give exactly one of `predictions` and `input_ref`. With an `Idempotency-Key` the same submission can be sent again
+/// without harm: it is answered with the original job, at no charge.
+#[utoipa::path(post, path = "/v1/evals", operation_id = "createEval", tag = "evals", security(("api_key" = []), ("session" = ["member"])),
+    params(("Idempotency-Key" = inline(Option<evals::KeySchema>), Header, description = "Stands for this submission, for good.")),
+    request_body = EvalCreate,
+    responses((status = 202, description = "The job: queued, or the original one, however far it has come.", body = Job)))]
 pub(super) async fn create(
     State(app): State<App>,
     Permitted(submitter): Permitted<TermsAccepted<Submitter>>,

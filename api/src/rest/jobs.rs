@@ -1,7 +1,9 @@
 //! `/v1/jobs`
 
-use assay_core::job::{Job, JobItems, Jobs};
+use assay_core::field::PageSize;
+use assay_core::job::{Job, JobItems, JobStatus, JobType, Jobs};
 use assay_core::principal::{Caller, Submitter};
+use assay_core::{JobId, Timestamp};
 use axum::Json;
 use axum::extract::State;
 use http::Uri;
@@ -13,6 +15,18 @@ use crate::ops::jobs::{self, Filter};
 use crate::render::Failure;
 use crate::trace_document::TraceDocument;
 
+/// List jobs
+///
+/// The organization's jobs, newest first. Page on with `next_before`; its absence means the end. No two jobs share a
+/// `created_at`, so that paging neither skips nor repeats one.
+#[utoipa::path(get, path = "/v1/jobs", operation_id = "listJobs", tag = "jobs", security(("api_key" = []), ("session" = [])),
+    params(
+        ("type" = inline(Option<JobType>), Query, description = "Only jobs of this type."),
+        ("status" = inline(Option<JobStatus>), Query, description = "Only jobs in this state."),
+        ("limit" = inline(Option<PageSize<50, 200>>), Query, description = "Size of the page."),
+        ("before" = inline(Option<Timestamp>), Query, description = "Only jobs created before this: `next_before` of the page before."),
+    ),
+    responses((status = 200, description = "A page of jobs.", body = Jobs)))]
 pub(super) async fn list(State(app): State<App>, Permitted(caller): Permitted<Caller>, uri: Uri) -> Result<Json<Jobs>, Failure> {
     let mut query = Query::read(&uri);
     let filter =
@@ -21,6 +35,17 @@ pub(super) async fn list(State(app): State<App>, Permitted(caller): Permitted<Ca
     Ok(Json(jobs::list(&app, &caller, filter).await?))
 }
 
+/// Cancel a job
+///
+/// A job that waits or runs is `cancelled` at once; a worker that holds it stops. What was charged is given back if the
+/// job had not begun.
+#[utoipa::path(post, path = "/v1/jobs/{job_id}/cancel", operation_id = "cancelJob", tag = "jobs",
+    security(("api_key" = []), ("session" = ["member"])), params(("job_id" = JobId, Path, description = "The job.")),
+    responses(
+        (status = 200, description = "The job, cancelled.", body = Job),
+        (status = 404, description = "No such job in the organization."),
+        (status = 409, description = "The job has ended."),
+    ))]
 pub(super) async fn cancel(
     State(app): State<App>,
     Permitted(submitter): Permitted<Submitter>,
@@ -29,6 +54,16 @@ pub(super) async fn cancel(
     Ok(Json(jobs::cancel(&app, &submitter, &job_id).await?))
 }
 
+/// Read a job
+///
+/// With `wait` the answer comes as soon as the job has ended, after that many seconds at the latest: then with the job as
+/// it stands.
+#[utoipa::path(get, path = "/v1/jobs/{job_id}", operation_id = "getJob", tag = "jobs", security(("api_key" = []), ("session" = [])),
+    params(
+        ("job_id" = JobId, Path, description = "The job."),
+        ("wait" = Option<i64>, Query, description = "How many seconds to wait for the job's end.", minimum = 0, maximum = 30),
+    ),
+    responses((status = 200, description = "The job.", body = Job), (status = 404, description = "No such job in the organization.")))]
 pub(super) async fn get(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,
@@ -41,6 +76,16 @@ pub(super) async fn get(
     Ok(Json(jobs::get(&app, &caller, &job_id, wait).await?))
 }
 
+/// Read a job's trace
+///
+/// OTLP/JSON, as any OpenTelemetry collector takes it: the request, the wait in the queue, each attempt with its phases,
+/// and the score. It is there once the job has succeeded or failed. It holds no predictions and no answers.
+#[utoipa::path(get, path = "/v1/jobs/{job_id}/trace", operation_id = "getJobTrace", tag = "jobs",
+    security(("api_key" = []), ("session" = [])), params(("job_id" = JobId, Path, description = "The job.")),
+    responses(
+        (status = 200, description = "The trace.", body = ref("#/components/schemas/TraceDocument")),
+        (status = 404, description = "No such job in the organization, or it has not run."),
+    ))]
 pub(super) async fn trace(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,

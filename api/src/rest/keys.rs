@@ -1,6 +1,7 @@
 //! `/v1/keys`
 
-use assay_core::key::{ApiKey, ApiKeyCreated, ApiKeys};
+use assay_core::KeyId;
+use assay_core::key::{ApiKey, ApiKeyCreate, ApiKeyCreated, ApiKeys};
 use assay_core::principal::{Member, Session, TermsAccepted};
 use axum::Json;
 use axum::extract::{Request, State};
@@ -12,10 +13,21 @@ use crate::app::App;
 use crate::ops::keys;
 use crate::render::Failure;
 
+/// List API keys
+///
+/// All keys of the organization, newest first, revoked ones too; never their secrets.
+#[utoipa::path(get, path = "/v1/keys", operation_id = "listKeys", tag = "keys", security(("session" = [])),
+    responses((status = 200, description = "All keys.", body = ApiKeys)))]
 pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<Session>) -> Result<Json<ApiKeys>, Failure> {
     Ok(Json(keys::list(&app, &session).await?))
 }
 
+/// Create an API key
+///
+/// A key belongs to the organization, not to the person who made it. Its secret is in this answer and nowhere else: keep
+/// it. An unexpected end of the connection may leave a key that nobody knows; revoke it.
+#[utoipa::path(post, path = "/v1/keys", operation_id = "createKey", tag = "keys", security(("session" = ["member"])),
+    request_body = ApiKeyCreate, responses((status = 201, description = "The key, with its secret.", body = ApiKeyCreated)))]
 pub(super) async fn create(
     State(app): State<App>,
     Permitted(member): Permitted<TermsAccepted<Member>>,
@@ -28,6 +40,15 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(keys::create(&app, &member, &name).await?)))
 }
 
+/// Revoke an API key
+///
+/// The key is refused from then on with `key_revoked`; its row stays. Doing it again changes nothing.
+#[utoipa::path(delete, path = "/v1/keys/{key_id}", operation_id = "revokeKey", tag = "keys", security(("session" = ["member"])),
+    params(("key_id" = KeyId, Path, description = "The key.")),
+    responses(
+        (status = 200, description = "The key, revoked.", body = ApiKey),
+        (status = 404, description = "No such key in the organization."),
+    ))]
 pub(super) async fn revoke(State(app): State<App>, Permitted(member): Permitted<Member>, Id(key_id): Id) -> Result<Json<ApiKey>, Failure> {
     Ok(Json(keys::revoke(&app, &member, &key_id).await?))
 }

@@ -1,6 +1,7 @@
 //! `/v1/members`
 
-use assay_core::member::{Member, Members};
+use assay_core::UserId;
+use assay_core::member::{Member, MemberUpdate, Members};
 use assay_core::principal::{Owner, Session};
 use axum::Json;
 use axum::extract::{Request, State};
@@ -12,10 +13,25 @@ use crate::app::App;
 use crate::ops::members;
 use crate::render::Failure;
 
+/// List members
+///
+/// All members of the organization, the longest membership first.
+#[utoipa::path(get, path = "/v1/members", operation_id = "listMembers", tag = "members", security(("session" = [])),
+    responses((status = 200, description = "All members.", body = Members)))]
 pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<Session>) -> Result<Json<Members>, Failure> {
     Ok(Json(members::list(&app, &session).await?))
 }
 
+/// Change a member's role
+///
+/// It holds from the member's next request on. The last owner stays an owner.
+#[utoipa::path(patch, path = "/v1/members/{user_id}", operation_id = "updateMember", tag = "members", security(("session" = ["owner"])),
+    params(("user_id" = UserId, Path, description = "The member.")), request_body = MemberUpdate,
+    responses(
+        (status = 200, description = "The member in the new role.", body = Member),
+        (status = 404, description = "No such member in the organization."),
+        (status = 409, description = "The last owner must stay an owner."),
+    ))]
 pub(super) async fn set_role(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,
@@ -29,6 +45,17 @@ pub(super) async fn set_role(
     Ok(Json(members::set_role(&app, &owner, &user_id, &role).await?))
 }
 
+/// Remove a member
+///
+/// The membership ends at once, and with it what the person's sessions may do here. Keys that the member created go on;
+/// they are revoked separately. The last owner cannot be removed.
+#[utoipa::path(delete, path = "/v1/members/{user_id}", operation_id = "removeMember", tag = "members", security(("session" = ["owner"])),
+    params(("user_id" = UserId, Path, description = "The member.")),
+    responses(
+        (status = 204, description = "The membership has ended."),
+        (status = 404, description = "No such member in the organization."),
+        (status = 409, description = "The last owner must stay an owner."),
+    ))]
 pub(super) async fn remove(State(app): State<App>, Permitted(owner): Permitted<Owner>, Id(user_id): Id) -> Result<StatusCode, Failure> {
     members::remove(&app, &owner, &user_id).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -1,6 +1,7 @@
 //! REST: extract, call the operation, answer. One file a resource. What may not live here: decisions.
 
 mod auth;
+mod docs;
 mod domains;
 mod evals;
 mod extract;
@@ -70,8 +71,32 @@ pub fn routes(app: &App) -> Router<App> {
         .route_layer(from_fn_with_state(app.clone(), layers::limit::limit_mail))
         .route("/v1/auth/email/verify", post(auth::verify))
         .route("/health", get(health::get));
-    open.merge(v1).method_not_allowed_fallback(method_not_allowed)
+    open.merge(v1).merge(docs::routes()).method_not_allowed_fallback(method_not_allowed)
 }
+
+/// Every operation, as its handler describes it.
+#[derive(utoipa::OpenApi)]
+#[openapi(paths(
+    health::get,
+    me::get,
+    keys::list,
+    keys::create,
+    keys::revoke,
+    suites::list,
+    suites::items,
+    members::list,
+    members::set_role,
+    members::remove,
+    models::list,
+    models::get,
+    usage::get,
+    evals::create,
+    jobs::list,
+    jobs::get,
+    jobs::cancel,
+    jobs::trace,
+))]
+pub struct Operations;
 
 async fn method_not_allowed() -> Failure {
     let error = Error::new(Code::InvalidRequest, "This path does not take this method; the header Allow says which it takes.");

@@ -1,7 +1,8 @@
 //! `/v1/suites`
 
+use assay_core::field::PageSize;
 use assay_core::principal::Caller;
-use assay_core::suite::{SuiteItems, Suites};
+use assay_core::suite::{ItemCursor, SuiteId, SuiteItems, Suites};
 use axum::Json;
 use axum::extract::State;
 use http::Uri;
@@ -12,10 +13,27 @@ use crate::app::App;
 use crate::ops::suites;
 use crate::render::Failure;
 
+/// List suites
+///
+/// The current version of each suite. Suites belong to the platform: every organization sees them all.
+#[utoipa::path(get, path = "/v1/suites", operation_id = "listSuites", tag = "suites", security(("api_key" = []), ("session" = [])),
+    responses((status = 200, description = "All suites, by id.", body = Suites)))]
 pub(super) async fn list(State(app): State<App>, Permitted(caller): Permitted<Caller>) -> Result<Json<Suites>, Failure> {
     Ok(Json(suites::list(&app, &caller).await?))
 }
 
+/// Read the items of a suite
+///
+/// One page in the order of publication, which never changes. Answers are in no page of any suite. Page on with
+/// `next_cursor` until it is null; a cursor names the suite's version, so that paging ends in the version that it began in.
+#[utoipa::path(get, path = "/v1/suites/{suite_id}/items", operation_id = "listSuiteItems", tag = "suites",
+    security(("api_key" = []), ("session" = [])),
+    params(
+        ("suite_id" = SuiteId, Path, description = "The suite."),
+        ("cursor" = inline(Option<ItemCursor>), Query, description = "`next_cursor` of the page before; without it, the first page."),
+        ("limit" = inline(Option<PageSize<500, 1000>>), Query, description = "Size of the page."),
+    ),
+    responses((status = 200, description = "A page of items.", body = SuiteItems), (status = 404, description = "No such suite.")))]
 pub(super) async fn items(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,

@@ -13,13 +13,20 @@ use std::ops::ControlFlow;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{Error, FieldError, Metric, Result};
+use utoipa::openapi::schema::{Array, Object, OneOf, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::suite::SuiteId;
+use crate::{Error, FieldError, Metric, Result, field};
 
 pub use reader::read;
 pub use stream::{ELEMENT_MAX, Form, Stream};
 
 /// At how many faults a check stops.
 pub const MAX_FAULTS: usize = 20;
+/// A text without NUL, as a pattern.
+const NO_NUL: &str = r"^[^\u0000]*$";
 /// The longest item id, in bytes of UTF-8.
 const MAX_ITEM_ID: usize = 512;
 
@@ -59,6 +66,47 @@ impl<'r, 'a> Value<'r, 'a> {
         }
     }
 }
+
+/// A submission. Exactly one of `predictions` and `input_ref` is given.
+#[derive(ToSchema)]
+pub struct EvalCreate {
+    /// The suite to be scored against, in its current version.
+    pub suite_id: SuiteId,
+    /// The predictions, inline: instead of `input_ref`. The body may have 5 MiB.
+    #[schema(min_items = 1)]
+    pub predictions: Option<Vec<SubmittedPrediction>>,
+    /// A reference to an upload, instead of `predictions`.
+    pub input_ref: Option<String>,
+    /// The caller's name for the job.
+    #[schema(value_type = Option<field::Text>)]
+    pub label: Option<String>,
+}
+
+/// A prediction for one item. Further fields are ignored.
+#[derive(ToSchema)]
+#[schema(as = Prediction)]
+pub struct SubmittedPrediction {
+    /// From the suite's item, verbatim: at most 512 bytes of UTF-8.
+    #[schema(min_length = 1, max_length = 512, pattern = "^[^\\u0000]*$")]
+    pub item_id: String,
+    /// What is predicted for it.
+    pub prediction: PredictionValue,
+}
+
+/// What is predicted, as it is described to clients. See [`Value`].
+pub struct PredictionValue;
+
+impl PartialSchema for PredictionValue {
+    fn schema() -> RefOr<Schema> {
+        let text = || Object::builder().schema_type(Type::String).pattern(Some(NO_NUL));
+        let ranking =
+            Array::builder().title(Some("Ranking")).description(Some("Ids, best first. There may be none.")).items(text().build());
+        let label = text().title(Some("Label")).description(Some("One id: the same as a ranking of one."));
+        OneOf::builder().item(ranking).item(label).into()
+    }
+}
+
+impl ToSchema for PredictionValue {}
 
 /// What a submission without a fault holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::v1;
 impl From<Me> for v1::Me {
     fn from(me: Me) -> Self {
         let Me { principal, org_id, orgs } = me;
-        Self { principal: principal.to_owned(), org_id: org_id.into(), orgs: orgs.into_iter().map(Into::into).collect() }
+        Self { principal: principal.to_string(), org_id: org_id.into(), orgs: orgs.into_iter().map(Into::into).collect() }
     }
 }
 

@@ -1,0 +1,329 @@
+//! The description of the REST api is true: it is the one that is served, it lists every route, and answers conform to
+//! it. Whether the api refuses and accepts what the description says is schemathesis' part (`schemathesis.rs`).
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use assay_tests::client::{Answer, Client};
+use assay_tests::stack::Plan;
+use assay_tests::{databases, demo_suite};
+use serde_json::{Value, json};
+
+use crate::harness::{World, code, one_prediction, text, world, world_of};
+
+const FILE: &str = "docs/openapi.json";
+
+fn committed() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(FILE)).unwrap()
+}
+
+fn document() -> Value {
+    serde_json::from_str(&committed()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_committed_document_is_the_one_that_is_served() {
+    let world = world().await;
+    let printed = Command::new(&world.stack.ground.binaries.api).arg("openapi").output().unwrap();
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    assert!(printed == committed(), "{FILE} is not of this build: cargo run -p assay-api -- openapi > {FILE}");
+    let served = world.anonymous().get("/openapi.json").await.unwrap();
+    assert_eq!((served.status, served.header("content-type")), (200, "application/json"));
+    assert!(served.header("x-request-id").starts_with("req_") && !served.header("x-ratelimit-limit").is_empty());
+    let mut served = served.body;
+    let build = served["info"].as_object_mut().unwrap().remove("x-git-sha");
+    assert_eq!(build.as_ref(), Some(&world.anonymous().get("/health").await.unwrap().body["git_sha"]));
+    assert_eq!(served, document());
+    let named = world.stack.operate(&["openapi", "--git-sha"]).await.unwrap();
+    assert_eq!(named["info"].get("x-git-sha"), build.as_ref());
+}
+
+/// The operations of the document: `GET /v1/me`.
+fn operations(document: &Value) -> BTreeSet<String> {
+    let paths = document["paths"].as_object().unwrap().iter();
+    paths.flat_map(|(path, item)| item.as_object().unwrap().keys().map(move |method| format!("{} {path}", method.to_uppercase()))).collect()
+}
+
+#[test]
+fn every_route_is_an_operation_of_the_document_and_the_other_way_round() {
+    let routes = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("api/src/rest/mod.rs")).unwrap();
+    let mut routed = BTreeSet::new();
+    for line in routes.lines().filter(|line| line.contains(".route(\"")) {
+        let (_, rest) = line.split_once('"').unwrap();
+        let (path, methods) = rest.split_once('"').unwrap();
+        for method in ["get", "post", "put", "patch", "delete"] {
+            if methods.contains(&format!("{method}(")) {
+                routed.insert(format!("{} {path}", method.to_uppercase()));
+            }
+        }
+    }
+    assert_eq!(routed, operations(&document()), "a handler without #[utoipa::path], or one that rest::Operations does not list");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_needs_nothing_from_elsewhere() {
+    let world = world().await;
+    let client = world.anonymous();
+    let moved = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let moved = moved.get(format!("{}/docs", world.stack.url())).send().await.unwrap();
+    assert_eq!((moved.status().as_u16(), moved.headers()["location"].to_str().unwrap()), (308, "/docs/"));
+    let page = client.get("/docs/").await.unwrap();
+    assert_eq!(page.status, 200);
+    let html = text(&page.body);
+    let named = |attribute: &str| -> Vec<String> {
+        html.split(&format!("{attribute}=\"")).skip(1).filter_map(|rest| rest.split_once('"')).map(|(name, _)| name.to_owned()).collect()
+    };
+    let parts: Vec<_> = named("src").into_iter().chain(named("href")).collect();
+    assert!(parts.len() > 4, "{html}");
+    for part in parts {
+        assert!(!part.contains("//"), "{part} is elsewhere");
+        let found = client.get(&format!("/docs/{}", part.trim_start_matches("./"))).await.unwrap();
+        assert_eq!(found.status, 200, "{part}");
+        let policy = found.header("content-security-policy");
+        assert!(policy.starts_with("default-src 'none'; script-src 'self';") && !policy.contains("http"), "{policy}");
+        assert!(found.header("x-request-id").starts_with("req_") && !found.header("x-ratelimit-limit").is_empty());
+    }
+    let configured = text(&client.get("/docs/swagger-initializer.js").await.unwrap().body);
+    assert!(configured.contains("\"/openapi.json\"") && !configured.contains("://"), "{configured}");
+    let nothing = client.get("/docs/nothing.js").await.unwrap();
+    assert_eq!((nothing.status, code(&nothing)), (404, "not_found".to_owned()));
+}
+
+/// Holds answers against the document, and notes which operations and statuses were seen.
+struct Conformance {
+    document: Value,
+    seen: BTreeSet<(String, u16)>,
+}
+
+impl Conformance {
+    /// By the document as it is today: clients must expect new fields, but what is answered today is described.
+    fn new() -> Self {
+        let mut document = document();
+        close(&mut document);
+        Self { document, seen: BTreeSet::new() }
+    }
+
+    /// What is wrong with a value that should be of this schema.
+    fn faults(&self, schema: &Value, value: &Value) -> Vec<String> {
+        let whole = json!({"allOf": [schema], "components": self.document["components"]});
+        let options = jsonschema::options().with_draft(jsonschema::Draft::Draft202012).should_validate_formats(true);
+        let validator = options.build(&whole).unwrap();
+        validator.iter_errors(value).map(|fault| format!("{fault} at {}", fault.instance_path())).collect()
+    }
+
+    fn resolved<'a>(&'a self, value: &'a Value) -> &'a Value {
+        match value["$ref"].as_str() {
+            Some(reference) => self.document.pointer(reference.trim_start_matches('#')).unwrap(),
+            None => value,
+        }
+    }
+
+    /// Sends a request and checks its answer: a listed status, all headers, a body of the schema.
+    async fn call(&mut self, client: &Client, method: &str, template: &str, path: &str, body: Option<&Value>) -> Answer {
+        let request = client.request(method, path);
+        let request = if let Some(body) = body { request.json(body) } else { request };
+        let answer = client.send(request).await.unwrap();
+        self.check(method, template, &answer);
+        answer
+    }
+
+    fn check(&mut self, method: &str, template: &str, answer: &Answer) {
+        let told = format!("{method} {template}: {} {}", answer.status, answer.body);
+        let operation = &self.document["paths"][template][method.to_lowercase()];
+        let responses = operation["responses"].as_object().unwrap_or_else(|| panic!("no operation: {told}"));
+        let response = responses.get(&answer.status.to_string()).unwrap_or_else(|| panic!("no such status: {told}"));
+        let response = self.resolved(response);
+        for (name, header) in response["headers"].as_object().unwrap() {
+            let header = self.resolved(header);
+            let text = answer.header(name);
+            assert!(!text.is_empty() || header["required"] != true, "no {name}: {told}");
+            let value = if header["schema"]["type"] == "integer" { json!(text.parse::<i64>().unwrap()) } else { json!(text) };
+            let faults = self.faults(&header["schema"], &value);
+            assert!(text.is_empty() || faults.is_empty(), "{name}: {faults:?}: {told}");
+        }
+        match response["content"]["application/json"].get("schema") {
+            None => assert_eq!(answer.body, Value::Null, "{told}"),
+            Some(schema) => {
+                assert_eq!(answer.header("content-type"), "application/json", "{told}");
+                let faults = self.faults(schema, &answer.body);
+                assert!(faults.is_empty(), "{faults:?}: {told}");
+            }
+        }
+        self.seen.insert((operation["operationId"].as_str().unwrap().to_owned(), answer.status));
+    }
+}
+
+/// Lets no object have other fields than those that are described.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            if object.get("type").is_some_and(|kind| kind == "object") && object.contains_key("properties") {
+                object.insert("additionalProperties".to_owned(), false.into());
+            }
+            object.values_mut().for_each(close);
+        }
+        Value::Array(array) => array.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_conform_to_the_document() {
+    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let mut conformance = Conformance::new();
+    publish_a_model(&world).await;
+    let other = world.member("member").await;
+    let (key, owner) = (world.key(), world.owner());
+    for client in [&key, &owner] {
+        cancels(&mut conformance, client).await;
+    }
+    let _worker = world.stack.launch_worker().unwrap();
+    for client in [&key, &owner] {
+        reads(&mut conformance, client).await;
+        submits(&mut conformance, client).await;
+    }
+    manages(&mut conformance, &owner, &other).await;
+    refusals(&mut conformance, &world).await;
+    let succeeded: BTreeSet<_> = conformance.seen.iter().filter(|(_, status)| *status < 300).map(|(id, _)| id.clone()).collect();
+    let paths = conformance.document["paths"].as_object().unwrap().values();
+    let all = paths.flat_map(|item| item.as_object().unwrap().values()).map(|operation| text(&operation["operationId"])).collect();
+    assert_eq!(succeeded, all, "an operation whose answer was not tried");
+}
+
+/// Puts `next-1` into the catalog.
+pub async fn publish_a_model(world: &World) {
+    let card = json!({
+        "id": "next-1", "task": "next-event", "status": "beta", "version": "1", "context_length": 512, "requires_tokenizer": true,
+        "endpoints": ["generate"], "embedding_dim": 256, "codebook": {"levels": 3, "resolution": "multi", "base_size": 256},
+    });
+    let path = world.stack.ground.servers.folder().join(format!("{}-card.json", world.stack.database.name));
+    std::fs::write(&path, card.to_string()).unwrap();
+    world.stack.operate(&["model", "publish", path.to_str().unwrap()]).await.unwrap();
+}
+
+async fn reads(conformance: &mut Conformance, client: &Client) {
+    for path in ["/health", "/v1/me", "/v1/suites", "/v1/usage", "/v1/models"] {
+        assert_eq!(conformance.call(client, "GET", path, path, None).await.status, 200);
+    }
+    conformance.call(client, "GET", "/v1/models/{model_id}", "/v1/models/next-1", None).await;
+    conformance.call(client, "GET", "/v1/models/{model_id}", "/v1/models/none", None).await;
+    let items = "/v1/suites/{suite_id}/items";
+    let page = conformance.call(client, "GET", items, "/v1/suites/suite:lunch/items?limit=399", None).await;
+    let next = format!("/v1/suites/suite:lunch/items?cursor={}", text(&page.body["next_cursor"]));
+    assert_eq!(conformance.call(client, "GET", items, &next, None).await.body["next_cursor"], Value::Null);
+    for (path, status) in [("suite:none/items", 404), ("suite:lunch/items?limit=0", 422), ("suite:lunch/items?cursor=x", 422)] {
+        assert_eq!(conformance.call(client, "GET", items, &format!("/v1/suites/{path}"), None).await.status, status);
+    }
+}
+
+async fn submits(conformance: &mut Conformance, client: &Client) {
+    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction(), "label": "tried"});
+    let key = databases::fresh_name("tried");
+    let send = || client.request("POST", "/v1/evals").header("Idempotency-Key", &key).json(&body);
+    let made = client.send(send()).await.unwrap();
+    conformance.check("POST", "/v1/evals", &made);
+    let id = text(&made.body["id"]);
+    let one = "/v1/jobs/{job_id}";
+    let ended = conformance.call(client, "GET", one, &format!("/v1/jobs/{id}?wait=30"), None).await;
+    assert_eq!(ended.body["status"], "succeeded");
+    let again = client.send(send()).await.unwrap();
+    conformance.check("POST", "/v1/evals", &again);
+    assert_eq!((again.status, again.header("idempotency-replayed")), (202, "true"));
+    for (method, template, path, status) in [
+        ("GET", one, "/v1/jobs/job_0".to_owned(), 404),
+        ("GET", one, format!("/v1/jobs/{id}?wait=31"), 422),
+        ("GET", "/v1/jobs/{job_id}/trace", format!("/v1/jobs/{id}/trace"), 200),
+        ("POST", "/v1/jobs/{job_id}/cancel", format!("/v1/jobs/{id}/cancel"), 409),
+        ("GET", "/v1/jobs", "/v1/jobs?status=succeeded&limit=1".to_owned(), 200),
+        ("GET", "/v1/jobs", "/v1/jobs?status=done".to_owned(), 422),
+    ] {
+        assert_eq!(conformance.call(client, method, template, &path, None).await.status, status, "{path}");
+    }
+}
+
+/// Cancels a job that no worker has taken.
+async fn cancels(conformance: &mut Conformance, client: &Client) {
+    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
+    let made = conformance.call(client, "POST", "/v1/evals", "/v1/evals", Some(&body)).await;
+    let path = format!("/v1/jobs/{}/cancel", text(&made.body["id"]));
+    assert_eq!(conformance.call(client, "POST", "/v1/jobs/{job_id}/cancel", &path, None).await.status, 200);
+}
+
+async fn manages(conformance: &mut Conformance, owner: &Client, other: &Client) {
+    let made = conformance.call(owner, "POST", "/v1/keys", "/v1/keys", Some(&json!({"name": "tried"}))).await;
+    let path = format!("/v1/keys/{}", text(&made.body["id"]));
+    assert_eq!(conformance.call(owner, "DELETE", "/v1/keys/{key_id}", &path, None).await.status, 200);
+    assert_eq!(conformance.call(owner, "GET", "/v1/keys", "/v1/keys", None).await.status, 200);
+    let members = conformance.call(owner, "GET", "/v1/members", "/v1/members", None).await;
+    let with_role = |role: &str| {
+        let members = members.body["members"].as_array().unwrap();
+        text(&members.iter().find(|member| member["role"] == role).unwrap()["user_id"])
+    };
+    let (last, leaving) = (format!("/v1/members/{}", with_role("owner")), format!("/v1/members/{}", with_role("member")));
+    let one = "/v1/members/{user_id}";
+    for (method, path, body, status) in [
+        ("PATCH", &leaving, Some(json!({"role": "viewer"})), 200),
+        ("PATCH", &last, Some(json!({"role": "viewer"})), 409),
+        ("PATCH", &leaving, Some(json!({"role": "king"})), 422),
+        ("DELETE", &last, None, 409),
+    ] {
+        assert_eq!(conformance.call(owner, method, one, path, body.as_ref()).await.status, status, "{method} {path}");
+    }
+    // The viewer may not; then is no member any more.
+    assert_eq!(conformance.call(other, "POST", "/v1/keys", "/v1/keys", Some(&json!({"name": "x"}))).await.status, 403);
+    assert_eq!(conformance.call(owner, "DELETE", one, &leaving, None).await.status, 204);
+    assert_eq!(conformance.call(owner, "DELETE", one, &leaving, None).await.status, 404);
+}
+
+async fn refusals(conformance: &mut Conformance, world: &World) {
+    let (key, nobody) = (world.key(), world.anonymous());
+    assert_eq!(conformance.call(&nobody, "GET", "/v1/me", "/v1/me", None).await.status, 401);
+    assert_eq!(conformance.call(&key, "GET", "/v1/keys", "/v1/keys", None).await.status, 403);
+    let elsewhere = key.send(key.request("GET", "/v1/me").header("X-Org-Id", "org_0")).await.unwrap();
+    assert_eq!(elsewhere.status, 404);
+    conformance.check("GET", "/v1/me", &elsewhere);
+    for (body, status) in [("{".to_owned(), 400), ("{}".to_owned(), 422), (" ".repeat((5 << 20) + 1), 413)] {
+        let answer = key.send(key.request("POST", "/v1/evals").header("content-type", "application/json").body(body)).await.unwrap();
+        assert_eq!(answer.status, status);
+        conformance.check("POST", "/v1/evals", &answer);
+    }
+    let mut database = world.database().await;
+    sqlx::raw_sql("update plans set eval_items_per_month = 0; update plans set concurrent_jobs = 1000")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
+    let over = conformance.call(&key, "POST", "/v1/evals", "/v1/evals", Some(&body)).await;
+    assert_eq!((over.status, code(&over)), (429, "quota_exceeded".to_owned()));
+    sqlx::raw_sql("alter table suites rename to suites_away").execute(&mut database).await.unwrap();
+    assert_eq!(conformance.call(&key, "GET", "/v1/suites", "/v1/suites", None).await.status, 500);
+    sqlx::raw_sql("update plans set requests_per_minute = 1").execute(&mut database).await.unwrap();
+    let limited = conformance.call(&key, "GET", "/v1/me", "/v1/me", None).await;
+    assert_eq!((limited.status, code(&limited)), (429, "rate_limited".to_owned()));
+}
+
+#[test]
+fn examples_conform_to_their_schemas() {
+    let conformance = Conformance::new();
+    let mut bare = Vec::new();
+    for (path, item) in conformance.document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let responses = operation["responses"].as_object().unwrap().iter();
+            let bodies = responses.map(|(status, response)| (status.as_str(), conformance.resolved(response)));
+            for (place, of) in bodies.chain(operation.get("requestBody").map(|body| ("request", body))) {
+                let Some(content) = of["content"].get("application/json") else { continue };
+                let named = content["examples"].as_object().into_iter().flatten().map(|(_, example)| &example["value"]);
+                let examples: Vec<_> = content.get("example").into_iter().chain(named).collect();
+                if examples.is_empty() {
+                    bare.push(format!("{method} {path} {place}"));
+                }
+                for example in examples {
+                    let faults = conformance.faults(&content["schema"], example);
+                    assert!(faults.is_empty(), "{method} {path} {place}: {faults:?}");
+                }
+            }
+        }
+    }
+    assert!(bare.is_empty(), "without an example, add it to api/src/openapi/examples.json: {bare:#?}");
+}
