@@ -31,7 +31,9 @@ struct Race {
 impl Race {
     async fn new(workers: usize) -> Self {
         // A key that is revoked while many use it makes many failed authentications.
-        let world = world_of(Plan { apis: 2, workers, ..with("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000000") }).await;
+        let mut plan = with("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000000");
+        plan.env.insert("ASSAY_SIGN_IN_MAILS_PER_MINUTE".into(), "1000".into());
+        let world = world_of(Plan { apis: 2, workers, ..plan }).await;
         let db = store::pool(&world.stack.database.owner_url, 4, "races", Bounds::OPERATOR).unwrap();
         let race = Self { world, db };
         race.set("requests_per_minute = 10000000, eval_items_per_month = 10000000, concurrent_jobs = 1000000").await;
@@ -46,6 +48,11 @@ impl Race {
     /// A client of one of the two, in turn.
     fn client(&self, turn: usize, token: &str) -> Client {
         Client::new(format!("http://{}", self.world.stack.apis[turn % 2].listen.unwrap()), Some(token))
+    }
+
+    /// A client of one of the two, without a credential.
+    fn stranger(&self, turn: usize) -> Client {
+        Client::new(format!("http://{}", self.world.stack.apis[turn % 2].listen.unwrap()), None)
     }
 
     /// Clients of both for one token. They share their connections.
@@ -213,6 +220,45 @@ async fn two_owners_who_demote_or_remove_each_other_leave_one() {
         }
         sqlx::query(restore).bind(&race.world.org.id).bind(&ids).execute(&race.db).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invite_that_is_accepted_and_revoked_has_one_end() {
+    let race = Race::new(0).await;
+    let (owners, anybody) = (race.clients(&race.world.org.session), [race.stranger(0), race.stranger(1)]);
+    let member = "select count(*) from memberships m join users u on u.id = m.user_id
+                  where m.org_id = $1 and u.email = (select email from invites where accepted_at is not null and id = $2)";
+    let mut outcomes = [0, 0];
+    for round in 0..rounds() {
+        let email = format!("invited-{round}@example.org");
+        let invited = insist(&owners[0], owners[0].request("POST", "/v1/invites").json(&json!({"email": email}))).await;
+        assert_eq!(invited.status, 201, "{}", invited.body);
+        let invite_id = text(&invited.body["id"]);
+        let (path, link) = (format!("/v1/invites/{invite_id}"), json!({"token": race.world.link(&email).await}));
+        let (owners, anybody, path, link) = (&owners, &anybody, &path, &link);
+        // One link signs in once, whoever is first with it; the invite is revoked just as often. Now the ones are ahead a
+        // little, now the others.
+        let crowd = join_all((0..CROWD).map(|i| async move {
+            let behind = if i % 2 == round % 2 { round / 2 % 5 * 3 } else { 0 };
+            tokio::time::sleep(Duration::from_millis(behind as u64)).await;
+            match i % 2 {
+                0 => insist(&anybody[i / 2 % 2], anybody[i / 2 % 2].request("POST", "/v1/auth/email/verify").json(link)).await,
+                _ => insist(&owners[i / 2 % 2], owners[i / 2 % 2].request("DELETE", path)).await,
+            }
+        }))
+        .await;
+        let signed_in = crowd.iter().step_by(2).filter(|answer| answer.status == 201).count();
+        assert_eq!(signed_in, 1, "the link was used {signed_in} times");
+        let revoked = crowd.iter().skip(1).step_by(2).filter(|answer| answer.status == 200).count();
+        let sql = sqlx::query_scalar::<_, i64>(member).bind(&race.world.org.id).bind(&invite_id);
+        let joined = sql.fetch_one(&race.db).await.unwrap();
+        let strange = crowd.iter().find(|answer| ![200, 201, 401, 404].contains(&answer.status));
+        assert!(strange.is_none(), "{strange:?}");
+        // Who revokes again what is revoked is told so; of an invite that was accepted, nobody is.
+        assert!((joined == 1) != (revoked > 0), "joined: {joined}, revoked: {revoked}");
+        outcomes[usize::from(joined == 1)] += 1;
+    }
+    println!("revoked {}, accepted {}", outcomes[0], outcomes[1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
