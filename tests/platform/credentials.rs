@@ -1,48 +1,11 @@
 //! Who may call what: every route of the table with every kind of credential, on one's own things, another
 //! organization's, and such as are not there.
 
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::Answer;
 use serde_json::Value;
 
-use crate::harness::{World, code, org, text, with, world, world_of};
-use crate::name_server::NameServer;
-use crate::routes::{Class, ROUTES, Route, TERMS, Thing, Who};
-
-/// Clients of every kind, of one organization.
-struct Callers(Vec<(Who, Client)>);
-
-impl Callers {
-    async fn of(world: &World) -> Self {
-        let made = world.owner().post("/v1/keys", &serde_json::json!({"name": "old"})).await.unwrap();
-        let revoke = world.owner().request("DELETE", &format!("/v1/keys/{}", text(&made.body["id"])));
-        assert_eq!(world.owner().send(revoke).await.unwrap().status, 200);
-        let mut callers = Vec::new();
-        for who in Who::ALL {
-            let client = match who {
-                Who::Nobody => world.anonymous(),
-                Who::Malformed => world.client("svc_live_nonsense"),
-                Who::Revoked => world.client(&text(&made.body["key"])),
-                Who::Key => world.key(),
-                Who::Viewer => world.member("viewer").await,
-                Who::Member => world.member("member").await,
-                Who::Owner => world.owner(),
-                Who::Homeless => homeless(world, "homeless").await,
-            };
-            callers.push((who, client));
-        }
-        Self(callers)
-    }
-
-    fn replace(&mut self, who: Who, client: Client) {
-        self.0.retain(|(other, _)| *other != who);
-        self.0.push((who, client));
-    }
-}
-
-/// A person who belongs to no organization.
-async fn homeless(world: &World, name: &str) -> Client {
-    world.client(&world.sign_in(&format!("{name}@example.org")).await)
-}
+use crate::harness::{code, org, text, world};
+use crate::routes::{Callers, Class, FAILURES, MAILS, REQUESTS, ROUTES, Route, Thing, Who, furnished};
 
 /// What every answer has, whoever asked.
 fn check_headers(answer: &Answer, route: &Route, who: Who, told: &str) {
@@ -72,32 +35,11 @@ fn anonymized(answer: &Answer) -> Value {
     body
 }
 
-/// Failed authentications and requests in a minute, of the stack under test.
-const FAILURES: u64 = 1_000_000;
-const REQUESTS: u64 = 100_000;
-const MAILS: u64 = 1_000;
-
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_answers_each_kind_of_caller_about_each_kind_of_thing_as_the_contract_says() {
-    let name_server = NameServer::start().await;
-    let mut plan = with("ASSAY_AUTH_FAILURES_PER_MINUTE", &FAILURES.to_string());
-    let further = [
-        ("ASSAY_TERMS_VERSION", TERMS.0.to_owned()),
-        ("ASSAY_TERMS_URL", TERMS.1.to_owned()),
-        ("ASSAY_DNS_SERVER", name_server.address.to_string()),
-        ("ASSAY_SIGN_IN_MAILS_PER_MINUTE", MAILS.to_string()),
-    ];
-    plan.env.extend(further.map(|(name, value)| (name.to_owned(), value)));
-    let mut world = world_of(plan).await;
-    let plans = "update plans set requests_per_minute = 100000, concurrent_jobs = 1000 where plan = 'team'";
-    sqlx::raw_sql(plans).execute(&mut world.database().await).await.unwrap();
-    crate::models::publish(&world, &crate::models::file()).await.unwrap();
+    let (mut world, _name_server) = furnished().await;
     let other = org(&world.stack, "team").await;
-    for owner in [world.owner(), world.client(&other.session)] {
-        let accepted = owner.post("/v1/terms/accept", &serde_json::json!({"version": TERMS.0})).await.unwrap();
-        assert_eq!(accepted.status, 200, "{}", accepted.body);
-    }
-    crate::feedback::publish(&world, "1").await;
+    world.accept_terms(&other).await;
     let mut scored = Vec::new();
     for thing in [Thing::Scored, Thing::ScoredWithFeedback] {
         scored.push((thing, world.thing(&world.org, thing).await, world.thing(&other, thing).await));
@@ -107,7 +49,7 @@ async fn every_route_answers_each_kind_of_caller_about_each_kind_of_thing_as_the
     let mut callers = Callers::of(&world).await;
     for (i, route) in ROUTES.iter().enumerate() {
         // A call may have brought the last one an organization, and they have few requests a minute.
-        callers.replace(Who::Homeless, homeless(&world, &format!("homeless-{i}")).await);
+        callers.replace(Who::Homeless, world.homeless(&format!("homeless-{i}")).await);
         for (who, client) in &callers.0 {
             let ask = async |id: &str| {
                 let answer = client.send(route.request(client, id)).await.unwrap();

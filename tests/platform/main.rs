@@ -28,6 +28,7 @@ mod openapi;
 mod operator;
 mod orgs;
 mod page;
+mod parity;
 mod races;
 mod routes;
 mod schemathesis;

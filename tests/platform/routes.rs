@@ -3,7 +3,8 @@
 use assay_tests::client::Client;
 use serde_json::{Value, json};
 
-use crate::harness::{Org, World, one_prediction, text};
+use crate::harness::{Org, World, one_prediction, text, with, world_of};
+use crate::name_server::NameServer;
 
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -222,15 +223,85 @@ impl Route {
 
     /// A good call with this client, but for the id.
     pub fn request(&self, client: &Client, id: &str) -> reqwest::RequestBuilder {
+        self.request_with(client, id, &(self.body)())
+    }
+
+    /// The same with another body.
+    pub fn request_with(&self, client: &Client, id: &str, body: &Value) -> reqwest::RequestBuilder {
         let request = client.request(self.method, &self.path_of(id));
-        match (self.body)() {
-            Value::Null => request,
-            body => request.json(&body),
-        }
+        if body.is_null() { request } else { request.json(body) }
     }
 }
 
+/// Clients of every kind, of one organization.
+pub struct Callers(pub Vec<(Who, Client)>);
+
+impl Callers {
+    pub async fn of(world: &World) -> Self {
+        let made = world.owner().post("/v1/keys", &json!({"name": "old"})).await.unwrap();
+        let revoke = world.owner().request("DELETE", &format!("/v1/keys/{}", text(&made.body["id"])));
+        assert_eq!(world.owner().send(revoke).await.unwrap().status, 200);
+        let mut callers = Vec::new();
+        for who in Who::ALL {
+            let client = match who {
+                Who::Nobody => world.anonymous(),
+                Who::Malformed => world.client("svc_live_nonsense"),
+                Who::Revoked => world.client(&text(&made.body["key"])),
+                Who::Key => world.key(),
+                Who::Viewer => world.member("viewer").await,
+                Who::Member => world.member("member").await,
+                Who::Owner => world.owner(),
+                Who::Homeless => world.homeless("homeless").await,
+            };
+            callers.push((who, client));
+        }
+        Self(callers)
+    }
+
+    pub fn replace(&mut self, who: Who, client: Client) {
+        self.0.retain(|(other, _)| *other != who);
+        self.0.push((who, client));
+    }
+}
+
+/// Failed authentications and requests in a minute, of a stack that is furnished.
+pub const FAILURES: u64 = 1_000_000;
+pub const REQUESTS: u64 = 100_000;
+pub const MAILS: u64 = 1_000;
+
+/// A world in which every route can be called well: with terms, which the organization has accepted, a name server, a
+/// model, and a suite that gives feedback.
+pub async fn furnished() -> (World, NameServer) {
+    let name_server = NameServer::start().await;
+    let mut plan = with("ASSAY_AUTH_FAILURES_PER_MINUTE", &FAILURES.to_string());
+    let further = [
+        ("ASSAY_TERMS_VERSION", TERMS.0.to_owned()),
+        ("ASSAY_TERMS_URL", TERMS.1.to_owned()),
+        ("ASSAY_DNS_SERVER", name_server.address.to_string()),
+        ("ASSAY_SIGN_IN_MAILS_PER_MINUTE", MAILS.to_string()),
+    ];
+    plan.env.extend(further.map(|(name, value)| (name.to_owned(), value)));
+    let world = world_of(plan).await;
+    let plans = format!("update plans set requests_per_minute = {REQUESTS}, concurrent_jobs = 1000 where plan = 'team'");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(plans)).execute(&mut world.database().await).await.unwrap();
+    crate::models::publish(&world, &crate::models::file()).await.unwrap();
+    crate::feedback::publish(&world, "1").await;
+    world.accept_terms(&world.org).await;
+    (world, name_server)
+}
+
 impl World {
+    /// Has an organization accept the terms.
+    pub async fn accept_terms(&self, org: &Org) {
+        let accepted = self.client(&org.session).post("/v1/terms/accept", &json!({"version": TERMS.0})).await.unwrap();
+        assert_eq!(accepted.status, 200, "{}", accepted.body);
+    }
+
+    /// A person who belongs to no organization.
+    pub async fn homeless(&self, name: &str) -> Client {
+        self.client(&self.sign_in(&format!("{name}@example.org")).await)
+    }
+
     /// Makes a thing in an organization and returns what names it in a path.
     pub async fn thing(&self, org: &Org, thing: Thing) -> String {
         let (owner, key) = (self.client(&org.session), self.client(&org.key));

@@ -96,7 +96,8 @@ impl Client {
                 _ if answer.status != 200 || began.elapsed() > patience => {
                     return Err(Trouble::new(format!("the job {job_id} did not end: {}", answer.body)));
                 }
-                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+                // The longer it takes, the less often: how often one may ask is limited.
+                _ => tokio::time::sleep((began.elapsed() / 20).max(Duration::from_millis(10))).await,
             }
         }
     }

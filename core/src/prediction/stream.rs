@@ -323,7 +323,7 @@ mod tests {
         r#"{"item_id":"a","prediction":["x","y"]}"#,
         r#" { "prediction" : "l\"]},{\\" , "item_id" : "\u00e4\\" } "#,
         r#"{"item_id":"b","prediction":[],"note":{"k":[1,[2,{"z":null}]],"s":"]},["}}"#,
-        r#"{"item_id":"Ã¤â¬","prediction":"ð"}"#,
+        r#"{"item_id":"ä€","prediction":"🍜"}"#,
         r#"{"item_id":"","prediction":7}"#,
         r#"{"item_id":"b","item_id":"c","prediction":[1,"x"]}"#,
         "7",
