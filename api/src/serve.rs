@@ -17,9 +17,10 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tower::ServiceExt as _;
 
 use crate::app::App;
-use crate::layers::{Peer, cors, deadline, methods, observe};
+use crate::layers::{Peer, cors, deadline, observe};
 use crate::settings::Settings;
 use crate::{dispatcher, grpc, mail, page, rest};
 
@@ -153,7 +154,7 @@ fn connection(builder: &Arc<auto::Builder<TokioExecutor>>, watcher: Watcher, str
     let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Peer(peer.ip()));
-        methods::route(router.clone(), request)
+        router.clone().oneshot(request)
     });
     tokio::spawn(async move {
         if !speaks(&stream).await {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::{FieldError, OrgId, Result, Timestamp, UserId, field, random};
 
@@ -11,15 +12,13 @@ use crate::{FieldError, OrgId, Result, Timestamp, UserId, field, random};
 static PUBLIC_MAIL: LazyLock<HashSet<&str>> =
     LazyLock::new(|| include_str!("public_mail_domains.txt").lines().filter(|line| !line.starts_with('#')).collect());
 
-/// Longest name that can be looked up.
-const NAME_MAX: usize = 253;
-
 /// A domain that is known to be the organization's.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ClaimedDomain {
     /// The organization.
     pub org_id: OrgId,
     /// In ASCII, as IDNA writes it.
+    #[schema(value_type = field::Domain)]
     pub domain: String,
     /// Who claimed it.
     pub claimed_by: UserId,
@@ -32,16 +31,32 @@ pub struct ClaimedDomain {
 }
 
 /// Answer of the listing of domains, by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Domains {
     /// Those that were verified.
     pub domains: Vec<ClaimedDomain>,
 }
 
+/// The domain that is to be claimed.
+#[derive(ToSchema)]
+pub struct DomainCreate {
+    /// A name below a public suffix, such as `example.org`; not one at which anybody can have an e-mail address.
+    #[schema(format = "hostname", max_length = 238)]
+    pub domain: String,
+}
+
+/// What is to change of a domain.
+#[derive(ToSchema)]
+pub struct DomainUpdate {
+    /// Whether people with an address of this domain become members when they sign in.
+    pub auto_join: bool,
+}
+
 /// Answer of a claim: what to do so that it can be verified.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DomainClaim {
     /// In ASCII, as IDNA writes it.
+    #[schema(value_type = field::Domain)]
     pub domain: String,
     /// What the domain's name server must show.
     pub record: DomainRecord,
@@ -50,7 +65,7 @@ pub struct DomainClaim {
 }
 
 /// A record of a name server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DomainRecord {
     /// Always `TXT`.
     pub r#type: &'static str,
@@ -61,12 +76,13 @@ pub struct DomainRecord {
 }
 
 /// Answer of a verification.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DomainVerification {
     /// Whether the record is there.
     pub verified: bool,
     /// The domain, once it is verified.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub domain: Option<ClaimedDomain>,
 }
 
@@ -93,7 +109,7 @@ pub fn claimable(field: &str, value: &str) -> Result<String, FieldError> {
     if is_public_mail(&domain) {
         return Err(FieldError::new(field, "public_mail", format!("anybody can have an e-mail address at {domain}; it cannot be claimed")));
     }
-    if DomainRecord::new(&domain, "").name.len() > NAME_MAX {
+    if DomainRecord::new(&domain, "").name.len() > field::DOMAIN_MAX {
         return Err(FieldError::new(field, "range", "is too long: the name of the record that proves the claim would not fit"));
     }
     Ok(domain)

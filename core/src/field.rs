@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use idna::AsciiDenyList;
 use idna::uts46::{DnsLength, Hyphens, Uts46};
-use utoipa::openapi::schema::{Object, Type};
+use utoipa::openapi::schema::{KnownFormat, Object, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -15,6 +15,9 @@ pub const TEXT_MAX: usize = 200;
 
 /// Longest e-mail address, in bytes: what fits into an envelope.
 const EMAIL_MAX: usize = 254;
+
+/// Longest domain, in bytes.
+pub const DOMAIN_MAX: usize = 253;
 
 /// Longest part of an address before the `@`, in bytes.
 const LOCAL_MAX: usize = 64;
@@ -31,6 +34,28 @@ impl PartialSchema for Text {
 }
 
 impl ToSchema for Text {}
+
+/// How [`email`] is described to clients.
+pub struct Email;
+
+impl PartialSchema for Email {
+    fn schema() -> RefOr<Schema> {
+        crate::schema::format(KnownFormat::Email, "An e-mail address.", EMAIL_MAX, "ada@example.org")
+    }
+}
+
+impl ToSchema for Email {}
+
+/// How [`domain`] is described to clients.
+pub struct Domain;
+
+impl PartialSchema for Domain {
+    fn schema() -> RefOr<Schema> {
+        crate::schema::format(KnownFormat::Hostname, "A domain.", DOMAIN_MAX, "example.org")
+    }
+}
+
+impl ToSchema for Domain {}
 
 /// A page's size, as [`limit`] takes it, described to clients.
 pub struct PageSize<const DEFAULT: u32, const MAX: u32>;

@@ -1,18 +1,20 @@
 //! Invites to an organization.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::org::Role;
-use crate::{InviteId, OrgId, Timestamp, UserId};
+use crate::{InviteId, OrgId, Timestamp, UserId, field};
 
 /// An invite. It is consumed when the person with this address signs in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Invite {
     /// `inv_…`
     pub id: InviteId,
     /// The organization.
     pub org_id: OrgId,
     /// Who is invited.
+    #[schema(value_type = field::Email)]
     pub email: String,
     /// What they will be.
     pub role: Role,
@@ -30,8 +32,18 @@ pub struct Invite {
     pub revoked_at: Option<Timestamp>,
 }
 
+/// Whom to invite.
+#[derive(ToSchema)]
+pub struct InviteCreate {
+    /// Their address.
+    #[schema(value_type = field::Email)]
+    pub email: String,
+    /// What they will be; `member` if it is not given.
+    pub role: Option<Role>,
+}
+
 /// Answer of the listing of invites, newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Invites {
     /// All of them: open ones, and those that were consumed or revoked or have expired.
     pub invites: Vec<Invite>,

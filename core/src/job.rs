@@ -206,16 +206,17 @@ pub struct Jobs {
 }
 
 /// How one item of the suite was scored.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ItemScore {
     /// As in the suite.
+    #[schema(min_length = 1, max_length = 512)]
     pub item_id: String,
     /// The metric's value for this item alone; of an item without a prediction, the worst possible.
     pub score: f64,
 }
 
 /// One page of a job's scores, in the order of the suite's items.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct JobItems {
     /// The job.
     pub job_id: JobId,
@@ -224,8 +225,10 @@ pub struct JobItems {
     /// The version that the job was scored against.
     pub suite_version: String,
     /// The scores.
+    #[schema(max_items = 1000)]
     pub items: Vec<ItemScore>,
     /// Number of items in the suite, not in the page.
+    #[schema(minimum = 1)]
     pub n_items: i64,
     /// Where the next page begins; null at the end.
     pub next_cursor: Option<ItemCursor>,

@@ -4,7 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::org::Role;
-use crate::{Timestamp, UserId};
+use crate::{Timestamp, UserId, field};
 
 /// A person in an organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -12,7 +12,7 @@ pub struct Member {
     /// `usr_…`
     pub user_id: UserId,
     /// Their address.
-    #[schema(format = "email", max_length = 200)]
+    #[schema(value_type = field::Email)]
     pub email: String,
     /// What they may do.
     pub role: Role,

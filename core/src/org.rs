@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{OrgId, Timestamp, text_enum};
+use crate::{OrgId, Timestamp, field, text_enum};
 
 text_enum! {
     /// What a member may do. The order is that of power.
@@ -55,6 +55,24 @@ pub struct Org {
     pub role: Role,
     /// When it was made.
     pub created_at: Timestamp,
+}
+
+/// What a new organization is to be.
+#[derive(ToSchema)]
+pub struct OrgCreate {
+    /// For people.
+    #[schema(value_type = field::Text)]
+    pub name: String,
+}
+
+/// What is to change of an organization. What is not given stays; at least one is given.
+#[derive(ToSchema)]
+pub struct OrgUpdate {
+    /// Its new name.
+    #[schema(value_type = Option<field::Text>)]
+    pub name: Option<String>,
+    /// What its submissions may be used for from now on.
+    pub data_use: Option<DataUse>,
 }
 
 /// Answer of `GET /v1/me`.

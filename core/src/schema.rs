@@ -21,6 +21,12 @@ pub fn word(meanings: &[(&'static str, &str)]) -> RefOr<Schema> {
     string().enum_values(Some(meanings.iter().map(|(word, _)| *word))).description(Some(lines.join("\n"))).into()
 }
 
+/// A text of a form that has a name.
+pub fn format(format: KnownFormat, description: &str, max: usize, example: &str) -> RefOr<Schema> {
+    let described = string().description(Some(description)).format(Some(SchemaFormat::KnownFormat(format)));
+    described.max_length(Some(max)).examples([example]).into()
+}
+
 /// A moment.
 pub fn moment() -> RefOr<Schema> {
     let described = string().description(Some("A moment in RFC 3339, in UTC with microseconds."));

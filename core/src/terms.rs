@@ -1,6 +1,7 @@
 //! The terms of an installation, and who accepted them.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::{Timestamp, UserId};
 
@@ -13,12 +14,21 @@ pub struct CurrentTerms {
     pub url: String,
 }
 
+/// Which terms are accepted.
+#[derive(ToSchema)]
+pub struct TermsAccept {
+    /// The version that was read.
+    #[schema(min_length = 1)]
+    pub version: String,
+}
+
 /// The terms as an organization sees them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Terms {
     /// Their version.
     pub version: String,
     /// Where they can be read.
+    #[schema(format = "uri")]
     pub url: String,
     /// When the organization accepted this version.
     pub accepted_at: Option<Timestamp>,

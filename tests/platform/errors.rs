@@ -52,21 +52,48 @@ async fn an_unknown_path_is_404_and_a_wrong_method_405_whoever_asks() {
         assert_eq!((nowhere.status, code(&nowhere)), (404, "not_found".to_owned()));
         let wrong = client.send(client.request("PUT", "/v1/keys")).await.unwrap();
         assert_eq!((wrong.status, code(&wrong)), (405, "invalid_request".to_owned()));
-        assert_eq!(wrong.header("allow"), "GET, POST");
+        assert_eq!(wrong.header("allow"), "GET,HEAD,POST");
     }
-    // What is not listed is not taken, whatever the router could do with it.
-    for method in ["HEAD", "OPTIONS", "TRACE", "QUERY", "BREW"] {
-        for (path, allowed) in [("/v1/keys", "GET, POST"), ("/v1/members/usr_0", "PATCH, DELETE"), ("/health", "GET")] {
+    for method in ["OPTIONS", "TRACE", "QUERY", "BREW"] {
+        for (path, allowed) in [("/v1/keys", "GET,HEAD,POST"), ("/v1/members/usr_0", "PATCH,DELETE"), ("/health", "GET,HEAD")] {
             let refused = world.key().send(world.key().request(method, path)).await.unwrap();
             assert_eq!((refused.status, refused.header("allow")), (405, allowed), "{method} {path}");
             assert!(refused.header("x-request-id").starts_with("req_") && !refused.header("x-ratelimit-limit").is_empty());
-            if method != "HEAD" {
-                assert_eq!(code(&refused), "invalid_request", "{method} {path}");
-            }
+            assert_eq!(code(&refused), "invalid_request", "{method} {path}");
         }
     }
     let not_utf8 = world.key().get("/v1/jobs/%ff").await.unwrap();
     assert_eq!((not_utf8.status, code(&not_utf8)), (404, "not_found".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn head_is_get_without_the_body() {
+    let world = world().await;
+    let http2 = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    for http in [reqwest::Client::new(), http2] {
+        for (token, path, status) in [
+            (Some(&world.org.key), "/v1/me", 200),
+            (None, "/v1/me", 401),
+            (None, "/v1/nowhere", 404),
+            (Some(&world.org.key), "/v1/evals", 405),
+        ] {
+            let ask = async |method: reqwest::Method| {
+                let mut request = http.request(method, format!("{}{path}", world.stack.url()));
+                if let Some(token) = token {
+                    request = request.bearer_auth(token);
+                }
+                let answer = request.send().await.unwrap();
+                let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+                let told = (answer.status().as_u16(), header("content-type"), header("content-length"), header("www-authenticate"));
+                assert!(header("x-request-id").is_some() && header("x-ratelimit-remaining").is_some());
+                (told, answer.bytes().await.unwrap())
+            };
+            let ((head, nothing), (get, body)) = (ask(reqwest::Method::HEAD).await, ask(reqwest::Method::GET).await);
+            assert_eq!((head.0, nothing.len()), (status, 0), "{path}");
+            assert_eq!(head, get, "{path}");
+            assert_eq!(get.2, Some(body.len().to_string()), "{path}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

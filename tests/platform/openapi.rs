@@ -1,16 +1,16 @@
 //! The description of the REST api is true: it is the one that is served, it lists every route, and answers conform to
 //! it. Whether the api refuses and accepts what the description says is schemathesis' part (`schemathesis.rs`).
 
+mod answers;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
 use assay_tests::client::{Answer, Client};
-use assay_tests::stack::Plan;
-use assay_tests::{databases, demo_suite};
 use serde_json::{Value, json};
 
-use crate::harness::{World, code, one_prediction, text, world, world_of};
+use crate::harness::{World, code, text, world};
 
 const FILE: &str = "docs/openapi.json";
 
@@ -168,29 +168,6 @@ fn close(schema: &mut Value) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn answers_conform_to_the_document() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
-    let mut conformance = Conformance::new();
-    publish_a_model(&world).await;
-    let other = world.member("member").await;
-    let (key, owner) = (world.key(), world.owner());
-    for client in [&key, &owner] {
-        cancels(&mut conformance, client).await;
-    }
-    let _worker = world.stack.launch_worker().unwrap();
-    for client in [&key, &owner] {
-        reads(&mut conformance, client).await;
-        submits(&mut conformance, client).await;
-    }
-    manages(&mut conformance, &owner, &other).await;
-    refusals(&mut conformance, &world).await;
-    let succeeded: BTreeSet<_> = conformance.seen.iter().filter(|(_, status)| *status < 300).map(|(id, _)| id.clone()).collect();
-    let paths = conformance.document["paths"].as_object().unwrap().values();
-    let all = paths.flat_map(|item| item.as_object().unwrap().values()).map(|operation| text(&operation["operationId"])).collect();
-    assert_eq!(succeeded, all, "an operation whose answer was not tried");
-}
-
 /// Puts `next-1` into the catalog.
 pub async fn publish_a_model(world: &World) {
     let card = json!({
@@ -200,107 +177,6 @@ pub async fn publish_a_model(world: &World) {
     let path = world.stack.ground.servers.folder().join(format!("{}-card.json", world.stack.database.name));
     std::fs::write(&path, card.to_string()).unwrap();
     world.stack.operate(&["model", "publish", path.to_str().unwrap()]).await.unwrap();
-}
-
-async fn reads(conformance: &mut Conformance, client: &Client) {
-    for path in ["/health", "/v1/me", "/v1/suites", "/v1/usage", "/v1/models"] {
-        assert_eq!(conformance.call(client, "GET", path, path, None).await.status, 200);
-    }
-    conformance.call(client, "GET", "/v1/models/{model_id}", "/v1/models/next-1", None).await;
-    conformance.call(client, "GET", "/v1/models/{model_id}", "/v1/models/none", None).await;
-    let items = "/v1/suites/{suite_id}/items";
-    let page = conformance.call(client, "GET", items, "/v1/suites/suite:lunch/items?limit=399", None).await;
-    let next = format!("/v1/suites/suite:lunch/items?cursor={}", text(&page.body["next_cursor"]));
-    assert_eq!(conformance.call(client, "GET", items, &next, None).await.body["next_cursor"], Value::Null);
-    for (path, status) in [("suite:none/items", 404), ("suite:lunch/items?limit=0", 422), ("suite:lunch/items?cursor=x", 422)] {
-        assert_eq!(conformance.call(client, "GET", items, &format!("/v1/suites/{path}"), None).await.status, status);
-    }
-}
-
-async fn submits(conformance: &mut Conformance, client: &Client) {
-    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction(), "label": "tried"});
-    let key = databases::fresh_name("tried");
-    let send = || client.request("POST", "/v1/evals").header("Idempotency-Key", &key).json(&body);
-    let made = client.send(send()).await.unwrap();
-    conformance.check("POST", "/v1/evals", &made);
-    let id = text(&made.body["id"]);
-    let one = "/v1/jobs/{job_id}";
-    let ended = conformance.call(client, "GET", one, &format!("/v1/jobs/{id}?wait=30"), None).await;
-    assert_eq!(ended.body["status"], "succeeded");
-    let again = client.send(send()).await.unwrap();
-    conformance.check("POST", "/v1/evals", &again);
-    assert_eq!((again.status, again.header("idempotency-replayed")), (202, "true"));
-    for (method, template, path, status) in [
-        ("GET", one, "/v1/jobs/job_0".to_owned(), 404),
-        ("GET", one, format!("/v1/jobs/{id}?wait=31"), 422),
-        ("GET", "/v1/jobs/{job_id}/trace", format!("/v1/jobs/{id}/trace"), 200),
-        ("POST", "/v1/jobs/{job_id}/cancel", format!("/v1/jobs/{id}/cancel"), 409),
-        ("GET", "/v1/jobs", "/v1/jobs?status=succeeded&limit=1".to_owned(), 200),
-        ("GET", "/v1/jobs", "/v1/jobs?status=done".to_owned(), 422),
-    ] {
-        assert_eq!(conformance.call(client, method, template, &path, None).await.status, status, "{path}");
-    }
-}
-
-/// Cancels a job that no worker has taken.
-async fn cancels(conformance: &mut Conformance, client: &Client) {
-    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
-    let made = conformance.call(client, "POST", "/v1/evals", "/v1/evals", Some(&body)).await;
-    let path = format!("/v1/jobs/{}/cancel", text(&made.body["id"]));
-    assert_eq!(conformance.call(client, "POST", "/v1/jobs/{job_id}/cancel", &path, None).await.status, 200);
-}
-
-async fn manages(conformance: &mut Conformance, owner: &Client, other: &Client) {
-    let made = conformance.call(owner, "POST", "/v1/keys", "/v1/keys", Some(&json!({"name": "tried"}))).await;
-    let path = format!("/v1/keys/{}", text(&made.body["id"]));
-    assert_eq!(conformance.call(owner, "DELETE", "/v1/keys/{key_id}", &path, None).await.status, 200);
-    assert_eq!(conformance.call(owner, "GET", "/v1/keys", "/v1/keys", None).await.status, 200);
-    let members = conformance.call(owner, "GET", "/v1/members", "/v1/members", None).await;
-    let with_role = |role: &str| {
-        let members = members.body["members"].as_array().unwrap();
-        text(&members.iter().find(|member| member["role"] == role).unwrap()["user_id"])
-    };
-    let (last, leaving) = (format!("/v1/members/{}", with_role("owner")), format!("/v1/members/{}", with_role("member")));
-    let one = "/v1/members/{user_id}";
-    for (method, path, body, status) in [
-        ("PATCH", &leaving, Some(json!({"role": "viewer"})), 200),
-        ("PATCH", &last, Some(json!({"role": "viewer"})), 409),
-        ("PATCH", &leaving, Some(json!({"role": "king"})), 422),
-        ("DELETE", &last, None, 409),
-    ] {
-        assert_eq!(conformance.call(owner, method, one, path, body.as_ref()).await.status, status, "{method} {path}");
-    }
-    // The viewer may not; then is no member any more.
-    assert_eq!(conformance.call(other, "POST", "/v1/keys", "/v1/keys", Some(&json!({"name": "x"}))).await.status, 403);
-    assert_eq!(conformance.call(owner, "DELETE", one, &leaving, None).await.status, 204);
-    assert_eq!(conformance.call(owner, "DELETE", one, &leaving, None).await.status, 404);
-}
-
-async fn refusals(conformance: &mut Conformance, world: &World) {
-    let (key, nobody) = (world.key(), world.anonymous());
-    assert_eq!(conformance.call(&nobody, "GET", "/v1/me", "/v1/me", None).await.status, 401);
-    assert_eq!(conformance.call(&key, "GET", "/v1/keys", "/v1/keys", None).await.status, 403);
-    let elsewhere = key.send(key.request("GET", "/v1/me").header("X-Org-Id", "org_0")).await.unwrap();
-    assert_eq!(elsewhere.status, 404);
-    conformance.check("GET", "/v1/me", &elsewhere);
-    for (body, status) in [("{".to_owned(), 400), ("{}".to_owned(), 422), (" ".repeat((5 << 20) + 1), 413)] {
-        let answer = key.send(key.request("POST", "/v1/evals").header("content-type", "application/json").body(body)).await.unwrap();
-        assert_eq!(answer.status, status);
-        conformance.check("POST", "/v1/evals", &answer);
-    }
-    let mut database = world.database().await;
-    sqlx::raw_sql("update plans set eval_items_per_month = 0; update plans set concurrent_jobs = 1000")
-        .execute(&mut database)
-        .await
-        .unwrap();
-    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
-    let over = conformance.call(&key, "POST", "/v1/evals", "/v1/evals", Some(&body)).await;
-    assert_eq!((over.status, code(&over)), (429, "quota_exceeded".to_owned()));
-    sqlx::raw_sql("alter table suites rename to suites_away").execute(&mut database).await.unwrap();
-    assert_eq!(conformance.call(&key, "GET", "/v1/suites", "/v1/suites", None).await.status, 500);
-    sqlx::raw_sql("update plans set requests_per_minute = 1").execute(&mut database).await.unwrap();
-    let limited = conformance.call(&key, "GET", "/v1/me", "/v1/me", None).await;
-    assert_eq!((limited.status, code(&limited)), (429, "rate_limited".to_owned()));
 }
 
 #[test]

@@ -4,7 +4,6 @@ pub mod auth;
 pub mod cors;
 pub mod deadline;
 pub mod limit;
-pub mod methods;
 pub mod observe;
 
 use std::net::IpAddr;

@@ -20,14 +20,11 @@ pub fn finish(document: &mut Value) {
     for (_, _, operation) in super::operations(document) {
         if operation["security"] == json!([{}]) {
             operation["security"] = json!([]);
-            operation["responses"]["4XX"] = errors::response(
-                "The request itself is at fault, such as its method (405).",
-                [errors::example(Code::InvalidRequest, "This path does not take this method; the header Allow says which it takes.", None)],
-            );
         } else {
-            forbidden.push(refusals(operation));
-            parameters(operation);
+            forbidden.extend(forbid(operation));
+            choice_of_org(operation);
         }
+        refusals(operation);
         complete(operation);
         replays(operation);
     }
@@ -35,16 +32,13 @@ pub fn finish(document: &mut Value) {
     for (name, response) in forbidden {
         responses[name] = response;
     }
-    for (_, response) in responses.as_object_mut().into_iter().flatten() {
-        add_headers(response);
-    }
     for (name, status) in STATUSES {
-        let own = match status {
-            "401" => "WWW-Authenticate",
-            "429" | "503" => "Retry-After",
-            _ => continue,
-        };
-        responses[name]["headers"][own] = header(own);
+        add_headers(status, &mut responses[name]);
+    }
+    for (name, response) in responses.as_object_mut().into_iter().flatten() {
+        if name.starts_with("Forbidden") {
+            add_headers("403", response);
+        }
     }
 }
 
@@ -58,31 +52,58 @@ const STATUSES: [(&str, &str); 7] = [
     ("Unavailable", "503"),
 ];
 
-/// Adds the refusals that follow from what an operation says of itself; returns its 403.
-fn refusals(operation: &mut Value) -> (&'static str, Value) {
-    let reference = |name: &str| json!({"$ref": format!("#/components/responses/{name}")});
+/// Adds the refusals that follow from what an operation says of itself, where it has not said more.
+fn refusals(operation: &mut Value) {
+    let is_open = operation["security"] == json!([]);
     let has_body = operation.get("requestBody").is_some();
     let takes_header = operation["parameters"].as_array().is_some_and(|all| all.iter().any(|one| one["in"] == "header"));
+    if is_open && !has_body {
+        operation["responses"]["4XX"] = errors::response(
+            "The request itself is at fault, such as its method (405).",
+            [errors::example(Code::InvalidRequest, "This path does not take this method; the header Allow says which it takes.", None)],
+        );
+        return;
+    }
+    let Some(responses) = operation["responses"].as_object_mut() else { return };
     for (name, status) in STATUSES {
         let applies = match status {
             "400" => has_body || takes_header,
+            "401" => !is_open,
             "413" => has_body,
             _ => true,
         };
         if applies {
-            operation["responses"][status] = reference(name);
+            responses.entry(status).or_insert_with(|| reference(name));
         }
     }
+}
+
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/responses/{name}")})
+}
+
+/// Adds the 403 of those who may not call; returns it, if others have the same. An operation with a further reason to
+/// refuse has said which.
+fn forbid(operation: &mut Value) -> Option<(&'static str, Value)> {
     let security = operation["security"].as_array().cloned().unwrap_or_default();
     let takes_keys = security.iter().any(|one| one.get("api_key").is_some());
     let role = security.iter().find_map(|one| one["session"][0].as_str());
-    let (name, forbidden) = errors::forbidden(!takes_keys, role);
-    operation["responses"]["403"] = reference(name);
-    (name, forbidden)
+    let (name, mut forbidden) = errors::forbidden(!takes_keys, role);
+    let Some(further) = operation["responses"]["403"]["description"].as_str() else {
+        operation["responses"]["403"] = reference(name);
+        return Some((name, forbidden));
+    };
+    forbidden["description"] = format!("{} {further}", forbidden["description"].as_str().unwrap_or_default()).into();
+    operation["responses"]["403"] = forbidden;
+    None
 }
 
-/// Every session says for which organization it acts, and may name one that is not the caller's.
-fn parameters(operation: &mut Value) {
+/// Every session says for which organization it acts, and may name one that is not the caller's; but for what a person
+/// does for themselves.
+fn choice_of_org(operation: &mut Value) {
+    if operation["security"] == json!([{"session": ["person"]}]) {
+        return;
+    }
     if !operation["parameters"].is_array() {
         operation["parameters"] = json!([]);
     }
@@ -115,7 +136,7 @@ fn complete(operation: &mut Value) {
             let description = response["description"].as_str().unwrap_or_default().to_owned();
             *response = errors::response(&description, []);
         }
-        add_headers(response);
+        add_headers(status, response);
     }
 }
 
@@ -123,8 +144,13 @@ fn header(name: &str) -> Value {
     json!({"$ref": format!("#/components/headers/{name}")})
 }
 
-fn add_headers(response: &mut Value) {
-    for name in ["X-Request-Id", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"] {
+fn add_headers(status: &str, response: &mut Value) {
+    let own = match status {
+        "401" => Some("WWW-Authenticate"),
+        "429" | "503" => Some("Retry-After"),
+        _ => None,
+    };
+    for name in ["X-Request-Id", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"].into_iter().chain(own) {
         response["headers"][name] = header(name);
     }
 }
@@ -138,7 +164,8 @@ fn security() -> Value {
         "session": {
             "type": "http", "scheme": "bearer", "bearerFormat": "svc_sess_…",
             "description": "A session of a signed-in person. A role that is named is the least that the person must have: a viewer reads; a \
-                            member also submits and manages keys; an owner also manages people.",
+                            member also submits and manages keys; an owner also manages people, domains and terms. A `person` need not \
+                            belong to an organization.",
         },
     })
 }

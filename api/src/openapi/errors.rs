@@ -65,7 +65,7 @@ pub fn common() -> [(&'static str, Value); 7] {
         (
             "TooManyRequests",
             response(
-                "Too many requests in a minute, too many failed authentications from this address, or a limit of the plan.",
+                "Too many requests in a minute, too many failed authentications or sign-in mails from this address, or a limit of the plan.",
                 [
                     example(Code::RateLimited, "More than 60 requests in a minute. Wait 12 s.", None),
                     example(Code::QuotaExceeded, "This submission would exceed the plan's 20000 predictions a month.", Some(quota)),
@@ -102,6 +102,9 @@ pub fn forbidden(session: bool, role: Option<&str>) -> (&'static str, Value) {
             "This operation needs a session token of a signed-in person; an API key cannot do it.",
             None,
         ));
+    }
+    if role == Some("person") {
+        return ("ForbiddenToKeys", response("An API key cannot do this.", told));
     }
     told.push(example(Code::OrgRequired, "This credential resolves to no organization. Join one or create one first.", None));
     if let Some(role) = role {

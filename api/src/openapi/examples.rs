@@ -1,7 +1,7 @@
 //! Examples of requests and answers, taken from real ones: `examples.json`, by operation. A test keeps them in the form
 //! of today's answers.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Adds the examples.
 pub fn finish(document: &mut Value) {
@@ -12,7 +12,12 @@ pub fn finish(document: &mut Value) {
             operation["requestBody"]["content"]["application/json"]["example"] = request.clone();
         }
         for (status, answer) in of["responses"].as_object().into_iter().flatten() {
-            operation["responses"][status]["content"]["application/json"]["example"] = answer.clone();
+            let content = &mut operation["responses"][status]["content"]["application/json"];
+            match content.get_mut("examples") {
+                // It has those of its class.
+                Some(examples) => examples["further"] = json!({"value": answer}),
+                None => content["example"] = answer.clone(),
+            }
         }
     }
 }

@@ -48,12 +48,18 @@ fn info(git_sha: Option<&str>) -> Value {
 fn tags() -> Value {
     [
         ("evals", "Submitting predictions."),
+        ("uploads", "Predictions that are sent in parts, before they are submitted."),
         ("jobs", "What becomes of a submission."),
         ("suites", "What there is to predict. Suites belong to the platform."),
         ("usage", "What an organization has used of its plan."),
         ("me", "Who calls."),
+        ("auth", "Signing in and out."),
+        ("orgs", "Organizations."),
         ("keys", "API keys, managed by people."),
         ("members", "The people of an organization."),
+        ("invites", "Invites to an organization."),
+        ("domains", "Domains that are known to be an organization's."),
+        ("terms", "What an organization must accept first."),
         ("models", "The catalog of models."),
         ("health", "Whether the api answers."),
     ]

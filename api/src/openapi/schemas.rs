@@ -14,6 +14,7 @@ pub fn finish(document: &mut Value) {
     schemas["ErrorDetails"] = details();
     schemas["TraceDocument"] = trace();
     exactly_one(&mut schemas["EvalCreate"], "predictions", "input_ref");
+    at_least_one(&mut schemas["OrgUpdate"], ["name", "data_use"]);
     merge(schemas);
     let scalars = take_scalars(schemas);
     for (name, schema) in schemas.as_object_mut().into_iter().flatten() {
@@ -139,6 +140,11 @@ fn exactly_one(schema: &mut Value, one: &str, other: &str) {
     schema["oneOf"] = json!([given(one, other), given(other, one)]);
 }
 
+/// Of fields that may be null, one or more are given.
+fn at_least_one<const N: usize>(schema: &mut Value, fields: [&str; N]) {
+    schema["anyOf"] = fields.map(|field| json!({"required": [field], "properties": {field: {"not": {"type": "null"}}}})).into();
+}
+
 fn error() -> Value {
     let codes: Vec<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
     json!({
@@ -181,6 +187,9 @@ fn details() -> Value {
             "limit": {"type": "string", "description": "`quota_exceeded`: name of the limit, such as `eval_items_per_month`."},
             "max": {"type": "integer", "format": "int64", "minimum": 0, "description": "`quota_exceeded`: what the plan grants."},
             "active": {"type": "integer", "format": "int64", "minimum": 0, "description": "`quota_exceeded` of `concurrent_jobs`: how many are active."},
+            "reason": {"type": "string", "description": "`forbidden`: `terms_not_accepted`, where the organization must first accept the terms."},
+            "version": {"type": "string", "description": "`forbidden`: the version of the terms that is to be accepted."},
+            "url": {"type": "string", "format": "uri", "description": "`forbidden`: where the terms can be read."},
             "resets_at": {"$ref": "#/components/schemas/Timestamp", "description": "`quota_exceeded`: when there is room again at the latest."},
         },
     })

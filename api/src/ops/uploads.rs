@@ -5,7 +5,7 @@ use std::time::Duration;
 use assay_core::principal::{Caller, Submitter};
 use assay_core::store::upload::NewUpload;
 use assay_core::upload::{
-    ContentEncoding, ContentType, OPEN_MAX, PART_MAX, PARTS_MAX, Part, PartObject, Upload, UploadKind, UploadRow, UploadStatus,
+    BYTES_MAX, ContentEncoding, ContentType, OPEN_MAX, PART_MAX, PARTS_MAX, Part, PartObject, Upload, UploadKind, UploadRow, UploadStatus,
 };
 use assay_core::{CanFail as _, Code, Details, Error, FieldError, Result, UploadId, field, store, telemetry, upload};
 use bytes::Bytes;
@@ -45,8 +45,8 @@ pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -
     let kind = field::noted(&mut faults, one_of_kinds.map(Some));
     let content_type = field::noted(&mut faults, content_type.map(|text| field::one_of("content_type", &text)).transpose());
     let content_encoding = field::noted(&mut faults, content_encoding.map(|text| field::one_of("content_encoding", &text)).transpose());
-    if bytes.is_some_and(|bytes| bytes < 1) {
-        faults.push(FieldError::new("bytes", "range", "must be at least 1"));
+    if bytes.is_some_and(|bytes| !(1..=BYTES_MAX).contains(&bytes)) {
+        faults.push(FieldError::new("bytes", "range", format!("must be a whole number from 1 to {BYTES_MAX}")));
     }
     let sha256 = field::noted(&mut faults, sha256.map(|text| hex_digest(&text)).transpose());
     let (Some(kind), true) = (kind, faults.is_empty()) else { return Err(Error::fields(faults)) };

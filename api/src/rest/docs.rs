@@ -42,14 +42,14 @@ async fn to_page() -> Response {
 }
 
 async fn page() -> Result<Response, Failure> {
-    file("index.html")
+    Ok(file("index.html")?)
 }
 
 async fn part(Id(path): Id) -> Result<Response, Failure> {
-    file(&path)
+    Ok(file(&path)?)
 }
 
-fn file(path: &str) -> Result<Response, Failure> {
+fn file(path: &str) -> Result<Response> {
     let config = Arc::new(Config::from("/openapi.json").validator_url("none").try_it_out_enabled(true));
     let found = utoipa_swagger_ui::serve(path, config).map_err(|error| Error::internal(error.to_string()))?;
     let file = found.ok_or_else(|| Error::new(Code::NotFound, "There is nothing at this path."))?;

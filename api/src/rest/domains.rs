@@ -1,6 +1,7 @@
 //! `/v1/domains`
 
-use assay_core::domain::{ClaimedDomain, DomainClaim, DomainVerification, Domains};
+use assay_core::domain::{ClaimedDomain, DomainClaim, DomainCreate, DomainUpdate, DomainVerification, Domains};
+use assay_core::field;
 use assay_core::principal::{Owner, Session};
 use axum::Json;
 use axum::extract::{Request, State};
@@ -12,10 +13,25 @@ use crate::app::App;
 use crate::ops::domains;
 use crate::render::Failure;
 
+/// List domains
+///
+/// Those that were verified, by name.
+#[utoipa::path(get, path = "/v1/domains", operation_id = "listDomains", tag = "domains", security(("session" = [])),
+    responses((status = 200, description = "All verified domains.", body = Domains)))]
 pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<Session>) -> Result<Json<Domains>, Failure> {
     Ok(Json(domains::list(&app, &session).await?))
 }
 
+/// Claim a domain
+///
+/// Says which record its name server must show, so that it can be verified within seven days. A claim reserves nothing;
+/// claiming again gives the same record, and seven more days.
+#[utoipa::path(post, path = "/v1/domains", operation_id = "claimDomain", tag = "domains", security(("session" = ["owner"])),
+    request_body = DomainCreate,
+    responses(
+        (status = 201, description = "The claim.", body = DomainClaim),
+        (status = 409, description = "The domain is somebody's already, perhaps this organization's."),
+    ))]
 pub(super) async fn claim(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,
@@ -28,6 +44,16 @@ pub(super) async fn claim(
     Ok((StatusCode::CREATED, Json(domains::claim(&app, &owner, &domain).await?)))
 }
 
+/// Verify a domain
+///
+/// Looks whether the record is there. One that is not there yet is no error: `verified` is false.
+#[utoipa::path(post, path = "/v1/domains/{domain}/verify", operation_id = "verifyDomain", tag = "domains", security(("session" = ["owner"])),
+    params(("domain" = field::Domain, Path, description = "The domain.")),
+    responses(
+        (status = 200, description = "Whether the domain is the organization's now.", body = DomainVerification),
+        (status = 404, description = "The organization has no claim to the domain."),
+        (status = 409, description = "Another organization has verified it first."),
+    ))]
 pub(super) async fn verify(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,
@@ -36,6 +62,15 @@ pub(super) async fn verify(
     Ok(Json(domains::verify(&app, &owner, &domain).await?))
 }
 
+/// Change a domain
+///
+/// With `auto_join`, people with an address of the domain become members when they sign in.
+#[utoipa::path(patch, path = "/v1/domains/{domain}", operation_id = "updateDomain", tag = "domains", security(("session" = ["owner"])),
+    params(("domain" = field::Domain, Path, description = "The domain.")), request_body = DomainUpdate,
+    responses(
+        (status = 200, description = "The domain as it is now.", body = ClaimedDomain),
+        (status = 404, description = "The organization has not verified the domain."),
+    ))]
 pub(super) async fn update(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,
@@ -49,6 +84,15 @@ pub(super) async fn update(
     Ok(Json(domains::update(&app, &owner, &domain, auto_join).await?))
 }
 
+/// Give a domain up
+///
+/// Its claim ends, verified or not. Who joined by it stays a member.
+#[utoipa::path(delete, path = "/v1/domains/{domain}", operation_id = "releaseDomain", tag = "domains", security(("session" = ["owner"])),
+    params(("domain" = field::Domain, Path, description = "The domain.")),
+    responses(
+        (status = 204, description = "The domain is not the organization's any more."),
+        (status = 404, description = "The organization has no claim to the domain."),
+    ))]
 pub(super) async fn release(State(app): State<App>, Permitted(owner): Permitted<Owner>, Id(domain): Id) -> Result<StatusCode, Failure> {
     domains::release(&app, &owner, &domain).await?;
     Ok(StatusCode::NO_CONTENT)

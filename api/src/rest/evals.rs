@@ -24,7 +24,10 @@ use crate::traceparent::TraceParent;
 #[utoipa::path(post, path = "/v1/evals", operation_id = "createEval", tag = "evals", security(("api_key" = []), ("session" = ["member"])),
     params(("Idempotency-Key" = inline(Option<evals::KeySchema>), Header, description = "Stands for this submission, for good.")),
     request_body = EvalCreate,
-    responses((status = 202, description = "The job: queued, or the original one, however far it has come.", body = Job)))]
+    responses(
+        (status = 202, description = "The job: queued, or the original one, however far it has come.", body = Job),
+        (status = 403, description = "Or the organization has not accepted the terms."),
+    ))]
 pub(super) async fn create(
     State(app): State<App>,
     Permitted(submitter): Permitted<TermsAccepted<Submitter>>,

@@ -1,6 +1,7 @@
 //! `/v1/invites`
 
-use assay_core::invite::{Invite, Invites};
+use assay_core::InviteId;
+use assay_core::invite::{Invite, InviteCreate, Invites};
 use assay_core::principal::Owner;
 use axum::Json;
 use axum::extract::{Request, State};
@@ -12,10 +13,24 @@ use crate::app::App;
 use crate::ops::invites;
 use crate::render::Failure;
 
+/// List invites
+///
+/// All invites of the organization, newest first: open ones, and those that were accepted or revoked or have expired.
+#[utoipa::path(get, path = "/v1/invites", operation_id = "listInvites", tag = "invites", security(("session" = ["owner"])),
+    responses((status = 200, description = "All invites.", body = Invites)))]
 pub(super) async fn list(State(app): State<App>, Permitted(owner): Permitted<Owner>) -> Result<Json<Invites>, Failure> {
     Ok(Json(invites::list(&app, &owner).await?))
 }
 
+/// Invite somebody
+///
+/// They get a mail, and become a member when they sign in with this address while the invite is open.
+#[utoipa::path(post, path = "/v1/invites", operation_id = "createInvite", tag = "invites", security(("session" = ["owner"])),
+    request_body = InviteCreate,
+    responses(
+        (status = 201, description = "The invite.", body = Invite),
+        (status = 409, description = "There is a member or an open invite with this address."),
+    ))]
 pub(super) async fn create(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,
@@ -28,6 +43,15 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(invites::create(&app, &owner, &email, role.as_deref()).await?)))
 }
 
+/// Revoke an invite
+///
+/// Nobody can become a member by it any more. Doing it again changes nothing.
+#[utoipa::path(delete, path = "/v1/invites/{invite_id}", operation_id = "revokeInvite", tag = "invites", security(("session" = ["owner"])),
+    params(("invite_id" = InviteId, Path, description = "The invite.")),
+    responses(
+        (status = 200, description = "The invite, revoked.", body = Invite),
+        (status = 404, description = "No such invite in the organization, or it was accepted."),
+    ))]
 pub(super) async fn revoke(State(app): State<App>, Permitted(owner): Permitted<Owner>, Id(invite_id): Id) -> Result<Json<Invite>, Failure> {
     Ok(Json(invites::revoke(&app, &owner, &invite_id).await?))
 }

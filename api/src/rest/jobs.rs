@@ -3,6 +3,7 @@
 use assay_core::field::PageSize;
 use assay_core::job::{Job, JobItems, JobStatus, JobType, Jobs};
 use assay_core::principal::{Caller, Submitter};
+use assay_core::suite::ItemCursor;
 use assay_core::{JobId, Timestamp};
 use axum::Json;
 use axum::extract::State;
@@ -94,6 +95,22 @@ pub(super) async fn trace(
     Ok(Json(jobs::trace(&app, &caller, &job_id).await?))
 }
 
+/// Read the scores of a job's items
+///
+/// In the suite's order, a page at a time; only where the suite gives feedback on single items. Never an answer.
+#[utoipa::path(get, path = "/v1/jobs/{job_id}/items", operation_id = "listJobItems", tag = "jobs",
+    security(("api_key" = []), ("session" = [])),
+    params(
+        ("job_id" = JobId, Path, description = "The job."),
+        ("limit" = inline(Option<PageSize<500, 1000>>), Query, description = "Size of the page."),
+        ("cursor" = inline(Option<ItemCursor>), Query, description = "`next_cursor` of the page before."),
+    ),
+    responses(
+        (status = 200, description = "A page of scores.", body = JobItems),
+        (status = 403, description = "Or the suite does not give feedback on single items."),
+        (status = 404, description = "No such job in the organization."),
+        (status = 409, description = "The job has not succeeded."),
+    ))]
 pub(super) async fn items(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,

@@ -27,7 +27,11 @@ pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<S
 /// A key belongs to the organization, not to the person who made it. Its secret is in this answer and nowhere else: keep
 /// it. An unexpected end of the connection may leave a key that nobody knows; revoke it.
 #[utoipa::path(post, path = "/v1/keys", operation_id = "createKey", tag = "keys", security(("session" = ["member"])),
-    request_body = ApiKeyCreate, responses((status = 201, description = "The key, with its secret.", body = ApiKeyCreated)))]
+    request_body = ApiKeyCreate,
+    responses(
+        (status = 201, description = "The key, with its secret.", body = ApiKeyCreated),
+        (status = 403, description = "Or the organization has not accepted the terms."),
+    ))]
 pub(super) async fn create(
     State(app): State<App>,
     Permitted(member): Permitted<TermsAccepted<Member>>,

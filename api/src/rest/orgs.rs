@@ -1,6 +1,7 @@
 //! `/v1/orgs`
 
-use assay_core::org::Org;
+use assay_core::OrgId;
+use assay_core::org::{Org, OrgCreate, OrgUpdate};
 use assay_core::principal::{Owner, Person};
 use axum::Json;
 use axum::extract::{Request, State};
@@ -12,6 +13,16 @@ use crate::app::App;
 use crate::ops::orgs;
 use crate::render::Failure;
 
+/// Create an organization
+///
+/// On the plan `free`, with the caller as its owner. The session goes on acting for the organization that it acted for,
+/// if there is one: name the new one in `X-Org-Id`.
+#[utoipa::path(post, path = "/v1/orgs", operation_id = "createOrg", tag = "orgs", security(("session" = ["person"])),
+    request_body = OrgCreate,
+    responses(
+        (status = 201, description = "The organization.", body = Org),
+        (status = 409, description = "The caller owns too many organizations to make one more."),
+    ))]
 pub(super) async fn create(
     State(app): State<App>,
     Permitted(person): Permitted<Person>,
@@ -24,6 +35,15 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(orgs::create(&app, &person, &name).await?)))
 }
 
+/// Change the organization
+///
+/// The one that the session acts for. What is not given stays.
+#[utoipa::path(patch, path = "/v1/orgs/{org_id}", operation_id = "updateOrg", tag = "orgs", security(("session" = ["owner"])),
+    params(("org_id" = OrgId, Path, description = "The organization that the session acts for.")), request_body = OrgUpdate,
+    responses(
+        (status = 200, description = "The organization as it is now.", body = Org),
+        (status = 404, description = "No such organization, or not the one that the session acts for."),
+    ))]
 pub(super) async fn update(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,

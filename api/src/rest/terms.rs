@@ -1,7 +1,7 @@
 //! `/v1/terms`
 
 use assay_core::principal::{Caller, Owner};
-use assay_core::terms::Terms;
+use assay_core::terms::{Terms, TermsAccept};
 use axum::Json;
 use axum::extract::{Request, State};
 
@@ -11,10 +11,26 @@ use crate::app::App;
 use crate::ops::terms;
 use crate::render::Failure;
 
+/// Read the terms
+///
+/// The version that holds now, and whether the organization accepted it.
+#[utoipa::path(get, path = "/v1/terms", operation_id = "getTerms", tag = "terms", security(("api_key" = []), ("session" = [])),
+    responses((status = 200, description = "The terms.", body = Terms), (status = 404, description = "This installation has no terms.")))]
 pub(super) async fn get(State(app): State<App>, Permitted(caller): Permitted<Caller>) -> Result<Json<Terms>, Failure> {
     Ok(Json(terms::get(&app, &caller).await?))
 }
 
+/// Accept the terms
+///
+/// For the organization. Where there are terms, keys are made and predictions submitted only after that. Doing it again
+/// changes nothing.
+#[utoipa::path(post, path = "/v1/terms/accept", operation_id = "acceptTerms", tag = "terms", security(("session" = ["owner"])),
+    request_body = TermsAccept,
+    responses(
+        (status = 200, description = "The terms, accepted.", body = Terms),
+        (status = 404, description = "This installation has no terms."),
+        (status = 409, description = "This is not the version that holds now."),
+    ))]
 pub(super) async fn accept(State(app): State<App>, Permitted(owner): Permitted<Owner>, request: Request) -> Result<Json<Terms>, Failure> {
     let body = json_body(request, SMALL).await?;
     let mut fields = Fields::read(&body)?;

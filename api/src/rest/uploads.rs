@@ -1,8 +1,8 @@
 //! `/v1/uploads`
 
 use assay_core::principal::{Caller, Submitter};
-use assay_core::upload::{Part, Upload};
-use assay_core::{Code, Error, Result};
+use assay_core::upload::{Part, Upload, UploadCreate};
+use assay_core::{Code, Error, Result, UploadId};
 use axum::Json;
 use axum::extract::{FromRequestParts, RawPathParams, Request, State};
 use futures_util::StreamExt as _;
@@ -17,6 +17,13 @@ use crate::ops::complete;
 use crate::ops::uploads::{self, NewUploadFields};
 use crate::render::Failure;
 
+/// Open an upload
+///
+/// For predictions that are larger than a request may be. The answer says where their parts go, and by which `input_ref` a
+/// submission names them afterwards. There are 24 hours to complete it.
+#[utoipa::path(post, path = "/v1/uploads", operation_id = "createUpload", tag = "uploads",
+    security(("api_key" = []), ("session" = ["member"])), request_body = UploadCreate,
+    responses((status = 201, description = "The upload, which waits for its parts.", body = Upload)))]
 pub(super) async fn create(
     State(app): State<App>,
     Permitted(submitter): Permitted<Submitter>,
@@ -35,10 +42,29 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(uploads::create(&app, &submitter, new).await?)))
 }
 
+/// Read an upload
+///
+/// With the parts that have arrived, so that an upload that broke off goes on where it stopped.
+#[utoipa::path(get, path = "/v1/uploads/{upload_id}", operation_id = "getUpload", tag = "uploads",
+    security(("api_key" = []), ("session" = [])), params(("upload_id" = UploadId, Path, description = "The upload.")),
+    responses((status = 200, description = "The upload.", body = Upload), (status = 404, description = "No such upload in the organization.")))]
 pub(super) async fn get(State(app): State<App>, Permitted(caller): Permitted<Caller>, Id(id): Id) -> Result<Json<Upload>, Failure> {
     Ok(Json(uploads::get(&app, &caller, &id).await?))
 }
 
+/// Complete an upload
+///
+/// Puts the parts together in the order of their numbers, checks their size and SHA-256, and reads everything through once.
+/// Then it is `ready`. Predictions that are at fault are told with their lines, and the upload has failed; if a part is
+/// missing, or the size is not the announced one, it still waits. Doing it again changes nothing.
+#[utoipa::path(post, path = "/v1/uploads/{upload_id}/complete", operation_id = "completeUpload", tag = "uploads",
+    security(("api_key" = []), ("session" = ["member"])), params(("upload_id" = UploadId, Path, description = "The upload.")),
+    responses(
+        (status = 200, description = "The upload, ready.", body = Upload),
+        (status = 404, description = "No such upload in the organization."),
+        (status = 409, description = "The upload has failed or expired, or changed while it was read."),
+        (status = 413, description = "Decompressed, the upload is larger than the plan allows."),
+    ))]
 pub(super) async fn complete(
     State(app): State<App>,
     Permitted(submitter): Permitted<Submitter>,
@@ -47,6 +73,16 @@ pub(super) async fn complete(
     Ok(Json(complete::complete(&app, &submitter, &id).await?))
 }
 
+/// Drop an upload
+///
+/// With its parts, at once. One that a waiting or running job needs stays.
+#[utoipa::path(delete, path = "/v1/uploads/{upload_id}", operation_id = "deleteUpload", tag = "uploads",
+    security(("api_key" = []), ("session" = ["member"])), params(("upload_id" = UploadId, Path, description = "The upload.")),
+    responses(
+        (status = 204, description = "The upload is gone."),
+        (status = 404, description = "No such upload in the organization."),
+        (status = 409, description = "A job that waits or runs needs it."),
+    ))]
 pub(super) async fn delete(State(app): State<App>, Permitted(submitter): Permitted<Submitter>, Id(id): Id) -> Result<StatusCode, Failure> {
     uploads::delete(&app, &submitter, &id).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -70,6 +106,24 @@ impl<S: Send + Sync> FromRequestParts<S> for PartPath {
     }
 }
 
+/// Send a part
+///
+/// Its bytes are the body, at most 64 MiB. Parts may come in any order, several at once, and again: the last one that came
+/// whole counts.
+#[utoipa::path(put, path = "/v1/uploads/{upload_id}/parts/{number}", operation_id = "putUploadPart", tag = "uploads",
+    security(("api_key" = []), ("session" = ["member"])),
+    params(
+        ("upload_id" = UploadId, Path, description = "The upload."),
+        ("number" = i32, Path, description = "The part's place, from 1.", minimum = 1, maximum = 10000),
+    ),
+    request_body(content_type = "application/octet-stream", description = "The part's bytes, as they are."),
+    responses(
+        (status = 200, description = "The part, as it arrived.", body = Part),
+        (status = 400, description = "The body broke off, or nothing of it arrived for 30 seconds."),
+        (status = 404, description = "No such upload in the organization."),
+        (status = 409, description = "The upload does not wait for parts any more."),
+        (status = 413, description = "The part is larger than 64 MiB, or the upload larger than the plan allows."),
+    ))]
 pub(super) async fn put_part(
     State(app): State<App>,
     Permitted(submitter): Permitted<Submitter>,

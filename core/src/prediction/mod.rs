@@ -18,10 +18,10 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::suite::SuiteId;
-use crate::{Error, FieldError, Metric, Result, field};
+use crate::{Error, FieldError, Metric, Result, UploadId, field};
 
 pub use reader::read;
-pub use stream::{ELEMENT_MAX, Form, Stream};
+pub use stream::{ContentType, ELEMENT_MAX, Stream};
 
 /// At how many faults a check stops.
 pub const MAX_FAULTS: usize = 20;
@@ -75,8 +75,8 @@ pub struct EvalCreate {
     /// The predictions, inline: instead of `input_ref`. The body may have 5 MiB.
     #[schema(min_items = 1)]
     pub predictions: Option<Vec<SubmittedPrediction>>,
-    /// A reference to an upload, instead of `predictions`.
-    pub input_ref: Option<String>,
+    /// The `input_ref` of an upload that is ready: instead of `predictions`.
+    pub input_ref: Option<UploadId>,
     /// The caller's name for the job.
     #[schema(value_type = Option<field::Text>)]
     pub label: Option<String>,

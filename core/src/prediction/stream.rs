@@ -19,7 +19,7 @@ const ELEMENT_DEPTH_MAX: usize = DEPTH_MAX - 2;
 
 text_enum! {
     /// How predictions are written one after the other.
-    pub enum Form {
+    pub enum ContentType {
         /// One on each line; lines may be blank.
         Ndjson = "application/x-ndjson",
         /// A JSON array.
@@ -44,7 +44,7 @@ enum Place {
 /// several faults); whether an item is repeated is not looked at. What is handed on does not depend on how the bytes are
 /// cut.
 pub struct Stream {
-    form: Form,
+    form: ContentType,
     place: Place,
     /// The beginning of an element whose end has not come. Of one that is too long, its beginning.
     begun: Vec<u8>,
@@ -64,8 +64,8 @@ pub struct Stream {
 
 impl Stream {
     /// Nothing has come yet.
-    pub fn new(form: Form) -> Self {
-        let place = if form == Form::Json { Place::Before } else { Place::Within };
+    pub fn new(form: ContentType) -> Self {
+        let place = if form == ContentType::Json { Place::Before } else { Place::Within };
         Self {
             form,
             place,
@@ -118,13 +118,13 @@ impl Stream {
     /// Nothing more comes.
     pub fn finish<B>(mut self, each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>) -> ControlFlow<B> {
         match (self.form, self.place) {
-            (Form::Ndjson, _) => self.ended(&[], b'\n', each)?,
-            (Form::Json, Place::Before) => self.lose("predictions", "required", "there must be at least one prediction", each)?,
-            (Form::Json, Place::Within) => {
+            (ContentType::Ndjson, _) => self.ended(&[], b'\n', each)?,
+            (ContentType::Json, Place::Before) => self.lose("predictions", "required", "there must be at least one prediction", each)?,
+            (ContentType::Json, Place::Within) => {
                 let told = format!("the array ends in the middle, after {} predictions", self.index);
                 self.lose("predictions", "format", &told, each)?;
             }
-            (Form::Json, Place::Behind | Place::Lost) => {}
+            (ContentType::Json, Place::Behind | Place::Lost) => {}
         }
         if self.index == 0 && !self.at_fault {
             self.lose("predictions", "required", "there must be at least one prediction", each)?;
@@ -134,7 +134,7 @@ impl Stream {
 
     /// Where the present element ends: at the newline, comma or bracket behind it.
     fn end(&mut self, bytes: &[u8]) -> Option<usize> {
-        if self.form == Form::Ndjson {
+        if self.form == ContentType::Ndjson {
             return memchr::memchr(b'\n', bytes);
         }
         let mut at = 0;
@@ -190,9 +190,9 @@ impl Stream {
         let too_long = mem::take(&mut self.too_long);
         let blank = !too_long && whole.iter().all(u8::is_ascii_whitespace);
         let nothing = match self.form {
-            Form::Ndjson => blank,
+            ContentType::Ndjson => blank,
             // `[]` is empty; `[a,]` lacks an element.
-            Form::Json => blank && delimiter == b']' && self.index == 0,
+            ContentType::Json => blank && delimiter == b']' && self.index == 0,
         };
         if delimiter == b']' {
             self.place = Place::Behind;
@@ -238,7 +238,7 @@ impl Stream {
 
     /// The present element is no JSON. Another line begins anew; in an array nobody can tell where the next one begins.
     fn broken<B>(&mut self, told: &str, each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>) -> ControlFlow<B> {
-        if self.form == Form::Json {
+        if self.form == ContentType::Json {
             self.place = Place::Lost;
         }
         self.fault("", "format", told, each)
@@ -268,7 +268,7 @@ impl Stream {
     }
 
     fn line(&self) -> Option<usize> {
-        (self.form == Form::Ndjson).then_some(self.line)
+        (self.form == ContentType::Ndjson).then_some(self.line)
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
     use crate::prediction::{SubmissionDigest, read};
 
     /// What is handed on when the bytes come in these pieces: the digest of the predictions, their places, the faults.
-    fn told<'b>(form: Form, pieces: impl IntoIterator<Item = &'b [u8]>) -> ([u8; 32], Vec<String>) {
+    fn told<'b>(form: ContentType, pieces: impl IntoIterator<Item = &'b [u8]>) -> ([u8; 32], Vec<String>) {
         let (mut digest, mut said) = (SubmissionDigest::default(), Vec::new());
         let mut each = |next: Result<Prediction<'_, '_>, FieldError>| -> ControlFlow<()> {
             match next {
@@ -300,7 +300,7 @@ mod tests {
         (digest.finish(), said)
     }
 
-    fn faults(form: Form, document: &str) -> Vec<String> {
+    fn faults(form: ContentType, document: &str) -> Vec<String> {
         told(form, [document.as_bytes()])
             .1
             .into_iter()
@@ -342,10 +342,10 @@ mod tests {
         for round in 0..400 {
             let elements: Vec<&str> = (0..seeded.below(12)).map(|_| ELEMENTS[seeded.below(ELEMENTS.len())]).collect();
             let broken = ["", "", "", "{", "{\"item_id\":", "]", "\"", "x", "}", ","][seeded.below(10)];
-            for form in [Form::Json, Form::Ndjson] {
+            for form in [ContentType::Json, ContentType::Ndjson] {
                 let document = match form {
-                    Form::Json => format!(" [{}{broken}]{}", elements.join(","), ["", " \n", "x", "]"][seeded.below(4)]),
-                    Form::Ndjson => format!("{}\n{broken}{}", elements.join("\n"), ["", "\n", "\n \n", "\r\n"][seeded.below(4)]),
+                    ContentType::Json => format!(" [{}{broken}]{}", elements.join(","), ["", " \n", "x", "]"][seeded.below(4)]),
+                    ContentType::Ndjson => format!("{}\n{broken}{}", elements.join("\n"), ["", "\n", "\n \n", "\r\n"][seeded.below(4)]),
                 };
                 let bytes = document.as_bytes();
                 let whole = told(form, [bytes]);
@@ -381,7 +381,7 @@ mod tests {
             })
             .unwrap();
             assert!(flow.is_continue());
-            assert_eq!((digest.finish(), said), told(Form::Json, [document.as_bytes()]), "{document}");
+            assert_eq!((digest.finish(), said), told(ContentType::Json, [document.as_bytes()]), "{document}");
         }
     }
 
@@ -389,12 +389,12 @@ mod tests {
     fn lines_may_be_blank_and_faults_name_them() {
         let good = r#"{"item_id":"a","prediction":"x"}"#;
         let document = format!("\n{good}\r\n \t\r\n{{\"item_id\":\"a\"}}\n{{\n[]\n{good}{good}\n{good}");
-        let (_, said) = told(Form::Ndjson, [document.as_bytes()]);
+        let (_, said) = told(ContentType::Ndjson, [document.as_bytes()]);
         assert_eq!(said, ["line 2", "line 4.prediction required", "line 5 format", "line 6 type", "line 7 format", "line 8"]);
         for nothing in ["", "\n", " \r\n\n"] {
-            assert_eq!(told(Form::Ndjson, [nothing.as_bytes()]).1, ["predictions required"], "{nothing:?}");
+            assert_eq!(told(ContentType::Ndjson, [nothing.as_bytes()]).1, ["predictions required"], "{nothing:?}");
         }
-        assert_eq!(told(Form::Ndjson, [b"{\"item_id\":\"\xff\"}".as_slice()]).1, ["line 1 format"]);
+        assert_eq!(told(ContentType::Ndjson, [b"{\"item_id\":\"\xff\"}".as_slice()]).1, ["line 1 format"]);
     }
 
     #[test]
@@ -415,7 +415,7 @@ mod tests {
             (format!("[{good} {good}]"), "predictions[0] format"),
             (format!("[{good},}},{good}]"), "predictions[1] format"),
         ] {
-            assert_eq!(faults(Form::Json, &document), [expected], "{document}");
+            assert_eq!(faults(ContentType::Json, &document), [expected], "{document}");
         }
     }
 
@@ -434,8 +434,8 @@ mod tests {
             (deep(5000), Some("format")),
         ] {
             for (form, document, named) in [
-                (Form::Json, format!("[{element},{element}]"), "predictions[1]"),
-                (Form::Ndjson, format!("{element}\n{element}"), "line 2"),
+                (ContentType::Json, format!("[{element},{element}]"), "predictions[1]"),
+                (ContentType::Ndjson, format!("{element}\n{element}"), "line 2"),
             ] {
                 let second = fault.map_or_else(|| named.to_owned(), |reason| format!("{named} {reason}"));
                 for pieces in [document.len(), 4096] {
@@ -455,8 +455,8 @@ mod tests {
         let element = format!(r#"{{"item_id":"person-000001/day-7","prediction":[{ids}]}}"#);
         let many = 200_000_000 / (element.len() + 1);
         for (form, document) in [
-            (Form::Ndjson, (element.clone() + "\n").repeat(many)),
-            (Form::Json, format!("[{}{element}]", (element.clone() + ",").repeat(many))),
+            (ContentType::Ndjson, (element.clone() + "\n").repeat(many)),
+            (ContentType::Json, format!("[{}{element}]", (element.clone() + ",").repeat(many))),
         ] {
             for digesting in [true, false] {
                 let began = std::time::Instant::now();

@@ -3,8 +3,9 @@
 mod content;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
-pub use crate::prediction::Form as ContentType;
+pub use crate::prediction::ContentType;
 pub use content::{Content, ContentFault, Decoded, Ended, Found, PartObject, read_through};
 
 use crate::{OrgId, Result, Timestamp, UploadId, random, text_enum};
@@ -14,6 +15,9 @@ pub const PART_MAX: u64 = 64 * 1024 * 1024;
 
 /// The highest number of a part.
 pub const PARTS_MAX: i32 = 10_000;
+
+/// The largest upload that parts can make up, in bytes.
+pub const BYTES_MAX: i64 = PART_MAX.cast_signed() * PARTS_MAX as i64;
 
 /// How many uploads of an organization may wait for their parts.
 pub const OPEN_MAX: i64 = 100;
@@ -63,7 +67,7 @@ text_enum! {
 }
 
 /// Why an upload failed, as the caller sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct UploadError {
     /// From a closed set.
     pub code: UploadFailure,
@@ -72,20 +76,41 @@ pub struct UploadError {
 }
 
 /// A part that was received whole.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = UploadPart)]
 pub struct Part {
-    /// 1 to [`PARTS_MAX`].
+    /// Its place, from 1.
+    #[schema(minimum = 1, maximum = 10000)]
     pub number: i32,
     /// Its length.
+    #[schema(minimum = 0, maximum = 67_108_864)]
     pub bytes: i64,
     /// SHA-256 of its bytes, in hex.
+    #[schema(pattern = "^[0-9a-f]{64}$")]
     pub sha256: String,
     /// When it had arrived.
     pub received_at: Timestamp,
 }
 
+/// What a new upload is to hold.
+#[derive(ToSchema)]
+pub struct UploadCreate {
+    /// What it will hold.
+    pub kind: UploadKind,
+    /// How the predictions will be written; `application/x-ndjson` if it is not given.
+    pub content_type: Option<ContentType>,
+    /// How the bytes will be compressed; `identity` if it is not given.
+    pub content_encoding: Option<ContentEncoding>,
+    /// How many bytes will be sent in all.
+    #[schema(minimum = 1, maximum = 671_088_640_000_i64)]
+    pub bytes: Option<i64>,
+    /// SHA-256 of all bytes as they will be sent, in hex.
+    #[schema(pattern = "^[0-9a-fA-F]{64}$")]
+    pub sha256: Option<String>,
+}
+
 /// An upload, as the callers of its organization see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Upload {
     /// `upl_…`
     pub id: UploadId,
@@ -102,14 +127,19 @@ pub struct Upload {
     /// What a submission names it by: its id.
     pub input_ref: UploadId,
     /// Where its parts go: `PUT {upload_url}/{number}`.
+    #[schema(format = "uri")]
     pub upload_url: String,
     /// The largest part.
+    #[schema(minimum = 1)]
     pub part_max_bytes: u64,
     /// How many bytes are sent in all, as announced; when it is ready, as received.
+    #[schema(minimum = 1)]
     pub bytes: Option<i64>,
     /// SHA-256 of all bytes as they are sent, in hex, as announced.
+    #[schema(pattern = "^[0-9a-f]{64}$")]
     pub sha256: Option<String>,
     /// How many predictions it holds, once it is ready.
+    #[schema(minimum = 1)]
     pub n_items: Option<i64>,
     /// When it was made.
     pub created_at: Timestamp,
