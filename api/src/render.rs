@@ -1,6 +1,6 @@
 //! The one place where an error becomes an answer, on either wire.
 
-use assay_core::{Details, Error, FieldError, RequestId};
+use assay_core::{Code, Details, Error, FieldError, RequestId};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -160,6 +160,16 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
             metadata.extend([("reason", (*reason).to_owned()), ("version", version.clone()), ("url", url.clone())].map(own));
         }
         None => {}
+    }
+    match (error.code, error.resource) {
+        (Code::NotFound, Some(resource)) => {
+            // Whose it is, and whether it is, is not told.
+            details.set_resource_info(resource.as_str(), "", "", error.message.as_ref());
+        }
+        (Code::InvalidState, Some(resource)) => {
+            details.set_precondition_failure(vec![PreconditionViolation::new("STATE", resource.as_str(), error.message.as_ref())]);
+        }
+        _ => {}
     }
     details.set_error_info(error.code.as_str().to_uppercase(), DOMAIN, metadata);
     details.set_request_info(request_id.as_str(), "");

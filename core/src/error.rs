@@ -109,6 +109,42 @@ impl Code {
     }
 }
 
+/// The kinds of things that an error may be about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Resource {
+    Domain,
+    Invite,
+    Job,
+    Key,
+    Member,
+    Model,
+    Organization,
+    Suite,
+    Terms,
+    Trace,
+    Upload,
+}
+
+impl Resource {
+    /// As people are told it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Domain => "claimed domain",
+            Self::Invite => "invite",
+            Self::Job => "job",
+            Self::Key => "key",
+            Self::Member => "member",
+            Self::Model => "model",
+            Self::Organization => "organization",
+            Self::Suite => "suite",
+            Self::Terms => "terms",
+            Self::Trace => "trace",
+            Self::Upload => "upload",
+        }
+    }
+}
+
 /// One thing that is wrong with one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldError {
@@ -182,6 +218,8 @@ pub struct Error {
     pub details: Option<Details>,
     /// After how many seconds it makes sense to try again.
     pub retry_after: Option<u32>,
+    /// The kind of thing that it is about, where a client may want to know.
+    pub resource: Option<Resource>,
     /// For the log only.
     pub cause: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -189,7 +227,7 @@ pub struct Error {
 impl Error {
     /// An error with nothing specific to say.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), details: None, retry_after: None, cause: None }
+        Self { code, message: message.into(), details: None, retry_after: None, resource: None, cause: None }
     }
 
     /// A fault of the server; the caller learns nothing of the cause.
@@ -204,9 +242,19 @@ impl Error {
             .because(cause)
     }
 
-    /// No such thing in the caller's organization; `what` names its kind.
-    pub fn not_found(what: &str) -> Self {
-        Self::new(Code::NotFound, format!("No such {what}."))
+    /// No such thing in the caller's organization; `resource` names its kind.
+    pub fn not_found(resource: Resource) -> Self {
+        Self::missing(resource, format!("No such {}.", resource.as_str()))
+    }
+
+    /// The same, with more to say.
+    pub fn missing(resource: Resource, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { resource: Some(resource), ..Self::new(Code::NotFound, message) }
+    }
+
+    /// What is asked for does not fit the state of a thing; `resource` names its kind.
+    pub fn invalid_state(resource: Resource, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { resource: Some(resource), ..Self::new(Code::InvalidState, message) }
     }
 
     /// Faults of fields. There must be at least one.

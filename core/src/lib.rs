@@ -38,6 +38,6 @@ pub mod usage;
 
 pub use answer::Answer;
 pub use clock::Timestamp;
-pub use error::{CanFail, Code, Details, Error, FieldError, Result};
+pub use error::{CanFail, Code, Details, Error, FieldError, Resource, Result};
 pub use id::{InviteId, JobId, KeyId, MalformedId, OrgId, RequestId, SessionId, UploadId, UserId, WorkerId};
 pub use metric::{Metric, Scoring};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::org::{Org, Plan, Role};
 use crate::terms::CurrentTerms;
-use crate::{Code, Details, Error, KeyId, OrgId, Result, SessionId, UserId};
+use crate::{Code, Details, Error, KeyId, OrgId, Resource, Result, SessionId, UserId};
 
 /// What kind of credential was presented, and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub trait Permit: Sized {
 
 fn membership(credential: &Credential) -> Result<&Membership> {
     let none = || match credential.asked_for_org {
-        true => Error::not_found("organization"),
+        true => Error::not_found(Resource::Organization),
         false => Error::new(Code::OrgRequired, "This credential resolves to no organization. Join one or create one first."),
     };
     credential.membership.as_ref().ok_or_else(none)

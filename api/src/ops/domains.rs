@@ -3,12 +3,12 @@
 use assay_core::domain::{self, ClaimedDomain, DomainClaim, DomainRecord, DomainVerification, Domains};
 use assay_core::principal::{Owner, Session};
 use assay_core::store::domain::{Claim, Standing, Verified};
-use assay_core::{Code, Error, FieldError, Result, field, store};
+use assay_core::{Code, Error, FieldError, Resource, Result, field, store};
 
 use crate::app::App;
 
 fn missing() -> Error {
-    Error::not_found("claimed domain")
+    Error::not_found(Resource::Domain)
 }
 
 fn taken(domain: &str) -> Error {

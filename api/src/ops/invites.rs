@@ -4,7 +4,7 @@ use assay_core::invite::{Invite, Invites};
 use assay_core::org::Role;
 use assay_core::principal::Owner;
 use assay_core::store::invite::NewInvite;
-use assay_core::{Code, Error, InviteId, Result, field, store};
+use assay_core::{Code, Error, InviteId, Resource, Result, field, store};
 
 use crate::app::App;
 use crate::mail;
@@ -42,14 +42,14 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
 
 /// Takes an invite back. Doing it again changes nothing.
 pub async fn revoke(app: &App, owner: &Owner, invite_id: &str) -> Result<Invite> {
-    let missing = || Error::not_found("invite");
+    let missing = || Error::not_found(Resource::Invite);
     let invite_id: InviteId = invite_id.parse().map_err(|_| missing())?;
     let org_id = owner.session().org_id();
     if let Some(invite) = store::invite::revoke(&app.db, org_id, &invite_id).await? {
         return Ok(invite);
     }
     if store::invite::exists(&app.db, org_id, &invite_id).await? {
-        return Err(Error::new(Code::NotFound, "This invite was accepted already; to end the membership, remove the member."));
+        return Err(Error::missing(Resource::Invite, "This invite was accepted already; to end the membership, remove the member."));
     }
     Err(missing())
 }

@@ -6,7 +6,7 @@ use assay_core::job::{ItemScore, JOBS_PAGE, Job, JobItems, JobStatus, Jobs, Trig
 use assay_core::principal::{Caller, Submitter};
 use assay_core::store::job::Feedback;
 use assay_core::suite::{ITEMS_PAGE, ItemCursor, bad_cursor};
-use assay_core::{Code, Error, JobId, Result, field, store};
+use assay_core::{Code, Error, JobId, Resource, Result, field, store};
 use futures_util::stream::{self, Stream};
 use tokio::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::changes::Ear;
 use crate::trace_document::{self, TraceDocument};
 
 fn missing() -> Error {
-    Error::not_found("job")
+    Error::not_found(Resource::Job)
 }
 
 /// Which jobs are asked for, as it came.
@@ -60,7 +60,7 @@ pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Jo
     }
     let refused = job.status.after(Trigger::Cancel).err();
     let why = refused.map_or_else(|| String::from("it changed just now"), |refused| refused.to_string());
-    Err(Error::new(Code::InvalidState, format!("The job cannot be cancelled: {why}.")))
+    Err(Error::invalid_state(Resource::Job, format!("The job cannot be cancelled: {why}.")))
 }
 
 /// The longest that a request waits for a job, in seconds.
@@ -149,7 +149,7 @@ pub async fn items(app: &App, caller: &Caller, job_id: &str, cursor: Option<&str
     }
     let Some(scores_key) = scores_key else {
         let message = format!("The job is {}; only a succeeded one has scores.", row.status);
-        return Err(Error::new(Code::InvalidState, message));
+        return Err(Error::invalid_state(Resource::Job, message));
     };
     let item_ids = store::suite::item_ids(&app.db, &row.suite_id, &row.suite_version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(item_ids.len()).unwrap_or(i32::MAX));
@@ -173,7 +173,7 @@ pub async fn items(app: &App, caller: &Caller, job_id: &str, cursor: Option<&str
 pub async fn trace(app: &App, caller: &Caller, job_id: &str) -> Result<TraceDocument> {
     let job = get(app, caller, job_id, None).await?;
     if job.trace_url.is_none() {
-        return Err(Error::not_found("trace: the job has not run"));
+        return Err(Error::missing(Resource::Trace, "No such trace: the job has not run."));
     }
     let head = store::trace::find(&app.db, caller.org_id(), &job.id).await?.ok_or_else(missing)?;
     let attempts = store::trace::attempts(&app.db, caller.org_id(), &job.id).await?;

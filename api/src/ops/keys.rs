@@ -2,7 +2,7 @@
 
 use assay_core::key::{ApiKey, ApiKeyCreated, ApiKeys, NewKey};
 use assay_core::principal::{Member, Session, TermsAccepted};
-use assay_core::{Error, Result, field, store};
+use assay_core::{Error, Resource, Result, field, store};
 
 use crate::app::App;
 
@@ -22,7 +22,7 @@ pub async fn create(app: &App, member: &TermsAccepted<Member>, name: &str) -> Re
 
 /// Revokes a key. Doing it again changes nothing.
 pub async fn revoke(app: &App, member: &Member, key_id: &str) -> Result<ApiKey> {
-    let missing = || Error::not_found("key");
+    let missing = || Error::not_found(Resource::Key);
     let key_id = key_id.parse().map_err(|_| missing())?;
     store::key::revoke(&app.db, member.session().org_id(), &key_id).await?.ok_or_else(missing)
 }

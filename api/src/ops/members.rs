@@ -4,12 +4,12 @@ use assay_core::member::{Member, Members};
 use assay_core::org::Role;
 use assay_core::principal::{Owner, Session};
 use assay_core::store::PgConnection;
-use assay_core::{Code, Error, FieldError, OrgId, Result, UserId, field, store};
+use assay_core::{Error, FieldError, OrgId, Resource, Result, UserId, field, store};
 
 use crate::app::App;
 
 fn missing() -> Error {
-    Error::not_found("member")
+    Error::not_found(Resource::Member)
 }
 
 /// All members of the organization.
@@ -51,7 +51,7 @@ pub async fn remove(app: &App, owner: &Owner, user_id: &str) -> Result<()> {
 async fn keep_an_owner(db: &mut PgConnection, org_id: &OrgId, leaving: &UserId) -> Result<()> {
     match store::member::lock_owners(db, org_id).await?.as_slice() {
         [only] if only == leaving => {
-            Err(Error::new(Code::InvalidState, "The last owner must stay an owner. Make somebody else an owner first."))
+            Err(Error::invalid_state(Resource::Member, "The last owner must stay an owner. Make somebody else an owner first."))
         }
         _ => Ok(()),
     }

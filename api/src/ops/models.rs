@@ -2,7 +2,7 @@
 
 use assay_core::model::{ModelCard, ModelFile, Models};
 use assay_core::principal::Caller;
-use assay_core::{Error, Result, store};
+use assay_core::{Error, Resource, Result, store};
 
 use crate::app::App;
 
@@ -13,7 +13,7 @@ pub async fn list(app: &App, _: &Caller) -> Result<Models> {
 
 /// A model's card.
 pub async fn get(app: &App, _: &Caller, model_id: &str) -> Result<ModelCard> {
-    let missing = || Error::not_found("model");
+    let missing = || Error::not_found(Resource::Model);
     // No id has a NUL character, and PostgreSQL could not be asked for one.
     let model_id = Some(model_id).filter(|id| !id.contains('\0')).ok_or_else(missing)?;
     Ok(store::model::find(&app.db, model_id).await?.ok_or_else(missing)?.into_card())

@@ -2,7 +2,7 @@
 
 use assay_core::org::{DataUse, OWNED_MAX, Org, Role};
 use assay_core::principal::{Owner, Person};
-use assay_core::{Code, Error, OrgId, Result, field, store};
+use assay_core::{Error, OrgId, Resource, Result, field, store};
 
 use crate::app::App;
 
@@ -18,7 +18,7 @@ pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
     if owned >= OWNED_MAX {
         let message =
             format!("You own {owned} organizations; a person may make no more than {OWNED_MAX}. Give one to somebody else first.");
-        return Err(Error::new(Code::InvalidState, message));
+        return Err(Error::invalid_state(Resource::Organization, message));
     }
     let org = store::org::insert(&mut *transaction, &org_id, &name, FIRST_PLAN).await?;
     store::org::add_member(&mut *transaction, &org_id, person.user_id(), Role::Owner).await?;
@@ -38,8 +38,12 @@ pub async fn update(app: &App, owner: &Owner, org_id: &str, name: Option<&str>, 
         return Err(Error::field("body", "required", "give at least one of name and data_use"));
     }
     let own = owner.session().org_id();
-    let missing =
-        || Error::new(Code::NotFound, "No such organization, or not the one that this session acts for: name it in the header X-Org-Id.");
+    let missing = || {
+        Error::missing(
+            Resource::Organization,
+            "No such organization, or not the one that this session acts for: name it in the header X-Org-Id.",
+        )
+    };
     if org_id != own.as_str() {
         return Err(missing());
     }

@@ -3,7 +3,7 @@
 use assay_core::principal::Caller;
 use assay_core::store::suite::SuiteRow;
 use assay_core::suite::{ITEMS_PAGE, ItemCursor, Suite, SuiteId, SuiteItems, Suites, bad_cursor};
-use assay_core::{Error, Result, field, store};
+use assay_core::{Error, Resource, Result, field, store};
 
 use crate::app::App;
 
@@ -28,7 +28,7 @@ pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
 pub async fn items(app: &App, _: &Caller, suite_id: &str, cursor: Option<&str>, limit: Option<i64>) -> Result<SuiteItems> {
     let limit = field::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
-    let missing = || Error::not_found("suite");
+    let missing = || Error::not_found(Resource::Suite);
     let suite_id: SuiteId = suite_id.parse().map_err(|_| missing())?;
     let found = store::suite::find(&app.db, &suite_id, cursor.as_ref().map(|cursor| cursor.version.as_str())).await?;
     let suite = match (found, &cursor) {

@@ -2,7 +2,7 @@
 
 use assay_core::principal::{Caller, Owner};
 use assay_core::terms::{CurrentTerms, Terms};
-use assay_core::{Code, Error, FieldError, OrgId, Result, store};
+use assay_core::{Code, Error, FieldError, OrgId, Resource, Result, store};
 
 use crate::app::App;
 
@@ -27,7 +27,7 @@ pub async fn accept(app: &App, owner: &Owner, version: &str) -> Result<Terms> {
 }
 
 fn current(app: &App) -> Result<&CurrentTerms> {
-    app.settings.terms.as_deref().ok_or_else(|| Error::new(Code::NotFound, "This installation has no terms."))
+    app.settings.terms.as_deref().ok_or_else(|| Error::missing(Resource::Terms, "This installation has no terms."))
 }
 
 async fn found(app: &App, current: &CurrentTerms, org_id: &OrgId) -> Result<Terms> {

@@ -7,7 +7,7 @@ use assay_core::store::upload::NewUpload;
 use assay_core::upload::{
     BYTES_MAX, ContentEncoding, ContentType, OPEN_MAX, PART_MAX, PARTS_MAX, Part, PartObject, Upload, UploadKind, UploadRow, UploadStatus,
 };
-use assay_core::{CanFail as _, Code, Details, Error, FieldError, Result, UploadId, field, store, telemetry, upload};
+use assay_core::{CanFail as _, Code, Details, Error, FieldError, Resource, Result, UploadId, field, store, telemetry, upload};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use sha2::{Digest as _, Sha256};
@@ -34,7 +34,7 @@ pub struct NewUploadFields {
 }
 
 pub(super) fn missing() -> Error {
-    Error::not_found("upload")
+    Error::not_found(Resource::Upload)
 }
 
 /// Opens an upload.
@@ -175,7 +175,7 @@ pub async fn delete(app: &App, submitter: &Submitter, upload_id: &str) -> Result
     store::upload::lock(&mut transaction, org_id, &upload_id).await?.ok_or_else(missing)?;
     if store::upload::is_needed(&mut *transaction, org_id, &upload_id).await? {
         let told = "A job that waits or runs needs this upload. Cancel the job or wait for its end.";
-        return Err(Error::new(Code::InvalidState, told));
+        return Err(Error::invalid_state(Resource::Upload, told));
     }
     store::upload::delete(&mut transaction, org_id, &upload_id).await?;
     transaction.commit().await?;
@@ -191,7 +191,7 @@ pub(super) fn refuse_unless_pending(row: &UploadRow) -> Result<()> {
         UploadStatus::Failed => format!("The upload failed: {}. Make another one.", row.error_message.as_deref().unwrap_or_default()),
         UploadStatus::Expired => String::from("The upload has expired. Make another one."),
     };
-    Err(Error::new(Code::InvalidState, told))
+    Err(Error::invalid_state(Resource::Upload, told))
 }
 
 fn refuse_too_many(bytes: i64, caller: &Caller) -> Result<()> {
