@@ -118,13 +118,42 @@ pub fn node_with(client: &str, names: &[&str]) -> Result<PathBuf, Missing> {
     })
 }
 
+/// A program in Go, with stubs that buf and the plugins for Go make from the .proto files.
+pub fn go_client() -> Result<PathBuf, Missing> {
+    let version = run(Command::new("go").args(["env", "GOVERSION"]), "no go on PATH")?.stdout;
+    let buf = node_with("buf", &["package.json", "package-lock.json", ".npmrc"])?.join("node_modules/.bin/buf");
+    let protos = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("proto");
+    let names = ["main.go", "buf.gen.yaml", "go.mod", "go.sum"];
+    let sources = names.map(|name| (name, fs::read(sources().join("go").join(name)).unwrap()));
+    let mut key = vec![version];
+    key.extend(sources.iter().map(|(_, content)| content.clone()));
+    let mut contract: Vec<_> = fs::read_dir(protos.join("assay/v1")).unwrap().map(|file| file.unwrap().path()).collect();
+    contract.sort();
+    key.extend(contract.iter().map(|path| fs::read(path).unwrap()));
+    let folder = made_once("go", &key, |part| {
+        for (name, content) in &sources {
+            fs::write(part.join(name), content).unwrap();
+        }
+        // Neither another Go than this one, nor other versions than go.sum has.
+        let go = |program: &Path| {
+            let mut command = Command::new(program);
+            command.current_dir(part).env("GOTOOLCHAIN", "local").env("GOFLAGS", "-mod=readonly");
+            command
+        };
+        run(go(&buf).arg("generate").arg(&protos), "buf makes no stubs for Go")?;
+        run(go(Path::new("go")).args(["build", "-o", "client", "."]), "go cannot build its client")?;
+        Ok(())
+    })?;
+    Ok(folder.join("client"))
+}
+
 /// Makes something that takes a while, elsewhere than where tests wait for their servers.
 pub async fn made<T: Send + 'static>(make: impl FnOnce() -> Result<T, Missing> + Send + 'static) -> Option<T> {
     available(tokio::task::spawn_blocking(make).await.unwrap())
 }
 
 /// The object that a program prints.
-async fn printed(program: &Path, arguments: &[&Path], env: &[(&str, String)]) -> Value {
+pub async fn printed(program: &Path, arguments: &[&Path], env: &[(&str, String)]) -> Value {
     let mut command = tokio::process::Command::new(program);
     command.args(arguments).envs(env.iter().map(|(name, value)| (name, value)));
     command.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).kill_on_drop(true);
@@ -136,7 +165,7 @@ async fn printed(program: &Path, arguments: &[&Path], env: &[(&str, String)]) ->
 }
 
 /// What a client is told.
-fn told(world: &World, predictions: &Path) -> Vec<(&'static str, String)> {
+pub fn told(world: &World, predictions: &Path) -> Vec<(&'static str, String)> {
     let rest = world.stack.url();
     let grpc = rest.trim_start_matches("http://").to_owned();
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("proto");

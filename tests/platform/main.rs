@@ -34,6 +34,7 @@ mod routes;
 mod schemathesis;
 mod smtp;
 mod source;
+mod stories;
 mod suites;
 mod terms;
 mod traces;

@@ -16,6 +16,9 @@ API_KEY = os.environ["ASSAY_API_KEY"]
 SESSION = os.environ["ASSAY_SESSION"]
 SUITE = os.environ["ASSAY_SUITE"]
 PROTO = os.environ["ASSAY_PROTO"]
+# An item of both suites; the workers hold the jobs of the second one.
+ITEM = os.environ.get("ASSAY_ITEM")
+HELD_SUITE = os.environ.get("ASSAY_HELD_SUITE")
 
 
 def predictions():

@@ -153,4 +153,5 @@ def main():
     )
 
 
-main()
+if __name__ == "__main__":
+    main()
