@@ -75,15 +75,15 @@ pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
     if value.chars().count() > TEXT_MAX {
         return Err(FieldError::new(field, "range", format!("at most {TEXT_MAX} characters")));
     }
-    let value = value.trim();
-    if value.is_empty() {
+    let trimmed = value.trim();
+    if trimmed.is_empty() {
         return Err(FieldError::required(field));
     }
-    // PostgreSQL cannot store NUL, and no other control character belongs into a name.
+    // PostgreSQL cannot store NUL, and no other control character belongs into a name, at its ends neither.
     if value.chars().any(char::is_control) {
         return Err(FieldError::new(field, "format", "must not hold control characters"));
     }
-    Ok(value.to_owned())
+    Ok(trimmed.to_owned())
 }
 
 /// An e-mail address in the one form in which addresses are compared: trimmed and in lower case, its domain in ASCII as
@@ -163,9 +163,15 @@ mod tests {
     #[test]
     fn texts_are_trimmed_and_bounded() {
         assert_eq!(text("name", "  ci  ").unwrap(), "ci");
-        for (value, reason) in
-            [("", "required"), ("   ", "required"), ("a\0b", "format"), (&"x".repeat(201) as &str, "range"), (&" ".repeat(201), "range")]
-        {
+        for (value, reason) in [
+            ("", "required"),
+            ("   ", "required"),
+            ("a\0b", "format"),
+            ("\ta", "format"),
+            ("a\n", "format"),
+            (&"x".repeat(201) as &str, "range"),
+            (&" ".repeat(201), "range"),
+        ] {
             assert_eq!(text("name", value).unwrap_err().reason, reason, "{value:?}");
         }
     }

@@ -10,7 +10,11 @@ use std::process::Command;
 use assay_tests::client::{Answer, Client};
 use serde_json::{Value, json};
 
+use assay_tests::stack::Plan;
+
 use crate::harness::{World, code, text, world};
+use crate::name_server::NameServer;
+use crate::routes::TERMS;
 
 const FILE: &str = "docs/openapi.json";
 
@@ -166,6 +170,19 @@ fn close(schema: &mut Value) {
         Value::Array(array) => array.iter_mut().for_each(close),
         _ => {}
     }
+}
+
+/// An installation that has all that the api can tell of: terms, and a name server.
+pub fn installation(name_server: &NameServer) -> Plan {
+    let settings = [
+        ("ASSAY_TERMS_VERSION", TERMS.0.to_owned()),
+        ("ASSAY_TERMS_URL", TERMS.1.to_owned()),
+        ("ASSAY_DNS_SERVER", name_server.address.to_string()),
+        ("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000000".to_owned()),
+        // Schemathesis tries wrong credentials on purpose.
+        ("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000000".to_owned()),
+    ];
+    Plan { env: settings.map(|(name, value)| (name.to_owned(), value)).into(), ..Plan::default() }
 }
 
 /// Puts `next-1` into the catalog.

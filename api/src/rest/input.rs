@@ -76,14 +76,18 @@ impl<'a> Fields<'a> {
         self.fault::<String>(FieldError::required(name)).unwrap_or_default()
     }
 
-    /// A whole number.
+    /// A whole number, however it is written: to JSON, `2`, `2.0` and `2e0` are one.
     pub fn optional_integer(&mut self, name: &'static str) -> Option<i64> {
         let raw = self.raw(name)?;
-        let number = raw.get().starts_with(|c: char| c == '-' || c.is_ascii_digit());
-        match serde_json::from_str(raw.get()) {
-            Ok(integer) => Some(integer),
-            Err(_) if number => self.fault(FieldError::new(name, "range", "must be a whole number")),
+        // Beyond that, numbers with a point do not tell whole ones apart.
+        let exact = |number: &f64| number.fract() == 0.0 && number.abs() <= (1_i64 << f64::MANTISSA_DIGITS) as f64;
+        let whole = || serde_json::from_str(raw.get()).ok().filter(exact).map(|number| number as i64);
+        match serde_json::from_str::<serde_json::Number>(raw.get()) {
             Err(_) => self.fault(FieldError::new(name, "type", "must be a whole number")),
+            Ok(number) => match number.as_i64().or_else(whole) {
+                Some(integer) => Some(integer),
+                None => self.fault(FieldError::new(name, "range", "must be a whole number")),
+            },
         }
     }
 
@@ -228,6 +232,23 @@ mod tests {
         let wrong = reasons(read(r#"{"label": 7, "nmae": "x", "label": 8}"#));
         let expected = [("label", "duplicate"), ("name", "required"), ("label", "type"), ("nmae", "unknown_field")];
         assert_eq!(wrong, expected.map(|(field, reason)| (field.to_owned(), reason)));
+    }
+
+    #[test]
+    fn a_whole_number_may_be_written_in_several_ways() {
+        let integer = |text: &str| {
+            let body = format!("{{\"n\": {text}}}");
+            let mut fields = Fields::read(body.as_bytes())?;
+            let integer = fields.optional_integer("n");
+            fields.finish().map(|()| integer)
+        };
+        for (text, expected) in [("2", 2), ("2.0", 2), ("-2e0", -2), ("9007199254740993", 9_007_199_254_740_993), ("1e3", 1000)] {
+            assert_eq!(integer(text).unwrap(), Some(expected), "{text}");
+        }
+        for (text, reason) in [("2.5", "range"), ("1e300", "range"), ("9223372036854775808", "range"), ("\"2\"", "type"), ("true", "type")]
+        {
+            assert_eq!(reasons(integer(text).map(|_| ())), [("n".to_owned(), reason)], "{text}");
+        }
     }
 
     #[test]

@@ -1,20 +1,24 @@
-"""What a schema cannot say, for schemathesis: which organizations, suites, jobs and cursors there are. Only what was meant
-to be right is mended; what was made wrong on purpose is sent as it is."""
+"""What a schema cannot say, for schemathesis: which organizations, suites, jobs, uploads and cursors there are, and which
+domains may be claimed. Only what was meant to be right is mended; what was made wrong on purpose is sent as it is."""
 
 import json
 import os
+import random
 import re
 import uuid
 
 import schemathesis
 
 ORG = os.environ["ASSAY_ORG"]
-# By the name of the parameter, things that there are.
+# By the name of the parameter or field, things that there are.
 KNOWN = json.loads(os.environ["ASSAY_KNOWN"])
+# What an operation would take away from the others, and what it is asked for instead.
+TAKEN_AWAY = {"deleteUpload": ("upload_id", "upl_0"), "releaseDomain": ("domain", "unclaimed.example")}
 # An id of another kind gets there when an answer's id is taken for that of its organization.
 AN_ORG = re.compile(r"org_[0-9A-Za-z]{1,40}|[a-z]{3}_[0-9A-Za-z]{22}")
 
-calls = 0
+# Calls come in pairs of several kinds; taking turns would give each kind its own.
+chance = random.Random(1)
 
 
 def spoiled(case):
@@ -25,9 +29,8 @@ def spoiled(case):
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    global calls
-    calls += 1
     wrong = spoiled(case)
+    operation = case.operation.definition.raw.get("operationId")
     headers, query, path = case.headers or {}, case.query or {}, case.path_parameters or {}
     # Somebody else's organization does not exist, and hides whatever else is wrong.
     if "X-Org-Id" in headers and (AN_ORG.fullmatch(str(headers["X-Org-Id"])) or wrong - {"header"}):
@@ -38,18 +41,49 @@ def before_call(context, case, kwargs):
     # Any word may be a cursor to look at; only those that a page has given are.
     if "query" not in wrong and case.operation.path.endswith("/items"):
         query.pop("cursor", None)
-    # What was made up is hardly ever there: half of the calls ask for what is.
-    if "path" not in wrong and calls % 2:
-        path.update({name: KNOWN[name] for name in path if name in KNOWN})
-    if "body" not in wrong and case.operation.definition.raw.get("operationId") == "createEval":
-        case.body = submission(case.body)
+    if "path" not in wrong:
+        path.update(existing(operation, path))
+    if "body" not in wrong and operation in BODIES:
+        case.body = BODIES[operation](case.body)
+
+
+def existing(operation, path):
+    """What was made up is hardly ever there: half of the calls ask for what is."""
+    if operation == "completeUpload":
+        # Whether its parts are whole, and predictions, is for no schema to say.
+        return {"upload_id": KNOWN["upload_id"]}
+    if operation in TAKEN_AWAY:
+        name, other = TAKEN_AWAY[operation]
+        return {name: other} if path[name] == KNOWN[name] else {}
+    if chance.random() < 0.5:
+        return {}
+    found = {name: KNOWN[name] for name in path if name in KNOWN}
+    return {**found, "upload_id": KNOWN["open_upload_id"]} if operation == "putUploadPart" else found
 
 
 def submission(body):
-    """The same for a suite that there is, inline, and with one prediction for an item."""
-    predictions = {one["item_id"]: one for one in body.get("predictions") or [] if len(one["item_id"].encode()) <= 512}
-    return {
-        **{name: value for name, value in body.items() if name != "input_ref"},
-        "suite_id": KNOWN["suite_id"],
-        "predictions": list(predictions.values()) or [{"item_id": "person-00/day-0", "prediction": ["ramen"]}],
-    }
+    """The same for a suite that there is, by an upload that is ready or with one prediction for an item."""
+    body = {**body, "suite_id": KNOWN["suite_id"]}
+    if body.get("input_ref"):
+        return {**body, "input_ref": KNOWN["input_ref"]}
+    predictions = {one["item_id"]: one for one in body["predictions"] if len(one["item_id"].encode()) <= 512}
+    return {**body, "predictions": list(predictions.values()) or [{"item_id": "person-00/day-0", "prediction": ["ramen"]}]}
+
+
+def claim(body):
+    """The same below a suffix at which nobody offers anything to everybody."""
+    *labels, last = body["domain"].split(".")
+    return {**body, "domain": ".".join([*(labels or [last]), "example"])[-238:].lstrip(".-")}
+
+
+def terms(body):
+    """Half of the time the version that holds."""
+    return body if chance.random() < 0.5 else {**body, "version": KNOWN["version"]}
+
+
+def link(body):
+    """Once, a link that holds."""
+    return {**body, "token": KNOWN.pop("token", body["token"])}
+
+
+BODIES = {"createEval": submission, "claimDomain": claim, "acceptTerms": terms, "signIn": link}

@@ -7,7 +7,7 @@ use assay_tests::stack::Plan;
 use assay_tests::{databases, demo_suite};
 use serde_json::{Value, json};
 
-use super::{Conformance, publish_a_model};
+use super::{Conformance, installation, publish_a_model};
 use crate::feedback;
 use crate::harness::{World, code, one_prediction, text, world_of};
 use crate::name_server::NameServer;
@@ -41,19 +41,6 @@ async fn answers_conform_to_the_document() {
     let paths = conformance.document["paths"].as_object().unwrap().values();
     let all = paths.flat_map(|item| item.as_object().unwrap().values()).map(|operation| text(&operation["operationId"])).collect();
     assert_eq!(succeeded, all, "an operation whose answer was not tried");
-}
-
-/// An installation that has all that the api can tell of: terms, and a name server.
-pub fn installation(name_server: &NameServer) -> Plan {
-    let settings = [
-        ("ASSAY_TERMS_VERSION", TERMS.0.to_owned()),
-        ("ASSAY_TERMS_URL", TERMS.1.to_owned()),
-        ("ASSAY_DNS_SERVER", name_server.address.to_string()),
-        ("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000000".to_owned()),
-        // Schemathesis tries wrong credentials on purpose.
-        ("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000000".to_owned()),
-    ];
-    Plan { env: settings.map(|(name, value)| (name.to_owned(), value)).into(), ..Plan::default() }
 }
 
 async fn reads(conformance: &mut Conformance, client: &Client) {
