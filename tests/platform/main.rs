@@ -20,6 +20,7 @@ mod jobs;
 mod keys;
 mod launcher;
 mod limits;
+mod load;
 mod mail;
 mod members;
 mod models;

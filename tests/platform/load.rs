@@ -1,0 +1,140 @@
+//! Many at once on the one port: streams of one connection do not hold up each other or REST, and whoever opens streams
+//! only to drop them, or to leave them idle, holds up nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use assay_proto::v1;
+use assay_proto::v1::job_service_client::JobServiceClient;
+use assay_proto::v1::me_service_client::MeServiceClient;
+use assay_proto::v1::suite_service_client::SuiteServiceClient;
+use assay_tests::stack::Plan;
+use futures_util::future::join_all;
+use tokio::net::TcpStream;
+
+use crate::harness::{World, one_prediction, text, until, with_token, world_of};
+
+/// What nobody waits for on a machine that does nothing else; what is looked for is a stall, not a speed.
+const STALL: Duration = Duration::from_secs(2);
+
+async fn world() -> World {
+    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let without_limits = "update plans set requests_per_minute = 1000000000, concurrent_jobs = 1000000";
+    sqlx::raw_sql(without_limits).execute(&mut world.database().await).await.unwrap();
+    world
+}
+
+/// REST is asked again and again; how long the longest answer took.
+async fn longest(world: &World, stop: Arc<AtomicBool>) -> Duration {
+    let (client, mut longest, mut asked) = (world.key(), Duration::ZERO, 0);
+    while !stop.load(Ordering::Relaxed) || asked < 10 {
+        let began = Instant::now();
+        assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
+        longest = longest.max(began.elapsed());
+        asked += 1;
+    }
+    longest
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_streams_of_one_connection_are_served_and_do_not_hold_up_rest() {
+    let world = world().await;
+    let channel = world.channel().await;
+    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    let stop = Arc::new(AtomicBool::new(false));
+    let calls = async {
+        // Small answers, large ones, and streams that stay open, all on one connection.
+        let began = Instant::now();
+        let each = (0..100).map(|i| {
+            let (channel, key, job_id) = (channel.clone(), &world.org.key, job_id.clone());
+            async move {
+                for _ in 0..30 {
+                    match i % 3 {
+                        0 => drop(MeServiceClient::new(channel.clone()).get_me(with_token(v1::GetMeRequest {}, key)).await.unwrap()),
+                        1 => {
+                            let ask = v1::ListSuiteItemsRequest { suite_id: "suite:lunch".into(), cursor: None, limit: Some(40) };
+                            let page = SuiteServiceClient::new(channel.clone()).list_suite_items(with_token(ask, key)).await.unwrap();
+                            assert_eq!(page.into_inner().items.len(), 40);
+                        }
+                        _ => {
+                            let ask = v1::WatchJobRequest { job_id: job_id.clone() };
+                            let watch = JobServiceClient::new(channel.clone()).watch_job(with_token(ask, key)).await.unwrap();
+                            assert!(watch.into_inner().message().await.unwrap().unwrap().job.is_some());
+                        }
+                    }
+                }
+            }
+        });
+        join_all(each).await;
+        stop.store(true, Ordering::Relaxed);
+        began.elapsed()
+    };
+    let (took, longest) = tokio::join!(calls, longest(&world, Arc::clone(&stop)));
+    println!("3,000 calls by 100 streams in {took:?}; the longest REST answer meanwhile took {longest:?}");
+    assert!(longest < STALL, "{longest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_idle_streams_hold_up_nobody() {
+    let world = world().await;
+    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    let mut open = Vec::new();
+    for _ in 0..10 {
+        let channel = world.channel().await;
+        let each = (0..100).map(|_| {
+            let (channel, ask) = (channel.clone(), v1::WatchJobRequest { job_id: job_id.clone() });
+            async {
+                let mut watch = JobServiceClient::new(channel).watch_job(with_token(ask, &world.org.key)).await.unwrap().into_inner();
+                assert_eq!(watch.message().await.unwrap().unwrap().job.unwrap().status, "queued");
+                watch
+            }
+        });
+        open.extend(join_all(each).await);
+    }
+    assert_eq!(open.len(), 1000);
+    let quick = longest(&world, Arc::new(AtomicBool::new(true))).await;
+    assert!(quick < STALL, "{quick:?}");
+    // Each is told of the end.
+    let key = world.key();
+    assert_eq!(key.send(key.request("POST", &format!("/v1/jobs/{job_id}/cancel"))).await.unwrap().status, 200);
+    let ends = open.into_iter().map(|mut watch| async move {
+        let mut last = None;
+        while let Some(change) = watch.message().await.unwrap() {
+            last = change.job.or(last);
+        }
+        last.unwrap().status
+    });
+    assert!(join_all(ends).await.iter().all(|status| status == "cancelled"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_that_are_opened_to_be_reset_hold_up_nobody() {
+    let world = world().await;
+    let address = world.stack.apis[0].listen.unwrap();
+    let mut opened = 0_u64;
+    // Again and again, for the api closes the connection of whoever does so.
+    for _ in 0..20 {
+        let (mut client, connection) = h2::client::handshake(TcpStream::connect(address).await.unwrap()).await.unwrap();
+        let connection = tokio::spawn(connection);
+        for _ in 0..10_000 {
+            let request = http::Request::post(format!("http://{address}/assay.v1.MeService/GetMe"));
+            let request = request.header("content-type", "application/grpc").header("authorization", format!("Bearer {}", world.org.key));
+            let Ok(ready) = client.clone().ready().await else { break };
+            client = ready;
+            let Ok((_, mut stream)) = client.send_request(request.body(()).unwrap(), false) else { break };
+            stream.send_reset(h2::Reason::CANCEL);
+            opened += 1;
+        }
+        drop(client);
+        let ended = tokio::time::timeout(Duration::from_secs(10), connection).await.expect("the connection stays open").unwrap();
+        println!("{opened} streams so far: {ended:?}");
+    }
+    assert!(opened > 1000, "{opened}");
+    let quick = longest(&world, Arc::new(AtomicBool::new(true))).await;
+    assert!(quick < STALL, "{quick:?}");
+    until("gRPC is served", STALL, async || {
+        MeServiceClient::new(world.channel().await).get_me(with_token(v1::GetMeRequest {}, &world.org.key)).await.is_ok()
+    })
+    .await;
+}
