@@ -80,7 +80,7 @@ fn a_stack_says_where_everything_is_and_ends_at_ctrl_c_or_when_it_is_killed() {
         let processes = pids(&described);
         assert!(processes.len() >= 5 && processes.iter().all(|pid| lives(*pid)), "{described}");
         assert_eq!(described["apis"].as_array().unwrap().len(), 2);
-        for name in ["rest", "grpc", "database_url", "redis_url", "org_id", "owner_session", "api_key", "suite_id"] {
+        for name in ["rest", "grpc", "database_url", "redis_url", "org_id", "owner_session", "api_key", "suite_id", "mails"] {
             assert!(!text(&described[name]).is_empty(), "{name}");
         }
         let operator = Command::new(&ground().binaries.api)

@@ -81,6 +81,7 @@ async fn described(stack: &Stack) -> Result<Value, Trouble> {
             "postgres": stack.ground.servers.postgres_pid(),
             "redis": stack.ground.servers.redis_pid(),
         },
+        "mails": stack.mail_folder(),
         "env": stack.operator_env(),
     }))
 }
