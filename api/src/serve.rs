@@ -22,7 +22,7 @@ use tower::ServiceExt as _;
 use crate::app::App;
 use crate::layers::{Peer, cors, deadline, observe};
 use crate::settings::Settings;
-use crate::{dispatcher, grpc, mail, page, rest};
+use crate::{dispatcher, grpc, mail, openapi, page, rest};
 
 /// How long a request's head may take to arrive.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
@@ -89,7 +89,8 @@ async fn refuse_to_read_answers(app: &App) -> Result<()> {
 
 /// Both wires under the layers that every request goes through.
 async fn router(app: App) -> Result<Router> {
-    let routes = rest::routes(&app).merge(page::routes()).merge(grpc::routes(&app).await?).fallback(fallback);
+    let pages = rest::routes(&app).merge(page::routes()).merge(openapi::routes()).method_not_allowed_fallback(rest::method_not_allowed);
+    let routes = pages.merge(grpc::routes(&app).await?).fallback(fallback);
     let rules = cors::rules(&app.settings.cors_origins);
     let bounded = routes.layer(from_fn_with_state(rules, cors::cors)).layer(from_fn(deadline::deadline));
     Ok(bounded.layer(from_fn_with_state(app.clone(), observe::observe)).with_state(app))

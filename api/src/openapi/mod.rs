@@ -4,12 +4,15 @@
 //! operations have in common, such as errors and headers, is added here, once.
 
 mod common;
+mod docs;
 mod errors;
 mod examples;
 mod schemas;
 
 use serde_json::{Value, json};
 use utoipa::OpenApi as _;
+
+pub use docs::routes;
 
 use crate::rest::Operations;
 

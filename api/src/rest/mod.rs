@@ -1,7 +1,6 @@
 //! REST: extract, call the operation, answer. One file a resource. What may not live here: decisions.
 
 mod auth;
-mod docs;
 mod domains;
 mod evals;
 mod extract;
@@ -29,6 +28,8 @@ use http::StatusCode;
 use crate::app::App;
 use crate::layers;
 use crate::render::Failure;
+
+pub use extract::Id;
 
 /// Every route. Layers of routes run only where a route and its method match, so that an unknown path is 404 and a
 /// wrong method 405 whoever asks.
@@ -71,7 +72,7 @@ pub fn routes(app: &App) -> Router<App> {
         .route_layer(from_fn_with_state(app.clone(), layers::limit::limit_mail))
         .route("/v1/auth/email/verify", post(auth::verify))
         .route("/health", get(health::get));
-    open.merge(v1).merge(docs::routes()).method_not_allowed_fallback(method_not_allowed)
+    open.merge(v1)
 }
 
 /// Every operation, as its handler describes it.
@@ -119,7 +120,8 @@ pub fn routes(app: &App) -> Router<App> {
 ))]
 pub struct Operations;
 
-async fn method_not_allowed() -> Failure {
+/// A path that does not take the method.
+pub async fn method_not_allowed() -> Failure {
     let error = Error::new(Code::InvalidRequest, "This path does not take this method; the header Allow says which it takes.");
     Failure { status: Some(StatusCode::METHOD_NOT_ALLOWED), ..error.into() }
 }

@@ -12,10 +12,9 @@ use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATIO
 use http::{HeaderValue, StatusCode};
 use utoipa_swagger_ui::Config;
 
-use super::extract::Id;
 use crate::app::App;
-use crate::openapi;
 use crate::render::Failure;
+use crate::rest::Id;
 
 /// The page loads nothing but its own files and calls nobody but this api. Swagger UI shows small pictures that it
 /// carries with it, and writes one style sheet into the page: the hash is that one's.
@@ -23,7 +22,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 's
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// What is no operation of the contract, and has no rpc.
-pub(super) fn routes() -> Router<App> {
+pub fn routes() -> Router<App> {
     Router::new()
         .route("/openapi.json", get(document))
         .route("/docs", get(to_page))
@@ -32,7 +31,7 @@ pub(super) fn routes() -> Router<App> {
 }
 
 async fn document(State(app): State<App>) -> Response {
-    let document = openapi::document(Some(&app.settings.common.git_sha));
+    let document = super::document(Some(&app.settings.common.git_sha));
     ([(CONTENT_TYPE, "application/json")], document.to_string()).into_response()
 }
 
