@@ -56,7 +56,7 @@ pub fn run(command: &mut Command, trouble: &str) -> Result<Output, Missing> {
 }
 
 /// A folder in the workspace's target folder that is filled once for each `key`, whoever comes first.
-fn made_once(kind: &str, key: &[Vec<u8>], fill: impl FnOnce(&Path) -> Result<(), Missing>) -> Result<PathBuf, Missing> {
+pub fn made_once(kind: &str, key: &[Vec<u8>], fill: impl FnOnce(&Path) -> Result<(), Missing>) -> Result<PathBuf, Missing> {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     let clients = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("clients");

@@ -4,6 +4,8 @@
 mod answers;
 mod artifacts;
 mod auth;
+mod browser;
+mod chromium;
 mod clients;
 mod crashes;
 mod credentials;
