@@ -166,7 +166,7 @@ fn missing<T>(error: object_store::Error) -> Result<Option<T>> {
     }
 }
 
-/// An object that is being written. It holds twice [`CHUNK`] in memory at most. Dropped before it is finished, it
+/// An object that is being written. It holds twice `CHUNK` in memory at most. Dropped before it is finished, it
 /// leaves nothing behind.
 pub struct Writer {
     store: Arc<dyn ObjectStore>,
