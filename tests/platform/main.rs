@@ -5,6 +5,7 @@ mod answers;
 mod artifacts;
 mod auth;
 mod browser;
+mod chaos;
 mod chromium;
 mod clients;
 mod crashes;

@@ -18,9 +18,14 @@ const DAYS: u64 = 10;
 const PAST: usize = 8;
 
 /// SplitMix64: a public-domain generator by Sebastiano Vigna, good enough for made lunches.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
+    /// Numbers that follow from a seed.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -29,7 +34,8 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, bound: u64) -> usize {
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> usize {
         usize::try_from(self.next() % bound).unwrap_or(0)
     }
 

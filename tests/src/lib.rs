@@ -4,6 +4,7 @@
 //! It does not depend on the crates that it launches: it also stands when their SQL is just being changed.
 
 pub mod binaries;
+pub mod chaos;
 pub mod client;
 pub mod databases;
 pub mod demo_suite;
