@@ -104,9 +104,9 @@ impl Dispatcher {
         for input in &inputs {
             self.artifacts.delete(&input.input_key).await?;
             // What attempts kept that did not end the job.
-            let kept = (1..=input.attempts).map(|attempt| Artifacts::scores_key(&input.org_id, &input.job_id, attempt));
-            let last = if input.scores_key.is_some() { input.attempts } else { 0 };
-            for (_, key) in (1..).zip(kept).filter(|(attempt, _)| *attempt != last) {
+            let attempts = if input.per_item_feedback { input.attempts } else { 0 };
+            let kept = (1..=attempts).map(|attempt| Artifacts::scores_key(&input.org_id, &input.job_id, attempt));
+            for key in kept.filter(|key| input.scores_key.as_ref() != Some(key)) {
                 self.artifacts.delete(&key).await?;
             }
         }

@@ -1,6 +1,6 @@
 //! `GET /openapi.json`, and `GET /docs`, a page that shows it. Neither needs a credential nor anything from elsewhere.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use assay_core::{Code, Error, Result};
 use axum::Router;
@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, StatusCode};
 use utoipa_swagger_ui::Config;
@@ -30,9 +31,11 @@ pub fn routes() -> Router<App> {
         .route("/docs/{*path}", get(part))
 }
 
+/// It is the same for every caller, and takes a while to make.
 async fn document(State(app): State<App>) -> Response {
-    let document = super::document(Some(&app.settings.common.git_sha));
-    ([(CONTENT_TYPE, "application/json")], document.to_string()).into_response()
+    static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
+    let document = DOCUMENT.get_or_init(|| super::document(Some(&app.settings.common.git_sha)).to_string().into());
+    ([(CONTENT_TYPE, "application/json")], document.clone()).into_response()
 }
 
 /// A page's files stand beside it, so it must end with a slash.

@@ -137,36 +137,28 @@ pub async fn items(app: &App, caller: &Caller, job_id: &str, cursor: Option<&str
     let limit = field::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
     let job_id: JobId = job_id.parse().map_err(|_| missing())?;
-    let row = store::job::find(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
-    let Feedback { per_item_feedback, n_items, scores_key } =
-        store::job::feedback(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
+    let found = store::job::feedback(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
+    let Feedback { status, suite_id, suite_version, per_item_feedback, n_items, scores_key } = found;
     if !per_item_feedback {
         return Err(Error::new(Code::Forbidden, "The suite does not give feedback on single items."));
     }
     let from = cursor.as_ref().map_or(0, |cursor| cursor.ordinal);
-    if from >= n_items || cursor.is_some_and(|cursor| cursor.version != row.suite_version) {
+    if from >= n_items || cursor.is_some_and(|cursor| cursor.version != suite_version) {
         return Err(bad_cursor());
     }
     let Some(scores_key) = scores_key else {
-        let message = format!("The job is {}; only a succeeded one has scores.", row.status);
+        let message = format!("The job is {status}; only a succeeded one has scores.");
         return Err(Error::invalid_state(Resource::Job, message));
     };
-    let item_ids = store::suite::item_ids(&app.db, &row.suite_id, &row.suite_version, from, limit).await?;
+    let item_ids = store::suite::item_ids(&app.db, &suite_id, &suite_version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(item_ids.len()).unwrap_or(i32::MAX));
     let bytes = |ordinal: i32| u64::from(ordinal.unsigned_abs()) * size_of::<f64>() as u64;
     let scores = app.artifacts.get_range(&scores_key, bytes(from)..bytes(next)).await?;
     let scores = scores.ok_or_else(|| Error::internal("the scores of a job's items are gone"))?;
     let (scores, _) = scores.as_chunks();
     let items = item_ids.into_iter().zip(scores).map(|(item_id, score)| ItemScore { item_id, score: f64::from_le_bytes(*score) });
-    let next_cursor = (next < n_items).then(|| ItemCursor { version: row.suite_version.clone(), ordinal: next });
-    Ok(JobItems {
-        job_id,
-        suite_id: row.suite_id,
-        items: items.collect(),
-        suite_version: row.suite_version,
-        n_items: i64::from(n_items),
-        next_cursor,
-    })
+    let next_cursor = (next < n_items).then(|| ItemCursor { version: suite_version.clone(), ordinal: next });
+    Ok(JobItems { job_id, suite_id, suite_version, items: items.collect(), n_items: i64::from(n_items), next_cursor })
 }
 
 /// The trace of a job that has run.

@@ -11,7 +11,7 @@ use crate::{JobId, OrgId, Result, Timestamp, UploadId};
 /// The channel on which the api says that there is something to dispatch.
 pub const CHANNEL: &str = "assay_jobs";
 
-/// The channel on which the database says which job has ended.
+/// The channel on which the database says which job has changed.
 pub const CHANGED_CHANNEL: &str = "assay_job_changed";
 
 /// The advisory lock that makes one dispatcher the leader for a round: the letters "assay".
@@ -174,7 +174,9 @@ pub struct Input {
     pub input_key: String,
     /// How often the job was begun.
     pub attempts: i32,
-    /// Where the scores of its items are kept.
+    /// Whether its attempts keep the scores of its items.
+    pub per_item_feedback: bool,
+    /// Where those are that count.
     pub scores_key: Option<String>,
 }
 
@@ -182,7 +184,8 @@ pub struct Input {
 pub async fn unneeded_inputs(db: &PgPool) -> Result<Vec<Input>> {
     let inputs = sqlx::query_as!(
         Input,
-        r#"select id as "job_id: JobId", org_id as "org_id: OrgId", input_key as "input_key!", attempts, scores_key from jobs
+        r#"select j.id as "job_id: JobId", j.org_id as "org_id: OrgId", input_key as "input_key!", attempts, per_item_feedback, scores_key
+           from jobs j join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
            where input_key is not null and finished_at < now() - interval '1 minute' order by finished_at limit 1000"#
     )
     .fetch_all(db)

@@ -31,6 +31,12 @@ pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Re
 
 /// Where the scores of a job's items are, and of how many items, if they may be read at all.
 pub struct Feedback {
+    /// Where the job stands.
+    pub status: JobStatus,
+    /// Its suite.
+    pub suite_id: SuiteId,
+    /// The version that it is scored against.
+    pub suite_version: String,
     /// Whether the job's version of the suite allows it.
     pub per_item_feedback: bool,
     /// Number of items in it.
@@ -43,9 +49,10 @@ pub struct Feedback {
 pub async fn feedback(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Result<Option<Feedback>> {
     let found = sqlx::query_as!(
         Feedback,
-        "select s.per_item_feedback, s.n_items, j.scores_key
-         from jobs j join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
-         where j.org_id = $1 and j.id = $2",
+        r#"select j.status as "status: JobStatus", j.suite_id as "suite_id: SuiteId", j.suite_version, s.per_item_feedback, s.n_items,
+                  j.scores_key
+           from jobs j join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
+           where j.org_id = $1 and j.id = $2"#,
         org_id.as_str(),
         job_id.as_str()
     )
