@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use assay_core::{Code, Error, Result};
+use assay_core::{Error, Result};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -15,7 +15,7 @@ use utoipa_swagger_ui::Config;
 
 use crate::app::App;
 use crate::render::Failure;
-use crate::rest::Id;
+use crate::rest::{Id, nothing};
 
 /// The page loads nothing but its own files and calls nobody but this api. Swagger UI shows small pictures that it
 /// carries with it, and writes one style sheet into the page: the hash is that one's.
@@ -54,7 +54,7 @@ async fn part(Id(path): Id) -> Result<Response, Failure> {
 fn file(path: &str) -> Result<Response> {
     let config = Arc::new(Config::from("/openapi.json").validator_url("none").try_it_out_enabled(true));
     let found = utoipa_swagger_ui::serve(path, config).map_err(|error| Error::internal(error.to_string()))?;
-    let file = found.ok_or_else(|| Error::new(Code::NotFound, "There is nothing at this path."))?;
+    let file = found.ok_or_else(nothing)?;
     let mut response = Response::new(Body::from(file.bytes.into_owned()));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_str(&file.content_type).map_err(Error::internal)?);

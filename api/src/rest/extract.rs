@@ -12,6 +12,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
+use super::nothing;
 use crate::layers::Call;
 use crate::render::Failure;
 
@@ -35,16 +36,26 @@ impl<P: Permit, S: Sync> FromRequestParts<S> for Permitted<P> {
     }
 }
 
-/// The route's one parameter. One that is not UTF-8 names nothing.
+/// The route's parameters, in order. One that is not UTF-8 names nothing.
+pub struct Ids<const N: usize>(pub [String; N]);
+
+impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Ids<N> {
+    type Rejection = Failure;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let parameters = RawPathParams::from_request_parts(parts, state).await.map_err(|_| nothing())?;
+        let ids: Vec<_> = parameters.iter().map(|(_, value)| value.to_owned()).collect();
+        Ok(Self(ids.try_into().map_err(|_| nothing())?))
+    }
+}
+
+/// The route's one parameter.
 pub struct Id(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Id {
     type Rejection = Failure;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        let nothing = || Error::new(Code::NotFound, "There is nothing at this path.");
-        let parameters = RawPathParams::from_request_parts(parts, state).await.map_err(|_| nothing())?;
-        let id = parameters.iter().next().map(|(_, value)| value.to_owned());
-        Ok(Self(id.ok_or_else(nothing)?))
+        let Ids([id]) = Ids::from_request_parts(parts, state).await?;
+        Ok(Self(id))
     }
 }
 

@@ -1,9 +1,9 @@
 //! `/v1/jobs`
 
 use assay_core::field::PageSize;
-use assay_core::job::{Job, JobItems, JobStatus, JobType, Jobs};
+use assay_core::job::{JOBS_PAGE, Job, JobItems, JobStatus, JobType, Jobs};
 use assay_core::principal::{Caller, Submitter};
-use assay_core::suite::ItemCursor;
+use assay_core::suite::{ITEMS_PAGE, ItemCursor};
 use assay_core::{JobId, Timestamp};
 use axum::Json;
 use axum::extract::State;
@@ -24,7 +24,7 @@ use crate::trace_document::TraceDocument;
     params(
         ("type" = inline(Option<JobType>), Query, description = "Only jobs of this type."),
         ("status" = inline(Option<JobStatus>), Query, description = "Only jobs in this state."),
-        ("limit" = inline(Option<PageSize<50, 200>>), Query, description = "Size of the page."),
+        ("limit" = inline(Option<PageSize<{ JOBS_PAGE.0 }, { JOBS_PAGE.1 }>>), Query, description = "Size of the page."),
         ("before" = inline(Option<Timestamp>), Query, description = "Only jobs created before this: `next_before` of the page before."),
     ),
     responses((status = 200, description = "A page of jobs.", body = Jobs)))]
@@ -102,7 +102,7 @@ pub(super) async fn trace(
     security(("api_key" = []), ("session" = [])),
     params(
         ("job_id" = JobId, Path, description = "The job."),
-        ("limit" = inline(Option<PageSize<500, 1000>>), Query, description = "Size of the page."),
+        ("limit" = inline(Option<PageSize<{ ITEMS_PAGE.0 }, { ITEMS_PAGE.1 }>>), Query, description = "Size of the page."),
         ("cursor" = inline(Option<ItemCursor>), Query, description = "`next_cursor` of the page before."),
     ),
     responses(

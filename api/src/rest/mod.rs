@@ -128,5 +128,10 @@ pub async fn method_not_allowed() -> Failure {
 
 /// What answers when nothing else does.
 pub async fn not_found() -> Failure {
-    Error::new(Code::NotFound, "There is nothing at this path.").into()
+    nothing().into()
+}
+
+/// What a path that leads nowhere is answered with.
+pub fn nothing() -> Error {
+    Error::new(Code::NotFound, "There is nothing at this path.")
 }

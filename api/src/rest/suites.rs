@@ -2,7 +2,7 @@
 
 use assay_core::field::PageSize;
 use assay_core::principal::Caller;
-use assay_core::suite::{ItemCursor, SuiteId, SuiteItems, Suites};
+use assay_core::suite::{ITEMS_PAGE, ItemCursor, SuiteId, SuiteItems, Suites};
 use axum::Json;
 use axum::extract::State;
 use http::Uri;
@@ -31,7 +31,7 @@ pub(super) async fn list(State(app): State<App>, Permitted(caller): Permitted<Ca
     params(
         ("suite_id" = SuiteId, Path, description = "The suite."),
         ("cursor" = inline(Option<ItemCursor>), Query, description = "`next_cursor` of the page before; without it, the first page."),
-        ("limit" = inline(Option<PageSize<500, 1000>>), Query, description = "Size of the page."),
+        ("limit" = inline(Option<PageSize<{ ITEMS_PAGE.0 }, { ITEMS_PAGE.1 }>>), Query, description = "Size of the page."),
     ),
     responses((status = 200, description = "A page of items.", body = SuiteItems), (status = 404, description = "No such suite.")))]
 pub(super) async fn items(

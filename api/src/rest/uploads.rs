@@ -4,13 +4,12 @@ use assay_core::principal::{Caller, Submitter};
 use assay_core::upload::{Part, Upload, UploadCreate};
 use assay_core::{Code, Error, Result, UploadId};
 use axum::Json;
-use axum::extract::{FromRequestParts, RawPathParams, Request, State};
+use axum::extract::{Request, State};
 use futures_util::StreamExt as _;
 use http::StatusCode;
 use http::header::EXPECT;
-use http::request::Parts;
 
-use super::extract::{Id, Permitted, SMALL, announced, discard, json_body};
+use super::extract::{Id, Ids, Permitted, SMALL, announced, discard, json_body};
 use super::input::Fields;
 use crate::app::App;
 use crate::ops::complete;
@@ -88,24 +87,6 @@ pub(super) async fn delete(State(app): State<App>, Permitted(submitter): Permitt
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The upload and the number in the path of a part.
-pub(super) struct PartPath {
-    upload_id: String,
-    number: i64,
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for PartPath {
-    type Rejection = Failure;
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        let parameters = RawPathParams::from_request_parts(parts, state).await;
-        let parameters = parameters.map_err(|_| Error::new(Code::NotFound, "There is nothing at this path."))?;
-        let value =
-            |wanted: &str| parameters.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.to_owned()).unwrap_or_default();
-        // What is no number is none that a part may have.
-        Ok(Self { upload_id: value("upload_id"), number: value("number").parse().unwrap_or(0) })
-    }
-}
-
 /// Send a part
 ///
 /// Its bytes are the body, at most 64 MiB. Parts may come in any order, several at once, and again: the last one that came
@@ -127,9 +108,11 @@ impl<S: Send + Sync> FromRequestParts<S> for PartPath {
 pub(super) async fn put_part(
     State(app): State<App>,
     Permitted(submitter): Permitted<Submitter>,
-    PartPath { upload_id, number }: PartPath,
+    Ids([upload_id, number]): Ids<2>,
     request: Request,
 ) -> Result<Json<Part>, Failure> {
+    // What is no number is none that a part may have.
+    let number = number.parse().unwrap_or(0);
     let (head, body) = request.into_parts();
     let broke = |error| Error::new(Code::InvalidRequest, "The body broke off.").because(error);
     let mut body = body.into_data_stream().map(move |piece| piece.map_err(broke));
