@@ -6,7 +6,7 @@ use std::time::Duration;
 use assay_core::Result;
 use assay_core::artifact::Artifacts;
 use assay_core::store::{self, Bounds, PgPool};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::changes::Changes;
 use crate::dns::Dns;
@@ -16,6 +16,9 @@ use crate::requests::Requests;
 use crate::settings::Settings;
 use crate::turns::Turns;
 
+/// How long a request waits for earlier ones of its organization. Until its turn it holds nothing.
+const CROWD_PATIENCE: Duration = Duration::from_secs(5);
+
 /// The api's means, shared by all requests.
 #[derive(Clone)]
 pub struct App(Arc<Inner>);
@@ -24,8 +27,17 @@ pub struct App(Arc<Inner>);
 pub struct Inner {
     /// PostgreSQL, as the role that cannot read answers.
     pub db: PgPool,
+    /// Connections for those who ask after jobs or cancel them, and for nothing else: a quarter of all.
+    pub jobs_db: PgPool,
+    /// Whose turn it is to have a submission received, of which up to 5 MiB are in memory.
+    pub submissions: Turns,
+    /// Whose turn it is to ask for anything else that takes moments: no organization has more than half of the connections
+    /// that are not for jobs.
+    pub under_way: Turns,
     /// Where submissions are kept.
     pub artifacts: Artifacts,
+    /// Told when a job was submitted; many at once are one.
+    pub submitted: Notify,
     /// News of jobs that have changed.
     pub changes: Changes,
     /// Whose turn it is to submit: submissions of one organization go one after the other in the database, and each that
@@ -51,9 +63,16 @@ impl App {
     /// Everything that requests need. Of servers only the artifact store is asked yet.
     pub async fn new(settings: Settings, post: Post, stopped: watch::Receiver<bool>) -> Result<Self> {
         let redis = assay_core::queue::redis(&settings.common.redis_url, Duration::from_millis(500))?;
+        let connections = settings.common.database_connections;
+        let for_jobs = (connections / 4).max(1);
+        let pool = |connections| store::pool(&settings.common.database_url, connections, "assay-api", Bounds::REQUESTS);
         Ok(Self(Arc::new(Inner {
-            db: store::pool(&settings.common.database_url, settings.common.database_connections, "assay-api", Bounds::REQUESTS)?,
+            db: pool(connections - for_jobs)?,
+            jobs_db: pool(for_jobs)?,
+            submissions: Turns::new(32, Semaphore::MAX_PERMITS, CROWD_PATIENCE),
+            under_way: Turns::new(((connections - for_jobs) / 2) as usize, Semaphore::MAX_PERMITS, CROWD_PATIENCE),
             artifacts: Artifacts::create(&settings.common.artifacts).await?,
+            submitted: Notify::new(),
             changes: Changes::new(stopped),
             turns: Turns::new(3, Semaphore::MAX_PERMITS, Duration::from_secs(2)),
             parts: Turns::new(4, 16, Duration::from_secs(10)),

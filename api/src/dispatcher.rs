@@ -11,7 +11,7 @@ use assay_core::store::auth;
 use assay_core::store::dispatch::{self, Swept};
 use assay_core::store::{PgPool, notifications::Notifications};
 use assay_core::{CanFail as _, Result, telemetry, upload};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::settings::Settings;
 
@@ -20,6 +20,15 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// How often what the queue leaves behind is removed.
 const TIDY: Duration = Duration::from_secs(60);
+
+/// Tells all dispatchers of what was submitted here, for as long as it is polled. Submissions do not wait for it, and those
+/// that come meanwhile are told of together; should it fail, the dispatchers look for themselves.
+pub async fn tell(db: PgPool, submitted: &Notify) {
+    loop {
+        submitted.notified().await;
+        dispatch::notify(&db).await.can_fail("telling the dispatchers of a new job");
+    }
+}
 
 struct Dispatcher {
     db: PgPool,

@@ -5,6 +5,7 @@
 
 mod app;
 mod changes;
+mod connections;
 mod dispatcher;
 mod dns;
 mod grpc;

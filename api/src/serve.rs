@@ -1,7 +1,5 @@
-//! The listener: from sockets to the layers, and the way down when the process is told to end.
+//! The process: what it begins with, the layers around both wires, and the way down when it is told to end.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use assay_core::process;
@@ -9,27 +7,14 @@ use assay_core::settings::{ADMIN_LISTEN, LISTEN};
 use assay_core::store::schema;
 use assay_core::{CanFail as _, Error, Result, telemetry};
 use axum::Router;
-use axum::body::Body;
 use axum::middleware::{from_fn, from_fn_with_state};
-use http::Request;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tower::ServiceExt as _;
 
 use crate::app::App;
-use crate::layers::{Peer, cors, deadline, observe};
+use crate::connections::Connections;
+use crate::layers::{cors, deadline, observe};
 use crate::settings::Settings;
 use crate::{dispatcher, grpc, mail, openapi, page, rest};
-
-/// How long a request's head may take to arrive.
-const HEAD_PATIENCE: Duration = Duration::from_secs(10);
-/// How often an idle HTTP/2 connection is asked whether it is still there, and how long it may take to say so.
-const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
-/// How many requests one HTTP/2 connection may have open.
-const STREAMS: u32 = 250;
 
 /// Serves until the process is told to end (SIGTERM or SIGINT), then finishes what it has begun.
 pub async fn serve(settings: Settings) -> Result<()> {
@@ -45,6 +30,8 @@ pub async fn serve(settings: Settings) -> Result<()> {
     app.limits.address("").await;
     let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, app.db.clone(), stopped.clone()));
     let mut dispatcher = tokio::spawn(dispatcher::run(app.db.clone(), app.artifacts.clone(), settings.clone(), stopped.clone()));
+    let telling = app.clone();
+    let telling = tokio::spawn(async move { dispatcher::tell(telling.db.clone(), &telling.submitted).await });
     let changes = tokio::spawn(app.changes.clone().pass_on(app.db.clone()));
     let carrier = tokio::spawn(carrier.run());
     let (counting, until) = (app.clone(), stopped);
@@ -52,15 +39,16 @@ pub async fn serve(settings: Settings) -> Result<()> {
     tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
 
     let router = router(app.clone()).await?;
-    let connections = tokio::select! {
-        accepted = accept(listener, router) => accepted?,
+    let connections = Connections::new()?;
+    tokio::select! {
+        accepted = connections.accept(listener, router) => accepted?,
         // Without it, jobs would wait for ever: rather no process than half a one.
         ended = &mut dispatcher => return Err(Error::internal(format!("the dispatcher ended: {ended:?}"))),
     };
     // What comes after this line happens on the way down.
     stop.send_replace(true);
     tracing::info!("told to end: finishing what was begun");
-    if tokio::time::timeout(settings.common.drain, connections.shutdown()).await.is_err() {
+    if tokio::time::timeout(settings.common.drain, connections.end()).await.is_err() {
         tracing::warn!("some requests did not end in time and were cut off");
     }
     // What those requests wrote to people still goes out; a mail server that does not answer must not keep the process.
@@ -70,6 +58,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     tokio::time::timeout(Duration::from_secs(2), dispatcher).await.can_fail("ending the dispatcher");
     admin.abort();
     changes.abort();
+    telling.abort();
     requests.await.map_err(Error::internal)?;
     // What was answered while the connections ended.
     app.requests.add_up(&app.db).await.can_fail("adding up the last requests");
@@ -104,66 +93,4 @@ async fn fallback(request: axum::extract::Request) -> axum::response::Response {
         crate::render::Wire::Rest => rest::not_found().await.into_response(),
         _ => tonic::Status::unimplemented("There is no such service or method.").into_http(),
     }
-}
-
-/// Accepts connections until the process is told to end.
-async fn accept(listener: TcpListener, router: Router) -> Result<GracefulShutdown> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).keep_alive(true);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING.0).keep_alive_timeout(PING.1).max_concurrent_streams(STREAMS);
-    let builder = Arc::new(builder);
-    let connections = GracefulShutdown::new();
-    let mut end = std::pin::pin!(process::told_to_end());
-    loop {
-        let (stream, peer) = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Too many open files, most likely: what is open must first end.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            },
-            ended = &mut end => return ended.map(|()| connections),
-        };
-        connection(&builder, connections.watcher(), stream, peer, router.clone());
-    }
-}
-
-/// How HTTP/2 begins.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// Waits until a connection has shown which HTTP it speaks. The server's own patience begins only after that.
-async fn speaks(stream: &TcpStream) -> bool {
-    let shown = async {
-        let mut head = [0; PREFACE.len()];
-        loop {
-            match stream.peek(&mut head).await {
-                Ok(0) | Err(_) => return false,
-                Ok(n) if n < PREFACE.len() && PREFACE.starts_with(&head[..n]) => tokio::time::sleep(Duration::from_millis(20)).await,
-                Ok(_) => return true,
-            }
-        }
-    };
-    tokio::time::timeout(HEAD_PATIENCE, shown).await.unwrap_or(false)
-}
-
-fn connection(builder: &Arc<auto::Builder<TokioExecutor>>, watcher: Watcher, stream: TcpStream, peer: SocketAddr, router: Router) {
-    stream.set_nodelay(true).can_fail("sending small answers at once");
-    let builder = Arc::clone(builder);
-    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(Peer(peer.ip()));
-        router.clone().oneshot(request)
-    });
-    tokio::spawn(async move {
-        if !speaks(&stream).await {
-            return;
-        }
-        let connection = watcher.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection ended");
-        }
-    });
 }

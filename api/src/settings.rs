@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use assay_core::settings::{self, BadSettings, Common, Reader};
 use assay_core::terms::CurrentTerms;
@@ -22,6 +23,8 @@ pub struct Settings {
     pub public_url: String,
     /// Name of the installation.
     pub env: String,
+    /// How long a request waits for a connection to the database before it is refused.
+    pub pool_wait: Duration,
     /// Whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
     /// Whose pages may call from a browser.
@@ -60,6 +63,7 @@ impl Settings {
             listen,
             public_url: if public_url.is_empty() { format!("http://{listen}") } else { public_url.trim_end_matches('/').to_owned() },
             env: read.get(&settings::ENV),
+            pool_wait: Duration::from_millis(u64::from(read.positive(&settings::POOL_WAIT_MS))),
             trusted_proxies: read.list(&settings::TRUSTED_PROXIES),
             cors_origins: read.list(&settings::CORS_ORIGINS),
             auth_failures_per_minute: read.positive(&settings::AUTH_FAILURES_PER_MINUTE),

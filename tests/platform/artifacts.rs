@@ -1,8 +1,11 @@
 //! Where submissions and uploads are kept: a bucket in place of a folder, and how little of them is in memory.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use assay_tests::stack::{Plan, Process, Stack};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use s3s::auth::SimpleAuth;
@@ -14,6 +17,11 @@ use crate::uploads::{complete, open, put, submit, uploaded};
 
 /// An S3-compatible server on loopback with a bucket `assay`, whose objects are files in `folder`. It ends with the test.
 async fn s3(folder: &Path) -> String {
+    s3_while(folder, Arc::new(AtomicBool::new(true))).await
+}
+
+/// One that breaks connections off while it does not work.
+pub async fn s3_while(folder: &Path, works: Arc<AtomicBool>) -> String {
     std::fs::create_dir_all(folder.join("assay")).unwrap();
     let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder).unwrap());
     service.set_auth(SimpleAuth::from_single("access", "secret"));
@@ -22,7 +30,16 @@ async fn s3(folder: &Path) -> String {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let service = service.clone();
+            let (service, works) = (service.clone(), Arc::clone(&works));
+            let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                let (service, works) = (service.clone(), Arc::clone(&works));
+                async move {
+                    if !works.load(Ordering::Relaxed) {
+                        return Err(std::io::Error::other("out of order"));
+                    }
+                    service.call(request.map(s3s::Body::from)).await.map_err(std::io::Error::other)
+                }
+            });
             tokio::spawn(async move {
                 let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
             });
@@ -31,7 +48,8 @@ async fn s3(folder: &Path) -> String {
     format!("http://{address}")
 }
 
-fn in_bucket(endpoint: &str, place: &str) -> Plan {
+/// A plan with everything kept there.
+pub fn in_bucket(endpoint: &str, place: &str) -> Plan {
     let env = [
         ("ASSAY_ARTIFACTS", place),
         ("AWS_ENDPOINT", endpoint),

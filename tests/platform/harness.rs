@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use assay_tests::binaries::Binaries;
 use assay_tests::client::{Answer, Client};
 use assay_tests::databases;
 use assay_tests::servers::Servers;
@@ -28,6 +29,21 @@ pub fn ground() -> Arc<Ground> {
         Arc::new(Ground::new(servers, binaries))
     });
     Arc::clone(ground)
+}
+
+/// Servers of a test's own, for what others could not bear. `None`, and a word about it, where they are not ours to stop.
+pub fn own_ground() -> Option<Arc<Ground>> {
+    own_ground_of(ground().binaries.clone())
+}
+
+/// The same for these binaries.
+pub fn own_ground_of(binaries: Binaries) -> Option<Arc<Ground>> {
+    let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
+    if servers.redis_pid().is_none() || servers.postgres_pid().is_none() {
+        eprintln!("SKIPPED: the servers named by DATABASE_URL and REDIS_URL are not ours to stop");
+        return None;
+    }
+    Some(Arc::new(Ground::new(servers, binaries)))
 }
 
 /// A stack with an organization on the plan `team`, its owner and a key, and the suite `suite:lunch`.
@@ -57,7 +73,12 @@ pub async fn world() -> World {
 
 /// A world with a stack of this size.
 pub async fn world_of(plan: Plan) -> World {
-    let stack = Stack::start(&ground(), plan).await.unwrap();
+    world_on(&ground(), plan).await
+}
+
+/// The same on these servers.
+pub async fn world_on(ground: &Arc<Ground>, plan: Plan) -> World {
+    let stack = Stack::start(ground, plan).await.unwrap();
     let folder = stack.ground.servers.folder().join("lunch");
     // Servers of a test's own do not have it yet.
     if !folder.exists() {

@@ -12,6 +12,8 @@ pub struct Binaries {
     pub api: PathBuf,
     /// `assay-worker`
     pub worker: PathBuf,
+    /// Whether they were optimized.
+    pub optimized: bool,
 }
 
 /// Builds both binaries, as optimized ones if `release`. What cargo says of the build goes to standard error.
@@ -31,7 +33,7 @@ pub fn build(release: bool) -> Result<Binaries, Trouble> {
         return Err(Trouble::new("assay-api and assay-worker do not build; see above"));
     }
     let folder = target()?.join(if release { "release" } else { "debug" });
-    Ok(Binaries { api: folder.join("assay-api"), worker: folder.join("assay-worker") })
+    Ok(Binaries { api: folder.join("assay-api"), worker: folder.join("assay-worker"), optimized: release })
 }
 
 /// The target folder, found from this program's own place in it: `target/debug/demo`, `target/debug/deps/platform-…`.

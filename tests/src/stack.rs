@@ -135,6 +135,10 @@ impl Stack {
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );
+        if !ground.binaries.optimized {
+            // These need many times as long for everything.
+            shared.insert("ASSAY_POOL_WAIT_MS".into(), "1500".into());
+        }
         shared.extend(plan.env);
         let mut stack = Self { apis: Vec::new(), workers: Vec::new(), database, ground: Arc::clone(ground), shared };
         for _ in 0..plan.apis {

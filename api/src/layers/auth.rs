@@ -1,7 +1,10 @@
 //! Who calls: from the `Authorization` header to a credential, or 401. What it may do is decided later.
 
+use std::time::Duration;
+
 use assay_core::principal::{Credential, Principal};
 use assay_core::secret::{self, SecretKind};
+use assay_core::store;
 use assay_core::store::credential::{self, FoundKey};
 use assay_core::{CanFail as _, Code, Error, OrgId, Result};
 use axum::extract::{Request, State};
@@ -11,12 +14,18 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
 use super::Call;
+use super::lane::Lane;
 use crate::app::App;
 use crate::render::Failure;
 
+/// How long the look-up may take.
+const LOOK_UP: Duration = Duration::from_millis(1800);
+
 /// The layer. Behind it every request has a [`Credential`].
 pub async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    match credential(&app, request.headers()).await {
+    // A database that does not even answer is away; what waits for it would only pile up.
+    let found = tokio::time::timeout(LOOK_UP, credential(&app, Lane::of(&request), request.headers())).await;
+    match found.unwrap_or_else(|late| Err(Error::unavailable(late))) {
         Ok(credential) => {
             request.extensions_mut().insert(credential);
             next.run(request).await
@@ -25,19 +34,22 @@ pub async fn authenticate(State(app): State<App>, mut request: Request, next: Ne
     }
 }
 
-async fn credential(app: &App, headers: &HeaderMap) -> Result<Credential> {
+async fn credential(app: &App, lane: Lane, headers: &HeaderMap) -> Result<Credential> {
     let token = bearer(headers)?;
     let invalid = || Error::new(Code::InvalidToken, "The key or session token is not valid.");
     let (kind, hash) = secret::read(token).ok_or_else(invalid)?;
+    let pool = if lane == Lane::Jobs { &app.jobs_db } else { &app.db };
+    // One connection for all of it: who holds one and waits for another stands in everybody's way.
+    let mut db = store::soon(pool, app.settings.pool_wait).await?;
     match kind {
         // It signs in; it is not a credential.
         SecretKind::Link => Err(invalid()),
-        SecretKind::ApiKey => match credential::key(&app.db, &hash, &app.settings.terms).await? {
+        SecretKind::ApiKey => match credential::key(&mut *db, &hash, &app.settings.terms).await? {
             None => Err(invalid()),
             Some(FoundKey::Revoked) => Err(Error::new(Code::KeyRevoked, "This key was revoked. Create another one.")),
             Some(FoundKey::Live { credential, stale }) => {
                 if let (true, Principal::ApiKey { key_id }, Some(membership)) = (stale, &credential.principal, &credential.membership) {
-                    credential::touch_key(&app.db, &membership.org.id, key_id).await.can_fail("noting that a key was used");
+                    credential::touch_key(&mut *db, &membership.org.id, key_id).await.can_fail("noting that a key was used");
                 }
                 Ok(asking(credential, &Asked::of(headers)))
             }
@@ -45,7 +57,7 @@ async fn credential(app: &App, headers: &HeaderMap) -> Result<Credential> {
         SecretKind::Session => {
             let asked = Asked::of(headers);
             let org_id = asked.org_id();
-            let found = credential::session(&app.db, &hash, org_id, &app.settings.terms).await?.ok_or_else(invalid)?;
+            let found = credential::session(&mut *db, &hash, org_id, &app.settings.terms).await?.ok_or_else(invalid)?;
             let mut credential = found.credential;
             credential.asked_for_org = asked.is_some();
             if matches!(asked, Asked::Malformed) {
@@ -53,7 +65,7 @@ async fn credential(app: &App, headers: &HeaderMap) -> Result<Credential> {
             }
             if let (true, Principal::Session { session_id, .. }) = (found.stale, &credential.principal) {
                 let chosen = org_id.filter(|_| credential.membership.is_some());
-                credential::touch_session(&app.db, chosen, session_id).await.can_fail("noting that a session was used");
+                credential::touch_session(&mut *db, chosen, session_id).await.can_fail("noting that a session was used");
             }
             Ok(credential)
         }

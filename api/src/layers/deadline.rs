@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use assay_core::{Code, Error};
-use axum::extract::{MatchedPath, Request};
+use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::HeaderMap;
 
+use super::lane::Lane;
 use crate::render::Failure;
 
 /// Waiting for a job may take 30 s; the rest is moments.
@@ -17,19 +18,9 @@ const LONGEST: Duration = Duration::from_secs(40);
 /// A part of an upload may come on a slow line, and a large upload takes its time to be read.
 const LARGE: Duration = Duration::from_secs(15 * 60);
 
-/// Routes and rpcs that have it.
-const LARGE_PATHS: [&str; 4] = [
-    "/v1/uploads/{upload_id}/parts/{number}",
-    "/v1/uploads/{upload_id}/complete",
-    "/assay.v1.UploadService/UploadPredictions",
-    "/assay.v1.UploadService/CompleteUpload",
-];
-
 /// The layer.
 pub async fn deadline(request: Request, next: Next) -> Response {
-    let path = request.extensions().get::<MatchedPath>().map_or_else(|| request.uri().path(), MatchedPath::as_str);
-    let is_large = LARGE_PATHS.contains(&path) || LARGE_PATHS.contains(&request.uri().path());
-    let longest = if is_large { LARGE } else { LONGEST };
+    let longest = if Lane::of(&request) == Lane::Large { LARGE } else { LONGEST };
     let allowed = asked(request.headers()).map_or(longest, |asked| asked.min(longest));
     match tokio::time::timeout(allowed, next.run(request)).await {
         Ok(response) => response,

@@ -7,8 +7,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use super::Call;
+use super::lane::Lane;
 use crate::app::App;
-use crate::limits::Verdict;
+use crate::limits::{Allowance, Verdict};
 use crate::render::Failure;
 
 /// What a person without an organization may ask, as on the plan `free`.
@@ -25,10 +26,30 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
         (None, Principal::ApiKey { key_id }) => (key_id.as_str(), WITHOUT_ORG),
     };
     let verdict = app.limits.admit(who, limit).await;
+    let mut turn = None;
     if let (None, Some(membership)) = (verdict.refused_for, &credential.membership) {
         app.requests.count(&membership.org.id);
+        let turns = match Lane::of(&request) {
+            Lane::Ordinary => Some(&app.under_way),
+            Lane::Submission => Some(&app.submissions),
+            Lane::Jobs | Lane::Large => None,
+        };
+        if let Some(turns) = turns {
+            match turns.take(&membership.org.id).await {
+                Ok(taken) => turn = Some(taken),
+                Err(error) => return with(verdict.allowance, Failure::from(crowded(error)).into_response()),
+            }
+        }
     }
-    judged(verdict, request, next).await
+    let response = judged(verdict, request, next).await;
+    drop(turn);
+    response
+}
+
+/// One organization asks for very much at the same time, and what was begun for it does not end.
+fn crowded(error: Error) -> Error {
+    let message = "Too many requests of your organization are under way at once. Let some of them end, and retry with backoff.";
+    Error { message: message.into(), ..error }
 }
 
 /// The layer of what sends mail and asks for no credential: it is limited by the client's address.
@@ -42,13 +63,17 @@ pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) ->
 
 async fn judged(verdict: Verdict, request: Request, next: Next) -> Response {
     let Verdict { refused_for, allowance } = verdict;
-    let mut response = match refused_for {
+    let response = match refused_for {
         None => next.run(request).await,
         Some(seconds) => {
             let message = format!("More than {} requests in a minute. Wait {seconds} s.", allowance.limit);
             Failure::from(Error { retry_after: Some(seconds), ..Error::new(Code::RateLimited, message) }).into_response()
         }
     };
+    with(allowance, response)
+}
+
+fn with(allowance: Allowance, mut response: Response) -> Response {
     response.extensions_mut().insert(allowance);
     response
 }

@@ -118,7 +118,7 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
     match submitted? {
         Submitted::Accepted(row) => {
             metrics::counter!(telemetry::JOBS_SUBMITTED, "type" => row.r#type.as_str()).increment(1);
-            ring(app);
+            app.submitted.notify_one();
             Ok(Accepted { job: row.into_job(&app.settings.public_url), replayed: false })
         }
         Submitted::Repeated { job_id, request_sha256: before } => replay(app, caller, &job_id, before == request_sha256).await,
@@ -146,12 +146,6 @@ async fn store(app: &App, caller: &Caller, new: &NewJob<'_>) -> Result<Submitted
         _ => transaction.rollback().await?,
     }
     Ok(submitted)
-}
-
-/// Tells the dispatchers. The caller does not wait for it: should it fail, they look for themselves.
-fn ring(app: &App) {
-    let app = app.clone();
-    tokio::spawn(async move { store::dispatch::notify(&app.db).await.can_fail("telling the dispatcher of a new job") });
 }
 
 /// The answer to a repeated idempotency key.

@@ -42,7 +42,7 @@ pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
         return Err(Error::fields(faults));
     }
     // One more than is shown tells whether there is a next page.
-    let mut rows = store::job::list(&app.db, caller.org_id(), r#type, status, before, limit + 1).await?;
+    let mut rows = store::job::list(&app.jobs_db, caller.org_id(), r#type, status, before, limit + 1).await?;
     let more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
     let next_before = rows.last().filter(|_| more).map(|row| row.created_at);
@@ -53,8 +53,8 @@ pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
 pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Job> {
     let caller = submitter.caller();
     let job_id: JobId = job_id.parse().map_err(|_| missing())?;
-    let cancelled = store::job::cancel(&app.db, caller.org_id(), &job_id).await?;
-    let job = store::job::find(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
+    let cancelled = store::job::cancel(&app.jobs_db, caller.org_id(), &job_id).await?;
+    let job = store::job::find(&app.jobs_db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
     if cancelled {
         return Ok(job.into_job(&app.settings.public_url));
     }
@@ -76,7 +76,7 @@ pub async fn get(app: &App, caller: &Caller, job_id: &str, wait: Option<i64>) ->
     let until = Instant::now() + wait;
     let mut ear = app.changes.listen();
     loop {
-        let row = store::job::find(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
+        let row = store::job::find(&app.jobs_db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
         if row.status.is_final() || !ear.heard(&job_id, until).await {
             return Ok(row.into_job(&app.settings.public_url));
         }
@@ -92,7 +92,7 @@ pub async fn watch(app: App, caller: Caller, job_id: &str) -> Result<impl Stream
     let job_id: JobId = job_id.parse().map_err(|_| missing())?;
     let ear = app.changes.listen();
     // What is not there is refused before anything is told.
-    store::job::find(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
+    store::job::find(&app.jobs_db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
     Ok(stream::try_unfold(Watch { app, caller, job_id, ear, seen: None }, Watch::next))
 }
 
@@ -112,11 +112,11 @@ impl Watch {
         }
         let heartbeat = Instant::now() + HEARTBEAT;
         loop {
-            let row = store::job::find(&self.app.db, self.caller.org_id(), &self.job_id).await?.ok_or_else(missing)?;
+            let row = store::job::find(&self.app.jobs_db, self.caller.org_id(), &self.job_id).await?.ok_or_else(missing)?;
             let now = Some((row.status, row.attempts));
             if now != self.seen {
                 // A key may have been revoked since.
-                if !store::credential::holds(&self.app.db, self.caller.org_id(), self.caller.principal()).await? {
+                if !store::credential::holds(&self.app.jobs_db, self.caller.org_id(), self.caller.principal()).await? {
                     return Err(Error::new(Code::InvalidToken, "The key or session token is not valid any more."));
                 }
                 self.seen = now;
@@ -137,7 +137,7 @@ pub async fn items(app: &App, caller: &Caller, job_id: &str, cursor: Option<&str
     let limit = field::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
     let job_id: JobId = job_id.parse().map_err(|_| missing())?;
-    let found = store::job::feedback(&app.db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
+    let found = store::job::feedback(&app.jobs_db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
     let Feedback { status, suite_id, suite_version, per_item_feedback, n_items, scores_key } = found;
     if !per_item_feedback {
         return Err(Error::new(Code::Forbidden, "The suite does not give feedback on single items."));
@@ -150,7 +150,7 @@ pub async fn items(app: &App, caller: &Caller, job_id: &str, cursor: Option<&str
         let message = format!("The job is {status}; only a succeeded one has scores.");
         return Err(Error::invalid_state(Resource::Job, message));
     };
-    let item_ids = store::suite::item_ids(&app.db, &suite_id, &suite_version, from, limit).await?;
+    let item_ids = store::suite::item_ids(&app.jobs_db, &suite_id, &suite_version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(item_ids.len()).unwrap_or(i32::MAX));
     let bytes = |ordinal: i32| u64::from(ordinal.unsigned_abs()) * size_of::<f64>() as u64;
     let scores = app.artifacts.get_range(&scores_key, bytes(from)..bytes(next)).await?;
@@ -167,7 +167,7 @@ pub async fn trace(app: &App, caller: &Caller, job_id: &str) -> Result<TraceDocu
     if job.trace_url.is_none() {
         return Err(Error::missing(Resource::Trace, "No such trace: the job has not run."));
     }
-    let head = store::trace::find(&app.db, caller.org_id(), &job.id).await?.ok_or_else(missing)?;
-    let attempts = store::trace::attempts(&app.db, caller.org_id(), &job.id).await?;
+    let head = store::trace::find(&app.jobs_db, caller.org_id(), &job.id).await?.ok_or_else(missing)?;
+    let attempts = store::trace::attempts(&app.jobs_db, caller.org_id(), &job.id).await?;
     Ok(trace_document::of(&job, &head, &attempts))
 }

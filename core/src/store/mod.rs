@@ -29,7 +29,9 @@ pub mod work;
 
 use std::time::Duration;
 
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection as _, Postgres};
 pub use sqlx::{PgConnection, PgPool};
 
 use crate::{Code, Error, Result};
@@ -37,20 +39,32 @@ use crate::{Code, Error, Result};
 /// How long a request waits for a connection before it is told that the service is not available.
 const ACQUIRE: Duration = Duration::from_millis(1500);
 
-/// How long the server lets statements and transactions of a process last: one that hangs, or whose process is frozen,
-/// must not hold its locks for ever.
-pub struct Bounds(&'static [(&'static str, &'static str)]);
+/// What a process's connections are for.
+pub struct Bounds {
+    /// How long the server lets statements and transactions last: one that hangs, or whose process is frozen, must not
+    /// hold its locks for ever.
+    times: &'static [(&'static str, &'static str)],
+    /// Whether all connections are opened at the start: nobody should wait for that when many ask at once.
+    at_once: bool,
+}
+
+/// After how long without work a connection is asked whether it still is one. One that was at work just now is.
+const DOUBT: Duration = Duration::from_secs(1);
 
 impl Bounds {
     /// Requests are short.
-    pub const REQUESTS: Self = Self(&[("statement_timeout", "10s"), ("lock_timeout", "2s"), ("idle_in_transaction_session_timeout", "5s")]);
+    pub const REQUESTS: Self = Self {
+        times: &[("statement_timeout", "10s"), ("lock_timeout", "2s"), ("idle_in_transaction_session_timeout", "5s")],
+        at_once: true,
+    };
     /// Workers read whole suites.
-    pub const WORK: Self = Self(&[("statement_timeout", "10min"), ("idle_in_transaction_session_timeout", "10s")]);
+    pub const WORK: Self =
+        Self { times: &[("statement_timeout", "10min"), ("idle_in_transaction_session_timeout", "10s")], at_once: false };
     /// The operator knows how long.
-    pub const OPERATOR: Self = Self(&[]);
+    pub const OPERATOR: Self = Self { times: &[], at_once: false };
 }
 
-/// Opens a pool. It connects lazily: a database that is away now is no reason not to start.
+/// Opens a pool. It connects in the background: a database that is away now is no reason not to start.
 pub fn pool(url: &str, connections: u32, application: &str, bounds: Bounds) -> Result<PgPool> {
     // The cause of a bad address is not kept: it would repeat the address, and with it the password.
     let options: PgConnectOptions = url
@@ -58,8 +72,24 @@ pub fn pool(url: &str, connections: u32, application: &str, bounds: Bounds) -> R
         .map_err(|_| Error::internal("the address of the database is not of the form postgres://user:password@host/database"))?;
     Ok(PgPoolOptions::new()
         .max_connections(connections)
+        .min_connections(if bounds.at_once { connections } else { 0 })
         .acquire_timeout(ACQUIRE)
-        .connect_lazy_with(options.application_name(application).options(bounds.0.iter().copied())))
+        .test_before_acquire(false)
+        .before_acquire(|connection, about| {
+            Box::pin(async move { if about.idle_for > DOUBT { connection.ping().await.map(|()| true) } else { Ok(true) } })
+        })
+        .connect_lazy_with(options.application_name(application).options(bounds.times.iter().copied())))
+}
+
+/// A connection for a request that has not begun. 503 where all are at work and none comes free in this time: what waits
+/// longer would only add to what is late already.
+pub async fn soon(db: &PgPool, patience: Duration) -> Result<PoolConnection<Postgres>> {
+    // Where not all are open, one is being opened, and that takes its time.
+    if db.size() < db.options().get_max_connections() {
+        return Ok(db.acquire().await?);
+    }
+    let acquired = tokio::time::timeout(patience, db.acquire()).await;
+    Ok(acquired.map_err(|_| Error::unavailable("all connections to the database are at work"))??)
 }
 
 impl From<sqlx::Error> for Error {

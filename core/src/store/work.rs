@@ -209,8 +209,8 @@ pub async fn fail(pool: &PgPool, claim: &Claim, code: FailureCode, message: &str
     Ok(done.rows_affected() == 1)
 }
 
-/// Puts a job back to wait, or fails it with `code` when no try is left. Each try waits longer for the next: 1 s, 2 s,
-/// 4 s. `false`: the attempt was fenced out.
+/// Puts a job back to wait, or fails it with `code` when no try is left. Each try waits longer for the next: 1 s, 8 s,
+/// 64 s, which what is broken may need to be mended. `false`: the attempt was fenced out.
 pub async fn release(pool: &PgPool, claim: &Claim, code: FailureCode, message: &str, phases: &[Phase]) -> Result<bool> {
     if claim.attempt >= ATTEMPTS_MAX {
         return fail(pool, claim, code, message, phases).await;
@@ -219,7 +219,7 @@ pub async fn release(pool: &PgPool, claim: &Claim, code: FailureCode, message: &
     let done = sqlx::query!(
         "with done as (
              update jobs set status = 'queued', started_at = null, worker_id = null, deadline_at = null, dispatched_at = null,
-                    available_at = clock_timestamp() + interval '1 second' * power(2, $2::integer - 1)
+                    available_at = clock_timestamp() + interval '1 second' * power(8, $2::integer - 1)
              where id = $1 and status = 'running' and attempts = $2
              returning id, attempts
          )

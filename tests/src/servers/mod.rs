@@ -147,6 +147,25 @@ impl Servers {
         server.await_ready()
     }
 
+    /// Stops PostgreSQL at once, as in a crash, and waits for its end.
+    ///
+    /// # Errors
+    /// When the server is not private.
+    pub fn postgres_stop(&self) -> Result<(), Trouble> {
+        self.postgres.private("DATABASE_URL")?.stop(libc::SIGQUIT);
+        Ok(())
+    }
+
+    /// Starts PostgreSQL again, and returns when it is ready.
+    ///
+    /// # Errors
+    /// When the server is not private or does not come up.
+    pub fn postgres_start(&self) -> Result<(), Trouble> {
+        let server = self.postgres.private("DATABASE_URL")?;
+        server.launch()?;
+        server.await_ready()
+    }
+
     /// Stops Redis and starts it again, empty. Returns when it is ready.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ const SETTINGS: [&str; 14] = [
     "port=5432",
     // The folder around the socket is for one user only, this says it once more.
     "unix_socket_permissions=0700",
-    "max_connections=300",
+    "max_connections=1000",
     "shared_buffers=128MB",
     // Nothing here outlives the machine, so nothing need reach a disk.
     "fsync=off",
