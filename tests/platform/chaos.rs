@@ -1,6 +1,9 @@
-//! A shorter run of `cargo chaos`.
+//! Shorter runs of `cargo chaos`.
+
+use std::time::Duration;
 
 use assay_tests::chaos::{self, Scale};
+use assay_tests::steady::{self, Away};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_and_nothing_is_done_twice_whatever_dies() {
@@ -9,4 +12,25 @@ async fn nothing_is_lost_and_nothing_is_done_twice_whatever_dies() {
     println!("{report}");
     assert!(report.is_clean(), "{report}");
     assert_eq!(report.acknowledged, 1000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_notices_that_all_processes_are_replaced() {
+    let Some(ground) = crate::harness::own_ground() else { return };
+    let report = steady::restarts(&ground, 2, 50, &|_| ()).await.unwrap();
+    println!("{report}");
+    assert!(report.is_clean(), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_load_nobody_notices_that_redis_is_away() {
+    let Some(ground) = crate::harness::own_ground() else { return };
+    let stretches = steady::without_redis(&ground, Duration::from_secs(5), 40, &|stretch| println!("{stretch}")).await.unwrap();
+    assert_eq!(stretches.len(), 5);
+    for stretch in stretches {
+        assert!(stretch.seen.failed.is_empty(), "{stretch}");
+        assert!(stretch.seen.times.len() > 100 && stretch.drained < Duration::from_secs(30), "{stretch}");
+        // What is looked for is a standstill, not a speed: a quarter of the requests are jobs.
+        assert!(stretch.away == Away::Not || stretch.jobs_per_second > 2.0, "{stretch}");
+    }
 }

@@ -186,7 +186,7 @@ async fn habits(world: &World) -> Vec<Value> {
     let items = world.key().get("/v1/suites/suite:lunch/items?limit=1000").await.unwrap().body;
     let items = items["items"].as_array().unwrap();
     assert_eq!(items.len(), 400, "all items are on one page");
-    items.iter().map(|item| json!({"item_id": item["item_id"], "prediction": demo_suite::by_habit(&item["input"])})).collect()
+    items.iter().map(demo_suite::prediction).collect()
 }
 
 /// The same with everything in it that a submission can hold, so that agreement is not that of the plain case only.

@@ -30,7 +30,7 @@ pub async fn scored(world: &World, token: &str, predictions: &Value) -> Value {
 async fn predictions(world: &World) -> Vec<Value> {
     let page = world.key().get(&format!("/v1/suites/{SUITE_ID}/items?limit=300")).await.unwrap();
     let items = page.body["items"].as_array().unwrap().iter().rev();
-    items.map(|item| json!({"item_id": item["item_id"], "prediction": demo_suite::by_habit(&item["input"])})).collect()
+    items.map(demo_suite::prediction).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

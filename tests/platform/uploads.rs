@@ -81,7 +81,7 @@ fn ndjson(predictions: &Value) -> String {
 async fn predictions(world: &World) -> Value {
     let items = world.key().get("/v1/suites/suite:lunch/items").await.unwrap();
     let items = items.body["items"].as_array().unwrap();
-    items.iter().map(|item| json!({"item_id": item["item_id"], "prediction": demo_suite::by_habit(&item["input"])})).collect()
+    items.iter().map(demo_suite::prediction).collect()
 }
 
 const KIND: &str = "predictions";

@@ -10,16 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use sqlx::PgConnection;
 use tokio::sync::{Mutex, RwLock};
 use tokio::task::JoinSet;
 
 use crate::client::Client;
+use crate::databases;
 use crate::demo_suite::Random;
 use crate::servers::Trouble;
+use crate::site::Site;
 use crate::stack::{Ground, Plan, Process, Stack};
-use crate::{databases, demo_suite};
 
 /// How long a client waits for one answer.
 const ANSWER: Duration = Duration::from_secs(45);
@@ -239,25 +240,9 @@ impl Field {
         if ground.servers.postgres_pid().is_none() || ground.servers.redis_pid().is_none() {
             return Err(Trouble::new("chaos needs servers of its own; unset DATABASE_URL and REDIS_URL"));
         }
-        let stack = Stack::start(ground, Plan { apis: 2, workers: 3, ..Plan::default() }).await?;
-        let folder = ground.servers.folder().join("chaos-suite");
-        demo_suite::write(&folder).map_err(Trouble::because("cannot write the suite"))?;
-        stack.operate(&["suite", "publish", &folder.to_string_lossy()]).await?;
-        let org = stack.operate(&["org", "create", "--name", "Chaos", "--plan", "team", "--owner-email", "owner@example.org"]).await?;
-        let org_id = org["org_id"].as_str().unwrap_or_default().to_owned();
-        let key = stack.operate(&["key", "create", "--org", &org_id, "--name", "chaos"]).await?;
-        let mut database = databases::connect(&stack.database.owner_url).await?;
-        let wide = "update plans set requests_per_minute = 100000000, eval_items_per_month = 1000000000, concurrent_jobs = 1000000";
-        sqlx::query(wide).execute(&mut database).await.map_err(Trouble::because("cannot widen the plan"))?;
-        let key = key["key"].as_str().unwrap_or_default().to_owned();
-        let page = Client::new(stack.url(), Some(&key)).get(&format!("/v1/suites/{}/items?limit=400", demo_suite::SUITE_ID)).await?;
-        let items = page.body["items"].as_array().cloned().unwrap_or_default();
-        let body = |items: &[Value]| {
-            let prediction = |item: &Value| json!({"item_id": item["item_id"], "prediction": demo_suite::by_habit(&item["input"])});
-            json!({"suite_id": demo_suite::SUITE_ID, "predictions": items.iter().map(prediction).collect::<Vec<_>>()})
-        };
-        let bodies: Vec<_> = items.chunks((items.len() / VARIANTS).max(1)).take(VARIANTS).map(body).collect();
-        let apis = RwLock::new(addresses(&stack));
+        let site = Site::start(ground, Plan { apis: 2, workers: 3, ..Plan::default() }).await?;
+        let (bodies, apis) = (site.submissions(VARIANTS).await?, RwLock::new(site.addresses()));
+        let Site { stack, database, org_id, key } = site;
         let (next, acknowledged, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
         let field = Self { ground: Arc::clone(ground), stack: Mutex::new(stack), apis, key, bodies, scale, next, acknowledged, over };
         Ok((Arc::new(field), database, org_id))

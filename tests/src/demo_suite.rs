@@ -92,6 +92,16 @@ pub fn by_habit(input: &Value) -> Vec<String> {
     options
 }
 
+/// The prediction of an item by habit.
+pub fn prediction(item: &Value) -> Value {
+    json!({"item_id": item["item_id"], "prediction": by_habit(&item["input"])})
+}
+
+/// A submission for these items, by habit.
+pub fn submission(items: &[Value]) -> Value {
+    json!({"suite_id": SUITE_ID, "predictions": items.iter().map(prediction).collect::<Vec<_>>()})
+}
+
 /// No model at all: the dishes as they stand on the menu.
 pub fn by_menu(input: &Value) -> Vec<String> {
     by_habit(&json!({"options": input["options"]}))

@@ -9,4 +9,6 @@ pub mod client;
 pub mod databases;
 pub mod demo_suite;
 pub mod servers;
+pub mod site;
 pub mod stack;
+pub mod steady;

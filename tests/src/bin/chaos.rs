@@ -1,20 +1,23 @@
-//! `cargo chaos`: 10,000 jobs while everything that can be killed is killed, and an account of them.
+//! `cargo chaos`: load on private stacks while what can go wrong does, and an account of it.
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
-use assay_tests::binaries;
 use assay_tests::chaos::{self, Scale};
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::stack::Ground;
-use clap::Parser;
+use assay_tests::{binaries, steady};
+use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Submit many jobs to 2 api processes and 3 workers while these are killed and frozen, Redis is emptied and restarted,
 /// and PostgreSQL crashes. Then say what became of each. Exits with 1 if a promise was broken.
 #[derive(Parser)]
-#[command(bin_name = "cargo chaos")]
+#[command(bin_name = "cargo chaos", args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Number of jobs
     #[arg(long, default_value_t = 10_000)]
     jobs: usize,
@@ -22,8 +25,30 @@ struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Run binaries that are not optimized
-    #[arg(long)]
+    #[arg(long, global = true)]
     debug: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Replace all processes one after the other, again and again, under a steady load
+    Restarts {
+        /// How often all of them are replaced
+        #[arg(long, default_value_t = 20)]
+        rounds: usize,
+        /// Requests a second
+        #[arg(long, default_value_t = 200)]
+        rate: u32,
+    },
+    /// Take Redis away in each way under a steady load: stopped, frozen, blackholed, flushed
+    Redis {
+        /// How long each time
+        #[arg(long, default_value_t = 30)]
+        seconds: u64,
+        /// Requests a second
+        #[arg(long, default_value_t = 200)]
+        rate: u32,
+    },
 }
 
 #[tokio::main]
@@ -41,11 +66,35 @@ async fn main() -> ExitCode {
 async fn report(arguments: Arguments) -> Result<bool, Trouble> {
     let binaries = binaries::build(!arguments.debug)?;
     let ground = Arc::new(Ground::new(Servers::start(&|line| eprintln!("{line}"))?, binaries));
-    let scale = Scale::of(arguments.jobs, arguments.seed);
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} accepted  {elapsed}").map_err(Trouble::because("no such bar"))?;
-    let bar = ProgressBar::new(u64::try_from(arguments.jobs).unwrap_or(u64::MAX)).with_style(style);
-    let report = chaos::run(&ground, scale, &|accepted| bar.set_position(u64::try_from(accepted).unwrap_or(u64::MAX))).await?;
-    bar.finish();
-    println!("seed {}\n{report}", arguments.seed);
-    Ok(report.is_clean())
+    match arguments.command {
+        None => {
+            let bar = bar(arguments.jobs, "accepted")?;
+            let report = chaos::run(&ground, Scale::of(arguments.jobs, arguments.seed), &|accepted| position(&bar, accepted)).await?;
+            bar.finish();
+            println!("seed {}\n{report}", arguments.seed);
+            Ok(report.is_clean())
+        }
+        Some(Command::Restarts { rounds, rate }) => {
+            let bar = bar(rounds, "rounds")?;
+            let report = steady::restarts(&ground, rounds, rate, &|done| position(&bar, done)).await?;
+            bar.finish();
+            println!("{rate} requests a second\n{report}");
+            Ok(report.is_clean())
+        }
+        Some(Command::Redis { seconds, rate }) => {
+            println!("{rate} requests a second, {seconds} s each");
+            let stretches = steady::without_redis(&ground, Duration::from_secs(seconds), rate, &|stretch| println!("{stretch}")).await?;
+            Ok(stretches.iter().all(|stretch| stretch.seen.failed.is_empty()))
+        }
+    }
+}
+
+fn bar(length: usize, unit: &str) -> Result<ProgressBar, Trouble> {
+    let style = ProgressStyle::with_template(&format!("{{bar:40}} {{pos}}/{{len}} {unit}  {{elapsed}}"));
+    let style = style.map_err(Trouble::because("no such bar"))?;
+    Ok(ProgressBar::new(u64::try_from(length).unwrap_or(u64::MAX)).with_style(style))
+}
+
+fn position(bar: &ProgressBar, at: usize) {
+    bar.set_position(u64::try_from(at).unwrap_or(u64::MAX));
 }

@@ -80,8 +80,7 @@ fn job_id(job: &Value) -> Result<String, Trouble> {
 }
 
 async fn by_rest(client: &Client, items: &[Value]) -> Result<String, Trouble> {
-    let predictions: Vec<Value> =
-        items.iter().map(|item| json!({"item_id": item["item_id"], "prediction": demo_suite::by_habit(&item["input"])})).collect();
+    let predictions: Vec<Value> = items.iter().map(demo_suite::prediction).collect();
     let body = json!({"suite_id": demo_suite::SUITE_ID, "label": "past choices", "predictions": predictions});
     job_id(&client.post("/v1/evals", &body).await?.body)
 }

@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use assay_tests::binaries;
 use assay_tests::client::Client;
 use assay_tests::servers::{Servers, Trouble};
-use assay_tests::stack::{Ground, Plan, Stack};
-use assay_tests::{binaries, databases, demo_suite};
-use serde_json::{Value, json};
+use assay_tests::site::Site;
+use assay_tests::stack::{Ground, Plan};
+use serde_json::Value;
 
 const WARM_UP: usize = 50;
 const JOBS: usize = 500;
@@ -31,22 +32,10 @@ async fn main() -> ExitCode {
 async fn measure() -> Result<(), Trouble> {
     let binaries = binaries::build(true)?;
     let ground = Arc::new(Ground::new(Servers::start(&|line| eprintln!("{line}"))?, binaries));
-    let mut stack = Stack::start(&ground, Plan { workers: 2, ..Plan::default() }).await?;
-    let folder = ground.servers.folder().join("lunch");
-    demo_suite::write(&folder).map_err(Trouble::because("cannot write the suite"))?;
-    stack.operate(&["suite", "publish", &folder.to_string_lossy()]).await?;
-    let org = stack.operate(&["org", "create", "--name", "Bench", "--plan", "team", "--owner-email", "owner@example.org"]).await?;
-    let key = stack.operate(&["key", "create", "--org", org["org_id"].as_str().unwrap_or_default(), "--name", "bench"]).await?;
-    let mut database = databases::connect(&stack.database.owner_url).await?;
-    let wide = "update plans set requests_per_minute = 1000000";
-    sqlx::query(wide).execute(&mut database).await.map_err(Trouble::because("cannot widen the plan"))?;
-
-    let client = Client::new(stack.url(), key["key"].as_str());
-    let items = client.get(&format!("/v1/suites/{}/items?limit=100", demo_suite::SUITE_ID)).await?;
-    let items = items.body["items"].as_array().cloned().unwrap_or_default();
-    let predictions: Vec<Value> =
-        items.iter().map(|item| json!({"item_id": item["item_id"], "prediction": demo_suite::by_habit(&item["input"])})).collect();
-    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": predictions});
+    let mut site = Site::start(&ground, Plan { workers: 2, ..Plan::default() }).await?;
+    let client = Client::new(site.stack.url(), Some(&site.key));
+    let body = site.submissions(4).await?.remove(0);
+    let count = body["predictions"].as_array().map_or(0, Vec::len);
     let mut seen = Vec::new();
     for job in 0..WARM_UP + JOBS {
         let took = one(&client, &body).await?;
@@ -57,13 +46,16 @@ async fn measure() -> Result<(), Trouble> {
     let told = sqlx::query_scalar::<_, f64>(
         "select (extract(epoch from finished_at - created_at) * 1000)::float8 from (select * from jobs order by created_at desc limit $1) j",
     );
-    let told =
-        told.bind(i64::try_from(JOBS).unwrap_or(0)).fetch_all(&mut database).await.map_err(Trouble::because("cannot read the jobs"))?;
-    println!("{JOBS} jobs of {} predictions, one at a time", predictions.len());
+    let told = told
+        .bind(i64::try_from(JOBS).unwrap_or(0))
+        .fetch_all(&mut site.database)
+        .await
+        .map_err(Trouble::because("cannot read the jobs"))?;
+    println!("{JOBS} jobs of {} predictions, one at a time", count);
     print("request to succeeded, seen by the client", seen);
     print("created_at to finished_at", told);
-    stack.stop();
-    ground.clear(&stack.database).await
+    site.stack.stop();
+    ground.clear(&site.stack.database).await
 }
 
 /// Milliseconds from sending the request to having read `succeeded`.

@@ -194,6 +194,20 @@ impl Servers {
         self.redis.await_ready()
     }
 
+    /// Sends Redis a signal, such as to freeze it.
+    ///
+    /// # Errors
+    /// When the server is not private.
+    pub fn redis_signal(&self, signal: i32) -> Result<(), Trouble> {
+        self.redis.private("REDIS_URL")?.signal(signal);
+        Ok(())
+    }
+
+    /// Where the private Redis listens.
+    pub fn redis_socket(&self) -> Option<&Path> {
+        self.redis.private("REDIS_URL").ok().map(|server| server.socket.as_path())
+    }
+
     fn private_postgres_url(&self, user: &str, database: &str) -> String {
         url::private_postgres(&postgres::folder(self.folder.path()), user, database)
     }
