@@ -57,7 +57,23 @@ pub async fn world() -> World {
 
 /// A world with a stack of this size.
 pub async fn world_of(plan: Plan) -> World {
-    let stack = Stack::start(&ground(), plan).await.unwrap();
+    world_on(&ground(), plan).await
+}
+
+/// A world on servers of its own, for a test that does to Redis what others could not do without; nothing if Redis is not
+/// ours to do it to.
+pub async fn world_alone(plan: impl FnOnce(&Servers) -> Plan) -> Option<World> {
+    let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
+    if servers.redis_pid().is_none() {
+        eprintln!("SKIPPED: the Redis named by REDIS_URL is not ours to stop");
+        return None;
+    }
+    let plan = plan(&servers);
+    Some(world_on(&Arc::new(Ground::new(servers, ground().binaries.clone())), plan).await)
+}
+
+async fn world_on(ground: &Arc<Ground>, plan: Plan) -> World {
+    let stack = Stack::start(ground, plan).await.unwrap();
     let folder = stack.ground.servers.folder().join("lunch");
     // Servers of a test's own do not have it yet.
     if !folder.exists() {
@@ -137,6 +153,12 @@ impl World {
         let signed_in = self.anonymous().post("/v1/auth/email/verify", &json!({"token": token})).await.unwrap();
         assert_eq!(signed_in.status, 201, "{}", signed_in.body);
         text(&signed_in.body["token"])
+    }
+
+    /// Makes the bounds of all plans too wide to be met.
+    pub async fn widen_plans(&self) {
+        let wide = "update plans set requests_per_minute = 100000000, eval_items_per_month = 1000000000, concurrent_jobs = 1000000";
+        sqlx::raw_sql(wide).execute(&mut self.database().await).await.unwrap();
     }
 
     /// Submits predictions for `suite:lunch` with the key.
