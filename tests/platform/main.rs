@@ -43,6 +43,7 @@ mod smtp;
 mod source;
 mod stories;
 mod suites;
+mod takeovers;
 mod terms;
 mod traces;
 mod uploads;
