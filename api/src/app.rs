@@ -50,7 +50,7 @@ pub struct Inner {
 impl App {
     /// Everything that requests need. Of servers only the artifact store is asked yet.
     pub async fn new(settings: Settings, post: Post, stopped: watch::Receiver<bool>) -> Result<Self> {
-        let redis = assay_core::queue::redis(&settings.common.redis_url, Duration::from_millis(500))?;
+        let redis = assay_core::connection::Connection::new(&settings.common.redis_url, Duration::from_millis(500))?;
         Ok(Self(Arc::new(Inner {
             db: store::pool(&settings.common.database_url, settings.common.database_connections, "assay-api", Bounds::REQUESTS)?,
             artifacts: Artifacts::create(&settings.common.artifacts).await?,

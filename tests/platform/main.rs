@@ -37,6 +37,7 @@ mod orgs;
 mod page;
 mod parity;
 mod races;
+mod redis_troubles;
 mod routes;
 mod schemathesis;
 mod smtp;

@@ -165,6 +165,15 @@ impl Servers {
         Ok(())
     }
 
+    /// Sends a signal to Redis, such as one that freezes it.
+    ///
+    /// # Errors
+    /// When the server is not private.
+    pub fn redis_signal(&self, signal: i32) -> Result<(), Trouble> {
+        self.redis.private("REDIS_URL")?.signal(signal);
+        Ok(())
+    }
+
     /// Starts Redis, if it does not run, and returns when it is ready.
     ///
     /// # Errors

@@ -74,6 +74,13 @@ impl Server {
         }
     }
 
+    /// Sends a signal, if it runs.
+    pub(super) fn signal(&self, signal: i32) {
+        if let Some(running) = self.process().as_ref() {
+            running.signal(signal);
+        }
+    }
+
     /// Its process id, while it runs.
     pub(super) fn pid(&self) -> Option<u32> {
         let process = self.process();
