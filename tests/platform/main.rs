@@ -44,6 +44,7 @@ mod smtp;
 mod source;
 mod stories;
 mod suites;
+mod sweeps;
 mod takeovers;
 mod terms;
 mod traces;
