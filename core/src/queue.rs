@@ -31,7 +31,7 @@ const SLOTS_PER_WORKER: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// After how long without a bell workers subscribe again, lest they listen to a connection that is dead.
-const SILENCE: Duration = Duration::from_secs(30);
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// How often an idle worker looks without having been rung.
 const TICK: Duration = Duration::from_secs(1);
