@@ -272,6 +272,8 @@ fn result(attempt: u8) -> EvalResult {
 #[test]
 fn the_real_system_does_what_the_model_does() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    // What is dropped after a failure wants one, too.
+    let _entered = runtime.enter();
     let cases = std::env::var("JOB_SEQUENCES").map_or(64, |cases| cases.parse().unwrap());
     let began = std::time::Instant::now();
     let real = runtime.block_on(Real::new());
