@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{World, one_prediction, text, world_of};
 use crate::job_model::{Action, Holder, JOBS, Job, Jobs, State, WORKERS, Write};
-use crate::job_proofs::{config, counted, differ};
+use crate::job_proofs::{Shortest, config, counted, differ};
 
 /// The installation: an api whose dispatcher never leads, and no worker. All that happens is what the test does.
 struct Real {
@@ -32,6 +32,7 @@ struct Real {
     worker: PgPool,
     /// How often each kind of action had an effect, and how often it had none.
     seen: Mutex<BTreeMap<String, [usize; 2]>>,
+    shortest: Shortest,
 }
 
 /// One sequence's jobs, workers and claims.
@@ -55,7 +56,7 @@ impl Real {
         let pool = |url: &str| store::pool(url, 2, "test", Bounds::OPERATOR).unwrap();
         let (owner, api, worker) = (pool(&database.owner_url), pool(&database.api_url), pool(&database.worker_url));
         world.widen_plans().await;
-        Self { key: world.key(), _world: world, owner, api, worker, seen: Mutex::default() }
+        Self { key: world.key(), _world: world, owner, api, worker, seen: Mutex::default(), shortest: Shortest::default() }
     }
 
     async fn run(&self, actions: &[Action], counter: Option<Arc<AtomicUsize>>) -> Result<(), TestCaseError> {
@@ -69,9 +70,9 @@ impl Real {
             work::beat(&self.worker, worker).await.map_err(broken)?;
         }
         let mut state = Jobs::START;
-        for action in actions {
+        for (at, action) in actions.iter().enumerate() {
             counted(counter.as_ref());
-            state = run.step(state, *action).await?;
+            state = run.step(state, *action).await.inspect_err(|_| self.shortest.note(&actions[..=at]))?;
         }
         // Nothing is left behind: from wherever it is, every job comes to its end.
         for action in Jobs::way_out(&state) {
@@ -88,9 +89,11 @@ impl Real {
         Ok(())
     }
 
-    fn note(&self, action: Action, had_effect: bool) {
-        let name = format!("{action:?}");
-        let name = name.split([' ', '{']).next().unwrap_or_default().to_owned();
+    fn note(&self, state: &State, action: Action, had_effect: bool) {
+        let name = match action {
+            Action::End { write, .. } if action.is_late(state) => format!("late {write:?}"),
+            action => format!("{action:?}").split(' ').next().unwrap_or_default().to_owned(),
+        };
         self.seen.lock().unwrap().entry(name).or_default()[usize::from(!had_effect)] += 1;
     }
 }
@@ -111,7 +114,7 @@ impl Run<'_> {
             return Err(differ(&format!("{action:?} was answered as if it had had an effect"), &had_effect, &expected));
         }
         if !expected {
-            self.real.note(action, false);
+            self.real.note(&before, action, false);
             let changed = self.rows != rows_before;
             return if changed { Err(differ(&format!("{action:?} changed a row"), &self.rows, &rows_before)) } else { Ok(after) };
         }
@@ -121,7 +124,7 @@ impl Run<'_> {
                 return Err(differ(&format!("after {action:?} job {job} differs"), &real, row));
             }
         }
-        self.real.note(action, true);
+        self.real.note(&before, action, true);
         Ok(after)
     }
 
@@ -285,7 +288,7 @@ fn the_real_system_does_what_the_model_does() {
     let outcome = TestRunner::new(config(cases))
         .run(&Jobs::sequential_strategy(10..40), |(_, actions, counter)| runtime.block_on(real.run(&actions, counter)));
     if let Err(error) = outcome {
-        panic!("{error}");
+        panic!("{error}\nthe shortest: {:?}", real.shortest.get());
     }
     let seen = real.seen.lock().unwrap();
     println!(
@@ -295,6 +298,9 @@ fn the_real_system_does_what_the_model_does() {
     );
     for kind in ["Submit", "Cancel", "Claim", "End", "Disown", "Deadline", "Pause", "Sweep"] {
         assert!(seen[kind][0] > 0, "no {kind} had an effect");
+    }
+    for late in ["late Succeed", "late Fail(InvalidPredictions)", "late Release"] {
+        assert!(seen[late][1] > 5, "too few: {late}");
     }
     assert!(seen["End"][1] > 0 && seen["Claim"][1] > 0 && seen["Cancel"][1] > 0, "nothing was refused");
     runtime.block_on(leader.rollback()).unwrap();

@@ -130,6 +130,14 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// Whether it is the end of an attempt whose job is in the hands of a later one.
+    pub fn is_late(&self, state: &State) -> bool {
+        let Self::End { job, attempt, .. } = self else { return false };
+        state.jobs[*job].is_some_and(|job| job.status == JobStatus::Running && *attempt < job.attempts)
+    }
+}
+
 /// What could be wrong with an implementation. Each must be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flaw {
