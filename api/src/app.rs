@@ -62,7 +62,7 @@ pub struct Inner {
 impl App {
     /// Everything that requests need. Of servers only the artifact store is asked yet.
     pub async fn new(settings: Settings, post: Post, stopped: watch::Receiver<bool>) -> Result<Self> {
-        let redis = assay_core::queue::redis(&settings.common.redis_url, Duration::from_millis(500))?;
+        let redis = assay_core::connection::Connection::new(&settings.common.redis_url, Duration::from_millis(500))?;
         let connections = settings.common.database_connections;
         let for_jobs = (connections / 4).max(1);
         let pool = |connections| store::pool(&settings.common.database_url, connections, "assay-api", Bounds::REQUESTS);

@@ -6,7 +6,8 @@
 use std::time::{Duration, Instant};
 
 use assay_core::artifact::Artifacts;
-use assay_core::queue::{Ringer, redis};
+use assay_core::connection::Connection;
+use assay_core::queue::Ringer;
 use assay_core::store::auth;
 use assay_core::store::dispatch::{self, Swept};
 use assay_core::store::{PgPool, notifications::Notifications};
@@ -41,7 +42,7 @@ struct Dispatcher {
 
 /// Dispatches until `stop` is set.
 pub async fn run(db: PgPool, artifacts: Artifacts, settings: Settings, mut stop: watch::Receiver<bool>) -> Result<()> {
-    let connection = redis(&settings.common.redis_url, Duration::from_millis(500))?;
+    let connection = Connection::new(&settings.common.redis_url, Duration::from_millis(500))?;
     let ringer = Ringer::new(connection, &settings.common.redis_prefix);
     let mut notifications = Notifications::new(db.clone(), dispatch::CHANNEL);
     let mut dispatcher = Dispatcher { db, artifacts, ringer, tidied: None, steady_since: None };

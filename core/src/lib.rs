@@ -7,6 +7,7 @@ mod answer;
 pub mod artifact;
 pub mod auth;
 mod clock;
+pub mod connection;
 pub mod domain;
 mod error;
 pub mod field;

@@ -13,10 +13,10 @@ use apalis::layers::WorkerBuilderExt as _;
 use apalis::prelude::*;
 use apalis_redis::{Config, RedisStorage};
 use futures_util::{StreamExt as _, future, stream};
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{AsyncCommands as _, Script};
+use redis::{AsyncCommands as _, Client, Script};
 use tokio::sync::watch;
 
+use crate::connection::{self, Connection};
 use crate::error::CanFail as _;
 use crate::store::dispatch::Ring;
 use crate::{Error, JobId, Result, random};
@@ -27,25 +27,14 @@ pub const WINDOW: i64 = 2_000;
 /// Slots of one apalis worker: with more than four times its batch size in flight its shutdown never ends.
 const SLOTS_PER_WORKER: usize = 4;
 
+/// How long fetching waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// After how long without a bell workers subscribe again, lest they listen to a connection that is dead.
+const SILENCE: Duration = Duration::from_secs(10);
+
 /// How often an idle worker looks without having been rung.
 const TICK: Duration = Duration::from_secs(1);
-
-/// A client of the server at this address. It connects when it is first used, and again whenever it has to.
-/// `patience` bounds the wait for one answer.
-pub fn redis(url: &str, patience: Duration) -> Result<ConnectionManager> {
-    let config = ConnectionManagerConfig::new()
-        .set_response_timeout(Some(patience))
-        .set_connection_timeout(Some(patience))
-        // The callers have their own ways to go on without Redis; a client that tries again for seconds is in their way.
-        .set_number_of_retries(1)
-        .set_max_delay(Duration::from_secs(1));
-    client(url)?.get_connection_manager_lazy(config).map_err(Error::internal)
-}
-
-fn client(url: &str) -> Result<redis::Client> {
-    // The cause is not kept: it would repeat the address, and with it the password.
-    redis::Client::open(url).map_err(|_| Error::internal("the address of Redis is not of the form redis://:password@host:6379/0"))
-}
 
 /// The names of one installation's queue in Redis.
 #[derive(Debug, Clone)]
@@ -81,36 +70,39 @@ impl Names {
 #[derive(Clone)]
 pub struct Ringer {
     names: Names,
-    connection: ConnectionManager,
+    connection: Connection,
 }
 
 impl Ringer {
     /// A ringer for the queue under `prefix`.
-    pub fn new(connection: ConnectionManager, prefix: &str) -> Self {
+    pub fn new(connection: Connection, prefix: &str) -> Self {
         Self { names: Names::new(prefix), connection }
     }
 
     /// Whether Redis still knows what was rung. It forgets by a restart or by being flushed.
-    pub async fn remembers(&mut self) -> Result<bool> {
-        let new: bool = self.connection.set_nx(self.names.epoch(), 1).await.map_err(Error::unavailable)?;
-        Ok(!new)
+    pub async fn remembers(&self) -> Result<bool> {
+        let new: redis::RedisResult<bool> = self.connection.get().set_nx(self.names.epoch(), 1).await;
+        if new.as_ref().is_err_and(redis::RedisError::is_timeout) {
+            self.connection.give_up();
+        }
+        Ok(!new.map_err(Error::unavailable)?)
     }
 
     /// How many more bells may be rung now.
-    pub async fn room(&mut self) -> Result<i64> {
+    pub async fn room(&self) -> Result<i64> {
         let config = self.names.config();
         let (scheduled, active): (i64, i64) = redis::pipe()
             .zcard(config.scheduled_jobs_set())
             .llen(config.active_jobs_list())
-            .query_async(&mut self.connection)
+            .query_async(&mut self.connection.get())
             .await
             .map_err(Error::unavailable)?;
         Ok((WINDOW - scheduled - active).max(0))
     }
 
     /// Rings for these jobs, in this order.
-    pub async fn ring(&mut self, rings: &[Ring]) -> Result<()> {
-        let mut storage = RedisStorage::<String>::new(self.connection.clone()).with_config(self.names.config());
+    pub async fn ring(&self, rings: &[Ring]) -> Result<()> {
+        let mut storage = RedisStorage::<String>::new(self.connection.get()).with_config(self.names.config());
         let task = |(place, ring): (usize, &Ring)| {
             // Tasks that fall due in one second come in the order of their ids.
             let id = format!("{}-{place:04}-{}-{}", ring.dispatched_at.unix_nanos() / 1000, ring.job_id, ring.dispatch_no);
@@ -118,12 +110,12 @@ impl Ringer {
         };
         let tasks: Vec<_> = rings.iter().enumerate().map(task).collect();
         storage.push_all(stream::iter(tasks)).await.map_err(|error| Error::unavailable(error.to_string()))?;
-        let _: i64 = self.connection.publish(self.names.bell(), rings.len()).await.map_err(Error::unavailable)?;
+        let _: i64 = self.connection.get().publish(self.names.bell(), rings.len()).await.map_err(Error::unavailable)?;
         Ok(())
     }
 
     /// Removes what the backend never removes: finished tasks, and workers that are gone.
-    pub async fn tidy(&mut self) -> Result<()> {
+    pub async fn tidy(&self) -> Result<()> {
         let config = self.names.config();
         let finished = Script::new(
             r"local ids = redis.call('spop', KEYS[1], 500)
@@ -134,7 +126,7 @@ impl Ringer {
             loop {
                 let mut call = finished.key(&set);
                 call.key(config.job_data_hash()).key(config.job_meta_hash());
-                let removed: i64 = call.invoke_async(&mut self.connection).await.map_err(Error::unavailable)?;
+                let removed: i64 = call.invoke_async(&mut self.connection.get()).await.map_err(Error::unavailable)?;
                 if removed < 500 {
                     break;
                 }
@@ -156,7 +148,7 @@ impl Ringer {
         );
         let mut call = gone.key(config.workers_set());
         call.key(config.inflight_jobs_set()).key(config.job_data_hash()).key(config.job_meta_hash());
-        let _: i64 = call.invoke_async(&mut self.connection).await.map_err(Error::unavailable)?;
+        let _: i64 = call.invoke_async(&mut self.connection.get()).await.map_err(Error::unavailable)?;
         Ok(())
     }
 }
@@ -170,8 +162,8 @@ pub async fn listen(url: &str, prefix: &str, slots: usize, on_bell: OnBell, stop
     let names = Names::new(prefix);
     let (bell, rung) = watch::channel(());
     // Fetching waits in Redis's line: more patience than a request has.
-    let connection = redis(url, Duration::from_secs(5))?;
-    let client = client(url)?;
+    let connection = Connection::new(url, PATIENCE)?;
+    let client = connection::client(url)?;
     let workers = (0..slots.div_ceil(SLOTS_PER_WORKER)).map(|_| run(&names, &connection, &on_bell, &rung, &stop));
     let workers = future::join_all(workers);
     // One task for all: a worker's future is not one that can be spawned.
@@ -179,19 +171,23 @@ pub async fn listen(url: &str, prefix: &str, slots: usize, on_bell: OnBell, stop
     Ok(())
 }
 
-/// Passes published bells on, subscribing again whenever the connection breaks.
-async fn hear(client: &redis::Client, names: &Names, bell: &watch::Sender<()>) {
+/// Passes published bells on, subscribing again whenever the connection breaks or is silent for long.
+async fn hear(client: &Client, names: &Names, bell: &watch::Sender<()>) {
+    let subscribe = async || {
+        let mut subscription = client.get_async_pubsub().await?;
+        subscription.subscribe(names.bell()).await?;
+        Ok::<_, redis::RedisError>(subscription)
+    };
     loop {
         let heard = async {
-            let mut subscription = client.get_async_pubsub().await?;
-            subscription.subscribe(names.bell()).await?;
+            let subscribed = tokio::time::timeout(PATIENCE, subscribe()).await.map_err(Error::unavailable)?;
+            let mut messages = subscribed.map_err(Error::unavailable)?.into_on_message();
             // Bells that were rung in between were not heard.
             bell.send_replace(());
-            let mut messages = subscription.into_on_message();
-            while messages.next().await.is_some() {
+            while let Ok(Some(_)) = tokio::time::timeout(SILENCE, messages.next()).await {
                 bell.send_replace(());
             }
-            Ok::<_, redis::RedisError>(())
+            Ok::<_, Error>(())
         };
         heard.await.can_fail("hearing the bell; workers look once a second meanwhile");
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -199,13 +195,13 @@ async fn hear(client: &redis::Client, names: &Names, bell: &watch::Sender<()>) {
 }
 
 /// One apalis worker, begun again under a fresh name whenever an error of Redis ends it.
-async fn run(names: &Names, connection: &ConnectionManager, on_bell: &OnBell, rung: &watch::Receiver<()>, stop: &watch::Receiver<bool>) {
+async fn run(names: &Names, connection: &Connection, on_bell: &OnBell, rung: &watch::Receiver<()>, stop: &watch::Receiver<bool>) {
     while !*stop.borrow() {
         let name = match random::base62(12) {
             Ok(name) => name,
             Err(error) => return tracing::error!(%error, "no randomness for a worker's name"),
         };
-        let backend = RedisStorage::<String>::new(connection.clone()).with_config(names.config());
+        let backend = RedisStorage::<String>::new(connection.get()).with_config(names.config());
         let worker = WorkerBuilder::new(name)
             .backend(backend.poll_with_strategy(Bell::new(rung.clone())))
             .data(Arc::clone(on_bell))
@@ -221,6 +217,7 @@ async fn run(names: &Names, connection: &ConnectionManager, on_bell: &OnBell, ru
         };
         if let Err(error) = worker.run_until(stopped).await {
             tracing::warn!(%error, "the queue's worker ended; beginning again");
+            connection.give_up();
         }
         if !*stop.borrow() {
             tokio::time::sleep(Duration::from_millis(500)).await;

@@ -9,7 +9,7 @@ use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
-use crate::harness::{World, one_prediction, own_ground, text, until, world, world_of, world_on};
+use crate::harness::{World, one_prediction, text, until, world, world_alone, world_of};
 
 /// Jobs, attempts and ledger rows: what there is exactly one of, and how often it was tried.
 async fn counts(world: &World) -> (i64, i64, i64) {
@@ -242,11 +242,11 @@ async fn a_job_whose_time_is_over_is_taken_back_from_a_live_worker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_flow_while_redis_is_away_and_when_it_forgot_everything() {
-    let Some(ground) = own_ground() else { return };
-    let world = world_on(&ground, Plan { workers: 2, ..Plan::default() }).await;
+    let Some(world) = world_alone(|_| Plan { workers: 2, ..Plan::default() }).await else { return };
+    let servers = &world.stack.ground.servers;
     world.scored(&one_prediction()).await;
 
-    ground.servers.redis_stop().unwrap();
+    servers.redis_stop().unwrap();
     let began = Instant::now();
     let queued = world.submit(&one_prediction()).await;
     assert_eq!(queued.status, 202, "{}", queued.body);
@@ -256,7 +256,7 @@ async fn jobs_flow_while_redis_is_away_and_when_it_forgot_everything() {
 
     // It comes back with nothing in it.
     let waiting = world.submit(&one_prediction()).await;
-    ground.servers.redis_start().unwrap();
+    servers.redis_start().unwrap();
     assert_eq!(world.ended(&text(&waiting.body["id"])).await["status"], "succeeded");
     for _ in 0..20 {
         world.scored(&one_prediction()).await;

@@ -76,6 +76,14 @@ pub async fn world_of(plan: Plan) -> World {
     world_on(&ground(), plan).await
 }
 
+/// A world on servers of its own, for a test that does to them what others could not do without; nothing if they are not
+/// ours to do it to.
+pub async fn world_alone(plan: impl FnOnce(&Servers) -> Plan) -> Option<World> {
+    let ground = own_ground()?;
+    let plan = plan(&ground.servers);
+    Some(world_on(&ground, plan).await)
+}
+
 /// The same on these servers.
 pub async fn world_on(ground: &Arc<Ground>, plan: Plan) -> World {
     let stack = Stack::start(ground, plan).await.unwrap();
@@ -158,6 +166,12 @@ impl World {
         let signed_in = self.anonymous().post("/v1/auth/email/verify", &json!({"token": token})).await.unwrap();
         assert_eq!(signed_in.status, 201, "{}", signed_in.body);
         text(&signed_in.body["token"])
+    }
+
+    /// Makes the bounds of all plans too wide to be met.
+    pub async fn widen_plans(&self) {
+        let wide = "update plans set requests_per_minute = 100000000, eval_items_per_month = 1000000000, concurrent_jobs = 1000000";
+        sqlx::raw_sql(wide).execute(&mut self.database().await).await.unwrap();
     }
 
     /// Submits predictions for `suite:lunch` with the key.

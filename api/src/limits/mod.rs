@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ::redis::aio::ConnectionManager;
+use assay_core::connection::Connection;
 use assay_core::{Code, Error, Timestamp, telemetry};
 
 use self::memory::Memory;
@@ -55,7 +55,7 @@ pub struct Limits {
 
 impl Limits {
     /// Counters under `prefix`; `failures` is the number of failed authentications in a minute that are borne.
-    pub fn new(connection: ConnectionManager, prefix: &str, failures: u32) -> Self {
+    pub fn new(connection: Connection, prefix: &str, failures: u32) -> Self {
         Self { counters: Counters::new(connection, prefix), memory: Mutex::default(), failures, away: Arc::default() }
     }
 
@@ -112,10 +112,10 @@ impl Limits {
         }
         metrics::gauge!(telemetry::LIMITS_DEGRADED).set(1.0);
         tracing::warn!(problem, "Redis does not answer: requests are counted in memory");
-        let (away, mut connection) = (Arc::clone(&self.away), self.counters.connection());
+        let (away, probe) = (Arc::clone(&self.away), self.counters.probe());
         tokio::spawn(async move {
-            let mut ping = async || tokio::time::timeout(PATIENCE, ::redis::cmd("PING").query_async::<()>(&mut connection)).await;
-            while !matches!(ping().await, Ok(Ok(()))) {
+            // One that answers and does not write, because it is full or a replica, is of no use either.
+            while !probe.succeeds(PATIENCE).await {
                 tokio::time::sleep(PROBE).await;
             }
             away.store(false, Ordering::Relaxed);

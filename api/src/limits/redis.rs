@@ -1,7 +1,9 @@
 //! The counters in Redis: one atomic call each, by Redis's own clock.
 
-use redis::aio::ConnectionManager;
-use redis::{RedisResult, Script};
+use std::time::Duration;
+
+use assay_core::connection::Connection;
+use redis::{AsyncCommands as _, RedisResult, Script};
 
 use super::{THROTTLE, Verdict, WINDOW, allowance};
 
@@ -62,7 +64,7 @@ return {1, used, oldest, now, wait}
 ";
 
 pub(super) struct Counters {
-    connection: ConnectionManager,
+    connection: Connection,
     prefix: String,
     admit: Script,
     peek: Script,
@@ -70,13 +72,14 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn new(connection: ConnectionManager, prefix: &str) -> Self {
+    pub(super) fn new(connection: Connection, prefix: &str) -> Self {
         let script = |end: &str| Script::new(&format!("{WINDOW_LUA}{end}"));
         Self { connection, prefix: prefix.to_owned(), admit: script(ADMIT_LUA), peek: script(PEEK_LUA), fail: script(FAIL_LUA) }
     }
 
-    pub(super) fn connection(&self) -> ConnectionManager {
-        self.connection.clone()
+    /// What asks Redis whether it takes what is counted.
+    pub(super) fn probe(&self) -> Probe {
+        Probe { connection: self.connection.clone(), key: format!("{}.probe", self.prefix) }
     }
 
     pub(super) async fn admit(&self, who: &str, limit: u32) -> RedisResult<Verdict> {
@@ -100,10 +103,31 @@ impl Counters {
     }
 
     async fn call(&self, call: &redis::ScriptInvocation<'_>, limit: u32) -> RedisResult<Verdict> {
-        let mut connection = self.connection.clone();
+        let mut connection = self.connection.get();
         let (refused, used, oldest, now, wait): (bool, i64, i64, i64, i64) = call.invoke_async(&mut connection).await?;
         let allowance = allowance(limit, used, if oldest > 0 { oldest } else { now });
         Ok(Verdict { refused_for: refused.then(|| u32::try_from(wait.max(1)).unwrap_or(u32::MAX)), allowance })
+    }
+}
+
+/// Asks Redis for no more than that it writes.
+pub(super) struct Probe {
+    connection: Connection,
+    key: String,
+}
+
+impl Probe {
+    /// Whether it did within `patience`.
+    pub(super) async fn succeeds(&self, patience: Duration) -> bool {
+        let mut connection = self.connection.get();
+        let write: RedisResult<()> = match tokio::time::timeout(patience, connection.set_ex(&self.key, 1, 60)).await {
+            Ok(write) => write,
+            Err(_) => {
+                self.connection.give_up();
+                return false;
+            }
+        };
+        write.is_ok()
     }
 }
 

@@ -85,24 +85,26 @@ pub async fn sweep(db: &mut PgConnection, silence_counts: bool) -> Result<Swept>
     .fetch_one(&mut *db)
     .await?;
     let failed = row.failed.unwrap_or_default();
-    for job_id in &failed {
-        refund(db, job_id).await?;
+    if !failed.is_empty() {
+        refund(db, &failed.iter().map(JobId::as_str).collect::<Vec<_>>()).await?;
     }
     Ok(Swept { released: row.released, failed: i64::try_from(failed.len()).unwrap_or(i64::MAX) })
 }
 
-/// Gives a job's charge back to the month that it was charged to. Doing it again changes nothing.
-pub async fn refund(db: &mut PgConnection, job_id: &JobId) -> Result<()> {
+/// Gives jobs' charges back to the months that they were charged to. Doing it again changes nothing.
+pub async fn refund(db: &mut PgConnection, job_ids: &[&str]) -> Result<()> {
+    // In one statement: until the transaction ends, submissions of these organizations wait.
     sqlx::query!(
         "with refund as (
              insert into usage_ledger (org_id, job_id, kind, eval_items, period_start)
-             select org_id, job_id, 'refund', eval_items, period_start from usage_ledger where job_id = $1 and kind = 'charge'
+             select org_id, job_id, 'refund', eval_items, period_start from usage_ledger where job_id = any($1) and kind = 'charge'
              on conflict do nothing
              returning org_id, period_start, eval_items
          )
          update usage u set eval_items = u.eval_items - r.eval_items
-         from refund r where u.org_id = r.org_id and u.period_start = r.period_start",
-        job_id.as_str()
+         from (select org_id, period_start, sum(eval_items)::bigint as eval_items from refund group by org_id, period_start) r
+         where u.org_id = r.org_id and u.period_start = r.period_start",
+        job_ids as &[&str]
     )
     .execute(db)
     .await?;

@@ -105,7 +105,7 @@ pub async fn cancel(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<boo
     .fetch_optional(&mut *transaction)
     .await?;
     if attempts == Some(0) {
-        dispatch::refund(&mut transaction, job_id).await?;
+        dispatch::refund(&mut transaction, &[job_id.as_str()]).await?;
     }
     transaction.commit().await?;
     Ok(attempts.is_some())

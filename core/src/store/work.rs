@@ -203,7 +203,7 @@ pub async fn fail(pool: &PgPool, claim: &Claim, code: FailureCode, message: &str
     .execute(&mut *transaction)
     .await?;
     if done.rows_affected() == 1 && code.is_ours() {
-        dispatch::refund(&mut transaction, &claim.job_id).await?;
+        dispatch::refund(&mut transaction, &[claim.job_id.as_str()]).await?;
     }
     transaction.commit().await?;
     Ok(done.rows_affected() == 1)

@@ -184,6 +184,15 @@ impl Servers {
         Ok(())
     }
 
+    /// Sends a signal to Redis, such as one that freezes it.
+    ///
+    /// # Errors
+    /// When the server is not private.
+    pub fn redis_signal(&self, signal: i32) -> Result<(), Trouble> {
+        self.redis.private("REDIS_URL")?.signal(signal);
+        Ok(())
+    }
+
     /// Starts Redis, if it does not run, and returns when it is ready.
     ///
     /// # Errors
@@ -192,15 +201,6 @@ impl Servers {
         self.redis.private("REDIS_URL")?;
         self.redis.launch()?;
         self.redis.await_ready()
-    }
-
-    /// Sends Redis a signal, such as to freeze it.
-    ///
-    /// # Errors
-    /// When the server is not private.
-    pub fn redis_signal(&self, signal: i32) -> Result<(), Trouble> {
-        self.redis.private("REDIS_URL")?.signal(signal);
-        Ok(())
     }
 
     /// Where the private Redis listens.

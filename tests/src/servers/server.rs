@@ -74,7 +74,7 @@ impl Server {
         }
     }
 
-    /// Sends it a signal.
+    /// Sends a signal, if it runs.
     pub(super) fn signal(&self, signal: i32) {
         if let Some(running) = self.process().as_ref() {
             running.signal(signal);

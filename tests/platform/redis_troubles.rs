@@ -1,0 +1,228 @@
+//! Redis is there, and is of no use: it is frozen, unreachable, emptied, read-only, full, or drops what it likes. Submissions
+//! are taken all the same, every job is done once, requests are counted; and afterwards all is as before, without a restart.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use assay_tests::client::Client;
+use assay_tests::servers::Servers;
+use assay_tests::stack::Plan;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::watch;
+
+use crate::harness::{World, one_prediction, org, text, until, world_alone};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// No request waits for Redis for longer than a moment; the rest is for a busy machine.
+const PROMPT: Duration = Duration::from_secs(2);
+
+/// How many requests an organization on the plan `free` has in a minute.
+const FREE: usize = 60;
+
+/// The way to Redis, which can be cut: nothing is refused and nothing is answered, as when packets are lost. A connection that
+/// was open then, or was opened meanwhile, stays dead; one that is opened later is not.
+struct Wire {
+    address: SocketAddr,
+    cut: watch::Sender<bool>,
+}
+
+impl Wire {
+    fn to(servers: &Servers) -> Self {
+        let socket = servers.folder().join("redis/redis.sock");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (cut, is_cut) = watch::channel(false);
+        tokio::spawn(async move {
+            let listener = TcpListener::from_std(listener).unwrap();
+            while let Ok((caller, _)) = listener.accept().await {
+                tokio::spawn(connect(caller, socket.clone(), is_cut.clone()));
+            }
+        });
+        Self { address, cut }
+    }
+}
+
+async fn connect(mut caller: TcpStream, socket: PathBuf, mut is_cut: watch::Receiver<bool>) {
+    let mut redis = UnixStream::connect(socket).await.unwrap();
+    let dead = tokio::select! {
+        biased;
+        cut = is_cut.wait_for(|cut| *cut) => cut.is_ok(),
+        _ = tokio::io::copy_bidirectional(&mut caller, &mut redis) => false,
+    };
+    if dead {
+        // Both ends stay open, and nobody hears of the other again.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Two api processes would each have a memory of their own; one is what can be counted exactly.
+fn plan() -> Plan {
+    Plan { workers: 2, ..Plan::default() }
+}
+
+/// One statement to Redis itself.
+async fn tell(world: &World, command: &str) -> redis::Value {
+    let client = redis::Client::open(world.stack.ground.servers.redis_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let (name, arguments) = command.split_once(' ').unwrap_or((command, ""));
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    redis::cmd(name).arg(arguments).query_async(&mut connection).await.unwrap()
+}
+
+/// One number of what Redis says of itself.
+async fn info(world: &World, section: &str, name: &str) -> usize {
+    let redis::Value::BulkString(told) = tell(world, &format!("info {section}")).await else { panic!("not a text") };
+    let told = String::from_utf8(told).unwrap();
+    told.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()
+}
+
+async fn metric(world: &World, name: &str) -> f64 {
+    let admin = Client::new(format!("http://{}", world.stack.apis[0].admin), None);
+    let metrics = text(&admin.get("/metrics").await.unwrap().body);
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.map_or(0.0, |value| value.parse().unwrap())
+}
+
+/// Submits this many: each is taken promptly, ends with a result, and was begun once.
+async fn flow(world: &World, name: &str, jobs: usize) {
+    let mut queued = Vec::new();
+    for _ in 0..jobs {
+        let began = Instant::now();
+        let answer = world.submit(&one_prediction()).await;
+        assert_eq!(answer.status, 202, "{name}: {}", answer.body);
+        assert!(began.elapsed() < PROMPT, "{name}: a submission took {:?}", began.elapsed());
+        queued.push(text(&answer.body["id"]));
+    }
+    for job_id in queued {
+        let job = world.key().finished(&job_id, PATIENCE, &|_| {}).await.unwrap();
+        assert_eq!((&job["status"], &job["attempts"]), (&"succeeded".into(), &1.into()), "{name}");
+    }
+}
+
+/// How many requests of an organization that has just been made are admitted. Those after the last say so.
+async fn admitted(world: &World, name: &str) -> usize {
+    let free = org(&world.stack, "free").await;
+    let client = world.client(&free.key);
+    let mut admitted = 0;
+    for _ in 0..FREE + 10 {
+        let answer = client.get("/v1/me").await.unwrap();
+        assert!([200, 429].contains(&answer.status), "{name}: {}", answer.body);
+        assert_eq!(answer.header("x-ratelimit-limit"), FREE.to_string());
+        admitted += usize::from(answer.status == 200);
+    }
+    admitted
+}
+
+/// Everything works, while it lasts.
+async fn endured(world: &World, name: &str, in_memory: bool) {
+    flow(world, name, 10).await;
+    assert_eq!(metric(world, "assay_ratelimit_degraded").await > 0.0, in_memory, "{name}: where requests are counted");
+    assert_eq!(admitted(world, name).await, FREE, "{name}");
+    flow(world, name, 10).await;
+}
+
+/// All is as it was, although no process was started again: requests are counted in Redis, and bells are heard.
+async fn recovered(world: &World, name: &str) {
+    let began = Instant::now();
+    until("counting in Redis again", PATIENCE, async || metric(world, "assay_ratelimit_degraded").await == 0.0).await;
+    let rung = metric(world, "assay_bells_rung_total").await;
+    let mut heard = 0;
+    until("a bell that is heard at once", PATIENCE, async || {
+        flow(world, name, 1).await;
+        let waited: f64 =
+            sqlx::query_scalar("select extract(epoch from started_at - created_at)::float8 from jobs order by created_at desc limit 1")
+                .fetch_one(&mut world.database().await)
+                .await
+                .unwrap();
+        // Those that look for themselves do so after a second. One that does may come just then; several do not.
+        heard = if waited < 0.8 { heard + 1 } else { 0 };
+        heard == 5
+    })
+    .await;
+    assert!(metric(world, "assay_bells_rung_total").await >= rung + 5.0, "{name}");
+    assert_eq!(admitted(world, name).await, FREE, "{name}, afterwards");
+    println!("{name}: all is as it was after {:?}", began.elapsed());
+    flow(world, name, 10).await;
+    let sql = "select (select count(*) from jobs where status = 'succeeded') = count(*) and count(*) = (select count(*) from job_attempts)
+               and count(*) = (select count(*) from usage_ledger) from jobs";
+    assert!(sqlx::query_scalar::<_, bool>(sql).fetch_one(&mut world.database().await).await.unwrap(), "{name}: each once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_is_frozen_is_done_without() {
+    let Some(world) = world_alone(|_| plan()).await else { return };
+    flow(&world, "before", 5).await;
+    world.stack.ground.servers.redis_signal(libc::SIGSTOP).unwrap();
+    endured(&world, "frozen", true).await;
+    world.stack.ground.servers.redis_signal(libc::SIGCONT).unwrap();
+    recovered(&world, "frozen").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_cannot_be_reached_is_done_without() {
+    let mut wire = None;
+    let alone = world_alone(|servers| {
+        let wire = wire.insert(Wire::to(servers));
+        let env = [("ASSAY_REDIS_URL".to_owned(), format!("redis://{}", wire.address))];
+        Plan { env: env.into(), ..plan() }
+    });
+    let (Some(world), Some(wire)) = (alone.await, wire) else { return };
+    flow(&world, "before", 5).await;
+    wire.cut.send_replace(true);
+    endured(&world, "unreachable", true).await;
+    wire.cut.send_replace(false);
+    recovered(&world, "unreachable").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_forgets_or_refuses_is_done_without() {
+    let Some(world) = world_alone(|_| plan()).await else { return };
+    flow(&world, "before", 5).await;
+
+    tell(&world, "flushall").await;
+    endured(&world, "emptied", false).await;
+    tell(&world, "script flush").await;
+    recovered(&world, "emptied").await;
+
+    tell(&world, "replicaof 127.0.0.1 1").await;
+    endured(&world, "read-only", true).await;
+    tell(&world, "replicaof no one").await;
+    recovered(&world, "read-only").await;
+
+    tell(&world, "config set maxmemory 1").await;
+    endured(&world, "full", true).await;
+    tell(&world, "config set maxmemory 0").await;
+    recovered(&world, "full").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_drops_what_it_likes_loses_no_job() {
+    let Some(world) = world_alone(|_| plan()).await else { return };
+    flow(&world, "before", 5).await;
+    // It is full of what others keep, and whatever is written throws something out, of theirs or of ours.
+    let ballast = "return redis.call('set', KEYS[1], string.rep('x', 10000))";
+    let fill = async |from: usize| {
+        let client = redis::Client::open(world.stack.ground.servers.redis_url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let script = redis::Script::new(ballast);
+        for number in from..from + 400 {
+            script.key(format!("ballast-{number}")).invoke_async::<()>(&mut connection).await.unwrap();
+        }
+    };
+    fill(0).await;
+    let used: usize = info(&world, "memory", "used_memory:").await;
+    tell(&world, "config set maxmemory-policy allkeys-random").await;
+    tell(&world, &format!("config set maxmemory {}", used - 1_000_000)).await;
+    for round in 1..=5 {
+        fill(round * 400).await;
+        flow(&world, "dropping", 5).await;
+    }
+    assert!(info(&world, "stats", "evicted_keys:").await > 2000);
+    assert!(admitted(&world, "dropping").await >= FREE);
+    tell(&world, "config set maxmemory 0").await;
+    tell(&world, "config set maxmemory-policy noeviction").await;
+    recovered(&world, "dropping").await;
+}

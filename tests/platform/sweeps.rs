@@ -1,0 +1,133 @@
+//! Ten thousand jobs that nobody works on any more: all come back, in pieces, and nobody else waits for it.
+
+use std::time::{Duration, Instant};
+
+use assay_tests::client::Client;
+use assay_tests::stack::Plan;
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+
+use crate::harness::{World, one_prediction, org, text, until, world_of};
+
+/// Running jobs, of seven kinds: of a worker that was not heard of, of one that nobody knows, of one that lives but whose
+/// time is over; each with tries left or with none; and some with which nothing is wrong.
+const STUCK: &str = "
+    insert into workers (id, seen_at) values ('wrk_silent', now() - interval '1 minute'), ('wrk_lives', 'infinity');
+    with kinds as (
+        select n, n % 7 as kind, case when n % 7 in (3, 4, 5) then 4 else 1 + n % 3 end as tries from generate_series(0, 11666) n
+    ), stuck as (
+        insert into jobs select r.* from jobs j, kinds k, jsonb_populate_record(null::jobs, to_jsonb(j) || jsonb_build_object(
+            'id', 'job_stuck' || k.n, 'label', k.kind, 'status', 'running', 'attempts', k.tries, 'created_at', j.created_at - (k.n + 1) * interval '1 ms',
+            'started_at', now() - interval '5 minutes',
+            'deadline_at', now() + case when k.kind in (2, 4, 5) then interval '-1 minute' else interval '10 minutes' end,
+            'worker_id', case when k.kind in (0, 3) then 'wrk_silent' when k.kind in (1, 4) then 'wrk_gone' else 'wrk_lives' end)) r
+        returning id, org_id, attempts, worker_id, started_at
+    ), charged as (
+        insert into usage_ledger (org_id, job_id, kind, eval_items, period_start)
+        select s.org_id, s.id, 'charge', 1, u.period_start from stuck s join usage u on u.org_id = s.org_id
+    ), tried as (
+        insert into job_attempts (org_id, job_id, attempt, worker_id, started_at, ended_at, outcome)
+        select org_id, id, attempt, worker_id, started_at, case when attempt < attempts then now() end, case when attempt < attempts then 'lost' end
+        from stuck, generate_series(1, attempts) attempt
+    )
+    update usage u set eval_items = u.eval_items + (select count(*) from kinds);";
+
+/// How the jobs of each kind stand: how many, and all that the sweep writes.
+async fn kinds(database: &mut PgConnection) -> Vec<(String, i64, Value)> {
+    let sql = "select label, count(*), jsonb_agg(distinct jsonb_build_array(status, error_code, worker_id is null and deadline_at is null,
+                 case when label in ('3', '4', '5') then attempts = 4 else attempts = 1 + substr(id, 10)::int % 3 end,
+                 (select count(*) from usage_ledger l where l.job_id = j.id and kind = 'refund'),
+                 (select count(*) from job_attempts a where a.job_id = j.id) = attempts,
+                 (select outcome from job_attempts a where a.job_id = j.id and attempt = j.attempts)))
+               from jobs j where id like 'job_stuck%' group by label order by label";
+    sqlx::query_as(sql).fetch_all(database).await.unwrap()
+}
+
+/// Submits and reads until told to stop: how long the slowest answer took, and how many there were.
+async fn use_it(client: Client, stop: tokio::sync::watch::Receiver<bool>) -> (Duration, usize) {
+    let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
+    let (mut slowest, mut answers) = (Duration::ZERO, 0);
+    while !*stop.borrow() {
+        let began = Instant::now();
+        let queued = client.post("/v1/evals", &body).await.unwrap();
+        slowest = slowest.max(began.elapsed());
+        assert_eq!(queued.status, 202, "{}", queued.body);
+        let began = Instant::now();
+        let read = client.get(&format!("/v1/jobs/{}", text(&queued.body["id"]))).await.unwrap();
+        assert_eq!(read.status, 200, "{}", read.body);
+        slowest = slowest.max(began.elapsed());
+        answers += 2;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    (slowest, answers)
+}
+
+/// What the api said of its sweeps: released and failed.
+fn sweeps(world: &World) -> Vec<(i64, i64)> {
+    let log = std::fs::read_to_string(&world.stack.apis[0].log).unwrap();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter_map(|line| Some((line["released"].as_i64()?, line["failed"].as_i64()?))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_stuck_jobs_come_back_and_nobody_waits_for_it() {
+    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    world.widen_plans().await;
+    let other = org(&world.stack, "team").await;
+    let other = world.client(&other.key);
+    // The one that all are copies of.
+    world.submit(&one_prediction()).await;
+    let mut database = world.database().await;
+    sqlx::raw_sql(STUCK).execute(&mut database).await.unwrap();
+
+    let began = Instant::now();
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let users = [other.clone(), world.key()].map(|client| tokio::spawn(use_it(client, stopped.clone())));
+    let running = "select count(*) from jobs where status = 'running' and label <> '6'";
+    until("the end of the sweep", Duration::from_secs(90), async || {
+        sqlx::query_scalar::<_, i64>(running).fetch_one(&mut database).await.unwrap() == 0
+    })
+    .await;
+    let took = began.elapsed();
+    stop.send_replace(true);
+    for user in users {
+        let (slowest, answers) = user.await.unwrap();
+        println!("10,001 jobs in {took:?}; the slowest of {answers} answers meanwhile took {slowest:?}");
+        assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    }
+
+    let back = |outcome: &str| json!([["queued", null, true, true, 0, true, outcome]]);
+    let failed = |code: &str, outcome: &str| json!([["failed", code, true, true, 1, true, outcome]]);
+    let expected = [
+        back("lost"),
+        back("lost"),
+        back("timeout"),
+        failed("internal", "lost"),
+        failed("timeout", "timeout"),
+        failed("timeout", "timeout"),
+        json!([["running", null, false, true, 0, true, null]]),
+    ];
+    let kinds = kinds(&mut database).await;
+    for ((kind, count, seen), expected) in kinds.iter().zip(&expected) {
+        assert_eq!((seen, *count), (expected, if ["5", "6"].contains(&kind.as_str()) { 1666 } else { 1667 }), "kind {kind}");
+    }
+    assert_eq!(kinds.len(), expected.len());
+    let sweeps = sweeps(&world);
+    assert!(sweeps.len() >= 21 && sweeps.iter().all(|(released, failed)| released + failed <= 500), "in pieces: {sweeps:?}");
+    let all = sweeps.iter().fold((0, 0), |all, sweep| (all.0 + sweep.0, all.1 + sweep.1));
+    assert_eq!(all, (5001, 5000), "each was taken back once");
+    let sql = "select sum(eval_items)::bigint - (select sum(case kind when 'charge' then eval_items else -eval_items end)::bigint from usage_ledger) from usage";
+    assert_eq!(sqlx::query_scalar::<_, i64>(sql).fetch_one(&mut database).await.unwrap(), 0);
+
+    // Five thousand of one organization wait: another's job is done all the same, and then theirs.
+    let _worker = world.stack.launch_worker().unwrap();
+    let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
+    let queued = other.post("/v1/evals", &body).await.unwrap();
+    let job = other.finished(&text(&queued.body["id"]), Duration::from_secs(60), &|_| {}).await.unwrap();
+    assert_eq!((&job["status"], &job["attempts"]), (&"succeeded".into(), &1.into()));
+    let done = "select count(*) from jobs where id like 'job_stuck%' and status = 'succeeded'";
+    until("the first of them", Duration::from_secs(60), async || {
+        sqlx::query_scalar::<_, i64>(done).fetch_one(&mut database).await.unwrap() > 100
+    })
+    .await;
+}

@@ -1,0 +1,322 @@
+//! Jobs that change hands: no write of an earlier attempt is accepted, wherever the job stands when it comes; and a job that
+//! kills whoever takes it ends, and is nobody else's trouble.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use assay_core::WorkerId;
+use assay_core::job::{EvalResult, FailureCode};
+use assay_core::store::work::{self, Claim};
+use assay_core::store::{self, Bounds, PgPool, dispatch};
+use assay_tests::client::Client;
+use assay_tests::stack::{Plan, Process};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use sqlx::{Connection as _, PgConnection};
+
+use crate::harness::{World, one_prediction, org, text, until, world_of};
+
+/// How many jobs are taken over at once.
+const ROUND: usize = 25;
+
+/// Long: a busy machine is not what is tested.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a job stands when the write of its first attempt comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Late {
+    Waiting,
+    Running,
+    Ended,
+}
+
+/// Holds every worker that is about to write the end of an attempt, with the state that it saw before, while somebody has
+/// the lock: the claim, the sweep and what the test does by hand are not held.
+const GATE: &str = "
+    create function wait_at_the_gate() returns trigger language plpgsql as $$
+    begin
+        if current_setting('application_name') = 'assay-worker' and current_query() like '% a set ended_at = clock_timestamp()%' then
+            perform pg_advisory_xact_lock_shared(7);
+        end if;
+        return null;
+    end $$;
+    create trigger gate before update on jobs for each statement execute function wait_at_the_gate();";
+
+struct Takeovers {
+    world: World,
+    /// Has the gate's lock while it is closed.
+    gate: PgConnection,
+    owner: PgConnection,
+    pool: PgPool,
+    first: WorkerId,
+    second: WorkerId,
+    fenced: usize,
+    /// What the second attempt wrote, by job.
+    written: BTreeMap<String, Value>,
+}
+
+impl Takeovers {
+    async fn new() -> Self {
+        let env = [("ASSAY_WORKER_SLOTS", ROUND.to_string()), ("ASSAY_DATABASE_CONNECTIONS", "40".to_owned())];
+        let env = env.map(|(name, value)| (name.to_owned(), value)).into();
+        let world = world_of(Plan { env, ..Plan::default() }).await;
+        world.widen_plans().await;
+        let (gate, mut owner) = (world.database().await, world.database().await);
+        sqlx::raw_sql(GATE).execute(&mut owner).await.unwrap();
+        let pool = store::pool(&world.stack.database.worker_url, 4, "test", Bounds::WORK).unwrap();
+        let first = worker_id(&world.stack.workers[0]).parse().unwrap();
+        // The second worker is the test itself, and never late.
+        let second = WorkerId::random().unwrap();
+        work::beat(&pool, &second).await.unwrap();
+        let always = "update workers set seen_at = 'infinity' where id = $1";
+        sqlx::query(always).bind(second.as_str()).execute(&mut owner).await.unwrap();
+        Self { world, gate, owner, pool, first, second, fenced: 0, written: BTreeMap::new() }
+    }
+
+    /// Takes a round of jobs over from the worker, and lets its writes come when the jobs stand where `late` says.
+    async fn round(&mut self, late: Late) {
+        sqlx::query("select pg_advisory_lock(7)").execute(&mut self.gate).await.unwrap();
+        let jobs = self.submit().await;
+        let waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted
+                       and database = (select oid from pg_database where datname = current_database())";
+        until("all at the gate", PATIENCE, async || {
+            sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut self.owner).await.unwrap() == ROUND as i64
+        })
+        .await;
+        match late {
+            Late::Waiting => {
+                self.take_over(&jobs, false).await;
+                self.let_the_first_write(&jobs).await;
+                let claims = self.take_over(&jobs, true).await;
+                self.end(claims).await;
+            }
+            Late::Running => {
+                let claims = self.take_over(&jobs, true).await;
+                self.let_the_first_write(&jobs).await;
+                self.end(claims).await;
+            }
+            Late::Ended => {
+                let claims = self.take_over(&jobs, true).await;
+                self.end(claims).await;
+                self.let_the_first_write(&jobs).await;
+            }
+        }
+    }
+
+    /// Submits jobs of which the worker will score every third; of the next the submission is gone, so that it fails; the
+    /// last cannot be read, so that it is put back.
+    async fn submit(&self) -> Vec<String> {
+        let worker = &self.world.stack.workers[0].guarded;
+        worker.signal(libc::SIGSTOP);
+        let mut jobs = Vec::new();
+        for number in 0..ROUND {
+            let job_id = text(&self.world.submit(&one_prediction()).await.body["id"]);
+            let file = input(&self.world, &job_id).await;
+            if number % 3 > 0 {
+                std::fs::remove_file(&file).unwrap();
+            }
+            if number % 3 == 2 {
+                std::os::unix::fs::symlink(&file, &file).unwrap();
+            }
+            jobs.push(job_id);
+        }
+        worker.signal(libc::SIGCONT);
+        jobs
+    }
+
+    /// The first worker's lease ends, and what it held is swept; all at once, the second worker claims it, or it must wait.
+    async fn take_over(&mut self, jobs: &[String], claimed: bool) -> Vec<Claim> {
+        let mut transaction = self.owner.begin().await.unwrap();
+        sqlx::query("delete from workers where id = $1").bind(self.first.as_str()).execute(&mut *transaction).await.unwrap();
+        dispatch::sweep(&mut transaction, true).await.unwrap();
+        let available = if claimed { "now()" } else { "'infinity'" };
+        let wait = format!("update jobs set available_at = {available} where id = any($1) and status = 'queued'");
+        let waiting = sqlx::query(sqlx::AssertSqlSafe(wait)).bind(jobs).execute(&mut *transaction).await.unwrap().rows_affected();
+        assert_eq!(waiting, ROUND as u64, "all were taken back");
+        let mut claims = Vec::new();
+        for job_id in jobs.iter().filter(|_| claimed) {
+            claims.extend(work::claim(&mut *transaction, &self.second, &job_id.parse().unwrap()).await.unwrap());
+        }
+        transaction.commit().await.unwrap();
+        assert!(claims.iter().all(|claim| claim.attempt == 2));
+        assert_eq!(claims.len(), if claimed { ROUND } else { 0 });
+        claims
+    }
+
+    /// Opens the gate, and sees that the writes behind it change nothing.
+    async fn let_the_first_write(&mut self, jobs: &[String]) {
+        let before = self.rows(jobs).await;
+        sqlx::query("select pg_advisory_unlock(7)").execute(&mut self.gate).await.unwrap();
+        self.fenced += ROUND;
+        until("the end of the late attempts", PATIENCE, async || self.outcomes().len() >= self.fenced).await;
+        assert_eq!(self.rows(jobs).await, before, "a late write changed something");
+    }
+
+    /// All that is kept of the jobs.
+    async fn rows(&mut self, jobs: &[String]) -> Vec<Value> {
+        let sql = "select jsonb_build_object('job', j, 'attempts', (select jsonb_agg(a order by attempt) from job_attempts a where a.job_id = j.id),
+                          'ledger', (select jsonb_agg(l order by kind) from usage_ledger l where l.job_id = j.id))
+                   from jobs j where id = any($1) order by id";
+        sqlx::query_scalar(sql).bind(jobs).fetch_all(&mut self.owner).await.unwrap()
+    }
+
+    /// The second worker ends its attempts, each with something of its own.
+    async fn end(&mut self, claims: Vec<Claim>) {
+        for claim in claims {
+            let number = self.written.len();
+            let (accepted, written) = match number % 5 {
+                3 => {
+                    let fail = work::fail(&self.pool, &claim, FailureCode::InvalidPredictions, "x", &[]).await;
+                    (fail.unwrap(), json!({"failed": "invalid_predictions"}))
+                }
+                4 => (work::fail(&self.pool, &claim, FailureCode::Internal, "x", &[]).await.unwrap(), json!({"failed": "internal"})),
+                _ => {
+                    let value = number as f64;
+                    (work::succeed(&self.pool, &claim, &result(value), None, &[]).await.unwrap(), json!({"succeeded": value}))
+                }
+            };
+            assert!(accepted, "the second attempt is the job's own");
+            self.written.insert(claim.job_id.to_string(), written);
+        }
+    }
+
+    /// How the worker says that its attempts ended: job, attempt, outcome.
+    fn outcomes(&self) -> Vec<(String, i64, String)> {
+        let log = std::fs::read_to_string(&self.world.stack.workers[0].log).unwrap();
+        // The last line may be half written.
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let ends = lines.filter(|line| line["message"] == "job");
+        ends.map(|line| (text(&line["job_id"]), line["attempt"].as_i64().unwrap(), text(&line["outcome"]))).collect()
+    }
+}
+
+/// A result that nobody else has.
+fn result(value: f64) -> EvalResult {
+    let [hfm_sha, metric, suite_id, suite_version] = std::array::from_fn(|_| String::from("x"));
+    EvalResult { hfm_sha, metric, n: 1, n_submitted: 1, n_unmatched: 0, n_missing: 0, suite_id, suite_version, value }
+}
+
+/// The file in which a job's submission is kept.
+async fn input(world: &World, job_id: &str) -> PathBuf {
+    let sql = "select input_key from jobs where id = $1";
+    let key: String = sqlx::query_scalar(sql).bind(job_id).fetch_one(&mut world.database().await).await.unwrap();
+    world.stack.ground.servers.folder().join(format!("{}-artifacts", world.stack.database.name)).join(key)
+}
+
+/// As whom a worker process claims.
+fn worker_id(worker: &Process) -> String {
+    let log = std::fs::read_to_string(&worker.log).unwrap();
+    let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.find_map(|line| line["worker_id"].as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_300_jobs_that_are_taken_over_each_has_the_second_attempts_end() {
+    let began = Instant::now();
+    let mut takeovers = Takeovers::new().await;
+    let before = [Late::Waiting, Late::Running].repeat(3);
+    for late in before.into_iter().chain([Late::Ended; 6]) {
+        takeovers.round(late).await;
+    }
+    assert_eq!(takeovers.written.len(), 300);
+
+    // Each refusal is in the log, once, and counted.
+    let mut outcomes = takeovers.outcomes();
+    outcomes.sort();
+    let fenced: Vec<_> = takeovers.written.keys().map(|job_id| (job_id.clone(), 1, "fenced".to_owned())).collect();
+    assert_eq!(outcomes, fenced);
+    let admin = Client::new(format!("http://{}", takeovers.world.stack.workers[0].admin), None);
+    let metrics = text(&admin.get("/metrics").await.unwrap().body);
+    assert!(metrics.contains("assay_fenced_writes_total 300\n") && metrics.contains("assay_jobs_finished_total{outcome=\"fenced\"} 300\n"));
+
+    let sql = "select j.id, j.attempts, jsonb_build_object(j.status, coalesce(j.result->'value', to_jsonb(j.error_code))),
+                      array(select outcome from job_attempts a where a.job_id = j.id order by attempt),
+                      (select count(*) from usage_ledger l where l.job_id = j.id and kind = 'refund') from jobs j";
+    let rows: Vec<(String, i32, Value, Vec<String>, i64)> = sqlx::query_as(sql).fetch_all(&mut takeovers.owner).await.unwrap();
+    assert_eq!(rows.len(), 300);
+    for (job_id, attempts, end, outcomes, refunds) in rows {
+        let written = &takeovers.written[&job_id];
+        let outcome = if written.get("failed").is_some() { "failed" } else { "succeeded" };
+        assert_eq!((attempts, &end, outcomes), (2, written, vec!["lost".to_owned(), outcome.to_owned()]));
+        assert_eq!(refunds, i64::from(written["failed"] == "internal"));
+    }
+    let used: i64 = sqlx::query_scalar("select sum(eval_items)::bigint from usage").fetch_one(&mut takeovers.owner).await.unwrap();
+    assert_eq!(used, 240, "a fifth was given back");
+    println!("300 take-overs in {:?}", began.elapsed());
+}
+
+async fn submit(client: &Client, jobs: usize) -> Vec<String> {
+    let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
+    let queued = join_all((0..jobs).map(|_| client.post("/v1/evals", &body))).await;
+    queued.into_iter().map(|queued| text(&queued.unwrap().body["id"])).collect()
+}
+
+async fn succeeded(client: &Client, jobs: &[String]) {
+    for job_id in jobs {
+        let job = client.finished(job_id, PATIENCE, &|_| {}).await.unwrap();
+        assert_eq!(job["status"], "succeeded", "{job}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up() {
+    let mut world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    world.widen_plans().await;
+    let other = org(&world.stack, "team").await;
+    let (own, other) = (world.key(), world.client(&other.key));
+    let poison = text(&world.submit(&one_prediction()).await.body["id"]);
+    // Whoever reads it reads for ever; and then is killed.
+    let file = input(&world, &poison).await;
+    std::fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    for _ in 0..2 {
+        let worker = world.stack.launch_worker().unwrap();
+        world.stack.workers.push(worker);
+    }
+    let mut database = world.database().await;
+    let (mut under_way, mut slowest) = (Vec::new(), Duration::ZERO);
+    for attempt in 1..=4 {
+        let mut holder = None::<String>;
+        until("the next victim", PATIENCE, async || {
+            let sql = "select worker_id from jobs where id = $1 and attempts = $2 and status = 'running'";
+            holder = sqlx::query_scalar(sql).bind(&poison).bind(attempt).fetch_optional(&mut database).await.unwrap();
+            holder.is_some()
+        })
+        .await;
+        let holder = holder.unwrap();
+        for client in [&own, &other] {
+            let began = Instant::now();
+            succeeded(client, &submit(client, 10).await).await;
+            slowest = slowest.max(began.elapsed());
+        }
+        // Some are under way when it happens.
+        under_way.push((submit(&own, 10).await, submit(&other, 10).await));
+        let at = world.stack.workers.iter().position(|worker| worker_id(worker) == holder).unwrap();
+        let fresh = world.stack.launch_worker().unwrap();
+        let victim = std::mem::replace(&mut world.stack.workers[at], fresh);
+        victim.guarded.signal(libc::SIGKILL);
+        if attempt > 1 {
+            // One lease has run out by itself; the others are cut short.
+            sqlx::query("delete from workers where id = $1").bind(&holder).execute(&mut database).await.unwrap();
+        }
+    }
+    let job = own.finished(&poison, PATIENCE, &|_| {}).await.unwrap();
+    assert_eq!((&job["status"], &job["attempts"], &job["error"]["code"]), (&"failed".into(), &4.into(), &"internal".into()));
+    for (of_own, of_other) in &under_way {
+        succeeded(&own, of_own).await;
+        succeeded(&other, of_other).await;
+    }
+    println!("the slowest ten others took {slowest:?}");
+    assert!(slowest < Duration::from_secs(10), "{slowest:?}");
+    let sql = "select count(*), count(*) filter (where status = 'succeeded'), (select sum(eval_items)::bigint from usage) from jobs where id <> $1";
+    let others: (i64, i64, i64) = sqlx::query_as(sql).bind(&poison).fetch_one(&mut database).await.unwrap();
+    assert_eq!(others, (160, 160, 160), "all others succeeded and were charged; the poison is given back");
+    let outcomes: Vec<String> = sqlx::query_scalar("select outcome from job_attempts where job_id = $1 order by attempt")
+        .bind(&poison)
+        .fetch_all(&mut database)
+        .await
+        .unwrap();
+    assert_eq!(outcomes, ["lost"; 4]);
+}
