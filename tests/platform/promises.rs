@@ -34,7 +34,11 @@ fn is_there(test: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let is_its = |line: &str| line.starts_with(&format!("fn {name}(")) || line.starts_with(&format!("async fn {name}("));
     let Some(at) = lines.iter().position(|line| is_its(line)) else { return false };
-    lines[..at].iter().rev().take_while(|line| line.starts_with('#')).any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
+    lines[..at]
+        .iter()
+        .rev()
+        .take_while(|line| line.starts_with('#'))
+        .any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
 }
 
 /// What is wrong with a row, if anything is.

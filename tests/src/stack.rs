@@ -140,7 +140,8 @@ impl Stack {
             .map(|(name, value)| (name.to_owned(), value)),
         );
         shared.extend(plan.env);
-        let mut stack = Self { apis: Vec::new(), workers: Vec::new(), database, ground: Arc::clone(ground), shared, secrets_in_files: false };
+        let mut stack =
+            Self { apis: Vec::new(), workers: Vec::new(), database, ground: Arc::clone(ground), shared, secrets_in_files: false };
         for _ in 0..plan.apis {
             stack.apis.push(stack.launch_api()?);
         }

@@ -65,7 +65,10 @@ fn taken(mut fields: Fields<'_>, data: &[u8], entries: &[(String, Json)]) {
     assert_eq!(flag, values["auto_join"].as_bool());
     assert_eq!(number, whole(&values["bytes"]));
     assert_eq!(email, values["email"].as_str().unwrap_or_default());
-    assert_eq!(raw.map(|raw| serde_json::from_str::<Value>(raw.get()).unwrap()), Some(&values["predictions"]).filter(|value| !value.is_null()).cloned());
+    assert_eq!(
+        raw.map(|raw| serde_json::from_str::<Value>(raw.get()).unwrap()),
+        Some(&values["predictions"]).filter(|value| !value.is_null()).cloned()
+    );
     let wrong = |name: &str, fine: bool| usize::from(there(name) && !values[name].is_null() && !fine);
     faults += wrong("name", name.is_some()) + wrong("auto_join", flag.is_some()) + wrong("bytes", number.is_some());
     faults += usize::from(!values["email"].is_string());
@@ -86,5 +89,7 @@ fn taken(mut fields: Fields<'_>, data: &[u8], entries: &[(String, Json)]) {
 /// A whole number, however it is written.
 fn whole(value: &Value) -> Option<i64> {
     let number = value.as_number()?;
-    number.as_i64().or_else(|| number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= (1_i64 << 53) as f64).map(|number| number as i64))
+    number.as_i64().or_else(|| {
+        number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= (1_i64 << 53) as f64).map(|number| number as i64)
+    })
 }

@@ -27,7 +27,8 @@ pub fn headers(data: &[u8]) {
     clients(&all("x-forwarded-for"), &values);
     assert_eq!(grpc_timeout(&all("grpc-timeout")), first.and_then(timeout));
     let id = client_request_id(&all("x-request-id"));
-    let plain = |text: &&str| (1..=128).contains(&text.len()) && !text.contains(|c: char| !c.is_ascii_alphanumeric() && !"-_.:".contains(c));
+    let plain =
+        |text: &&str| (1..=128).contains(&text.len()) && !text.contains(|c: char| !c.is_ascii_alphanumeric() && !"-_.:".contains(c));
     assert_eq!(id.as_deref(), first.filter(plain));
     content_types(&all("content-type"), first);
 }
@@ -61,7 +62,9 @@ fn idempotency_keys(headers: &HeaderMap, values: &[HeaderValue]) {
 fn traces(headers: &HeaderMap, first: Option<&str>) {
     let TraceParent { trace_id, span_id } = TraceParent::of(headers).unwrap();
     let is_id = |id: &str, length| {
-        id.len() == length && id.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase()) && id.bytes().any(|byte| byte != b'0')
+        id.len() == length
+            && id.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
+            && id.bytes().any(|byte| byte != b'0')
     };
     assert!(is_id(&trace_id, 32) && span_id.as_ref().is_none_or(|span_id| is_id(span_id, 16)));
     // By the places of its parts: `00-<32>-<16>-01`, and more behind another dash in versions to come.

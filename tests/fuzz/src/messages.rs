@@ -38,7 +38,8 @@ pub fn messages(data: &[u8]) {
             assert_eq!(*first, Told::Prediction { named, item_id: item_id.clone(), predicted: predicted.unwrap() });
             rest = behind;
         } else {
-            let faults = rest.iter().take_while(|told| matches!(told, Told::Fault(fault) if fault.field.starts_with(&format!("{named}.")))).count();
+            let faults =
+                rest.iter().take_while(|told| matches!(told, Told::Fault(fault) if fault.field.starts_with(&format!("{named}.")))).count();
             assert!(faults > 0, "{prediction:?}");
             rest = &rest[faults..];
         }

@@ -153,9 +153,7 @@ fn as_expected(plain: &Json, told: &[Told]) {
                 rest = behind;
             }
             None => {
-                let of_it = |told: &&Told| {
-                    matches!(told, Told::Fault(fault) if fault.field.strip_prefix(named.as_str()).is_some_and(|place| place.is_empty() || place.starts_with('.')))
-                };
+                let of_it = |told: &&Told| matches!(told, Told::Fault(fault) if fault.field.strip_prefix(named.as_str()).is_some_and(|place| place.is_empty() || place.starts_with('.')));
                 let faults = rest.iter().take_while(of_it).count();
                 assert!((1..=MAX_FAULTS).contains(&faults), "{faults} faults of {element:?}");
                 rest = &rest[faults..];

@@ -5,7 +5,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::Seeded;
 
-const KINDS: [(SecretKind, &str); 3] = [(SecretKind::ApiKey, "svc_live_"), (SecretKind::Session, "svc_sess_"), (SecretKind::Link, "svc_link_")];
+const KINDS: [(SecretKind, &str); 3] =
+    [(SecretKind::ApiKey, "svc_live_"), (SecretKind::Session, "svc_sess_"), (SecretKind::Link, "svc_link_")];
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Exactly what has the form and the right checksum is a secret, and its hash is that of all of it.

@@ -43,7 +43,9 @@ impl Told {
         match self {
             Self::Fault(_) => 0,
             Self::Prediction { item_id, predicted: Predicted::Label(label), .. } => item_id.len() + label.len(),
-            Self::Prediction { item_id, predicted: Predicted::Ranking(ids), .. } => item_id.len() + ids.iter().map(String::len).sum::<usize>(),
+            Self::Prediction { item_id, predicted: Predicted::Ranking(ids), .. } => {
+                item_id.len() + ids.iter().map(String::len).sum::<usize>()
+            }
         }
     }
 }

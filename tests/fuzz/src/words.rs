@@ -110,4 +110,3 @@ fn names(text: &str) {
     told(field::one_of::<JobStatus>("status", text).err());
     told(field::moment("before", text).err());
 }
-
