@@ -21,7 +21,7 @@ pub fn headers(data: &[u8]) {
     match Asked::of(&all("x-org-id")) {
         Asked::None => assert!(values.is_empty()),
         Asked::Org(id) => assert_eq!(Some(id.as_str()), first),
-        Asked::Malformed => assert!(!first.unwrap_or_default().parse::<assay_core::OrgId>().is_ok()),
+        Asked::Malformed => assert!(first.unwrap_or_default().parse::<assay_core::OrgId>().is_err()),
     }
     traces(&all("traceparent"), first);
     clients(&all("x-forwarded-for"), &values);
