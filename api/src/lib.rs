@@ -26,3 +26,13 @@ mod traceparent;
 mod turns;
 
 pub use serve::serve;
+
+/// What reads what strangers write before anything else is known of them, for those who test it.
+pub mod parsers {
+    pub use crate::layers::auth::{Asked, bearer};
+    pub use crate::layers::deadline::asked as grpc_timeout;
+    pub use crate::layers::observe::{client, client_request_id};
+    pub use crate::rest::extract::{IdempotencyKey, is_json};
+    pub use crate::rest::input::{Fields, Query};
+    pub use crate::traceparent::TraceParent;
+}

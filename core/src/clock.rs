@@ -25,9 +25,9 @@ impl Timestamp {
         self.0.unix_timestamp()
     }
 
-    /// Microseconds since 1970.
+    /// Microseconds since 1970, rounded down, as the written form is.
     pub fn unix_micros(self) -> i64 {
-        i64::try_from(self.0.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX)
+        i64::try_from(self.0.unix_timestamp_nanos().div_euclid(1000)).unwrap_or(i64::MAX)
     }
 
     /// Nanoseconds since 1970.
@@ -117,6 +117,15 @@ mod tests {
         let read: Timestamp = serde_json::from_str("\"2026-01-31T23:59:59+01:00\"").unwrap();
         assert_eq!(read.to_string(), "2026-01-31T22:59:59.000000Z");
         assert_eq!(read.plus_micros(1).to_string(), "2026-01-31T22:59:59.000001Z");
+    }
+
+    #[test]
+    fn less_than_a_microsecond_is_rounded_down_before_1970_too() {
+        for text in ["0162-12-31T23:59:60Z", "1969-12-31T23:59:59.999999999Z", "2026-01-31T23:59:59.000000999Z"] {
+            let read: Timestamp = text.parse().unwrap();
+            let written: Timestamp = read.to_string().parse().unwrap();
+            assert_eq!(read.unix_micros(), written.unix_micros(), "{text}");
+        }
     }
 
     #[test]

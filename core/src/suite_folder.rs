@@ -89,7 +89,12 @@ impl SuiteFolder {
     /// Reads a folder.
     pub fn read(folder: &Path) -> Result<Self, BadSuite> {
         let text = |file| fs::read_to_string(folder.join(file)).map_err(|error| bad(file, 0, format!("cannot be read: {error}")));
-        let head: Head = toml::from_str(&text(SUITE)?).map_err(|error| bad(SUITE, 0, error.to_string()))?;
+        Self::parse(&text(SUITE)?, &text(ITEMS)?, &text(ANSWERS)?)
+    }
+
+    /// Reads the texts of the three files.
+    pub fn parse(suite: &str, items: &str, answers: &str) -> Result<Self, BadSuite> {
+        let head: Head = toml::from_str(suite).map_err(|error| bad(SUITE, 0, error.to_string()))?;
         let suite_id = head.suite_id.parse().map_err(|_| {
             bad(SUITE, 0, "suite_id must be \"suite:\" and a name of lower-case letters, digits, '.', '_' or '-', at most 64 characters")
         })?;
@@ -97,8 +102,8 @@ impl SuiteFolder {
             return Err(bad(SUITE, 0, "version must be 1 to 64 letters, digits, '.', '_', '-' or '+'"));
         }
         let metric: Metric = head.metric.parse().map_err(|error| bad(SUITE, 0, format!("metric: {error}")))?;
-        let mut answers = read_answers(&text(ANSWERS)?, &metric)?;
-        let items = join(&text(ITEMS)?, &mut answers)?;
+        let mut answers = read_answers(answers, &metric)?;
+        let items = join(items, &mut answers)?;
         if let Some((item_id, (line, _))) = answers.iter().min_by_key(|(_, (line, _))| *line) {
             return Err(bad(ANSWERS, *line, format!("there is no item {item_id:?} in {ITEMS}")));
         }

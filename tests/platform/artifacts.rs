@@ -16,15 +16,15 @@ use crate::harness::{PATIENCE, World, ground, one_prediction, text, until, world
 use crate::uploads::{complete, open, put, submit, uploaded};
 
 /// An S3-compatible server on loopback with a bucket `assay`, whose objects are files in `folder`. It ends with the test.
-async fn s3(folder: &Path) -> String {
-    s3_while(folder, Arc::new(AtomicBool::new(true))).await
+pub async fn s3(folder: &Path, secret: &str) -> String {
+    s3_while(folder, secret, Arc::new(AtomicBool::new(true))).await
 }
 
 /// One that breaks connections off while it does not work.
-pub async fn s3_while(folder: &Path, works: Arc<AtomicBool>) -> String {
+pub async fn s3_while(folder: &Path, secret: &str, works: Arc<AtomicBool>) -> String {
     std::fs::create_dir_all(folder.join("assay")).unwrap();
     let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder).unwrap());
-    service.set_auth(SimpleAuth::from_single("access", "secret"));
+    service.set_auth(SimpleAuth::from_single("access", secret));
     let service = service.build();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -82,7 +82,7 @@ fn objects(folder: &Path) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_of_it_can_be_kept_in_a_bucket() {
     let folder = ground().servers.folder().join("bucket");
-    let endpoint = s3(&folder).await;
+    let endpoint = s3(&folder, "secret").await;
     let world = world_of(in_bucket(&endpoint, "s3://assay/some/place")).await;
     let inline = world.scored(&one_prediction()).await;
     assert_eq!(inline["status"], "succeeded", "{inline}");
@@ -108,7 +108,7 @@ async fn all_of_it_can_be_kept_in_a_bucket() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_refuses_a_bucket_that_no_api_writes_to() {
     let folder = ground().servers.folder().join("other-bucket");
-    let endpoint = s3(&folder).await;
+    let endpoint = s3(&folder, "secret").await;
     let mut plan = in_bucket(&endpoint, "s3://assay/a");
     plan.workers = 0;
     let mut stack = Stack::start(&ground(), plan).await.unwrap();

@@ -127,7 +127,7 @@ async fn a_postgres_that_hangs_is_as_good_as_none() {
 async fn while_the_object_store_is_away_nothing_is_half_accepted_and_jobs_are_tried_again() {
     let folder = ground().servers.folder().join("failing-bucket");
     let works = Arc::new(AtomicBool::new(true));
-    let endpoint = s3_while(&folder, Arc::clone(&works)).await;
+    let endpoint = s3_while(&folder, "secret", Arc::clone(&works)).await;
     let world = world_of(in_bucket(&endpoint, "s3://assay/some/place")).await;
     let key = world.key();
     let upload_id = open(&key, json!({"kind": "predictions"})).await;

@@ -247,6 +247,31 @@ pub fn fault(field: &str, reason: &str) -> (String, String) {
     (field.to_owned(), reason.to_owned())
 }
 
+/// No log of any test may hold a secret: what begins like one and goes on beyond the prefix that keys are known by.
+pub fn secrets_in(log: &str) -> Vec<&str> {
+    let begins = log.match_indices("svc_").map(|(at, _)| &log[at..]);
+    let kinds = ["svc_live_", "svc_sess_", "svc_link_"];
+    let is_secret = |text: &&str| {
+        let behind = kinds.iter().find_map(|kind| text.strip_prefix(kind)).unwrap_or_default();
+        behind.bytes().take_while(u8::is_ascii_alphanumeric).count() > 4
+    };
+    begins.filter(is_secret).map(|text| text.split_at_checked(80).map_or(text, |(first, _)| first)).collect()
+}
+
+impl Drop for World {
+    /// Every test ends with a look into what its processes have logged.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        for process in self.stack.apis.iter().chain(&self.stack.workers) {
+            let log = std::fs::read(&process.log).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log);
+            assert!(secrets_in(&log).is_empty(), "{}: {:?}", process.log.display(), secrets_in(&log));
+        }
+    }
+}
+
 impl World {
     /// The files in which the artifact store keeps an upload.
     pub fn objects(&self, upload_id: &str) -> Vec<std::path::PathBuf> {

@@ -208,7 +208,7 @@ async fn what_an_upload_cannot_be_is_told_field_by_field() {
     let answer = world.key().post("/v1/uploads", &json!({"kind": KIND, "bytes": (5_i64 << 30) + 1})).await.unwrap();
     assert_eq!((answer.status, code(&answer)), (413, "payload_too_large".to_owned()));
     let upload_id = open(&world.key(), json!({"kind": KIND})).await;
-    for number in ["0", "10001", "-1", "x"] {
+    for number in ["0", "10001", "-1", "+1", "x"] {
         let request = world.key().request("PUT", &format!("/v1/uploads/{upload_id}/parts/{number}")).body("x");
         assert_eq!(faults(&world.key().send(request).await.unwrap()), [fault("number", "range")]);
     }

@@ -25,6 +25,12 @@ pub fn build(release: bool) -> Result<Binaries, Trouble> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or_else(|| Trouble::new("the tests' crate stands in no workspace"))?;
     let mut command = Command::new(cargo);
     command.current_dir(root).args(["build", "-p", "assay-api", "-p", "assay-worker"]);
+    // What cargo tells this program of its own package is not for that build: some build scripts look at it, and all that
+    // depends on them would be built anew, here and then by whoever called this program.
+    let of_ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_ours)) {
+        command.env_remove(name);
+    }
     if release {
         command.arg("--release");
     }

@@ -115,7 +115,11 @@ pub struct Stack {
     pub ground: Arc<Ground>,
     /// The settings that all its processes share.
     shared: BTreeMap<String, String>,
+    secrets_in_files: bool,
 }
+
+/// The settings that may be given as files, because they hold passwords.
+const SECRETS: [&str; 3] = ["ASSAY_DATABASE_URL", "ASSAY_REDIS_URL", "ASSAY_SMTP_URL"];
 
 impl Stack {
     /// Starts a stack and waits until all of it is ready.
@@ -140,7 +144,8 @@ impl Stack {
             shared.insert("ASSAY_POOL_WAIT_MS".into(), "1500".into());
         }
         shared.extend(plan.env);
-        let mut stack = Self { apis: Vec::new(), workers: Vec::new(), database, ground: Arc::clone(ground), shared };
+        let mut stack =
+            Self { apis: Vec::new(), workers: Vec::new(), database, ground: Arc::clone(ground), shared, secrets_in_files: false };
         for _ in 0..plan.apis {
             stack.apis.push(stack.launch_api()?);
         }
@@ -194,8 +199,17 @@ impl Stack {
         guarded.args = vec![command.into()];
         guarded.clear_env = true;
         guarded.env = inherited().collect();
-        guarded.env.extend(self.shared.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
-        guarded.env.extend(own.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
+        let own = own.iter().map(|(name, value)| (*name, value));
+        for (name, value) in self.shared.iter().map(|(name, value)| (name.as_str(), value)).chain(own) {
+            let (name, value) = if self.secrets_in_files && SECRETS.contains(&name) {
+                let path = folder.join(format!("{kind}-{number}-{name}"));
+                write_secret(&path, value).map_err(Trouble::because(format!("cannot write {}", path.display())))?;
+                (format!("{name}_FILE"), path.into_os_string())
+            } else {
+                (name.to_owned(), OsString::from(value))
+            };
+            guarded.env.push((name.into(), value));
+        }
         guarded.log = Some(log.clone());
         guarded.run_folder = Some(folder.to_path_buf());
         Ok(Process { guarded: Guarded::spawn(&guarded)?, listen, admin, log })
@@ -204,6 +218,11 @@ impl Stack {
     /// Changes a setting for the processes that are launched from here on.
     pub fn set(&mut self, name: &str, value: &str) {
         self.shared.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// Gives passwords as files to the processes that are launched from here on, instead of in their environment.
+    pub fn keep_secrets_in_files(&mut self) {
+        self.secrets_in_files = true;
     }
 
     /// The environment with which the operator's commands act on this stack.
@@ -273,6 +292,14 @@ async fn operate(api: &Path, env: &BTreeMap<String, String>, arguments: &[&str])
         return Err(Trouble::new(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
     serde_json::from_slice(&output.stdout).map_err(Trouble::because(format!("{command} printed something else than an object")))
+}
+
+/// Writes a file that nobody else may read.
+fn write_secret(path: &Path, value: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(value.as_bytes())
 }
 
 /// Our own environment without settings: what somebody has in their shell is not meant for a stack of ours.

@@ -83,14 +83,18 @@ fn asking(mut credential: Credential, asked: &Asked) -> Credential {
 }
 
 /// The organization that the caller asks for by the header `X-Org-Id`.
-enum Asked {
+pub enum Asked {
+    /// The header is not there.
     None,
+    /// This one.
     Org(OrgId),
+    /// None that there could be.
     Malformed,
 }
 
 impl Asked {
-    fn of(headers: &HeaderMap) -> Self {
+    /// Reads the header.
+    pub fn of(headers: &HeaderMap) -> Self {
         match headers.get("x-org-id") {
             None => Self::None,
             Some(value) => value.to_str().ok().and_then(|text| text.parse().ok()).map_or(Self::Malformed, Self::Org),
@@ -109,7 +113,8 @@ impl Asked {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Result<&str> {
+/// The token in the header `Authorization`.
+pub fn bearer(headers: &HeaderMap) -> Result<&str> {
     let missing = || Error::new(Code::Unauthenticated, "Send an API key or a session token: Authorization: Bearer <TOKEN>");
     let value = headers.get(AUTHORIZATION).ok_or_else(missing)?;
     // A header that is there but is not a bearer token is a credential that is not valid.

@@ -33,10 +33,11 @@ pub async fn deadline(request: Request, next: Next) -> Response {
 }
 
 /// What `grpc-timeout` says: at most eight digits and a unit.
-fn asked(headers: &HeaderMap) -> Option<Duration> {
+pub fn asked(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let count: u64 = digits.parse().ok().filter(|_| (1..=8).contains(&digits.len()))?;
+    let well_formed = (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let count: u64 = digits.parse().ok().filter(|_| well_formed)?;
     match unit {
         "H" => Some(Duration::from_secs(count * 3600)),
         "M" => Some(Duration::from_secs(count * 60)),
@@ -57,7 +58,7 @@ mod tests {
         let read = |text: &str| asked(&HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), text.parse().unwrap())]));
         assert_eq!(read("250m"), Some(Duration::from_millis(250)));
         assert_eq!(read("1H"), Some(Duration::from_secs(3600)));
-        for bad in ["", "m", "5", "123456789S", "-1S", "1X"] {
+        for bad in ["", "m", "5", "123456789S", "-1S", "+1S", "1X"] {
             assert_eq!(read(bad), None, "{bad}");
         }
     }

@@ -12,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use ipnet::IpNet;
 use tonic::Status;
 use tonic_types::StatusExt;
 
@@ -31,7 +32,8 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
     let wire = Wire::of(request.headers());
     let operation = operation(&request, wire);
     let client_request_id = client_request_id(request.headers());
-    let address = address(&app, &request);
+    let peer = request.extensions().get::<Peer>();
+    let address = peer.map_or_else(|| Arc::from("unknown"), |Peer(peer)| client(*peer, request.headers(), &app.settings.trusted_proxies));
     let Ok(request_id) = RequestId::random() else {
         // Without randomness there is neither an id nor a way to go on.
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
@@ -123,17 +125,16 @@ fn known(method: &Method) -> &str {
 }
 
 /// The caller's own id of the request, if it is well formed: it is logged and never echoed as ours.
-fn client_request_id(headers: &HeaderMap) -> Option<String> {
+pub fn client_request_id(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(REQUEST_ID)?.to_str().ok()?;
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     ((1..=128).contains(&text.len()) && text.bytes().all(allowed)).then(|| text.to_owned())
 }
 
 /// The client's address: that of the peer, or what trusted proxies say, read from the right, where they append.
-fn address(app: &App, request: &Request) -> Arc<str> {
-    let Some(Peer(peer)) = request.extensions().get::<Peer>().copied() else { return Arc::from("unknown") };
-    let trusted = |address: &IpAddr| app.settings.trusted_proxies.iter().any(|network| network.contains(address));
-    let forwarded = request.headers().get_all("x-forwarded-for").iter();
+pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Arc<str> {
+    let trusted = |address: &IpAddr| trusted.iter().any(|network| network.contains(address));
+    let forwarded = headers.get_all("x-forwarded-for").iter();
     let hops: Vec<&str> = forwarded.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).collect();
     let mut client = peer.to_canonical();
     for hop in hops.into_iter().rev() {
@@ -155,7 +156,7 @@ fn address(app: &App, request: &Request) -> Arc<str> {
 /// An address as proxies write it: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]:4711`.
 fn forwarded_address(hop: &str) -> Option<IpAddr> {
     let hop = hop.trim();
-    let bare = hop.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
+    let bare = hop.strip_prefix('[').and_then(|hop| hop.strip_suffix(']')).unwrap_or(hop).parse::<IpAddr>().ok();
     bare.or_else(|| hop.parse::<SocketAddr>().ok().map(|address| address.ip())).map(|address| address.to_canonical())
 }
 
@@ -172,6 +173,8 @@ mod tests {
             ("2001:db8::1", Some("2001:db8::1")),
             ("[2001:db8::1]:4711", Some("2001:db8::1")),
             ("[2001:db8::1]", Some("2001:db8::1")),
+            ("[[2001:db8::1]]", None),
+            ("2001:db8::1]", None),
             ("192.0.2.1:471x", None),
             ("unknown", None),
         ] {

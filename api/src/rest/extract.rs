@@ -73,11 +73,17 @@ pub struct IdempotencyKey(pub String);
 impl<S: Sync> OptionalFromRequestParts<S> for IdempotencyKey {
     type Rejection = Failure;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Failure> {
-        let name = HeaderName::from_static("idempotency-key");
-        let mut values = parts.headers.get_all(&name).iter();
+        Ok(Self::of(&parts.headers)?)
+    }
+}
+
+impl IdempotencyKey {
+    /// Reads the header.
+    pub fn of(headers: &HeaderMap) -> Result<Option<Self>> {
+        let mut values = headers.get_all(HeaderName::from_static("idempotency-key")).iter();
         let Some(value) = values.next() else { return Ok(None) };
         if values.next().is_some() {
-            return Err(Error::field("Idempotency-Key", "duplicate", "must be given once").into());
+            return Err(Error::field("Idempotency-Key", "duplicate", "must be given once"));
         }
         let text = value.to_str().map_err(|_| Error::new(Code::InvalidRequest, "The header Idempotency-Key must be visible ASCII."))?;
         Ok(Some(Self(text.to_owned())))
@@ -138,7 +144,8 @@ fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+/// Whether the header `Content-Type` says JSON.
+pub fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
     let mut parts = value.split(';').map(str::trim);
     let json = parts.next().is_some_and(|media_type| media_type.eq_ignore_ascii_case("application/json"));

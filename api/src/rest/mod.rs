@@ -3,9 +3,9 @@
 mod auth;
 mod domains;
 mod evals;
-mod extract;
+pub mod extract;
 mod health;
-mod input;
+pub mod input;
 mod invites;
 mod jobs;
 mod keys;

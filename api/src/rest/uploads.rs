@@ -112,7 +112,8 @@ pub(super) async fn put_part(
     request: Request,
 ) -> Result<Json<Part>, Failure> {
     // What is no number is none that a part may have.
-    let number = number.parse().unwrap_or(0);
+    let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+    let number = number.parse().ok().filter(|_| digits).unwrap_or(0);
     let (head, body) = request.into_parts();
     let broke = |error| Error::new(Code::InvalidRequest, "The body broke off.").because(error);
     let mut body = body.into_data_stream().map(move |piece| piece.map_err(broke));

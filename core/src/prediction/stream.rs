@@ -40,6 +40,11 @@ enum Place {
     Lost,
 }
 
+/// White space as JSON knows it: less than ASCII does.
+const fn is_white(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
 /// Reads predictions from bytes as they come. Each prediction is handed on, or what is wrong with it (an element may have
 /// several faults); whether an item is repeated is not looked at. What is handed on does not depend on how the bytes are
 /// cut.
@@ -92,8 +97,8 @@ impl Stream {
             match self.place {
                 Place::Lost => break,
                 Place::Before | Place::Behind => {
-                    rest = rest.trim_ascii_start();
-                    let Some((first, behind)) = rest.split_first() else { break };
+                    let Some(at) = rest.iter().position(|byte| !is_white(byte)) else { break };
+                    let (first, behind) = (rest[at], &rest[at + 1..]);
                     rest = behind;
                     match (self.place, first) {
                         (Place::Before, b'[') => self.place = Place::Within,
@@ -188,7 +193,7 @@ impl Stream {
             begun.as_slice()
         };
         let too_long = mem::take(&mut self.too_long);
-        let blank = !too_long && whole.iter().all(u8::is_ascii_whitespace);
+        let blank = !too_long && whole.iter().all(is_white);
         let nothing = match self.form {
             ContentType::Ndjson => blank,
             // `[]` is empty; `[a,]` lacks an element.
@@ -202,7 +207,7 @@ impl Stream {
         } else if too_long {
             self.fault("", "range", "is longer than 1 MiB", each)
         } else {
-            self.element(whole.trim_ascii(), each)
+            self.element(whole, each)
         };
         self.index += usize::from(!nothing);
         self.line += 1;
@@ -395,6 +400,22 @@ mod tests {
             assert_eq!(told(ContentType::Ndjson, [nothing.as_bytes()]).1, ["predictions required"], "{nothing:?}");
         }
         assert_eq!(told(ContentType::Ndjson, [b"{\"item_id\":\"\xff\"}".as_slice()]).1, ["line 1 format"]);
+    }
+
+    #[test]
+    fn white_space_is_what_json_takes_for_it() {
+        let good = r#"{"item_id":"a","prediction":"x"}"#;
+        for other in ["\u{c}", "\u{b}", "\u{a0}", "\u{feff}"] {
+            assert_eq!(faults(ContentType::Json, &format!("{other}[{good}]")), ["predictions type"]);
+            assert_eq!(faults(ContentType::Json, &format!("[{good}]{other}")), ["predictions format"]);
+            assert_eq!(faults(ContentType::Json, &format!("[{other}{good}]")), ["predictions[0] format"]);
+            assert_eq!(faults(ContentType::Json, &format!("[{other}]")), ["predictions[0] format"]);
+            assert_eq!(told(ContentType::Ndjson, [format!("{other}{good}").as_bytes()]).1, ["line 1 format"]);
+            assert_eq!(told(ContentType::Ndjson, [format!("{other}\n{good}").as_bytes()]).1, ["line 1 format", "line 2"]);
+        }
+        for white in [" ", "\t", "\r", "\r\n \t"] {
+            assert_eq!(faults(ContentType::Json, &format!("{white}[{white}{good}{white}]{white}")), Vec::<String>::new());
+        }
     }
 
     #[test]

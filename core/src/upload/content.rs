@@ -125,15 +125,24 @@ impl Decoded<'_> {
         pause: impl FnMut() -> ControlFlow<B>,
         each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
     ) -> Ended<B> {
-        let Self { feed, content } = self;
-        match content.content_encoding {
-            ContentEncoding::Identity => predictions(feed, content, pause, each),
-            ContentEncoding::Gzip => predictions(BufReader::with_capacity(DECODED, MultiGzDecoder::new(feed)), content, pause, each),
-            ContentEncoding::Zstd => match zstd_decoder(feed) {
-                Ok(decoder) => predictions(BufReader::with_capacity(DECODED, decoder), content, pause, each),
-                Err(_) => Ended::Fault(ContentFault::Encoding),
-            },
-        }
+        decode(self.feed, self.content, pause, each)
+    }
+}
+
+/// Reads content from its bytes as they were sent, and hands it on like [`Decoded::predictions`].
+pub fn decode<B>(
+    sent: impl BufRead,
+    content: Content,
+    pause: impl FnMut() -> ControlFlow<B>,
+    each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+) -> Ended<B> {
+    match content.content_encoding {
+        ContentEncoding::Identity => predictions(sent, content, pause, each),
+        ContentEncoding::Gzip => predictions(BufReader::with_capacity(DECODED, MultiGzDecoder::new(sent)), content, pause, each),
+        ContentEncoding::Zstd => match zstd_decoder(sent) {
+            Ok(decoder) => predictions(BufReader::with_capacity(DECODED, decoder), content, pause, each),
+            Err(_) => Ended::Fault(ContentFault::Encoding),
+        },
     }
 }
 

@@ -1,0 +1,48 @@
+//! A submission by gRPC: its predictions are written as the JSON that REST takes.
+
+use assay_proto::convert::predictions_json;
+use assay_proto::v1;
+use assay_proto::v1::prediction_value::Value;
+use prost::Message as _;
+
+use super::told::{Predicted, Told, inline};
+
+/// What a message holds is what is read from the JSON that is made of it, an element each.
+pub fn messages(data: &[u8]) {
+    let Ok(message) = v1::CreateEvalRequest::decode(data) else { return };
+    // What was understood is written and understood again.
+    assert_eq!(v1::CreateEvalRequest::decode(message.encode_to_vec().as_slice()).unwrap(), message);
+    if message.predictions.is_empty() {
+        return;
+    }
+    let json = predictions_json(&message.predictions).unwrap();
+    let (told, ended) = inline(&json, usize::MAX);
+    assert!(ended.is_ok(), "{}", String::from_utf8_lossy(&json));
+    let mut rest = told.as_slice();
+    for (at, prediction) in message.predictions.iter().enumerate() {
+        let v1::Prediction { item_id, prediction } = prediction;
+        let predicted = match prediction.as_ref().and_then(|prediction| prediction.value.clone()) {
+            Some(Value::Label(label)) => Some(Predicted::Label(label)),
+            Some(Value::Ranking(v1::Ranking { ids })) => Some(Predicted::Ranking(ids)),
+            None => None,
+        };
+        let plain = |text: &String| !text.contains('\0');
+        let fine = match &predicted {
+            Some(Predicted::Label(label)) => plain(label),
+            Some(Predicted::Ranking(ids)) => ids.iter().all(plain),
+            None => false,
+        };
+        let named = format!("predictions[{at}]");
+        if fine && plain(item_id) && (1..=512).contains(&item_id.len()) {
+            let (first, behind) = rest.split_first().unwrap();
+            assert_eq!(*first, Told::Prediction { named, item_id: item_id.clone(), predicted: predicted.unwrap() });
+            rest = behind;
+        } else {
+            let faults =
+                rest.iter().take_while(|told| matches!(told, Told::Fault(fault) if fault.field.starts_with(&format!("{named}.")))).count();
+            assert!(faults > 0, "{prediction:?}");
+            rest = &rest[faults..];
+        }
+    }
+    assert_eq!(rest, []);
+}

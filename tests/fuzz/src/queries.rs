@@ -1,0 +1,74 @@
+//! Queries. The input is what stands behind the question mark.
+
+use assay_api::parsers::Query;
+use assay_core::{Code, Details};
+use http::Uri;
+
+use super::fit_to_be_told;
+
+const KNOWN: [&str; 3] = ["limit", "wait", "before"];
+
+/// A parameter is what its first occurrence says; one that is repeated or unknown is refused by name.
+pub fn queries(data: &[u8]) {
+    let Ok(uri) = Uri::try_from([b"/v1/jobs?", data].concat()) else { return };
+    let given = plain(uri.query().unwrap());
+    let mut query = Query::read(&uri);
+    let first = |name: &str| given.iter().take(32).find(|(parameter, _)| parameter == name).map(|(_, value)| value.clone());
+    assert_eq!(query.text("before"), first("before"));
+    assert_eq!(query.text("before"), None);
+    let mut faults = 0;
+    for name in ["limit", "wait"] {
+        let expected = first(name).map(|text| whole(&text));
+        assert_eq!(query.integer(name), expected.flatten());
+        faults += usize::from(expected == Some(None));
+    }
+    let known = |name: &str| KNOWN.contains(&name);
+    let mut seen = Vec::new();
+    for (name, _) in given.iter().take(32) {
+        faults += usize::from(!known(name) || seen.contains(&name));
+        seen.push(name);
+    }
+    match query.finish() {
+        Ok(()) => assert!(faults == 0 && given.len() <= KNOWN.len()),
+        Err(error) => {
+            let Some(Details::Fields { fields }) = error.details else { panic!("{:?}", error.message) };
+            assert_eq!((error.code, fields.len()), (Code::ValidationFailed, faults));
+            fields.iter().for_each(|fault| fit_to_be_told(&fault.message));
+        }
+    }
+}
+
+/// The parameters, decoded by hand.
+fn plain(query: &str) -> Vec<(String, String)> {
+    let decode = |text: &str| {
+        let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+        while let Some((first, behind)) = rest.split_first() {
+            rest = behind;
+            let hex = behind.get(..2).filter(|hex| hex.iter().all(u8::is_ascii_hexdigit));
+            match (first, hex) {
+                (b'+', _) => bytes.push(b' '),
+                (b'%', Some(hex)) => {
+                    bytes.push(u8::from_str_radix(std::str::from_utf8(hex).unwrap(), 16).unwrap());
+                    rest = &behind[2..];
+                }
+                _ => bytes.push(*first),
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(name, value)| (decode(name), decode(value))).collect()
+}
+
+/// `-?[0-9]+` within 64 bits.
+fn whole(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let (mut value, negative) = (0_i128, text.starts_with('-'));
+    for digit in digits.bytes() {
+        value = (value * 10 + i128::from(digit - b'0')).min(1 << 100);
+    }
+    i64::try_from(if negative { -value } else { value }).ok()
+}

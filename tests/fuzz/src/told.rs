@@ -1,0 +1,92 @@
+//! What a reader of predictions hands on, kept to be compared.
+
+use std::ops::ControlFlow;
+
+use assay_core::FieldError;
+use assay_core::prediction::{ContentType, Prediction, Stream, SubmissionDigest, Value, name, read};
+
+/// One thing that was handed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    Prediction { named: String, item_id: String, predicted: Predicted },
+    Fault(FieldError),
+}
+
+/// What was predicted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Predicted {
+    Label(String),
+    Ranking(Vec<String>),
+}
+
+impl Told {
+    pub fn of(next: &Result<Prediction<'_, '_>, FieldError>) -> Self {
+        match next {
+            Err(fault) => Self::Fault(fault.clone()),
+            Ok(Prediction { index, line, item_id, value }) => Self::Prediction {
+                named: name(*index, *line),
+                item_id: item_id.to_string(),
+                predicted: match value {
+                    Value::Label(label) => Predicted::Label(label.to_string()),
+                    Value::Ranking(ids) => Predicted::Ranking(ids.iter().map(ToString::to_string).collect()),
+                },
+            },
+        }
+    }
+
+    pub const fn is_fault(&self) -> bool {
+        matches!(self, Self::Fault(_))
+    }
+
+    /// How many bytes of texts it holds.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Fault(_) => 0,
+            Self::Prediction { item_id, predicted: Predicted::Label(label), .. } => item_id.len() + label.len(),
+            Self::Prediction { item_id, predicted: Predicted::Ranking(ids), .. } => {
+                item_id.len() + ids.iter().map(String::len).sum::<usize>()
+            }
+        }
+    }
+}
+
+/// All that was handed on until `enough`, and the digest of the predictions.
+pub struct Heard {
+    pub told: Vec<Told>,
+    pub digest: SubmissionDigest,
+    enough: usize,
+}
+
+impl Heard {
+    pub fn until(enough: usize) -> Self {
+        Self { told: Vec::new(), digest: SubmissionDigest::default(), enough }
+    }
+
+    pub fn hear(&mut self, next: Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<()> {
+        assert!(self.told.len() < self.enough, "more came than was wanted");
+        self.told.push(Told::of(&next));
+        if let Ok(prediction) = next {
+            self.digest.add(&prediction);
+        }
+        if self.told.len() < self.enough { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}
+
+/// What the reader of a whole array hands on, and how it ended.
+pub fn inline(json: &[u8], enough: usize) -> (Vec<Told>, assay_core::Result<ControlFlow<()>>) {
+    let mut heard = Heard::until(enough);
+    let ended = read(json, |next| heard.hear(next));
+    (heard.told, ended)
+}
+
+/// What the stream hands on when the bytes come in these pieces.
+pub fn streamed<'a>(form: ContentType, pieces: impl IntoIterator<Item = &'a [u8]>, enough: usize) -> Vec<Told> {
+    let mut heard = Heard::until(enough);
+    let mut stream = Stream::new(form);
+    let mut each = |next: Result<Prediction<'_, '_>, FieldError>| heard.hear(next);
+    let fed = pieces.into_iter().try_for_each(|piece| stream.feed(piece, &mut each));
+    if fed.is_continue() {
+        let _: ControlFlow<()> = stream.finish(&mut each);
+    }
+    heard.told
+}

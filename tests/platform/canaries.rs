@@ -1,0 +1,517 @@
+//! Secrets are planted wherever callers and operators put theirs, and then looked for in every place that something is
+//! kept or told. Each is found where it belongs, and nowhere else.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use assay_proto::v1;
+use assay_proto::v1::auth_service_client::AuthServiceClient;
+use assay_proto::v1::eval_service_client::EvalServiceClient;
+use assay_proto::v1::key_service_client::KeyServiceClient;
+use assay_tests::client::{Answer, Client};
+use assay_tests::databases;
+use assay_tests::servers::Servers;
+use assay_tests::stack::{Ground, Plan, Stack};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpListener;
+
+use self::places::{Places, files, processes, redis_content, redis_of, redis_overheard, tables};
+use crate::artifacts::s3;
+use crate::harness::{PATIENCE, World, ground, org, secrets_in, text, until, with_token};
+use crate::mail;
+use crate::uploads::{complete, open, put};
+
+mod places;
+
+/// A text that is nowhere by chance.
+fn canary(kind: &str) -> String {
+    databases::fresh_name(kind).replace('_', "")
+}
+
+/// All that callers were answered.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Places>>);
+
+impl Heard {
+    fn rest(&self, answer: &Answer) {
+        let place = if answer.status < 300 { "answers" } else { "errors" };
+        self.0.lock().unwrap().add(place, format!("{:?} {}", answer.headers, answer.body));
+    }
+
+    fn grpc<T: std::fmt::Debug>(&self, answer: &Result<tonic::Response<T>, tonic::Status>) {
+        match answer {
+            Ok(answer) => self.0.lock().unwrap().add("answers", format!("{answer:?}")),
+            Err(status) => {
+                self.0.lock().unwrap().add("errors", format!("{status:?}"));
+                self.0.lock().unwrap().add("errors", status.details());
+            }
+        }
+    }
+}
+
+/// One that was planted.
+struct Secret {
+    what: &'static str,
+    text: String,
+    must: &'static [&'static str],
+    may: &'static [&'static str],
+}
+
+/// Everything that was planted: what, where it must be found, and where else it may be.
+#[derive(Default)]
+struct Planted(Vec<Secret>);
+
+impl Planted {
+    fn add(&mut self, what: &'static str, text: &str, must: &'static [&'static str], may: &'static [&'static str]) {
+        self.0.push(Secret { what, text: text.to_owned(), must, may });
+    }
+
+    /// Plants one that must be in these places, and in no others.
+    fn only_in(&mut self, what: &'static str, must: &'static [&'static str]) -> String {
+        let text = canary(&what.chars().filter(char::is_ascii_alphanumeric).collect::<String>());
+        self.add(what, &text, must, &[]);
+        text
+    }
+
+    /// Plants one that may be in these places, and in no others.
+    fn at_most_in(&mut self, what: &'static str, may: &'static [&'static str]) -> String {
+        let text = canary(&what.chars().filter(char::is_ascii_alphanumeric).collect::<String>());
+        self.add(what, &text, &[], may);
+        text
+    }
+
+    /// Notes a secret of the platform's own making, but for the part that it may be known by.
+    fn made(&mut self, what: &'static str, secret: &str, must: &'static [&'static str]) {
+        assert_eq!(secret.len(), 47, "{what}");
+        self.add(what, &secret[14..44], must, &[]);
+    }
+
+    /// What is not where it must be, or is where it must not be.
+    fn wrong(&self, places: &Places) -> Vec<String> {
+        let wrong = |Secret { what, text, must, may }: &Secret| {
+            let found = places.with(text);
+            let fine =
+                must.iter().all(|place| found.contains(place)) && found.iter().all(|place| must.contains(place) || may.contains(place));
+            (!fine).then(|| format!("{what} {text}: found in {found:?}, must be in {must:?}"))
+        };
+        self.0.iter().filter_map(wrong).collect()
+    }
+}
+
+/// A mail server that lets nobody in.
+async fn refusing_mail_server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (read, mut write) = stream.into_split();
+            let mut lines = BufReader::new(read).lines();
+            let _ = write.write_all(b"220 mail.example.org\r\n").await;
+            while let Ok(Some(line)) = lines.next_line().await {
+                let answer: &[u8] = match line.get(..4) {
+                    Some("EHLO") => b"250-mail.example.org\r\n250 AUTH PLAIN LOGIN\r\n",
+                    Some("QUIT") => b"221 bye\r\n",
+                    _ => b"535 5.7.8 not let in\r\n",
+                };
+                if write.write_all(answer).await.is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    port
+}
+
+/// A world on servers of its own, with a password at everything that has one, and at the most talkative log.
+async fn planted_world(planted: &mut Planted) -> (World, PathBuf) {
+    let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
+    let redis_password = planted.only_in("password of Redis", &[]);
+    let mut redis = redis_of(servers.redis_url()).await;
+    let acl = ["SETUSER", "canary", "on", &format!(">{redis_password}"), "~*", "&*", "+@all"];
+    redis::cmd("ACL").arg(&acl).query_async::<()>(&mut redis).await.unwrap();
+    let joint = if servers.redis_url().contains('?') { '&' } else { '?' };
+    let redis_url = format!("{}{joint}user=canary&pass={redis_password}", servers.redis_url());
+
+    let bucket = servers.folder().join("bucket");
+    let s3_secret = canary("s3secret");
+    // What the library of the object store knows is the usual variables.
+    planted.add("secret of the object store", &s3_secret, &[], &["environment"]);
+    let endpoint = s3(&bucket, &s3_secret).await;
+    let env = [
+        ("ASSAY_REDIS_URL", redis_url.as_str()),
+        ("ASSAY_ARTIFACTS", "s3://assay/some/place"),
+        ("AWS_ENDPOINT", &endpoint),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "access"),
+        ("AWS_SECRET_ACCESS_KEY", &s3_secret),
+        ("ASSAY_LOG", "trace"),
+        ("ASSAY_TERMS_VERSION", "1"),
+        ("ASSAY_TERMS_URL", "https://example.org/terms"),
+        ("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000"),
+    ];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let ground = Arc::new(Ground::new(servers, ground().binaries.clone()));
+    let mut stack = Stack::start(&ground, Plan { apis: 0, workers: 0, env }).await.unwrap();
+    stack.keep_secrets_in_files();
+    stack.apis.push(stack.launch_api().unwrap());
+    stack.workers.push(stack.launch_worker().unwrap());
+    // One more, that writes its log for people and sends mails.
+    let smtp_password = planted.only_in("password of the mail server", &[]);
+    stack.set("ASSAY_LOG_FORMAT", "text");
+    stack.set("ASSAY_SMTP_URL", &format!("smtp://canary:{smtp_password}@127.0.0.1:{}", refusing_mail_server().await));
+    stack.set("ASSAY_MAIL_FROM", "Assay <assay@example.org>");
+    stack.apis.push(stack.launch_api().unwrap());
+    for process in stack.apis.iter().chain(&stack.workers) {
+        process.ready().await.unwrap();
+    }
+    for url in [&stack.database.api_url, &stack.database.worker_url] {
+        let password = url.split("password_").nth(1).unwrap().split(['@', '&']).next().unwrap();
+        planted.add("password of PostgreSQL", password.split('_').next_back().unwrap(), &[], &[]);
+    }
+    let org = org(&stack, "team").await;
+    (World { stack, org }, bucket)
+}
+
+/// A suite whose answers are secrets, and whose items are not.
+async fn publish(world: &World, planted: &mut Planted, heard: &Heard) {
+    let folder = world.stack.ground.servers.folder().join("canaries");
+    std::fs::create_dir(&folder).unwrap();
+    let answer = planted.only_in("hidden answer", &["table suite_answers"]);
+    let gain = planted.only_in("hidden answer with a gain", &["table suite_answers"]);
+    let files = [
+        ("suite.toml", "suite_id = \"suite:canaries\"\nversion = \"1\"\nmetric = \"ndcg@5\"\nper_item_feedback = true\n".to_owned()),
+        ("items.ndjson", (0..4).map(|at| format!("{{\"item_id\": \"item-{at}\", \"input\": {{}}}}\n")).collect()),
+        (
+            "answers.ndjson",
+            (0..4).map(|at| format!("{{\"item_id\": \"item-{at}\", \"answer\": {{\"{answer}\": 1, \"{gain}\": 2}}}}\n")).collect(),
+        ),
+    ];
+    for (name, text) in files {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    let published = world.stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await.unwrap();
+    heard.0.lock().unwrap().add("answers", published.to_string());
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Signing in by a link, a session, keys that are made, used, revoked and presented wrongly.
+async fn credentials(world: &World, planted: &mut Planted, heard: &Heard) -> Client {
+    let owner = world.owner();
+    for (path, body) in [("/v1/terms/accept", json!({"version": "1"})), ("/v1/terms/accept", json!({"version": "2"}))] {
+        heard.rest(&owner.post(path, &body).await.unwrap());
+    }
+    let made = owner.post("/v1/keys", &json!({"name": "canary"})).await.unwrap();
+    assert_eq!(made.status, 201, "{}", made.body);
+    let key = text(&made.body["key"]);
+    planted.made("key", &key, &[]);
+    planted.made("key of the operator's making", &world.org.key, &[]);
+    planted.made("session of the operator's making", &world.org.session, &[]);
+    // By a link: asked for on both wires, used once, and once more.
+    let email = format!("{}@example.org", canary("person"));
+    let token = world.link(&email).await;
+    planted.made("link", &token, &["mails"]);
+    let signed_in = world.anonymous().post("/v1/auth/email/verify", &json!({"token": token})).await.unwrap();
+    assert_eq!(signed_in.status, 201, "{}", signed_in.body);
+    planted.made("session", &text(&signed_in.body["token"]), &[]);
+    let again = json!({"token": token});
+    heard.rest(&world.anonymous().post("/v1/auth/email/verify", &again).await.unwrap());
+    let by_grpc = AuthServiceClient::new(world.channel().await).verify_sign_in(v1::VerifySignInRequest { token: token.clone() }).await;
+    assert!(by_grpc.is_err());
+    heard.grpc(&by_grpc);
+    let person = world.client(&text(&signed_in.body["token"]));
+    for path in ["/v1/me", "/v1/keys", "/v1/jobs"] {
+        heard.rest(&person.get(path).await.unwrap());
+    }
+    // In wrong places, and with a typo.
+    let anonymous = world.anonymous();
+    let typo = key.replace("svc_live_", "svc_sess_");
+    let misplaced = [
+        anonymous.request("GET", &format!("/v1/me?key={key}")),
+        anonymous.request("GET", "/v1/me").header("x-api-key", &key),
+        anonymous.request("GET", "/v1/me").basic_auth(&key, Some(&key)),
+        anonymous.request("GET", "/v1/me").header("authorization", &key),
+        anonymous.request("GET", "/v1/me").header("cookie", format!("session={key}")),
+        anonymous.request("GET", "/v1/me").bearer_auth(&typo),
+        anonymous.request("GET", "/v1/me").bearer_auth(&token),
+        anonymous.request("GET", &format!("/v1/{key}")),
+        owner.request("GET", &format!("/v1/jobs?{key}=1&limit={key}&before={key}")),
+        owner.request("GET", &format!("/v1/jobs/{key}")),
+        owner.request("GET", "/v1/me").header("x-org-id", &key).header("traceparent", &key).header("x-forwarded-for", &key),
+    ];
+    for (at, request) in misplaced.into_iter().enumerate() {
+        let answer = anonymous.send(request).await.unwrap();
+        // What the caller has written as the name of a parameter is repeated to the caller.
+        if at != 8 {
+            heard.rest(&answer);
+        }
+    }
+    let mut keys = KeyServiceClient::new(world.channel().await);
+    heard.grpc(&keys.list_keys(with_token(v1::ListKeysRequest {}, &key)).await);
+    heard.grpc(&keys.list_keys(with_token(v1::ListKeysRequest {}, &typo)).await);
+    heard.grpc(&keys.list_keys(with_token(v1::ListKeysRequest {}, &world.org.session)).await);
+    let revoked = owner.send(owner.request("DELETE", &format!("/v1/keys/{}", text(&made.body["id"])))).await.unwrap();
+    heard.rest(&revoked);
+    heard.rest(&world.client(&key).get("/v1/me").await.unwrap());
+    // By way of the mail server that lets nobody in.
+    let second = Client::new(format!("http://{}", world.stack.apis[1].listen.unwrap()), None);
+    heard.rest(&second.post("/v1/auth/email", &json!({"email": email})).await.unwrap());
+    heard.rest(&second.post("/v1/auth/email", &json!({"email": "nobody"})).await.unwrap());
+    person
+}
+
+/// Bodies that are refused: what stands in them is nobody's to keep.
+async fn failures(world: &World, planted: &mut Planted, heard: &Heard) {
+    let owner = world.owner();
+    let mut secret = || planted.only_in("value in a body that is refused", &[]);
+    let bodies = [
+        ("/v1/keys", format!("{{\"name\": {{\"{}\": 1}}}}", secret())),
+        ("/v1/keys", format!("{{\"name\": \"ci\", \"password\": \"{}\"}}", secret())),
+        ("/v1/keys", format!("{{\"name\": \"{}", secret())),
+        ("/v1/auth/email", format!("{{\"email\": \"{}\"}}", secret())),
+        ("/v1/auth/email/verify", format!("{{\"token\": \"{}\"}}", secret())),
+        ("/v1/invites", format!("{{\"email\": \"{} x@example.org\"}}", secret())),
+        ("/v1/domains", format!("{{\"domain\": \"{}_\"}}", secret())),
+        ("/v1/uploads", format!("{{\"kind\": \"{}\"}}", secret())),
+        ("/v1/uploads", format!("{{\"kind\": \"predictions\", \"sha256\": \"{}\"}}", secret())),
+        ("/v1/evals", format!("{{\"suite_id\": \"{}\", \"predictions\": []}}", secret())),
+        (
+            "/v1/evals",
+            format!(
+                "{{\"suite_id\": \"suite:canaries\", \"predictions\": [{{\"item_id\": \"item-0\", \"prediction\": {{\"{}\": 1}}}}]}}",
+                secret()
+            ),
+        ),
+        (
+            "/v1/evals",
+            format!("{{\"suite_id\": \"suite:canaries\", \"predictions\": [{{\"item_id\": \"{}\", \"prediction\": 7}}]}}", secret()),
+        ),
+        ("/v1/evals", format!("{{\"suite_id\": \"suite:canaries\", \"input_ref\": \"upl_{}\"}}", secret())),
+    ];
+    for (path, body) in bodies {
+        let request = owner.request("POST", path).header("content-type", "application/json").body(body.clone());
+        let answer = owner.send(request).await.unwrap();
+        assert!((400..500).contains(&answer.status), "{path} {body}: {}", answer.body);
+        heard.rest(&answer);
+    }
+}
+
+fn line(item: &str, predicted: &str, note: &str) -> String {
+    format!("{{\"item_id\": \"{item}\", \"prediction\": [\"{predicted}\"], \"note\": \"{note}\"}}\n")
+}
+
+async fn submit(key: &Client, upload_id: &str) -> Answer {
+    key.post("/v1/evals", &json!({"suite_id": "suite:canaries", "input_ref": upload_id})).await.unwrap()
+}
+
+fn gzip(bytes: &str) -> Vec<u8> {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    packed.write_all(bytes.as_bytes()).unwrap();
+    packed.finish().unwrap()
+}
+
+/// Predictions in every way in which they come. Returns a job that was scored.
+async fn predictions(world: &World, bucket: &Path, planted: &mut Planted, heard: &Heard) -> String {
+    let key = world.key();
+    let inline = planted.only_in("inline prediction", &["objects"]);
+    let note = planted.only_in("further field of an inline prediction", &["objects"]);
+    let (label, idempotency_key) =
+        (planted.only_in("label", &["answers", "table jobs"]), planted.only_in("idempotency key", &["table jobs"]));
+    let body =
+        json!({"suite_id": "suite:canaries", "label": label, "predictions": [{"item_id": "item-0", "prediction": [inline], "note": note}]});
+    let mut jobs = Vec::new();
+    for _ in 0..2 {
+        let request = key.request("POST", "/v1/evals").header("idempotency-key", &idempotency_key).json(&body);
+        let answer = key.send(request).await.unwrap();
+        assert_eq!(answer.status, 202, "{}", answer.body);
+        heard.rest(&answer);
+        jobs.push(text(&answer.body["id"]));
+    }
+    // Another body under the same key.
+    let other = json!({"suite_id": "suite:canaries", "predictions": [{"item_id": "item-1", "prediction": "x"}]});
+    let refused = key.send(key.request("POST", "/v1/evals").header("idempotency-key", &idempotency_key).json(&other)).await.unwrap();
+    assert_eq!(refused.status, 422);
+    heard.rest(&refused);
+    let by_grpc = v1::CreateEvalRequest {
+        suite_id: "suite:canaries".into(),
+        predictions: vec![v1::Prediction {
+            item_id: "item-0".into(),
+            prediction: Some(v1::PredictionValue {
+                value: Some(v1::prediction_value::Value::Label(planted.only_in("prediction by gRPC", &["objects"]))),
+            }),
+        }],
+        ..Default::default()
+    };
+    let answer = EvalServiceClient::new(world.channel().await).create_eval(with_token(by_grpc, &world.org.key)).await;
+    jobs.push(answer.as_ref().unwrap().get_ref().job.clone().unwrap().id);
+    heard.grpc(&answer);
+
+    jobs.extend(uploads(&key, planted, heard).await);
+    files(bucket, "objects", &mut heard.0.lock().unwrap());
+    for job_id in &jobs {
+        let job = world.ended(job_id).await;
+        assert_eq!(job["status"], if Some(job_id) == jobs.last() { "failed" } else { "succeeded" }, "{job}");
+        heard.0.lock().unwrap().add("answers", job.to_string());
+        let trace = key.get(&format!("/v1/jobs/{job_id}/trace")).await.unwrap();
+        assert_eq!(trace.status, 200);
+        heard.0.lock().unwrap().add("traces", trace.body.to_string());
+        heard.rest(&key.get(&format!("/v1/jobs/{job_id}/items")).await.unwrap());
+    }
+    heard.rest(&key.get("/v1/suites/suite:canaries/items").await.unwrap());
+    heard.rest(&key.get("/v1/jobs").await.unwrap());
+    jobs.swap_remove(0)
+}
+
+/// Uploads in all encodings, good ones and others. Returns the jobs; the last of them fails.
+async fn uploads(key: &Client, planted: &mut Planted, heard: &Heard) -> Vec<String> {
+    let mut jobs = Vec::new();
+    let sent = planted.only_in("uploaded prediction", &["objects"]);
+    // Compression may leave pieces of a text as they are, and what is at fault is soon removed.
+    let packed = planted.at_most_in("uploaded prediction, compressed", &["objects"]);
+    let wrong = planted.at_most_in("line at fault", &["objects"]);
+    let many: String = (0..4).map(|at| line(&format!("item-{at}"), &packed, &packed)).collect();
+    let uploads = [
+        ("identity", line("item-0", &sent, &sent).into_bytes()),
+        ("gzip", gzip(&many)),
+        ("zstd", zstd::encode_all(many.as_bytes(), 3).unwrap()),
+        ("identity", format!("{{\"item_id\": \"{wrong}\"}}\n{{\"{wrong}\n").into_bytes()),
+        ("gzip", format!("not compressed {wrong}").into_bytes()),
+    ];
+    for (at, (encoding, bytes)) in uploads.into_iter().enumerate() {
+        let upload_id = open(key, json!({"kind": "predictions", "content_encoding": encoding})).await;
+        let middle = bytes.len() / 2;
+        for (number, part) in [(1, &bytes[..middle]), (2, &bytes[middle..])] {
+            heard.rest(&put(key, &upload_id, number, part.to_vec()).await);
+        }
+        let completed = complete(key, &upload_id).await;
+        heard.rest(&completed);
+        assert_eq!(completed.status, if at < 3 { 200 } else { 422 }, "{}", completed.body);
+        if at < 3 {
+            let submitted = submit(key, &upload_id).await;
+            heard.rest(&submitted);
+            jobs.push(text(&submitted.body["id"]));
+        }
+    }
+    // One that fails in the worker, and says why.
+    let twice = planted.only_in("item that is predicted twice", &["objects"]);
+    let upload_id = open(key, json!({"kind": "predictions"})).await;
+    put(key, &upload_id, 1, [line(&twice, "x", "y"), line(&twice, "x", "y")].concat()).await;
+    complete(key, &upload_id).await;
+    jobs.push(text(&submit(key, &upload_id).await.body["id"]));
+    jobs
+}
+
+/// People and domains: no secrets, but nobody's business outside of their tables.
+async fn people(world: &World, planted: &mut Planted, heard: &Heard) {
+    let owner = world.owner();
+    let invited = planted.only_in("address of an invited person", &["answers", "mails", "table invites", "table mailed"]);
+    heard.rest(&owner.post("/v1/invites", &json!({"email": format!("{invited}@example.org"), "role": "member"})).await.unwrap());
+    let email = format!("{invited}@example.org");
+    until("an invite", PATIENCE, async || !mail::mails(world, &email).is_empty()).await;
+    let domain = format!("{}.example.org", canary("domain"));
+    let claimed = owner.post("/v1/domains", &json!({"domain": domain})).await.unwrap();
+    assert_eq!(claimed.status, 201, "{}", claimed.body);
+    let value = text(&claimed.body["record"]["value"]);
+    heard.rest(&claimed);
+    planted.add("token of a domain", value.split_once('=').unwrap().1, &["answers", "table domain_claims"], &[]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_where_they_belong_and_nowhere_else() {
+    let (mut planted, heard) = (Planted::default(), Heard::default());
+    let (mut world, bucket) = planted_world(&mut planted).await;
+    let redis_url = world.stack.ground.servers.redis_url().to_owned();
+    let overheard = redis_overheard(&redis_url).await;
+    publish(&world, &mut planted, &heard).await;
+    let person = credentials(&world, &mut planted, &heard).await;
+    failures(&world, &mut planted, &heard).await;
+    let job_id = predictions(&world, &bucket, &mut planted, &heard).await;
+    people(&world, &mut planted, &heard).await;
+    heard.rest(&person.send(person.request("DELETE", "/v1/session")).await.unwrap());
+
+    let mut places = std::mem::take(&mut *heard.0.lock().unwrap());
+    processes(&world, &mut places).await;
+    redis_content(&redis_url, &mut places).await;
+    tables(&world, &mut places).await;
+    files(&world.stack.mail_folder(), "mails", &mut places);
+    let logs: Vec<_> = world.stack.apis.iter().chain(&world.stack.workers).map(|process| process.log.clone()).collect();
+    world.stack.stop();
+    for log in logs {
+        places.add(if log.to_string_lossy().contains("worker") { "log of a worker" } else { "log of an api" }, std::fs::read(log).unwrap());
+    }
+    let folder = world.stack.ground.servers.folder();
+    for server in ["postgres.log", "redis.log"] {
+        if let Ok(log) = std::fs::read(folder.join(server)) {
+            places.add("log of a server", log);
+        }
+    }
+    places.join(std::mem::take(&mut overheard.lock().unwrap()));
+
+    // The search finds what is there: in each place something that is known to be.
+    for (known, expected) in [
+        ("POST /v1/evals", ["log of an api", "metrics"].as_slice()),
+        (
+            &job_id,
+            &["Redis, as it was told", "answers", "log of a worker", "table job_attempts", "table jobs", "table usage_ledger", "traces"],
+        ),
+        (&world.org.id, &["Redis", "Redis, as it was told", "answers", "table orgs"]),
+        ("validation_failed", &["errors", "log of an api"]),
+        ("item-0", &["answers", "objects", "table suite_items"]),
+        ("sign-in", &["mails"]),
+        ("ASSAY_LISTEN", &["environment"]),
+        ("assay-worker", &["command line"]),
+    ] {
+        let found = places.with(known);
+        assert!(expected.iter().all(|place| found.contains(place)), "{known} was found in {found:?} only");
+    }
+    let linux = ["command line", "environment"];
+    let all = [
+        "Redis",
+        "Redis, as it was told",
+        "answers",
+        "errors",
+        "log of a server",
+        "log of a worker",
+        "log of an api",
+        "mails",
+        "metrics",
+        "objects",
+        "traces",
+    ];
+    assert!(all.iter().all(|place| places.names().contains(place)), "{:?}", places.names());
+    assert!(!cfg!(target_os = "linux") || linux.iter().all(|place| places.names().contains(place)));
+
+    let wrong = planted.wrong(&places);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(planted.0.len() >= 35, "only {} were planted", planted.0.len());
+    // Were it otherwise, it would be noticed: each of them in one place more.
+    let all: Vec<&str> = planted.0.iter().map(|secret| secret.text.as_str()).collect();
+    places.add("errors", all.join(" "));
+    assert_eq!(planted.wrong(&places).len(), all.len());
+}
+
+#[test]
+fn the_look_into_the_logs_of_every_test_finds_secrets() {
+    let secret = format!("svc_live_{}", "a".repeat(38));
+    assert_eq!(secrets_in(&format!("{{\"x\":\"svc_live_abcd {secret}\"}} svc_sess_ svc_link_0123")).len(), 1);
+    assert_eq!(secrets_in(&secret.replace("live", "sess")).len(), 1);
+}
+
+#[test]
+fn the_search_finds_what_is_written_in_other_ways() {
+    let mut places = Places::default();
+    for (place, holds) in [
+        ("plain", "x canary0123456789 x".to_owned()),
+        ("base64", STANDARD.encode("ab canary0123456789 c")),
+        ("none", "canary012345678".to_owned()),
+    ] {
+        places.add(place, holds);
+    }
+    places.add("hex", "\\x00".to_owned() + &"canary0123456789".bytes().map(|byte| format!("{byte:02x}")).collect::<String>());
+    places.add("numbers", format!("{:?}", b"canary0123456789"));
+    assert_eq!(places.with("canary0123456789"), ["base64", "hex", "numbers", "plain"].into());
+}

@@ -1,0 +1,45 @@
+//! What the fuzzer has kept: each input once more through what must hold of its parser. See `tests/fuzz`.
+
+use std::collections::BTreeSet;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+
+#[path = "../fuzz/src/lib.rs"]
+mod properties;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz")
+}
+
+fn names(folder: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+fn kept(target: &str, property: fn(&[u8])) {
+    let folder = folder().join("corpus").join(target);
+    let inputs = names(&folder);
+    assert!(inputs.len() >= 10, "{}: only {} inputs", folder.display(), inputs.len());
+    for name in inputs {
+        let input = std::fs::read(folder.join(&name)).unwrap();
+        assert!(catch_unwind(|| property(&input)).is_ok(), "corpus/{target}/{name}: {:?}", String::from_utf8_lossy(&input));
+    }
+}
+
+macro_rules! targets {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            kept(stringify!($name), properties::$name);
+        })*
+
+        #[test]
+        fn every_target_and_every_corpus_is_here() {
+            let here: BTreeSet<String> = [$(stringify!($name)),*].map(str::to_owned).into();
+            assert_eq!(names(&folder().join("targets")), here);
+            assert_eq!(names(&folder().join("corpus")), here);
+        }
+    };
+}
+
+targets! { predictions lines uploads messages words secrets headers queries bodies addresses suites }
