@@ -51,7 +51,7 @@ async fn measure() -> Result<(), Trouble> {
         .fetch_all(&mut site.database)
         .await
         .map_err(Trouble::because("cannot read the jobs"))?;
-    println!("{JOBS} jobs of {} predictions, one at a time", count);
+    println!("{JOBS} jobs of {count} predictions, one at a time");
     print("request to succeeded, seen by the client", seen);
     print("created_at to finished_at", told);
     site.stack.stop();
