@@ -140,16 +140,17 @@ async fn serve(
         _ = stopped.wait_for(|stopped| *stopped) => None,
         overdue = account.overdue() => Some(overdue),
     };
+    if let Some(why) = overdue {
+        tracing::debug!(why, "a connection is closed");
+        if why != IDLE {
+            return;
+        }
+    }
     connection.as_mut().graceful_shutdown();
     match overdue {
         // How long this may take is for the one to say who told the process to end.
         None => noted(connection.await),
-        Some(why) => {
-            tracing::debug!(why, "a connection is closed");
-            if let Ok(ended) = timeout(PARTING, connection).await {
-                noted(ended);
-            }
-        }
+        Some(_) => timeout(PARTING, connection).await.map(noted).unwrap_or_default(),
     }
 }
 
@@ -184,6 +185,9 @@ async fn speaks(stream: &TcpStream) -> Option<Http> {
     };
     timeout(HEAD_PATIENCE, shown).await.ok().flatten()
 }
+
+/// Why a connection is closed to which nothing is owed: it is told so first.
+const IDLE: &str = "nothing was asked";
 
 /// What is under way on a connection, and since when nothing has moved. Moments are milliseconds since it began.
 struct Account {
@@ -226,7 +230,7 @@ impl Account {
         let after = |moment: u64, patience: Duration| self.began + Duration::from_millis(moment) + patience;
         let (moved, heard) = (self.moved.load(Ordering::Relaxed), self.heard.load(Ordering::Relaxed));
         if self.open.load(Ordering::Relaxed) == 0 {
-            let idle = (after(moved, IDLE_PATIENCE), "nothing was asked");
+            let idle = (after(moved, IDLE_PATIENCE), IDLE);
             return if heard > 0 { idle.min((after(heard, HEAD_PATIENCE), "the head of a request did not arrive")) } else { idle };
         }
         if self.unread.load(Ordering::Relaxed) > 0 {
