@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use assay_core::{CanFail as _, Error, Result, process};
@@ -128,30 +128,36 @@ async fn serve(
         move |request: Request<hyper::body::Incoming>| {
             let open = Open::new(&account);
             let account = Arc::clone(&account);
-            let mut request = request.map(|body| Body::new(Asked { body, account }));
+            let look = move |step: &Step<hyper::Error>| {
+                if step.is_ready() {
+                    account.moved()
+                }
+            };
+            let mut request = request.map(|body| Body::new(Watched { body, look }));
             request.extensions_mut().insert(Peer(peer.ip()));
             let answered = router.clone().oneshot(request);
-            async move { answered.await.map(|response| response.map(|body| Answered { body, open })) }
+            // An answer is asked for its next piece when there is room for it: one that has given a piece and is not asked again
+            // waits for the client, one that was asked and has nothing yet waits for us.
+            let look = move |step: &Step<axum::Error>| open.unread(matches!(step, Poll::Ready(Some(Ok(_)))));
+            async move { answered.await.map(|response| response.map(|body| Watched { body, look })) }
         }
     });
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let overdue = tokio::select! {
+    let parting = tokio::select! {
         ended = &mut connection => return noted(ended),
-        _ = stopped.wait_for(|stopped| *stopped) => None,
-        overdue = account.overdue() => Some(overdue),
-    };
-    if let Some(why) = overdue {
-        tracing::debug!(why, "a connection is closed");
-        if why != IDLE {
-            return;
+        // How long it may take then is for the one to say who told the process to end.
+        _ = stopped.wait_for(|stopped| *stopped) => Duration::MAX,
+        overdue = account.overdue() => {
+            tracing::debug!(?overdue, "a connection is closed");
+            match overdue {
+                Overdue::Question => PARTING,
+                // Nothing is owed to such a client.
+                Overdue::Head | Overdue::Reading => return,
+            }
         }
-    }
+    };
     connection.as_mut().graceful_shutdown();
-    match overdue {
-        // How long this may take is for the one to say who told the process to end.
-        None => noted(connection.await),
-        Some(_) => timeout(PARTING, connection).await.map(noted).unwrap_or_default(),
-    }
+    timeout(parting, connection).await.map(noted).unwrap_or_default();
 }
 
 fn noted(ended: std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>) {
@@ -186,8 +192,16 @@ async fn speaks(stream: &TcpStream) -> Option<Http> {
     timeout(HEAD_PATIENCE, shown).await.ok().flatten()
 }
 
-/// Why a connection is closed to which nothing is owed: it is told so first.
-const IDLE: &str = "nothing was asked";
+/// What a client has let a time pass for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Overdue {
+    /// To ask for anything. It is told that the connection ends.
+    Question,
+    /// To send the head of a request that it had begun.
+    Head,
+    /// To read an answer.
+    Reading,
+}
 
 /// What is under way on a connection, and since when nothing has moved. Moments are milliseconds since it began.
 struct Account {
@@ -225,30 +239,31 @@ impl Account {
         }
     }
 
-    /// Until when something must happen, and what is wrong if it does not.
-    fn due(&self) -> (Instant, &'static str) {
+    /// What the client must do next, and until when. Nothing: it waits for us, and a request's own time is the business of its
+    /// deadline.
+    fn due(&self) -> Option<(Instant, Overdue)> {
         let after = |moment: u64, patience: Duration| self.began + Duration::from_millis(moment) + patience;
         let (moved, heard) = (self.moved.load(Ordering::Relaxed), self.heard.load(Ordering::Relaxed));
-        if self.open.load(Ordering::Relaxed) == 0 {
-            let idle = (after(moved, IDLE_PATIENCE), IDLE);
-            return if heard > 0 { idle.min((after(heard, HEAD_PATIENCE), "the head of a request did not arrive")) } else { idle };
+        if self.open.load(Ordering::Relaxed) > 0 {
+            let is_unread = self.unread.load(Ordering::Relaxed) > 0;
+            return is_unread.then(|| (after(moved, READ_PATIENCE), Overdue::Reading));
         }
-        if self.unread.load(Ordering::Relaxed) > 0 {
-            return (after(moved, READ_PATIENCE), "an answer was not read");
-        }
-        // A request's own time is the business of its deadline.
-        (Instant::now() + READ_PATIENCE, "")
+        let question = (after(moved, IDLE_PATIENCE), Overdue::Question);
+        Some(if heard > 0 { question.min((after(heard, HEAD_PATIENCE), Overdue::Head)) } else { question })
     }
 
     /// Returns when the client has let a time pass.
-    async fn overdue(&self) -> &'static str {
+    async fn overdue(&self) -> Overdue {
         loop {
-            let (due, why) = self.due();
-            if due <= Instant::now() && !why.is_empty() {
-                return why;
-            }
             // What is due may come to be due earlier while this sleeps, as when a head begins: so not for long.
-            tokio::time::sleep_until(due.min(Instant::now() + HEAD_PATIENCE / 2)).await;
+            let mut wake = Instant::now() + HEAD_PATIENCE / 2;
+            if let Some((due, overdue)) = self.due() {
+                if due <= Instant::now() {
+                    return overdue;
+                }
+                wake = wake.min(due);
+            }
+            tokio::time::sleep_until(wake).await;
         }
     }
 }
@@ -285,46 +300,27 @@ impl Drop for Open {
     }
 }
 
-/// The body of a request.
-struct Asked {
-    body: hyper::body::Incoming,
-    account: Arc<Account>,
+/// A body, and what looks at each step of it.
+struct Watched<B, F> {
+    body: B,
+    look: F,
 }
 
-impl http_body::Body for Asked {
+/// What a body says when it is asked for its next piece.
+type Step<E> = Poll<Option<std::result::Result<Frame<Bytes>, E>>>;
+
+impl<B, F> http_body::Body for Watched<B, F>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    F: FnMut(&Step<B::Error>) + Unpin,
+{
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = B::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        self.account.moved();
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// The body of an answer. It is asked for the next piece when there is room for it: one that has given a piece and is not
-/// asked again waits for the client, one that was asked and has nothing yet waits for us.
-struct Answered {
-    body: Body,
-    open: Open,
-}
-
-impl http_body::Body for Answered {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Frame<Bytes>, axum::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        self.open.unread(matches!(frame, Poll::Ready(Some(Ok(_)))));
-        frame
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Step<B::Error> {
+        let step = Pin::new(&mut self.body).poll_frame(cx);
+        (self.look)(&step);
+        step
     }
 
     fn is_end_stream(&self) -> bool {
