@@ -170,8 +170,7 @@ impl World {
 
     /// Makes the bounds of all plans too wide to be met.
     pub async fn widen_plans(&self) {
-        let wide = "update plans set requests_per_minute = 100000000, eval_items_per_month = 1000000000, concurrent_jobs = 1000000";
-        sqlx::raw_sql(wide).execute(&mut self.database().await).await.unwrap();
+        databases::widen_plans(&mut self.database().await).await.unwrap();
     }
 
     /// Submits predictions for `suite:lunch` with the key.

@@ -1,15 +1,11 @@
 //! Redis is there, and is of no use: it is frozen, unreachable, emptied, read-only, full, or drops what it likes. Submissions
 //! are taken all the same, every job is done once, requests are counted; and afterwards all is as before, without a restart.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use assay_tests::client::Client;
-use assay_tests::servers::Servers;
 use assay_tests::stack::Plan;
-use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::watch;
+use assay_tests::wire::Wire;
 
 use crate::harness::{World, one_prediction, org, text, until, world_alone};
 
@@ -20,43 +16,6 @@ const PROMPT: Duration = Duration::from_secs(2);
 
 /// How many requests an organization on the plan `free` has in a minute.
 const FREE: usize = 60;
-
-/// The way to Redis, which can be cut: nothing is refused and nothing is answered, as when packets are lost. A connection that
-/// was open then, or was opened meanwhile, stays dead; one that is opened later is not.
-struct Wire {
-    address: SocketAddr,
-    cut: watch::Sender<bool>,
-}
-
-impl Wire {
-    fn to(servers: &Servers) -> Self {
-        let socket = servers.folder().join("redis/redis.sock");
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let address = listener.local_addr().unwrap();
-        let (cut, is_cut) = watch::channel(false);
-        tokio::spawn(async move {
-            let listener = TcpListener::from_std(listener).unwrap();
-            while let Ok((caller, _)) = listener.accept().await {
-                tokio::spawn(connect(caller, socket.clone(), is_cut.clone()));
-            }
-        });
-        Self { address, cut }
-    }
-}
-
-async fn connect(mut caller: TcpStream, socket: PathBuf, mut is_cut: watch::Receiver<bool>) {
-    let mut redis = UnixStream::connect(socket).await.unwrap();
-    let dead = tokio::select! {
-        biased;
-        cut = is_cut.wait_for(|cut| *cut) => cut.is_ok(),
-        _ = tokio::io::copy_bidirectional(&mut caller, &mut redis) => false,
-    };
-    if dead {
-        // Both ends stay open, and nobody hears of the other again.
-        std::future::pending::<()>().await;
-    }
-}
 
 /// Two api processes would each have a memory of their own; one is what can be counted exactly.
 fn plan() -> Plan {
@@ -165,15 +124,15 @@ async fn a_redis_that_is_frozen_is_done_without() {
 async fn a_redis_that_cannot_be_reached_is_done_without() {
     let mut wire = None;
     let alone = world_alone(|servers| {
-        let wire = wire.insert(Wire::to(servers));
-        let env = [("ASSAY_REDIS_URL".to_owned(), format!("redis://{}", wire.address))];
+        let wire = wire.insert(Wire::to(servers).unwrap());
+        let env = [("ASSAY_REDIS_URL".to_owned(), wire.url())];
         Plan { env: env.into(), ..plan() }
     });
     let (Some(world), Some(wire)) = (alone.await, wire) else { return };
     flow(&world, "before", 5).await;
-    wire.cut.send_replace(true);
+    wire.cut(true);
     endured(&world, "unreachable", true).await;
-    wire.cut.send_replace(false);
+    wire.cut(false);
     recovered(&world, "unreachable").await;
 }
 

@@ -19,7 +19,7 @@ use crate::client::Client;
 use crate::databases;
 use crate::demo_suite::Random;
 use crate::servers::Trouble;
-use crate::site::Site;
+use crate::site::{Site, drain};
 use crate::stack::{Ground, Plan, Process, Stack};
 
 /// How long a client waits for one answer.
@@ -224,7 +224,7 @@ pub async fn run(ground: &Arc<Ground>, scale: Scale, progress: &(dyn Fn(usize) +
     if sqlx::query("select").execute(&mut database).await.is_err() {
         database = databases::connect(&field.database_url().await).await?;
     }
-    drain(&mut database, &org_id).await?;
+    drain(&mut database, DRAIN).await?;
     let took = began.elapsed();
     let rows = rows(&mut database, &org_id).await?;
     let mut report = account(&rows, &told, &expected, &read_before);
@@ -241,7 +241,7 @@ impl Field {
             return Err(Trouble::new("chaos needs servers of its own; unset DATABASE_URL and REDIS_URL"));
         }
         let site = Site::start(ground, Plan { apis: 2, workers: 3, ..Plan::default() }).await?;
-        let (bodies, apis) = (site.submissions(VARIANTS).await?, RwLock::new(site.addresses()));
+        let (bodies, apis) = (site.submissions(VARIANTS).await?, RwLock::new(site.stack.addresses()));
         let Site { stack, database, org_id, key } = site;
         let (next, acknowledged, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
         let field = Self { ground: Arc::clone(ground), stack: Mutex::new(stack), apis, key, bodies, scale, next, acknowledged, over };
@@ -346,7 +346,7 @@ impl Field {
                 let fresh = stack.launch_api()?;
                 let at = random.below(stack.apis.len() as u64);
                 kill(std::mem::replace(&mut stack.apis[at], fresh));
-                *self.apis.write().await = addresses(&stack);
+                *self.apis.write().await = stack.addresses();
             }
             Fault::FreezeWorker => {
                 let stack = self.stack.lock().await;
@@ -382,10 +382,6 @@ impl Field {
     }
 }
 
-fn addresses(stack: &Stack) -> Vec<String> {
-    stack.apis.iter().filter_map(|api| api.listen).map(|listen| format!("http://{listen}")).collect()
-}
-
 /// Without a word of warning, and whether it is frozen or not.
 fn kill(process: Process) {
     process.guarded.signal(libc::SIGKILL);
@@ -415,21 +411,6 @@ async fn finished(field: &Field, org_id: &str) -> Result<Vec<Row>, Trouble> {
     let mut rows = rows(&mut database, org_id).await?;
     rows.retain(|row| row.status == "succeeded");
     Ok(rows)
-}
-
-/// Waits until no job waits or runs any more.
-async fn drain(database: &mut PgConnection, org_id: &str) -> Result<(), Trouble> {
-    let began = Instant::now();
-    let sql = "select count(*) from jobs where org_id = $1 and status in ('queued', 'running')";
-    while began.elapsed() < DRAIN {
-        let open: i64 =
-            sqlx::query_scalar(sql).bind(org_id).fetch_one(&mut *database).await.map_err(Trouble::because("cannot count the jobs"))?;
-        if open == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    Ok(())
 }
 
 /// Holds what clients were told against what is there.

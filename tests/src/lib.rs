@@ -12,3 +12,4 @@ pub mod servers;
 pub mod site;
 pub mod stack;
 pub mod steady;
+pub mod wire;

@@ -1,6 +1,7 @@
 //! An installation that is ready for load: a suite, and an organization whose plan allows everything.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sqlx::PgConnection;
@@ -39,8 +40,7 @@ impl Site {
         let key = stack.operate(&["key", "create", "--org", &org_id, "--name", "load"]).await?;
         let key = key["key"].as_str().unwrap_or_default().to_owned();
         let mut database = databases::connect(&stack.database.owner_url).await?;
-        let wide = "update plans set requests_per_minute = 100000000, eval_items_per_month = 1000000000, concurrent_jobs = 1000000";
-        sqlx::query(wide).execute(&mut database).await.map_err(Trouble::because("cannot widen the plan"))?;
+        databases::widen_plans(&mut database).await?;
         Ok(Self { stack, database, org_id, key })
     }
 
@@ -54,9 +54,20 @@ impl Site {
         let items = page.body["items"].as_array().cloned().unwrap_or_default();
         Ok(items.chunks((items.len() / count).max(1)).take(count).map(demo_suite::submission).collect())
     }
+}
 
-    /// Where the api can be reached.
-    pub fn addresses(&self) -> Vec<String> {
-        self.stack.apis.iter().filter_map(|api| api.listen).map(|listen| format!("http://{listen}")).collect()
+/// Waits until no job waits or runs any more, for as long as `patience`. How long it took.
+///
+/// # Errors
+/// When the database does not answer.
+pub async fn drain(database: &mut PgConnection, patience: Duration) -> Result<Duration, Trouble> {
+    let began = Instant::now();
+    let open = "select exists(select from jobs where status in ('queued', 'running'))";
+    while began.elapsed() < patience {
+        if !sqlx::query_scalar(open).fetch_one(&mut *database).await.map_err(Trouble::because("cannot look for jobs"))? {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    Ok(began.elapsed())
 }

@@ -243,6 +243,11 @@ impl Stack {
         self.shared.get("ASSAY_MAIL_FOLDER").map(PathBuf::from).unwrap_or_default()
     }
 
+    /// The addresses of all apis.
+    pub fn addresses(&self) -> Vec<String> {
+        self.apis.iter().filter_map(|api| api.listen).map(|listen| format!("http://{listen}")).collect()
+    }
+
     /// The address of the first api.
     pub fn url(&self) -> String {
         let listen = self.apis.first().and_then(|api| api.listen);

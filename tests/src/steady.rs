@@ -11,15 +11,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sqlx::PgConnection;
-use tokio::sync::{Notify, RwLock};
+use tokio::sync::RwLock;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::client::Client;
 use crate::demo_suite;
 use crate::servers::Trouble;
-use crate::site::Site;
+use crate::site::{Site, drain};
 use crate::stack::{Ground, Plan};
+use crate::wire::Wire;
 
 /// How long a client waits for one answer.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -73,7 +74,7 @@ struct Load {
 impl Load {
     async fn new(site: &Site) -> Result<Self, Trouble> {
         Ok(Self {
-            apis: RwLock::new(site.addresses()),
+            apis: RwLock::new(site.stack.addresses()),
             clients: Mutex::default(),
             key: site.key.clone(),
             bodies: site.submissions(8).await?,
@@ -170,18 +171,8 @@ async fn count(database: &mut PgConnection, sql: &'static str) -> Result<i64, Tr
 }
 
 const ENDED: &str = "select count(*) from jobs where status = 'succeeded'";
-const OPEN: &str = "select count(*) from jobs where status in ('queued', 'running')";
 const AGAIN: &str = "select count(*) from jobs where attempts <> 1";
 const NOT_SUCCEEDED: &str = "select count(*) from jobs where status <> 'succeeded'";
-
-/// Waits until no job waits or runs.
-async fn drain(database: &mut PgConnection) -> Result<Duration, Trouble> {
-    let began = Instant::now();
-    while count(database, OPEN).await? > 0 && began.elapsed() < DRAIN {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(began.elapsed())
-}
 
 /// What came of replacing all processes again and again.
 #[derive(Debug)]
@@ -239,7 +230,7 @@ pub async fn restarts(ground: &Arc<Ground>, rounds: usize, rate: u32, progress: 
             let old = std::mem::replace(&mut processes[at], fresh);
             // Who sends requests on hears of it at about the same time as the process itself.
             old.guarded.signal(libc::SIGTERM);
-            *load.apis.write().await = site.addresses();
+            *load.apis.write().await = site.stack.addresses();
             ending.spawn_blocking(move || old.guarded.wait(Duration::from_secs(40)).is_some_and(|ended| ended.success()));
         }
         progress(round + 1);
@@ -247,7 +238,7 @@ pub async fn restarts(ground: &Arc<Ground>, rounds: usize, rate: u32, progress: 
     load.over.store(true, Ordering::Relaxed);
     let seen = loading.await.map_err(Trouble::because("the load broke"))??;
     let not_ended = ending.join_all().await.into_iter().filter(|well| !well).count();
-    drain(&mut site.database).await?;
+    drain(&mut site.database, DRAIN).await?;
     let jobs = count(&mut site.database, "select count(*) from jobs").await?;
     let accepted = i64::try_from(seen.accepted).unwrap_or(i64::MAX);
     Ok(Restarts {
@@ -305,8 +296,8 @@ pub async fn without_redis(
     rate: u32,
     told: &(dyn Fn(&Stretch) + Sync),
 ) -> Result<Vec<Stretch>, Trouble> {
-    let between = Between::start(ground).await?;
-    let env = BTreeMap::from([("ASSAY_REDIS_URL".to_owned(), between.url.clone())]);
+    let wire = Wire::to(&ground.servers)?;
+    let env = BTreeMap::from([("ASSAY_REDIS_URL".to_owned(), wire.url())]);
     let mut site = Site::start(ground, Plan { apis: 2, workers: 3, env }).await?;
     let load = Arc::new(Load::new(&site).await?);
     let mut stretches = Vec::new();
@@ -315,11 +306,11 @@ pub async fn without_redis(
         // The load is there before the trouble is.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let (began, before) = (Instant::now(), count(&mut site.database, ENDED).await?);
-        between.keep_away(ground, away, time).await?;
+        keep_away(&wire, ground, away, time).await?;
         let jobs_per_second = (count(&mut site.database, ENDED).await? - before) as f64 / began.elapsed().as_secs_f64();
         load.over.store(true, Ordering::Relaxed);
         let seen = loading.await.map_err(Trouble::because("the load broke"))??;
-        let drained = drain(&mut site.database).await?;
+        let drained = drain(&mut site.database, DRAIN).await?;
         let stretch = Stretch { away, seen, jobs_per_second, drained };
         told(&stretch);
         stretches.push(stretch);
@@ -327,88 +318,34 @@ pub async fn without_redis(
     Ok(stretches)
 }
 
-/// A socket between the installation and Redis, which can swallow what is sent.
-struct Between {
-    url: String,
-    swallows: Arc<AtomicBool>,
-    opened: Arc<Notify>,
-}
-
-impl Between {
-    async fn start(ground: &Arc<Ground>) -> Result<Self, Trouble> {
-        let socket = ground.servers.folder().join("between.sock");
-        let listener = tokio::net::UnixListener::bind(&socket).map_err(Trouble::because("cannot listen before Redis"))?;
-        let redis = ground.servers.redis_socket().map(std::path::Path::to_path_buf);
-        let redis = redis.ok_or_else(|| Trouble::new("Only a private Redis can be taken away."))?;
-        let (swallows, opened) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
-        let this = Self { url: format!("redis+unix://{}", socket.display()), swallows: Arc::clone(&swallows), opened: Arc::clone(&opened) };
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let (redis, swallows, opened) = (redis.clone(), Arc::clone(&swallows), Arc::clone(&opened));
-                tokio::spawn(async move {
-                    let Ok(server) = tokio::net::UnixStream::connect(redis).await else { return };
-                    let ((client_read, client_write), (server_read, server_write)) = (client.into_split(), server.into_split());
-                    tokio::select! {
-                        () = carry(client_read, server_write, &swallows, &opened) => {}
-                        () = carry(server_read, client_write, &swallows, &opened) => {}
-                    }
-                });
-            }
-        });
-        Ok(this)
-    }
-
-    async fn keep_away(&self, ground: &Arc<Ground>, away: Away, time: Duration) -> Result<(), Trouble> {
-        let servers = &ground.servers;
-        match away {
-            Away::Not => tokio::time::sleep(time).await,
-            Away::Stopped => {
-                servers.redis_stop()?;
-                tokio::time::sleep(time).await;
-                servers.redis_start()?;
-            }
-            Away::Frozen => {
-                servers.redis_signal(libc::SIGSTOP)?;
-                tokio::time::sleep(time).await;
-                servers.redis_signal(libc::SIGCONT)?;
-            }
-            Away::Blackholed => {
-                self.swallows.store(true, Ordering::Relaxed);
-                tokio::time::sleep(time).await;
-                self.swallows.store(false, Ordering::Relaxed);
-                self.opened.notify_waiters();
-            }
-            Away::Flushed => {
-                let began = Instant::now();
-                let client = redis::Client::open(servers.redis_url()).map_err(Trouble::because("cannot reach Redis"))?;
-                let mut connection = client.get_multiplexed_async_connection().await.map_err(Trouble::because("cannot reach Redis"))?;
-                while began.elapsed() < time {
-                    redis::cmd("FLUSHALL").exec_async(&mut connection).await.map_err(Trouble::because("cannot flush Redis"))?;
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                }
+async fn keep_away(wire: &Wire, ground: &Arc<Ground>, away: Away, time: Duration) -> Result<(), Trouble> {
+    let servers = &ground.servers;
+    match away {
+        Away::Not => tokio::time::sleep(time).await,
+        Away::Stopped => {
+            servers.redis_stop()?;
+            tokio::time::sleep(time).await;
+            servers.redis_start()?;
+        }
+        Away::Frozen => {
+            servers.redis_signal(libc::SIGSTOP)?;
+            tokio::time::sleep(time).await;
+            servers.redis_signal(libc::SIGCONT)?;
+        }
+        Away::Blackholed => {
+            wire.cut(true);
+            tokio::time::sleep(time).await;
+            wire.cut(false);
+        }
+        Away::Flushed => {
+            let began = Instant::now();
+            let client = redis::Client::open(servers.redis_url()).map_err(Trouble::because("cannot reach Redis"))?;
+            let mut connection = client.get_multiplexed_async_connection().await.map_err(Trouble::because("cannot reach Redis"))?;
+            while began.elapsed() < time {
+                redis::cmd("FLUSHALL").exec_async(&mut connection).await.map_err(Trouble::because("cannot flush Redis"))?;
+                tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
-        Ok(())
     }
-}
-
-/// Carries bytes over; what comes while it swallows is gone, and the connection with it once it does not any more.
-async fn carry(
-    mut from: tokio::net::unix::OwnedReadHalf,
-    mut to: tokio::net::unix::OwnedWriteHalf,
-    swallows: &AtomicBool,
-    opened: &Notify,
-) {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-    let mut bytes = vec![0; 16 * 1024];
-    while let Ok(length @ 1..) = from.read(&mut bytes).await {
-        let open = opened.notified();
-        if swallows.load(Ordering::Relaxed) {
-            return open.await;
-        }
-        if to.write_all(&bytes[..length]).await.is_err() {
-            return;
-        }
-    }
+    Ok(())
 }

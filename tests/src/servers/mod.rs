@@ -204,8 +204,11 @@ impl Servers {
     }
 
     /// Where the private Redis listens.
-    pub fn redis_socket(&self) -> Option<&Path> {
-        self.redis.private("REDIS_URL").ok().map(|server| server.socket.as_path())
+    ///
+    /// # Errors
+    /// When the server is not private.
+    pub fn redis_socket(&self) -> Result<&Path, Trouble> {
+        Ok(&self.redis.private("REDIS_URL")?.socket)
     }
 
     fn private_postgres_url(&self, user: &str, database: &str) -> String {
