@@ -130,7 +130,7 @@ async fn serve(
             let account = Arc::clone(&account);
             let look = move |step: &Step<hyper::Error>| {
                 if step.is_ready() {
-                    account.moved()
+                    account.moved();
                 }
             };
             let mut request = request.map(|body| Body::new(Watched { body, look }));

@@ -12,7 +12,7 @@ use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use serde_json::json;
 
-use crate::harness::{PATIENCE, World, ground, one_prediction, text, until, world, world_of};
+use crate::harness::{PATIENCE, World, files, ground, one_prediction, text, until, world, world_of};
 use crate::uploads::{complete, open, put, submit, uploaded};
 
 /// An S3-compatible server on loopback with a bucket `assay`, whose objects are files in `folder`. It ends with the test.
@@ -63,20 +63,8 @@ pub fn in_bucket(endpoint: &str, place: &str) -> Plan {
 
 /// The names of all files under a folder that are objects of uploads.
 fn objects(folder: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten() {
-            let path = entry.unwrap().path();
-            let name = path.to_string_lossy().into_owned();
-            if path.is_dir() {
-                folders.push(path);
-            } else if name.contains("/upl_") {
-                found.push(name);
-            }
-        }
-    }
-    found
+    let names = files(folder).into_iter().map(|file| file.to_string_lossy().into_owned());
+    names.filter(|name| name.contains("/upl_")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use assay_core::WorkerId;
-use assay_core::job::{EvalResult, FailureCode};
+use assay_core::job::FailureCode;
 use assay_core::store::{self, Bounds, PgPool, work};
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
-use crate::harness::{World, one_prediction, text, until, world, world_alone, world_of};
+use crate::harness::{World, one_prediction, result, text, until, world, world_alone, world_of};
 
 /// Jobs, attempts and ledger rows: what there is exactly one of, and how often it was tried.
 async fn counts(world: &World) -> (i64, i64, i64) {
@@ -73,21 +73,6 @@ async fn by_hand() -> (World, PgPool, WorkerId) {
     (world, pool, worker_id)
 }
 
-fn result() -> EvalResult {
-    let text = "x".to_owned();
-    EvalResult {
-        hfm_sha: text.clone(),
-        metric: text.clone(),
-        n: 1,
-        n_submitted: 1,
-        n_unmatched: 0,
-        n_missing: 0,
-        suite_id: text.clone(),
-        suite_version: text,
-        value: 1.0,
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn every_write_of_an_earlier_attempt_is_refused() {
     let (world, pool, worker_id) = by_hand().await;
@@ -98,7 +83,7 @@ async fn every_write_of_an_earlier_attempt_is_refused() {
     world.until_status(&job_id, "queued").await;
     let refused = async || {
         assert!(!work::holds(&pool, &first).await.unwrap());
-        assert!(!work::succeed(&pool, &first, &result(), None, &[]).await.unwrap());
+        assert!(!work::succeed(&pool, &first, &result(1.0), None, &[]).await.unwrap());
         assert!(!work::fail(&pool, &first, FailureCode::Internal, "x", &[]).await.unwrap());
         assert!(!work::release(&pool, &first, FailureCode::Internal, "x", &[]).await.unwrap());
     };
@@ -106,7 +91,7 @@ async fn every_write_of_an_earlier_attempt_is_refused() {
     let second = work::claim(&pool, &worker_id, &first.job_id).await.unwrap().unwrap();
     assert_eq!((first.attempt, second.attempt), (1, 2));
     refused().await;
-    assert!(work::succeed(&pool, &second, &result(), None, &[]).await.unwrap());
+    assert!(work::succeed(&pool, &second, &result(1.0), None, &[]).await.unwrap());
     refused().await;
     let job = world.ended(&job_id).await;
     assert_eq!((&job["status"], &job["attempts"]), (&"succeeded".into(), &2.into()));

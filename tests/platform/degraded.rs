@@ -1,7 +1,7 @@
 //! What the platform needs is away: it says so in time, loses nothing, and goes on by itself when it is back.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use sqlx::Connection as _;
 
 use crate::artifacts::{in_bucket, s3_while};
 use crate::harness::{
-    PATIENCE, World, code, ground, one_prediction, own_ground, own_ground_of, text, until, with_token, world_of, world_on,
+    PATIENCE, World, code, files, ground, one_prediction, own_ground, own_ground_of, text, until, with_token, world_of, world_on,
 };
 use crate::uploads::{complete, open, put, submit};
 
@@ -163,12 +163,6 @@ async fn while_the_object_store_is_away_nothing_is_half_accepted_and_jobs_are_tr
     assert_eq!(job["status"], "succeeded", "{job}");
     let charges: i64 = sqlx::query_scalar("select count(*) from usage_ledger").fetch_one(&mut world.database().await).await.unwrap();
     assert_eq!(charges, 10, "nothing for what was refused");
-}
-
-/// All files under a folder.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,11 @@
 //! What tests stand on: one PostgreSQL and Redis for all, a stack and an organization for each. Callers are types.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use assay_core::job::EvalResult;
 use assay_tests::binaries::Binaries;
 use assay_tests::client::{Answer, Client};
 use assay_tests::databases;
@@ -211,6 +213,18 @@ pub async fn until(what: &str, patience: Duration, mut seen: impl AsyncFnMut() -
         assert!(began.elapsed() < patience, "{what} did not happen in {patience:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// A result for tests that play the worker by hand, told from others by its value.
+pub fn result(value: f64) -> EvalResult {
+    let [hfm_sha, metric, suite_id, suite_version] = std::array::from_fn(|_| String::from("x"));
+    EvalResult { hfm_sha, metric, n: 1, n_submitted: 1, n_unmatched: 0, n_missing: 0, suite_id, suite_version, value }
+}
+
+/// All files under a folder.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
 /// A message with a credential.

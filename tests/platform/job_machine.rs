@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
-use assay_core::job::{EvalResult, FailureCode, JobStatus};
+use assay_core::job::{FailureCode, JobStatus};
 use assay_core::store::dispatch::{self, Swept};
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, Bounds, PgPool};
@@ -18,7 +18,7 @@ use proptest::test_runner::{TestCaseError, TestRunner};
 use proptest_state_machine::ReferenceStateMachine;
 use serde_json::{Value, json};
 
-use crate::harness::{World, one_prediction, text, world_of};
+use crate::harness::{World, one_prediction, result, text, world_of};
 use crate::job_model::{Action, Holder, JOBS, Job, Jobs, State, WORKERS, Write};
 use crate::job_proofs::{Shortest, config, counted, differ};
 
@@ -154,7 +154,7 @@ impl Run<'_> {
             Action::End { write, job, attempt } => {
                 let claim = &self.claims[&(job, attempt)];
                 match write {
-                    Write::Succeed => work::succeed(db, claim, &result(attempt), None, &[]).await,
+                    Write::Succeed => work::succeed(db, claim, &result(f64::from(attempt)), None, &[]).await,
                     Write::Fail(code) => work::fail(db, claim, code, "x", &[]).await,
                     Write::Release => work::release(db, claim, FailureCode::Internal, "x", &[]).await,
                 }
@@ -263,13 +263,6 @@ impl Run<'_> {
             hands,
         }))
     }
-}
-
-/// A result that says which attempt it is of.
-fn result(attempt: u8) -> EvalResult {
-    let [hfm_sha, metric, suite_id, suite_version] = std::array::from_fn(|_| String::from("x"));
-    let value = f64::from(attempt);
-    EvalResult { hfm_sha, metric, n: 1, n_submitted: 1, n_unmatched: 0, n_missing: 0, suite_id, suite_version, value }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use assay_core::WorkerId;
-use assay_core::job::{EvalResult, FailureCode};
+use assay_core::job::FailureCode;
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, Bounds, PgPool, dispatch};
 use assay_tests::client::Client;
@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
-use crate::harness::{World, one_prediction, org, text, until, world_of};
+use crate::harness::{World, one_prediction, org, result, text, until, world_of};
 
 /// How many jobs are taken over at once.
 const ROUND: usize = 25;
@@ -190,12 +190,6 @@ impl Takeovers {
         let ends = lines.filter(|line| line["message"] == "job");
         ends.map(|line| (text(&line["job_id"]), line["attempt"].as_i64().unwrap(), text(&line["outcome"]))).collect()
     }
-}
-
-/// A result that nobody else has.
-fn result(value: f64) -> EvalResult {
-    let [hfm_sha, metric, suite_id, suite_version] = std::array::from_fn(|_| String::from("x"));
-    EvalResult { hfm_sha, metric, n: 1, n_submitted: 1, n_unmatched: 0, n_missing: 0, suite_id, suite_version, value }
 }
 
 /// The file in which a job's submission is kept.

@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use memchr::memmem;
 use sqlx::AssertSqlSafe;
 
-use crate::harness::{World, text};
+use crate::harness::{self, World, text};
 
 /// What is in each place, as it is there.
 #[derive(Default)]
@@ -108,9 +108,8 @@ pub async fn tables(world: &World, places: &mut Places) {
 
 /// What is in the files of a folder.
 pub fn files(folder: &Path, place: &str, places: &mut Places) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { files(&path, place, places) } else { places.add(place, std::fs::read(path).unwrap()) }
+    for file in harness::files(folder) {
+        places.add(place, std::fs::read(file).unwrap());
     }
 }
 
