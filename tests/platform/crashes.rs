@@ -85,6 +85,10 @@ fn result() -> EvalResult {
         suite_id: text.clone(),
         suite_version: text,
         value: 1.0,
+        stderr: None,
+        ci95: None,
+        ci_method: None,
+        metrics: [].into(),
     }
 }
 
@@ -97,7 +101,7 @@ async fn every_write_of_an_earlier_attempt_is_refused() {
     sqlx::raw_sql("update jobs set deadline_at = now()").execute(&mut world.database().await).await.unwrap();
     world.until_status(&job_id, "queued").await;
     let refused = async || {
-        assert!(!work::holds(&pool, &first).await.unwrap());
+        assert!(!work::holds(&pool, &first, 0.5).await.unwrap());
         assert!(!work::succeed(&pool, &first, &result(), None, &[]).await.unwrap());
         assert!(!work::fail(&pool, &first, FailureCode::Internal, "x", &[]).await.unwrap());
         assert!(!work::release(&pool, &first, FailureCode::Internal, "x", &[]).await.unwrap());

@@ -8,7 +8,7 @@ use assay_core::suite::SuiteId;
 use assay_core::{Result, Scoring};
 use tokio::sync::OnceCell;
 
-use crate::score::AnswerTable;
+use crate::score::{AnswerTable, Builder};
 
 /// Tables beyond this many bytes are dropped, the one used longest ago first. The one in use stays, whatever its size.
 const BYTES_MAX: usize = 1 << 30;
@@ -63,13 +63,10 @@ impl Tables {
     }
 
     async fn load(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
-        let mut items = Vec::new();
-        let scoring = work::answers(&self.db, suite_id, version, |item_id, answer| {
-            items.push((item_id.to_owned(), answer));
-            Ok(())
-        })
-        .await?;
-        Ok(Arc::new(Answers { scoring, table: AnswerTable::build(items)? }))
+        let (scoring, n_items) = work::scoring(&self.db, suite_id, version).await?;
+        let mut builder = Builder::new(scoring.metric, n_items);
+        work::answers(&self.db, suite_id, version, scoring.metric, |item_id, answer| builder.push(item_id, answer)).await?;
+        Ok(Arc::new(Answers { scoring, table: builder.finish() }))
     }
 }
 

@@ -125,15 +125,25 @@ impl Decoded<'_> {
         pause: impl FnMut() -> ControlFlow<B>,
         each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
     ) -> Ended<B> {
-        let Self { feed, content } = self;
-        match content.content_encoding {
-            ContentEncoding::Identity => predictions(feed, content, pause, each),
-            ContentEncoding::Gzip => predictions(BufReader::with_capacity(DECODED, MultiGzDecoder::new(feed)), content, pause, each),
-            ContentEncoding::Zstd => match zstd_decoder(feed) {
-                Ok(decoder) => predictions(BufReader::with_capacity(DECODED, decoder), content, pause, each),
-                Err(_) => Ended::Fault(ContentFault::Encoding),
-            },
-        }
+        read_from(self.feed, self.content, pause, each)
+    }
+}
+
+/// Reads content from its bytes as they were sent: hands on each prediction, or what is wrong with it, until `each` breaks,
+/// or `pause`, which is asked now and then.
+pub fn read_from<B>(
+    bytes: impl BufRead,
+    content: Content,
+    pause: impl FnMut() -> ControlFlow<B>,
+    each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+) -> Ended<B> {
+    match content.content_encoding {
+        ContentEncoding::Identity => predictions(bytes, content, pause, each),
+        ContentEncoding::Gzip => predictions(BufReader::with_capacity(DECODED, MultiGzDecoder::new(bytes)), content, pause, each),
+        ContentEncoding::Zstd => match zstd_decoder(bytes) {
+            Ok(decoder) => predictions(BufReader::with_capacity(DECODED, decoder), content, pause, each),
+            Err(_) => Ended::Fault(ContentFault::Encoding),
+        },
     }
 }
 

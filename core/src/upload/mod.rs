@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 pub use crate::prediction::ContentType;
-pub use content::{Content, ContentFault, Decoded, Ended, Found, PartObject, read_through};
+pub use content::{Content, ContentFault, Decoded, Ended, Found, PartObject, read_from, read_through};
 
 use crate::{OrgId, Result, Timestamp, UploadId, random, text_enum};
 
