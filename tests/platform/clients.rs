@@ -20,7 +20,7 @@ const CLIENT_PATIENCE: Duration = Duration::from_secs(120);
 const CLOSE: f64 = 1e-12;
 
 /// Those with which a suite of this crate is scored. What agreement.py prints.
-const METRICS: [&str; 5] = ["accuracy", "hit_rate@3", "ndcg@3", "mrr@3", "recall@3"];
+const METRICS: [&str; 7] = ["accuracy", "hit_rate@3", "ndcg@3", "mrr@3", "recall@3", "precision@3", "map@3"];
 
 /// Why a test cannot be run on this machine.
 pub struct Missing(String);

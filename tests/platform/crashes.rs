@@ -182,7 +182,7 @@ async fn scores_that_an_earlier_attempt_kept_are_removed_and_those_of_the_job_st
     let job = crate::feedback::scored(&world, &world.org.key, &one_prediction()).await;
     let id = text(&job["id"]);
     let folder = world.stack.ground.servers.folder().join(format!("{}-artifacts/{}", world.stack.database.name, world.org.id));
-    let (first, second) = (folder.join(format!("{id}.1.scores.f64")), folder.join(format!("{id}.2.scores.f64")));
+    let (first, second) = (folder.join(format!("{id}.1.scores")), folder.join(format!("{id}.2.scores")));
     // As if the first attempt's worker had died between keeping the scores and ending the job.
     std::fs::copy(&first, &second).unwrap();
     let sql = "update jobs set attempts = 2, scores_key = replace(scores_key, '.1.', '.2.'), finished_at = now() - interval '2 minutes'";

@@ -139,6 +139,8 @@ fn typed(predictions: Value) -> Value {
     let one = |mut prediction: Value| {
         prediction["prediction"] = match prediction["prediction"].take() {
             Value::Array(ids) => json!({"ranking": {"ids": ids}}),
+            Value::Number(number) => json!({"number": number}),
+            Value::Object(by_label) => json!({"probabilities": {"by_label": by_label}}),
             label => json!({"label": label}),
         };
         prediction
