@@ -60,7 +60,7 @@ fn table(suite: &Path, metric: Metric) -> Result<AnswerTable, String> {
     let mut builder = Builder::new(metric, lines.about());
     let read = lines.each(|item_id, answer| builder.push(item_id, answer).map_err(|error| error.cause_or_message()));
     read.map_err(|bad| bad.to_string())?;
-    Ok(builder.finish())
+    builder.finish().map_err(|error| error.cause_or_message())
 }
 
 fn tally(table: &AnswerTable, metric: Metric, predictions: &Path) -> Result<Score, String> {

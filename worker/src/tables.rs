@@ -79,7 +79,7 @@ impl Tables {
         let (scoring, n_items) = work::scoring(&self.db, suite_id, version).await?;
         let mut builder = Builder::new(scoring.metric, n_items);
         work::answers(&self.db, suite_id, version, scoring.metric, |item_id, answer| builder.push(item_id, answer)).await?;
-        Ok(Arc::new(Answers { scoring, table: builder.finish() }))
+        Ok(Arc::new(Answers { scoring, table: builder.finish()? }))
     }
 }
 

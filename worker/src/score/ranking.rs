@@ -69,7 +69,7 @@ impl<'t> Rankings<'t> {
         let score = match item.right() {
             Right::Label(label) => {
                 let right = self.table.label(label);
-                let rank = cut.iter().position(|id| id.as_bytes() == right).map_or(0, |place| place + 1);
+                let rank = rank_of(right, cut);
                 self.ranks[rank] += 1;
                 self.by_rank[rank][self.wanted]
             }
@@ -117,6 +117,17 @@ impl<'t> Rankings<'t> {
         let others = names.zip(means).enumerate().filter(|(at, _)| *at != wanted).map(|(_, figure)| figure);
         Figures { value, estimate, metrics: others.collect::<BTreeMap<_, _>>() }
     }
+}
+
+/// At which rank a ranking shows an id; 0: it does not.
+#[inline]
+fn rank_of(right: &[u8], cut: &[Cow<'_, str>]) -> usize {
+    let place = match right.last_chunk::<8>() {
+        // Ids mostly differ at their ends: a comparison of numbers, not a call.
+        Some(end) => cut.iter().position(|id| id.as_bytes().last_chunk::<8>() == Some(end) && id.as_bytes() == right),
+        None => cut.iter().position(|id| id.as_bytes() == right),
+    };
+    place.map_or(0, |place| place + 1)
 }
 
 /// The relevant ids of one item that a ranking has not shown yet. Taking an id out is what makes a repeat worth nothing.

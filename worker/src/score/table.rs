@@ -1,6 +1,8 @@
 //! The hidden answers of a suite in memory: built once, shared by every job that needs them.
 
 use std::hash::BuildHasher as _;
+use std::ops::Range;
+use std::sync::OnceLock;
 
 use assay_core::{Answer, Error, Family, Metric, Result};
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -9,12 +11,13 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 ///
 /// Each item is a record in one run of bytes: its ordinal, its answer's code, the length of its id, the id. Items are found
 /// by open addressing over the records' offsets, each beside 32 bits of the id's hash, so that a look-up goes to memory
-/// twice; and an item whose predecessor was just asked for is found without looking, for it lies behind it. Labels are kept
-/// once. An item with ids of ten characters takes 32 bytes, and 14 more if its answer is no other item's.
+/// twice; and an item whose predecessor was just asked for is found without looking, for it lies behind it. Where all are
+/// asked for in the suite's order, as in most submissions, offsets are never needed, and so not made. Labels are kept once. An item with ids of ten characters takes 32 bytes, and 14 more if its answer is no other item's.
 #[derive(Debug)]
 pub struct AnswerTable {
     records: Vec<u8>,
-    slots: Slots,
+    /// Made when they are needed first.
+    slots: OnceLock<Slots>,
     n: usize,
     labels: Labels,
     /// Where the lists end that are answers of several ids.
@@ -80,7 +83,11 @@ impl Slots {
 
     /// At most seven in ten are taken.
     fn for_items(n: usize) -> Self {
-        Self(vec![Self::FREE; (n * 10).div_ceil(7).max(8)])
+        Self(vec![Self::FREE; Self::count(n)])
+    }
+
+    fn count(n: usize) -> usize {
+        (n * 10).div_ceil(7).max(8)
     }
 
     /// Where the search for a hash begins.
@@ -114,6 +121,8 @@ pub(super) struct Hint(usize);
 pub struct Builder {
     table: AnswerTable,
     keeps_labels: bool,
+    /// Where the last item's id is, if each id so far comes after the one before: then none is there twice.
+    rising: Option<Range<usize>>,
 }
 
 impl Builder {
@@ -121,7 +130,7 @@ impl Builder {
     pub fn new(metric: Metric, n: usize) -> Self {
         let table = AnswerTable {
             records: Vec::with_capacity(n * (HEAD + 8)),
-            slots: Slots::for_items(n),
+            slots: OnceLock::new(),
             n: 0,
             labels: Labels::default(),
             lists: Vec::new(),
@@ -130,17 +139,13 @@ impl Builder {
             numbers: Vec::with_capacity(if metric.family() == Family::Numbers { n } else { 0 }),
             hash: DefaultHashBuilder::default(),
         };
-        Self { table, keeps_labels: matches!(metric.family(), Family::Labels | Family::Probabilities) }
+        Self { table, keeps_labels: matches!(metric.family(), Family::Labels | Family::Probabilities), rising: Some(0..0) }
     }
 
     /// Adds the next item. Item ids are distinct and all ids together take less than 4 GiB, else the error is `internal`:
     /// what is published has been checked.
     pub fn push(&mut self, item_id: &str, answer: &Answer<'_>) -> Result<()> {
         let table = &mut self.table;
-        let hash = table.hash.hash_one(item_id.as_bytes());
-        if table.look_up(item_id.as_bytes(), hash).is_some() {
-            return Err(Error::internal(format!("the suite has the item {item_id:?} twice")));
-        }
         let code = match answer {
             Answer::Label(label) => table.labels.put(&table.hash, label.as_bytes())?,
             Answer::Set(_) | Answer::Gains(_) => table.push_list(answer)?,
@@ -158,17 +163,22 @@ impl Builder {
         table.records.extend_from_slice(&u16::try_from(item_id.len()).map_err(|_| too_large())?.to_le_bytes());
         table.records.extend_from_slice(item_id.as_bytes());
         table.n += 1;
-        if table.n * 10 > table.slots.0.len() * 7 {
-            table.grow();
-        } else {
-            table.occupy(at, hash);
-        }
+        let id = at + HEAD..table.records.len();
+        self.rising = self.rising.take().filter(|last| table.records[last.clone()] < table.records[id.clone()]).map(|_| id);
         Ok(())
     }
 
-    /// The table, without what only building it needed.
-    pub fn finish(self) -> AnswerTable {
-        let Self { mut table, keeps_labels } = self;
+    /// The table, without what only building it needed. The error is that an item is there twice.
+    pub fn finish(self) -> Result<AnswerTable> {
+        let Self { mut table, keeps_labels, rising } = self;
+        if rising.is_none() {
+            let (slots, twice) = table.make_slots();
+            if let Some(at) = twice {
+                let item_id = String::from_utf8_lossy(table.id(at));
+                return Err(Error::internal(format!("the suite has the item {item_id:?} twice")));
+            }
+            table.slots = OnceLock::from(slots);
+        }
         if !keeps_labels {
             table.labels.index = HashTable::new();
         }
@@ -179,7 +189,7 @@ impl Builder {
         table.listed.shrink_to_fit();
         table.gains.shrink_to_fit();
         table.numbers.shrink_to_fit();
-        table
+        Ok(table)
     }
 }
 
@@ -202,23 +212,37 @@ impl AnswerTable {
         if list < LIST { Ok(list | LIST) } else { Err(too_large()) }
     }
 
-    fn occupy(&mut self, at: usize, hash: u64) {
-        let mut slot = self.slots.begin(hash);
-        while self.slots.0[slot] != Slots::FREE {
-            slot = self.slots.after(slot);
-        }
-        self.slots.0[slot] = (at as u64) << 32 | hash & 0xffff_ffff;
-    }
+    /// The slots, and an item that is there twice. Items are put in by batches, of which first all places are looked at:
+    /// so the memory's answers are waited for together, not one after the other.
+    fn make_slots(&self) -> (Slots, Option<usize>) {
+        const BATCH: usize = 16;
 
-    fn grow(&mut self) {
-        self.slots = Slots::for_items(self.n * 2);
-        let mut at = 0;
+        let mut slots = Slots::for_items(self.n);
+        let (mut at, mut twice) = (0, None);
         while at < self.records.len() {
-            let id = self.id(at);
-            let (hash, next) = (self.hash.hash_one(id), at + HEAD + id.len());
-            self.occupy(at, hash);
-            at = next;
+            let mut batch = [(0, 0, 0); BATCH];
+            let mut n = 0;
+            while n < BATCH && at < self.records.len() {
+                let id = self.id(at);
+                let hash = self.hash.hash_one(id);
+                let slot = slots.begin(hash);
+                batch[n] = (at, hash, slot);
+                at += HEAD + id.len();
+                n += 1;
+            }
+            std::hint::black_box(batch[..n].iter().fold(0, |seen, (_, _, slot)| seen ^ slots.0[*slot]));
+            for (at, hash, mut slot) in batch[..n].iter().copied() {
+                while slots.0[slot] != Slots::FREE {
+                    let taken = slots.0[slot];
+                    if taken as u32 == hash as u32 && self.id((taken >> 32) as usize) == self.id(at) {
+                        twice = twice.or(Some(at));
+                    }
+                    slot = slots.after(slot);
+                }
+                slots.0[slot] = (at as u64) << 32 | hash & 0xffff_ffff;
+            }
         }
+        (slots, twice)
     }
 
     /// How many items there are.
@@ -231,12 +255,12 @@ impl AnswerTable {
         self.n == 0
     }
 
-    /// Bytes of memory, but for the few of the structure itself.
+    /// Bytes of memory, but for the few of the structure itself; with the slots, even if they are not made yet.
     pub fn bytes(&self) -> usize {
-        let Self { records, slots, n: _, labels, lists, listed, gains, numbers, hash: _ } = self;
+        let Self { records, slots: _, n, labels, lists, listed, gains, numbers, hash: _ } = self;
         let labels = labels.text.capacity() + size_of::<u32>() * labels.ends.capacity() + labels.index.allocation_size();
         let lists = size_of::<u32>() * (lists.capacity() + listed.capacity());
-        records.capacity() + labels + lists + size_of::<u64>() * (slots.0.capacity() + gains.capacity() + numbers.capacity())
+        records.capacity() + labels + lists + size_of::<u64>() * (Slots::count(*n) + gains.capacity() + numbers.capacity())
     }
 
     /// The item with this id.
@@ -254,9 +278,10 @@ impl AnswerTable {
     }
 
     fn look_up(&self, item_id: &[u8], hash: u64) -> Option<usize> {
-        let mut slot = self.slots.begin(hash);
+        let slots = self.slots.get_or_init(|| self.make_slots().0);
+        let mut slot = slots.begin(hash);
         loop {
-            let taken = self.slots.0[slot];
+            let taken = slots.0[slot];
             if taken == Slots::FREE {
                 return None;
             }
@@ -264,7 +289,7 @@ impl AnswerTable {
             if taken as u32 == hash as u32 && self.id(at) == item_id {
                 return Some(at);
             }
-            slot = self.slots.after(slot);
+            slot = slots.after(slot);
         }
     }
 
@@ -393,7 +418,7 @@ mod tests {
     fn build<'a>(metric: Metric, n: usize, items: impl IntoIterator<Item = (&'a str, Answer<'a>)>) -> Result<AnswerTable> {
         let mut builder = Builder::new(metric, n);
         items.into_iter().try_for_each(|(item_id, answer)| builder.push(item_id, &answer))?;
-        Ok(builder.finish())
+        builder.finish()
     }
 
     fn answers<'t>(table: &'t AnswerTable, item_id: &str) -> (usize, Vec<(&'t str, f64)>) {
@@ -427,14 +452,17 @@ mod tests {
 
     #[test]
     fn an_item_that_is_there_twice_is_refused() {
-        let twice = ["a", "b", "a"].map(|id| (id, Answer::Label("x".into())));
-        assert!(build(Metric::Accuracy, 3, twice).is_err());
+        for ids in [["a", "b", "a"], ["a", "a", "b"], ["b", "a", "a"], ["", "", "a"]] {
+            let twice = ids.map(|id| (id, Answer::Label("x".into())));
+            assert!(build(Metric::Accuracy, 3, twice).is_err(), "{ids:?}");
+        }
     }
 
     #[test]
     fn items_are_found_in_every_order_however_the_table_grew() {
-        let ids: Vec<String> = (0..5000).map(|at| format!("{}", at * 7919 % 5000)).collect();
-        for n in [0, 100, 5000] {
+        let rising = (0..5000).map(|at| format!("{at:04}")).collect::<Vec<_>>();
+        let mixed = (0..5000).map(|at| format!("{}", at * 7919 % 5000)).collect::<Vec<_>>();
+        for (n, ids) in [(0, &rising), (5000, &rising), (0, &mixed), (100, &mixed), (5000, &mixed)] {
             let items = ids.iter().enumerate().map(|(at, id)| (id.as_str(), Answer::Number(at as f64)));
             let table = build(Metric::Mae, n, items).unwrap();
             for step in [1, 4999, 1234] {

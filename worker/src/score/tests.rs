@@ -10,13 +10,13 @@ fn score_json(answers: &Value, metric: &str, predictions: &Value) -> Result<Scor
     for item in answers {
         builder.push(item[0].as_str().unwrap(), &Answer::parse(&item[1].to_string(), &metric).unwrap()).unwrap();
     }
-    score(&builder.finish(), metric, predictions.to_string().as_bytes(), &Pulse::default())
+    score(&builder.finish().unwrap(), metric, predictions.to_string().as_bytes(), &Pulse::default())
 }
 
 fn one_item() -> AnswerTable {
     let mut builder = Builder::new(Metric::Accuracy, 1);
     builder.push("a", &Answer::Label("x".into())).unwrap();
-    builder.finish()
+    builder.finish().unwrap()
 }
 
 fn of_items(score: &Score) -> Vec<f64> {
