@@ -55,6 +55,7 @@ impl<'t> Labels<'t> {
         let known = self.table.find_label(label);
         let is_right = match item.right() {
             Right::Label(right) => known == Some(right),
+            Right::Text(right) => label.as_bytes() == right,
             Right::List(list) => known.is_some() && list.answers().any(|(id, _)| id == label.as_bytes()),
         };
         self.n_right += usize::from(is_right);

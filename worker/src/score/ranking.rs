@@ -67,12 +67,8 @@ impl<'t> Rankings<'t> {
     pub(super) fn add(&mut self, item: Item<'t>, ranking: &[Cow<'_, str>], items: &mut ItemScores) {
         let cut = &ranking[..ranking.len().min(self.k)];
         let score = match item.right() {
-            Right::Label(label) => {
-                let right = self.table.label(label);
-                let rank = rank_of(right, cut);
-                self.ranks[rank] += 1;
-                self.by_rank[rank][self.wanted]
-            }
+            Right::Text(id) => self.single(id, cut),
+            Right::Label(label) => self.single(self.table.label(label), cut),
             Right::List(list) => {
                 let figures = self.several(list, cut);
                 self.sums.iter_mut().zip(figures).for_each(|(sum, figure)| sum.add(figure));
@@ -80,6 +76,12 @@ impl<'t> Rankings<'t> {
             }
         };
         items.set(item.ordinal, score);
+    }
+
+    fn single(&mut self, right: &[u8], cut: &[Cow<'_, str>]) -> f64 {
+        let rank = rank_of(right, cut);
+        self.ranks[rank] += 1;
+        self.by_rank[rank][self.wanted]
     }
 
     fn several(&mut self, list: List<'t>, cut: &[Cow<'_, str>]) -> [f64; N] {

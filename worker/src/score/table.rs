@@ -9,10 +9,12 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The answers of all items of a suite, in the suite's order.
 ///
-/// Each item is a record in one run of bytes: its ordinal, its answer's code, the length of its id, the id. Items are found
+/// Each item is a record in one run of bytes: its ordinal, its answer's code, the length of its id, the id, and, where
+/// rankings are scored and one id is right, that: so what is needed of an item lies together. Items are found
 /// by open addressing over the records' offsets, each beside 32 bits of the id's hash, so that a look-up goes to memory
 /// twice; and an item whose predecessor was just asked for is found without looking, for it lies behind it. Where all are
-/// asked for in the suite's order, as in most submissions, offsets are never needed, and so not made. Labels are kept once. An item with ids of ten characters takes 32 bytes, and 14 more if its answer is no other item's.
+/// asked for in the suite's order, as in most submissions, offsets are never needed, and so not made. Other labels are kept
+/// once. An item with ids of ten characters takes 42 bytes.
 #[derive(Debug)]
 pub struct AnswerTable {
     records: Vec<u8>,
@@ -35,8 +37,11 @@ pub struct AnswerTable {
 /// Before an item's id: ordinal, code and length.
 const HEAD: usize = 10;
 
-/// Marks the code of an answer of several ids, which is the number of a list; others are labels.
+/// Marks the code of an answer of several ids, which is the number of a list.
 const LIST: u32 = 1 << 31;
+
+/// Marks the code of an answer that stands in the record, which is its length. All others are labels.
+const TEXT: u32 = 1 << 30;
 
 /// The distinct labels of a suite, in the order of their first use.
 #[derive(Debug, Default)]
@@ -121,6 +126,7 @@ pub(super) struct Hint(usize);
 pub struct Builder {
     table: AnswerTable,
     keeps_labels: bool,
+    inlines: bool,
     /// Where the last item's id is, if each id so far comes after the one before: then none is there twice.
     rising: Option<Range<usize>>,
 }
@@ -129,7 +135,7 @@ impl Builder {
     /// For a suite with this metric and about so many items: then nothing is moved while it grows.
     pub fn new(metric: Metric, n: usize) -> Self {
         let table = AnswerTable {
-            records: Vec::with_capacity(n * (HEAD + 8)),
+            records: Vec::with_capacity(n * (HEAD + 16)),
             slots: OnceLock::new(),
             n: 0,
             labels: Labels::default(),
@@ -139,14 +145,20 @@ impl Builder {
             numbers: Vec::with_capacity(if metric.family() == Family::Numbers { n } else { 0 }),
             hash: DefaultHashBuilder::default(),
         };
-        Self { table, keeps_labels: matches!(metric.family(), Family::Labels | Family::Probabilities), rising: Some(0..0) }
+        let keeps_labels = matches!(metric.family(), Family::Labels | Family::Probabilities);
+        Self { table, keeps_labels, inlines: metric.family() == Family::Rankings, rising: Some(0..0) }
     }
 
     /// Adds the next item. Item ids are distinct and all ids together take less than 4 GiB, else the error is `internal`:
     /// what is published has been checked.
     pub fn push(&mut self, item_id: &str, answer: &Answer<'_>) -> Result<()> {
         let table = &mut self.table;
+        let mut text: &[u8] = &[];
         let code = match answer {
+            Answer::Label(label) if self.inlines && label.len() < TEXT as usize => {
+                text = label.as_bytes();
+                TEXT | offset(label.len())?
+            }
             Answer::Label(label) => table.labels.put(&table.hash, label.as_bytes())?,
             Answer::Set(_) | Answer::Gains(_) => table.push_list(answer)?,
             Answer::Number(number) => {
@@ -155,22 +167,23 @@ impl Builder {
             }
         };
         let at = table.records.len();
-        if u32::try_from(at + HEAD + item_id.len()).is_err() {
+        if u32::try_from(at + HEAD + item_id.len() + text.len()).is_err() {
             return Err(too_large());
         }
         table.records.extend_from_slice(&offset(table.n)?.to_le_bytes());
         table.records.extend_from_slice(&code.to_le_bytes());
         table.records.extend_from_slice(&u16::try_from(item_id.len()).map_err(|_| too_large())?.to_le_bytes());
         table.records.extend_from_slice(item_id.as_bytes());
-        table.n += 1;
         let id = at + HEAD..table.records.len();
+        table.records.extend_from_slice(text);
+        table.n += 1;
         self.rising = self.rising.take().filter(|last| table.records[last.clone()] < table.records[id.clone()]).map(|_| id);
         Ok(())
     }
 
     /// The table, without what only building it needed. The error is that an item is there twice.
     pub fn finish(self) -> Result<AnswerTable> {
-        let Self { mut table, keeps_labels, rising } = self;
+        let Self { mut table, keeps_labels, inlines: _, rising } = self;
         if rising.is_none() {
             let (slots, twice) = table.make_slots();
             if let Some(at) = twice {
@@ -209,7 +222,7 @@ impl AnswerTable {
         }
         let list = offset(self.lists.len())?;
         self.lists.push(offset(self.listed.len())?);
-        if list < LIST { Ok(list | LIST) } else { Err(too_large()) }
+        if list < TEXT { Ok(list | LIST) } else { Err(too_large()) }
     }
 
     /// The slots, and an item that is there twice. Items are put in by batches, of which first all places are looked at:
@@ -227,7 +240,7 @@ impl AnswerTable {
                 let hash = self.hash.hash_one(id);
                 let slot = slots.begin(hash);
                 batch[n] = (at, hash, slot);
-                at += HEAD + id.len();
+                at = self.item(at).next;
                 n += 1;
             }
             std::hint::black_box(batch[..n].iter().fold(0, |seen, (_, _, slot)| seen ^ slots.0[*slot]));
@@ -305,7 +318,9 @@ impl AnswerTable {
         let record = &self.records[at..at + HEAD];
         let four = |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
         let length = usize::from(u16::from_le_bytes([record[8], record[9]]));
-        Item { table: self, ordinal: four(0) as usize, code: four(4), next: at + HEAD + length }
+        let code = four(4);
+        let text = if code & (LIST | TEXT) == TEXT { (code & !TEXT) as usize } else { 0 };
+        Item { table: self, ordinal: four(0) as usize, code, next: at + HEAD + length + text }
     }
 
     /// All items, in the suite's order.
@@ -350,6 +365,8 @@ impl AnswerTable {
 pub(super) enum Right<'t> {
     /// One label, with a gain of 1.
     Label(u32),
+    /// One id, with a gain of 1.
+    Text(&'t [u8]),
     /// Several.
     List(List<'t>),
 }
@@ -366,9 +383,10 @@ pub(super) struct List<'t> {
 impl<'t> Item<'t> {
     #[inline]
     pub(super) fn right(self) -> Right<'t> {
-        let Self { table, code, .. } = self;
+        let Self { table, code, next, .. } = self;
         if code & LIST == 0 {
-            return Right::Label(code);
+            let text = (code & !TEXT) as usize;
+            return if code & TEXT == 0 { Right::Label(code) } else { Right::Text(&table.records[next - text..next]) };
         }
         let list = (code & !LIST) as usize;
         let start = list.checked_sub(1).map_or(0, |before| table.lists[before] as usize);
@@ -425,6 +443,7 @@ mod tests {
         let item = table.find(item_id, &mut Hint::default()).unwrap();
         let right = match item.right() {
             Right::Label(label) => vec![(table.label(label), 1.0)],
+            Right::Text(id) => vec![(id, 1.0)],
             Right::List(list) => list.answers().collect(),
         };
         (item.ordinal, right.into_iter().map(|(id, gain)| (str::from_utf8(id).unwrap(), gain)).collect())
@@ -479,10 +498,12 @@ mod tests {
 
     #[test]
     fn an_item_with_ids_of_ten_characters_takes_at_most_48_bytes() {
-        for (distinct, most) in [(1000, 33), (100_000, 48)] {
+        for (metric, distinct, most) in
+            [(Metric::Accuracy, 1, 42), (Metric::Accuracy, 100_000, 42), (Metric::ExactMatch, 1000, 33), (Metric::LogLoss, 100_000, 58)]
+        {
             let ids: Vec<_> = (0..100_000).map(|at| (format!("{at:010}"), format!("{:010}", at % distinct))).collect();
             let items = ids.iter().map(|(id, answer)| (id.as_str(), Answer::Label(answer.as_str().into())));
-            let table = build(Metric::Accuracy, 100_000, items).unwrap();
+            let table = build(metric, 100_000, items).unwrap();
             assert!(table.bytes() <= most * table.len(), "{}", table.bytes() / table.len());
         }
     }
