@@ -164,6 +164,7 @@ pub struct EvalResult {
     pub ci_method: Option<String>,
     /// The family's other figures: name → value.
     #[serde(default)]
+    #[schema(required)]
     pub metrics: BTreeMap<String, f64>,
 }
 

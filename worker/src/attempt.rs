@@ -213,7 +213,7 @@ async fn keep(artifacts: &Artifacts, key: &str, items: ItemScores) -> Result<()>
                 // Nobody takes them when the store is away; then the writer has said so.
                 let _ = send.blocking_send(Bytes::copy_from_slice(piece));
             }
-        })
+        });
     });
     while let Some(piece) = receive.recv().await {
         writer.write(&piece).await?;
