@@ -3,8 +3,8 @@
 
 use std::ops::ControlFlow;
 
-use assay_core::prediction::{ContentType, Stream};
-use assay_core::{Answer, Metric};
+use assay_core::prediction::{ContentType, Prediction, Stream};
+use assay_core::{Answer, FieldError, Metric};
 use assay_worker::score::{AnswerTable, Builder, Pulse, Tally, score};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
@@ -43,7 +43,7 @@ fn lines_in_a_stream(bencher: Bencher, (n, in_order): (usize, bool)) {
         let pulse = Pulse::default();
         let mut tally = Tally::new(&table, Metric::Accuracy, &pulse);
         let mut stream = Stream::new(ContentType::Ndjson);
-        let mut each = |next: assay_core::Result<_, _>| tally.add(next);
+        let mut each = |next: assay_core::Result<Prediction<'_, '_>, FieldError>| tally.add(next);
         for piece in document.as_bytes().chunks(256 * 1024) {
             assert!(matches!(stream.feed(piece, &mut each), ControlFlow::Continue(())));
         }

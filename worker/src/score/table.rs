@@ -470,6 +470,24 @@ mod tests {
     }
 
     #[test]
+    fn a_look_up_looks_at_few_slots() {
+        let ids: Vec<String> = (0..100_000).map(|at| format!("q{at:09}")).collect();
+        let table = build(Metric::Mae, ids.len(), ids.iter().map(|id| (id.as_str(), Answer::Number(0.0)))).unwrap();
+        let (slots, _) = table.make_slots();
+        let looked_at = |id: &str| {
+            let hash = table.hash.hash_one(id.as_bytes());
+            let (mut slot, mut n) = (slots.begin(hash), 1);
+            while slots.0[slot] as u32 != hash as u32 {
+                (slot, n) = (slots.after(slot), n + 1);
+            }
+            n
+        };
+        // Knuth: (1 + 1/(1 - 0.7))/2, a little more than two.
+        let all: usize = ids.iter().map(|id| looked_at(id)).sum();
+        assert!(all < ids.len() * 3, "{all}");
+    }
+
+    #[test]
     fn an_item_that_is_there_twice_is_refused() {
         for ids in [["a", "b", "a"], ["a", "a", "b"], ["b", "a", "a"], ["", "", "a"]] {
             let twice = ids.map(|id| (id, Answer::Label("x".into())));
