@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use assay_core::prediction::{ContentType, Prediction, Stream};
 use assay_core::{Answer, FieldError, Metric};
-use assay_worker::score::{AnswerTable, Builder, Pulse, Tally, score};
+use assay_worker::score::{AnswerTable, Builder, Pulse, Tally, ahead, score};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 
@@ -42,10 +42,11 @@ fn lines_in_a_stream(bencher: Bencher, (n, in_order): (usize, bool)) {
     bencher.counter(ItemsCount::new(n)).counter(BytesCount::of_str(&document)).bench_local(|| {
         let pulse = Pulse::default();
         let mut tally = Tally::new(&table, Metric::Accuracy, &pulse);
+        let mut ahead = ahead(&table, &pulse);
         let mut stream = Stream::new(ContentType::Ndjson);
         let mut each = |next: assay_core::Result<Prediction<'_, '_>, FieldError>| tally.add(next);
         for piece in document.as_bytes().chunks(256 * 1024) {
-            assert!(matches!(stream.feed(piece, &mut each), ControlFlow::Continue(())));
+            assert!(matches!(stream.feed_ahead(piece, &mut ahead, &mut each), ControlFlow::Continue(())));
         }
         assert!(matches!(stream.finish(&mut each), ControlFlow::Continue(())));
         tally.finish().map(|score| score.value)

@@ -1,6 +1,5 @@
 //! One attempt at one job: fetch the submission, score it, write what came of it.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -146,7 +145,8 @@ async fn score_input(means: &Means, answers: Arc<Answers>, input: Input, pulse: 
     };
     let scoring = move |content: Decoded<'_>| {
         let mut tally = Tally::new(&answers.table, answers.scoring.metric, &pulse);
-        match content.predictions(|| ControlFlow::Continue(()), &mut |next| tally.add(next)) {
+        let mut ahead = score::ahead(&answers.table, &pulse);
+        match content.predictions_ahead(&mut ahead, &mut |next| tally.add(next)) {
             Ended::Whole => Ok(tally.finish()),
             Ended::Stopped(failure) => Ok(Err(failure)),
             Ended::Fault(fault) => Err(fault),

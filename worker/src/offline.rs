@@ -12,7 +12,7 @@ use assay_core::suite_folder::{AnswerLines, metric_of};
 use assay_core::upload::{Content, ContentEncoding, ContentType, Ended, read_from};
 use serde::Serialize;
 
-use crate::score::{AnswerTable, Builder, Failure, Pulse, Score, Tally};
+use crate::score::{self, AnswerTable, Builder, Failure, Pulse, Score, Tally};
 
 /// How much of a file is read at once.
 const READ: usize = 256 * 1024;
@@ -69,7 +69,8 @@ fn tally(table: &AnswerTable, metric: Metric, predictions: &Path) -> Result<Scor
     let bytes = BufReader::with_capacity(READ, File::open(predictions).map_err(unreadable)?);
     let pulse = Pulse::default();
     let mut tally = Tally::new(table, metric, &pulse);
-    let scored = match read_from(bytes, content, || ControlFlow::Continue(()), &mut |next| tally.add(next)) {
+    let mut ahead = score::ahead(table, &pulse);
+    let scored = match read_from(bytes, content, || ControlFlow::Continue(()), &mut ahead, &mut |next| tally.add(next)) {
         Ended::Whole => tally.finish(),
         Ended::Stopped(failure) => Err(failure),
         Ended::Fault(fault) => return Err(format!("{}: {fault:?}", predictions.display())),

@@ -2,6 +2,7 @@
 //!
 //! What lives here: finding where elements begin and end. What they must be is the reader's to say.
 
+use std::array;
 use std::mem;
 use std::ops::ControlFlow;
 
@@ -12,6 +13,9 @@ use crate::{FieldError, Result, text_enum};
 
 /// The longest element, in bytes.
 pub const ELEMENT_MAX: usize = 1024 * 1024;
+
+/// How many predictions are read before the first of them is handed on.
+const AHEAD: usize = 8;
 
 /// How deeply an element may be nested: in a submission two levels are around it.
 const ELEMENT_DEPTH_MAX: usize = DEPTH_MAX - 2;
@@ -58,7 +62,7 @@ pub struct Stream {
     /// Whether a fault was handed on.
     at_fault: bool,
     /// Memory of the reader's, used again.
-    memory: Memory,
+    memory: [Memory; AHEAD],
 }
 
 impl Stream {
@@ -76,7 +80,7 @@ impl Stream {
             index: 0,
             line: 1,
             at_fault: false,
-            memory: Memory::default(),
+            memory: array::from_fn(|_| Memory::default()),
         }
     }
 
@@ -86,13 +90,24 @@ impl Stream {
         bytes: &[u8],
         each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
+        self.feed_ahead(bytes, &mut |_| {}, each)
+    }
+
+    /// The same; and `ahead` is told of some item ids before their predictions are handed on, so that what belongs to
+    /// them can be fetched from memory for all of them together.
+    pub fn feed_ahead<B>(
+        &mut self,
+        bytes: &[u8],
+        ahead: &mut impl FnMut(&[&str]),
+        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
         // A character that is cut in two is not at the end of an element.
         let text = str::from_utf8(bytes).or_else(|error| str::from_utf8(&bytes[..error.valid_up_to()])).unwrap_or_default();
         let mut rest = bytes;
         while !rest.is_empty() {
             let at = bytes.len() - rest.len();
             if self.is_between() && at < text.len() {
-                rest = &bytes[self.quickly(text, at, each)?..];
+                rest = &bytes[self.quickly(text, at, ahead, each)?..];
                 if rest.is_empty() {
                     break;
                 }
@@ -134,26 +149,40 @@ impl Stream {
         &mut self,
         text: &str,
         mut at: usize,
+        ahead: &mut impl FnMut(&[&str]),
         each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
     ) -> ControlFlow<B, usize> {
         let of_lines = self.form == ContentType::Ndjson;
-        let mut element = Element::new(self.index, self.line(), mem::take(&mut self.memory));
+        let mut batch = mem::take(&mut self.memory).map(|memory| Element::new(0, None, memory));
         let mut flow = ControlFlow::Continue(());
-        while let Some(end) = scan::element(text, at, of_lines, &mut element).filter(|end| end - at <= ELEMENT_MAX) {
-            flow = element.hand_on(&mut *each);
-            element.next();
-            self.index += 1;
-            self.line += 1;
-            at = end + 1;
-            if text.as_bytes()[end] == b']' {
-                self.place = Place::Behind;
-                break;
+        loop {
+            let mut n = 0;
+            while n < AHEAD
+                && self.place == Place::Within
+                && let Some(end) = scan::element(text, at, of_lines, &mut batch[n]).filter(|end| end - at <= ELEMENT_MAX)
+            {
+                if text.as_bytes()[end] == b']' {
+                    self.place = Place::Behind;
+                }
+                at = end + 1;
+                n += 1;
             }
-            if flow.is_break() {
+            let ids: [&str; AHEAD] = array::from_fn(|at| batch[at].item_id.as_ref());
+            ahead(&ids[..n]);
+            for element in &mut batch[..n] {
+                (element.index, element.line) = (self.index, self.line());
+                if flow.is_continue() {
+                    flow = element.hand_on(&mut *each);
+                }
+                element.next();
+                self.index += 1;
+                self.line += 1;
+            }
+            if n < AHEAD || flow.is_break() {
                 break;
             }
         }
-        self.memory = Memory::of(element);
+        self.memory = batch.map(Memory::of);
         flow.map_continue(|()| at)
     }
 
@@ -266,7 +295,7 @@ impl Stream {
         if deep && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() && depth(json) > ELEMENT_DEPTH_MAX {
             return self.fault("", "format", &format!("is nested deeper than {ELEMENT_DEPTH_MAX} levels"), each);
         }
-        let mut element = Element::new(self.index, line, mem::take(&mut self.memory));
+        let mut element = Element::new(self.index, line, mem::take(&mut self.memory[0]));
         if let Err(error) = read_one(text, &mut element) {
             return self.broken(&format!("is not valid JSON (column {})", error.column()), each);
         }
@@ -276,7 +305,7 @@ impl Stream {
             each(next)
         });
         self.at_fault |= at_fault;
-        self.memory = Memory::of(element);
+        self.memory[0] = Memory::of(element);
         flow
     }
 

@@ -40,6 +40,18 @@ pub struct Pulse {
     pub stop: AtomicBool,
     /// How many predictions have been scored.
     pub done: AtomicU64,
+    /// Whether items come in another order than the suite's.
+    scattered: AtomicBool,
+}
+
+/// To be told of item ids before their predictions are added: where items come in another order than the suite's, what is
+/// to be looked up for them is fetched from memory for all of them together.
+pub fn ahead<'t>(table: &'t AnswerTable, pulse: &'t Pulse) -> impl FnMut(&[&str]) + 't {
+    |item_ids| {
+        if pulse.scattered.load(Ordering::Relaxed) {
+            table.fetch(item_ids);
+        }
+    }
 }
 
 /// The figures that are cut at k.
@@ -179,7 +191,10 @@ impl<'t> Tally<'t> {
         if let Err((_, told)) = fits(self.metric, prediction.value) {
             return invalid(format!("{}.prediction: {told}", prediction::name(prediction.index, prediction.line)));
         }
-        let Some(item) = self.table.find(&prediction.item_id, &mut self.hint) else {
+        let expected = self.hint;
+        let found = self.table.find(&prediction.item_id, &mut self.hint);
+        self.pulse.scattered.store(found.is_none_or(|item| !item.is_at(expected)), Ordering::Relaxed);
+        let Some(item) = found else {
             self.unmatched.add(&prediction);
             return ControlFlow::Continue(());
         };

@@ -119,7 +119,7 @@ fn faults_name_the_prediction_and_the_reason() {
 fn scoring_stops_when_told_to() {
     let predictions = br#"[{"item_id":"a","prediction":"x"}]"#;
     assert_eq!(
-        score(&one_item(), Metric::Accuracy, predictions, &Pulse { stop: AtomicBool::new(true), done: AtomicU64::new(0) }),
+        score(&one_item(), Metric::Accuracy, predictions, &Pulse { stop: AtomicBool::new(true), ..Pulse::default() }),
         Err(Failure::Stopped)
     );
 }
