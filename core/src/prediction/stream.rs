@@ -15,7 +15,7 @@ use crate::{FieldError, Result, text_enum};
 pub const ELEMENT_MAX: usize = 1024 * 1024;
 
 /// How many predictions are read before the first of them is handed on.
-const AHEAD: usize = 8;
+const AHEAD: usize = 32;
 
 /// How deeply an element may be nested: in a submission two levels are around it.
 const ELEMENT_DEPTH_MAX: usize = DEPTH_MAX - 2;
