@@ -101,27 +101,24 @@ impl Dispatcher {
         }
         if tidy {
             self.tidied = Some(Instant::now());
-            self.remove_inputs().await.can_fail("removing submissions that were scored; they are removed later");
+            self.tidy_jobs().await.can_fail("removing what ended jobs do not need; it is removed later");
             self.remove_uploads().await.can_fail("removing uploads that have ended; they are removed later");
             self.ringer.tidy().await?;
         }
         Ok(())
     }
 
-    /// Removes the submissions of jobs that have ended.
-    async fn remove_inputs(&self) -> Result<()> {
-        let inputs = dispatch::unneeded_inputs(&self.db).await?;
-        for input in &inputs {
-            self.artifacts.delete(&input.input_key).await?;
-            // What attempts kept that did not end the job.
-            let attempts = if input.per_item_feedback { input.attempts } else { 0 };
-            let kept = (1..=attempts).map(|attempt| Artifacts::scores_key(&input.org_id, &input.job_id, attempt));
-            for key in kept.filter(|key| input.scores_key.as_ref() != Some(key)) {
+    /// Removes the submissions of jobs that have ended, and what attempts kept that did not end them.
+    async fn tidy_jobs(&self) -> Result<()> {
+        let jobs = dispatch::untidy_jobs(&self.db).await?;
+        for dispatch::Untidy { job_id, org_id, input_key, attempts, scores_key } in &jobs {
+            let kept = (1..=*attempts).map(|attempt| Artifacts::scores_key(org_id, job_id, attempt));
+            for key in kept.filter(|key| scores_key.as_ref() != Some(key)).chain(input_key.clone()) {
                 self.artifacts.delete(&key).await?;
             }
         }
-        let job_ids: Vec<&str> = inputs.iter().map(|input| input.job_id.as_str()).collect();
-        dispatch::forget_inputs(&self.db, &job_ids).await
+        let job_ids: Vec<&str> = jobs.iter().map(|job| job.job_id.as_str()).collect();
+        dispatch::note_tidied(&self.db, &job_ids).await
     }
 
     /// Removes all objects of uploads that have ended, those included that nobody knows of because a process died.

@@ -1,48 +1,79 @@
 //! Hidden answers: how they are written in a suite, and which ids they make right.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use crate::Metric;
+use crate::metric::Family;
+use crate::prediction::{NUMBER_MAX, Written, written};
 
-/// The answer to one item.
+/// The answer to one item; its texts are slices of the JSON (`'a`) where they have no escapes.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum Answer<'a> {
     /// One right answer.
-    Label(String),
+    Label(Cow<'a, str>),
     /// Several right answers, equally good.
-    Set(Vec<String>),
+    Set(Vec<Cow<'a, str>>),
     /// Answers with their gains, each from 0 to 1e100, one of them above 0.
-    Gains(Vec<(String, f64)>),
+    Gains(Vec<(Cow<'a, str>, f64)>),
+    /// A number.
+    Number(f64),
 }
 
 /// Far above any use, and far enough below the largest float that no sum of gains becomes infinite.
 const MAX_GAIN: f64 = 1e100;
 
-impl Answer {
-    /// Reads an answer from its JSON text: a string, a non-empty array of distinct strings, or an object of
-    /// string → gain. The error says what is wrong, for the operator who wrote the suite.
-    pub fn parse(json: &str, metric: &Metric) -> Result<Self, String> {
-        // All of today's metrics take all of these answers; one that does not will not compile here.
-        let (Metric::Accuracy | Metric::HitRate(_) | Metric::Recall(_) | Metric::Ndcg(_) | Metric::Mrr(_)) = metric;
-        let json = json.trim_ascii_start();
-        let answer = match json.as_bytes().first() {
-            Some(b'"') => Self::Label(read(json, "the answer is not a valid JSON string")?),
-            Some(b'[') => Self::Set(read(json, "an answer that is an array may hold strings only")?),
-            Some(b'{') => Self::Gains(read::<Gains>(json, "an answer that is an object must give each id a number as its gain")?.0),
-            _ => return Err(format!("the metric {metric} takes a string, an array of strings or an object of id → gain as answer")),
+/// Up to how many ids are looked through for one that is given twice; beyond, they are looked up.
+const FEW: usize = 16;
+
+impl<'a> Answer<'a> {
+    /// Reads an answer from its JSON text: a string, a non-empty array of distinct strings, an object of string → gain,
+    /// or a number, whichever the metric has a use for. The error says what is wrong, for the operator who wrote the suite.
+    pub fn parse(json: &'a str, metric: &Metric) -> Result<Self, String> {
+        let json = json.trim_ascii();
+        let answer = match written(json) {
+            Some(written) => written.into(),
+            None => Self::read(json)?,
         };
+        answer.fits(metric)?;
         answer.sound()?;
         Ok(answer)
     }
 
+    /// The way by which faults are told.
+    fn read(json: &str) -> Result<Self, String> {
+        Ok(match json.as_bytes().first() {
+            Some(b'"') => Self::Label(read::<String>(json, "the answer is not a valid JSON string")?.into()),
+            Some(b'[') => {
+                let ids: Vec<String> = read(json, "an answer that is an array may hold strings only")?;
+                Self::Set(ids.into_iter().map(Cow::Owned).collect())
+            }
+            Some(b'{') => Self::Gains(read::<Gains>(json, "an answer that is an object must give each id a number as its gain")?.0),
+            _ => Self::Number(read(json, "an answer is a string, an array of strings, an object of id → gain, or a number")?),
+        })
+    }
+
+    fn fits(&self, metric: &Metric) -> Result<(), String> {
+        let (fits, wanted) = match (metric.family(), metric) {
+            (Family::Rankings, _) => (!matches!(self, Self::Number(_)), "a string, an array of strings or an object of id → gain"),
+            (Family::Labels, Metric::ExactMatch) => (matches!(self, Self::Label(_) | Self::Set(_)), "a string or an array of strings"),
+            (Family::Labels, _) => (matches!(self, Self::Label(_)), "a string: each item is of one class"),
+            (Family::Numbers, _) => (matches!(self, Self::Number(_)), "a number"),
+            (Family::Probabilities, _) => (matches!(self, Self::Label(_)), "a string: the one right label"),
+        };
+        if fits { Ok(()) } else { Err(format!("the metric {metric} takes {wanted} as answer")) }
+    }
+
     fn sound(&self) -> Result<(), String> {
         let ids: Vec<&str> = match self {
-            Self::Label(label) => vec![label],
-            Self::Set(ids) => ids.iter().map(String::as_str).collect(),
-            Self::Gains(gains) => gains.iter().map(|(id, _)| id.as_str()).collect(),
+            Self::Label(label) => return no_nul(label),
+            Self::Number(number) if number.abs() <= NUMBER_MAX => return Ok(()),
+            Self::Number(_) => return Err(format!("a number is from -{NUMBER_MAX:e} to {NUMBER_MAX:e}")),
+            Self::Set(ids) => ids.iter().map(AsRef::as_ref).collect(),
+            Self::Gains(gains) => gains.iter().map(|(id, _)| id.as_ref()).collect(),
         };
         if let Self::Gains(gains) = self {
             if let Some((id, gain)) = gains.iter().find(|(_, gain)| !(0.0..=MAX_GAIN).contains(gain)) {
@@ -55,25 +86,41 @@ impl Answer {
         if ids.is_empty() {
             return Err(String::from("an answer must name at least one id"));
         }
-        if let Some(id) = ids.iter().find(|id| id.contains('\0')) {
-            return Err(format!("{id:?} has a NUL character, which no prediction may have"));
-        }
-        let mut seen = HashSet::new();
-        match ids.iter().find(|id| !seen.insert(**id)) {
-            Some(id) => Err(format!("{id:?} is given twice")),
-            None => Ok(()),
-        }
+        ids.iter().try_for_each(|id| no_nul(id))?;
+        let again = if ids.len() <= FEW {
+            ids.iter().enumerate().find(|(at, id)| ids[..*at].contains(id)).map(|(_, id)| id)
+        } else {
+            let mut seen = HashSet::new();
+            ids.iter().find(|id| !seen.insert(**id))
+        };
+        again.map_or(Ok(()), |id| Err(format!("{id:?} is given twice")))
     }
 
-    /// The relevant ids with their gains, in the order in which they are written: those with a gain above 0,
-    /// and in a string or an array each with a gain of 1.
+    /// The relevant ids with their gains, in the order in which they are written: those with a gain above 0, and in a
+    /// string or an array each with a gain of 1. A number has none.
     pub fn relevant(&self) -> Vec<(&str, f64)> {
         match self {
             Self::Label(label) => vec![(label, 1.0)],
-            Self::Set(ids) => ids.iter().map(|id| (id.as_str(), 1.0)).collect(),
-            Self::Gains(gains) => gains.iter().filter(|(_, gain)| *gain > 0.0).map(|(id, gain)| (id.as_str(), *gain)).collect(),
+            Self::Set(ids) => ids.iter().map(|id| (id.as_ref(), 1.0)).collect(),
+            Self::Gains(gains) => gains.iter().filter(|(_, gain)| *gain > 0.0).map(|(id, gain)| (id.as_ref(), *gain)).collect(),
+            Self::Number(_) => Vec::new(),
         }
     }
+}
+
+impl<'a> From<Written<'a>> for Answer<'a> {
+    fn from(written: Written<'a>) -> Self {
+        match written {
+            Written::Label(label) => Self::Label(label),
+            Written::Ranking(ids) => Self::Set(ids),
+            Written::Number(number) => Self::Number(number),
+            Written::Weights(weights) => Self::Gains(weights),
+        }
+    }
+}
+
+fn no_nul(id: &str) -> Result<(), String> {
+    if id.contains('\0') { Err(format!("{id:?} has a NUL character, which no prediction may have")) } else { Ok(()) }
 }
 
 /// The parser's own words would name a place within the answer, where the operator looks for one in the file.
@@ -82,29 +129,77 @@ fn read<'a, T: Deserialize<'a>>(json: &'a str, fault: &str) -> Result<T, String>
 }
 
 /// The entries of an object as they are written: a map would swallow an id that is given twice.
-struct Gains(Vec<(String, f64)>);
+struct Gains<'a>(Vec<(Cow<'a, str>, f64)>);
 
-impl<'de> Deserialize<'de> for Gains {
+impl<'de> Deserialize<'de> for Gains<'_> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Entries;
 
         impl<'de> Visitor<'de> for Entries {
-            type Value = Gains;
+            type Value = Vec<(Cow<'static, str>, f64)>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of gains")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Gains, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut gains = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    gains.push(entry);
+                while let Some((id, gain)) = map.next_entry::<String, f64>()? {
+                    gains.push((Cow::Owned(id), gain));
                 }
-                Ok(Gains(gains))
+                Ok(gains)
             }
         }
 
-        deserializer.deserialize_map(Entries)
+        deserializer.deserialize_map(Entries).map(Self)
+    }
+}
+
+/// What is demanded of all answers of a suite together, so that its metric is defined and leaving items out never pays.
+#[derive(Debug)]
+pub struct AnswersCheck {
+    metric: Metric,
+    /// At most three distinct labels.
+    labels: Vec<String>,
+    least: f64,
+    most: f64,
+}
+
+impl AnswersCheck {
+    /// No answer was seen yet.
+    pub fn new(metric: Metric) -> Self {
+        Self { metric, labels: Vec::new(), least: f64::INFINITY, most: f64::NEG_INFINITY }
+    }
+
+    /// Takes the next answer. The error says why it cannot be beside those before.
+    pub fn add(&mut self, answer: &Answer<'_>) -> Result<(), String> {
+        match answer {
+            Answer::Number(number) => {
+                self.least = self.least.min(*number);
+                self.most = self.most.max(*number);
+            }
+            Answer::Label(label) if self.metric == Metric::Auc && !self.labels.iter().any(|seen| seen == label) => {
+                if let [one, other] = self.labels.as_slice() {
+                    return Err(format!("auc is for two labels, and {label:?} is a third beside {one:?} and {other:?}"));
+                }
+                self.labels.push(label.to_string());
+            }
+            Answer::Label(_) | Answer::Set(_) | Answer::Gains(_) => {}
+        }
+        Ok(())
+    }
+
+    /// All were seen.
+    pub fn finish(self) -> Result<(), String> {
+        match self.metric {
+            Metric::Auc if self.labels.len() < 2 => Err("auc is for two labels, and all answers are the same".into()),
+            Metric::Rmse | Metric::Mae if self.least == self.most => Err(format!(
+                "all answers are the same number, and {} counts an item without a prediction with the spread of the answers as its error",
+                self.metric
+            )),
+            Metric::Spearman if self.least == self.most => Err("all answers are the same number: spearman is not defined".into()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -112,24 +207,25 @@ impl<'de> Deserialize<'de> for Gains {
 mod tests {
     use super::*;
 
-    fn parse(json: &str) -> Result<Answer, String> {
+    fn parse(json: &str) -> Result<Answer<'_>, String> {
         Answer::parse(json, &Metric::Accuracy)
     }
 
     #[test]
-    fn the_three_forms_are_read() {
-        assert_eq!(parse(" \"a\\u00e4\" "), Ok(Answer::Label(String::from("aä"))));
-        assert_eq!(parse("[\"b\", \"a\"]"), Ok(Answer::Set(vec![String::from("b"), String::from("a")])));
+    fn the_forms_are_read() {
+        assert_eq!(parse(" \"a\\u00e4\" "), Ok(Answer::Label("aä".into())));
+        assert_eq!(parse("[\"b\", \"a\"]"), Ok(Answer::Set(vec!["b".into(), "a".into()])));
         let gains = parse("{\"a\": 0, \"b\": 2, \"c\": 0.5}").unwrap();
         assert_eq!(gains.relevant(), [("b", 2.0), ("c", 0.5)]);
+        assert_eq!(Answer::parse(" -2.5e1 ", &Metric::Mae), Ok(Answer::Number(-25.0)));
     }
 
     #[test]
-    fn what_no_metric_takes_is_refused_with_a_reason() {
+    fn what_the_metric_does_not_take_is_refused_with_a_reason() {
         let cases = [
             ("1", "the metric accuracy takes"),
-            ("null", "the metric accuracy takes"),
-            ("", "the metric accuracy takes"),
+            ("null", "an answer is a string"),
+            ("", "an answer is a string"),
             ("\"a\" 1", "not a valid JSON string"),
             ("[]", "at least one id"),
             ("{}", "at least one gain"),
@@ -146,6 +242,36 @@ mod tests {
         for (json, reason) in cases {
             let fault = parse(json).unwrap_err();
             assert!(fault.contains(reason), "{json}: {fault}");
+        }
+        let many = format!("[{}\"7\"]", (0..40).map(|at| format!("\"{at}\",")).collect::<String>());
+        assert!(parse(&many).unwrap_err().contains("\"7\" is given twice"));
+        for (metric, json, reason) in [
+            ("exact_match", "{\"a\":1}", "takes a string or an array of strings"),
+            ("f1_macro", "[\"a\"]", "takes a string: each item"),
+            ("rmse", "\"1\"", "takes a number"),
+            ("mae", "1e51", "from -1e50 to 1e50"),
+            ("mae", "1e999", "or a number"),
+            ("auc", "1", "the one right label"),
+            ("ece@15", "[\"a\"]", "the one right label"),
+        ] {
+            let fault = Answer::parse(json, &metric.parse().unwrap()).unwrap_err();
+            assert!(fault.contains(reason), "{metric} {json}: {fault}");
+        }
+    }
+
+    #[test]
+    fn answers_that_leave_a_metric_undefined_together_are_refused() {
+        let told = |metric: &str, answers: &[&str]| {
+            let metric = metric.parse().unwrap();
+            let mut check = AnswersCheck::new(metric);
+            answers.iter().try_for_each(|json| check.add(&Answer::parse(json, &metric).unwrap())).and_then(|()| check.finish())
+        };
+        assert!(told("auc", &["\"a\"", "\"b\"", "\"a\""]).is_ok());
+        assert!(told("auc", &["\"a\"", "\"b\"", "\"c\""]).unwrap_err().contains("\"c\" is a third"));
+        assert!(told("auc", &["\"a\"", "\"a\""]).unwrap_err().contains("all answers are the same"));
+        for metric in ["rmse", "mae", "spearman"] {
+            assert!(told(metric, &["1", "2"]).is_ok());
+            assert!(told(metric, &["1", "1.0"]).unwrap_err().contains("all answers are the same number"), "{metric}");
         }
     }
 }

@@ -87,10 +87,10 @@ impl Artifacts {
         format!("{org_id}/{job_id}.predictions.json")
     }
 
-    /// The name under which an attempt keeps the scores of its job's items: as 64-bit floating-point numbers, the low
-    /// byte first.
+    /// The name under which an attempt keeps the scores of its job's items, as `item_scores` writes them. (Once there were
+    /// names that end in `.f64`: a 64-bit floating-point number an item, the low byte first, and nothing else.)
     pub fn scores_key(org_id: &OrgId, job_id: &JobId, attempt: i32) -> String {
-        format!("{org_id}/{job_id}.{attempt}.scores.f64")
+        format!("{org_id}/{job_id}.{attempt}.scores")
     }
 
     /// Writes an object whole: afterwards it is there under its name, or nothing is.

@@ -225,6 +225,11 @@ pub struct Error {
 }
 
 impl Error {
+    /// What an operator is told, who may know the cause.
+    pub fn cause_or_message(&self) -> String {
+        self.cause.as_ref().map_or_else(|| self.message.to_string(), ToString::to_string)
+    }
+
     /// An error with nothing specific to say.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: message.into(), details: None, retry_after: None, resource: None, cause: None }

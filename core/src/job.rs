@@ -1,5 +1,7 @@
 //! Jobs: their states, the transitions between them, and the form in which callers see them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use sqlx::types::Json;
 use utoipa::ToSchema;
@@ -130,7 +132,7 @@ pub struct EvalResult {
     pub hfm_sha: String,
     /// The suite's metric.
     pub metric: String,
-    /// Number of items in the suite: what `value` is a mean over.
+    /// Number of items in the suite: what `value` is over.
     #[schema(minimum = 0)]
     pub n: i64,
     /// Number of predictions sent.
@@ -149,6 +151,21 @@ pub struct EvalResult {
     pub suite_version: String,
     /// The metric's value.
     pub value: f64,
+    /// Its standard error; null where too few items say nothing of it, as in jobs that ended before there was one.
+    #[serde(default)]
+    #[schema(minimum = 0)]
+    pub stderr: Option<f64>,
+    /// Its interval of 95 % confidence: low, high. Null where `stderr` is.
+    #[serde(default)]
+    #[schema(min_items = 2, max_items = 2)]
+    pub ci95: Option<[f64; 2]>,
+    /// How both were found: `wilson`, `normal`, `delta`, `delong`, `fisher` or `bootstrap`.
+    #[serde(default)]
+    pub ci_method: Option<String>,
+    /// The family's other figures: name → value.
+    #[serde(default)]
+    #[schema(required)]
+    pub metrics: BTreeMap<String, f64>,
 }
 
 /// A job, as the callers of its organization see it.
@@ -173,6 +190,9 @@ pub struct Job {
     /// How often it was begun; 0 while it waits for the first time.
     #[schema(minimum = 0, maximum = 4)]
     pub attempts: i32,
+    /// How much of the submission is scored, 0 to 1, while it runs; else null. Noted once a second.
+    #[schema(minimum = 0, maximum = 1)]
+    pub progress: Option<f64>,
     /// When it was accepted. No two jobs of an organization share it.
     pub created_at: Timestamp,
     /// When the present or last attempt began; null while it waits.
@@ -257,6 +277,7 @@ pub struct JobRow {
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     pub result: Option<Json<EvalResult>>,
+    pub progress: Option<f64>,
     pub error_code: Option<FailureCode>,
     pub error_message: Option<String>,
 }
@@ -279,6 +300,7 @@ impl JobRow {
             started_at,
             finished_at,
             result,
+            progress,
             error_code,
             error_message,
         } = self;
@@ -296,6 +318,7 @@ impl JobRow {
             request_id,
             label,
             attempts,
+            progress,
             created_at,
             started_at,
             finished_at,

@@ -13,6 +13,7 @@ mod error;
 pub mod field;
 mod id;
 pub mod invite;
+pub mod item_scores;
 pub mod job;
 pub mod json;
 pub mod key;
@@ -37,8 +38,8 @@ mod text_enum;
 pub mod upload;
 pub mod usage;
 
-pub use answer::Answer;
+pub use answer::{Answer, AnswersCheck};
 pub use clock::Timestamp;
 pub use error::{CanFail, Code, Details, Error, FieldError, Resource, Result};
 pub use id::{InviteId, JobId, KeyId, MalformedId, OrgId, RequestId, SessionId, UploadId, UserId, WorkerId};
-pub use metric::{Metric, Scoring};
+pub use metric::{Family, K, Metric, Scoring};

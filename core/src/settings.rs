@@ -63,6 +63,7 @@ settings! {
     TERMS_VERSION = ""; "Version of the terms that organizations must accept before they make keys and submit; empty: there are no terms."
     TERMS_URL = ""; "Where the terms can be read; required with `ASSAY_TERMS_VERSION`."
     WORKER_SLOTS = "4"; "Jobs that one worker process scores at once."
+    WORKER_ANSWERS_MIB = "1024"; "Memory, in MiB, for the answers of suites, kept from one job to the next; those used longest ago go first. What is in use stays, whatever its size."
     DRAIN_SECONDS = "25"; "How long a process that was told to end may finish what it has begun."
     LOG = "info"; "What is logged: `error`, `warn`, `info`, `debug`, or directives such as `info,sqlx=debug`."
     LOG_FORMAT = "json"; "`json` or `text`."

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
+use crate::prediction::line_of;
 use crate::suite::{SuiteId, is_version};
-use crate::{Answer, Metric};
+use crate::{Answer, AnswersCheck, Metric};
 
 /// What is wrong with the folder: file, line and reason.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +104,9 @@ impl SuiteFolder {
             return Err(bad(SUITE, 0, "version must be 1 to 64 letters, digits, '.', '_', '-' or '+'"));
         }
         let metric: Metric = head.metric.parse().map_err(|error| bad(SUITE, 0, format!("metric: {error}")))?;
+        if head.per_item_feedback && !metric.has_item_scores() {
+            return Err(bad(SUITE, 0, format!("per_item_feedback: with {metric} an item has no score of its own")));
+        }
         let mut answers = read_answers(answers, &metric)?;
         let items = join(items, &mut answers)?;
         if let Some((item_id, (line, _))) = answers.iter().min_by_key(|(_, (line, _))| *line) {
@@ -133,6 +138,67 @@ impl SuiteFolder {
     }
 }
 
+/// The metric of a suite's folder.
+pub fn metric_of(folder: &Path) -> Result<Metric, BadSuite> {
+    let text = fs::read_to_string(folder.join(SUITE)).map_err(|error| bad(SUITE, 0, format!("cannot be read: {error}")))?;
+    let head: Head = toml::from_str(&text).map_err(|error| bad(SUITE, 0, error.to_string()))?;
+    head.metric.parse().map_err(|error| bad(SUITE, 0, format!("metric: {error}")))
+}
+
+/// The answers of a suite's folder, read a line at a time, in the order of their file.
+pub struct AnswerLines {
+    lines: BufReader<fs::File>,
+    bytes: u64,
+    metric: Metric,
+}
+
+impl AnswerLines {
+    /// Nothing is read yet.
+    pub fn open(folder: &Path, metric: Metric) -> Result<Self, BadSuite> {
+        let unreadable = |error| bad(ANSWERS, 0, format!("cannot be read: {error}"));
+        let file = fs::File::open(folder.join(ANSWERS)).map_err(unreadable)?;
+        let bytes = file.metadata().map_err(unreadable)?.len();
+        Ok(Self { lines: BufReader::with_capacity(256 * 1024, file), bytes, metric })
+    }
+
+    /// How many answers there are, judged by the length of the first ones.
+    pub fn about(&mut self) -> usize {
+        let Ok(first) = self.lines.fill_buf() else { return 0 };
+        let lines = first.iter().filter(|byte| **byte == b'\n').count();
+        (self.bytes as usize * (lines + 1)).checked_div(first.len()).unwrap_or(0)
+    }
+
+    /// Hands on each item's id and answer; what that refuses is told with the line.
+    pub fn each(&mut self, mut each: impl FnMut(&str, &Answer<'_>) -> Result<(), String>) -> Result<(), BadSuite> {
+        let (mut check, mut text, mut line) = (AnswersCheck::new(self.metric), String::new(), 0);
+        loop {
+            text.clear();
+            line += 1;
+            if self.lines.read_line(&mut text).map_err(|error| bad(ANSWERS, line, format!("cannot be read: {error}")))? == 0 {
+                break;
+            }
+            if text.trim().is_empty() {
+                continue;
+            }
+            let told = |reason: String| bad(ANSWERS, line, reason);
+            let mut take = |item_id: &str, json: &str| {
+                check_item_id(ANSWERS, line, item_id)?;
+                let answer = Answer::parse(json, &self.metric).map_err(|reason| told(format!("answer: {reason}")))?;
+                check.add(&answer).map_err(|reason| told(format!("answer: {reason}")))?;
+                each(item_id, &answer).map_err(told)
+            };
+            match line_of(&text, "answer") {
+                Some((item_id, json)) => take(&item_id, json)?,
+                None => {
+                    let AnswerLine { item_id, answer } = serde_json::from_str(&text).map_err(|error| told(error.to_string()))?;
+                    take(&item_id, answer.get())?;
+                }
+            }
+        }
+        check.finish().map_err(|reason| bad(ANSWERS, 0, reason))
+    }
+}
+
 type Answers = HashMap<String, (usize, Box<RawValue>)>;
 
 /// The lines of a file that are not empty, with their numbers from 1.
@@ -150,15 +216,20 @@ fn check_item_id(file: &'static str, line: usize, item_id: &str) -> Result<(), B
 }
 
 fn read_answers(text: &str, metric: &Metric) -> Result<Answers, BadSuite> {
-    let mut answers = Answers::new();
+    let (mut answers, mut check) = (Answers::new(), AnswersCheck::new(*metric));
     for (line, json) in lines(text) {
         let AnswerLine { item_id, answer } = serde_json::from_str(json).map_err(|error| bad(ANSWERS, line, error.to_string()))?;
         check_item_id(ANSWERS, line, &item_id)?;
-        Answer::parse(answer.get(), metric).map_err(|reason| bad(ANSWERS, line, format!("answer: {reason}")))?;
+        let parsed = Answer::parse(answer.get(), metric).and_then(|parsed| check.add(&parsed));
+        parsed.map_err(|reason| bad(ANSWERS, line, format!("answer: {reason}")))?;
         if let Some((first, _)) = answers.get(&item_id) {
             return Err(bad(ANSWERS, line, format!("item_id {item_id:?} was answered before, in line {first}")));
         }
         answers.insert(item_id, (line, answer));
+    }
+    // Of no answers at all there is more to say.
+    if !answers.is_empty() {
+        check.finish().map_err(|reason| bad(ANSWERS, 0, reason))?;
     }
     Ok(answers)
 }
@@ -222,6 +293,14 @@ mod tests {
             (GOOD.into(), ITEM.replace("\"?\"", "1e999"), ANSWER.into(), "items.ndjson:1: input must be an object: number out of range"),
             (GOOD.into(), ITEM.into(), two, "answers.ndjson:2: item_id \"a\" was answered before, in line 1"),
             (GOOD.into(), ITEM.into(), ANSWER.replace("\"x\"", "7"), "answers.ndjson:1: answer: "),
+            (GOOD.replace("accuracy", "rmse"), ITEM.into(), ANSWER.into(), "answers.ndjson:1: answer: the metric rmse takes a number"),
+            (GOOD.replace("accuracy", "auc"), ITEM.into(), ANSWER.into(), "answers.ndjson: auc is for two labels"),
+            (
+                GOOD.replace("accuracy", "auc") + "per_item_feedback = true\n",
+                ITEM.into(),
+                ANSWER.into(),
+                "suite.toml: per_item_feedback: with auc an item has no score of its own",
+            ),
             (GOOD.into(), ITEM.into(), String::new(), "items.ndjson:1: item \"a\" has no answer"),
             (GOOD.into(), String::new(), ANSWER.into(), "answers.ndjson:1: there is no item \"a\""),
             (GOOD.into(), String::new(), String::new(), "items.ndjson: a suite needs at least one item"),

@@ -40,8 +40,8 @@ def main():
     rankings = {item: [value] if isinstance(value, str) else value for item, value in rankings.items()}
 
     names = {"accuracy": "success_1", f"hit_rate@{K}": f"success_{K}", f"ndcg@{K}": f"ndcg_cut_{K}"}
-    names |= {f"mrr@{K}": "recip_rank", f"recall@{K}": f"recall_{K}"}
-    asked = {f"success.1,{K}", f"ndcg_cut.{K}", "recip_rank", f"recall.{K}"}
+    names |= {f"mrr@{K}": "recip_rank", f"recall@{K}": f"recall_{K}", f"precision@{K}": f"P_{K}", f"map@{K}": f"map_cut_{K}"}
+    asked = {f"success.1,{K}", f"ndcg_cut.{K}", "recip_rank", f"recall.{K}", f"P.{K}", f"map_cut.{K}"}
     judged = pytrec_eval.RelevanceEvaluator({item: gains(answer) for item, answer in answers.items()}, asked)
     scores = judged.evaluate({item: run_of(ranking) for item, ranking in rankings.items()})
     if len(scores) != len(answers):

@@ -20,7 +20,7 @@ const CLIENT_PATIENCE: Duration = Duration::from_secs(120);
 const CLOSE: f64 = 1e-12;
 
 /// Those with which a suite of this crate is scored. What agreement.py prints.
-const METRICS: [&str; 5] = ["accuracy", "hit_rate@3", "ndcg@3", "mrr@3", "recall@3"];
+const METRICS: [&str; 7] = ["accuracy", "hit_rate@3", "ndcg@3", "mrr@3", "recall@3", "precision@3", "map@3"];
 
 /// Why a test cannot be run on this machine.
 pub struct Missing(String);
@@ -238,6 +238,7 @@ fn is_id(value: &Value, prefix: &str) -> bool {
 
 /// A job without what no other job shares. That is checked for its form.
 fn comparable(mut job: Value) -> Value {
+    job = as_javascript_writes(job);
     let fields = job.as_object_mut().unwrap();
     let id = fields.remove("id").unwrap();
     assert!(is_id(&id, "job_"), "{id}");
@@ -249,6 +250,16 @@ fn comparable(mut job: Value) -> Value {
     let trace_url = text(&fields.remove("trace_url").unwrap());
     assert!(trace_url.starts_with("http") && trace_url.ends_with(&format!("/v1/jobs/{}/trace", text(&id))), "{trace_url}");
     job
+}
+
+/// JavaScript has one kind of number, and writes 1.0 as 1.
+pub fn as_javascript_writes(value: Value) -> Value {
+    match value {
+        Value::Number(number) if number.as_f64().is_some_and(|float| float.fract() == 0.0) => json!(number.as_f64().unwrap() as i64),
+        Value::Array(values) => values.into_iter().map(as_javascript_writes).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, as_javascript_writes(value))).collect(),
+        other => other,
+    }
 }
 
 /// Submits all predictions of a file in one request and returns the job's result.

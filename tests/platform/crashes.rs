@@ -82,7 +82,7 @@ async fn every_write_of_an_earlier_attempt_is_refused() {
     sqlx::raw_sql("update jobs set deadline_at = now()").execute(&mut world.database().await).await.unwrap();
     world.until_status(&job_id, "queued").await;
     let refused = async || {
-        assert!(!work::holds(&pool, &first).await.unwrap());
+        assert!(!work::holds(&pool, &first, 0.5).await.unwrap());
         assert!(!work::succeed(&pool, &first, &result(1.0), None, &[]).await.unwrap());
         assert!(!work::fail(&pool, &first, FailureCode::Internal, "x", &[]).await.unwrap());
         assert!(!work::release(&pool, &first, FailureCode::Internal, "x", &[]).await.unwrap());
@@ -163,7 +163,7 @@ async fn scores_that_an_earlier_attempt_kept_are_removed_and_those_of_the_job_st
     let job = crate::feedback::scored(&world, &world.org.key, &one_prediction()).await;
     let id = text(&job["id"]);
     let folder = world.stack.ground.servers.folder().join(format!("{}-artifacts/{}", world.stack.database.name, world.org.id));
-    let (first, second) = (folder.join(format!("{id}.1.scores.f64")), folder.join(format!("{id}.2.scores.f64")));
+    let (first, second) = (folder.join(format!("{id}.1.scores")), folder.join(format!("{id}.2.scores")));
     // As if the first attempt's worker had died between keeping the scores and ending the job.
     std::fs::copy(&first, &second).unwrap();
     let sql = "update jobs set attempts = 2, scores_key = replace(scores_key, '.1.', '.2.'), finished_at = now() - interval '2 minutes'";

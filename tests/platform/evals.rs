@@ -18,7 +18,7 @@ async fn a_submission_is_queued_scored_and_told_with_the_fields_of_the_contract(
     assert_eq!(queued.status, 202, "{}", queued.body);
     assert_eq!((&queued.body["status"], &queued.body["attempts"]), (&"queued".into(), &0.into()));
     assert_eq!(queued.body["request_id"], queued.header("x-request-id"));
-    for null in ["started_at", "finished_at"] {
+    for null in ["started_at", "finished_at", "progress"] {
         assert_eq!(queued.body.get(null), Some(&Value::Null), "{null}");
     }
     for absent in ["result", "error", "trace_url"] {
@@ -36,6 +36,7 @@ async fn a_submission_is_queued_scored_and_told_with_the_fields_of_the_contract(
         "id",
         "label",
         "org_id",
+        "progress",
         "request_id",
         "result",
         "started_at",

@@ -181,7 +181,7 @@ async fn the_same_submission_is_the_same_job_on_both_wires() {
         json!({"hfm_sha": versions.hfm_sha, "suite_id": versions.suite_id, "suite_version": versions.suite_version})
     );
     let r = grpc.result.unwrap();
-    let theirs = json!({"hfm_sha": r.hfm_sha, "metric": r.metric, "n": r.n, "n_submitted": r.n_submitted, "n_unmatched": r.n_unmatched, "n_missing": r.n_missing, "suite_id": r.suite_id, "suite_version": r.suite_version, "value": r.value});
+    let theirs = json!({"hfm_sha": r.hfm_sha, "metric": r.metric, "n": r.n, "n_submitted": r.n_submitted, "n_unmatched": r.n_unmatched, "n_missing": r.n_missing, "suite_id": r.suite_id, "suite_version": r.suite_version, "value": r.value, "stderr": r.stderr, "ci95": r.ci95, "ci_method": r.ci_method, "metrics": r.metrics});
     assert_eq!(ended["result"], theirs);
     let trace = JobServiceClient::new(channel)
         .get_job_trace(with(v1::GetJobTraceRequest { job_id: job.id.clone() }, &world.org.key))

@@ -218,7 +218,21 @@ pub async fn until(what: &str, patience: Duration, mut seen: impl AsyncFnMut() -
 /// A result for tests that play the worker by hand, told from others by its value.
 pub fn result(value: f64) -> EvalResult {
     let [hfm_sha, metric, suite_id, suite_version] = std::array::from_fn(|_| String::from("x"));
-    EvalResult { hfm_sha, metric, n: 1, n_submitted: 1, n_unmatched: 0, n_missing: 0, suite_id, suite_version, value }
+    EvalResult {
+        hfm_sha,
+        metric,
+        n: 1,
+        n_submitted: 1,
+        n_unmatched: 0,
+        n_missing: 0,
+        suite_id,
+        suite_version,
+        value,
+        stderr: None,
+        ci95: None,
+        ci_method: None,
+        metrics: [].into(),
+    }
 }
 
 /// All files under a folder.

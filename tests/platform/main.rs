@@ -32,6 +32,7 @@ mod limits;
 mod load;
 mod mail;
 mod members;
+mod metrics;
 mod models;
 mod name_server;
 mod openapi;

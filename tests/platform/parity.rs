@@ -139,6 +139,8 @@ fn typed(predictions: Value) -> Value {
     let one = |mut prediction: Value| {
         prediction["prediction"] = match prediction["prediction"].take() {
             Value::Array(ids) => json!({"ranking": {"ids": ids}}),
+            Value::Number(number) => json!({"number": number}),
+            Value::Object(by_label) => json!({"probabilities": {"by_label": by_label}}),
             label => json!({"label": label}),
         };
         prediction
@@ -491,7 +493,7 @@ fn same_names(document: &Value, schema: &Value, message: &MessageDescriptor, tol
         let property = resolved(document, &properties[field.name()]);
         let property = if field.is_list() { resolved(document, &property["items"]) } else { property };
         match field.kind() {
-            Kind::Message(inner) if inner.package_name() == "assay.v1" && inner.name() != "PredictionValue" => {
+            Kind::Message(inner) if !field.is_map() && inner.package_name() == "assay.v1" && inner.name() != "PredictionValue" => {
                 same_names(document, property, &inner, &told);
             }
             _ => {}

@@ -16,8 +16,18 @@ async fn the_trace_is_one_tree_from_the_request_to_the_score() {
     assert_eq!(trace.status, 200);
     let spans = trace.body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
     let names: Vec<_> = spans.iter().map(|span| text(&span["name"])).collect();
-    let expected =
-        ["eval", "request", "queue wait", "attempt", "fetch input", "load answers", "score", "persist", "gen_ai.evaluation.result"];
+    let expected = [
+        "eval",
+        "request",
+        "queue wait",
+        "attempt",
+        "fetch input",
+        "load answers",
+        "score",
+        "keep scores",
+        "persist",
+        "gen_ai.evaluation.result",
+    ];
     assert_eq!(names, expected);
     let ids: Vec<_> = spans.iter().map(|span| text(&span["spanId"])).collect();
     for span in spans {

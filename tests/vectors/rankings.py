@@ -86,7 +86,7 @@ def values_of(answers, rankings):
     over_all = lambda results: sum(results) / len(answers)
 
     cuts = ",".join(map(str, KS))
-    measured = pytrec_eval.RelevanceEvaluator(qrels, {f"ndcg_cut.{cuts}", f"recall.{cuts}", f"success.{cuts}"}).evaluate(run_of(matched))
+    measured = pytrec_eval.RelevanceEvaluator(qrels, {f"ndcg_cut.{cuts}", f"recall.{cuts}", f"success.{cuts}", f"P.{cuts}", f"map_cut.{cuts}"}).evaluate(run_of(matched))
     trec = lambda name: over_all(result[name] for result in measured.values())
     values = {"accuracy": trec("success_1")}
     if all(isinstance(answer, str) for _, answer in answers):
@@ -96,6 +96,8 @@ def values_of(answers, rankings):
     for k in KS:
         values[f"hit_rate@{k}"] = trec(f"success_{k}")
         values[f"recall@{k}"] = trec(f"recall_{k}")
+        values[f"precision@{k}"] = trec(f"P_{k}")
+        values[f"map@{k}"] = trec(f"map_cut_{k}")
         ndcg = over_all(sklearn_ndcg(gains[item], ranking, k) for item, ranking in matched.items())
         if whole:
             same(ndcg, trec(f"ndcg_cut_{k}"), f"ndcg@{k}")
@@ -104,6 +106,7 @@ def values_of(answers, rankings):
         values[f"mrr@{k}"] = over_all(result["recip_rank"] for result in cut.values())
 
         names = {"hit_rate": ir_measures.Success @ k, "recall": ir_measures.R @ k, "mrr": ir_measures.RR @ k}
+        names |= {"precision": ir_measures.P @ k, "map": ir_measures.AP @ k}
         names |= {"ndcg": ir_measures.nDCG @ k} if whole else {}
         crossed = list(ir_measures.iter_calc(names.values(), qrels, run_of(matched)))
         for name, measure in names.items():

@@ -1,19 +1,19 @@
 //! One attempt at one job: fetch the submission, score it, write what came of it.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use assay_core::artifact::Artifacts;
+use assay_core::item_scores::ItemScores;
 use assay_core::job::{EvalResult, FailureCode};
 use assay_core::store::PgPool;
 use assay_core::store::work::{self, Claim, Phase, UploadForm};
 use assay_core::upload::{Content, Decoded, Ended, Found, PartObject, read_through};
-use assay_core::{Error, Result, Scoring, telemetry};
+use assay_core::{Error, Result, telemetry};
 use bytes::Bytes;
 
-use crate::score::{self, Failure, Score, Tally};
+use crate::score::{self, Failure, Pulse, Score, Tally};
 use crate::tables::{Answers, Tables};
 
 /// How often an attempt looks whether the job is still its own.
@@ -24,6 +24,9 @@ const MARGIN: Duration = Duration::from_secs(5);
 
 /// How often, and after which pauses, an end is written again when the database does not answer.
 const WRITES: u32 = 4;
+
+/// How much of the scores is written at once.
+const PIECE: usize = 256 * 1024;
 
 /// What attempts need.
 pub struct Means {
@@ -41,8 +44,8 @@ pub struct Means {
 enum Outcome {
     Scored {
         result: Box<EvalResult>,
-        /// Where the scores of the items are kept, if they are.
-        scores_key: Option<String>,
+        /// Where the scores of the items are kept.
+        scores_key: String,
     },
     /// The data is at fault: another try would find the same.
     Refused(FailureCode, String),
@@ -89,13 +92,13 @@ pub async fn attempt(means: &Means, claim: &Claim) {
     let mut phases = Phases { began: Instant::now(), done: Vec::new() };
     let waited = claim.started_at.unix_nanos() - claim.created_at.unix_nanos();
     metrics::histogram!(telemetry::JOB_WAIT_SECONDS).record(Duration::from_nanos(u64::try_from(waited).unwrap_or(0)).as_secs_f64());
-    let stop = Arc::new(AtomicBool::new(false));
+    let pulse = Arc::new(Pulse::default());
     let outcome = tokio::select! {
-        outcome = evaluate(means, claim, &mut phases, &stop) => outcome,
-        () = lost(means, claim) => Outcome::Lost,
+        outcome = evaluate(means, claim, &mut phases, &pulse) => outcome,
+        () = lost(means, claim, &pulse) => Outcome::Lost,
         () = tokio::time::sleep(work::DEADLINE - MARGIN) => Outcome::Late,
     };
-    stop.store(true, Ordering::Relaxed);
+    pulse.stop.store(true, Ordering::Relaxed);
     let written = write(means, claim, &outcome, &phases.done).await;
     let seconds = phases.began.elapsed().as_secs_f64();
     let told = match (&outcome, written) {
@@ -132,18 +135,18 @@ async fn input(means: &Means, claim: &Claim) -> Result<Option<Input>> {
 }
 
 /// Scores on a thread where waiting harms nobody. `None`: the input is not there.
-async fn score_input(means: &Means, answers: Arc<Answers>, input: Input, stop: Arc<AtomicBool>) -> Result<Option<Result<Score, Failure>>> {
+async fn score_input(means: &Means, answers: Arc<Answers>, input: Input, pulse: Arc<Pulse>) -> Result<Option<Result<Score, Failure>>> {
     let (content, parts) = match input {
         Input::Inline(bytes) => {
-            let scoring = tokio::task::spawn_blocking(move || score::score(&answers.table, &answers.scoring, &bytes, &stop));
+            let scoring = tokio::task::spawn_blocking(move || score::score(&answers.table, answers.scoring.metric, &bytes, &pulse));
             return Ok(Some(scoring.await.map_err(Error::internal)?));
         }
         Input::Upload { content, parts } => (content, parts),
     };
     let scoring = move |content: Decoded<'_>| {
-        let mut tally = Tally::new(&answers.table, &answers.scoring);
-        let pause = || if stop.load(Ordering::Relaxed) { ControlFlow::Break(Failure::Stopped) } else { ControlFlow::Continue(()) };
-        match content.predictions(pause, &mut |next| tally.add(next)) {
+        let mut tally = Tally::new(&answers.table, answers.scoring.metric, &pulse);
+        let mut ahead = score::ahead(&answers.table, &pulse);
+        match content.predictions_ahead(&mut ahead, &mut |next| tally.add(next)) {
             Ended::Whole => Ok(tally.finish()),
             Ended::Stopped(failure) => Ok(Err(failure)),
             Ended::Fault(fault) => Err(fault),
@@ -156,7 +159,7 @@ async fn score_input(means: &Means, answers: Arc<Answers>, input: Input, stop: A
     }
 }
 
-async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, stop: &Arc<AtomicBool>) -> Outcome {
+async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, pulse: &Arc<Pulse>) -> Outcome {
     let gone = || Outcome::Refused(FailureCode::InputUnavailable, "The submission is not there any more.".into());
     let input = match phases.during("fetch input", input(means, claim)).await {
         Ok(Some(input)) => input,
@@ -167,16 +170,13 @@ async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, stop: &Arc<
         Ok(answers) => answers,
         Err(error) => return Outcome::Broken(error.to_string()),
     };
-    let Scoring { metric, per_item_feedback } = answers.scoring;
-    match phases.during("score", score_input(means, answers, input, Arc::clone(stop))).await {
+    let metric = answers.scoring.metric;
+    match phases.during("score", score_input(means, answers, input, Arc::clone(pulse))).await {
         Ok(Some(Ok(score))) => {
             metrics::counter!(telemetry::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
-            let scores_key = per_item_feedback.then(|| Artifacts::scores_key(&claim.org_id, &claim.job_id, claim.attempt));
-            if let Some(key) = &scores_key {
-                let bytes: Vec<u8> = score.items.iter().flat_map(|score| score.to_le_bytes()).collect();
-                if let Err(error) = phases.during("keep scores", means.artifacts.put(key, bytes.into())).await {
-                    return Outcome::Broken(error.to_string());
-                }
+            let scores_key = Artifacts::scores_key(&claim.org_id, &claim.job_id, claim.attempt);
+            if let Err(error) = phases.during("keep scores", keep(&means.artifacts, &scores_key, score.items)).await {
+                return Outcome::Broken(error.to_string());
             }
             let result = Box::new(EvalResult {
                 hfm_sha: means.hfm_sha.clone(),
@@ -188,6 +188,10 @@ async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, stop: &Arc<
                 suite_id: claim.suite_id.to_string(),
                 suite_version: claim.suite_version.clone(),
                 value: score.value,
+                stderr: score.estimate.map(|estimate| estimate.stderr),
+                ci95: score.estimate.map(|estimate| estimate.ci95),
+                ci_method: score.estimate.map(|estimate| estimate.method.to_owned()),
+                metrics: score.metrics,
             });
             Outcome::Scored { result, scores_key }
         }
@@ -198,12 +202,33 @@ async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, stop: &Arc<
     }
 }
 
-/// Returns when the job is not this attempt's any more.
-async fn lost(means: &Means, claim: &Claim) {
+/// Keeps what a comparison of two jobs needs of each item.
+async fn keep(artifacts: &Artifacts, key: &str, items: ItemScores) -> Result<()> {
+    let mut writer = artifacts.writer(key);
+    // Pieces of no more than a part, so that what is written is not all in memory twice.
+    let (send, mut receive) = tokio::sync::mpsc::channel::<Bytes>(2);
+    let pieces = tokio::task::spawn_blocking(move || {
+        items.write(|piece| {
+            for piece in piece.chunks(PIECE) {
+                // Nobody takes them when the store is away; then the writer has said so.
+                let _ = send.blocking_send(Bytes::copy_from_slice(piece));
+            }
+        });
+    });
+    while let Some(piece) = receive.recv().await {
+        writer.write(&piece).await?;
+    }
+    pieces.await.map_err(Error::internal)?;
+    writer.finish().await
+}
+
+/// Returns when the job is not this attempt's any more. Until then, notes its progress.
+async fn lost(means: &Means, claim: &Claim, pulse: &Pulse) {
     loop {
         tokio::time::sleep(WATCH).await;
+        let progress = (pulse.done.load(Ordering::Relaxed) as f64 / claim.n_submitted.max(1) as f64).min(1.0);
         // That the database does not answer says nothing about the job.
-        if matches!(work::holds(&means.db, claim).await, Ok(false)) {
+        if matches!(work::holds(&means.db, claim, progress).await, Ok(false)) {
             return;
         }
     }
@@ -232,7 +257,7 @@ async fn write(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]
 async fn write_once(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]) -> Result<bool> {
     let late = "The job took longer than fifteen minutes.";
     match outcome {
-        Outcome::Scored { result, scores_key } => work::succeed(&means.db, claim, result, scores_key.as_deref(), phases).await,
+        Outcome::Scored { result, scores_key } => work::succeed(&means.db, claim, result, Some(scores_key), phases).await,
         Outcome::Refused(code, message) => work::fail(&means.db, claim, *code, message, phases).await,
         Outcome::Broken(cause) => {
             tracing::error!(job_id = %claim.job_id, attempt = claim.attempt, cause, "an attempt broke");

@@ -4,8 +4,9 @@
 //! What may not live here: anything of the api.
 
 mod attempt;
+pub mod offline;
 mod run;
-mod score;
+pub mod score;
 pub mod settings;
 mod tables;
 

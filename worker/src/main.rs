@@ -1,10 +1,12 @@
-//! `assay-worker`: scores jobs until it is told to end.
+//! `assay-worker`: scores jobs until it is told to end, or one file.
 
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use assay_core::telemetry;
-use assay_worker::run;
+use assay_core::{Metric, telemetry};
 use assay_worker::settings::Settings;
+use assay_worker::{offline, run};
 use clap::{Parser, Subcommand};
 
 /// The worker of Assay. Settings come from the environment; the README lists them.
@@ -19,11 +21,26 @@ struct Arguments {
 enum Command {
     /// Score jobs until told to end
     Run,
+    /// Score a file of predictions by a suite's folder, here and now; prints the figures as JSON
+    Score {
+        /// The suite's folder, with suite.toml and answers.ndjson
+        #[arg(long)]
+        suite: PathBuf,
+        /// The predictions: a line each or a JSON array, as they are or compressed with gzip or zstd
+        #[arg(long)]
+        predictions: PathBuf,
+        /// A metric in place of the suite's
+        #[arg(long)]
+        metric: Option<Metric>,
+    },
 }
 
 fn main() -> ExitCode {
-    let Arguments { command: Command::Run } = Arguments::parse();
-    match start() {
+    let done = match Arguments::parse().command {
+        Command::Run => start(),
+        Command::Score { suite, predictions, metric } => score(&suite, &predictions, metric),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("assay-worker: {message}");
@@ -32,9 +49,16 @@ fn main() -> ExitCode {
     }
 }
 
+fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result<(), String> {
+    let printed = offline::score(suite, predictions, metric)?;
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, &printed).map_err(|error| error.to_string())?;
+    writeln!(out).map_err(|error| error.to_string())
+}
+
 fn start() -> Result<(), String> {
     let settings = Settings::from_env(env!("ASSAY_GIT_SHA")).map_err(|bad| bad.to_string())?;
-    let told = |error: assay_core::Error| error.cause.as_ref().map_or_else(|| error.message.to_string(), ToString::to_string);
+    let told = |error: assay_core::Error| error.cause_or_message();
     telemetry::logs(&settings.common).map_err(told)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
     let done = runtime.block_on(run(settings)).map_err(told);

@@ -46,7 +46,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     process::refuse_old_schema(&db).await?;
     let means = Means {
         artifacts: Artifacts::open(&settings.common.artifacts).await?,
-        tables: Tables::new(db.clone()),
+        tables: Tables::new(db.clone(), settings.answers_bytes_max),
         hfm_sha: settings.common.hfm_sha.clone(),
         db: db.clone(),
     };

@@ -1,6 +1,6 @@
 //! What a worker is told at its start.
 
-use assay_core::settings::{BadSettings, Common, Reader, WORKER_SLOTS};
+use assay_core::settings::{BadSettings, Common, Reader, WORKER_ANSWERS_MIB, WORKER_SLOTS};
 
 /// The settings of `run`.
 #[derive(Clone)]
@@ -9,13 +9,17 @@ pub struct Settings {
     pub common: Common,
     /// Jobs scored at once.
     pub slots: u32,
+    /// Memory for answers, in bytes.
+    pub answers_bytes_max: usize,
 }
 
 impl Settings {
     /// Reads this process's environment. `git_sha` is the build's own.
     pub fn from_env(git_sha: &str) -> Result<Self, BadSettings> {
         let mut read = Reader::from_env();
-        let settings = Self { common: Common::read(&mut read, git_sha), slots: read.positive(&WORKER_SLOTS) };
+        let common = Common::read(&mut read, git_sha);
+        let (slots, mib): (u32, u32) = (read.positive(&WORKER_SLOTS), read.positive(&WORKER_ANSWERS_MIB));
+        let settings = Self { common, slots, answers_bytes_max: (mib as usize) << 20 };
         read.finish()?;
         Ok(settings)
     }

@@ -1,17 +1,14 @@
 //! Answers in memory, shared by the jobs of one suite's version.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use assay_core::store::{PgPool, work};
 use assay_core::suite::SuiteId;
 use assay_core::{Result, Scoring};
 use tokio::sync::OnceCell;
 
-use crate::score::AnswerTable;
-
-/// Tables beyond this many bytes are dropped, the one used longest ago first. The one in use stays, whatever its size.
-const BYTES_MAX: usize = 1 << 30;
+use crate::score::{AnswerTable, Builder};
 
 /// The answers of one suite's version.
 pub struct Answers {
@@ -27,6 +24,8 @@ type Cell = Arc<OnceCell<Arc<Answers>>>;
 /// The tables at hand.
 pub struct Tables {
     db: PgPool,
+    /// Beyond, tables are dropped, the one used longest ago first. The one in use stays, whatever its size.
+    bytes_max: usize,
     cells: Mutex<Cells>,
 }
 
@@ -37,20 +36,34 @@ struct Cells {
 }
 
 impl Tables {
-    /// No tables yet.
-    pub fn new(db: PgPool) -> Self {
-        Self { db, cells: Mutex::default() }
+    /// No tables yet. All together may have this many bytes.
+    pub fn new(db: PgPool, bytes_max: usize) -> Self {
+        Self { db, bytes_max, cells: Mutex::default() }
     }
 
     /// The answers of a suite's version. They never change, so they are read once, however many ask at once.
     pub async fn get(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
         let cell = self.cell((suite_id.clone(), version.to_owned()));
-        let answers = cell.get_or_try_init(|| self.load(suite_id, version)).await?;
-        Ok(Arc::clone(answers))
+        let mut loaded = false;
+        let load = async {
+            loaded = true;
+            self.load(suite_id, version).await
+        };
+        let answers = Arc::clone(cell.get_or_try_init(|| load).await?);
+        if loaded {
+            let mut cells = self.cells();
+            let latest = cells.uses;
+            cells.shrink(latest, self.bytes_max);
+        }
+        Ok(answers)
+    }
+
+    fn cells(&self) -> MutexGuard<'_, Cells> {
+        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn cell(&self, key: Key) -> Cell {
-        let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cells = self.cells();
         cells.uses += 1;
         let uses = cells.uses;
         let cell = {
@@ -58,25 +71,22 @@ impl Tables {
             *used = uses;
             Arc::clone(cell)
         };
-        cells.shrink(uses);
+        cells.shrink(uses, self.bytes_max);
         cell
     }
 
     async fn load(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
-        let mut items = Vec::new();
-        let scoring = work::answers(&self.db, suite_id, version, |item_id, answer| {
-            items.push((item_id.to_owned(), answer));
-            Ok(())
-        })
-        .await?;
-        Ok(Arc::new(Answers { scoring, table: AnswerTable::build(items)? }))
+        let (scoring, n_items) = work::scoring(&self.db, suite_id, version).await?;
+        let mut builder = Builder::new(scoring.metric, n_items);
+        work::answers(&self.db, suite_id, version, scoring.metric, |item_id, answer| builder.push(item_id, answer)).await?;
+        Ok(Arc::new(Answers { scoring, table: builder.finish()? }))
     }
 }
 
 impl Cells {
-    fn shrink(&mut self, latest: u64) {
+    fn shrink(&mut self, latest: u64, bytes_max: usize) {
         let bytes = |cell: &Cell| cell.get().map_or(0, |answers| answers.table.bytes());
-        while self.by_key.values().map(|(_, cell)| bytes(cell)).sum::<usize>() > BYTES_MAX {
+        while self.by_key.values().map(|(_, cell)| bytes(cell)).sum::<usize>() > bytes_max {
             let oldest = self.by_key.iter().filter(|(_, (used, _))| *used < latest).min_by_key(|(_, (used, _))| *used);
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { return };
             self.by_key.remove(&oldest);

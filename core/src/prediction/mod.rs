@@ -4,11 +4,12 @@
 //! What lives here: what the api (to check) and the worker (to score) share. What may not: scoring.
 
 mod reader;
+mod scan;
 mod stream;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use sha2::{Digest as _, Sha256};
@@ -17,10 +18,13 @@ use utoipa::openapi::schema::{Array, Object, OneOf, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::metric::Family;
 use crate::suite::SuiteId;
 use crate::{Error, FieldError, Metric, Result, UploadId, field};
 
 pub use reader::read;
+pub(crate) use scan::line_of;
+pub use scan::{Written, written};
 pub use stream::{ContentType, ELEMENT_MAX, Stream};
 
 /// At how many faults a check stops.
@@ -55,16 +59,54 @@ pub enum Value<'r, 'a> {
     Label(&'r Cow<'a, str>),
     /// Ids, best first; there may be none, and an id may be repeated.
     Ranking(&'r [Cow<'a, str>]),
+    /// A finite number.
+    Number(f64),
+    /// Labels with finite numbers, as they are written. Whether these are probabilities is for [`fits`] to see.
+    Probabilities(&'r [(Cow<'a, str>, f64)]),
 }
 
-impl<'r, 'a> Value<'r, 'a> {
-    /// The ids, best first: a label is a ranking of one.
-    pub fn ranking(self) -> &'r [Cow<'a, str>] {
-        match self {
-            Self::Label(label) => std::slice::from_ref(label),
-            Self::Ranking(ids) => ids,
+/// The largest number, and with a minus the smallest: beyond what a float of 32 bits can be, and far enough from what one
+/// of 64 bits can be that no sum of fourth powers becomes infinite.
+pub const NUMBER_MAX: f64 = 1e50;
+
+/// How far from 1 the sum of probabilities may be. A little more, for the sum is rounded.
+const SUM_SLACK: f64 = 1e-6 + 1e-12;
+
+/// Up to how many labels are looked through for one that is given twice.
+const FEW: usize = 16;
+
+/// Why a value is none for this metric: the reason, for machines and for humans.
+pub fn fits(metric: Metric, value: Value<'_, '_>) -> Result<(), (&'static str, String)> {
+    let wanted = match (metric.family(), value) {
+        (Family::Rankings, Value::Label(_) | Value::Ranking(_)) | (Family::Labels, Value::Label(_)) => return Ok(()),
+        (Family::Numbers, Value::Number(number)) => {
+            let fault = || ("range", format!("must be from -{NUMBER_MAX:e} to {NUMBER_MAX:e}"));
+            return if number.abs() <= NUMBER_MAX { Ok(()) } else { Err(fault()) };
         }
+        (Family::Probabilities, Value::Probabilities(probabilities)) => return are_probabilities(probabilities),
+        (Family::Rankings, _) => "a string or an array of strings",
+        (Family::Labels, _) => "a string",
+        (Family::Numbers, _) => "a number",
+        (Family::Probabilities, _) => "an object of label → probability",
+    };
+    Err(("type", format!("must be {wanted}: the suite's metric is {metric}")))
+}
+
+fn are_probabilities(probabilities: &[(Cow<'_, str>, f64)]) -> Result<(), (&'static str, String)> {
+    if let Some((label, probability)) = probabilities.iter().find(|(_, probability)| !(0.0..=1.0).contains(probability)) {
+        return Err(("range", format!("the probability of {label:?} is {probability}, but must be from 0 to 1")));
     }
+    let sum: f64 = probabilities.iter().map(|(_, probability)| probability).sum();
+    if (sum - 1.0).abs() > SUM_SLACK {
+        return Err(("range", format!("the probabilities sum to {sum}, but must sum to 1 (within 1e-6)")));
+    }
+    let again = if probabilities.len() <= FEW {
+        probabilities.iter().enumerate().find(|(at, (label, _))| probabilities[..*at].iter().any(|(before, _)| before == label))
+    } else {
+        let mut seen = HashSet::new();
+        probabilities.iter().enumerate().find(|(_, (label, _))| !seen.insert(label))
+    };
+    again.map_or(Ok(()), |(_, (label, _))| Err(("duplicate", format!("{label:?} is given twice"))))
 }
 
 /// A submission. Exactly one of `predictions` and `input_ref` is given.
@@ -102,7 +144,20 @@ impl PartialSchema for PredictionValue {
         let ranking =
             Array::builder().title(Some("Ranking")).description(Some("Ids, best first. There may be none.")).items(text().build());
         let label = text().title(Some("Label")).description(Some("One id: the same as a ranking of one."));
-        OneOf::builder().item(ranking).item(label).into()
+        let number = Object::builder()
+            .schema_type(Type::Number)
+            .title(Some("Number"))
+            .description(Some("For rmse, mae and spearman."))
+            .minimum(Some(-NUMBER_MAX))
+            .maximum(Some(NUMBER_MAX));
+        let probability = Object::builder().schema_type(Type::Number).minimum(Some(0.0)).maximum(Some(1.0));
+        let probabilities = Object::builder()
+            .schema_type(Type::Object)
+            .title(Some("Probabilities"))
+            .description(Some("Label → probability, for log_loss, brier, auc and ece@15. They sum to 1, within 1e-6."))
+            .property_names(Some(text().build()))
+            .additional_properties(Some(probability));
+        OneOf::builder().item(ranking).item(label).item(number).item(probabilities).into()
     }
 }
 
@@ -123,8 +178,6 @@ pub struct Checked {
 /// Faults of the predictions, at most the first 20, are one `validation_failed` with paths such as
 /// `predictions[3].item_id`; a document that is not JSON is `invalid_request`.
 pub fn check(json: &[u8], metric: &Metric) -> Result<Checked> {
-    // All of today's metrics take labels and rankings; one that does not will not compile here.
-    let (Metric::Accuracy | Metric::HitRate(_) | Metric::Recall(_) | Metric::Ndcg(_) | Metric::Mrr(_)) = metric;
     let mut faults = Vec::new();
     let mut first_index = HashMap::new();
     let mut digest = SubmissionDigest::default();
@@ -134,6 +187,9 @@ pub fn check(json: &[u8], metric: &Metric) -> Result<Checked> {
             Err(fault) => faults.push(fault),
             Ok(prediction) => {
                 digest.add(&prediction);
+                if let Err((reason, told)) = fits(*metric, prediction.value) {
+                    faults.push(FieldError::new(format!("predictions[{}].prediction", prediction.index), reason, told));
+                }
                 match first_index.entry(prediction.item_id) {
                     Entry::Vacant(entry) => _ = entry.insert(prediction.index),
                     Entry::Occupied(entry) => faults.push(FieldError::new(
@@ -146,6 +202,8 @@ pub fn check(json: &[u8], metric: &Metric) -> Result<Checked> {
         }
         if faults.len() < MAX_FAULTS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
+    // The last prediction may have had two.
+    faults.truncate(MAX_FAULTS);
     if faults.is_empty() { Ok(Checked { n_items: first_index.len() as i64, digest: digest.finish() }) } else { Err(Error::fields(faults)) }
 }
 
@@ -176,6 +234,21 @@ impl SubmissionDigest {
                 self.written.push(1);
                 self.written.extend((ids.len() as u64).to_le_bytes());
                 ids.iter().for_each(|id| self.text(id));
+            }
+            Value::Number(number) => {
+                self.written.push(2);
+                self.written.extend(number.to_le_bytes());
+            }
+            Value::Probabilities(probabilities) => {
+                self.written.push(3);
+                self.written.extend((probabilities.len() as u64).to_le_bytes());
+                // An object has no order, and over gRPC none is kept.
+                let mut sorted: Vec<_> = probabilities.iter().collect();
+                sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
+                for (label, probability) in sorted {
+                    self.text(label);
+                    self.written.extend(probability.to_le_bytes());
+                }
             }
         }
         self.hash.update(&self.written);
@@ -288,6 +361,66 @@ mod tests {
         ] {
             assert_ne!(plain, digest(other), "{other}");
         }
+    }
+
+    /// The faults of one prediction for a metric, as `path reason`.
+    fn misfits(metric: &str, prediction: &str) -> Vec<String> {
+        let json = format!(r#"[{{"item_id":"a","prediction":{prediction}}}]"#);
+        match check(json.as_bytes(), &metric.parse().unwrap()) {
+            Ok(_) => Vec::new(),
+            Err(Error { details: Some(Details::Fields { fields }), .. }) => {
+                fields.into_iter().map(|fault| format!("{} {}", fault.field, fault.reason)).collect()
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn a_value_is_what_the_metric_scores() {
+        let values = ["\"x\"", "[\"x\"]", "[]", "0.5", "-3", r#"{"x":0.25,"y":0.75}"#];
+        for (metric, taken) in [
+            ("accuracy", [true, true, true, false, false, false]),
+            ("map@3", [true, true, true, false, false, false]),
+            ("exact_match", [true, false, false, false, false, false]),
+            ("f1_macro", [true, false, false, false, false, false]),
+            ("rmse", [false, false, false, true, true, false]),
+            ("brier", [false, false, false, false, false, true]),
+        ] {
+            for (value, taken) in values.iter().zip(taken) {
+                let expected = if taken { vec![] } else { vec!["predictions[0].prediction type".to_owned()] };
+                assert_eq!(misfits(metric, value), expected, "{metric} {value}");
+            }
+        }
+        for (metric, value, reason) in [
+            ("mae", "1e50", None),
+            ("mae", "-1.1e50", Some("range")),
+            ("mae", "true", Some("type")),
+            ("auc", r#"{"x":1}"#, None),
+            ("auc", r#"{"x":0.5000005,"y":0.5000005}"#, None),
+            ("auc", r#"{"x":0.500001,"y":0.500001}"#, Some("range")),
+            ("auc", r#"{"x":0.499999,"y":0.499999}"#, Some("range")),
+            ("auc", "{}", Some("range")),
+            ("auc", r#"{"x":1.5,"y":-0.5}"#, Some("range")),
+            ("auc", r#"{"x":0.5,"x":0.5}"#, Some("duplicate")),
+            ("auc", r#"{"x":"1"}"#, Some("type")),
+            ("auc", r#"{"x":null,"y":1}"#, Some("type")),
+            ("auc", r#"{"\u0000":1}"#, Some("format")),
+        ] {
+            let expected: Vec<_> = reason.into_iter().map(|reason| format!("predictions[0].prediction {reason}")).collect();
+            assert_eq!(misfits(metric, value), expected, "{metric} {value}");
+        }
+        let many = format!("{{{}\"7\":0}}", (0..20).map(|at| format!("\"{at}\":0.05,")).collect::<String>());
+        assert_eq!(misfits("auc", &many), ["predictions[0].prediction duplicate"]);
+    }
+
+    #[test]
+    fn probabilities_have_no_order_in_the_digest() {
+        let digest = |prediction: &str| {
+            let json = format!(r#"[{{"item_id":"a","prediction":{prediction}}}]"#);
+            check(json.as_bytes(), &Metric::LogLoss).unwrap().digest
+        };
+        assert_eq!(digest(r#"{"x":0.25,"y":0.75}"#), digest(r#" { "y" : 75e-2 , "\u0078" : 0.25 } "#));
+        assert_ne!(digest(r#"{"x":0.25,"y":0.75}"#), digest(r#"{"y":0.25,"x":0.75}"#));
     }
 
     #[test]

@@ -8,20 +8,29 @@ use std::ops::ControlFlow;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{MAX_FAULTS, MAX_ITEM_ID, Prediction, Value, name};
+use super::{MAX_FAULTS, MAX_ITEM_ID, Prediction, Value, name, scan};
 use crate::{Code, Error, FieldError, Result};
 
 /// Reads predictions one after the other and hands each on, or what is wrong with it (an element may have several
 /// faults, at most 20). Stops when `each` breaks and returns that. Whether an item is repeated is for `each` to see.
 ///
 /// A document that is not JSON in UTF-8 is `invalid_request`; predictions before the broken place have been handed on.
-pub fn read<'a, B>(json: &'a [u8], each: impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>) -> Result<ControlFlow<B>> {
+pub fn read<'a, B>(
+    json: &'a [u8],
+    mut each: impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>,
+) -> Result<ControlFlow<B>> {
     let text =
         std::str::from_utf8(json).map_err(|error| Error::new(Code::InvalidRequest, "The predictions are not UTF-8.").because(error))?;
-    let mut parser = serde_json::Deserializer::from_str(text);
     let mut element = Element::default();
+    if let Some(flow) = read_quickly(text, &mut element, &mut each) {
+        return Ok(flow);
+    }
+    // From the first one that is unusual on; what stands before it was handed on.
+    let mut parser = serde_json::Deserializer::from_str(text);
+    let handed_on = element.index;
+    element = Element::default();
     let mut broke = None;
-    let document = Document { each, element: &mut element, broke: &mut broke };
+    let document = Document { each, element: &mut element, broke: &mut broke, handed_on };
     let parsed = At(document).deserialize(&mut parser).and_then(|()| parser.end());
     match (broke, parsed) {
         (Some(value), _) => Ok(ControlFlow::Break(value)),
@@ -35,26 +44,50 @@ pub fn read<'a, B>(json: &'a [u8], each: impl FnMut(Result<Prediction<'_, 'a>, F
     }
 }
 
-/// Reads one prediction that stands alone in `json`, the `index`-th; of a line, when its number is given. Hands it on or
-/// what is wrong with it. The error is that it is not JSON. `ids` is memory to be used again.
-pub(super) fn read_one<B>(
-    json: &str,
-    (index, line): (usize, Option<usize>),
-    ids: &mut Vec<Cow<'static, str>>,
-    each: impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
-) -> serde_json::Result<ControlFlow<B>> {
-    let mut element = Element { index, line, ids: recycled(mem::take(ids)), ..Element::default() };
-    let mut parser = serde_json::Deserializer::from_str(json);
-    At(Whole(&mut element)).deserialize(&mut parser).and_then(|()| parser.end())?;
-    let flow = element.hand_on(each);
-    *ids = recycled(element.ids);
-    Ok(flow)
+/// Reads an array as long as its elements are written in the usual way. `None`: one is not, and `element.index` tells
+/// which, or the array ends in an unusual way.
+fn read_quickly<'a, B>(
+    text: &'a str,
+    element: &mut Element<'a>,
+    each: &mut impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>,
+) -> Option<ControlFlow<B>> {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
+    let bytes = text.as_bytes();
+    let mut at = bytes.iter().position(|byte| !is_space(byte)).filter(|at| bytes[*at] == b'[')?;
+    while bytes[at] != b']' {
+        at = scan::element(text, at + 1, false, element)?;
+        if let ControlFlow::Break(value) = element.hand_on(&mut *each) {
+            return Some(ControlFlow::Break(value));
+        }
+        element.next();
+    }
+    bytes[at + 1..].iter().all(is_space).then_some(ControlFlow::Continue(()))
 }
 
-/// The same memory for texts that live elsewhere: collecting in place keeps the allocation.
-fn recycled<'b>(mut ids: Vec<Cow<'_, str>>) -> Vec<Cow<'b, str>> {
-    ids.clear();
-    ids.into_iter().map(|_| Cow::Borrowed("")).collect()
+/// Reads one prediction that stands alone in `json` into an element that is new. The error is that it is not JSON.
+pub(super) fn read_one<'a>(json: &'a str, element: &mut Element<'a>) -> serde_json::Result<()> {
+    let mut parser = serde_json::Deserializer::from_str(json);
+    At(Whole(element)).deserialize(&mut parser).and_then(|()| parser.end())
+}
+
+/// Memory of an element's, used again for texts that live elsewhere.
+#[derive(Default)]
+pub(super) struct Memory {
+    ids: Vec<Cow<'static, str>>,
+    weights: Vec<(Cow<'static, str>, f64)>,
+}
+
+impl Memory {
+    /// Of an element that is done with. Collecting in place keeps the allocation.
+    pub(super) fn of(element: Element<'_>) -> Self {
+        let Element { mut ids, mut weights, .. } = element;
+        ids.clear();
+        weights.clear();
+        Self {
+            ids: ids.into_iter().map(|_| Cow::Borrowed("")).collect(),
+            weights: weights.into_iter().map(|_| (Cow::Borrowed(""), 0.0)).collect(),
+        }
+    }
 }
 
 /// What one place of the document is for. Whatever it may not hold is passed over, so that a fault can be told by its
@@ -63,6 +96,10 @@ trait Place<'a>: Sized {
     type Found;
 
     fn text(self, text: Cow<'a, str>) -> Self::Found;
+
+    fn number(self, _: f64) -> Self::Found {
+        self.other()
+    }
 
     /// Anything that the place may not hold.
     fn other(self) -> Self::Found;
@@ -111,16 +148,16 @@ impl<'a, P: Place<'a>> Visitor<'a> for At<P> {
         Ok(self.0.other())
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<P::Found, E> {
-        Ok(self.0.other())
+    fn visit_i64<E>(self, number: i64) -> Result<P::Found, E> {
+        Ok(self.0.number(number as f64))
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<P::Found, E> {
-        Ok(self.0.other())
+    fn visit_u64<E>(self, number: u64) -> Result<P::Found, E> {
+        Ok(self.0.number(number as f64))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<P::Found, E> {
-        Ok(self.0.other())
+    fn visit_f64<E>(self, number: f64) -> Result<P::Found, E> {
+        Ok(self.0.number(number))
     }
 
     fn visit_seq<A: SeqAccess<'a>>(self, array: A) -> Result<P::Found, A::Error> {
@@ -147,19 +184,63 @@ impl<'a> Place<'a> for Text {
     }
 }
 
+/// A place for a number; the number, or nothing.
+struct Weight;
+
+impl Place<'_> for Weight {
+    type Found = Option<f64>;
+
+    fn text(self, _: Cow<'_, str>) -> Self::Found {
+        None
+    }
+
+    fn number(self, number: f64) -> Self::Found {
+        Some(number)
+    }
+
+    fn other(self) -> Self::Found {
+        None
+    }
+}
+
+/// What was predicted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum Form {
+    #[default]
+    Ranking,
+    Label,
+    Number(f64),
+    Weights,
+}
+
 /// The element of the array that is being read. There is one, used again and again.
 #[derive(Default)]
-struct Element<'a> {
-    index: usize,
+pub(super) struct Element<'a> {
+    pub(super) index: usize,
     /// Of a document of lines: which, from 1.
-    line: Option<usize>,
-    item_id: Cow<'a, str>,
-    ids: Vec<Cow<'a, str>>,
-    is_label: bool,
+    pub(super) line: Option<usize>,
+    pub(super) item_id: Cow<'a, str>,
+    pub(super) form: Form,
+    pub(super) ids: Vec<Cow<'a, str>>,
+    pub(super) weights: Vec<(Cow<'a, str>, f64)>,
     faults: Vec<FieldError>,
 }
 
 impl<'a> Element<'a> {
+    pub(super) fn new(index: usize, line: Option<usize>, memory: Memory) -> Self {
+        let Memory { ids, weights } = memory;
+        Self { index, line, ids, weights, ..Self::default() }
+    }
+
+    /// The next one begins.
+    pub(super) fn next(&mut self) {
+        self.index += 1;
+        self.line = self.line.map(|line| line + 1);
+        self.form = Form::Ranking;
+        self.ids.clear();
+        self.weights.clear();
+    }
+
     fn fault(&mut self, place: &str, reason: &'static str, message: &str) {
         if self.faults.len() < MAX_FAULTS {
             self.faults.push(FieldError::new(format!("{}{place}", name(self.index, self.line)), reason, message));
@@ -176,13 +257,15 @@ impl<'a> Element<'a> {
         }
     }
 
-    fn hand_on<B>(&mut self, mut each: impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>) -> ControlFlow<B> {
+    pub(super) fn hand_on<B>(&mut self, mut each: impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>) -> ControlFlow<B> {
         if !self.faults.is_empty() {
             return self.faults.drain(..).try_for_each(|fault| each(Err(fault)));
         }
-        let value = match self.ids.as_slice() {
-            [label] if self.is_label => Value::Label(label),
-            ids => Value::Ranking(ids),
+        let value = match (self.form, self.ids.as_slice()) {
+            (Form::Number(number), _) => Value::Number(number),
+            (Form::Weights, _) => Value::Probabilities(&self.weights),
+            (Form::Label, [label]) => Value::Label(label),
+            (Form::Label | Form::Ranking, ids) => Value::Ranking(ids),
         };
         each(Ok(Prediction { index: self.index, line: self.line, item_id: mem::take(&mut self.item_id), value }))
     }
@@ -204,12 +287,30 @@ impl<'a> Place<'a> for Predicted<'_, 'a> {
         if has_nul(&text) {
             self.0.fault(".prediction", "format", "must not have a NUL character");
         }
-        self.0.is_label = true;
+        self.0.form = Form::Label;
         self.0.ids.push(text);
     }
 
+    fn number(self, number: f64) {
+        self.0.form = Form::Number(number);
+    }
+
     fn other(self) {
-        self.0.fault(".prediction", "type", "must be a string or an array of strings");
+        self.0.fault(".prediction", "type", "must be a string, an array of strings, a number, or an object of label → probability");
+    }
+
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
+        self.0.form = Form::Weights;
+        while let Some(label) = object.next_key_seed(At(Text))? {
+            // A key is always a text.
+            let label = label.unwrap_or_default();
+            match object.next_value_seed(At(Weight))? {
+                None => self.0.fault(".prediction", "type", &format!("the probability of {label:?} must be a number")),
+                Some(_) if has_nul(&label) => self.0.fault(".prediction", "format", "must not have a NUL character"),
+                Some(weight) => self.0.weights.push((label, weight)),
+            }
+        }
+        Ok(())
     }
 
     fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<(), A::Error> {
@@ -276,6 +377,8 @@ struct Document<'r, 'a, B, F> {
     each: F,
     element: &'r mut Element<'a>,
     broke: &'r mut Option<B>,
+    /// How many elements were handed on before.
+    handed_on: usize,
 }
 
 impl<'a, B, F: FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>> Place<'a> for Document<'_, 'a, B, F> {
@@ -291,13 +394,13 @@ impl<'a, B, F: FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>> 
 
     fn array<A: SeqAccess<'a>>(mut self, mut array: A) -> Result<(), A::Error> {
         while array.next_element_seed(At(Whole(self.element)))?.is_some() {
-            if let ControlFlow::Break(value) = self.element.hand_on(&mut self.each) {
+            if self.element.index >= self.handed_on
+                && let ControlFlow::Break(value) = self.element.hand_on(&mut self.each)
+            {
                 *self.broke = Some(value);
                 return Err(A::Error::custom("stopped"));
             }
-            self.element.index += 1;
-            self.element.is_label = false;
-            self.element.ids.clear();
+            self.element.next();
         }
         if self.element.index == 0 {
             let fault = FieldError::new("predictions", "required", "there must be at least one prediction");

@@ -2,17 +2,20 @@
 //!
 //! What lives here: finding where elements begin and end. What they must be is the reader's to say.
 
-use std::borrow::Cow;
+use std::array;
 use std::mem;
 use std::ops::ControlFlow;
 
-use super::reader::read_one;
-use super::{Prediction, name};
+use super::reader::{Element, Memory, read_one};
+use super::{Prediction, name, scan};
 use crate::json::{DEPTH_MAX, depth};
 use crate::{FieldError, Result, text_enum};
 
 /// The longest element, in bytes.
 pub const ELEMENT_MAX: usize = 1024 * 1024;
+
+/// How many predictions are read before the first of them is handed on.
+const AHEAD: usize = 32;
 
 /// How deeply an element may be nested: in a submission two levels are around it.
 const ELEMENT_DEPTH_MAX: usize = DEPTH_MAX - 2;
@@ -64,7 +67,7 @@ pub struct Stream {
     /// Whether a fault was handed on.
     at_fault: bool,
     /// Memory of the reader's, used again.
-    ids: Vec<Cow<'static, str>>,
+    memory: [Memory; AHEAD],
 }
 
 impl Stream {
@@ -82,7 +85,7 @@ impl Stream {
             index: 0,
             line: 1,
             at_fault: false,
-            ids: Vec::new(),
+            memory: array::from_fn(|_| Memory::default()),
         }
     }
 
@@ -92,8 +95,28 @@ impl Stream {
         bytes: &[u8],
         each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
+        self.feed_ahead(bytes, &mut |_| {}, each)
+    }
+
+    /// The same; and `ahead` is told of some item ids before their predictions are handed on, so that what belongs to
+    /// them can be fetched from memory for all of them together.
+    pub fn feed_ahead<B>(
+        &mut self,
+        bytes: &[u8],
+        ahead: &mut impl FnMut(&[&str]),
+        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        // A character that is cut in two is not at the end of an element.
+        let text = str::from_utf8(bytes).or_else(|error| str::from_utf8(&bytes[..error.valid_up_to()])).unwrap_or_default();
         let mut rest = bytes;
         while !rest.is_empty() {
+            let at = bytes.len() - rest.len();
+            if self.is_between() && at < text.len() {
+                rest = &bytes[self.quickly(text, at, ahead, each)?..];
+                if rest.is_empty() {
+                    break;
+                }
+            }
             match self.place {
                 Place::Lost => break,
                 Place::Before | Place::Behind => {
@@ -118,6 +141,54 @@ impl Stream {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Whether an element begins here.
+    fn is_between(&self) -> bool {
+        self.place == Place::Within && self.begun.is_empty() && !self.too_long && self.open == 0 && !self.in_text && !self.escaped
+    }
+
+    /// Hands on the elements from `at` on as long as they are whole and written in the usual way; tells where the first one
+    /// begins that is not.
+    fn quickly<B>(
+        &mut self,
+        text: &str,
+        mut at: usize,
+        ahead: &mut impl FnMut(&[&str]),
+        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B, usize> {
+        let of_lines = self.form == ContentType::Ndjson;
+        let mut batch = mem::take(&mut self.memory).map(|memory| Element::new(0, None, memory));
+        let mut flow = ControlFlow::Continue(());
+        loop {
+            let mut n = 0;
+            while n < AHEAD
+                && self.place == Place::Within
+                && let Some(end) = scan::element(text, at, of_lines, &mut batch[n]).filter(|end| end - at <= ELEMENT_MAX)
+            {
+                if text.as_bytes()[end] == b']' {
+                    self.place = Place::Behind;
+                }
+                at = end + 1;
+                n += 1;
+            }
+            let ids: [&str; AHEAD] = array::from_fn(|at| batch[at].item_id.as_ref());
+            ahead(&ids[..n]);
+            for element in &mut batch[..n] {
+                (element.index, element.line) = (self.index, self.line());
+                if flow.is_continue() {
+                    flow = element.hand_on(&mut *each);
+                }
+                element.next();
+                self.index += 1;
+                self.line += 1;
+            }
+            if n < AHEAD || flow.is_break() {
+                break;
+            }
+        }
+        self.memory = batch.map(Memory::of);
+        flow.map_continue(|()| at)
     }
 
     /// Nothing more comes.
@@ -229,16 +300,18 @@ impl Stream {
         if deep && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() && depth(json) > ELEMENT_DEPTH_MAX {
             return self.fault("", "format", &format!("is nested deeper than {ELEMENT_DEPTH_MAX} levels"), each);
         }
+        let mut element = Element::new(self.index, line, mem::take(&mut self.memory[0]));
+        if let Err(error) = read_one(text, &mut element) {
+            return self.broken(&format!("is not valid JSON (column {})", error.column()), each);
+        }
         let mut at_fault = false;
-        let read = read_one(text, (self.index, line), &mut self.ids, |next| {
+        let flow = element.hand_on(|next| {
             at_fault |= next.is_err();
             each(next)
         });
         self.at_fault |= at_fault;
-        match read {
-            Ok(flow) => flow,
-            Err(error) => self.broken(&format!("is not valid JSON (column {})", error.column()), each),
-        }
+        self.memory[0] = Memory::of(element);
+        flow
     }
 
     /// The present element is no JSON. Another line begins anew; in an array nobody can tell where the next one begins.
@@ -324,7 +397,18 @@ mod tests {
     }
 
     /// Pieces of a document, among them what is tricky to cut and what is at fault.
-    const ELEMENTS: [&str; 14] = [
+    const ELEMENTS: [&str; 24] = [
+        // The first three are no JSON.
+        r#"{"item_id":"e","prediction":["x",]}"#,
+        r#"{"item_id":"e","prediction":01}"#,
+        r#"{"item_id":"e","prediction":"x",}"#,
+        r#"{"item_id":"e","prediction":0.25}"#,
+        r#"{"item_id":"e","prediction":-12,"further":-1.5e3,"more":"\"","less":null}"#,
+        r#"{"item_id":"e","prediction":{"x":0.25,"\u0079":75e-2}}"#,
+        r#"{ "item_id" : "e" , "prediction" : { } }"#,
+        r#"{"item_id":"e","prediction":["\ud83c\udf5c", "\n" ,"ä"]}"#,
+        r#"{"item_id":"e","prediction":{"x":"1","y":[]}}"#,
+        r#"{"item_id":"e","x":1,"x":2,"prediction":"x"}"#,
         r#"{"item_id":"a","prediction":["x","y"]}"#,
         r#" { "prediction" : "l\"]},{\\" , "item_id" : "\u00e4\\" } "#,
         r#"{"item_id":"b","prediction":[],"note":{"k":[1,[2,{"z":null}]],"s":"]},["}}"#,
@@ -371,7 +455,7 @@ mod tests {
     fn a_streamed_array_says_what_an_inline_one_says() {
         let mut seeded = Seeded(11);
         for _ in 0..400 {
-            let elements: Vec<&str> = (0..seeded.below(8)).map(|_| ELEMENTS[seeded.below(ELEMENTS.len())]).collect();
+            let elements: Vec<&str> = (0..seeded.below(8)).map(|_| ELEMENTS[3 + seeded.below(ELEMENTS.len() - 3)]).collect();
             let document = format!("[{}]", elements.join(","));
             let (mut digest, mut said) = (SubmissionDigest::default(), Vec::new());
             let flow: ControlFlow<()> = read(document.as_bytes(), |next| {
@@ -388,6 +472,45 @@ mod tests {
             assert!(flow.is_continue());
             assert_eq!((digest.finish(), said), told(ContentType::Json, [document.as_bytes()]), "{document}");
         }
+    }
+
+    #[test]
+    fn the_quick_way_takes_nothing_that_the_other_does_not_and_finds_the_same() {
+        let mut seeded = Seeded(13);
+        let mut taken = 0;
+        for _ in 0..40_000 {
+            let mut bytes = ELEMENTS[seeded.below(ELEMENTS.len())].as_bytes().to_vec();
+            for _ in 0..seeded.below(3) {
+                let at = seeded.below(bytes.len().max(1));
+                if bytes.is_empty() {
+                    continue;
+                }
+                match seeded.below(3) {
+                    0 => _ = bytes.remove(at),
+                    1 => bytes.insert(at, b"\"\\{}[],:0-.e \n\tnu\x01"[seeded.below(18)]),
+                    _ => bytes[at] = ELEMENTS[0].as_bytes()[seeded.below(ELEMENTS[0].len())],
+                }
+            }
+            let Ok(text) = String::from_utf8(bytes) else { continue };
+            let mut quick = Element::new(0, Some(1), Memory::default());
+            let document = format!("{text}\n");
+            let Some(end) = scan::element(&document, 0, true, &mut quick) else { continue };
+            taken += 1;
+            assert_eq!(end, text.find('\n').unwrap_or(text.len()), "{text:?}");
+            let mut slow = Element::new(0, Some(1), Memory::default());
+            read_one(text[..end].trim_ascii(), &mut slow).unwrap();
+            let digest = |element: &mut Element<'_>| {
+                let mut digest = SubmissionDigest::default();
+                let flow: ControlFlow<()> = element.hand_on(|next| {
+                    digest.add(&next.unwrap());
+                    ControlFlow::Continue(())
+                });
+                assert!(flow.is_continue());
+                digest.finish()
+            };
+            assert_eq!(digest(&mut quick), digest(&mut slow), "{text:?}");
+        }
+        assert!(taken > 5_000, "{taken}");
     }
 
     #[test]

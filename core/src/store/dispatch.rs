@@ -166,38 +166,37 @@ pub async fn unring(db: &PgPool) -> Result<u64> {
     Ok(done.rows_affected())
 }
 
-/// A submission that nobody needs any more.
-pub struct Input {
-    /// Its job.
+/// An ended job, of which more is kept than anybody needs.
+pub struct Untidy {
+    /// The job.
     pub job_id: JobId,
     /// Its organization.
     pub org_id: OrgId,
-    /// Where it is kept.
-    pub input_key: String,
-    /// How often the job was begun.
+    /// Where its submission is kept, if it came inline.
+    pub input_key: Option<String>,
+    /// How often it was begun.
     pub attempts: i32,
-    /// Whether its attempts keep the scores of its items.
-    pub per_item_feedback: bool,
-    /// Where those are that count.
+    /// Where the scores of its items are that count.
     pub scores_key: Option<String>,
 }
 
-/// Submissions of jobs that ended more than a minute ago: by then no attempt reads them.
-pub async fn unneeded_inputs(db: &PgPool) -> Result<Vec<Input>> {
-    let inputs = sqlx::query_as!(
-        Input,
-        r#"select j.id as "job_id: JobId", j.org_id as "org_id: OrgId", input_key as "input_key!", attempts, per_item_feedback, scores_key
-           from jobs j join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
-           where input_key is not null and finished_at < now() - interval '1 minute' order by finished_at limit 1000"#
+/// Jobs that ended more than a minute ago, by when no attempt reads or writes any more, and were not tidied up.
+pub async fn untidy_jobs(db: &PgPool) -> Result<Vec<Untidy>> {
+    let jobs = sqlx::query_as!(
+        Untidy,
+        r#"select id as "job_id: JobId", org_id as "org_id: OrgId", input_key, attempts, scores_key from jobs
+           where tidied_at is null and finished_at < now() - interval '1 minute' order by finished_at limit 1000"#
     )
     .fetch_all(db)
     .await?;
-    Ok(inputs)
+    Ok(jobs)
 }
 
-/// Notes that submissions were removed.
-pub async fn forget_inputs(db: &PgPool, job_ids: &[&str]) -> Result<()> {
-    sqlx::query!("update jobs set input_key = null where id = any($1) and finished_at is not null", job_ids as &[&str]).execute(db).await?;
+/// Notes that jobs were tidied up: their submissions are gone.
+pub async fn note_tidied(db: &PgPool, job_ids: &[&str]) -> Result<()> {
+    sqlx::query!("update jobs set input_key = null, tidied_at = now() where id = any($1) and finished_at is not null", job_ids as &[&str])
+        .execute(db)
+        .await?;
     Ok(())
 }
 

@@ -16,7 +16,7 @@ macro_rules! select_jobs {
             r#"select id as "id: JobId", org_id as "org_id: OrgId", type as "type: JobType", status as "status: JobStatus", request_id, label,
                   hfm_sha, suite_id as "suite_id: SuiteId", suite_version, attempts,
                   created_at as "created_at: Timestamp", started_at as "started_at: Timestamp", finished_at as "finished_at: Timestamp",
-                  result as "result: Json<EvalResult>", error_code as "error_code: FailureCode", error_message
+                  result as "result: Json<EvalResult>", case when status = 'running' then progress end as progress, error_code as "error_code: FailureCode", error_message
            from jobs "# + $rest,
             $($argument),+
         )

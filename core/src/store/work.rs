@@ -62,6 +62,8 @@ pub struct Claim {
     pub input_key: Option<String>,
     /// The upload that it is, otherwise.
     pub upload_id: Option<UploadId>,
+    /// How many predictions it has.
+    pub n_submitted: i64,
     /// When it was accepted.
     pub created_at: Timestamp,
     /// When this attempt began, by the database's clock.
@@ -82,7 +84,7 @@ async fn begin(db: impl PgExecutor<'_>, worker_id: &WorkerId, job_id: Option<&Jo
     let claim = sqlx::query_as!(
         Claim,
         r#"with claimed as (
-             update jobs set status = 'running', attempts = attempts + 1, started_at = clock_timestamp(), worker_id = $1,
+             update jobs set status = 'running', attempts = attempts + 1, started_at = clock_timestamp(), worker_id = $1, progress = 0,
                     deadline_at = clock_timestamp() + $3::float8 * interval '1 second'
              where id = coalesce($2, (
                  select id from jobs where status = 'queued' and available_at <= now() - interval '1 second'
@@ -94,7 +96,7 @@ async fn begin(db: impl PgExecutor<'_>, worker_id: &WorkerId, job_id: Option<&Jo
              select org_id, id, attempts, $1, started_at from claimed
          )
          select id as "job_id: JobId", org_id as "org_id: OrgId", attempts as attempt, suite_id as "suite_id: SuiteId", suite_version,
-                input_key, upload_id as "upload_id: UploadId", created_at as "created_at: Timestamp", started_at as "started_at!: Timestamp"
+                input_key, upload_id as "upload_id: UploadId", n_submitted, created_at as "created_at: Timestamp", started_at as "started_at!: Timestamp"
          from claimed"#,
         worker_id.as_str(),
         job_id.map(JobId::as_str),
@@ -106,12 +108,18 @@ async fn begin(db: impl PgExecutor<'_>, worker_id: &WorkerId, job_id: Option<&Jo
     Ok(claim)
 }
 
-/// Whether an attempt still holds its job.
-pub async fn holds(db: impl PgExecutor<'_>, claim: &Claim) -> Result<bool> {
+/// Whether an attempt still holds its job. If so, its progress is noted where there is some.
+pub async fn holds(db: impl PgExecutor<'_>, claim: &Claim, progress: f64) -> Result<bool> {
     let holds = sqlx::query_scalar!(
-        r#"select exists(select from jobs where id = $1 and status = 'running' and attempts = $2) as "holds!""#,
+        r#"with held as (
+             select id from jobs where id = $1 and status = 'running' and attempts = $2
+         ), noted as (
+             update jobs set progress = $3 where id = $1 and status = 'running' and attempts = $2 and progress < $3
+         )
+         select exists(select from held) as "holds!""#,
         claim.job_id.as_str(),
-        claim.attempt
+        claim.attempt,
+        progress
     )
     .fetch_one(db)
     .await?;
@@ -235,31 +243,40 @@ pub async fn release(pool: &PgPool, claim: &Claim, code: FailureCode, message: &
     Ok(done.rows_affected() == 1)
 }
 
-/// How a suite's version is scored, and its answers in the order of publication, each given to `each` as it arrives.
+/// How a suite's version is scored, and how many items it has.
+pub async fn scoring(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str) -> Result<(Scoring, usize)> {
+    let suite = sqlx::query!(
+        "select metric, per_item_feedback, n_items from suites where suite_id = $1 and version = $2",
+        suite_id.as_str(),
+        version
+    )
+    .fetch_one(db)
+    .await?;
+    let metric: Metric = suite.metric.parse().map_err(|_| Error::internal("a published suite has an unknown metric"))?;
+    Ok((Scoring { metric, per_item_feedback: suite.per_item_feedback }, usize::try_from(suite.n_items).unwrap_or(0)))
+}
+
+/// The answers of a suite's version in the order of publication, each given to `each` as it arrives.
 pub async fn answers(
-    pool: &PgPool,
+    db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
     version: &str,
-    mut each: impl FnMut(&str, Answer) -> Result<()>,
-) -> Result<Scoring> {
+    metric: Metric,
+    mut each: impl FnMut(&str, &Answer<'_>) -> Result<()>,
+) -> Result<()> {
     use futures_util::TryStreamExt as _;
 
-    let suite =
-        sqlx::query!("select metric, per_item_feedback from suites where suite_id = $1 and version = $2", suite_id.as_str(), version)
-            .fetch_one(pool)
-            .await?;
-    let metric: Metric = suite.metric.parse().map_err(|_| Error::internal("a published suite has an unknown metric"))?;
     let mut rows = sqlx::query!(
         r#"select item_id, answer::text as "answer!" from suite_answers where suite_id = $1 and version = $2 order by ordinal"#,
         suite_id.as_str(),
         version
     )
-    .fetch(pool);
+    .fetch(db);
     while let Some(row) = rows.try_next().await? {
         // The message of a bad answer may quote it, so it goes nowhere.
         let answer = Answer::parse(&row.answer, &metric)
             .map_err(|_| Error::internal("a published suite has an answer that does not fit its metric"))?;
-        each(&row.item_id, answer)?;
+        each(&row.item_id, &answer)?;
     }
-    Ok(Scoring { metric, per_item_feedback: suite.per_item_feedback })
+    Ok(())
 }

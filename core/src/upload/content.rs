@@ -125,22 +125,33 @@ impl Decoded<'_> {
         pause: impl FnMut() -> ControlFlow<B>,
         each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
     ) -> Ended<B> {
-        decode(self.feed, self.content, pause, each)
+        decode(self.feed, self.content, pause, &mut |_| {}, each)
+    }
+
+    /// The same; `ahead` is told of item ids before their predictions are handed on (see [`Stream::feed_ahead`]).
+    pub fn predictions_ahead<B>(
+        self,
+        ahead: &mut impl FnMut(&[&str]),
+        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+    ) -> Ended<B> {
+        decode(self.feed, self.content, || ControlFlow::Continue(()), ahead, each)
     }
 }
 
-/// Reads content from its bytes as they were sent, and hands it on like [`Decoded::predictions`].
+/// Reads content from its bytes as they were sent: hands on each prediction, or what is wrong with it, until `each` breaks,
+/// or `pause`, which is asked now and then. For `ahead` see [`Stream::feed_ahead`].
 pub fn decode<B>(
     sent: impl BufRead,
     content: Content,
     pause: impl FnMut() -> ControlFlow<B>,
+    ahead: &mut impl FnMut(&[&str]),
     each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
 ) -> Ended<B> {
     match content.content_encoding {
-        ContentEncoding::Identity => predictions(sent, content, pause, each),
-        ContentEncoding::Gzip => predictions(BufReader::with_capacity(DECODED, MultiGzDecoder::new(sent)), content, pause, each),
+        ContentEncoding::Identity => predictions(sent, content, pause, ahead, each),
+        ContentEncoding::Gzip => predictions(BufReader::with_capacity(DECODED, MultiGzDecoder::new(sent)), content, pause, ahead, each),
         ContentEncoding::Zstd => match zstd_decoder(sent) {
-            Ok(decoder) => predictions(BufReader::with_capacity(DECODED, decoder), content, pause, each),
+            Ok(decoder) => predictions(BufReader::with_capacity(DECODED, decoder), content, pause, ahead, each),
             Err(_) => Ended::Fault(ContentFault::Encoding),
         },
     }
@@ -156,6 +167,7 @@ fn predictions<B>(
     mut bytes: impl BufRead,
     content: Content,
     mut pause: impl FnMut() -> ControlFlow<B>,
+    ahead: &mut impl FnMut(&[&str]),
     each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
 ) -> Ended<B> {
     let mut stream = Stream::new(content.content_type);
@@ -174,7 +186,7 @@ fn predictions<B>(
             return Ended::Fault(ContentFault::TooLarge);
         }
         let flow = pause();
-        let flow = if flow.is_continue() { stream.feed(piece, each) } else { flow };
+        let flow = if flow.is_continue() { stream.feed_ahead(piece, ahead, each) } else { flow };
         if let ControlFlow::Break(stop) = flow {
             return Ended::Stopped(stop);
         }

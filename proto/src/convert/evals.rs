@@ -31,6 +31,9 @@ impl Serialize for Object<'_> {
         match prediction.as_ref().and_then(|prediction| prediction.value.as_ref()) {
             Some(Value::Ranking(v1::Ranking { ids })) => object.serialize_entry("prediction", ids)?,
             Some(Value::Label(label)) => object.serialize_entry("prediction", label)?,
+            // What is no number becomes null, and is refused like it.
+            Some(Value::Number(number)) => object.serialize_entry("prediction", number)?,
+            Some(Value::Probabilities(v1::Probabilities { by_label })) => object.serialize_entry("prediction", by_label)?,
             None => {}
         }
         object.end()

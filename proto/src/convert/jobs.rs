@@ -16,6 +16,7 @@ impl From<Job> for v1::Job {
             label,
             versions,
             attempts,
+            progress,
             created_at,
             started_at,
             finished_at,
@@ -32,6 +33,7 @@ impl From<Job> for v1::Job {
             label,
             versions: Some(versions.into()),
             attempts,
+            progress,
             created_at: Some(timestamp(created_at)),
             started_at: started_at.map(timestamp),
             finished_at: finished_at.map(timestamp),
@@ -58,8 +60,36 @@ impl From<Versions> for v1::Versions {
 
 impl From<EvalResult> for v1::EvalResult {
     fn from(result: EvalResult) -> Self {
-        let EvalResult { hfm_sha, metric, n, n_submitted, n_unmatched, n_missing, suite_id, suite_version, value } = result;
-        Self { hfm_sha, metric, n, n_submitted, n_unmatched, n_missing, suite_id, suite_version, value }
+        let EvalResult {
+            hfm_sha,
+            metric,
+            n,
+            n_submitted,
+            n_unmatched,
+            n_missing,
+            suite_id,
+            suite_version,
+            value,
+            stderr,
+            ci95,
+            ci_method,
+            metrics,
+        } = result;
+        Self {
+            hfm_sha,
+            metric,
+            n,
+            n_submitted,
+            n_unmatched,
+            n_missing,
+            suite_id,
+            suite_version,
+            value,
+            stderr,
+            ci95: ci95.map(Vec::from).unwrap_or_default(),
+            ci_method,
+            metrics: metrics.into_iter().collect(),
+        }
     }
 }
 

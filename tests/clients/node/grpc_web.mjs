@@ -147,6 +147,7 @@ function plain(message) {
     const value = message.get(field);
     if (field.fieldKind === "message") fields[field.name] = plain(value);
     else if (field.fieldKind === "list") fields[field.name] = [...value].map((one) => (field.listKind === "message" ? plain(one) : scalar(one)));
+    else if (field.fieldKind === "map") fields[field.name] = Object.fromEntries([...value].map(([name, one]) => [name, scalar(one)]));
     else fields[field.name] = scalar(value);
   }
   return fields;

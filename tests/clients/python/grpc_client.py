@@ -45,7 +45,9 @@ def plain(message):
                 fields[field.name] = None
             continue
         value = getattr(message, field.name)
-        if field.is_repeated:
+        if field.message_type and field.message_type.GetOptions().map_entry:
+            value = dict(value)
+        elif field.is_repeated:
             value = [plain(one) if field.message_type else one for one in value]
         elif field.message_type:
             value = plain(value)

@@ -31,6 +31,7 @@ pub enum Json {
     Text(String),
     Array(Vec<Json>),
     Object(Vec<(String, Json)>),
+    Number(f64),
     Other,
 }
 
@@ -83,16 +84,16 @@ impl<'de> Deserialize<'de> for Json {
                 Ok(Json::Other)
             }
 
-            fn visit_i64<E>(self, _: i64) -> Result<Json, E> {
-                Ok(Json::Other)
+            fn visit_i64<E>(self, number: i64) -> Result<Json, E> {
+                Ok(Json::Number(number as f64))
             }
 
-            fn visit_u64<E>(self, _: u64) -> Result<Json, E> {
-                Ok(Json::Other)
+            fn visit_u64<E>(self, number: u64) -> Result<Json, E> {
+                Ok(Json::Number(number as f64))
             }
 
-            fn visit_f64<E>(self, _: f64) -> Result<Json, E> {
-                Ok(Json::Other)
+            fn visit_f64<E>(self, number: f64) -> Result<Json, E> {
+                Ok(Json::Number(number))
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Json, E> {

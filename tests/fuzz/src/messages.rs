@@ -11,7 +11,8 @@ use super::told::{Predicted, Told, inline};
 pub fn messages(data: &[u8]) {
     let Ok(message) = v1::CreateEvalRequest::decode(data) else { return };
     // What was understood is written and understood again.
-    assert_eq!(v1::CreateEvalRequest::decode(message.encode_to_vec().as_slice()).unwrap(), message);
+    let written = message.encode_to_vec();
+    assert_eq!(v1::CreateEvalRequest::decode(written.as_slice()).unwrap().encode_to_vec(), written);
     if message.predictions.is_empty() {
         return;
     }
@@ -24,14 +25,14 @@ pub fn messages(data: &[u8]) {
         let predicted = match prediction.as_ref().and_then(|prediction| prediction.value.clone()) {
             Some(Value::Label(label)) => Some(Predicted::Label(label)),
             Some(Value::Ranking(v1::Ranking { ids })) => Some(Predicted::Ranking(ids)),
+            Some(Value::Number(number)) => Some(Predicted::Number(number.to_bits())),
+            Some(Value::Probabilities(v1::Probabilities { by_label })) => {
+                Some(Predicted::Weights(by_label.into_iter().map(|(label, weight)| (label, weight.to_bits())).collect()))
+            }
             None => None,
         };
-        let plain = |text: &String| !text.contains('\0');
-        let fine = match &predicted {
-            Some(Predicted::Label(label)) => plain(label),
-            Some(Predicted::Ranking(ids)) => ids.iter().all(plain),
-            None => false,
-        };
+        let plain = |text: &str| !text.contains('\0');
+        let fine = predicted.as_ref().is_some_and(|predicted| predicted.is_finite() && predicted.texts().into_iter().all(plain));
         let named = format!("predictions[{at}]");
         if fine && plain(item_id) && (1..=512).contains(&item_id.len()) {
             let (first, behind) = rest.split_first().unwrap();

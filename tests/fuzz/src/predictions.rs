@@ -102,10 +102,7 @@ fn sane(told: &Told, place: &str) {
         }
         Told::Prediction { item_id, predicted, .. } => {
             assert!((1..=512).contains(&item_id.len()) && !item_id.contains('\0'));
-            assert!(match predicted {
-                Predicted::Label(label) => !label.contains('\0'),
-                Predicted::Ranking(ids) => !ids.iter().any(|id| id.contains('\0')),
-            });
+            assert!(predicted.is_finite() && !predicted.texts().iter().any(|text| text.contains('\0')));
         }
     }
 }
@@ -178,24 +175,56 @@ fn predicted(element: &Json) -> Option<(String, Predicted)> {
                 })
                 .collect::<Option<_>>()?,
         ),
-        _ => return None,
+        Json::Number(number) => Predicted::Number(number.to_bits()),
+        Json::Object(weights) => Predicted::Weights(
+            weights
+                .iter()
+                .map(|(label, weight)| match weight {
+                    Json::Number(weight) if plain(label) => Some((label.clone(), weight.to_bits())),
+                    _ => None,
+                })
+                .collect::<Option<_>>()?,
+        ),
+        Json::Other => return None,
     };
     ((1..=512).contains(&item_id.len()) && plain(item_id)).then(|| (item_id.clone(), predicted))
 }
 
 /// The check of a submission says what follows from what was handed on.
 fn checked(data: &[u8], told: &[Told], is_json: bool) {
+    for metric in [Metric::Accuracy, Metric::ExactMatch, Metric::Mae, Metric::Ece] {
+        checked_for(metric, data, told, is_json);
+    }
+}
+
+/// Whether a metric's predictions are such values.
+fn fitting(metric: Metric, predicted: &Predicted) -> bool {
+    match (metric, predicted) {
+        (Metric::Accuracy, Predicted::Label(_) | Predicted::Ranking(_)) | (Metric::ExactMatch, Predicted::Label(_)) => true,
+        (Metric::Mae, Predicted::Number(bits)) => f64::from_bits(*bits).abs() <= 1e50,
+        (Metric::Ece, Predicted::Weights(weights)) => {
+            let labels: HashSet<_> = weights.iter().map(|(label, _)| label).collect();
+            let numbers: Vec<f64> = weights.iter().map(|(_, bits)| f64::from_bits(*bits)).collect();
+            let sum: f64 = numbers.iter().sum();
+            labels.len() == weights.len() && (sum - 1.0).abs() <= 1.000_001e-6 && numbers.iter().all(|number| (0.0..=1.0).contains(number))
+        }
+        _ => false,
+    }
+}
+
+fn checked_for(metric: Metric, data: &[u8], told: &[Told], is_json: bool) {
     let (mut seen, mut faults) = (HashSet::new(), 0);
     for told in told {
         faults += match told {
             Told::Fault(_) => 1,
-            Told::Prediction { item_id, .. } => usize::from(!seen.insert(item_id)),
+            Told::Prediction { item_id, predicted, .. } => usize::from(!fitting(metric, predicted)) + usize::from(!seen.insert(item_id)),
         };
-        if faults == MAX_FAULTS {
+        if faults >= MAX_FAULTS {
+            faults = MAX_FAULTS;
             break;
         }
     }
-    let checked = check(data, &Metric::Accuracy);
+    let checked = check(data, &metric);
     match checked {
         Err(error) if error.code == Code::InvalidRequest => assert!(!is_json && faults < MAX_FAULTS),
         Err(error) => {

@@ -12,11 +12,34 @@ pub enum Told {
     Fault(FieldError),
 }
 
-/// What was predicted.
+/// What was predicted. Numbers are their bits, so that each is equal to itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Predicted {
     Label(String),
     Ranking(Vec<String>),
+    Number(u64),
+    Weights(Vec<(String, u64)>),
+}
+
+impl Predicted {
+    pub fn texts(&self) -> Vec<&str> {
+        match self {
+            Self::Label(label) => vec![label],
+            Self::Ranking(ids) => ids.iter().map(String::as_str).collect(),
+            Self::Number(_) => Vec::new(),
+            Self::Weights(weights) => weights.iter().map(|(label, _)| label.as_str()).collect(),
+        }
+    }
+
+    /// Without a number that is none.
+    pub fn is_finite(&self) -> bool {
+        let finite = |bits: &u64| f64::from_bits(*bits).is_finite();
+        match self {
+            Self::Label(_) | Self::Ranking(_) => true,
+            Self::Number(bits) => finite(bits),
+            Self::Weights(weights) => weights.iter().all(|(_, bits)| finite(bits)),
+        }
+    }
 }
 
 impl Told {
@@ -29,6 +52,10 @@ impl Told {
                 predicted: match value {
                     Value::Label(label) => Predicted::Label(label.to_string()),
                     Value::Ranking(ids) => Predicted::Ranking(ids.iter().map(ToString::to_string).collect()),
+                    Value::Number(number) => Predicted::Number(number.to_bits()),
+                    Value::Probabilities(weights) => {
+                        Predicted::Weights(weights.iter().map(|(label, weight)| (label.to_string(), weight.to_bits())).collect())
+                    }
                 },
             },
         }
@@ -42,10 +69,7 @@ impl Told {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Fault(_) => 0,
-            Self::Prediction { item_id, predicted: Predicted::Label(label), .. } => item_id.len() + label.len(),
-            Self::Prediction { item_id, predicted: Predicted::Ranking(ids), .. } => {
-                item_id.len() + ids.iter().map(String::len).sum::<usize>()
-            }
+            Self::Prediction { item_id, predicted, .. } => item_id.len() + predicted.texts().iter().map(|text| text.len()).sum::<usize>(),
         }
     }
 }

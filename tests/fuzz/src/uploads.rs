@@ -79,7 +79,7 @@ fn pack(encoding: ContentEncoding, bytes: &[u8]) -> Vec<u8> {
 fn decoded(content: Content, pieces: &[&[u8]], enough: usize) -> (Vec<Told>, Ended<()>) {
     let mut heard = Heard::until(enough);
     let sent = Pieces { rest: pieces.iter().copied().filter(|piece| !piece.is_empty()).collect() };
-    let ended = decode(sent, content, || ControlFlow::Continue(()), &mut |next| heard.hear(next));
+    let ended = decode(sent, content, || ControlFlow::Continue(()), &mut |_| {}, &mut |next| heard.hear(next));
     (heard.told, ended)
 }
 

@@ -1,23 +1,65 @@
 //! Scoring: predictions against the hidden answers of a suite.
 //!
-//! What lives here is pure: no clock, no network, no database.
+//! What lives here is pure: no clock, no network, no database. `docs/metrics.md` says what each metric is; one file here is
+//! one family of them, `estimate` says how sure a figure is.
 
+mod bootstrap;
+mod estimate;
+mod labels;
+mod numbers;
+mod probabilities;
 mod ranking;
+mod sum;
 mod table;
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use assay_core::prediction::{self, Prediction};
-use assay_core::{FieldError, Scoring};
+use assay_core::item_scores::ItemScores;
+use assay_core::prediction::{self, Prediction, Value, fits};
+use assay_core::{Family, FieldError, Metric};
 
-pub use table::AnswerTable;
+pub use estimate::Estimate;
+pub use table::{AnswerTable, Builder};
 
-use ranking::Ranker;
+use labels::Labels;
+use numbers::Numbers;
+use probabilities::Probabilities;
+use ranking::Rankings;
+use table::{Hint, Item};
 
-/// After how many predictions the wish to stop is looked for.
-const STOP_EVERY: usize = 1024;
+/// After how many predictions the wish to stop is looked for, and progress told.
+const PULSE_EVERY: u64 = 1024;
+
+/// What goes between one who scores and one who waits.
+#[derive(Debug, Default)]
+pub struct Pulse {
+    /// Set when the score is not wanted any more.
+    pub stop: AtomicBool,
+    /// How many predictions have been scored.
+    pub done: AtomicU64,
+    /// Whether items come in another order than the suite's.
+    scattered: AtomicBool,
+}
+
+/// To be told of item ids before their predictions are added: where items come in another order than the suite's, what is
+/// to be looked up for them is fetched from memory for all of them together.
+pub fn ahead<'t>(table: &'t AnswerTable, pulse: &'t Pulse) -> impl FnMut(&[&str]) + 't {
+    |item_ids| {
+        if pulse.scattered.load(Ordering::Relaxed) {
+            table.fetch(item_ids);
+        }
+    }
+}
+
+/// The figures that are cut at k.
+const NAMED_AT_K: [&str; 6] = ["hit_rate", "recall", "precision", "ndcg", "mrr", "map"];
+
+/// In suites of at most so many items, spearman and auc are told beside another metric of their family: they need all
+/// predictions at hand.
+const RANKED_BESIDE_MAX: usize = 1 << 20;
 
 /// What came out.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,10 +72,21 @@ pub struct Score {
     pub n_unmatched: i64,
     /// Items of the suite without a prediction.
     pub n_missing: i64,
-    /// The metric's mean over all `n` items, 0 to 1; an item without a prediction counts as 0.
+    /// The metric, over all `n` items; an item without a prediction counts as the worst possible.
     pub value: f64,
-    /// By ordinal: the metric of each item alone. Empty unless asked for.
-    pub items: Vec<f64>,
+    /// How sure it is, where that can be said.
+    pub estimate: Option<Estimate>,
+    /// The family's other figures.
+    pub metrics: BTreeMap<String, f64>,
+    /// What is kept of each item.
+    pub items: ItemScores,
+}
+
+/// What a family finds.
+struct Figures {
+    value: f64,
+    estimate: Option<Estimate>,
+    metrics: BTreeMap<String, f64>,
 }
 
 /// Why there is no score.
@@ -41,73 +94,115 @@ pub struct Score {
 pub enum Failure {
     /// The predictions are at fault: which one and why.
     InvalidPredictions(String),
-    /// `stop` was set.
+    /// The score was not wanted any more.
     Stopped,
 }
 
-/// Scores a JSON array of predictions. Nothing but these arguments matters; the order of the predictions makes a
-/// difference of at most 1e-15.
-pub fn score(table: &AnswerTable, scoring: &Scoring, predictions: &[u8], stop: &AtomicBool) -> Result<Score, Failure> {
-    let mut tally = Tally::new(table, scoring);
-    let flow = prediction::read(predictions, |next| {
-        let is_due = next.as_ref().is_ok_and(|prediction| prediction.index.is_multiple_of(STOP_EVERY));
-        if is_due && stop.load(Ordering::Relaxed) { ControlFlow::Break(Failure::Stopped) } else { tally.add(next) }
-    });
-    match flow {
+/// Scores a JSON array of predictions. Nothing but these arguments matters, and the order of the predictions does not.
+pub fn score(table: &AnswerTable, metric: Metric, predictions: &[u8], pulse: &Pulse) -> Result<Score, Failure> {
+    let mut tally = Tally::new(table, metric, pulse);
+    match prediction::read(predictions, |next| tally.add(next)) {
         Ok(ControlFlow::Continue(())) => tally.finish(),
         Ok(ControlFlow::Break(failure)) => Err(failure),
         Err(error) => Err(Failure::InvalidPredictions(error.message.into_owned())),
     }
 }
 
-/// Scores predictions one after the other, however they come.
+/// Scores predictions one after the other, however they come. Beside the table it takes a few bytes an item, whatever
+/// the predictions are.
 pub struct Tally<'t> {
     table: &'t AnswerTable,
-    ranker: Ranker<'t>,
-    /// By ordinal: has the item been predicted?
-    predicted: Vec<bool>,
-    n_matched: i64,
+    metric: Metric,
+    hint: Hint,
+    family: ByFamily<'t>,
+    items: ItemScores,
+    n_matched: usize,
     unmatched: Unmatched,
-    sum: Sum,
-    /// By ordinal; empty unless asked for.
-    items: Vec<f64>,
+    pulse: &'t Pulse,
+    beats: u64,
+}
+
+enum ByFamily<'t> {
+    Rankings(Rankings<'t>),
+    Labels(Labels<'t>),
+    Numbers(Numbers<'t>),
+    Probabilities(Probabilities<'t>),
+}
+
+impl<'t> ByFamily<'t> {
+    fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScores) {
+        fn with<T, F>((family, items): (T, ItemScores), of: impl Fn(T) -> F) -> (F, ItemScores) {
+            (of(family), items)
+        }
+        match metric.family() {
+            Family::Rankings => with(Rankings::new(table, metric), Self::Rankings),
+            Family::Labels => with(Labels::new(table, metric), Self::Labels),
+            Family::Numbers => with(Numbers::new(table, metric), Self::Numbers),
+            Family::Probabilities => with(Probabilities::new(table, metric), Self::Probabilities),
+        }
+    }
+
+    /// Adds a value that fits the metric.
+    #[inline]
+    fn add(&mut self, item: Item<'t>, value: Value<'_, '_>, items: &mut ItemScores) {
+        match (self, value) {
+            (Self::Rankings(rankings), Value::Ranking(ids)) => rankings.add(item, ids, items),
+            (Self::Rankings(rankings), Value::Label(label)) => rankings.add(item, std::slice::from_ref(label), items),
+            (Self::Labels(labels), Value::Label(label)) => labels.add(item, label, items),
+            (Self::Numbers(numbers), Value::Number(number)) => numbers.add(item, number, items),
+            (Self::Probabilities(family), Value::Probabilities(probabilities)) => family.add(item, probabilities, items),
+            // Was refused before.
+            (Self::Rankings(_) | Self::Labels(_) | Self::Numbers(_) | Self::Probabilities(_), _) => {}
+        }
+    }
+
+    fn finish(self, items: &mut ItemScores, n_missing: usize) -> Result<Figures, Failure> {
+        match self {
+            Self::Rankings(rankings) => Ok(rankings.finish(items)),
+            Self::Labels(labels) => Ok(labels.finish(items, n_missing)),
+            Self::Numbers(numbers) => numbers.finish(items, n_missing),
+            Self::Probabilities(probabilities) => probabilities.finish(items, n_missing),
+        }
+    }
 }
 
 impl<'t> Tally<'t> {
     /// Nothing was predicted yet.
-    pub fn new(table: &'t AnswerTable, scoring: &Scoring) -> Self {
-        Self {
-            table,
-            ranker: Ranker::new(scoring.metric),
-            predicted: vec![false; table.len()],
-            n_matched: 0,
-            unmatched: Unmatched::default(),
-            sum: Sum::default(),
-            items: vec![0.0; if scoring.per_item_feedback { table.len() } else { 0 }],
-        }
+    pub fn new(table: &'t AnswerTable, metric: Metric, pulse: &'t Pulse) -> Self {
+        let (family, items) = ByFamily::new(table, metric);
+        let unmatched = Unmatched::default();
+        Self { table, metric, hint: Hint::default(), family, items, n_matched: 0, unmatched, pulse, beats: 0 }
     }
 
     /// Adds the next prediction; a fault, or an item that was predicted before, ends the score.
     pub fn add(&mut self, next: Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<Failure> {
-        let prediction = match next {
-            Ok(prediction) => prediction,
-            Err(fault) => return ControlFlow::Break(Failure::InvalidPredictions(format!("{}: {}", fault.field, fault.message))),
-        };
-        match self.table.find(&prediction.item_id) {
-            None => self.unmatched.add(&prediction),
-            Some(item) if self.predicted[item.ordinal] => {
-                return ControlFlow::Break(repeated(&prediction::name(prediction.index, prediction.line)));
-            }
-            Some(item) => {
-                self.predicted[item.ordinal] = true;
-                self.n_matched += 1;
-                let score = self.ranker.score(prediction.value.ranking(), item);
-                self.sum.add(score);
-                if let Some(kept) = self.items.get_mut(item.ordinal) {
-                    *kept = score;
-                }
+        if self.beats.is_multiple_of(PULSE_EVERY) {
+            self.pulse.done.store(self.beats, Ordering::Relaxed);
+            if self.pulse.stop.load(Ordering::Relaxed) {
+                return ControlFlow::Break(Failure::Stopped);
             }
         }
+        self.beats += 1;
+        let invalid = |told| ControlFlow::Break(Failure::InvalidPredictions(told));
+        let prediction = match next {
+            Ok(prediction) => prediction,
+            Err(fault) => return invalid(format!("{}: {}", fault.field, fault.message)),
+        };
+        if let Err((_, told)) = fits(self.metric, prediction.value) {
+            return invalid(format!("{}.prediction: {told}", prediction::name(prediction.index, prediction.line)));
+        }
+        let expected = self.hint;
+        let found = self.table.find(&prediction.item_id, &mut self.hint);
+        self.pulse.scattered.store(found.is_none_or(|item| !item.is_at(expected)), Ordering::Relaxed);
+        let Some(item) = found else {
+            self.unmatched.add(&prediction);
+            return ControlFlow::Continue(());
+        };
+        if self.items.predict(item.ordinal) {
+            return ControlFlow::Break(repeated(&prediction::name(prediction.index, prediction.line)));
+        }
+        self.n_matched += 1;
+        self.family.add(item, prediction.value, &mut self.items);
         ControlFlow::Continue(())
     }
 
@@ -116,17 +211,28 @@ impl<'t> Tally<'t> {
         if let Some(place) = self.unmatched.repeated() {
             return Err(repeated(&place));
         }
-        let n = self.table.len() as i64;
+        let n_missing = self.table.len() - self.n_matched;
+        let Figures { value, estimate, metrics } = self.family.finish(&mut self.items, n_missing)?;
+        self.items.settle();
         let n_unmatched = self.unmatched.seen.len() as i64;
         Ok(Score {
-            n,
-            n_submitted: self.n_matched + n_unmatched,
+            n: self.table.len() as i64,
+            n_submitted: self.n_matched as i64 + n_unmatched,
             n_unmatched,
-            n_missing: n - self.n_matched,
-            // A suite without items is never published, but no figure is ever NaN.
-            value: self.sum.total() / n.max(1) as f64,
+            n_missing: n_missing as i64,
+            value,
+            estimate,
+            metrics,
             items: self.items,
         })
+    }
+}
+
+/// Of a metric that is not defined where an item has no prediction.
+fn needs_all(metric: Metric, n_missing: usize) -> Result<(), Failure> {
+    match n_missing {
+        0 => Ok(()),
+        n => Err(Failure::InvalidPredictions(format!("{metric} needs a prediction for each item of the suite: {n} are missing"))),
     }
 }
 
@@ -162,27 +268,6 @@ impl Unmatched {
         let again = self.seen.windows(2).filter(|pair| pair[0] >> 32 == pair[1] >> 32).map(|pair| pair[1] as u32);
         let place = again.min()? as usize;
         Some(prediction::name(place, self.by_line.then_some(place)))
-    }
-}
-
-/// A compensated sum, whose error does not grow with the number of terms nor depend on their order.
-/// (A. Neumaier, Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen, ZAMM 54, 1974.)
-#[derive(Default)]
-struct Sum {
-    sum: f64,
-    compensation: f64,
-}
-
-impl Sum {
-    fn add(&mut self, term: f64) {
-        let sum = self.sum + term;
-        // What the smaller of the two lost when it was added to the larger.
-        self.compensation += if self.sum.abs() >= term.abs() { (self.sum - sum) + term } else { (term - sum) + self.sum };
-        self.sum = sum;
-    }
-
-    fn total(&self) -> f64 {
-        self.sum + self.compensation
     }
 }
 

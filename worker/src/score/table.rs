@@ -1,28 +1,110 @@
 //! The hidden answers of a suite in memory: built once, shared by every job that needs them.
 
 use std::hash::BuildHasher as _;
+use std::ops::Range;
+use std::sync::OnceLock;
 
-use assay_core::{Answer, Error, Result};
+use assay_core::{Answer, Error, Family, Metric, Result};
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The answers of all items of a suite, in the suite's order.
 ///
-/// All ids lie one behind the other in one text, an item's own and then those of its relevant answers by falling gain:
-/// a suite of ten million items is told in five allocations, and an item with one answer takes 17 bytes beside its ids.
+/// Each item is a record in one run of bytes: its ordinal, its answer's code, the length of its id, the id, and, where
+/// rankings are scored and one id is right, that: so what is needed of an item lies together. Items are found
+/// by open addressing over the records' offsets, each beside 32 bits of the id's hash, so that a look-up goes to memory
+/// twice; and an item whose predecessor was just asked for is found without looking, for it lies behind it. Where all are
+/// asked for in the suite's order, as in most submissions, offsets are never needed, and so not made. Other labels are kept
+/// once. An item with ids of ten characters takes 42 bytes.
 #[derive(Debug)]
 pub struct AnswerTable {
-    // Bytes, for a slice of a `str` looks at the text around its ends: a cache miss for ids that are only passed by.
-    text: Vec<u8>,
-    /// Where each id ends in `text`.
-    ends: Vec<u32>,
-    /// By ordinal: which of `ends` is the item's own id.
-    heads: Vec<u32>,
-    /// Beside `ends`: the gain of an answer (of an item's own id, nothing of meaning). Empty where all gains are 1.
+    records: Vec<u8>,
+    /// Made when they are needed first.
+    slots: OnceLock<Slots>,
+    n: usize,
+    labels: Labels,
+    /// Where the lists end that are answers of several ids.
+    lists: Vec<u32>,
+    /// The labels in these lists, by falling gain.
+    listed: Vec<u32>,
+    /// Beside them: their gains. Empty where all gains are 1.
     gains: Vec<f64>,
-    /// Ordinals by item id.
-    index: HashTable<u32>,
+    /// By ordinal, where answers are numbers.
+    numbers: Vec<f64>,
     /// Fast rather than proof against chosen keys: only the operator's ids are ever put in.
     hash: DefaultHashBuilder,
+}
+
+/// Before an item's id: ordinal, code and length.
+const HEAD: usize = 10;
+
+/// Marks the code of an answer of several ids, which is the number of a list.
+const LIST: u32 = 1 << 31;
+
+/// Marks the code of an answer that stands in the record, which is its length. All others are labels.
+const TEXT: u32 = 1 << 30;
+
+/// The distinct labels of a suite, in the order of their first use.
+#[derive(Debug, Default)]
+struct Labels {
+    text: Vec<u8>,
+    ends: Vec<u32>,
+    index: HashTable<u32>,
+}
+
+impl Labels {
+    fn get(&self, label: u32) -> &[u8] {
+        let at = label as usize;
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
+        &self.text[start..self.ends[at] as usize]
+    }
+
+    fn find(&self, hash: &DefaultHashBuilder, label: &[u8]) -> Option<u32> {
+        self.index.find(hash.hash_one(label), |at| self.get(*at) == label).copied()
+    }
+
+    fn put(&mut self, hash: &DefaultHashBuilder, label: &[u8]) -> Result<u32> {
+        if let Some(known) = self.find(hash, label) {
+            return Ok(known);
+        }
+        let new = offset(self.ends.len())?;
+        self.text.extend_from_slice(label);
+        self.ends.push(offset(self.text.len())?);
+        let Self { text, ends, index } = self;
+        let at = |label: u32| {
+            let start = (label as usize).checked_sub(1).map_or(0, |before| ends[before] as usize);
+            &text[start..ends[label as usize] as usize]
+        };
+        index.insert_unique(hash.hash_one(label), new, |label| hash.hash_one(at(*label)));
+        Ok(new)
+    }
+}
+
+/// Offsets of records, each above 32 bits of a hash. A free slot is all ones.
+#[derive(Debug, Default)]
+struct Slots(Vec<u64>);
+
+impl Slots {
+    const FREE: u64 = u64::MAX;
+
+    /// At most seven in ten are taken.
+    fn for_items(n: usize) -> Self {
+        Self(vec![Self::FREE; Self::count(n)])
+    }
+
+    fn count(n: usize) -> usize {
+        (n * 10).div_ceil(7).max(8)
+    }
+
+    /// Where the search for a hash begins.
+    #[inline]
+    fn begin(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.0.len() as u128) >> 64) as usize
+    }
+
+    #[inline]
+    fn after(&self, slot: usize) -> usize {
+        if slot + 1 == self.0.len() { 0 } else { slot + 1 }
+    }
 }
 
 /// One item of a table.
@@ -31,147 +113,442 @@ pub(super) struct Item<'t> {
     table: &'t AnswerTable,
     /// Its place in the suite, from 0.
     pub(super) ordinal: usize,
+    code: u32,
+    /// Where its record begins.
+    at: usize,
+    /// Where the next item's record begins.
+    next: usize,
+}
+
+/// Where the next item is looked for first: many submissions keep the suite's order.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Hint(usize);
+
+/// A table that is being built.
+pub struct Builder {
+    table: AnswerTable,
+    keeps_labels: bool,
+    inlines: bool,
+    /// Where the last item's id is, if each id so far comes after the one before: then none is there twice.
+    rising: Option<Range<usize>>,
+}
+
+impl Builder {
+    /// For a suite with this metric and about so many items: then nothing is moved while it grows.
+    pub fn new(metric: Metric, n: usize) -> Self {
+        let table = AnswerTable {
+            records: Vec::with_capacity(n * (HEAD + 16)),
+            slots: OnceLock::new(),
+            n: 0,
+            labels: Labels::default(),
+            lists: Vec::new(),
+            listed: Vec::new(),
+            gains: Vec::new(),
+            numbers: Vec::with_capacity(if metric.family() == Family::Numbers { n } else { 0 }),
+            hash: DefaultHashBuilder::default(),
+        };
+        let keeps_labels = matches!(metric.family(), Family::Labels | Family::Probabilities);
+        Self { table, keeps_labels, inlines: metric.family() == Family::Rankings, rising: Some(0..0) }
+    }
+
+    /// Adds the next item. Item ids are distinct and all ids together take less than 4 GiB, else the error is `internal`:
+    /// what is published has been checked.
+    pub fn push(&mut self, item_id: &str, answer: &Answer<'_>) -> Result<()> {
+        let table = &mut self.table;
+        let mut text: &[u8] = &[];
+        let code = match answer {
+            Answer::Label(label) if self.inlines && label.len() < TEXT as usize => {
+                text = label.as_bytes();
+                TEXT | offset(label.len())?
+            }
+            Answer::Label(label) => table.labels.put(&table.hash, label.as_bytes())?,
+            Answer::Set(_) | Answer::Gains(_) => table.push_list(answer)?,
+            Answer::Number(number) => {
+                table.numbers.push(*number);
+                0
+            }
+        };
+        let at = table.records.len();
+        if u32::try_from(at + HEAD + item_id.len() + text.len()).is_err() {
+            return Err(too_large());
+        }
+        table.records.extend_from_slice(&offset(table.n)?.to_le_bytes());
+        table.records.extend_from_slice(&code.to_le_bytes());
+        table.records.extend_from_slice(&u16::try_from(item_id.len()).map_err(|_| too_large())?.to_le_bytes());
+        table.records.extend_from_slice(item_id.as_bytes());
+        let id = at + HEAD..table.records.len();
+        table.records.extend_from_slice(text);
+        table.n += 1;
+        self.rising = self.rising.take().filter(|last| table.records[last.clone()] < table.records[id.clone()]).map(|_| id);
+        Ok(())
+    }
+
+    /// The table, without what only building it needed. The error is that an item is there twice.
+    pub fn finish(self) -> Result<AnswerTable> {
+        let Self { mut table, keeps_labels, inlines: _, rising } = self;
+        if rising.is_none() {
+            let (slots, twice) = table.make_slots();
+            if let Some(at) = twice {
+                let item_id = String::from_utf8_lossy(table.id(at));
+                return Err(Error::internal(format!("the suite has the item {item_id:?} twice")));
+            }
+            table.slots = OnceLock::from(slots);
+        }
+        if !keeps_labels {
+            table.labels.index = HashTable::new();
+        }
+        table.records.shrink_to_fit();
+        table.labels.text.shrink_to_fit();
+        table.labels.ends.shrink_to_fit();
+        table.lists.shrink_to_fit();
+        table.listed.shrink_to_fit();
+        table.gains.shrink_to_fit();
+        table.numbers.shrink_to_fit();
+        Ok(table)
+    }
 }
 
 impl AnswerTable {
-    /// Builds the table from item ids and answers in the suite's order.
-    ///
-    /// Item ids are distinct and all ids together take at most 4 GiB, else the error is `internal`: what is published
-    /// has been checked.
-    pub fn build<I: AsRef<str>>(items: impl IntoIterator<Item = (I, Answer)>) -> Result<Self> {
-        let mut table = Self {
-            text: Vec::new(),
-            ends: Vec::new(),
-            heads: Vec::new(),
-            gains: Vec::new(),
-            index: HashTable::new(),
-            hash: DefaultHashBuilder::default(),
-        };
-        for (item_id, answer) in items {
-            table.push(item_id.as_ref(), &answer)?;
-        }
-        table.text.shrink_to_fit();
-        table.ends.shrink_to_fit();
-        table.heads.shrink_to_fit();
-        table.gains.shrink_to_fit();
-        Ok(table)
-    }
-
-    fn push(&mut self, item_id: &str, answer: &Answer) -> Result<()> {
-        if self.find(item_id).is_some() {
-            return Err(Error::internal(format!("the suite has the item {item_id:?} twice")));
-        }
-        let ordinal = offset(self.heads.len())?;
-        self.heads.push(offset(self.ends.len())?);
-        self.push_id(item_id, 1.0)?;
+    fn push_list(&mut self, answer: &Answer<'_>) -> Result<u32> {
         let mut relevant = answer.relevant();
         relevant.sort_by(|(_, one), (_, other)| other.total_cmp(one));
         for (id, gain) in relevant {
-            self.push_id(id, gain)?;
+            if gain != 1.0 && self.gains.is_empty() {
+                self.gains.resize(self.listed.len(), 1.0);
+            }
+            self.listed.push(self.labels.put(&self.hash, id.as_bytes())?);
+            // The first gain that is not 1 may come at the very beginning.
+            if gain != 1.0 || !self.gains.is_empty() {
+                self.gains.push(gain);
+            }
         }
-        let Self { text, ends, heads, index, hash, .. } = self;
-        let rehash = |ordinal: &u32| hash.hash_one(id_at(text, ends, heads[*ordinal as usize] as usize));
-        index.insert_unique(hash.hash_one(item_id.as_bytes()), ordinal, rehash);
-        Ok(())
+        let list = offset(self.lists.len())?;
+        self.lists.push(offset(self.listed.len())?);
+        if list < TEXT { Ok(list | LIST) } else { Err(too_large()) }
     }
 
-    fn push_id(&mut self, id: &str, gain: f64) -> Result<()> {
-        if gain != 1.0 && self.gains.is_empty() {
-            // An item's own id stands before its answers, so there is something to fill.
-            self.gains.resize(self.ends.len(), 1.0);
+    /// The slots, and an item that is there twice. Items are put in by batches, of which first all places are looked at:
+    /// so the memory's answers are waited for together, not one after the other.
+    fn make_slots(&self) -> (Slots, Option<usize>) {
+        const BATCH: usize = 16;
+
+        let mut slots = Slots::for_items(self.n);
+        let (mut at, mut twice) = (0, None);
+        while at < self.records.len() {
+            let mut batch = [(0, 0, 0); BATCH];
+            let mut n = 0;
+            while n < BATCH && at < self.records.len() {
+                let id = self.id(at);
+                let hash = self.hash.hash_one(id);
+                let slot = slots.begin(hash);
+                batch[n] = (at, hash, slot);
+                at = self.item(at).next;
+                n += 1;
+            }
+            std::hint::black_box(batch[..n].iter().fold(0, |seen, (_, _, slot)| seen ^ slots.0[*slot]));
+            for (at, hash, mut slot) in batch[..n].iter().copied() {
+                while slots.0[slot] != Slots::FREE {
+                    let taken = slots.0[slot];
+                    if taken as u32 == hash as u32 && self.id((taken >> 32) as usize) == self.id(at) {
+                        twice = twice.or(Some(at));
+                    }
+                    slot = slots.after(slot);
+                }
+                slots.0[slot] = (at as u64) << 32 | hash & 0xffff_ffff;
+            }
         }
-        if !self.gains.is_empty() {
-            self.gains.push(gain);
-        }
-        self.text.extend(id.as_bytes());
-        self.ends.push(offset(self.text.len())?);
-        Ok(())
+        (slots, twice)
     }
 
     /// How many items there are.
     pub fn len(&self) -> usize {
-        self.heads.len()
+        self.n
     }
 
-    /// Bytes of memory, but for the few of the structure itself.
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
+    /// Bytes of memory, but for the few of the structure itself; with the slots, even if they are not made yet.
     pub fn bytes(&self) -> usize {
-        let offsets = size_of::<u32>() * (self.ends.capacity() + self.heads.capacity());
-        self.text.capacity() + offsets + size_of::<f64>() * self.gains.capacity() + self.index.allocation_size()
+        let Self { records, slots: _, n, labels, lists, listed, gains, numbers, hash: _ } = self;
+        let labels = labels.text.capacity() + size_of::<u32>() * labels.ends.capacity() + labels.index.allocation_size();
+        let lists = size_of::<u32>() * (lists.capacity() + listed.capacity());
+        records.capacity() + labels + lists + size_of::<u64>() * (Slots::count(*n) + gains.capacity() + numbers.capacity())
     }
 
     /// The item with this id.
-    pub(super) fn find(&self, item_id: &str) -> Option<Item<'_>> {
+    #[inline]
+    pub(super) fn find(&self, item_id: &str, hint: &mut Hint) -> Option<Item<'_>> {
         let item_id = item_id.as_bytes();
-        let is_it = |ordinal: &u32| self.id(self.heads[*ordinal as usize] as usize) == item_id;
-        let ordinal = self.index.find(self.hash.hash_one(item_id), is_it)?;
-        Some(Item { table: self, ordinal: *ordinal as usize })
+        let at = if hint.0 < self.records.len() && self.id(hint.0) == item_id {
+            hint.0
+        } else {
+            self.look_up(item_id, self.hash.hash_one(item_id))?
+        };
+        let item = self.item(at);
+        hint.0 = item.next;
+        Some(item)
     }
 
-    fn id(&self, at: usize) -> &[u8] {
-        id_at(&self.text, &self.ends, at)
+    /// Looks at what will be looked up for these, in an order in which the memory's answers are waited for together.
+    pub(super) fn fetch(&self, item_ids: &[&str]) {
+        const MOST: usize = 32;
+        const LINE: usize = 64;
+
+        let slots = self.slots.get_or_init(|| self.make_slots().0);
+        for item_ids in item_ids.chunks(MOST) {
+            let mut places = [0; MOST];
+            for (place, item_id) in places.iter_mut().zip(item_ids) {
+                *place = slots.begin(self.hash.hash_one(item_id.as_bytes()));
+            }
+            let taken = places.map(|place| slots.0[place]);
+            // A record may lie in two lines of the memory.
+            let byte = |at: usize| self.records.get(at).copied();
+            let records = taken.map(|taken| (byte((taken >> 32) as usize), byte((taken >> 32) as usize + LINE / 2)));
+            std::hint::black_box(records);
+        }
     }
+
+    fn look_up(&self, item_id: &[u8], hash: u64) -> Option<usize> {
+        let slots = self.slots.get_or_init(|| self.make_slots().0);
+        let mut slot = slots.begin(hash);
+        loop {
+            let taken = slots.0[slot];
+            if taken == Slots::FREE {
+                return None;
+            }
+            let at = (taken >> 32) as usize;
+            if taken as u32 == hash as u32 && self.id(at) == item_id {
+                return Some(at);
+            }
+            slot = slots.after(slot);
+        }
+    }
+
+    #[inline]
+    fn id(&self, at: usize) -> &[u8] {
+        let start = at + HEAD;
+        let length = usize::from(u16::from_le_bytes([self.records[start - 2], self.records[start - 1]]));
+        &self.records[start..start + length]
+    }
+
+    #[inline]
+    fn item(&self, at: usize) -> Item<'_> {
+        let record = &self.records[at..at + HEAD];
+        let four = |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+        let length = usize::from(u16::from_le_bytes([record[8], record[9]]));
+        let code = four(4);
+        let text = if code & (LIST | TEXT) == TEXT { (code & !TEXT) as usize } else { 0 };
+        Item { table: self, ordinal: four(0) as usize, code, at, next: at + HEAD + length + text }
+    }
+
+    /// All items, in the suite's order.
+    pub(super) fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            (at < self.records.len()).then(|| {
+                let item = self.item(at);
+                at = item.next;
+                item
+            })
+        })
+    }
+
+    /// How many distinct labels the answers have.
+    pub(super) fn n_labels(&self) -> usize {
+        self.labels.ends.len()
+    }
+
+    /// A label's text.
+    pub(super) fn label(&self, label: u32) -> &[u8] {
+        self.labels.get(label)
+    }
+
+    /// The number of the label with this text. Not for rankings.
+    pub(super) fn find_label(&self, label: &str) -> Option<u32> {
+        self.labels.find(&self.hash, label.as_bytes())
+    }
+
+    /// The answers that are numbers, by ordinal.
+    pub(super) fn numbers(&self) -> &[f64] {
+        &self.numbers
+    }
+
+    /// Whether some answer is a list.
+    pub(super) fn has_lists(&self) -> bool {
+        !self.lists.is_empty()
+    }
+}
+
+/// What is right for an item.
+pub(super) enum Right<'t> {
+    /// One label, with a gain of 1.
+    Label(u32),
+    /// One id, with a gain of 1.
+    Text(&'t [u8]),
+    /// Several.
+    List(List<'t>),
+}
+
+/// Several labels that are right, by falling gain. There is at least one.
+#[derive(Clone, Copy)]
+pub(super) struct List<'t> {
+    table: &'t AnswerTable,
+    labels: &'t [u32],
+    /// Empty where all are 1.
+    gains: &'t [f64],
 }
 
 impl<'t> Item<'t> {
-    /// The relevant ids with their gains, by falling gain. There is at least one.
-    pub(super) fn answers(self) -> impl ExactSizeIterator<Item = (&'t [u8], f64)> {
-        let Self { table, ordinal } = self;
-        let head = table.heads[ordinal] as usize;
-        let end = table.heads.get(ordinal + 1).map_or(table.ends.len(), |next| *next as usize);
-        (head + 1..end).map(|at| (table.id(at), table.gains.get(at).copied().unwrap_or(1.0)))
+    #[inline]
+    pub(super) fn right(self) -> Right<'t> {
+        let Self { table, code, next, .. } = self;
+        if code & LIST == 0 {
+            let text = (code & !TEXT) as usize;
+            return if code & TEXT == 0 { Right::Label(code) } else { Right::Text(&table.records[next - text..next]) };
+        }
+        let list = (code & !LIST) as usize;
+        let start = list.checked_sub(1).map_or(0, |before| table.lists[before] as usize);
+        let range = start..table.lists[list] as usize;
+        Right::List(List { table, labels: &table.listed[range.clone()], gains: table.gains.get(range).unwrap_or_default() })
+    }
+
+    /// The label that is right, where there is one.
+    pub(super) fn label(self) -> u32 {
+        self.code
+    }
+
+    /// Whether it was expected here.
+    pub(super) fn is_at(self, hint: Hint) -> bool {
+        hint.0 == self.at
+    }
+
+    /// The number that is right, where answers are numbers.
+    pub(super) fn number(self) -> f64 {
+        self.table.numbers[self.ordinal]
     }
 }
 
-fn id_at<'t>(text: &'t [u8], ends: &[u32], at: usize) -> &'t [u8] {
-    let start = at.checked_sub(1).map_or(0, |before| ends[before] as usize);
-    &text[start..ends[at] as usize]
+impl<'t> List<'t> {
+    pub(super) fn len(self) -> usize {
+        self.labels.len()
+    }
+
+    /// The right ids with their gains.
+    pub(super) fn answers(self) -> impl ExactSizeIterator<Item = (&'t [u8], f64)> {
+        let Self { table, labels, gains } = self;
+        labels.iter().enumerate().map(move |(at, label)| (table.label(*label), gains.get(at).copied().unwrap_or(1.0)))
+    }
 }
 
 fn offset(at: usize) -> Result<u32> {
-    u32::try_from(at).map_err(|_| Error::internal("the suite's ids take more than 4 GiB"))
+    u32::try_from(at).map_err(|_| too_large())
+}
+
+fn too_large() -> Error {
+    Error::internal("the suite's ids take more than 4 GiB")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn gains(gains: &[(&str, f64)]) -> Answer {
-        Answer::Gains(gains.iter().map(|(id, gain)| (String::from(*id), *gain)).collect())
+    fn gains(gains: &[(&'static str, f64)]) -> Answer<'static> {
+        Answer::Gains(gains.iter().map(|(id, gain)| ((*id).into(), *gain)).collect())
+    }
+
+    fn build<'a>(metric: Metric, n: usize, items: impl IntoIterator<Item = (&'a str, Answer<'a>)>) -> Result<AnswerTable> {
+        let mut builder = Builder::new(metric, n);
+        items.into_iter().try_for_each(|(item_id, answer)| builder.push(item_id, &answer))?;
+        builder.finish()
     }
 
     fn answers<'t>(table: &'t AnswerTable, item_id: &str) -> (usize, Vec<(&'t str, f64)>) {
-        let item = table.find(item_id).unwrap();
-        (item.ordinal, item.answers().map(|(id, gain)| (str::from_utf8(id).unwrap(), gain)).collect())
+        let item = table.find(item_id, &mut Hint::default()).unwrap();
+        let right = match item.right() {
+            Right::Label(label) => vec![(table.label(label), 1.0)],
+            Right::Text(id) => vec![(id, 1.0)],
+            Right::List(list) => list.answers().collect(),
+        };
+        (item.ordinal, right.into_iter().map(|(id, gain)| (str::from_utf8(id).unwrap(), gain)).collect())
     }
 
     #[test]
     fn answers_are_found_by_falling_gain() {
         let items = [
             ("a", gains(&[("x", 0.5), ("zero", 0.0), ("y", 3.0)])),
-            ("ä", Answer::Label(String::from("x"))),
-            ("c", Answer::Set(vec![String::from("q"), String::new()])),
+            ("ä", Answer::Label("x".into())),
+            ("c", Answer::Set(vec!["q".into(), "".into()])),
         ];
-        for (order, n) in [([0, 1, 2], 3), ([1, 2, 0], 3)] {
-            let table = AnswerTable::build(order.map(|at: usize| items[at].clone())).unwrap();
-            assert_eq!(table.len(), n);
+        for order in [[0, 1, 2], [1, 2, 0], [2, 1, 0]] {
+            let table = build(Metric::Accuracy, 0, order.map(|at: usize| items[at].clone())).unwrap();
+            assert_eq!(table.len(), 3);
             let at = |item: usize| order.iter().position(|placed| *placed == item).unwrap();
             assert_eq!(answers(&table, "a"), (at(0), vec![("y", 3.0), ("x", 0.5)]));
             assert_eq!(answers(&table, "ä"), (at(1), vec![("x", 1.0)]));
             assert_eq!(answers(&table, "c"), (at(2), vec![("q", 1.0), ("", 1.0)]));
-            assert!(table.find("x").is_none() && table.find("").is_none());
+            for stranger in ["x", "", "aa"] {
+                assert!(table.find(stranger, &mut Hint::default()).is_none());
+            }
         }
     }
 
     #[test]
+    fn a_look_up_looks_at_few_slots() {
+        let ids: Vec<String> = (0..100_000).map(|at| format!("q{at:09}")).collect();
+        let table = build(Metric::Mae, ids.len(), ids.iter().map(|id| (id.as_str(), Answer::Number(0.0)))).unwrap();
+        let (slots, _) = table.make_slots();
+        let looked_at = |id: &str| {
+            let hash = table.hash.hash_one(id.as_bytes());
+            let (mut slot, mut n) = (slots.begin(hash), 1);
+            while slots.0[slot] as u32 != hash as u32 {
+                (slot, n) = (slots.after(slot), n + 1);
+            }
+            n
+        };
+        // Knuth: (1 + 1/(1 - 0.7))/2, a little more than two.
+        let all: usize = ids.iter().map(|id| looked_at(id)).sum();
+        assert!(all < ids.len() * 3, "{all}");
+    }
+
+    #[test]
     fn an_item_that_is_there_twice_is_refused() {
-        let twice = ["a", "b", "a"].map(|id| (id, Answer::Label(String::from("x"))));
-        assert!(AnswerTable::build(twice).is_err());
+        for ids in [["a", "b", "a"], ["a", "a", "b"], ["b", "a", "a"], ["", "", "a"]] {
+            let twice = ids.map(|id| (id, Answer::Label("x".into())));
+            assert!(build(Metric::Accuracy, 3, twice).is_err(), "{ids:?}");
+        }
+    }
+
+    #[test]
+    fn items_are_found_in_every_order_however_the_table_grew() {
+        let rising = (0..5000).map(|at| format!("{at:04}")).collect::<Vec<_>>();
+        let mixed = (0..5000).map(|at| format!("{}", at * 7919 % 5000)).collect::<Vec<_>>();
+        for (n, ids) in [(0, &rising), (5000, &rising), (0, &mixed), (100, &mixed), (5000, &mixed)] {
+            let items = ids.iter().enumerate().map(|(at, id)| (id.as_str(), Answer::Number(at as f64)));
+            let table = build(Metric::Mae, n, items).unwrap();
+            for step in [1, 4999, 1234] {
+                let mut hint = Hint::default();
+                for at in (0..5000).map(|at| at * step % 5000) {
+                    let item = table.find(&ids[at], &mut hint).unwrap();
+                    assert_eq!((item.ordinal, item.number()), (at, at as f64));
+                    assert!(table.find("stranger", &mut hint).is_none());
+                }
+            }
+            assert!(table.items().map(|item| item.ordinal).eq(0..5000));
+        }
     }
 
     #[test]
     fn an_item_with_ids_of_ten_characters_takes_at_most_48_bytes() {
-        let items = (0..100_000).map(|at| (format!("{at:010}"), Answer::Label(format!("{:010}", at % 1000))));
-        let table = AnswerTable::build(items).unwrap();
-        assert!(table.bytes() <= 48 * table.len(), "{}", table.bytes() / table.len());
+        for (metric, distinct, most) in
+            [(Metric::Accuracy, 1, 42), (Metric::Accuracy, 100_000, 42), (Metric::ExactMatch, 1000, 33), (Metric::LogLoss, 100_000, 58)]
+        {
+            let ids: Vec<_> = (0..100_000).map(|at| (format!("{at:010}"), format!("{:010}", at % distinct))).collect();
+            let items = ids.iter().map(|(id, answer)| (id.as_str(), Answer::Label(answer.as_str().into())));
+            let table = build(metric, 100_000, items).unwrap();
+            assert!(table.bytes() <= most * table.len(), "{}", table.bytes() / table.len());
+        }
     }
 }

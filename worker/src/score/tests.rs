@@ -3,15 +3,24 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const ACCURACY: Scoring = Scoring { metric: Metric::Accuracy, per_item_feedback: false };
-
 fn score_json(answers: &Value, metric: &str, predictions: &Value) -> Result<Score, Failure> {
-    let metric = metric.parse().unwrap();
-    let answer = |json: &Value| Answer::parse(&json.to_string(), &metric).unwrap();
-    let items = answers.as_array().unwrap().iter().map(|item| (item[0].as_str().unwrap(), answer(&item[1])));
-    let table = AnswerTable::build(items).unwrap();
-    let scoring = Scoring { metric, per_item_feedback: true };
-    score(&table, &scoring, predictions.to_string().as_bytes(), &AtomicBool::new(false))
+    let metric: Metric = metric.parse().unwrap();
+    let answers = answers.as_array().unwrap();
+    let mut builder = Builder::new(metric, answers.len());
+    for item in answers {
+        builder.push(item[0].as_str().unwrap(), &Answer::parse(&item[1].to_string(), &metric).unwrap()).unwrap();
+    }
+    score(&builder.finish().unwrap(), metric, predictions.to_string().as_bytes(), &Pulse::default())
+}
+
+fn one_item() -> AnswerTable {
+    let mut builder = Builder::new(Metric::Accuracy, 1);
+    builder.push("a", &Answer::Label("x".into())).unwrap();
+    builder.finish().unwrap()
+}
+
+fn of_items(score: &Score) -> Vec<f64> {
+    (0..score.items.len()).map(|item| score.items.value(item)).collect()
 }
 
 /// What a prediction is worth, in a suite of one item.
@@ -83,8 +92,9 @@ fn an_item_without_a_prediction_counts_as_zero_and_an_unknown_one_not_at_all() {
         {"item_id": "c", "prediction": "x"},
         {"item_id": "a", "prediction": []},
     ]);
-    let wanted = Score { n: 4, n_submitted: 3, n_unmatched: 1, n_missing: 2, value: 0.25, items: vec![0.0, 0.0, 1.0, 0.0] };
-    assert_eq!(score_json(&answers, "accuracy", &predictions), Ok(wanted));
+    let score = score_json(&answers, "accuracy", &predictions).unwrap();
+    assert_eq!((score.n, score.n_submitted, score.n_unmatched, score.n_missing, score.value), (4, 3, 1, 2, 0.25));
+    assert_eq!(of_items(&score), [0.0, 0.0, 1.0, 0.0]);
 }
 
 #[test]
@@ -101,28 +111,17 @@ fn faults_name_the_prediction_and_the_reason() {
         let failure = score_json(&answers, "accuracy", &predictions);
         assert_eq!(failure, Err(Failure::InvalidPredictions(String::from(message))));
     }
-    let table = AnswerTable::build([("a", Answer::Label(String::from("x")))]).unwrap();
-    let broken = score(&table, &ACCURACY, b"[{\"item_id\":", &AtomicBool::new(false));
+    let broken = score(&one_item(), Metric::Accuracy, b"[{\"item_id\":", &Pulse::default());
     assert!(matches!(broken, Err(Failure::InvalidPredictions(message)) if message.contains("not valid JSON")));
 }
 
 #[test]
 fn scoring_stops_when_told_to() {
-    let table = AnswerTable::build([("a", Answer::Label(String::from("x")))]).unwrap();
     let predictions = br#"[{"item_id":"a","prediction":"x"}]"#;
-    assert_eq!(score(&table, &ACCURACY, predictions, &AtomicBool::new(true)), Err(Failure::Stopped));
-}
-
-#[test]
-fn a_sum_does_not_depend_on_the_order_of_its_terms() {
-    let total = |terms: &mut dyn Iterator<Item = f64>| {
-        let mut sum = Sum::default();
-        terms.for_each(|term| sum.add(term));
-        sum.total()
-    };
-    assert_eq!(total(&mut [1.0, 1e100, 1.0, -1e100].into_iter()), 2.0);
-    let terms: Vec<f64> = (1..100_000).map(|rank| 1.0 / f64::from(rank)).collect();
-    assert_eq!(total(&mut terms.iter().copied()), total(&mut terms.iter().rev().copied()));
+    assert_eq!(
+        score(&one_item(), Metric::Accuracy, predictions, &Pulse { stop: AtomicBool::new(true), ..Pulse::default() }),
+        Err(Failure::Stopped)
+    );
 }
 
 #[test]
@@ -138,17 +137,139 @@ fn figures_are_those_of_trec_eval_and_scikit_learn() {
             compared += 1;
         }
     }
-    assert!(compared >= 40 * 21, "only {compared} figures were compared");
+    assert!(compared >= 40 * 31, "only {compared} figures were compared");
 }
 
 #[test]
-fn the_score_of_each_item_is_kept_in_the_suites_order_if_asked_for() {
+fn the_score_of_each_item_is_kept_in_the_suites_order() {
     let answers = json!([["a", "x"], ["b", ["x", "y"]], ["c", "x"], ["d", "x"]]);
     let predictions = json!([
         {"item_id": "d", "prediction": "x"}, {"item_id": "b", "prediction": ["q", "y"]}, {"item_id": "z", "prediction": "x"},
         {"item_id": "a", "prediction": []},
     ]);
     let score = score_json(&answers, "recall@2", &predictions).unwrap();
-    assert_eq!(score.items, [0.0, 0.5, 0.0, 1.0]);
+    assert_eq!(of_items(&score), [0.0, 0.5, 0.0, 1.0]);
     assert_eq!(score.value, 1.5 / 4.0);
+}
+
+#[test]
+fn labels_numbers_and_probabilities_are_those_of_scikit_learn_and_scipy() {
+    let vectors: Value = serde_json::from_str(include_str!("../../../tests/vectors/figures.json")).unwrap();
+    let (mut compared, mut worst) = (0, 0_f64);
+    for case in vectors.as_array().unwrap() {
+        for (metric, wanted) in case["values"].as_object().unwrap() {
+            let score = score_json(&case["answers"], metric, &case["predictions"]).unwrap();
+            let wanted = wanted.as_f64().unwrap();
+            let far = (score.value - wanted).abs() / wanted.abs().max(1.0);
+            assert!(far <= 1e-12, "{} {metric}: {} instead of {wanted}", case["name"], score.value);
+            worst = worst.max(far);
+            if let Some(wanted) = case["stderr"][metric].as_f64() {
+                let stderr = score.estimate.unwrap().stderr;
+                assert!((stderr - wanted).abs() <= 1e-9 * wanted.abs().max(1e-3), "{} {metric}: {stderr} {wanted}", case["name"]);
+                compared += 1;
+            }
+            // Beside another metric of the family the figure is the same.
+            for (beside, figure) in &score.metrics {
+                if let Some(wanted) = case["values"][beside].as_f64() {
+                    let far = (figure - wanted).abs() / wanted.abs().max(1.0);
+                    assert!(far <= 1e-12, "{} {beside} beside {metric}: {figure} instead of {wanted}", case["name"]);
+                }
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared > 200, "only {compared} figures were compared");
+    assert!(worst <= 1e-12);
+}
+
+#[test]
+fn the_order_of_the_predictions_makes_no_difference_at_all() {
+    let vectors = [include_str!("../../../tests/vectors/figures.json"), include_str!("../../../tests/vectors/rankings.json")];
+    for case in vectors.iter().flat_map(|text| serde_json::from_str::<Vec<Value>>(text).unwrap()) {
+        let mut predictions = case["predictions"].as_array().unwrap().clone();
+        for metric in case["values"].as_object().unwrap().keys() {
+            let score = score_json(&case["answers"], metric, &json!(predictions)).unwrap();
+            predictions.reverse();
+            assert_eq!(score, score_json(&case["answers"], metric, &json!(predictions)).unwrap(), "{} {metric}", case["name"]);
+            let half = predictions.len() / 2;
+            predictions.rotate_left(half);
+            assert_eq!(score, score_json(&case["answers"], metric, &json!(predictions)).unwrap(), "{} {metric}", case["name"]);
+        }
+    }
+}
+
+#[test]
+fn an_item_without_a_prediction_is_the_worst_that_its_metric_knows() {
+    let labels = json!([["a", "x"], ["b", "y"]]);
+    let of = |metric: &str, answers: &Value, prediction: Value| {
+        score_json(answers, metric, &json!([{"item_id": "a", "prediction": prediction}])).unwrap()
+    };
+    // A miss of its class, no false alarm of another: F1 of x is 1, of y 0.
+    assert_eq!(of("f1_macro", &labels, json!("x")).value, 0.5);
+    assert_eq!(of("f1_micro", &labels, json!("x")).value, 2.0 / 3.0);
+    let numbers = json!([["a", 1], ["b", 4.5]]);
+    assert_eq!(of("mae", &numbers, json!(1)).value, 3.5 / 2.0);
+    assert_eq!(of("rmse", &numbers, json!(1)).value, (3.5_f64 * 3.5 / 2.0).sqrt());
+    let sure = json!({"x": 1});
+    assert_eq!(of("log_loss", &labels, sure.clone()).value, -1e-15_f64.ln() / 2.0);
+    assert_eq!(of("brier", &labels, sure.clone()).value, 0.5);
+    assert_eq!(of("brier", &json!([["a", "x"], ["b", "y"], ["c", "z"]]), sure.clone()).value, 4.0 / 3.0);
+    assert_eq!(of("ece@15", &labels, sure.clone()).value, 0.5);
+    for (metric, answers, prediction) in [("spearman", &numbers, json!(1)), ("auc", &labels, sure)] {
+        let failure = score_json(answers, metric, &json!([{"item_id": "a", "prediction": prediction}])).unwrap_err();
+        let told = format!("{metric} needs a prediction for each item of the suite: 1 are missing");
+        assert_eq!(failure, Failure::InvalidPredictions(told));
+    }
+    let same = json!([{"item_id": "a", "prediction": 2}, {"item_id": "b", "prediction": 2}]);
+    assert!(matches!(score_json(&numbers, "spearman", &same), Err(Failure::InvalidPredictions(told)) if told.contains("not defined")));
+}
+
+#[test]
+fn a_value_that_does_not_fit_the_metric_is_told_by_its_place() {
+    let wrong = score_json(&json!([["a", 1], ["b", 2]]), "mae", &json!([{"item_id": "a", "prediction": "1"}]));
+    let told = "predictions[0].prediction: must be a number: the suite's metric is mae";
+    assert_eq!(wrong, Err(Failure::InvalidPredictions(told.into())));
+}
+
+#[test]
+fn the_interval_of_a_correlated_figure_is_that_of_a_bootstrap() {
+    // 400 items of three classes, of which some are missing: the delta method against 2,000 resamples of the items.
+    let mut state = 7_u64;
+    let mut below = |bound: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    };
+    let classes = ["x", "y", "z"];
+    let pairs: Vec<(usize, Option<usize>)> = (0..400)
+        .map(|_| {
+            let right = [0, 0, 0, 1, 1, 2][below(6) as usize];
+            (right, (below(10) > 0).then(|| if below(3) > 0 { right } else { below(3) as usize }))
+        })
+        .collect();
+    let answers: Vec<Value> = pairs.iter().enumerate().map(|(at, (right, _))| json!([at.to_string(), classes[*right]])).collect();
+    let predicted = |at: usize, label: usize| json!({"item_id": at.to_string(), "prediction": classes[label]});
+    let predictions: Vec<Value> = pairs.iter().enumerate().filter_map(|(at, (_, label))| label.map(|label| predicted(at, label))).collect();
+    let figures = |pairs: &[(usize, Option<usize>)]| {
+        let mut counts = [[0.0; 3]; 3];
+        for (right, predicted) in pairs {
+            counts[*right][0] += 1.0;
+            if let Some(predicted) = predicted {
+                counts[*predicted][1] += 1.0;
+                counts[*right][2] += f64::from(right == predicted);
+            }
+        }
+        let macro_f1 = counts.iter().map(|[support, predicted, hits]| 2.0 * hits / (support + predicted)).sum::<f64>() / 3.0;
+        let all = |at: usize| counts.iter().map(|count| count[at]).sum::<f64>();
+        [macro_f1, 2.0 * all(2) / (all(0) + all(1))]
+    };
+    let resampled: Vec<[f64; 2]> = (0..2000).map(|_| figures(&(0..400).map(|_| pairs[below(400) as usize]).collect::<Vec<_>>())).collect();
+    for (at, metric) in ["f1_macro", "f1_micro"].into_iter().enumerate() {
+        let score = score_json(&json!(answers), metric, &json!(predictions)).unwrap();
+        assert!((score.value - figures(&pairs)[at]).abs() < 1e-12);
+        let mean = resampled.iter().map(|figures| figures[at]).sum::<f64>() / 2000.0;
+        let stderr = (resampled.iter().map(|figures| (figures[at] - mean).powi(2)).sum::<f64>() / 1999.0).sqrt();
+        let found = score.estimate.unwrap();
+        assert!((found.stderr / stderr - 1.0).abs() < 0.08, "{metric}: {} {stderr}", found.stderr);
+        assert!(found.ci95[0] < score.value && score.value < found.ci95[1]);
+    }
 }

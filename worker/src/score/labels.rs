@@ -1,0 +1,149 @@
+//! What labels are worth: the figures of scikit-learn's `accuracy_score` and `f1_score`.
+
+use std::hash::BuildHasher as _;
+
+use assay_core::Metric;
+use assay_core::item_scores::{ItemScores, Kind};
+use hashbrown::{DefaultHashBuilder, HashMap};
+
+use super::Figures;
+use super::estimate::{around, stderr_of_influences, wilson};
+use super::sum::Sum;
+use super::table::{AnswerTable, Item, Right};
+
+/// Counts labels one after the other.
+pub(super) struct Labels<'t> {
+    table: &'t AnswerTable,
+    metric: Metric,
+    classes: Vec<Class>,
+    /// Labels that the suite does not have, by 64 bits of a hash: all that is asked of them is how many there are.
+    unknown: HashMap<u64, u32>,
+    hash: DefaultHashBuilder,
+    n_right: usize,
+}
+
+/// A label of the suite.
+#[derive(Debug, Clone, Copy, Default)]
+struct Class {
+    /// How many items have it.
+    support: u32,
+    /// How many were predicted to have it.
+    predicted: u32,
+    /// How many of these have it.
+    hits: u32,
+}
+
+impl Class {
+    fn both(self) -> f64 {
+        f64::from(self.support) + f64::from(self.predicted)
+    }
+
+    fn f1(self) -> f64 {
+        2.0 * f64::from(self.hits) / self.both()
+    }
+}
+
+impl<'t> Labels<'t> {
+    pub(super) fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScores) {
+        let classes = vec![Class::default(); table.n_labels()];
+        let labels = Self { table, metric, classes, unknown: HashMap::new(), hash: DefaultHashBuilder::default(), n_right: 0 };
+        let kind = if metric == Metric::ExactMatch { Kind::Scores } else { Kind::Labels };
+        (labels, ItemScores::new(kind, table.len(), 0.0, true))
+    }
+
+    pub(super) fn add(&mut self, item: Item<'t>, label: &str, items: &mut ItemScores) {
+        let known = self.table.find_label(label);
+        let is_right = match item.right() {
+            Right::Label(right) => known == Some(right),
+            Right::Text(right) => label.as_bytes() == right,
+            Right::List(list) => known.is_some() && list.answers().any(|(id, _)| id == label.as_bytes()),
+        };
+        self.n_right += usize::from(is_right);
+        let n_known = self.classes.len() as u32;
+        let code = match known {
+            Some(known) => {
+                let class = &mut self.classes[known as usize];
+                class.predicted += 1;
+                class.hits += u32::from(is_right);
+                known + 1
+            }
+            None => {
+                let next = n_known + 1 + self.unknown.len() as u32;
+                *self.unknown.entry(self.hash.hash_one(label.as_bytes())).or_insert(next)
+            }
+        };
+        if items.kind() == Kind::Labels {
+            items.set_label(item.ordinal, code);
+            if is_right {
+                items.set_right(item.ordinal);
+            }
+        } else if is_right {
+            items.set(item.ordinal, 1.0);
+        }
+    }
+
+    pub(super) fn finish(mut self, items: &mut ItemScores, n_missing: usize) -> Figures {
+        let n = self.table.len();
+        let accuracy = self.n_right as f64 / n.max(1) as f64;
+        let mut figures = vec![("accuracy", accuracy), ("exact_match", accuracy)];
+        // With several right labels an item is of no one class.
+        if !self.table.has_lists() {
+            self.table.items().for_each(|item| self.classes[item.label() as usize].support += 1);
+            figures.push(("f1_macro", self.f1_macro()));
+            figures.push(("f1_micro", self.f1_micro(n_missing)));
+        }
+        let wanted = self.metric.to_string();
+        let value = figures.iter().find(|(name, _)| **name == wanted).map_or(0.0, |(_, figure)| *figure);
+        let stderr = match self.metric {
+            Metric::F1Macro => self.stderr_of_macro(items),
+            Metric::F1Micro => self.stderr_of_micro(value, n_missing),
+            _ => None,
+        };
+        let estimate = match self.metric {
+            Metric::F1Macro | Metric::F1Micro => stderr.map(|stderr| around(value, stderr, [0.0, 1.0], "delta")),
+            _ => wilson(value, n),
+        };
+        if items.kind() == Kind::Labels {
+            items.number_unknown(self.classes.len() as u32 + 1, self.unknown.len());
+        }
+        let others = figures.into_iter().filter(|(name, _)| *name != wanted).map(|(name, figure)| (name.to_owned(), figure));
+        Figures { value, estimate, metrics: others.collect() }
+    }
+
+    fn n_classes(&self) -> f64 {
+        (self.classes.len() + self.unknown.len()).max(1) as f64
+    }
+
+    /// The mean over all labels that an item has or was predicted to have. One that no item has is worth 0.
+    fn f1_macro(&self) -> f64 {
+        self.classes.iter().map(|class| class.f1()).collect::<Sum>().total() / self.n_classes()
+    }
+
+    /// An item without a prediction is a miss, and no false alarm.
+    fn f1_micro(&self, n_missing: usize) -> f64 {
+        2.0 * self.n_right as f64 / (2 * self.table.len() - n_missing).max(1) as f64
+    }
+
+    /// By the delta method: how much each item moves the mean of the classes' F1.
+    fn stderr_of_macro(&self, items: &ItemScores) -> Option<f64> {
+        let influence = |item: Item<'t>| {
+            let of = |label: u32| self.classes[label as usize];
+            let right = of(item.label());
+            let hit = if items.is_right(item.ordinal) { 2.0 } else { 0.0 };
+            let predicted = items.label(item.ordinal).checked_sub(1).and_then(|label| self.classes.get(label as usize));
+            let moved = (hit - right.f1()) / right.both() - predicted.map_or(0.0, |class| class.f1() / class.both());
+            moved / self.n_classes()
+        };
+        let squares: Sum = self.table.items().map(influence).map(|moved| moved * moved).collect();
+        stderr_of_influences(squares.total(), self.table.len())
+    }
+
+    /// By the delta method, for a ratio of two means.
+    fn stderr_of_micro(&self, value: f64, n_missing: usize) -> Option<f64> {
+        let (n, right, missing) = (self.table.len(), self.n_right as f64, n_missing as f64);
+        let wrong = n as f64 - right - missing;
+        let both = 2.0 * n as f64 - missing;
+        let squares = right * (2.0 - 2.0 * value).powi(2) + wrong * (2.0 * value).powi(2) + missing * value * value;
+        stderr_of_influences(squares / both / both, n)
+    }
+}
