@@ -110,7 +110,12 @@ impl Stream {
         let text = str::from_utf8(bytes).or_else(|error| str::from_utf8(&bytes[..error.valid_up_to()])).unwrap_or_default();
         let mut rest = bytes;
         while !rest.is_empty() {
-            let at = bytes.len() - rest.len();
+            let mut at = bytes.len() - rest.len();
+            if self.form == ContentType::Ndjson && self.is_between() {
+                // There may be millions of empty lines.
+                let empty = rest.iter().take_while(|byte| **byte == b'\n').count();
+                (self.line, at, rest) = (self.line + empty, at + empty, &rest[empty..]);
+            }
             if self.is_between() && at < text.len() {
                 rest = &bytes[self.quickly(text, at, ahead, each)?..];
                 if rest.is_empty() {
@@ -158,21 +163,23 @@ impl Stream {
         each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
     ) -> ControlFlow<B, usize> {
         let of_lines = self.form == ContentType::Ndjson;
-        let mut batch = mem::take(&mut self.memory).map(|memory| Element::new(0, None, memory));
+        // Made one by one: where the first one is written in another way, there is no need of more.
+        let mut batch = Vec::new();
         let mut flow = ControlFlow::Continue(());
         loop {
             let mut n = 0;
-            while n < AHEAD
-                && self.place == Place::Within
-                && let Some(end) = scan::element(text, at, of_lines, &mut batch[n]).filter(|end| end - at <= ELEMENT_MAX)
-            {
+            while n < AHEAD && self.place == Place::Within {
+                if n == batch.len() {
+                    batch.push(Element::new(0, None, mem::take(&mut self.memory[n])));
+                }
+                let Some(end) = scan::element(text, at, of_lines, &mut batch[n]).filter(|end| end - at <= ELEMENT_MAX) else { break };
                 if text.as_bytes()[end] == b']' {
                     self.place = Place::Behind;
                 }
                 at = end + 1;
                 n += 1;
             }
-            let ids: [&str; AHEAD] = array::from_fn(|at| batch[at].item_id.as_ref());
+            let ids: [&str; AHEAD] = array::from_fn(|at| batch[..n].get(at).map_or("", |element| element.item_id.as_ref()));
             ahead(&ids[..n]);
             for element in &mut batch[..n] {
                 (element.index, element.line) = (self.index, self.line());
@@ -187,7 +194,7 @@ impl Stream {
                 break;
             }
         }
-        self.memory = batch.map(Memory::of);
+        batch.into_iter().zip(&mut self.memory).for_each(|(element, memory)| *memory = Memory::of(element));
         flow.map_continue(|()| at)
     }
 
