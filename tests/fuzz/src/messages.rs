@@ -11,8 +11,9 @@ use super::told::{Predicted, Told, inline};
 pub fn messages(data: &[u8]) {
     let Ok(message) = v1::CreateEvalRequest::decode(data) else { return };
     // What was understood is written and understood again.
-    let written = message.encode_to_vec();
-    assert_eq!(v1::CreateEvalRequest::decode(written.as_slice()).unwrap().encode_to_vec(), written);
+    let again = v1::CreateEvalRequest::decode(message.encode_to_vec().as_slice()).unwrap();
+    // A number that is none is not equal to itself.
+    assert!(again == message || format!("{message:?}").contains("NaN"));
     if message.predictions.is_empty() {
         return;
     }
