@@ -47,6 +47,8 @@ pub struct Inner {
     pub parts: Turns,
     /// Whose turn it is to have an upload read, which takes a core.
     pub completions: Turns,
+    /// Whose turn it is to have two jobs compared, which takes a core for moments.
+    pub comparisons: Turns,
     /// Requests admitted, for the usage.
     pub requests: Requests,
     /// Where mails are put.
@@ -77,6 +79,7 @@ impl App {
             turns: Turns::new(3, Semaphore::MAX_PERMITS, Duration::from_secs(2)),
             parts: Turns::new(4, 16, Duration::from_secs(10)),
             completions: Turns::new(1, 2, Duration::from_secs(600)),
+            comparisons: Turns::new(1, 2, Duration::from_secs(10)),
             requests: Requests::default(),
             post,
             dns: Dns::new(settings.dns_server),

@@ -1,7 +1,7 @@
 //! What is kept of each item of a succeeded job: as little as a comparison of two jobs over the same items needs.
 //!
 //! The form of an object (all numbers with the low byte first): a head of 64 bytes, the dictionary, the items' codes, a bit
-//! an item that says whether it was predicted, and, for labels and confidences, a bit that says whether that was right.
+//! an item that says whether it was predicted, and, with hits and confidences, a bit that says whether its label was right.
 //! Bits begin with the lowest. The codes are of one width, so that some items are one read of a range.
 
 use std::fmt;
@@ -25,21 +25,21 @@ const EXACT_MAX: usize = 1 << 22;
 pub enum Kind {
     /// The metric of each item alone.
     Scores,
-    /// 0: none; else one more than the place of the predicted label among the suite's, by first use, or behind these, one
-    /// for each label that the suite does not have.
-    Labels,
-    /// The predicted number, or probability of the positive label.
-    Numbers,
-    /// The largest probability.
+    /// Of a metric of all items together, each item's part in it; and whether its label is right.
+    Hits,
+    /// Of a metric of all items together, each item's part in it. Their mean is the metric, and their spread is that of the
+    /// metric (they are the metric and the item's influence on it, of F. R. Hampel 1974).
+    Parts,
+    /// The largest probability; and whether its label is right.
     Confidences,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Scores, Self::Labels, Self::Numbers, Self::Confidences];
+    const ALL: [Self; 4] = [Self::Scores, Self::Hits, Self::Parts, Self::Confidences];
 
     /// Whether a second bit is kept of each item.
-    const fn has_right(self) -> bool {
-        matches!(self, Self::Labels | Self::Confidences)
+    pub const fn has_right(self) -> bool {
+        matches!(self, Self::Hits | Self::Confidences)
     }
 }
 
@@ -78,6 +78,52 @@ enum Codes {
     U32(Vec<u32>),
     F32(Vec<f32>),
     F64(Vec<f64>),
+}
+
+impl Codes {
+    /// Sets the code of one of n items. Widens all where this one has no place.
+    #[inline]
+    fn set(&mut self, n: usize, item: usize, code: u32) {
+        loop {
+            *self = match self {
+                Self::U8(codes) if code <= u32::from(u8::MAX) => return codes[item] = code as u8,
+                Self::U16(codes) if code <= u32::from(u16::MAX) => return codes[item] = code as u16,
+                Self::U32(codes) => return codes[item] = code,
+                Self::Bit(bits) => Self::U8((0..n).map(|item| u8::from(bits.get(item))).collect()),
+                Self::U8(codes) => Self::U16(codes.iter().map(|code| u16::from(*code)).collect()),
+                Self::U16(codes) => Self::U32(codes.iter().map(|code| u32::from(*code)).collect()),
+                // Never coded.
+                Self::F32(_) | Self::F64(_) => return,
+            };
+        }
+    }
+}
+
+/// A number for each item, in as few bytes as the largest needs: labels while they are counted.
+pub struct Numbers(Codes);
+
+impl Numbers {
+    /// All 0.
+    pub fn new(n: usize) -> Self {
+        Self(Codes::U8(vec![0; n]))
+    }
+
+    /// The item's.
+    #[inline]
+    pub fn get(&self, item: usize) -> u32 {
+        match &self.0 {
+            Codes::U8(codes) => u32::from(codes[item]),
+            Codes::U16(codes) => u32::from(codes[item]),
+            Codes::U32(codes) => codes[item],
+            Codes::Bit(_) | Codes::F32(_) | Codes::F64(_) => 0,
+        }
+    }
+
+    /// Sets the item's.
+    #[inline]
+    pub fn set(&mut self, item: usize, number: u32) {
+        self.0.set(0, item, number);
+    }
 }
 
 /// The widths, as the head names them.
@@ -131,7 +177,7 @@ impl Lookup {
 }
 
 impl ItemScores {
-    /// Of items that were not predicted: their scores are `worst`, their labels none, and their numbers 0.
+    /// Of items that were not predicted: their scores are `worst`.
     pub fn new(kind: Kind, n: usize, worst: f64, few_values: bool) -> Self {
         let right = Bits::new(if kind.has_right() { n } else { 0 });
         let dictionary = match kind {
@@ -139,10 +185,11 @@ impl ItemScores {
             _ => Vec::new(),
         };
         let codes = match kind {
-            Kind::Labels => Codes::U8(vec![0; n]),
+            // All of them are set.
+            Kind::Hits => Codes::U8(vec![0; n]),
             Kind::Scores if !dictionary.is_empty() => Codes::Bit(Bits::new(n)),
-            // Their ranks are what counts, and those a shorter number would change.
-            Kind::Numbers => Codes::F64(vec![worst; n]),
+            // While they are counted these are predictions, whose ranks a shorter number would change.
+            Kind::Parts => Codes::F64(vec![worst; n]),
             _ if n <= EXACT_MAX => Codes::F64(vec![worst; n]),
             _ => Codes::F32(vec![worst as f32; n]),
         };
@@ -185,7 +232,7 @@ impl ItemScores {
         self.right.set(item);
     }
 
-    /// The item's score, number or confidence.
+    /// The item's score, part or confidence.
     #[inline]
     pub fn value(&self, item: usize) -> f64 {
         let of = |code: usize| self.dictionary[code];
@@ -199,18 +246,7 @@ impl ItemScores {
         }
     }
 
-    /// The item's label.
-    #[inline]
-    pub fn label(&self, item: usize) -> u32 {
-        match &self.codes {
-            Codes::U8(codes) => u32::from(codes[item]),
-            Codes::U16(codes) => u32::from(codes[item]),
-            Codes::U32(codes) => codes[item],
-            Codes::Bit(_) | Codes::F32(_) | Codes::F64(_) => 0,
-        }
-    }
-
-    /// Sets the item's score, number or confidence.
+    /// Sets the item's score, part or confidence.
     #[inline]
     pub fn set(&mut self, item: usize, value: f64) {
         match &mut self.codes {
@@ -240,29 +276,7 @@ impl ItemScores {
             self.lookup.0[slot] = (bits, self.dictionary.len() as u16);
             self.dictionary.push(value);
         }
-        self.set_code(item, u32::from(self.lookup.0[slot].1));
-    }
-
-    /// Sets the item's label.
-    #[inline]
-    pub fn set_label(&mut self, item: usize, label: u32) {
-        self.set_code(item, label);
-    }
-
-    /// Widens the codes where this one has no place.
-    fn set_code(&mut self, item: usize, code: u32) {
-        loop {
-            self.codes = match &mut self.codes {
-                Codes::U8(codes) if code <= u32::from(u8::MAX) => return codes[item] = code as u8,
-                Codes::U16(codes) if code <= u32::from(u16::MAX) => return codes[item] = code as u16,
-                Codes::U32(codes) => return codes[item] = code,
-                Codes::Bit(bits) => Codes::U8((0..self.n).map(|item| u8::from(bits.get(item))).collect()),
-                Codes::U8(codes) => Codes::U16(codes.iter().map(|code| u16::from(*code)).collect()),
-                Codes::U16(codes) => Codes::U32(codes.iter().map(|code| u32::from(*code)).collect()),
-                // Never coded.
-                Codes::F32(_) | Codes::F64(_) => return,
-            };
-        }
+        self.codes.set(self.n, item, u32::from(self.lookup.0[slot].1));
     }
 
     /// There are too many values for a dictionary.
@@ -274,23 +288,6 @@ impl ItemScores {
         };
         self.dictionary = Vec::new();
         self.lookup = Lookup::default();
-    }
-
-    /// Labels that the suite does not have are numbered by their first use in its order, not in that of the submission.
-    pub fn number_unknown(&mut self, first_unknown: u32, n_unknown: usize) {
-        let (mut by_place, mut next) = (vec![0_u32; n_unknown], first_unknown);
-        for item in 0..self.n {
-            let label = self.label(item);
-            if let Some(unknown) = label.checked_sub(first_unknown) {
-                let place = &mut by_place[unknown as usize];
-                if *place == 0 {
-                    *place = next;
-                    next += 1;
-                }
-                let place = *place;
-                self.set_code(item, place);
-            }
-        }
     }
 
     /// Nothing is set any more. Afterwards nothing tells in which order it was.
@@ -453,46 +450,64 @@ impl Head {
         self.right(0..self.n).end
     }
 
-    /// Where it is that the scores of these items are read from: the codes, and the bits behind them that are needed.
-    pub fn score_ranges(&self, items: Range<u64>) -> (Range<u64>, Option<Range<u64>>) {
-        match self.kind {
-            Kind::Labels => (self.right(items), None),
-            Kind::Confidences => (self.codes(items.clone()), Some(self.right(items))),
-            Kind::Scores | Kind::Numbers => (self.codes(items), None),
+    /// Where what is kept of these items is: the codes, and the bits, if there are any, that say what was right.
+    pub fn ranges(&self, items: Range<u64>) -> (Range<u64>, Option<Range<u64>>) {
+        (self.codes(items.clone()), self.kind.has_right().then(|| self.right(items)))
+    }
+
+    /// The scores, parts or confidences of these items, from what is in the first of the ranges, and the object's first
+    /// bytes, dictionary included.
+    pub fn values(&self, items: Range<u64>, first: &[u8], codes: &[u8]) -> Result<Vec<f64>> {
+        let dictionary = self.dictionary(first)?;
+        let of = |code: usize| dictionary.get(code).copied().ok_or_else(damaged);
+        let n = (items.end - items.start) as usize;
+        let short = |have: usize| if have < n { Err(damaged()) } else { Ok(()) };
+        match self.width {
+            BIT => bits(items, codes).map(|bit| of(usize::from(bit?))).collect(),
+            U8 => short(codes.len()).and_then(|()| codes[..n].iter().map(|code| of(usize::from(*code))).collect()),
+            U16 => {
+                let codes = codes.as_chunks().0;
+                short(codes.len())?;
+                codes[..n].iter().map(|code| of(usize::from(u16::from_le_bytes(*code)))).collect()
+            }
+            U32 => {
+                let codes = codes.as_chunks().0;
+                short(codes.len())?;
+                codes[..n].iter().map(|code| of(u32::from_le_bytes(*code) as usize)).collect()
+            }
+            F32 => {
+                let values = codes.as_chunks().0;
+                short(values.len())?;
+                Ok(values[..n].iter().map(|value| f64::from(f32::from_le_bytes(*value))).collect())
+            }
+            _ => {
+                let values = codes.as_chunks().0;
+                short(values.len())?;
+                Ok(values[..n].iter().map(|value| f64::from_le_bytes(*value)).collect())
+            }
         }
     }
 
-    /// The scores of these items, from what is in the ranges, and the object's first bytes, dictionary included.
-    pub fn scores(&self, items: Range<u64>, first: &[u8], codes: &[u8], right: &[u8]) -> Result<Vec<f64>> {
-        let bit = |bits: &[u8], item: u64| {
-            let byte = (item / 8 - items.start / 8) as usize;
-            bits.get(byte).map(|byte| byte >> (item % 8) & 1).ok_or_else(damaged)
-        };
-        if self.kind == Kind::Labels {
-            return items.clone().map(|item| bit(codes, item).map(f64::from)).collect();
-        }
-        let dictionary = self.dictionary(first)?;
-        let of = |code: usize| dictionary.get(code).copied().ok_or_else(damaged);
-        let value = |item: u64| {
-            let at = (item - items.start) as usize;
-            match self.width {
-                BIT => of(usize::from(bit(codes, item)?)),
-                U8 => of(usize::from(*codes.get(at).ok_or_else(damaged)?)),
-                U16 => of(usize::from(u16::from_le_bytes(*codes.as_chunks().0.get(at).ok_or_else(damaged)?))),
-                U32 => of(u32::from_le_bytes(*codes.as_chunks().0.get(at).ok_or_else(damaged)?) as usize),
-                F32 => codes.as_chunks().0.get(at).map(|bytes| f64::from(f32::from_le_bytes(*bytes))).ok_or_else(damaged),
-                _ => codes.as_chunks().0.get(at).map(|bytes| f64::from_le_bytes(*bytes)).ok_or_else(damaged),
-            }
-        };
-        items
-            .clone()
-            .map(|item| match self.kind {
-                // How far it was from what was right; without a prediction, the confidence is that in what was wrong.
-                Kind::Confidences => Ok((f64::from(bit(right, item)?) - value(item)?).abs()),
-                _ => value(item),
-            })
-            .collect()
+    /// Whether the labels of these items are right, from what is in the second of the ranges.
+    pub fn rights(&self, items: Range<u64>, right: &[u8]) -> Result<Vec<bool>> {
+        bits(items, right).collect()
     }
+
+    /// The items' own scores, from their values and what was right: for labels 1 or 0; of confidences how far they were from
+    /// what was right, and without a prediction the confidence is that in what was wrong.
+    pub fn scores(&self, values: Vec<f64>, rights: &[bool]) -> Vec<f64> {
+        match self.kind {
+            Kind::Scores | Kind::Parts => values,
+            Kind::Hits => rights.iter().map(|right| f64::from(*right)).collect(),
+            Kind::Confidences => values.into_iter().zip(rights).map(|(value, right)| (f64::from(*right) - value).abs()).collect(),
+        }
+    }
+}
+
+/// The bits of these items, the first of which is in the first byte.
+fn bits(items: Range<u64>, bytes: &[u8]) -> impl Iterator<Item = Result<bool>> {
+    let first = items.start / 8;
+    items.map(move |item| bytes.get((item / 8 - first) as usize).map(|byte| byte >> (item % 8) & 1 == 1).ok_or_else(damaged))
 }
 
 #[cfg(test)]
@@ -508,9 +523,10 @@ mod tests {
     /// A page, read as the api reads it.
     fn page(bytes: &[u8], items: Range<u64>) -> Vec<f64> {
         let head = Head::read(bytes).unwrap();
-        let (codes, right) = head.score_ranges(items.clone());
+        let (codes, right) = head.ranges(items.clone());
         let part = |range: Range<u64>| &bytes[range.start as usize..range.end as usize];
-        head.scores(items, &bytes[..head.dictionary_range().end as usize], part(codes), right.map_or(&[], part)).unwrap()
+        let values = head.values(items.clone(), &bytes[..head.dictionary_range().end as usize], part(codes)).unwrap();
+        head.scores(values, &right.map_or_else(Vec::new, |right| head.rights(items, part(right)).unwrap()))
     }
 
     #[test]
@@ -545,13 +561,25 @@ mod tests {
     }
 
     #[test]
+    fn numbers_take_as_much_room_as_the_largest_needs() {
+        let mut numbers = Numbers::new(4);
+        for (item, number) in [(0, 255), (1, 256), (2, 65_536), (3, u32::MAX), (1, 1)] {
+            numbers.set(item, number);
+            assert_eq!(numbers.get(item), number);
+        }
+        assert_eq!([numbers.get(0), numbers.get(1), numbers.get(2)], [255, 1, 65_536]);
+    }
+
+    #[test]
     fn labels_and_confidences_keep_whether_they_were_right() {
         let n = 70_001;
-        let mut labels = ItemScores::new(Kind::Labels, n, 0.0, true);
+        let mut labels = ItemScores::new(Kind::Hits, n, 0.0, true);
         let mut confidences = ItemScores::new(Kind::Confidences, n, 1.0, false);
+        for item in (0..n).rev() {
+            labels.set(item, 1.0 / (n - item) as f64);
+        }
         for item in (0..n).rev().filter(|item| item % 3 != 0) {
             labels.predict(item);
-            labels.set_label(item, 1 + (n - item) as u32);
             confidences.predict(item);
             confidences.set(item, 0.75);
             if item % 2 == 0 {
@@ -559,9 +587,7 @@ mod tests {
                 confidences.set_right(item);
             }
         }
-        labels.number_unknown(11, n);
-        assert_eq!((labels.label(0), labels.label(1), labels.label(2), labels.label(4)), (0, 11, 12, 13));
-        assert_eq!(labels.label(n - 3), 4, "a label that the suite has");
+        assert!((0..n).all(|item| labels.value(item) == 1.0 / (n - item) as f64));
         for scores in [&labels, &confidences] {
             assert_eq!(ItemScores::read(&bytes(scores)).unwrap(), *scores);
         }

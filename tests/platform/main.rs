@@ -9,6 +9,7 @@ mod canaries;
 mod chaos;
 mod chromium;
 mod clients;
+mod comparisons;
 mod crashes;
 mod credentials;
 mod degraded;

@@ -10,7 +10,7 @@ use crate::harness::{PATIENCE, World, fault, faults, text, with_token, world};
 use crate::uploads;
 
 /// Publishes a suite of this metric with the items `i0`, `i1`, … and these answers.
-async fn publish(world: &World, metric: &str, feedback: bool, answers: &[Value]) -> String {
+pub async fn publish(world: &World, metric: &str, feedback: bool, answers: &[Value]) -> String {
     let name = metric.replace('@', "-");
     let folder = world.stack.ground.servers.folder().join(format!("{}-{name}", world.stack.database.name));
     std::fs::create_dir_all(&folder).unwrap();
@@ -24,11 +24,13 @@ async fn publish(world: &World, metric: &str, feedback: bool, answers: &[Value])
     suite_id
 }
 
-fn predictions(values: &[Value]) -> Value {
+/// Predictions of these values for the first items.
+pub fn predictions(values: &[Value]) -> Value {
     values.iter().enumerate().map(|(at, value)| json!({"item_id": format!("i{at}"), "prediction": value})).collect()
 }
 
-async fn scored(world: &World, suite_id: &str, predictions: &Value) -> Value {
+/// Submits them, and waits for the end.
+pub async fn scored(world: &World, suite_id: &str, predictions: &Value) -> Value {
     let job = world.key().post("/v1/evals", &json!({"suite_id": suite_id, "predictions": predictions})).await.unwrap();
     assert_eq!(job.status, 202, "{}", job.body);
     world.key().finished(&text(&job.body["id"]), PATIENCE, &|_| {}).await.unwrap()

@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{World, code, faults, one_prediction, org, text, with_token};
-use crate::routes::{Callers, Class, ROUTES, Route, Thing, Who, furnished};
+use crate::routes::{Callers, Class, ROUTES, Route, Thing, Who, about, furnished};
 
 /// The rpcs by the lines of REST that they mirror, such as `GET /v1/keys`. A stream of answers is another form of an
 /// operation that has an rpc with one.
@@ -299,7 +299,7 @@ async fn each_refusal_is_the_same_on_both_wires() {
                 Err(_) => &nothing[..1],
             };
             for id in ids {
-                let answers = alike(&both, route, client, id, &(route.body)()).await;
+                let answers = alike(&both, route, client, id, &route.body_of(id)).await;
                 assert!(answers.is_none(), "{} {} by {who:?}: {answers:?}", route.method, route.path_of(id));
                 refused += 1;
             }
@@ -335,10 +335,10 @@ async fn each_answer_has_the_same_fields_on_both_wires() {
             Some((_, id)) => id.clone(),
             None => world.thing(&world.org, route.thing).await,
         };
-        let is_read = route.method == "GET";
+        let is_read = route.method == "GET" || route.thing == Thing::Scored;
         let grpc_id = if is_read { rest_id.clone() } else { world.thing(&world.org, route.thing).await };
         let rest = rest_client.send(route.request(&rest_client, &rest_id)).await.unwrap();
-        let grpc = both.call(route, grpc_client.token(), &grpc_id, &(route.body)()).await;
+        let grpc = both.call(route, grpc_client.token(), &grpc_id, &route.body_of(&grpc_id)).await;
         let told = format!("{} {}: {} {}, {grpc:?}", route.method, route.path, rest.status, rest.body);
         assert_eq!(rest.status, route.success, "{told}");
         let Ok(grpc) = grpc else {
@@ -385,14 +385,14 @@ async fn each_mistake_is_told_alike_on_both_wires() {
                 let mut body = fields.clone();
                 body.insert(field.name().to_owned(), value);
                 let id = world.thing(&world.org, route.thing).await;
-                told += usize::from(alike(&both, route, &client, &id, &Value::Object(body)).await.is_none());
+                told += usize::from(alike(&both, route, &client, &id, &about(Value::Object(body), &id)).await.is_none());
             }
             // On this wire a text that is not sent is an empty one.
             if field.kind() == Kind::String && !field.supports_presence() {
                 let mut body = fields.clone();
                 body.remove(field.name());
                 let id = world.thing(&world.org, route.thing).await;
-                assert!(alike(&both, route, &client, &id, &Value::Object(body)).await.is_none());
+                assert!(alike(&both, route, &client, &id, &about(Value::Object(body), &id)).await.is_none());
             }
         }
     }
@@ -410,6 +410,7 @@ async fn each_state_that_forbids_a_call_is_told_alike_on_both_wires() {
     let both = Both::of(&world).await;
     let (owner, key) = (world.owner(), world.key());
     let scored = world.thing(&world.org, Thing::Scored).await;
+    let with_feedback = world.thing(&world.org, Thing::ScoredWithFeedback).await;
     world.stack.workers.clear();
     let queued = world.thing(&world.org, Thing::Job).await;
     let me = owner.get("/v1/members").await.unwrap().body["members"][0]["user_id"].clone();
@@ -426,6 +427,8 @@ async fn each_state_that_forbids_a_call_is_told_alike_on_both_wires() {
         ("POST /v1/jobs/{job_id}/cancel", &key, scored.as_str(), Value::Null, "invalid_state"),
         ("GET /v1/jobs/{job_id}/items", &key, scored.as_str(), Value::Null, "forbidden"),
         ("GET /v1/jobs/{job_id}/items", &key, queued.as_str(), Value::Null, "forbidden"),
+        ("POST /v1/comparisons", &key, "", json!({"job_a": queued, "job_b": scored}), "invalid_state"),
+        ("POST /v1/comparisons", &key, "", json!({"job_a": scored, "job_b": with_feedback}), "invalid_state"),
         ("GET /v1/jobs/{job_id}/trace", &key, queued.as_str(), Value::Null, "not_found"),
         ("PATCH /v1/members/{user_id}", &owner, me.as_str().unwrap(), json!({"role": "member"}), "invalid_state"),
         ("DELETE /v1/members/{user_id}", &owner, me.as_str().unwrap(), Value::Null, "invalid_state"),

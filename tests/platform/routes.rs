@@ -181,6 +181,7 @@ pub const ROUTES: &[Route] = &[
     call("POST", "/v1/uploads/{upload_id}/complete", Class::Submitter, Thing::Upload, no_body, 200),
     call("DELETE", "/v1/uploads/{upload_id}", Class::Submitter, Thing::Upload, no_body, 204),
     call("POST", "/v1/evals", Class::Submitter, Thing::None, eval, 202),
+    call("POST", "/v1/comparisons", Class::Any, Thing::Scored, comparison, 200),
     get("/v1/jobs", Class::Any, Thing::None),
     get("/v1/jobs/{job_id}", Class::Any, Thing::Job),
     call("POST", "/v1/jobs/{job_id}/cancel", Class::Submitter, Thing::Job, no_body, 200),
@@ -193,6 +194,17 @@ pub const ROUTES: &[Route] = &[
 /// Version and address of the terms that an installation has to have for the table.
 pub const TERMS: (&str, &str) = ("2026-01", "https://terms.example");
 
+/// Stands in a body for the thing that the call is about, where its path does not name it.
+const THE_THING: &str = "the thing";
+
+/// A body about this thing.
+pub fn about(mut body: Value, id: &str) -> Value {
+    for (_, value) in body.as_object_mut().into_iter().flatten().filter(|(_, value)| **value == THE_THING) {
+        *value = id.into();
+    }
+    body
+}
+
 /// A text that is used once.
 fn fresh(begin: &str, end: &str) -> String {
     format!("{}{end}", assay_tests::databases::fresh_name(begin).replace('_', "-").to_lowercase())
@@ -200,6 +212,11 @@ fn fresh(begin: &str, end: &str) -> String {
 
 fn eval() -> Value {
     json!({"suite_id": "suite:lunch", "predictions": one_prediction()})
+}
+
+/// Of a job with itself.
+fn comparison() -> Value {
+    json!({"job_a": THE_THING, "job_b": THE_THING})
 }
 
 fn upload() -> Value {
@@ -221,9 +238,14 @@ impl Route {
         }
     }
 
+    /// What a good call sends, of this thing.
+    pub fn body_of(&self, id: &str) -> Value {
+        about((self.body)(), id)
+    }
+
     /// A good call with this client, but for the id.
     pub fn request(&self, client: &Client, id: &str) -> reqwest::RequestBuilder {
-        self.request_with(client, id, &(self.body)())
+        self.request_with(client, id, &self.body_of(id))
     }
 
     /// The same with another body.

@@ -96,6 +96,8 @@ async fn known(world: &World, name_server: &NameServer) -> Value {
         "suite_id": demo_suite::SUITE_ID,
         "model_id": "next-1",
         "job_id": job["id"],
+        "job_a": job["id"],
+        "job_b": job["id"],
         "org_id": world.org.id,
         "user_id": members["members"][0]["user_id"],
         "key_id": made("/v1/keys", json!({"name": name})).await["id"],

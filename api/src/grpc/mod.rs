@@ -1,6 +1,7 @@
 //! gRPC: take the message, call the operation, answer. One file a resource. What may not live here: decisions.
 
 mod auth;
+mod comparisons;
 mod domains;
 mod evals;
 mod health;
@@ -23,6 +24,7 @@ use std::sync::LazyLock;
 use assay_core::principal::{Credential, Permit};
 use assay_core::{Code, Error, RequestId, Result};
 use assay_proto::v1::auth_service_server::AuthServiceServer;
+use assay_proto::v1::comparison_service_server::ComparisonServiceServer;
 use assay_proto::v1::domain_service_server::DomainServiceServer;
 use assay_proto::v1::eval_service_server::EvalServiceServer;
 use assay_proto::v1::health_service_server::HealthServiceServer;
@@ -72,6 +74,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(KeyServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(SuiteServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(EvalServiceServer::new(service.clone()).max_decoding_message_size(BODY_MAX))
+        .add_service(ComparisonServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(MemberServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(ModelServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(UploadServiceServer::new(service.clone()).max_decoding_message_size(PIECE))

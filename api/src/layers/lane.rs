@@ -17,9 +17,11 @@ pub enum Lane {
 }
 
 /// Routes and rpcs in which much is sent or read.
-const LARGE: [&str; 4] = [
+const LARGE: [&str; 6] = [
     "/v1/uploads/{upload_id}/parts/{number}",
     "/v1/uploads/{upload_id}/complete",
+    "/v1/comparisons",
+    "/assay.v1.ComparisonService/CreateComparison",
     "/assay.v1.UploadService/UploadPredictions",
     "/assay.v1.UploadService/CompleteUpload",
 ];

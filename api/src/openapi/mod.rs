@@ -51,6 +51,7 @@ fn info(git_sha: Option<&str>) -> Value {
 fn tags() -> Value {
     [
         ("evals", "Submitting predictions."),
+        ("comparisons", "How two jobs over the same hidden items differ."),
         ("uploads", "Predictions that are sent in parts, before they are submitted."),
         ("jobs", "What becomes of a submission."),
         ("suites", "What there is to predict. Suites belong to the platform."),

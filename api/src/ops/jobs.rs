@@ -1,18 +1,16 @@
 //! `/v1/jobs`
 
-use std::ops::Range;
 use std::time::Duration;
 
-use assay_core::item_scores::{self, Head};
 use assay_core::job::{ItemScore, JOBS_PAGE, Job, JobItems, JobStatus, Jobs, Trigger};
 use assay_core::principal::{Caller, Submitter};
 use assay_core::store::job::Feedback;
 use assay_core::suite::{ITEMS_PAGE, ItemCursor, bad_cursor};
 use assay_core::{Code, Error, JobId, Resource, Result, field, store};
-use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use tokio::time::Instant;
 
+use super::kept::KeptItems;
 use crate::app::App;
 use crate::changes::Ear;
 use crate::trace_document::{self, TraceDocument};
@@ -155,7 +153,8 @@ pub async fn items(app: &App, caller: &Caller, job_id: &str, cursor: Option<&str
     };
     let item_ids = store::suite::item_ids(&app.jobs_db, &suite_id, &suite_version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(item_ids.len()).unwrap_or(i32::MAX));
-    let scores = scores(app, &scores_key, u64::from(from.unsigned_abs())..u64::from(next.unsigned_abs())).await?;
+    let kept = KeptItems::open(app, &scores_key).await?;
+    let scores = kept.scores(u64::from(from.unsigned_abs())..u64::from(next.unsigned_abs())).await?;
     let items = item_ids.into_iter().zip(scores).map(|(item_id, score)| ItemScore { item_id, score });
     let next_cursor = (next < n_items).then(|| ItemCursor { version: suite_version.clone(), ordinal: next });
     Ok(JobItems { job_id, suite_id, suite_version, items: items.collect(), n_items: i64::from(n_items), next_cursor })
@@ -170,29 +169,4 @@ pub async fn trace(app: &App, caller: &Caller, job_id: &str) -> Result<TraceDocu
     let head = store::trace::find(&app.jobs_db, caller.org_id(), &job.id).await?.ok_or_else(missing)?;
     let attempts = store::trace::attempts(&app.jobs_db, caller.org_id(), &job.id).await?;
     Ok(trace_document::of(&job, &head, &attempts))
-}
-
-/// The scores of some of a job's items, in at most four reads however many items there are.
-async fn scores(app: &App, key: &str, items: Range<u64>) -> Result<Vec<f64>> {
-    let part = async |range: Range<u64>| {
-        let found = app.artifacts.get_range(key, range).await?;
-        found.ok_or_else(|| Error::internal("the scores of a job's items are gone"))
-    };
-    if key.ends_with(".f64") {
-        let bytes = part(8 * items.start..8 * items.end).await?;
-        return Ok(bytes.as_chunks().0.iter().map(|score| f64::from_le_bytes(*score)).collect());
-    }
-    // The dictionary is mostly short.
-    let mut first = part(0..item_scores::HEAD + 8 * 64).await?;
-    let head = Head::read(&first)?;
-    if head.dictionary_range().end > first.len() as u64 {
-        first = part(0..head.dictionary_range().end).await?;
-    }
-    let (codes, right) = head.score_ranges(items.clone());
-    let codes = part(codes).await?;
-    let right = match right {
-        Some(range) => part(range).await?,
-        None => Bytes::new(),
-    };
-    head.scores(items, &first, &codes, &right)
 }

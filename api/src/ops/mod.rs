@@ -2,12 +2,14 @@
 //! What may not live here: axum, tonic.
 
 pub mod auth;
+pub mod comparisons;
 pub mod complete;
 pub mod domains;
 pub mod evals;
 pub mod health;
 pub mod invites;
 pub mod jobs;
+mod kept;
 pub mod keys;
 pub mod me;
 pub mod members;

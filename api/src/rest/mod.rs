@@ -1,6 +1,7 @@
 //! REST: extract, call the operation, answer. One file a resource. What may not live here: decisions.
 
 mod auth;
+mod comparisons;
 mod domains;
 mod evals;
 pub mod extract;
@@ -50,6 +51,7 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/uploads/{upload_id}/parts/{number}", put(uploads::put_part))
         .route("/v1/uploads/{upload_id}/complete", post(uploads::complete))
         .route("/v1/evals", post(evals::create))
+        .route("/v1/comparisons", post(comparisons::create))
         .route("/v1/jobs", get(jobs::list))
         .route("/v1/jobs/{job_id}", get(jobs::get))
         .route("/v1/jobs/{job_id}/cancel", post(jobs::cancel))
@@ -92,6 +94,7 @@ pub fn routes(app: &App) -> Router<App> {
     models::get,
     usage::get,
     evals::create,
+    comparisons::create,
     jobs::list,
     jobs::get,
     jobs::cancel,

@@ -61,6 +61,44 @@ pub async fn feedback(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -
     Ok(found)
 }
 
+/// What a comparison needs to know of a job.
+#[derive(Debug, Clone)]
+pub struct Compared {
+    /// The job.
+    pub job_id: JobId,
+    /// Where it stands.
+    pub status: JobStatus,
+    /// Its suite.
+    pub suite_id: SuiteId,
+    /// The version that it is scored against.
+    pub suite_version: String,
+    /// The version's metric.
+    pub metric: String,
+    /// Number of items in it.
+    pub n_items: i32,
+    /// What it found, if it succeeded.
+    pub value: Option<f64>,
+    /// Name of what is kept of its items in the artifact store.
+    pub scores_key: Option<String>,
+}
+
+/// Those of these jobs that are the organization's.
+pub async fn compared(db: impl PgExecutor<'_>, org_id: &OrgId, job_ids: [&JobId; 2]) -> Result<Vec<Compared>> {
+    let ids = job_ids.map(JobId::as_str);
+    let found = sqlx::query_as!(
+        Compared,
+        r#"select j.id as "job_id: JobId", j.status as "status: JobStatus", j.suite_id as "suite_id: SuiteId", j.suite_version, s.metric,
+                  s.n_items, (j.result ->> 'value')::float8 as value, j.scores_key
+           from jobs j join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
+           where j.org_id = $1 and j.id = any($2)"#,
+        org_id.as_str(),
+        &ids as &[&str]
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(found)
+}
+
 /// At most `limit` jobs of the organization, newest first, of the given type and status, made before the given moment.
 pub async fn list(
     db: impl PgExecutor<'_>,

@@ -2,6 +2,7 @@
 //! compile until it is handled. What may not: decisions.
 
 mod auth;
+mod comparisons;
 mod domains;
 mod evals;
 mod invites;

@@ -88,4 +88,9 @@ def link(body):
     return {**body, "token": KNOWN.pop("token", body["token"])}
 
 
-BODIES = {"createEval": submission, "claimDomain": claim, "acceptTerms": terms, "signIn": link}
+def comparison(body):
+    """Of a job that has succeeded."""
+    return body if chance.random() < 0.3 else {**body, "job_a": KNOWN["job_a"], "job_b": KNOWN["job_b"]}
+
+
+BODIES = {"createEval": submission, "createComparison": comparison, "claimDomain": claim, "acceptTerms": terms, "signIn": link}

@@ -71,6 +71,10 @@ async fn submits(conformance: &mut Conformance, client: &Client) {
     let again = client.send(send()).await.unwrap();
     conformance.check("POST", "/v1/evals", &again);
     assert_eq!((again.status, again.header("idempotency-replayed")), (202, "true"));
+    for (job_b, status) in [(id.as_str(), 200), ("job_0", 404), ("", 422)] {
+        let body = json!({"job_a": id, "job_b": job_b});
+        assert_eq!(conformance.call(client, "POST", "/v1/comparisons", "/v1/comparisons", Some(&body)).await.status, status);
+    }
     for (method, template, path, status) in [
         ("GET", one, "/v1/jobs/job_0".to_owned(), 404),
         ("GET", one, format!("/v1/jobs/{id}?wait=31"), 422),

@@ -2,13 +2,12 @@
 
 use std::hash::BuildHasher as _;
 
-use assay_core::Metric;
-use assay_core::item_scores::{ItemScores, Kind};
+use assay_core::item_scores::{ItemScores, Kind, Numbers};
+use assay_core::{Metric, Sum};
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use super::Figures;
 use super::estimate::{around, stderr_of_influences, wilson};
-use super::sum::Sum;
 use super::table::{AnswerTable, Item, Right};
 
 /// Counts labels one after the other.
@@ -20,6 +19,8 @@ pub(super) struct Labels<'t> {
     unknown: HashMap<u64, u32>,
     hash: DefaultHashBuilder,
     n_right: usize,
+    /// For the mean over classes, by ordinal: 0, or one more than the predicted label.
+    labels: Numbers,
 }
 
 /// A label of the suite.
@@ -46,8 +47,9 @@ impl Class {
 impl<'t> Labels<'t> {
     pub(super) fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScores) {
         let classes = vec![Class::default(); table.n_labels()];
-        let labels = Self { table, metric, classes, unknown: HashMap::new(), hash: DefaultHashBuilder::default(), n_right: 0 };
-        let kind = if metric == Metric::ExactMatch { Kind::Scores } else { Kind::Labels };
+        let labels = Numbers::new(if metric == Metric::F1Macro { table.len() } else { 0 });
+        let labels = Self { table, metric, classes, unknown: HashMap::new(), hash: DefaultHashBuilder::default(), n_right: 0, labels };
+        let kind = if metric == Metric::ExactMatch { Kind::Scores } else { Kind::Hits };
         (labels, ItemScores::new(kind, table.len(), 0.0, true))
     }
 
@@ -72,11 +74,11 @@ impl<'t> Labels<'t> {
                 *self.unknown.entry(self.hash.hash_one(label.as_bytes())).or_insert(next)
             }
         };
-        if items.kind() == Kind::Labels {
-            items.set_label(item.ordinal, code);
-            if is_right {
-                items.set_right(item.ordinal);
-            }
+        if self.metric == Metric::F1Macro {
+            self.labels.set(item.ordinal, code);
+        }
+        if is_right && items.kind() == Kind::Hits {
+            items.set_right(item.ordinal);
         } else if is_right {
             items.set(item.ordinal, 1.0);
         }
@@ -94,18 +96,21 @@ impl<'t> Labels<'t> {
         }
         let wanted = self.metric.to_string();
         let value = figures.iter().find(|(name, _)| **name == wanted).map_or(0.0, |(_, figure)| *figure);
-        let stderr = match self.metric {
-            Metric::F1Macro => self.stderr_of_macro(items),
-            Metric::F1Micro => self.stderr_of_micro(value, n_missing),
-            _ => None,
+        let estimate = if items.kind() == Kind::Hits {
+            let mut squares = Sum::default();
+            for item in self.table.items() {
+                let influence = match self.metric {
+                    Metric::F1Macro => self.influence_on_macro(item, items),
+                    _ => self.influence_on_micro(item, items, value, n_missing),
+                };
+                squares.add(influence * influence);
+                items.set(item.ordinal, value + influence);
+            }
+            let stderr = stderr_of_influences(squares.total() / n as f64 / n as f64, n);
+            stderr.map(|stderr| around(value, stderr, [0.0, 1.0], "delta"))
+        } else {
+            wilson(value, n)
         };
-        let estimate = match self.metric {
-            Metric::F1Macro | Metric::F1Micro => stderr.map(|stderr| around(value, stderr, [0.0, 1.0], "delta")),
-            _ => wilson(value, n),
-        };
-        if items.kind() == Kind::Labels {
-            items.number_unknown(self.classes.len() as u32 + 1, self.unknown.len());
-        }
         let others = figures.into_iter().filter(|(name, _)| *name != wanted).map(|(name, figure)| (name.to_owned(), figure));
         Figures { value, estimate, metrics: others.collect() }
     }
@@ -124,26 +129,21 @@ impl<'t> Labels<'t> {
         2.0 * self.n_right as f64 / (2 * self.table.len() - n_missing).max(1) as f64
     }
 
-    /// By the delta method: how much each item moves the mean of the classes' F1.
-    fn stderr_of_macro(&self, items: &ItemScores) -> Option<f64> {
-        let influence = |item: Item<'t>| {
-            let of = |label: u32| self.classes[label as usize];
-            let right = of(item.label());
-            let hit = if items.is_right(item.ordinal) { 2.0 } else { 0.0 };
-            let predicted = items.label(item.ordinal).checked_sub(1).and_then(|label| self.classes.get(label as usize));
-            let moved = (hit - right.f1()) / right.both() - predicted.map_or(0.0, |class| class.f1() / class.both());
-            moved / self.n_classes()
-        };
-        let squares: Sum = self.table.items().map(influence).map(|moved| moved * moved).collect();
-        stderr_of_influences(squares.total(), self.table.len())
+    /// How much an item moves the mean of the classes' F1, n times: these sum to 0.
+    fn influence_on_macro(&self, item: Item<'t>, items: &ItemScores) -> f64 {
+        let of = |label: u32| self.classes[label as usize];
+        let right = of(item.label());
+        let hit = if items.is_right(item.ordinal) { 2.0 } else { 0.0 };
+        let predicted = self.labels.get(item.ordinal).checked_sub(1).and_then(|label| self.classes.get(label as usize));
+        let moved = (hit - right.f1()) / right.both() - predicted.map_or(0.0, |class| class.f1() / class.both());
+        self.table.len() as f64 * moved / self.n_classes()
     }
 
-    /// By the delta method, for a ratio of two means.
-    fn stderr_of_micro(&self, value: f64, n_missing: usize) -> Option<f64> {
-        let (n, right, missing) = (self.table.len(), self.n_right as f64, n_missing as f64);
-        let wrong = n as f64 - right - missing;
-        let both = 2.0 * n as f64 - missing;
-        let squares = right * (2.0 - 2.0 * value).powi(2) + wrong * (2.0 * value).powi(2) + missing * value * value;
-        stderr_of_influences(squares / both / both, n)
+    /// The same for a ratio of two sums.
+    fn influence_on_micro(&self, item: Item<'t>, items: &ItemScores, value: f64, n_missing: usize) -> f64 {
+        let n = self.table.len();
+        let (hit, counted) =
+            (if items.is_right(item.ordinal) { 2.0 } else { 0.0 }, if items.is_predicted(item.ordinal) { 2.0 } else { 1.0 });
+        n as f64 * (hit - value * counted) / (2 * n - n_missing) as f64
     }
 }

@@ -9,7 +9,6 @@ mod labels;
 mod numbers;
 mod probabilities;
 mod ranking;
-mod sum;
 mod table;
 
 use std::collections::BTreeMap;
@@ -156,6 +155,7 @@ impl<'t> ByFamily<'t> {
         }
     }
 
+    /// Afterwards the mean of what is kept of the items is the figure.
     fn finish(self, items: &mut ItemScores, n_missing: usize) -> Result<Figures, Failure> {
         match self {
             Self::Rankings(rankings) => Ok(rankings.finish(items)),

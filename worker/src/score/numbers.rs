@@ -1,11 +1,10 @@
 //! What numbers are worth: the figures of scikit-learn's `root_mean_squared_error` and `mean_absolute_error` and of SciPy's
 //! `spearmanr`.
 
-use assay_core::Metric;
 use assay_core::item_scores::{ItemScores, Kind};
+use assay_core::{Metric, Sum};
 
 use super::estimate::{Estimate, around, fisher, stderr_of_mean};
-use super::sum::Sum;
 use super::table::{AnswerTable, Item};
 use super::{Failure, Figures, RANKED_BESIDE_MAX, needs_all};
 
@@ -27,7 +26,7 @@ impl<'t> Numbers<'t> {
         let least = answers.iter().copied().fold(f64::INFINITY, f64::min);
         let most = answers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let (spread, n) = (if answers.is_empty() { 0.0 } else { most - least }, table.len());
-        let (kind, worst) = if metric == Metric::Spearman { (Kind::Numbers, 0.0) } else { (Kind::Scores, spread) };
+        let (kind, worst) = if metric == Metric::Spearman { (Kind::Parts, 0.0) } else { (Kind::Scores, spread) };
         let beside = if metric != Metric::Spearman && n <= RANKED_BESIDE_MAX { n } else { 0 };
         let numbers = Self { table, metric, absolute: Sum::default(), squared: Sum::default(), predictions: vec![0.0; beside], spread };
         (numbers, ItemScores::new(kind, n, worst, false))
@@ -43,7 +42,7 @@ impl<'t> Numbers<'t> {
         items.set(item.ordinal, if self.metric == Metric::Spearman { number } else { error });
     }
 
-    pub(super) fn finish(mut self, items: &ItemScores, n_missing: usize) -> Result<Figures, Failure> {
+    pub(super) fn finish(mut self, items: &mut ItemScores, n_missing: usize) -> Result<Figures, Failure> {
         let n = self.table.len();
         self.absolute.add(self.spread * n_missing as f64);
         self.squared.add(self.spread * self.spread * n_missing as f64);
@@ -55,7 +54,9 @@ impl<'t> Numbers<'t> {
             needs_all(self.metric, n_missing)?;
             let predictions: Vec<f64> = (0..n).map(|item| items.value(item)).collect();
             let same = || Failure::InvalidPredictions("all predictions are the same number: spearman is not defined".into());
-            let rho = spearman(&predictions, self.table.numbers()).ok_or_else(same)?;
+            let ranked = Ranked::of(&predictions, self.table.numbers()).ok_or_else(same)?;
+            let rho = ranked.rho();
+            ranked.influences().into_iter().enumerate().for_each(|(item, influence)| items.set(item, rho + influence));
             return Ok(Figures { value: rho, estimate: fisher(rho, n), metrics: [beside("rmse", rmse), beside("mae", mae)].into() });
         }
         let errors = (0..n).map(|item| items.value(item));
@@ -68,8 +69,8 @@ impl<'t> Numbers<'t> {
             let stderr = stderr_of_mean(mae, n, errors);
             (mae, stderr.map(|stderr| around(mae, stderr, range, "normal")), beside("rmse", rmse))
         };
-        let correlation = if n_missing == 0 { spearman(&self.predictions, self.table.numbers()) } else { None };
-        let metrics = [other].into_iter().chain(correlation.map(|rho| beside("spearman", rho))).collect();
+        let correlation = if n_missing == 0 { Ranked::of(&self.predictions, self.table.numbers()) } else { None };
+        let metrics = [other].into_iter().chain(correlation.map(|ranked| beside("spearman", ranked.rho()))).collect();
         Ok(Figures { value, estimate, metrics })
     }
 }
@@ -94,16 +95,67 @@ pub(super) fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// The correlation of the ranks. `None`: all are the same on one side, or nothing is asked.
-fn spearman(predictions: &[f64], answers: &[f64]) -> Option<f64> {
-    if predictions.len() != answers.len() {
-        return None;
+/// The ranks of both sides, less their mean.
+struct Ranked {
+    predictions: Vec<f64>,
+    answers: Vec<f64>,
+    /// The sums of their squares.
+    squares: [f64; 2],
+}
+
+fn product(one: &[f64], other: &[f64]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).collect::<Sum>().total()
+}
+
+impl Ranked {
+    /// `None`: all are the same on one side, or nothing is asked.
+    fn of(predictions: &[f64], answers: &[f64]) -> Option<Self> {
+        if predictions.len() != answers.len() {
+            return None;
+        }
+        let middle = (predictions.len() as f64 + 1.0) / 2.0;
+        let centred = |values: &[f64]| -> Vec<f64> { ranks(values).into_iter().map(|rank| rank - middle).collect() };
+        let (predictions, answers) = (centred(predictions), centred(answers));
+        let squares = [product(&predictions, &predictions), product(&answers, &answers)];
+        (squares[0] > 0.0 && squares[1] > 0.0).then_some(Self { predictions, answers, squares })
     }
-    let (predictions, answers) = (ranks(predictions), ranks(answers));
-    let middle = (predictions.len() as f64 + 1.0) / 2.0;
-    let moment =
-        |one: &[f64], other: &[f64]| one.iter().zip(other).map(|(one, other)| (one - middle) * (other - middle)).collect::<Sum>().total();
-    let (theirs, ours) = (moment(&predictions, &predictions), moment(&answers, &answers));
-    // The root of each, for the product of both may be too large.
-    (theirs > 0.0 && ours > 0.0).then(|| (moment(&predictions, &answers) / theirs.sqrt() / ours.sqrt()).clamp(-1.0, 1.0))
+
+    /// The correlation.
+    fn rho(&self) -> f64 {
+        let [theirs, ours] = self.squares;
+        // The root of each, for the product of both may be too large.
+        (product(&self.predictions, &self.answers) / theirs.sqrt() / ours.sqrt()).clamp(-1.0, 1.0)
+    }
+
+    /// How much each item moves the correlation, n times: these sum to 0. By the delta method, for an item moves the ranks of
+    /// the others, too. (C. Croux and C. Dehon 2010.)
+    fn influences(&self) -> Vec<f64> {
+        let n = self.predictions.len();
+        let (rho, [theirs, ours]) = (self.rho(), self.squares.map(|squares| squares / n as f64));
+        let (one, other) = (&self.predictions, &self.answers);
+        let (ones, others) = (behind(one, one), behind(other, other));
+        let (others_behind_one, ones_behind_other) = (behind(one, other), behind(other, one));
+        let of_item = |item: usize| {
+            let moved = one[item] * other[item] + others_behind_one[item] + ones_behind_other[item];
+            let spread = (one[item] * one[item] + 2.0 * ones[item]) / theirs + (other[item] * other[item] + 2.0 * others[item]) / ours;
+            moved / (theirs.sqrt() * ours.sqrt()) - 3.0 * rho - rho / 2.0 * (spread - 6.0)
+        };
+        (0..n).map(of_item).collect()
+    }
+}
+
+/// Of each item, the sum of what those have whose rank is higher, and half of what those have that share it.
+fn behind(ranks: &[f64], values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<u32> = (0..ranks.len() as u32).collect();
+    order.sort_unstable_by(|one, other| ranks[*other as usize].total_cmp(&ranks[*one as usize]));
+    let (mut sums, mut higher, mut start) = (vec![0.0; ranks.len()], Sum::default(), 0);
+    while start < order.len() {
+        let rank = ranks[order[start] as usize];
+        let end = start + order[start..].iter().take_while(|at| ranks[**at as usize] == rank).count();
+        let shared = order[start..end].iter().map(|at| values[*at as usize]).collect::<Sum>().total();
+        order[start..end].iter().for_each(|at| sums[*at as usize] = higher.total() + shared / 2.0);
+        higher.add(shared);
+        start = end;
+    }
+    sums
 }

@@ -3,21 +3,18 @@
 
 use std::borrow::Cow;
 
-use assay_core::Metric;
+use assay_core::calibration::{self, BINS};
 use assay_core::item_scores::{ItemScores, Kind};
+use assay_core::{Metric, Sum};
 
 use super::bootstrap::Bootstrap;
 use super::estimate::{Estimate, around, stderr_of_mean};
 use super::numbers::ranks;
-use super::sum::Sum;
 use super::table::{AnswerTable, Item};
 use super::{Failure, Figures, RANKED_BESIDE_MAX, needs_all};
 
 /// A right label is taken to have been given at least this.
 const LEAST: f64 = 1e-15;
-
-/// How many bins of equal width the confidences are put in.
-pub(super) const BINS: usize = 15;
 
 /// Compares probabilities one after the other.
 pub(super) struct Probabilities<'t> {
@@ -45,7 +42,7 @@ impl<'t> Probabilities<'t> {
             Metric::LogLoss => (Kind::Scores, -LEAST.ln()),
             Metric::Brier => (Kind::Scores, brier_max),
             Metric::Ece => (Kind::Confidences, 1.0),
-            _ => (Kind::Numbers, 0.0),
+            _ => (Kind::Parts, 0.0),
         };
         let beside = if metric != Metric::Auc && positive.is_some() && n <= RANKED_BESIDE_MAX { n } else { 0 };
         let probabilities = Self {
@@ -85,7 +82,7 @@ impl<'t> Probabilities<'t> {
         self.log_loss.add(log_loss);
         self.brier.add(brier);
         let is_right = top == right;
-        self.bins[bin(confidence)].add(confidence - f64::from(is_right));
+        self.bins[calibration::bin(confidence)].add(confidence - f64::from(is_right));
         if let Some(kept) = self.beside.get_mut(item.ordinal) {
             *kept = of_positive;
         }
@@ -101,7 +98,7 @@ impl<'t> Probabilities<'t> {
         }
     }
 
-    pub(super) fn finish(mut self, items: &ItemScores, n_missing: usize) -> Result<Figures, Failure> {
+    pub(super) fn finish(mut self, items: &mut ItemScores, n_missing: usize) -> Result<Figures, Failure> {
         let (n, missing) = (self.table.len(), n_missing as f64);
         self.log_loss.add(-LEAST.ln() * missing);
         self.brier.add(self.brier_max * missing);
@@ -121,7 +118,10 @@ impl<'t> Probabilities<'t> {
             && self.beside.len() == n
         {
             area = auc(&self.beside, self.table.items().map(|item| item.label() == positive));
-            figures.extend(area.map(|area| ("auc", area.value)));
+            if let (Metric::Auc, Some(area)) = (self.metric, &area) {
+                area.parts.iter().enumerate().for_each(|(item, part)| items.set(item, *part));
+            }
+            figures.extend(area.as_ref().map(|area| ("auc", area.value)));
         }
         let wanted = self.metric.to_string();
         let value = figures.iter().find(|(name, _)| **name == wanted).map(|(_, figure)| *figure);
@@ -142,34 +142,21 @@ impl<'t> Probabilities<'t> {
     }
 }
 
-/// The bin of a confidence: each holds its upper end, the first one 0, too.
-fn bin(confidence: f64) -> usize {
-    let upper = |bin: usize| (bin + 1) as f64 / BINS as f64;
-    let mut bin = ((confidence * BINS as f64).ceil() as usize).clamp(1, BINS) - 1;
-    // What was rounded is put right.
-    while bin > 0 && confidence <= upper(bin - 1) {
-        bin -= 1;
-    }
-    while bin + 1 < BINS && confidence > upper(bin) {
-        bin += 1;
-    }
-    bin
-}
-
 /// There is no formula for it.
 fn stderr_of_ece(items: &ItemScores) -> Option<f64> {
     let mut bootstrap = Bootstrap::<BINS>::default();
     for item in 0..items.len() {
         let confidence = items.value(item);
-        bootstrap.add(item, bin(confidence), confidence - f64::from(items.is_right(item)));
+        bootstrap.add(item, calibration::bin(confidence), confidence - f64::from(items.is_right(item)));
     }
     bootstrap.stderr(|bins, n| bins.iter().map(|bin| bin.abs()).sum::<f64>() / n)
 }
 
-#[derive(Clone, Copy)]
 struct Area {
     value: f64,
     estimate: Option<Estimate>,
+    /// Of each item, its part in the area.
+    parts: Vec<f64>,
 }
 
 /// The area under the curve, and its standard error by DeLong, DeLong and Clarke-Pearson (1988), from ranks as Sun and Xu
@@ -187,28 +174,16 @@ fn auc(scores: &[f64], is_positive: impl Iterator<Item = bool>) -> Option<Area> 
     }
     let sum = positive.iter().copied().collect::<Sum>().total();
     let value = (sum - n_positive * (n_positive + 1.0) / 2.0) / (n_positive * n_negative);
-    // Of each item, the share of the other side's that it stands right to.
-    let variance = |ours: &[f64], among_ours: Vec<f64>, others: f64, mean: f64| {
-        let shares = ours.iter().zip(among_ours).map(|(rank, among)| (rank - among) / others);
-        stderr_of_mean(mean, ours.len(), shares).map(|stderr| stderr * stderr)
+    // Of each item, the share of the other side's that it stands right to: a negative one is right below.
+    let above: Vec<f64> = positive.iter().zip(ranks(&of(true, scores))).map(|(rank, among)| (rank - among) / n_negative).collect();
+    let below: Vec<f64> = negative.iter().zip(ranks(&of(false, scores))).map(|(rank, among)| 1.0 - (rank - among) / n_positive).collect();
+    let variance = |shares: &[f64]| stderr_of_mean(value, shares.len(), shares.iter().copied()).map(|stderr| stderr * stderr);
+    let estimate = variance(&above).zip(variance(&below)).map(|(above, below)| around(value, (above + below).sqrt(), [0.0, 1.0], "delong"));
+    let (n, mut above, mut below) = (n_positive + n_negative, above.into_iter(), below.into_iter());
+    let part = |is_positive: &bool| {
+        let (share, of_side) = if *is_positive { (above.next(), n_positive) } else { (below.next(), n_negative) };
+        value + (share.unwrap_or(value) - value) * n / of_side
     };
-    let above = variance(&positive, ranks(&of(true, scores)), n_negative, value);
-    let below = variance(&negative, ranks(&of(false, scores)), n_positive, 1.0 - value);
-    let estimate = above.zip(below).map(|(above, below)| around(value, (above + below).sqrt(), [0.0, 1.0], "delong"));
-    Some(Area { value, estimate })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bin_holds_its_upper_end() {
-        for (confidence, expected) in
-            [(0.0, 0), (1e-300, 0), (1.0 / 15.0, 0), (0.067, 1), (0.2, 2), (0.4, 5), (0.6, 8), (0.8, 11), (1.0, 14)]
-        {
-            assert_eq!(bin(confidence), expected, "{confidence}");
-        }
-        assert_eq!(bin(0.6_f64.next_up()), 9);
-    }
+    let parts = is_positive.iter().map(part).collect();
+    Some(Area { value, estimate, parts })
 }

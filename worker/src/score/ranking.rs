@@ -7,10 +7,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use assay_core::item_scores::{ItemScores, Kind};
-use assay_core::{K, Metric};
+use assay_core::{K, Metric, Sum};
 
 use super::estimate::{around, stderr_of_mean, wilson};
-use super::sum::Sum;
 use super::table::{AnswerTable, Item, List, Right};
 use super::{Figures, NAMED_AT_K};
 

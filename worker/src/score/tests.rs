@@ -182,6 +182,46 @@ fn labels_numbers_and_probabilities_are_those_of_scikit_learn_and_scipy() {
     assert!(worst <= 1e-12);
 }
 
+/// The standard error of a mean of these.
+fn stderr_of(terms: &[f64]) -> f64 {
+    let n = terms.len() as f64;
+    let mean = terms.iter().sum::<f64>() / n;
+    (terms.iter().map(|term| (term - mean) * (term - mean)).sum::<f64>() / (n - 1.0) / n).sqrt()
+}
+
+/// As J. W. Tukey's jackknife has it, each item is as much of a figure as it takes away when it is left out.
+#[test]
+fn what_is_kept_of_an_item_is_its_part_in_a_metric_of_all_items() {
+    let vectors: Value = serde_json::from_str(include_str!("../../../tests/vectors/figures.json")).unwrap();
+    let (mut compared, mut jackknifed) = (0, 0);
+    for case in vectors.as_array().unwrap() {
+        let (answers, predictions) = (case["answers"].as_array().unwrap(), case["predictions"].as_array().unwrap());
+        for metric in ["f1_macro", "f1_micro", "spearman", "auc"].into_iter().filter(|metric| case["values"].get(metric).is_some()) {
+            let score = score_json(&case["answers"], metric, &case["predictions"]).unwrap();
+            let parts: Vec<f64> = (0..answers.len()).map(|item| score.items.value(item)).collect();
+            let (mean, told) = (parts.iter().sum::<f64>() / parts.len() as f64, case["name"].to_string() + metric);
+            assert!((mean - score.value).abs() < 1e-12, "{told}: {mean} {}", score.value);
+            compared += 1;
+            if answers.len() < 40 || metric == "f1_macro" {
+                continue;
+            }
+            let n = answers.len() as f64;
+            let without = |item: usize| {
+                let (mut answers, mut predictions) = (answers.clone(), predictions.clone());
+                let left_out = answers.remove(item);
+                predictions.retain(|prediction| prediction["item_id"] != left_out[0]);
+                score_json(&json!(answers), metric, &json!(predictions)).unwrap().value
+            };
+            let pseudo: Vec<f64> = (0..answers.len()).map(|item| n * score.value - (n - 1.0) * without(item)).collect();
+            let apart: Vec<f64> = pseudo.iter().zip(&parts).map(|(one, other)| one - other).collect();
+            let (ours, theirs) = (stderr_of(&parts), stderr_of(&pseudo));
+            assert!(stderr_of(&apart) <= 0.15 * theirs + 1e-12, "{told}: {ours} {theirs} {}", stderr_of(&apart));
+            jackknifed += 1;
+        }
+    }
+    assert!(compared > 40 && jackknifed > 10, "{compared} {jackknifed}");
+}
+
 #[test]
 fn the_order_of_the_predictions_makes_no_difference_at_all() {
     let vectors = [include_str!("../../../tests/vectors/figures.json"), include_str!("../../../tests/vectors/rankings.json")];

@@ -3,14 +3,15 @@
 /// A sum in twice the precision of a float: the error of its total is that of one rounding, and so is the difference that
 /// the order of the terms makes. (T. J. Dekker, A floating-point technique for extending the available precision, 1971.)
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Sum {
+pub struct Sum {
     high: f64,
     low: f64,
 }
 
 impl Sum {
+    /// Adds the next term.
     #[inline]
-    pub(super) fn add(&mut self, term: f64) {
+    pub fn add(&mut self, term: f64) {
         let sum = self.high + term;
         // What was lost in this addition, exactly.
         let part = sum - self.high;
@@ -19,7 +20,8 @@ impl Sum {
         self.low = lost - (self.high - sum);
     }
 
-    pub(super) fn total(self) -> f64 {
+    /// The sum of what was added, rounded once.
+    pub fn total(self) -> f64 {
         self.high + self.low
     }
 }

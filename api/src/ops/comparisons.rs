@@ -1,0 +1,114 @@
+//! `POST /v1/comparisons`
+
+use std::ops::Range;
+
+use assay_core::comparison::Comparison;
+use assay_core::job::JobStatus;
+use assay_core::principal::Caller;
+use assay_core::store::job::Compared;
+use assay_core::{Error, FieldError, JobId, Metric, Resource, Result, store};
+use tokio::task::block_in_place;
+
+use super::kept::KeptItems;
+use crate::app::App;
+use crate::paired::{self, Figure, Kept, Pairs, Parts};
+
+/// Of how many items what two jobs keep is in memory at once: at most some 20 MB.
+const ITEMS: u64 = 1 << 20;
+
+/// A succeeded job.
+struct Scored {
+    job_id: JobId,
+    suite_id: assay_core::suite::SuiteId,
+    suite_version: String,
+    metric: String,
+    n_items: u64,
+    value: f64,
+    scores_key: String,
+}
+
+/// How two of the organization's jobs differ. Nothing is stored: asked again, it is the same.
+pub async fn create(app: &App, caller: &Caller, job_a: &str, job_b: &str) -> Result<Comparison> {
+    let fields = [("job_a", job_a), ("job_b", job_b)];
+    let missing: Vec<_> = fields.iter().filter(|(_, id)| id.is_empty()).map(|(field, _)| FieldError::required(*field)).collect();
+    if !missing.is_empty() {
+        return Err(Error::fields(missing));
+    }
+    let nothing = |field: &str| Error::missing(Resource::Job, format!("No such job: {field}."));
+    let id = |(field, id): (&str, &str)| id.parse::<JobId>().map_err(|_| nothing(field));
+    let (id_a, id_b) = (id(fields[0])?, id(fields[1])?);
+    let found = store::job::compared(&app.db, caller.org_id(), [&id_a, &id_b]).await?;
+    let of = |field: &str, id: &JobId| found.iter().find(|job| job.job_id == *id).cloned().ok_or_else(|| nothing(field));
+    let (a, b) = (of("job_a", &id_a)?, of("job_b", &id_b)?);
+    let (a, b) = (scored("job_a", a)?, scored("job_b", b)?);
+    if (&a.suite_id, &a.suite_version) != (&b.suite_id, &b.suite_version) {
+        let told = format!(
+            "The jobs are not on the same items: job_a is on {} in version {}, job_b on {} in version {}.",
+            a.suite_id, a.suite_version, b.suite_id, b.suite_version
+        );
+        return Err(Error::invalid_state(Resource::Job, told));
+    }
+    compare(app, caller, a, b).await
+}
+
+fn scored(field: &str, job: Compared) -> Result<Scored> {
+    let refused = |why: String| Error::invalid_state(Resource::Job, format!("{field} cannot be compared: {why}"));
+    let Compared { job_id, status, suite_id, suite_version, metric, n_items, value, scores_key } = job;
+    match (value, scores_key) {
+        (Some(value), Some(scores_key)) => {
+            Ok(Scored { job_id, suite_id, suite_version, metric, n_items: u64::from(n_items.unsigned_abs()), value, scores_key })
+        }
+        _ if status == JobStatus::Succeeded => Err(refused("it was scored before anything was kept of its items; submit it again.".into())),
+        _ => Err(refused(format!("it is {status}; only a succeeded job has scores."))),
+    }
+}
+
+async fn compare(app: &App, caller: &Caller, a: Scored, b: Scored) -> Result<Comparison> {
+    let metric: Metric = a.metric.parse().map_err(|_| Error::internal("a published suite has an unknown metric"))?;
+    let _turn = app.comparisons.take(caller.org_id()).await?;
+    let (items_a, items_b) = tokio::try_join!(KeptItems::open(app, &a.scores_key), KeptItems::open(app, &b.scores_key))?;
+    let (parts_a, parts_b) = tokio::try_join!(parts(metric, &items_a, a.n_items), parts(metric, &items_b, b.n_items))?;
+    let mut pairs = Pairs::new(metric);
+    for items in pieces(a.n_items) {
+        let (one, other) = tokio::try_join!(items_a.read(items.clone()), items_b.read(items))?;
+        block_in_place(|| pairs.add((&one, &parts_a), (&other, &parts_b)));
+    }
+    let (difference, point) = (a.value - b.value, paired::point(metric, a.value, b.value));
+    let found = block_in_place(|| pairs.finish(difference, point));
+    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    Ok(Comparison {
+        job_a: a.job_id,
+        job_b: b.job_id,
+        suite_id: a.suite_id,
+        suite_version: a.suite_version,
+        metric: a.metric,
+        n: count(a.n_items),
+        value_a: a.value,
+        value_b: b.value,
+        difference,
+        stderr: found.stderr,
+        ci95: found.ci95,
+        ci_method: found.ci95.map(|_| found.ci_method.to_owned()),
+        p_value: found.p_value,
+        p_method: found.p_method.to_owned(),
+        n_differ: found.n_differ.map(count),
+        point,
+        n_needed: found.n_needed.map(count),
+    })
+}
+
+fn pieces(n_items: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..n_items.div_ceil(ITEMS)).map(move |piece| piece * ITEMS..n_items.min((piece + 1) * ITEMS))
+}
+
+/// How much each item is of the figure; most metrics need nothing of the items for that.
+async fn parts(metric: Metric, items: &KeptItems<'_>, n_items: u64) -> Result<Parts> {
+    let mut figure = Figure::new(metric);
+    if Figure::is_needed(metric) {
+        for range in pieces(n_items) {
+            let kept: Kept = items.read(range).await?;
+            block_in_place(|| figure.add(&kept));
+        }
+    }
+    Ok(figure.parts())
+}

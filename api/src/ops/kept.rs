@@ -1,0 +1,64 @@
+//! Reading what jobs keep of their items, some items at a time.
+
+use std::ops::Range;
+
+use assay_core::item_scores::{self, Head};
+use assay_core::{Error, Result};
+use bytes::Bytes;
+
+use crate::app::App;
+use crate::paired::Kept;
+
+/// What one job keeps. Nothing of it is in memory but its head and its dictionary.
+pub struct KeptItems<'a> {
+    app: &'a App,
+    key: &'a str,
+    /// None: it is one number an item, and nothing else.
+    head: Option<(Head, Bytes)>,
+}
+
+impl<'a> KeptItems<'a> {
+    /// Finds out how it is laid out.
+    pub async fn open(app: &'a App, key: &'a str) -> Result<Self> {
+        let mut kept = Self { app, key, head: None };
+        if !key.ends_with(".f64") {
+            // The dictionary is mostly short.
+            let mut first = kept.part(0..item_scores::HEAD + 8 * 64).await?;
+            let head = Head::read(&first)?;
+            if head.dictionary_range().end > first.len() as u64 {
+                first = kept.part(0..head.dictionary_range().end).await?;
+            }
+            kept.head = Some((head, first));
+        }
+        Ok(kept)
+    }
+
+    /// What is kept of these items, in at most two reads however many they are.
+    pub async fn read(&self, items: Range<u64>) -> Result<Kept> {
+        let Some((head, first)) = &self.head else {
+            let bytes = self.part(8 * items.start..8 * items.end).await?;
+            return Ok(Kept { values: bytes.as_chunks().0.iter().map(|score| f64::from_le_bytes(*score)).collect(), rights: Vec::new() });
+        };
+        let (codes, right) = head.ranges(items.clone());
+        let codes = self.part(codes).await?;
+        let rights = match right {
+            Some(range) => head.rights(items.clone(), &self.part(range).await?)?,
+            None => Vec::new(),
+        };
+        Ok(Kept { values: head.values(items, first, &codes)?, rights })
+    }
+
+    /// The items' own scores.
+    pub async fn scores(&self, items: Range<u64>) -> Result<Vec<f64>> {
+        let Kept { values, rights } = self.read(items).await?;
+        Ok(match &self.head {
+            Some((head, _)) => head.scores(values, &rights),
+            None => values,
+        })
+    }
+
+    async fn part(&self, range: Range<u64>) -> Result<Bytes> {
+        let found = self.app.artifacts.get_range(self.key, range).await?;
+        found.ok_or_else(|| Error::internal("what a job kept of its items is gone"))
+    }
+}

@@ -1,0 +1,208 @@
+//! Two jobs over the same items, compared item by item. Pure: no clock, no network, no database.
+//!
+//! Both are gone through twice, some items at a time: first each for its [`Figure`], then together for their [`Pairs`].
+//! What is meant by each number is in `docs/metrics.md`.
+
+mod flips;
+
+use assay_core::calibration::{self, BINS};
+use assay_core::{Family, Metric, Sum};
+use statrs::distribution::{Binomial, DiscreteCDF as _};
+
+use flips::Flips;
+
+/// Half the width of a 95 % interval, in standard errors.
+const Z: f64 = 1.959_963_984_540_054;
+
+/// How many standard errors of a difference lie below it when it is found four times of five.
+const POWER: f64 = 0.841_621_233_572_914_3;
+
+/// What a job keeps of some items.
+pub struct Kept {
+    /// Their scores, parts or confidences.
+    pub values: Vec<f64>,
+    /// Whether their labels are right; empty where that is not kept.
+    pub rights: Vec<bool>,
+}
+
+/// A job's figure, from all that it keeps.
+pub struct Figure {
+    metric: Metric,
+    n: usize,
+    sum: Sum,
+    bins: [Sum; BINS],
+}
+
+impl Figure {
+    /// Of no items yet.
+    pub fn new(metric: Metric) -> Self {
+        Self { metric, n: 0, sum: Sum::default(), bins: [Sum::default(); BINS] }
+    }
+
+    /// Whether it has to be known before pairs can be made.
+    pub const fn is_needed(metric: Metric) -> bool {
+        matches!(metric, Metric::Rmse | Metric::Ece)
+    }
+
+    /// Adds the next items.
+    pub fn add(&mut self, Kept { values, rights }: &Kept) {
+        self.n += values.len();
+        match self.metric {
+            Metric::Rmse => values.iter().for_each(|error| self.sum.add(error * error)),
+            Metric::Ece => {
+                values.iter().zip(rights).for_each(|(value, right)| self.bins[calibration::bin(*value)].add(value - f64::from(*right)));
+            }
+            _ => {}
+        }
+    }
+
+    /// How much each item is of it.
+    pub fn parts(self) -> Parts {
+        match self.metric {
+            Metric::Rmse => Parts::OfRoot((self.sum.total() / self.n.max(1) as f64).sqrt()),
+            Metric::Ece => Parts::OfGaps(self.bins.map(|bin| bin.total().partial_cmp(&0.0).map_or(0.0, |sign| f64::from(sign as i8)))),
+            _ => Parts::Themselves,
+        }
+    }
+}
+
+/// How much each item is of a job's figure: the mean of these is the figure.
+pub enum Parts {
+    /// What is kept.
+    Themselves,
+    /// Of the root of a mean of squares, by the delta method.
+    OfRoot(f64),
+    /// Of the sum of the bins' gaps, each of which is the side on which its bin is, times what the item adds to it.
+    OfGaps([f64; BINS]),
+}
+
+impl Parts {
+    fn of(&self, Kept { values, rights }: &Kept, item: usize) -> f64 {
+        let value = values[item];
+        match self {
+            Self::Themselves => value,
+            Self::OfRoot(0.0) => 0.0,
+            Self::OfRoot(root) => root + (value * value - root * root) / (2.0 * root),
+            Self::OfGaps(sides) => sides[calibration::bin(value)] * (value - f64::from(rights[item])),
+        }
+    }
+}
+
+/// Two jobs' items, pair by pair.
+pub struct Pairs {
+    metric: Metric,
+    n: u64,
+    /// Items at which the one is better, and at which the other is, where each is 0 or 1.
+    more: u64,
+    less: u64,
+    n_differ: u64,
+    sum: Sum,
+    squares: Sum,
+    flips: Flips,
+}
+
+/// What is said of a difference.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Difference {
+    /// Its standard error.
+    pub stderr: Option<f64>,
+    /// Its interval of 95 % confidence.
+    pub ci95: Option<[f64; 2]>,
+    /// How that was found.
+    pub ci_method: &'static str,
+    /// Of the hypothesis that there is none.
+    pub p_value: f64,
+    /// How that was found.
+    pub p_method: &'static str,
+    /// Number of items whose scores differ, where they have scores.
+    pub n_differ: Option<u64>,
+    /// How many items would tell a difference of that much.
+    pub n_needed: Option<u64>,
+}
+
+impl Pairs {
+    /// None yet.
+    pub fn new(metric: Metric) -> Self {
+        Self { metric, n: 0, more: 0, less: 0, n_differ: 0, sum: Sum::default(), squares: Sum::default(), flips: Flips::default() }
+    }
+
+    /// Whether an item is 0 or 1.
+    const fn is_share(&self) -> bool {
+        matches!(self.metric, Metric::Accuracy | Metric::HitRate(_) | Metric::ExactMatch)
+    }
+
+    /// Adds the next items of both.
+    pub fn add(&mut self, (one, of_one): (&Kept, &Parts), (other, of_other): (&Kept, &Parts)) {
+        for item in 0..one.values.len().min(other.values.len()) {
+            self.n += 1;
+            let difference = of_one.of(one, item) - of_other.of(other, item);
+            self.n_differ += u64::from(match self.metric.family() {
+                Family::Labels if !self.is_share() => one.rights[item] != other.rights[item],
+                _ => one.values[item] != other.values[item] || (self.metric == Metric::Ece && one.rights[item] != other.rights[item]),
+            });
+            if difference == 0.0 {
+                continue;
+            }
+            self.sum.add(difference);
+            self.squares.add(difference * difference);
+            match self.is_share() {
+                true if difference > 0.0 => self.more += 1,
+                true => self.less += 1,
+                false => self.flips.add(difference.abs()),
+            }
+        }
+    }
+
+    /// What is said of the difference of the two figures; `point` is how much the suite should be able to tell.
+    pub fn finish(self, difference: f64, point: f64) -> Difference {
+        let is_share = self.is_share();
+        let Self { metric, n, more, less, n_differ, sum, squares, flips } = self;
+        let (items, mean) = (n as f64, sum.total() / n.max(1) as f64);
+        let variance = (n > 1).then(|| ((squares.total() - items * mean * mean) / (items - 1.0)).max(0.0));
+        let stderr = variance.map(|variance| (variance / items).sqrt());
+        let ci95 = match stderr {
+            Some(_) if is_share => Some(bonett_price(more, less, n)),
+            _ => stderr.map(|stderr| [difference - Z * stderr, difference + Z * stderr]),
+        };
+        let needed = |variance: f64| ((Z + POWER).powi(2) * variance / (point * point)).ceil().max(1.0) as u64;
+        Difference {
+            stderr,
+            ci95,
+            ci_method: match metric {
+                _ if is_share => "bonett_price",
+                Metric::Rmse | Metric::Ece | Metric::Spearman | Metric::Auc | Metric::F1Macro | Metric::F1Micro => "delta",
+                _ => "normal",
+            },
+            p_value: if is_share { mcnemar(more, less) } else { flips.p_value(sum.total().abs()) },
+            p_method: if is_share { "mcnemar" } else { "permutation" },
+            n_differ: metric.has_item_scores().then_some(n_differ),
+            n_needed: variance.filter(|variance| *variance > 0.0 && point > 0.0).map(needed),
+        }
+    }
+}
+
+/// What counts as a point: a hundredth of the whole, or of the larger of two values where the metric has no largest.
+pub fn point(metric: Metric, value_a: f64, value_b: f64) -> f64 {
+    match metric {
+        Metric::Rmse | Metric::Mae | Metric::LogLoss => value_a.max(value_b) / 100.0,
+        _ => 0.01,
+    }
+}
+
+/// The interval of a difference of two shares of the same items. (D. G. Bonett and R. M. Price, Adjusted Wald confidence
+/// interval for a difference of binomial proportions based on paired data, 2012.)
+fn bonett_price(more: u64, less: u64, n: u64) -> [f64; 2] {
+    let share = |count: u64| (count as f64 + 1.0) / (n as f64 + 2.0);
+    let (more, less) = (share(more), share(less));
+    let (middle, half) = (more - less, Z * ((more + less - (more - less).powi(2)) / (n as f64 + 2.0)).sqrt());
+    [(middle - half).max(-1.0), (middle + half).min(1.0)]
+}
+
+/// The exact test of Q. McNemar (1947): of the items at which two differ, each is as likely to be the better one.
+fn mcnemar(more: u64, less: u64) -> f64 {
+    let tail = Binomial::new(0.5, more + less).map_or(1.0, |pairs| pairs.cdf(more.min(less)));
+    (2.0 * tail).min(1.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+//! `POST /v1/comparisons`
+
+use assay_core::comparison::{Comparison, ComparisonCreate};
+use assay_core::principal::Caller;
+use axum::Json;
+use axum::extract::{Request, State};
+
+use super::extract::{Permitted, SMALL, json_body};
+use super::input::Fields;
+use crate::app::App;
+use crate::ops::comparisons;
+use crate::render::Failure;
+
+/// Compare two jobs
+///
+/// Says by how much two succeeded jobs on the same version of a suite differ, how sure that is, and how many items would be
+/// needed to be surer: from each hidden item's two scores, which are not told. Nothing is stored and nothing charged; the same
+/// two jobs are always answered the same.
+#[utoipa::path(post, path = "/v1/comparisons", operation_id = "createComparison", tag = "comparisons", security(("api_key" = []), ("session" = [])),
+    request_body = ComparisonCreate,
+    responses(
+        (status = 200, description = "How they differ.", body = Comparison),
+        (status = 404, description = "The organization has no such job; the message says which of the two."),
+        (status = 409, description = "One has not succeeded, or they are on different suites or versions."),
+    ))]
+pub(super) async fn create(
+    State(app): State<App>,
+    Permitted(caller): Permitted<Caller>,
+    request: Request,
+) -> Result<Json<Comparison>, Failure> {
+    let body = json_body(request, SMALL).await?;
+    let mut fields = Fields::read(&body)?;
+    let (job_a, job_b) = (fields.text("job_a"), fields.text("job_b"));
+    fields.finish()?;
+    Ok(Json(comparisons::create(&app, &caller, &job_a, &job_b).await?))
+}
