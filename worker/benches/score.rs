@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use assay_core::prediction::{ContentType, Prediction, Stream};
 use assay_core::{Answer, FieldError, Metric};
-use assay_worker::score::{AnswerTable, Builder, Pulse, Tally, ahead, score};
+use assay_worker::score::{AnswerTable, Builder, Foresight, Pulse, Tally, score};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 
@@ -41,8 +41,9 @@ fn lines_in_a_stream(bencher: Bencher, (n, in_order): (usize, bool)) {
     let (table, document) = (table(Metric::Accuracy, n), lines(n, in_order).join("\n"));
     bencher.counter(ItemsCount::new(n)).counter(BytesCount::of_str(&document)).bench_local(|| {
         let pulse = Pulse::default();
-        let mut tally = Tally::new(&table, Metric::Accuracy, &pulse);
-        let mut ahead = ahead(&table, &pulse);
+        let foresight = Foresight::default();
+        let mut tally = Tally::new(&table, Metric::Accuracy, &pulse, &foresight);
+        let mut ahead = |item_ids: &[&str]| foresight.look(&table, item_ids);
         let mut stream = Stream::new(ContentType::Ndjson);
         let mut each = |next: assay_core::Result<Prediction<'_, '_>, FieldError>| tally.add(next);
         for piece in document.as_bytes().chunks(256 * 1024) {

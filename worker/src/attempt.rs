@@ -13,7 +13,7 @@ use assay_core::upload::{Content, Decoded, Ended, Found, PartObject, read_throug
 use assay_core::{Error, Result, telemetry};
 use bytes::Bytes;
 
-use crate::score::{self, Failure, Pulse, Score, Tally};
+use crate::score::{self, Failure, Foresight, Pulse, Score, Tally};
 use crate::tables::{Answers, Tables};
 
 /// How often an attempt looks whether the job is still its own.
@@ -144,9 +144,9 @@ async fn score_input(means: &Means, answers: Arc<Answers>, input: Input, pulse: 
         Input::Upload { content, parts } => (content, parts),
     };
     let scoring = move |content: Decoded<'_>| {
-        let mut tally = Tally::new(&answers.table, answers.scoring.metric, &pulse);
-        let mut ahead = score::ahead(&answers.table, &pulse);
-        match content.predictions_ahead(&mut ahead, &mut |next| tally.add(next)) {
+        let foresight = Foresight::default();
+        let mut tally = Tally::new(&answers.table, answers.scoring.metric, &pulse, &foresight);
+        match content.predictions_ahead(&mut |item_ids| foresight.look(&answers.table, item_ids), &mut |next| tally.add(next)) {
             Ended::Whole => Ok(tally.finish()),
             Ended::Stopped(failure) => Ok(Err(failure)),
             Ended::Fault(fault) => Err(fault),

@@ -12,7 +12,7 @@ use assay_core::suite_folder::{AnswerLines, metric_of};
 use assay_core::upload::{Content, ContentEncoding, ContentType, Ended, decode};
 use serde::Serialize;
 
-use crate::score::{self, AnswerTable, Builder, Failure, Pulse, Score, Tally};
+use crate::score::{AnswerTable, Builder, Failure, Foresight, Pulse, Score, Tally};
 
 /// How much of a file is read at once.
 const READ: usize = 256 * 1024;
@@ -68,8 +68,9 @@ fn tally(table: &AnswerTable, metric: Metric, predictions: &Path) -> Result<Scor
     let content = content_of(predictions).map_err(unreadable)?;
     let bytes = BufReader::with_capacity(READ, File::open(predictions).map_err(unreadable)?);
     let pulse = Pulse::default();
-    let mut tally = Tally::new(table, metric, &pulse);
-    let mut ahead = score::ahead(table, &pulse);
+    let foresight = Foresight::default();
+    let mut tally = Tally::new(table, metric, &pulse, &foresight);
+    let mut ahead = |item_ids: &[&str]| foresight.look(table, item_ids);
     let scored = match decode(bytes, content, || ControlFlow::Continue(()), &mut ahead, &mut |next| tally.add(next)) {
         Ended::Whole => tally.finish(),
         Ended::Stopped(failure) => Err(failure),

@@ -21,7 +21,7 @@ use assay_core::prediction::{self, Prediction, Value, fits};
 use assay_core::{Family, FieldError, Metric};
 
 pub use estimate::Estimate;
-pub use table::{AnswerTable, Builder};
+pub use table::{AnswerTable, Builder, Foresight};
 
 use labels::Labels;
 use numbers::Numbers;
@@ -39,18 +39,6 @@ pub struct Pulse {
     pub stop: AtomicBool,
     /// How many predictions have been scored.
     pub done: AtomicU64,
-    /// Whether items come in another order than the suite's.
-    scattered: AtomicBool,
-}
-
-/// To be told of item ids before their predictions are added: where items come in another order than the suite's, what is
-/// to be looked up for them is fetched from memory for all of them together.
-pub fn ahead<'t>(table: &'t AnswerTable, pulse: &'t Pulse) -> impl FnMut(&[&str]) + 't {
-    |item_ids| {
-        if pulse.scattered.load(Ordering::Relaxed) {
-            table.fetch(item_ids);
-        }
-    }
 }
 
 /// The figures that are cut at k.
@@ -99,7 +87,8 @@ pub enum Failure {
 
 /// Scores a JSON array of predictions. Nothing but these arguments matters, and the order of the predictions does not.
 pub fn score(table: &AnswerTable, metric: Metric, predictions: &[u8], pulse: &Pulse) -> Result<Score, Failure> {
-    let mut tally = Tally::new(table, metric, pulse);
+    let foresight = Foresight::default();
+    let mut tally = Tally::new(table, metric, pulse, &foresight);
     match prediction::read(predictions, |next| tally.add(next)) {
         Ok(ControlFlow::Continue(())) => tally.finish(),
         Ok(ControlFlow::Break(failure)) => Err(failure),
@@ -113,6 +102,7 @@ pub struct Tally<'t> {
     table: &'t AnswerTable,
     metric: Metric,
     hint: Hint,
+    foresight: &'t Foresight,
     family: ByFamily<'t>,
     items: ItemScores,
     n_matched: usize,
@@ -167,11 +157,11 @@ impl<'t> ByFamily<'t> {
 }
 
 impl<'t> Tally<'t> {
-    /// Nothing was predicted yet.
-    pub fn new(table: &'t AnswerTable, metric: Metric, pulse: &'t Pulse) -> Self {
+    /// Nothing was predicted yet. Whoever reads from a stream may tell `foresight` what comes.
+    pub fn new(table: &'t AnswerTable, metric: Metric, pulse: &'t Pulse, foresight: &'t Foresight) -> Self {
         let (family, items) = ByFamily::new(table, metric);
         let unmatched = Unmatched::default();
-        Self { table, metric, hint: Hint::default(), family, items, n_matched: 0, unmatched, pulse, beats: 0 }
+        Self { table, metric, hint: Hint::default(), foresight, family, items, n_matched: 0, unmatched, pulse, beats: 0 }
     }
 
     /// Adds the next prediction; a fault, or an item that was predicted before, ends the score.
@@ -191,10 +181,7 @@ impl<'t> Tally<'t> {
         if let Err((_, told)) = fits(self.metric, prediction.value) {
             return invalid(format!("{}.prediction: {told}", prediction::name(prediction.index, prediction.line)));
         }
-        let expected = self.hint;
-        let found = self.table.find(&prediction.item_id, &mut self.hint);
-        self.pulse.scattered.store(found.is_none_or(|item| !item.is_at(expected)), Ordering::Relaxed);
-        let Some(item) = found else {
+        let Some(item) = self.table.find(&prediction.item_id, &mut self.hint, self.foresight) else {
             self.unmatched.add(&prediction);
             return ControlFlow::Continue(());
         };

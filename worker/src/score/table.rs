@@ -1,5 +1,7 @@
 //! The hidden answers of a suite in memory: built once, shared by every job that needs them.
 
+use std::array;
+use std::cell::Cell;
 use std::hash::BuildHasher as _;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -114,8 +116,6 @@ pub(super) struct Item<'t> {
     /// Its place in the suite, from 0.
     pub(super) ordinal: usize,
     code: u32,
-    /// Where its record begins.
-    at: usize,
     /// Where the next item's record begins.
     next: usize,
 }
@@ -123,6 +123,45 @@ pub(super) struct Item<'t> {
 /// Where the next item is looked for first: many submissions keep the suite's order.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Hint(usize);
+
+/// Where the items are that are asked for next. Where they come in another order than the suite's, what is looked up for
+/// them is fetched from memory for all of them together.
+#[derive(Debug)]
+pub struct Foresight {
+    /// Whether they do.
+    scattered: Cell<bool>,
+    places: [Cell<u32>; Self::MOST],
+    /// Which of these is the next one's.
+    next: Cell<usize>,
+}
+
+impl Default for Foresight {
+    fn default() -> Self {
+        Self { scattered: Cell::new(false), places: array::from_fn(|_| Cell::new(0)), next: Cell::new(Self::MOST) }
+    }
+}
+
+impl Foresight {
+    const MOST: usize = 32;
+
+    /// Looks for items that are asked for next, in this order. Those behind the 32nd are looked for when they are asked for.
+    pub fn look(&self, table: &AnswerTable, item_ids: &[&str]) {
+        if self.scattered.get() {
+            let item_ids = &item_ids[..item_ids.len().min(Self::MOST)];
+            // The last ones, so that behind them there is none.
+            self.next.set(Self::MOST - item_ids.len());
+            table.fetch(item_ids, &self.places[self.next.get()..]);
+        }
+    }
+
+    /// Where the one is that is asked for now.
+    #[inline]
+    fn take(&self) -> Option<usize> {
+        let place = self.places.get(self.next.get())?.get();
+        self.next.set(self.next.get() + 1);
+        Some(place as usize)
+    }
+}
 
 /// A table that is being built.
 pub struct Builder {
@@ -280,35 +319,55 @@ impl AnswerTable {
 
     /// The item with this id.
     #[inline]
-    pub(super) fn find(&self, item_id: &str, hint: &mut Hint) -> Option<Item<'_>> {
+    pub(super) fn find(&self, item_id: &str, hint: &mut Hint, foresight: &Foresight) -> Option<Item<'_>> {
         let item_id = item_id.as_bytes();
-        let at = if hint.0 < self.records.len() && self.id(hint.0) == item_id {
-            hint.0
-        } else {
-            self.look_up(item_id, self.hash.hash_one(item_id))?
+        let is_at = |at: &usize| *at < self.records.len() && self.id(*at) == item_id;
+        let at = match foresight.take().filter(is_at) {
+            Some(at) => {
+                foresight.scattered.set(at != hint.0);
+                at
+            }
+            None if is_at(&hint.0) => {
+                foresight.scattered.set(false);
+                hint.0
+            }
+            None => {
+                foresight.scattered.set(true);
+                self.look_up(item_id, self.hash.hash_one(item_id))?
+            }
         };
         let item = self.item(at);
         hint.0 = item.next;
         Some(item)
     }
 
-    /// Looks at what will be looked up for these, in an order in which the memory's answers are waited for together.
-    pub(super) fn fetch(&self, item_ids: &[&str]) {
-        const MOST: usize = 32;
+    /// Where these items are, as far as their hashes tell: each step is made for all of them before the next one, so that
+    /// the memory's answers are waited for together.
+    fn fetch(&self, item_ids: &[&str], places: &[Cell<u32>]) {
         const LINE: usize = 64;
 
         let slots = self.slots.get_or_init(|| self.make_slots().0);
-        for item_ids in item_ids.chunks(MOST) {
-            let mut places = [0; MOST];
-            for (place, item_id) in places.iter_mut().zip(item_ids) {
-                *place = slots.begin(self.hash.hash_one(item_id.as_bytes()));
-            }
-            let taken = places.map(|place| slots.0[place]);
-            // A record may lie in two lines of the memory.
-            let byte = |at: usize| self.records.get(at).copied();
-            let records = taken.map(|taken| (byte((taken >> 32) as usize), byte((taken >> 32) as usize + LINE / 2)));
-            std::hint::black_box(records);
+        let mut begun = [(0, 0_u64); Foresight::MOST];
+        for (begun, item_id) in begun.iter_mut().zip(item_ids) {
+            let hash = self.hash.hash_one(item_id.as_bytes());
+            *begun = (slots.begin(hash), hash);
         }
+        let begun = &begun[..item_ids.len()];
+        std::hint::black_box(begun.iter().fold(0, |seen, (slot, _)| seen ^ slots.0[*slot]));
+        let mut seen = 0;
+        for ((slot, hash), place) in begun.iter().zip(places) {
+            let (mut slot, mut taken) = (*slot, slots.0[*slot]);
+            while taken != Slots::FREE && taken as u32 != *hash as u32 {
+                slot = slots.after(slot);
+                taken = slots.0[slot];
+            }
+            // Of an item that is not there it is the end of all.
+            place.set((taken >> 32) as u32);
+            // A record may lie in two lines of the memory.
+            let byte = |at: usize| self.records.get(at).copied().unwrap_or(0);
+            seen ^= byte((taken >> 32) as usize) ^ byte((taken >> 32) as usize + LINE / 2);
+        }
+        std::hint::black_box(seen);
     }
 
     fn look_up(&self, item_id: &[u8], hash: u64) -> Option<usize> {
@@ -341,7 +400,7 @@ impl AnswerTable {
         let length = usize::from(u16::from_le_bytes([record[8], record[9]]));
         let code = four(4);
         let text = if code & (LIST | TEXT) == TEXT { (code & !TEXT) as usize } else { 0 };
-        Item { table: self, ordinal: four(0) as usize, code, at, next: at + HEAD + length + text }
+        Item { table: self, ordinal: four(0) as usize, code, next: at + HEAD + length + text }
     }
 
     /// All items, in the suite's order.
@@ -420,11 +479,6 @@ impl<'t> Item<'t> {
         self.code
     }
 
-    /// Whether it was expected here.
-    pub(super) fn is_at(self, hint: Hint) -> bool {
-        hint.0 == self.at
-    }
-
     /// The number that is right, where answers are numbers.
     pub(super) fn number(self) -> f64 {
         self.table.numbers[self.ordinal]
@@ -466,7 +520,7 @@ mod tests {
     }
 
     fn answers<'t>(table: &'t AnswerTable, item_id: &str) -> (usize, Vec<(&'t str, f64)>) {
-        let item = table.find(item_id, &mut Hint::default()).unwrap();
+        let item = table.find(item_id, &mut Hint::default(), &Foresight::default()).unwrap();
         let right = match item.right() {
             Right::Label(label) => vec![(table.label(label), 1.0)],
             Right::Text(id) => vec![(id, 1.0)],
@@ -490,7 +544,7 @@ mod tests {
             assert_eq!(answers(&table, "ä"), (at(1), vec![("x", 1.0)]));
             assert_eq!(answers(&table, "c"), (at(2), vec![("q", 1.0), ("", 1.0)]));
             for stranger in ["x", "", "aa"] {
-                assert!(table.find(stranger, &mut Hint::default()).is_none());
+                assert!(table.find(stranger, &mut Hint::default(), &Foresight::default()).is_none());
             }
         }
     }
@@ -529,12 +583,20 @@ mod tests {
             let items = ids.iter().enumerate().map(|(at, id)| (id.as_str(), Answer::Number(at as f64)));
             let table = build(Metric::Mae, n, items).unwrap();
             for step in [1, 4999, 1234] {
-                let mut hint = Hint::default();
-                for at in (0..5000).map(|at| at * step % 5000) {
-                    let item = table.find(&ids[at], &mut hint).unwrap();
-                    assert_eq!((item.ordinal, item.number()), (at, at as f64));
-                    assert!(table.find("stranger", &mut hint).is_none());
+                let (mut hint, foresight, mut foreseen) = (Hint::default(), Foresight::default(), 0);
+                let order: Vec<_> = (0..5000).map(|at| at * step % 5000).collect();
+                for batch in order.chunks(37) {
+                    // Strangers are among them, and some are told that are not asked for.
+                    let told: Vec<_> = batch.iter().flat_map(|at| [ids[*at].as_str(), "stranger"]).collect();
+                    foresight.look(&table, &told);
+                    for at in batch {
+                        foreseen += usize::from(foresight.next.get() < Foresight::MOST);
+                        let item = table.find(&ids[*at], &mut hint, &foresight).unwrap();
+                        assert_eq!((item.ordinal, item.number()), (*at, *at as f64));
+                        assert!(table.find("stranger", &mut hint, &foresight).is_none());
+                    }
                 }
+                assert!(foreseen > 1000, "{foreseen}");
             }
             assert!(table.items().map(|item| item.ordinal).eq(0..5000));
         }
