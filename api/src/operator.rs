@@ -129,17 +129,20 @@ pub async fn key_create(url: &str, org: &str, name: &str) -> Result<Value> {
 /// `suite publish`: a folder becomes a version of a suite, whole or not at all. The same again changes nothing.
 pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
     let folder = SuiteFolder::read(folder).map_err(|error| refused(error.to_string()))?;
-    let SuiteFolder { suite_id, version, metric, per_item_feedback, description, items, content_sha256 } = &folder;
+    let SuiteFolder { suite_id, version, metric, per_item_feedback, description, release, max_submissions_per_day, items, content_sha256 } =
+        &folder;
     let n_items = i32::try_from(items.len()).map_err(|_| refused("a suite may not have more than 2,147,483,647 items"))?;
     let pool = pool(url)?;
     let mut transaction = pool.begin().await?;
-    let metric = metric.to_string();
+    let (metric, release) = (metric.to_string(), release.to_string());
     let new = publish::NewSuite {
         suite_id,
         version,
         metric: &metric,
         per_item_feedback: *per_item_feedback,
         description,
+        release: &release,
+        max_submissions_per_day: *max_submissions_per_day,
         n_items,
         content_sha256,
     };

@@ -52,14 +52,14 @@ pub struct Comparison {
     pub p_value: f64,
     /// How it was found: `mcnemar` or `permutation`.
     pub p_method: String,
-    /// Number of items whose two scores differ; null where an item has no score of its own.
+    /// Number of items whose two scores differ; null where an item has no score of its own, or scores are released rounded.
     #[schema(minimum = 0)]
     pub n_differ: Option<i64>,
     /// What counts as one point of this metric: 0.01, or a hundredth of the larger value where there is no largest.
     #[schema(minimum = 0)]
     pub point: f64,
     /// How many items a suite would need for a difference of one point between such two to be found four times of five; null
-    /// where nothing differs.
+    /// where nothing differs, or scores are released rounded.
     #[schema(minimum = 1)]
     pub n_needed: Option<i64>,
 }

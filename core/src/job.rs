@@ -7,7 +7,7 @@ use sqlx::types::Json;
 use utoipa::ToSchema;
 
 use crate::suite::{ItemCursor, SuiteId};
-use crate::{JobId, OrgId, RequestId, Result, Timestamp, text_enum};
+use crate::{JobId, OrgId, Release, RequestId, Result, Timestamp, text_enum};
 
 /// How often a job is begun at most: the first try and three retries.
 pub const ATTEMPTS_MAX: i32 = 4;
@@ -149,9 +149,10 @@ pub struct EvalResult {
     pub suite_id: String,
     /// The version of the suite that it was scored against.
     pub suite_version: String,
-    /// The metric's value.
+    /// The metric's value, as far as `release` lets it be told.
     pub value: f64,
-    /// Its standard error; null where too few items say nothing of it, as in jobs that ended before there was one.
+    /// Its standard error; null where too few items say nothing of it, where `release` is a ladder, and in jobs that ended
+    /// before there was one.
     #[serde(default)]
     #[schema(minimum = 0)]
     pub stderr: Option<f64>,
@@ -166,6 +167,16 @@ pub struct EvalResult {
     #[serde(default)]
     #[schema(required)]
     pub metrics: BTreeMap<String, f64>,
+    /// How much of the score is told here: `exact`; `rounded(d)`, each figure to d decimals; or `ladder(step)`, `value` to a
+    /// step and by the organization's best so far, and nothing else.
+    #[serde(default = "exact")]
+    #[schema(required, pattern = r"^(exact|rounded\([1-6]\)|ladder\([0-9.]+\))$")]
+    pub release: String,
+}
+
+/// How results were released before there was a choice.
+fn exact() -> String {
+    Release::Exact.to_string()
 }
 
 /// A job, as the callers of its organization see it.

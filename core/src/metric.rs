@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::{Ladder, Release};
+
 /// At how many places a ranking is cut: 1 to 10,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct K(u16);
@@ -91,6 +93,11 @@ impl Metric {
         }
     }
 
+    /// Whether less is better: of errors and losses.
+    pub const fn lower_is_better(self) -> bool {
+        matches!(self, Self::Rmse | Self::Mae | Self::LogLoss | Self::Brier | Self::Ece)
+    }
+
     /// Whether an item has a value of its own. A correlation and an area are of all items together.
     pub const fn has_item_scores(self) -> bool {
         !matches!(self, Self::Spearman | Self::Auc)
@@ -168,6 +175,18 @@ pub struct Scoring {
     pub metric: Metric,
     /// Whether the scores of single items may be read.
     pub per_item_feedback: bool,
+    /// How much of the score is told.
+    pub release: Release,
+}
+
+impl Scoring {
+    /// The ladder on which scores are told, where they are.
+    pub const fn ladder(&self) -> Option<Ladder> {
+        match self.release {
+            Release::Ladder(step) => Some(Ladder { step, metric: self.metric }),
+            Release::Exact | Release::Rounded(_) => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -180,6 +199,18 @@ mod tests {
         let without = ["accuracy", "exact_match", "f1_macro", "f1_micro", "rmse", "mae", "spearman", "log_loss", "brier", "auc", "ece@15"];
         for name in with_k.into_iter().chain(without) {
             assert_eq!(name.parse::<Metric>().unwrap().to_string(), name);
+        }
+    }
+
+    #[test]
+    fn of_errors_and_losses_less_is_better() {
+        let lower = ["rmse", "mae", "log_loss", "brier", "ece@15"];
+        let higher =
+            ["accuracy", "hit_rate@1", "recall@1", "precision@1", "ndcg@1", "mrr@1", "map@1", "exact_match", "f1_macro", "f1_micro"];
+        let names =
+            lower.into_iter().map(|name| (name, true)).chain(higher.into_iter().chain(["spearman", "auc"]).map(|name| (name, false)));
+        for (name, expected) in names {
+            assert_eq!(name.parse::<Metric>().unwrap().lower_is_better(), expected, "{name}");
         }
     }
 

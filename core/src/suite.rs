@@ -83,6 +83,12 @@ pub struct Suite {
     pub description: String,
     /// The build of the scoring library.
     pub hfm_sha: String,
+    /// How much of a score is told: `exact`, `rounded(d)` or `ladder(step)`.
+    #[schema(pattern = r"^(exact|rounded\([1-6]\)|ladder\([0-9.]+\))$")]
+    pub release: String,
+    /// How many submissions an organization may make for it a day, UTC; null where that is not bounded.
+    #[schema(minimum = 1)]
+    pub max_submissions_per_day: Option<i64>,
 }
 
 /// Answer of the listing of suites, by id.

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::prediction::line_of;
 use crate::suite::{SuiteId, is_version};
-use crate::{Answer, AnswersCheck, Metric};
+use crate::{Answer, AnswersCheck, Metric, Release};
 
 /// What is wrong with the folder: file, line and reason.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +43,26 @@ struct Head {
     per_item_feedback: bool,
     #[serde(default)]
     description: String,
+    release: Option<String>,
+    max_submissions_per_day: Option<i64>,
+}
+
+impl Head {
+    /// How scores are released, and how many submissions an organization may make a day: what keeps answers from being
+    /// read out of scores.
+    fn protection(&self) -> Result<(Release, Option<i32>), String> {
+        let release = self.release.as_deref().map_or(Ok(Release::Exact), str::parse).map_err(|error| format!("release: {error}"))?;
+        if self.per_item_feedback && release != Release::Exact {
+            return Err(format!(
+                "per_item_feedback: with release = \"{release}\" the scores of single items would tell what it keeps back"
+            ));
+        }
+        let within = |max: i64| i32::try_from(max).ok().filter(|max| *max > 0);
+        let max = self
+            .max_submissions_per_day
+            .map(|max| within(max).ok_or_else(|| format!("max_submissions_per_day: must be a whole number from 1 to {}", i32::MAX)));
+        Ok((release, max.transpose()?))
+    }
 }
 
 #[derive(Deserialize)]
@@ -81,6 +101,10 @@ pub struct SuiteFolder {
     pub per_item_feedback: bool,
     /// For people.
     pub description: String,
+    /// How scores are released.
+    pub release: Release,
+    /// How many submissions an organization may make a day, if that is bounded.
+    pub max_submissions_per_day: Option<i32>,
     /// In the order of the file.
     pub items: Vec<FolderItem>,
     /// The SHA-256 of everything above.
@@ -107,6 +131,7 @@ impl SuiteFolder {
         if head.per_item_feedback && !metric.has_item_scores() {
             return Err(bad(SUITE, 0, format!("per_item_feedback: with {metric} an item has no score of its own")));
         }
+        let (release, max_submissions_per_day) = head.protection().map_err(|reason| bad(SUITE, 0, reason))?;
         let mut answers = read_answers(answers, &metric)?;
         let items = join(items, &mut answers)?;
         if let Some((item_id, (line, _))) = answers.iter().min_by_key(|(_, (line, _))| *line) {
@@ -116,7 +141,17 @@ impl SuiteFolder {
             return Err(bad(ITEMS, 0, "a suite needs at least one item"));
         }
         let Head { version, per_item_feedback, description, .. } = head;
-        let mut folder = Self { suite_id, version, metric, per_item_feedback, description, items, content_sha256: [0; 32] };
+        let mut folder = Self {
+            suite_id,
+            version,
+            metric,
+            per_item_feedback,
+            description,
+            release,
+            max_submissions_per_day,
+            items,
+            content_sha256: [0; 32],
+        };
         folder.content_sha256 = folder.digest();
         Ok(folder)
     }
@@ -131,6 +166,11 @@ impl SuiteFolder {
         [self.suite_id.as_str(), &self.version, &self.metric.to_string(), &self.per_item_feedback.to_string(), &self.description]
             .into_iter()
             .for_each(&mut part);
+        // Of a folder that says nothing of these the digest is what it was before there were such.
+        if (self.release, self.max_submissions_per_day) != (Release::Exact, None) {
+            let max = self.max_submissions_per_day.map_or_else(String::new, |max| max.to_string());
+            ["release", &self.release.to_string(), "max_submissions_per_day", &max].into_iter().for_each(&mut part);
+        }
         for item in &self.items {
             [&item.item_id, item.input.get(), item.answer.get()].into_iter().for_each(&mut part);
         }
@@ -281,6 +321,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_of_the_release_is_part_of_the_content_and_silence_is_what_it_was() {
+        let digest = |more: &str| folder(&format!("{GOOD}{more}"), ITEM, ANSWER).unwrap().content_sha256;
+        let silent = digest("");
+        let hex: String = silent.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex, "67e082731c837fc82bdede4fc50e802474aab4c2746d160834c16bed61f5dbc8",
+            "folders that were published before are the same"
+        );
+        assert_eq!(silent, digest("release = \"exact\"\n"));
+        let said = ["release = \"rounded(2)\"\n", "release = \"ladder(0.01)\"\n", "max_submissions_per_day = 5\n"].map(digest);
+        let all: std::collections::HashSet<_> = said.into_iter().chain([silent]).collect();
+        assert_eq!(all.len(), 4);
+        let read = folder(&format!("{GOOD}release = \"ladder(0.01)\"\nmax_submissions_per_day = 5\n"), ITEM, ANSWER).unwrap();
+        assert_eq!((read.release.to_string().as_str(), read.max_submissions_per_day), ("ladder(0.01)", Some(5)));
+    }
+
+    #[test]
     fn a_bad_folder_is_refused_with_file_and_line() {
         let two = format!("{ANSWER}{ANSWER}");
         let cases = [
@@ -301,6 +358,14 @@ mod tests {
                 ANSWER.into(),
                 "suite.toml: per_item_feedback: with auc an item has no score of its own",
             ),
+            (format!("{GOOD}release = \"rounded(9)\"\n"), ITEM.into(), ANSWER.into(), "suite.toml: release: expected exact, rounded(d)"),
+            (
+                format!("{GOOD}release = \"ladder(0.01)\"\nper_item_feedback = true\n"),
+                ITEM.into(),
+                ANSWER.into(),
+                "suite.toml: per_item_feedback: with release = \"ladder(0.01)\" the scores of single items would tell what it keeps back",
+            ),
+            (format!("{GOOD}max_submissions_per_day = 0\n"), ITEM.into(), ANSWER.into(), "suite.toml: max_submissions_per_day: must be"),
             (GOOD.into(), ITEM.into(), String::new(), "items.ndjson:1: item \"a\" has no answer"),
             (GOOD.into(), String::new(), ANSWER.into(), "answers.ndjson:1: there is no item \"a\""),
             (GOOD.into(), String::new(), String::new(), "items.ndjson: a suite needs at least one item"),

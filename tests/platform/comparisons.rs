@@ -7,7 +7,7 @@ use assay_tests::demo_suite;
 use serde_json::{Value, json};
 
 use crate::harness::{World, code, fault, faults, one_prediction, org, text, with_token, world};
-use crate::{feedback, metrics};
+use crate::{feedback, metrics, release};
 
 async fn compare(world: &World, job_a: &Value, job_b: &Value) -> Answer {
     world.key().post("/v1/comparisons", &json!({"job_a": job_a["id"], "job_b": job_b["id"]})).await.unwrap()
@@ -179,6 +179,30 @@ async fn jobs_of_every_metric_can_be_compared() {
         let point = if unbounded { value(&a).max(value(&b)) / 100.0 } else { 0.01 };
         assert_eq!((body["point"].as_f64(), body["n_needed"].as_i64().is_some()), (Some(point), true), "{metric}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comparison_tells_no_more_than_the_suite_releases() {
+    let world = world().await;
+    let mut told = Vec::new();
+    for policy in ["exact", "rounded(2)", "ladder(0.05)"] {
+        let suite_id = release::publish(&world, &policy.replace(['(', ')'], "-"), 1, &format!("release = \"{policy}\"")).await.unwrap();
+        let (a, b) = (release::scored(&world.key(), &suite_id, 30).await, release::scored(&world.key(), &suite_id, 23).await);
+        told.push(compare(&world, &a, &b).await);
+    }
+    let [exact, rounded, ladder] = told.try_into().unwrap();
+    let (exact, rounded) = (exact.body, rounded.body);
+    assert_eq!((&exact["n_differ"], exact["p_value"].as_f64()), (&json!(7), Some(2.0 * 0.5_f64.powi(7))));
+    let round = |figure: &Value| (figure.as_f64().unwrap() * 100.0).round() / 100.0;
+    for field in ["value_a", "value_b", "stderr", "p_value"] {
+        assert_eq!(rounded[field].as_f64(), Some(round(&exact[field])), "{field}: {rounded}");
+    }
+    // Of the rounded values, and around their difference.
+    assert_eq!((&rounded["difference"], &rounded["ci_method"]), (&json!(0.19), &json!("normal")));
+    let half = 1.96 * exact["stderr"].as_f64().unwrap();
+    let ends = [0.19 - half, 0.19 + half].map(|end| (end * 100.0).round() / 100.0);
+    assert_eq!((told_ci95(&rounded), &rounded["n_differ"], &rounded["n_needed"]), (ends.to_vec(), &Value::Null, &Value::Null));
+    assert_eq!((ladder.status, code(&ladder)), (403, "forbidden".to_owned()), "{}", ladder.body);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -84,7 +84,7 @@ async fn suites_and_items_are_the_same_on_both_wires() {
     let theirs: Vec<_> = grpc
         .into_iter()
         .map(|s| {
-            json!({"suite_id": s.suite_id, "version": s.version, "metric": s.metric, "n_items": s.n_items, "per_item_feedback": s.per_item_feedback, "description": s.description, "hfm_sha": s.hfm_sha})
+            json!({"suite_id": s.suite_id, "version": s.version, "metric": s.metric, "n_items": s.n_items, "per_item_feedback": s.per_item_feedback, "description": s.description, "hfm_sha": s.hfm_sha, "release": s.release, "max_submissions_per_day": s.max_submissions_per_day})
         })
         .collect();
     assert_eq!(rest["suites"], json!(theirs));
@@ -181,7 +181,7 @@ async fn the_same_submission_is_the_same_job_on_both_wires() {
         json!({"hfm_sha": versions.hfm_sha, "suite_id": versions.suite_id, "suite_version": versions.suite_version})
     );
     let r = grpc.result.unwrap();
-    let theirs = json!({"hfm_sha": r.hfm_sha, "metric": r.metric, "n": r.n, "n_submitted": r.n_submitted, "n_unmatched": r.n_unmatched, "n_missing": r.n_missing, "suite_id": r.suite_id, "suite_version": r.suite_version, "value": r.value, "stderr": r.stderr, "ci95": r.ci95, "ci_method": r.ci_method, "metrics": r.metrics});
+    let theirs = json!({"hfm_sha": r.hfm_sha, "metric": r.metric, "n": r.n, "n_submitted": r.n_submitted, "n_unmatched": r.n_unmatched, "n_missing": r.n_missing, "suite_id": r.suite_id, "suite_version": r.suite_version, "value": r.value, "stderr": r.stderr, "ci95": r.ci95, "ci_method": r.ci_method, "metrics": r.metrics, "release": r.release});
     assert_eq!(ended["result"], theirs);
     let trace = JobServiceClient::new(channel)
         .get_job_trace(with(v1::GetJobTraceRequest { job_id: job.id.clone() }, &world.org.key))

@@ -232,6 +232,7 @@ pub fn result(value: f64) -> EvalResult {
         ci95: None,
         ci_method: None,
         metrics: [].into(),
+        release: String::from("exact"),
     }
 }
 

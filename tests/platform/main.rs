@@ -44,6 +44,7 @@ mod parity;
 mod promises;
 mod races;
 mod redis_troubles;
+mod release;
 mod routes;
 mod schemathesis;
 mod shedding;

@@ -138,9 +138,10 @@ async fn a_job_that_ended_before_there_were_intervals_is_still_told() {
     let world = world().await;
     let job = world.scored(&crate::harness::one_prediction()).await;
     let id = text(&job["id"]);
-    let sql = "update jobs set result = result - 'stderr' - 'ci95' - 'ci_method' - 'metrics'";
+    let sql = "update jobs set result = result - 'stderr' - 'ci95' - 'ci_method' - 'metrics' - 'release'";
     sqlx::raw_sql(sql).execute(&mut world.database().await).await.unwrap();
     let old = world.key().get(&format!("/v1/jobs/{id}")).await.unwrap().body;
     let told = json!([old["result"]["stderr"], old["result"]["ci95"], old["result"]["ci_method"], old["result"]["metrics"]]);
     assert_eq!((told, &old["result"]["value"]), (json!([null, null, null, {}]), &job["result"]["value"]));
+    assert_eq!(old["result"]["release"], "exact");
 }

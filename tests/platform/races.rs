@@ -14,6 +14,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::harness::{World, code, one_prediction, text, with, world_of};
+use crate::release;
 
 /// How many come at once.
 const CROWD: usize = 50;
@@ -182,6 +183,22 @@ async fn no_more_jobs_are_active_than_the_plan_allows() {
         assert_eq!((&details["limit"], &details["max"], &details["active"]), (&"concurrent_jobs".into(), &2.into(), &2.into()));
         assert!(details["resets_at"].is_string());
         assert_eq!(race.charged(org_id.as_str()).await, (2, 2));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_day_takes_exactly_as_many_submissions_as_the_suite_says() {
+    let race = Race::new(0).await;
+    let suite_id = release::publish(&race.world, "daily", 1, "max_submissions_per_day = 7").await.unwrap();
+    let body = json!({"suite_id": suite_id, "predictions": [{"item_id": "i0", "prediction": []}]});
+    for _ in 0..rounds() {
+        let (org_id, key) = race.fresh_org().await;
+        let all = submit_at_once(&race.clients(&key), 4 * CROWD, &body, None).await;
+        assert_eq!(accepted(&all), 7);
+        let details = &refused(&all, "quota_exceeded").body["error"]["details"];
+        assert_eq!((&details["limit"], &details["max"], details.get("active")), (&"submissions_per_day".into(), &7.into(), None));
+        assert_eq!(race.charged(org_id.as_str()).await, (7, 7));
+        assert_eq!(race.count("select count(*) from jobs where org_id = $1", org_id.as_str()).await, 7);
     }
 }
 

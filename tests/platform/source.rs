@@ -33,7 +33,7 @@ fn the_readme_lists_every_setting_with_its_default() {
 }
 
 /// Tables whose rows belong to an organization.
-const TENANTS: [&str; 14] = [
+const TENANTS: [&str; 15] = [
     "api_keys",
     "jobs",
     "job_attempts",
@@ -48,11 +48,12 @@ const TENANTS: [&str; 14] = [
     "offboardings",
     "uploads",
     "upload_parts",
+    "suite_ladders",
 ];
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 32] = [
+const FOR_ALL: [(&str, &str); 33] = [
     ("exists(select from sessions s join memberships m", "names the organization in either half"),
     ("and expires_at <= now()\n", "uploads whose time is over"),
     ("update uploads u set status = 'expired'", "uploads whose time is over"),
@@ -91,6 +92,7 @@ const FOR_ALL: [(&str, &str); 32] = [
     ("with charged as", "the charge names the organization in its values"),
     ("insert into usage_requests", "a process adds up for all whose requests it admitted"),
     ("insert into org_submissions", "the lock names the organization in its values"),
+    ("insert into suite_ladders", "the lock names the organization in its values"),
 ];
 
 #[test]

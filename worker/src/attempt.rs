@@ -10,7 +10,7 @@ use assay_core::job::{EvalResult, FailureCode};
 use assay_core::store::PgPool;
 use assay_core::store::work::{self, Claim, Phase, UploadForm};
 use assay_core::upload::{Content, Decoded, Ended, Found, PartObject, read_through};
-use assay_core::{Error, Result, telemetry};
+use assay_core::{Error, Ladder, Release, Result, Scoring, store, telemetry};
 use bytes::Bytes;
 
 use crate::score::{self, Failure, Foresight, Pulse, Score, Tally};
@@ -43,7 +43,10 @@ pub struct Means {
 /// What came of an attempt.
 enum Outcome {
     Scored {
+        /// As it is released, unless there is a ladder.
         result: Box<EvalResult>,
+        /// Then the result is released as it is written: by what the organization was told before.
+        ladder: Option<Ladder>,
         /// Where the scores of the items are kept.
         scores_key: String,
     },
@@ -170,35 +173,45 @@ async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, pulse: &Arc
         Ok(answers) => answers,
         Err(error) => return Outcome::Broken(error.to_string()),
     };
-    let metric = answers.scoring.metric;
+    let scoring = answers.scoring;
     match phases.during("score", score_input(means, answers, input, Arc::clone(pulse))).await {
-        Ok(Some(Ok(score))) => {
+        Ok(Some(Ok(mut score))) => {
             metrics::counter!(telemetry::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
+            let result = result(means, claim, &scoring, &mut score);
             let scores_key = Artifacts::scores_key(&claim.org_id, &claim.job_id, claim.attempt);
             if let Err(error) = phases.during("keep scores", keep(&means.artifacts, &scores_key, score.items)).await {
                 return Outcome::Broken(error.to_string());
             }
-            let result = Box::new(EvalResult {
-                hfm_sha: means.hfm_sha.clone(),
-                metric: metric.to_string(),
-                n: score.n,
-                n_submitted: score.n_submitted,
-                n_unmatched: score.n_unmatched,
-                n_missing: score.n_missing,
-                suite_id: claim.suite_id.to_string(),
-                suite_version: claim.suite_version.clone(),
-                value: score.value,
-                stderr: score.estimate.map(|estimate| estimate.stderr),
-                ci95: score.estimate.map(|estimate| estimate.ci95),
-                ci_method: score.estimate.map(|estimate| estimate.method.to_owned()),
-                metrics: score.metrics,
-            });
-            Outcome::Scored { result, scores_key }
+            Outcome::Scored { result: Box::new(result), ladder: scoring.ladder(), scores_key }
         }
         Ok(Some(Err(Failure::InvalidPredictions(message)))) => Outcome::Refused(FailureCode::InvalidPredictions, message),
         Ok(Some(Err(Failure::Stopped))) => Outcome::Lost,
         Ok(None) => gone(),
         Err(error) => Outcome::Broken(error.to_string()),
+    }
+}
+
+/// What is told of a score; where there is a ladder, what it decides on.
+fn result(means: &Means, claim: &Claim, scoring: &Scoring, score: &mut Score) -> EvalResult {
+    let result = EvalResult {
+        hfm_sha: means.hfm_sha.clone(),
+        metric: scoring.metric.to_string(),
+        n: score.n,
+        n_submitted: score.n_submitted,
+        n_unmatched: score.n_unmatched,
+        n_missing: score.n_missing,
+        suite_id: claim.suite_id.to_string(),
+        suite_version: claim.suite_version.clone(),
+        value: score.value,
+        stderr: score.estimate.map(|estimate| estimate.stderr),
+        ci95: score.estimate.map(|estimate| estimate.ci95),
+        ci_method: score.estimate.map(|estimate| estimate.method.to_owned()),
+        metrics: std::mem::take(&mut score.metrics),
+        release: scoring.release.to_string(),
+    };
+    match scoring.release {
+        Release::Exact | Release::Ladder(_) => result,
+        Release::Rounded(decimals) => decimals.released(result),
     }
 }
 
@@ -257,7 +270,10 @@ async fn write(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]
 async fn write_once(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]) -> Result<bool> {
     let late = "The job took longer than fifteen minutes.";
     match outcome {
-        Outcome::Scored { result, scores_key } => work::succeed(&means.db, claim, result, Some(scores_key), phases).await,
+        Outcome::Scored { result, ladder: None, scores_key } => work::succeed(&means.db, claim, result, Some(scores_key), phases).await,
+        Outcome::Scored { result, ladder: Some(ladder), scores_key } => {
+            store::ladder::succeed_on_ladder(&means.db, claim, *ladder, result, Some(scores_key), phases).await
+        }
         Outcome::Refused(code, message) => work::fail(&means.db, claim, *code, message, phases).await,
         Outcome::Broken(cause) => {
             tracing::error!(job_id = %claim.job_id, attempt = claim.attempt, cause, "an attempt broke");

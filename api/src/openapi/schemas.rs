@@ -185,7 +185,7 @@ fn details() -> Value {
             },
             "job_id": {"$ref": "#/components/schemas/JobId", "description": "`validation_failed` of an `Idempotency-Key`: the job that it stands for."},
             "limit": {"type": "string", "description": "`quota_exceeded`: name of the limit, such as `eval_items_per_month`."},
-            "max": {"type": "integer", "format": "int64", "minimum": 0, "description": "`quota_exceeded`: what the plan grants."},
+            "max": {"type": "integer", "format": "int64", "minimum": 0, "description": "`quota_exceeded`: what the plan, or the suite, grants."},
             "active": {"type": "integer", "format": "int64", "minimum": 0, "description": "`quota_exceeded` of `concurrent_jobs`: how many are active."},
             "reason": {"type": "string", "description": "`forbidden`: `terms_not_accepted`, where the organization must first accept the terms."},
             "version": {"type": "string", "description": "`forbidden`: the version of the terms that is to be accepted."},

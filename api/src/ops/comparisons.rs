@@ -6,7 +6,7 @@ use assay_core::comparison::Comparison;
 use assay_core::job::JobStatus;
 use assay_core::principal::Caller;
 use assay_core::store::job::Compared;
-use assay_core::{Error, FieldError, JobId, Metric, Resource, Result, store};
+use assay_core::{Code, Error, FieldError, JobId, Metric, Release, Resource, Result, store};
 use tokio::task::block_in_place;
 
 use super::kept::KeptItems;
@@ -22,6 +22,7 @@ struct Scored {
     suite_id: assay_core::suite::SuiteId,
     suite_version: String,
     metric: String,
+    release: String,
     n_items: u64,
     value: f64,
     scores_key: String,
@@ -53,10 +54,10 @@ pub async fn create(app: &App, caller: &Caller, job_a: &str, job_b: &str) -> Res
 
 fn scored(field: &str, job: Compared) -> Result<Scored> {
     let refused = |why: String| Error::invalid_state(Resource::Job, format!("{field} cannot be compared: {why}"));
-    let Compared { job_id, status, suite_id, suite_version, metric, n_items, value, scores_key } = job;
+    let Compared { job_id, status, suite_id, suite_version, metric, release, n_items, value, scores_key } = job;
     match (value, scores_key) {
         (Some(value), Some(scores_key)) => {
-            Ok(Scored { job_id, suite_id, suite_version, metric, n_items: u64::from(n_items.unsigned_abs()), value, scores_key })
+            Ok(Scored { job_id, suite_id, suite_version, metric, release, n_items: u64::from(n_items.unsigned_abs()), value, scores_key })
         }
         _ if status == JobStatus::Succeeded => Err(refused("it was scored before anything was kept of its items; submit it again.".into())),
         _ => Err(refused(format!("it is {status}; only a succeeded job has scores."))),
@@ -65,6 +66,11 @@ fn scored(field: &str, job: Compared) -> Result<Scored> {
 
 async fn compare(app: &App, caller: &Caller, a: Scored, b: Scored) -> Result<Comparison> {
     let metric: Metric = a.metric.parse().map_err(|_| Error::internal("a published suite has an unknown metric"))?;
+    let release: Release = a.release.parse().map_err(|_| Error::internal("a published suite is released in an unknown way"))?;
+    if let Release::Ladder(_) = release {
+        let told = "The suite releases scores by a ladder; a comparison would tell what that keeps back.";
+        return Err(Error::new(Code::Forbidden, told));
+    }
     let _turn = app.comparisons.take(caller.org_id()).await?;
     let (items_a, items_b) = tokio::try_join!(KeptItems::open(app, &a.scores_key), KeptItems::open(app, &b.scores_key))?;
     let (parts_a, parts_b) = tokio::try_join!(parts(metric, &items_a, a.n_items), parts(metric, &items_b, b.n_items))?;
@@ -75,6 +81,10 @@ async fn compare(app: &App, caller: &Caller, a: Scored, b: Scored) -> Result<Com
     }
     let (difference, point) = (a.value - b.value, paired::point(metric, a.value, b.value));
     let found = block_in_place(|| pairs.finish(difference, point));
+    let (difference, found) = match release {
+        Release::Rounded(decimals) => (decimals.round(difference), found.rounded(difference, |figure| decimals.round(figure))),
+        Release::Exact | Release::Ladder(_) => (difference, found),
+    };
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     Ok(Comparison {
         job_a: a.job_id,

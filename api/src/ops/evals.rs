@@ -104,6 +104,7 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         input_key: input_key.as_deref(),
         upload_id: upload_id.as_ref(),
         n_submitted: checked.n_items,
+        max_submissions_per_day: suite.max_submissions_per_day,
         idempotency_key: idempotency_key.as_deref(),
         request_sha256: &request_sha256,
         elapsed_us: i64::try_from(origin.began.elapsed().as_micros()).unwrap_or(i64::MAX),
@@ -123,6 +124,12 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         }
         Submitted::Repeated { job_id, request_sha256: before } => replay(app, caller, &job_id, before == request_sha256).await,
         Submitted::UploadGone => Err(no_upload().into()),
+        Submitted::DayFull { max, resets_at, seconds } => {
+            let details = Details::Quota { limit: "submissions_per_day", max, active: None, resets_at };
+            let message =
+                format!("{} takes {max} submissions of an organization a day. The next day begins at midnight UTC.", suite.suite_id);
+            Err(Error::quota(message, details, seconds))
+        }
         Submitted::JobsFull { active, resets_at } => {
             let max = caller.plan().concurrent_jobs;
             let details = Details::Quota { limit: "concurrent_jobs", max, active: Some(active), resets_at };

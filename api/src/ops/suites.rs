@@ -10,7 +10,7 @@ use crate::app::App;
 /// The current version of each suite. Suites belong to the platform: every organization sees them all.
 pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
     let suite = |row| {
-        let SuiteRow { suite_id, version, metric, n_items, per_item_feedback, description } = row;
+        let SuiteRow { suite_id, version, metric, n_items, per_item_feedback, description, release, max_submissions_per_day } = row;
         Suite {
             suite_id,
             version,
@@ -19,6 +19,8 @@ pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
             per_item_feedback,
             description,
             hfm_sha: app.settings.common.hfm_sha.clone(),
+            release,
+            max_submissions_per_day: max_submissions_per_day.map(i64::from),
         }
     };
     Ok(Suites { suites: store::suite::list(&app.db).await?.into_iter().map(suite).collect() })

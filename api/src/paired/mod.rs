@@ -120,6 +120,26 @@ pub struct Difference {
     pub n_needed: Option<u64>,
 }
 
+impl Difference {
+    /// What may be told where figures are released rounded: of two rounded figures this difference, and nothing that would
+    /// tell more of it.
+    pub fn rounded(self, difference: f64, round: impl Fn(f64) -> f64) -> Self {
+        Self {
+            stderr: self.stderr.map(&round),
+            ci95: self.stderr.map(|stderr| around(difference, stderr).map(&round)),
+            ci_method: "normal",
+            p_value: round(self.p_value),
+            n_differ: None,
+            n_needed: None,
+            ..self
+        }
+    }
+}
+
+fn around(difference: f64, stderr: f64) -> [f64; 2] {
+    [difference - Z * stderr, difference + Z * stderr]
+}
+
 impl Pairs {
     /// None yet.
     pub fn new(metric: Metric) -> Self {
@@ -162,7 +182,7 @@ impl Pairs {
         let stderr = variance.map(|variance| (variance / items).sqrt());
         let ci95 = match stderr {
             Some(_) if is_share => Some(bonett_price(more, less, n)),
-            _ => stderr.map(|stderr| [difference - Z * stderr, difference + Z * stderr]),
+            _ => stderr.map(|stderr| around(difference, stderr)),
         };
         let needed = |variance: f64| ((Z + POWER).powi(2) * variance / (point * point)).ceil().max(1.0) as u64;
         Difference {

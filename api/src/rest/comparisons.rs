@@ -20,6 +20,7 @@ use crate::render::Failure;
     request_body = ComparisonCreate,
     responses(
         (status = 200, description = "How they differ.", body = Comparison),
+        (status = 403, description = "Or the suite releases scores by a ladder, of which a comparison would tell too much."),
         (status = 404, description = "The organization has no such job; the message says which of the two."),
         (status = 409, description = "One has not succeeded, or they are on different suites or versions."),
     ))]

@@ -12,6 +12,7 @@ pub mod domain;
 pub mod invite;
 pub mod job;
 pub mod key;
+pub mod ladder;
 pub mod member;
 pub mod model;
 pub mod notifications;

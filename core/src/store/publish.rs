@@ -16,6 +16,10 @@ pub struct NewSuite<'a> {
     pub per_item_feedback: bool,
     /// For people.
     pub description: &'a str,
+    /// How scores are released.
+    pub release: &'a str,
+    /// How many submissions an organization may make a day, if that is bounded.
+    pub max_submissions_per_day: Option<i32>,
     /// Number of items.
     pub n_items: i32,
     /// The SHA-256 of everything that is published.
@@ -24,17 +28,20 @@ pub struct NewSuite<'a> {
 
 /// Stores the suite's row. `false` when this version is there already.
 pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
-    let NewSuite { suite_id, version, metric, per_item_feedback, description, n_items, content_sha256 } = new;
+    let NewSuite { suite_id, version, metric, per_item_feedback, description, release, max_submissions_per_day, n_items, content_sha256 } =
+        new;
     let done = sqlx::query!(
-        "insert into suites (suite_id, version, metric, per_item_feedback, description, n_items, content_sha256)
-         values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing",
+        "insert into suites (suite_id, version, metric, per_item_feedback, description, n_items, content_sha256, release, max_submissions_per_day)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict do nothing",
         suite_id.as_str(),
         version,
         metric,
         per_item_feedback,
         description,
         n_items,
-        content_sha256
+        content_sha256,
+        release,
+        *max_submissions_per_day
     )
     .execute(db)
     .await?;

@@ -26,6 +26,8 @@ pub struct NewJob<'a> {
     pub upload_id: Option<&'a UploadId>,
     /// Number of predictions.
     pub n_submitted: i64,
+    /// How many submissions an organization may make for the suite a day, if that is bounded.
+    pub max_submissions_per_day: Option<i32>,
     /// The caller's key, if any.
     pub idempotency_key: Option<&'a str>,
     /// What the key stands for.
@@ -51,6 +53,15 @@ pub enum Submitted {
     },
     /// The upload was dropped or has expired. Nothing was made, nothing charged.
     UploadGone,
+    /// As many submissions were made today for the suite as may be. Nothing was made, nothing charged.
+    DayFull {
+        /// How many may be.
+        max: i64,
+        /// When the next day begins.
+        resets_at: Timestamp,
+        /// The same, in seconds from now.
+        seconds: u32,
+    },
     /// As many jobs are active as may be. Nothing was made, nothing charged.
     JobsFull {
         /// How many are active.
@@ -95,6 +106,12 @@ pub async fn submit(db: &mut PgConnection, org_id: &OrgId, plan: &Plan, new: &Ne
     {
         return Ok(Submitted::UploadGone);
     }
+    if let Some(max) = new.max_submissions_per_day.map(i64::from) {
+        let (today, resets_at) = today(db, org_id, new.suite_id, created_at, max).await?;
+        if today > max {
+            return Ok(Submitted::DayFull { max, resets_at, seconds: created_at.seconds_until(resets_at) });
+        }
+    }
     let (active, resets_at) = active(db, org_id).await?;
     if active > plan.concurrent_jobs {
         return Ok(Submitted::JobsFull { active: active - 1, resets_at });
@@ -130,6 +147,7 @@ async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created
         input_key,
         upload_id,
         n_submitted,
+        max_submissions_per_day: _,
         idempotency_key,
         request_sha256,
         elapsed_us,
@@ -167,6 +185,27 @@ async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created
     .fetch_optional(db)
     .await?;
     Ok(row)
+}
+
+/// How many submissions of the organization for a suite count on the day of the given moment, UTC, not told beyond one more
+/// than `max`; and when the next day begins.
+async fn today(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId, at: Timestamp, max: i64) -> Result<(i64, Timestamp)> {
+    let row = sqlx::query!(
+        r#"select (select count(*) from (
+                       select from jobs
+                       where org_id = $1 and suite_id = $2 and created_at >= date_trunc('day', $3::timestamptz, 'UTC')
+                         and status not in ('failed', 'cancelled')
+                       limit $4::bigint + 1
+                   ) today) as "today!",
+                  (date_trunc('day', $3 at time zone 'UTC') + interval '1 day') at time zone 'UTC' as "resets_at!: Timestamp""#,
+        org_id.as_str(),
+        suite_id.as_str(),
+        at as Timestamp,
+        max
+    )
+    .fetch_one(db)
+    .await?;
+    Ok((row.today, row.resets_at))
 }
 
 /// How many jobs of the organization are active, and when the oldest of them must have ended at the latest: all tries

@@ -22,13 +22,18 @@ pub struct SuiteRow {
     pub per_item_feedback: bool,
     /// For people.
     pub description: String,
+    /// How scores are released.
+    pub release: String,
+    /// How many submissions an organization may make a day, if that is bounded.
+    pub max_submissions_per_day: Option<i32>,
 }
 
 /// The current version of each suite, by id.
 pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
     let rows = sqlx::query_as!(
         SuiteRow,
-        r#"select distinct on (suite_id) suite_id as "suite_id: SuiteId", version, metric, n_items, per_item_feedback, description
+        r#"select distinct on (suite_id) suite_id as "suite_id: SuiteId", version, metric, n_items, per_item_feedback, description,
+                  release, max_submissions_per_day
            from suites order by suite_id, published_at desc"#
     )
     .fetch_all(db)
@@ -40,7 +45,7 @@ pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
 pub async fn find(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: Option<&str>) -> Result<Option<SuiteRow>> {
     let row = sqlx::query_as!(
         SuiteRow,
-        r#"select suite_id as "suite_id: SuiteId", version, metric, n_items, per_item_feedback, description
+        r#"select suite_id as "suite_id: SuiteId", version, metric, n_items, per_item_feedback, description, release, max_submissions_per_day
            from suites where suite_id = $1 and ($2::text is null or version = $2)
            order by published_at desc limit 1"#,
         suite_id.as_str(),

@@ -10,7 +10,7 @@ use super::dispatch;
 use crate::job::{ATTEMPTS_MAX, EvalResult, FailureCode};
 use crate::suite::SuiteId;
 use crate::upload::{ContentEncoding, ContentType, PartObject};
-use crate::{Answer, Error, JobId, Metric, OrgId, Result, Scoring, Timestamp, UploadId, WorkerId};
+use crate::{Answer, Error, JobId, Metric, OrgId, Release, Result, Scoring, Timestamp, UploadId, WorkerId};
 
 /// How long an attempt may take.
 pub const DEADLINE: Duration = Duration::from_secs(15 * 60);
@@ -159,7 +159,7 @@ pub struct Phase {
     pub end_us: i64,
 }
 
-/// Ends a job with its result and, if they were kept, the name of its items' scores. `false`: the attempt was fenced
+/// Ends a job with its result, as it is released, and, if they were kept, the name of its items' scores. `false`: the attempt was fenced
 /// out, and nothing was written.
 pub async fn succeed(
     db: impl PgExecutor<'_>,
@@ -246,14 +246,15 @@ pub async fn release(pool: &PgPool, claim: &Claim, code: FailureCode, message: &
 /// How a suite's version is scored, and how many items it has.
 pub async fn scoring(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str) -> Result<(Scoring, usize)> {
     let suite = sqlx::query!(
-        "select metric, per_item_feedback, n_items from suites where suite_id = $1 and version = $2",
+        "select metric, per_item_feedback, release, n_items from suites where suite_id = $1 and version = $2",
         suite_id.as_str(),
         version
     )
     .fetch_one(db)
     .await?;
     let metric: Metric = suite.metric.parse().map_err(|_| Error::internal("a published suite has an unknown metric"))?;
-    Ok((Scoring { metric, per_item_feedback: suite.per_item_feedback }, usize::try_from(suite.n_items).unwrap_or(0)))
+    let release: Release = suite.release.parse().map_err(|_| Error::internal("a published suite is released in an unknown way"))?;
+    Ok((Scoring { metric, per_item_feedback: suite.per_item_feedback, release }, usize::try_from(suite.n_items).unwrap_or(0)))
 }
 
 /// The answers of a suite's version in the order of publication, each given to `each` as it arrives.

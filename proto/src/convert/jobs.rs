@@ -74,6 +74,7 @@ impl From<EvalResult> for v1::EvalResult {
             ci95,
             ci_method,
             metrics,
+            release,
         } = result;
         Self {
             hfm_sha,
@@ -89,6 +90,7 @@ impl From<EvalResult> for v1::EvalResult {
             ci95: ci95.map(Vec::from).unwrap_or_default(),
             ci_method,
             metrics: metrics.into_iter().collect(),
+            release,
         }
     }
 }

@@ -8,8 +8,18 @@ use crate::v1;
 
 impl From<Suite> for v1::Suite {
     fn from(suite: Suite) -> Self {
-        let Suite { suite_id, version, metric, n_items, per_item_feedback, description, hfm_sha } = suite;
-        Self { suite_id: suite_id.into(), version, metric, n_items, per_item_feedback, description, hfm_sha }
+        let Suite { suite_id, version, metric, n_items, per_item_feedback, description, hfm_sha, release, max_submissions_per_day } = suite;
+        Self {
+            suite_id: suite_id.into(),
+            version,
+            metric,
+            n_items,
+            per_item_feedback,
+            description,
+            hfm_sha,
+            release,
+            max_submissions_per_day,
+        }
     }
 }
 

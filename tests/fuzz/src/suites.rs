@@ -27,7 +27,8 @@ pub fn suites(data: &[u8]) {
 }
 
 fn taken(folder: &SuiteFolder) {
-    let SuiteFolder { suite_id, version, metric, per_item_feedback, description, items, content_sha256 } = folder;
+    let SuiteFolder { suite_id, version, metric, per_item_feedback, description, release, max_submissions_per_day, items, content_sha256 } =
+        folder;
     assert!(!items.is_empty());
     let mut seen = HashSet::new();
     for FolderItem { item_id, input, answer } in items {
@@ -40,8 +41,10 @@ fn taken(folder: &SuiteFolder) {
         ("version", json!(version)),
         ("metric", json!(metric.to_string())),
         ("per_item_feedback", json!(per_item_feedback)),
+        ("release", json!(release.to_string())),
     ];
     let mut suite: String = head.iter().map(|(name, value)| format!("{name} = {value}\n")).collect();
+    suite += &max_submissions_per_day.map_or_else(String::new, |max| format!("max_submissions_per_day = {max}\n"));
     // TOML writes texts like JSON, but for one character.
     suite += &format!("description = {}\n", json!(description).to_string().replace('\u{7f}', "\\u007f"));
     let line = |item: &FolderItem, name: &str, value: &str| format!("{{\"item_id\": {}, \"{name}\": {value}}}\n", json!(item.item_id));
