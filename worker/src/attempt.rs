@@ -1,5 +1,6 @@
 //! One attempt at one job: fetch the submission, score it, write what came of it.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -149,7 +150,8 @@ async fn score_input(means: &Means, answers: Arc<Answers>, input: Input, pulse: 
     let scoring = move |content: Decoded<'_>| {
         let foresight = Foresight::default();
         let mut tally = Tally::new(&answers.table, answers.scoring.metric, &pulse, &foresight);
-        match content.predictions_ahead(&mut |item_ids| foresight.look(&answers.table, item_ids), &mut |next| tally.add(next)) {
+        let pause = || if pulse.stop.load(Ordering::Relaxed) { ControlFlow::Break(Failure::Stopped) } else { ControlFlow::Continue(()) };
+        match content.predictions_ahead(pause, &mut |item_ids| foresight.look(&answers.table, item_ids), &mut |next| tally.add(next)) {
             Ended::Whole => Ok(tally.finish()),
             Ended::Stopped(failure) => Ok(Err(failure)),
             Ended::Fault(fault) => Err(fault),

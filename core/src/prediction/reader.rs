@@ -78,11 +78,16 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    /// More than so many texts are not kept room for: there are several of these.
+    const MOST: usize = 4096;
+
     /// Of an element that is done with. Collecting in place keeps the allocation.
     pub(super) fn of(element: Element<'_>) -> Self {
         let Element { mut ids, mut weights, .. } = element;
         ids.clear();
+        ids.shrink_to(Self::MOST);
         weights.clear();
+        weights.shrink_to(Self::MOST);
         Self {
             ids: ids.into_iter().map(|_| Cow::Borrowed("")).collect(),
             weights: weights.into_iter().map(|_| (Cow::Borrowed(""), 0.0)).collect(),

@@ -106,18 +106,22 @@ impl Stream {
         ahead: &mut impl FnMut(&[&str]),
         each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        // A character that is cut in two is not at the end of an element.
-        let text = str::from_utf8(bytes).or_else(|error| str::from_utf8(&bytes[..error.valid_up_to()])).unwrap_or_default();
+        // A character that is cut in two is not at the end of an element, nor at the beginning of one.
+        let begin = bytes.iter().take(3).take_while(|byte| **byte & 0b1100_0000 == 0b1000_0000).count();
+        let whole = &bytes[begin..];
+        let text = str::from_utf8(whole).or_else(|error| str::from_utf8(&whole[..error.valid_up_to()])).unwrap_or_default();
         let mut rest = bytes;
         while !rest.is_empty() {
             let mut at = bytes.len() - rest.len();
             if self.form == ContentType::Ndjson && self.is_between() {
                 // There may be millions of empty lines.
-                let empty = rest.iter().take_while(|byte| **byte == b'\n').count();
-                (self.line, at, rest) = (self.line + empty, at + empty, &rest[empty..]);
+                let white = rest.iter().take_while(|byte| is_white(byte)).count();
+                let empty = rest[..white].iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+                self.line += rest[..empty].iter().filter(|byte| **byte == b'\n').count();
+                (at, rest) = (at + empty, &rest[empty..]);
             }
-            if self.is_between() && at < text.len() {
-                rest = &bytes[self.quickly(text, at, ahead, each)?..];
+            if self.is_between() && at >= begin && at - begin < text.len() {
+                rest = &whole[self.quickly(text, at - begin, ahead, each)?..];
                 if rest.is_empty() {
                     break;
                 }

@@ -131,10 +131,11 @@ impl Decoded<'_> {
     /// The same; `ahead` is told of item ids before their predictions are handed on (see [`Stream::feed_ahead`]).
     pub fn predictions_ahead<B>(
         self,
+        pause: impl FnMut() -> ControlFlow<B>,
         ahead: &mut impl FnMut(&[&str]),
         each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
     ) -> Ended<B> {
-        decode(self.feed, self.content, || ControlFlow::Continue(()), ahead, each)
+        decode(self.feed, self.content, pause, ahead, each)
     }
 }
 
