@@ -1,6 +1,6 @@
 //! The bins that confidences are put in, to be compared with how often they are right.
 
-/// How many bins of equal width there are.
+/// How many bins of equal width there are for items that were predicted.
 pub const BINS: usize = 15;
 
 /// The bin of a confidence from 0 to 1: each holds its upper end, the first one 0, too.
@@ -15,6 +15,12 @@ pub fn bin(confidence: f64) -> usize {
         bin += 1;
     }
     bin
+}
+
+/// How far an item is from what was right, and in which bin. One without a prediction, whose confidence is below 0, is as far
+/// as can be, in a bin behind the others, where it makes up for nothing.
+pub fn gap(confidence: f64, is_right: bool) -> (usize, f64) {
+    if confidence < 0.0 { (BINS, 1.0) } else { (bin(confidence), confidence - f64::from(is_right)) }
 }
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ pub const HEAD: u64 = 64;
 
 const MAGIC: [u8; 8] = *b"ASSAYIS1";
 
+/// Where in the head the checksum is, behind which it is empty.
+const CHECKSUM: Range<usize> = 24..28;
+
 /// More distinct values than this are kept as they are.
 const DICTIONARY_MAX: usize = 1 << 14;
 
@@ -30,7 +33,7 @@ pub enum Kind {
     /// Of a metric of all items together, each item's part in it. Their mean is the metric, and their spread is that of the
     /// metric (they are the metric and the item's influence on it, of F. R. Hampel 1974).
     Parts,
-    /// The largest probability; and whether its label is right.
+    /// The largest probability, or −1 where nothing was predicted; and whether its label is right.
     Confidences,
 }
 
@@ -188,8 +191,8 @@ impl ItemScores {
             // All of them are set.
             Kind::Hits => Codes::U8(vec![0; n]),
             Kind::Scores if !dictionary.is_empty() => Codes::Bit(Bits::new(n)),
-            // While they are counted these are predictions, whose ranks a shorter number would change.
-            Kind::Parts => Codes::F64(vec![worst; n]),
+            // While they are counted parts are predictions. A shorter number would change their ranks, and a confidence's bin.
+            Kind::Parts | Kind::Confidences => Codes::F64(vec![worst; n]),
             _ if n <= EXACT_MAX => Codes::F64(vec![worst; n]),
             _ => Codes::F32(vec![worst as f32; n]),
         };
@@ -251,7 +254,11 @@ impl ItemScores {
     pub fn set(&mut self, item: usize, value: f64) {
         match &mut self.codes {
             Codes::F64(values) => values[item] = value,
-            Codes::F32(values) => values[item] = value as f32,
+            Codes::F32(values) if value.abs() <= f64::from(f32::MAX) => values[item] = value as f32,
+            Codes::F32(_) => {
+                self.codes = Codes::F64((0..self.n).map(|item| self.value(item)).collect());
+                self.set(item, value);
+            }
             Codes::Bit(bits) if value == 1.0 => _ = bits.set(item),
             Codes::Bit(_) if value == 0.0 => {}
             _ => self.set_coded(item, value),
@@ -281,7 +288,7 @@ impl ItemScores {
 
     /// There are too many values for a dictionary.
     fn spell_out(&mut self) {
-        self.codes = if self.n <= EXACT_MAX {
+        self.codes = if self.n <= EXACT_MAX || self.kind == Kind::Confidences {
             Codes::F64((0..self.n).map(|item| self.value(item)).collect())
         } else {
             Codes::F32((0..self.n).map(|item| self.value(item) as f32).collect())
@@ -309,15 +316,17 @@ impl ItemScores {
 
     /// The object's bytes, handed on in pieces.
     pub fn write(&self, mut each: impl FnMut(&[u8])) {
-        let mut checksum = crc32fast::Hasher::new();
-        self.body(|piece| checksum.update(piece));
         let mut head = [0; HEAD as usize];
         head[..8].copy_from_slice(&MAGIC);
         head[8] = self.kind as u8;
         head[9] = self.width();
         head[12..16].copy_from_slice(&(self.dictionary.len() as u32).to_le_bytes());
         head[16..24].copy_from_slice(&(self.n as u64).to_le_bytes());
-        head[24..28].copy_from_slice(&checksum.finalize().to_le_bytes());
+        let mut checksum = crc32fast::Hasher::new();
+        // Of the head without it.
+        checksum.update(&head);
+        self.body(|piece| checksum.update(piece));
+        head[CHECKSUM].copy_from_slice(&checksum.finalize().to_le_bytes());
         each(&head);
         self.body(each);
     }
@@ -362,7 +371,11 @@ impl ItemScores {
     pub fn read(bytes: &[u8]) -> Result<Self> {
         let head = Head::read(bytes)?;
         let body = bytes.get(HEAD as usize..head.end() as usize).ok_or_else(damaged)?;
-        if crc32fast::hash(body) != head.checksum {
+        let mut checksum = crc32fast::Hasher::new();
+        checksum.update(&bytes[..CHECKSUM.start]);
+        checksum.update(&[0; HEAD as usize - CHECKSUM.start]);
+        checksum.update(body);
+        if checksum.finalize() != head.checksum {
             return Err(damaged());
         }
         let part = |range: Range<u64>| bytes.get(range.start as usize..range.end as usize).ok_or_else(damaged);
@@ -410,6 +423,10 @@ impl Head {
         let four = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == head[8]).ok_or_else(damaged)?;
         let n = u64::from(four(16)) | u64::from(four(20)) << 32;
+        // No suite has more items.
+        if n > i32::MAX as u64 {
+            return Err(damaged());
+        }
         Ok(Self { kind, n, width: head[9], entries: u64::from(four(12)), checksum: four(24) })
     }
 
@@ -494,7 +511,7 @@ impl Head {
     }
 
     /// The items' own scores, from their values and what was right: for labels 1 or 0; of confidences how far they were from
-    /// what was right, and without a prediction the confidence is that in what was wrong.
+    /// what was right; without a prediction 1.
     pub fn scores(&self, values: Vec<f64>, rights: &[bool]) -> Vec<f64> {
         match self.kind {
             Kind::Scores | Kind::Parts => values,
@@ -551,13 +568,24 @@ mod tests {
             for items in [0..1, 0..9, 3..17, 7..8, 39_990..40_000, 0..n] {
                 assert_eq!(page(&bytes, items.start as u64..items.end as u64), wanted[items], "{distinct}");
             }
-            for at in [0, 8, 9, 30, most - 1] {
+            for at in [0, 8, 9, 13, 16, 20, 23, most - 1] {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 0x40;
-                assert!(at == 30 || ItemScores::read(&damaged).is_err(), "{at}");
+                assert!(ItemScores::read(&damaged).is_err(), "{at}");
             }
             assert!(ItemScores::read(&bytes[..bytes.len() - 1]).is_err());
         }
+    }
+
+    #[test]
+    fn of_many_items_a_number_may_still_be_larger_than_a_short_one_can_be() {
+        let n = EXACT_MAX + 1;
+        let mut scores = ItemScores::new(Kind::Scores, n, 5.0, false);
+        scores.set(1, 0.1);
+        assert_eq!((scores.width(), scores.value(0), scores.value(1)), (F32, 5.0, f64::from(0.1_f32)));
+        scores.set(2, 1e50);
+        assert_eq!((scores.width(), scores.value(0), scores.value(1), scores.value(2)), (F64, 5.0, f64::from(0.1_f32), 1e50));
+        assert_eq!(ItemScores::new(Kind::Confidences, n, -1.0, false).width(), F64);
     }
 
     #[test]
@@ -574,7 +602,7 @@ mod tests {
     fn labels_and_confidences_keep_whether_they_were_right() {
         let n = 70_001;
         let mut labels = ItemScores::new(Kind::Hits, n, 0.0, true);
-        let mut confidences = ItemScores::new(Kind::Confidences, n, 1.0, false);
+        let mut confidences = ItemScores::new(Kind::Confidences, n, -1.0, false);
         for item in (0..n).rev() {
             labels.set(item, 1.0 / (n - item) as f64);
         }

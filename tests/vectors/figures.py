@@ -5,8 +5,8 @@
 
 Each case: `answers` is [[item_id, answer], ..] in the suite's order, `predictions` is a submission, `values` is metric ->
 figure over all items. An item without a prediction is given to the reference as the worst that the metric knows: a label
-that is none and is not averaged over, the spread of the answers as error, a probability of 1e-15 on the right label, all
-confidence in what is wrong. `stderr` is metric -> standard error where a library or a formula has one.
+that is none and is not averaged over, the spread of the answers as error, a probability of 1e-15 on the right label, a gap
+of 1 of its own. `stderr` is metric -> standard error where a library or a formula has one.
 """
 
 import json
@@ -110,7 +110,10 @@ def probabilities(rng, number):
         "brier": float(metrics.brier_score_loss(true, table, labels=classes) if len(classes) > 2 else metrics.brier_score_loss(true, table[:, 1], pos_label=classes[1])),
     }
     confidence, top = table.max(axis=1), [classes[at] for at in table.argmax(axis=1)]
-    values["ece@15"] = calibration(confidence, numpy.array([int(one == other) for one, other in zip(top, true)]))
+    shown = numpy.array([item in sent for item in items])
+    right = numpy.array([int(one == other) for one, other in zip(top, true)])
+    # One that is missing is as far off as can be, and makes up for no other.
+    values["ece@15"] = (calibration(confidence[shown], right[shown]) * sum(shown) + sum(~shown)) / len(items)
     stderr = {}
     if len(classes) == 2 and all(item in sent for item in items):
         positive = numpy.array([int(label == classes[1]) for label in true])

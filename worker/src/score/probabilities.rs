@@ -41,7 +41,7 @@ impl<'t> Probabilities<'t> {
         let (kind, worst) = match metric {
             Metric::LogLoss => (Kind::Scores, -LEAST.ln()),
             Metric::Brier => (Kind::Scores, brier_max),
-            Metric::Ece => (Kind::Confidences, 1.0),
+            Metric::Ece => (Kind::Confidences, -1.0),
             _ => (Kind::Parts, 0.0),
         };
         let beside = if metric != Metric::Auc && positive.is_some() && n <= RANKED_BESIDE_MAX { n } else { 0 };
@@ -102,11 +102,10 @@ impl<'t> Probabilities<'t> {
         let (n, missing) = (self.table.len(), n_missing as f64);
         self.log_loss.add(-LEAST.ln() * missing);
         self.brier.add(self.brier_max * missing);
-        // Sure, and wrong.
-        self.bins[BINS - 1].add(missing);
         let of_all = n.max(1) as f64;
         let (log_loss, brier) = (self.log_loss.total() / of_all, self.brier.total() / of_all);
-        let ece = self.bins.iter().map(|bin| bin.total().abs()).sum::<f64>() / of_all;
+        // An item that is missing is as far off as can be. In a bin it could make up for others.
+        let ece = (self.bins.iter().map(|bin| bin.total().abs()).sum::<f64>() + missing) / of_all;
         let mut figures = vec![("log_loss", log_loss), ("brier", brier), ("ece@15", ece)];
         let mut area = None;
         if self.metric == Metric::Auc {
@@ -144,10 +143,10 @@ impl<'t> Probabilities<'t> {
 
 /// There is no formula for it.
 fn stderr_of_ece(items: &ItemScores) -> Option<f64> {
-    let mut bootstrap = Bootstrap::<BINS>::default();
+    let mut bootstrap = Bootstrap::<{ BINS + 1 }>::default();
     for item in 0..items.len() {
-        let confidence = items.value(item);
-        bootstrap.add(item, calibration::bin(confidence), confidence - f64::from(items.is_right(item)));
+        let (bin, gap) = calibration::gap(items.value(item), items.is_right(item));
+        bootstrap.add(item, bin, gap);
     }
     bootstrap.stderr(|bins, n| bins.iter().map(|bin| bin.abs()).sum::<f64>() / n)
 }

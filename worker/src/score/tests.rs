@@ -182,6 +182,20 @@ fn labels_numbers_and_probabilities_are_those_of_scikit_learn_and_scipy() {
     assert!(worst <= 1e-12);
 }
 
+#[test]
+fn an_item_that_is_left_out_makes_up_for_no_other() {
+    let answers: Vec<Value> = (0..21).map(|at| json!([format!("i{at}"), if at < 11 { "x" } else { "y" }])).collect();
+    // Less sure than right: by themselves, each is 0.05 off.
+    let sure = |at: usize| json!({"item_id": format!("i{at}"), "prediction": if at < 11 { json!({"x": 0.95, "y": 0.05}) } else { json!({"x": 0.05, "y": 0.95}) }});
+    let predictions: Vec<Value> = (0..21).map(sure).collect();
+    let value = |predictions: &[Value]| score_json(&json!(answers), "ece@15", &json!(predictions)).unwrap();
+    assert!((value(&predictions).value - 0.05).abs() < 1e-12);
+    let without = value(&predictions[..20]);
+    assert!((without.value - (20.0 * 0.05 + 1.0) / 21.0).abs() < 1e-12, "{}", without.value);
+    assert!(without.estimate.unwrap().stderr > 0.01);
+    assert_eq!(without.items.value(20), -1.0);
+}
+
 /// The standard error of a mean of these.
 fn stderr_of(terms: &[f64]) -> f64 {
     let n = terms.len() as f64;
