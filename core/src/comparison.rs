@@ -39,18 +39,18 @@ pub struct Comparison {
     pub value_b: f64,
     /// `value_a` less `value_b`.
     pub difference: f64,
-    /// Standard error of the difference, from the differences of the items; null of one item.
+    /// Standard error of the difference, from the differences of the items; null where there is none of one of the values.
     #[schema(minimum = 0)]
     pub stderr: Option<f64>,
-    /// The difference's interval of 95 % confidence: low, high. Null of one item.
+    /// The difference's interval of 95 % confidence: low, high. Null where `stderr` is.
     #[schema(min_items = 2, max_items = 2)]
     pub ci95: Option<[f64; 2]>,
     /// How it was found: `bonett_price`, `normal` or `delta`.
     pub ci_method: Option<String>,
-    /// How likely a difference at least as large is, either way, if the two are equally good.
+    /// How likely a difference at least as large is, either way, if the two are equally good; 1 where nothing can be said.
     #[schema(minimum = 0, maximum = 1)]
     pub p_value: f64,
-    /// How it was found: `mcnemar` or `permutation`.
+    /// How it was found: `mcnemar`, `permutation` or `wald`.
     pub p_method: String,
     /// Number of items whose two scores differ; null where an item has no score of its own, or scores are released rounded.
     #[schema(minimum = 0)]

@@ -141,7 +141,7 @@ pub struct EvalResult {
     /// How many of these match no item of the suite.
     #[schema(minimum = 0)]
     pub n_unmatched: i64,
-    /// Number of items without a prediction; each scores as the worst possible.
+    /// Number of items without a prediction; each counts as a wrong one.
     #[schema(minimum = 0)]
     pub n_missing: i64,
     /// The suite.
@@ -242,7 +242,7 @@ pub struct ItemScore {
     /// As in the suite.
     #[schema(min_length = 1, max_length = 512)]
     pub item_id: String,
-    /// The metric's value for this item alone; of an item without a prediction, the worst possible.
+    /// The metric's value for this item alone; of an item without a prediction, what a wrong one counts as.
     pub score: f64,
 }
 

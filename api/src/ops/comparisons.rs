@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::paired::{self, Figure, Kept, Pairs, Parts};
 
 /// Of how many items what two jobs keep is in memory at once: at most some 20 MB.
-const ITEMS: u64 = 1 << 20;
+const ITEMS: u64 = 1 << 19;
 
 /// A succeeded job.
 struct Scored {
@@ -25,6 +25,8 @@ struct Scored {
     release: String,
     n_items: u64,
     value: f64,
+    /// Whether it is known how sure the value is.
+    is_sure: bool,
     scores_key: String,
 }
 
@@ -54,11 +56,19 @@ pub async fn create(app: &App, caller: &Caller, job_a: &str, job_b: &str) -> Res
 
 fn scored(field: &str, job: Compared) -> Result<Scored> {
     let refused = |why: String| Error::invalid_state(Resource::Job, format!("{field} cannot be compared: {why}"));
-    let Compared { job_id, status, suite_id, suite_version, metric, release, n_items, value, scores_key } = job;
+    let Compared { job_id, status, suite_id, suite_version, metric, release, n_items, value, is_sure, scores_key } = job;
     match (value, scores_key) {
-        (Some(value), Some(scores_key)) => {
-            Ok(Scored { job_id, suite_id, suite_version, metric, release, n_items: u64::from(n_items.unsigned_abs()), value, scores_key })
-        }
+        (Some(value), Some(scores_key)) => Ok(Scored {
+            job_id,
+            suite_id,
+            suite_version,
+            metric,
+            release,
+            n_items: u64::from(n_items.unsigned_abs()),
+            value,
+            is_sure,
+            scores_key,
+        }),
         _ if status == JobStatus::Succeeded => Err(refused("it was scored before anything was kept of its items; submit it again.".into())),
         _ => Err(refused(format!("it is {status}; only a succeeded job has scores."))),
     }
@@ -72,7 +82,8 @@ async fn compare(app: &App, caller: &Caller, a: Scored, b: Scored) -> Result<Com
         return Err(Error::new(Code::Forbidden, told));
     }
     let _turn = app.comparisons.take(caller.org_id()).await?;
-    let (items_a, items_b) = tokio::try_join!(KeptItems::open(app, &a.scores_key), KeptItems::open(app, &b.scores_key))?;
+    let (items_a, items_b) =
+        tokio::try_join!(KeptItems::open(app, &a.scores_key, a.n_items), KeptItems::open(app, &b.scores_key, b.n_items))?;
     let (parts_a, parts_b) = tokio::try_join!(parts(metric, &items_a, a.n_items), parts(metric, &items_b, b.n_items))?;
     let mut pairs = Pairs::new(metric);
     for items in pieces(a.n_items) {
@@ -80,7 +91,7 @@ async fn compare(app: &App, caller: &Caller, a: Scored, b: Scored) -> Result<Com
         block_in_place(|| pairs.add((&one, &parts_a), (&other, &parts_b)));
     }
     let (difference, point) = (a.value - b.value, paired::point(metric, a.value, b.value));
-    let found = block_in_place(|| pairs.finish(difference, point));
+    let found = block_in_place(|| pairs.finish(difference, point, a.is_sure && b.is_sure));
     let (difference, found) = match release {
         Release::Rounded(decimals) => (decimals.round(difference), found.rounded(difference, |figure| decimals.round(figure))),
         Release::Exact | Release::Ladder(_) => (difference, found),

@@ -153,7 +153,7 @@ pub async fn items(app: &App, caller: &Caller, job_id: &str, cursor: Option<&str
     };
     let item_ids = store::suite::item_ids(&app.jobs_db, &suite_id, &suite_version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(item_ids.len()).unwrap_or(i32::MAX));
-    let kept = KeptItems::open(app, &scores_key).await?;
+    let kept = KeptItems::open(app, &scores_key, u64::from(n_items.unsigned_abs())).await?;
     let scores = kept.scores(u64::from(from.unsigned_abs())..u64::from(next.unsigned_abs())).await?;
     let items = item_ids.into_iter().zip(scores).map(|(item_id, score)| ItemScore { item_id, score });
     let next_cursor = (next < n_items).then(|| ItemCursor { version: suite_version.clone(), ordinal: next });

@@ -18,8 +18,8 @@ pub struct KeptItems<'a> {
 }
 
 impl<'a> KeptItems<'a> {
-    /// Finds out how it is laid out.
-    pub async fn open(app: &'a App, key: &'a str) -> Result<Self> {
+    /// Finds out how it is laid out. The error is that it is not of so many items.
+    pub async fn open(app: &'a App, key: &'a str, n_items: u64) -> Result<Self> {
         let mut kept = Self { app, key, head: None };
         if !key.ends_with(".f64") {
             // The dictionary is mostly short.
@@ -27,6 +27,9 @@ impl<'a> KeptItems<'a> {
             let head = Head::read(&first)?;
             if head.dictionary_range().end > first.len() as u64 {
                 first = kept.part(0..head.dictionary_range().end).await?;
+            }
+            if head.n != n_items {
+                return Err(Error::internal("what a job kept of its items is not of its suite's"));
             }
             kept.head = Some((head, first));
         }

@@ -5,9 +5,11 @@
 
 mod flips;
 
+use std::f64::consts::PI;
+
 use assay_core::calibration::{self, BINS};
 use assay_core::{Family, Metric, Sum};
-use statrs::distribution::{Binomial, DiscreteCDF as _};
+use statrs::distribution::{Binomial, ContinuousCDF as _, DiscreteCDF as _, Normal};
 
 use flips::Flips;
 
@@ -30,13 +32,13 @@ pub struct Figure {
     metric: Metric,
     n: usize,
     sum: Sum,
-    bins: [Sum; BINS],
+    bins: [Sum; BINS + 1],
 }
 
 impl Figure {
     /// Of no items yet.
     pub fn new(metric: Metric) -> Self {
-        Self { metric, n: 0, sum: Sum::default(), bins: [Sum::default(); BINS] }
+        Self { metric, n: 0, sum: Sum::default(), bins: [Sum::default(); BINS + 1] }
     }
 
     /// Whether it has to be known before pairs can be made.
@@ -50,7 +52,10 @@ impl Figure {
         match self.metric {
             Metric::Rmse => values.iter().for_each(|error| self.sum.add(error * error)),
             Metric::Ece => {
-                values.iter().zip(rights).for_each(|(value, right)| self.bins[calibration::bin(*value)].add(value - f64::from(*right)));
+                for (value, right) in values.iter().zip(rights) {
+                    let (bin, gap) = calibration::gap(*value, *right);
+                    self.bins[bin].add(gap);
+                }
             }
             _ => {}
         }
@@ -73,7 +78,7 @@ pub enum Parts {
     /// Of the root of a mean of squares, by the delta method.
     OfRoot(f64),
     /// Of the sum of the bins' gaps, each of which is the side on which its bin is, times what the item adds to it.
-    OfGaps([f64; BINS]),
+    OfGaps([f64; BINS + 1]),
 }
 
 impl Parts {
@@ -83,7 +88,40 @@ impl Parts {
             Self::Themselves => value,
             Self::OfRoot(0.0) => 0.0,
             Self::OfRoot(root) => root + (value * value - root * root) / (2.0 * root),
-            Self::OfGaps(sides) => sides[calibration::bin(value)] * (value - f64::from(rights[item])),
+            Self::OfGaps(sides) => {
+                let (bin, gap) = calibration::gap(value, rights[item]);
+                sides[bin] * gap
+            }
+        }
+    }
+}
+
+/// How it is tested that two are equally good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Test {
+    /// Where each item is 0 or 1.
+    McNemar,
+    /// Where a figure is a mean, or grows with one: what two jobs swapped at an item, its difference would have the other
+    /// sign.
+    Permutation,
+    /// Where it is of all items together: the difference over its standard error.
+    Wald,
+}
+
+impl Test {
+    const fn of(metric: Metric) -> Self {
+        match metric {
+            Metric::Accuracy | Metric::HitRate(_) | Metric::ExactMatch => Self::McNemar,
+            Metric::F1Macro | Metric::F1Micro | Metric::Spearman | Metric::Auc | Metric::Ece => Self::Wald,
+            _ => Self::Permutation,
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::McNemar => "mcnemar",
+            Self::Permutation => "permutation",
+            Self::Wald => "wald",
         }
     }
 }
@@ -91,6 +129,7 @@ impl Parts {
 /// Two jobs' items, pair by pair.
 pub struct Pairs {
     metric: Metric,
+    test: Test,
     n: u64,
     /// Items at which the one is better, and at which the other is, where each is 0 or 1.
     more: u64,
@@ -98,6 +137,8 @@ pub struct Pairs {
     n_differ: u64,
     sum: Sum,
     squares: Sum,
+    /// Of what is flipped.
+    flipped: Sum,
     flips: Flips,
 }
 
@@ -128,10 +169,10 @@ impl Difference {
             stderr: self.stderr.map(&round),
             ci95: self.stderr.map(|stderr| around(difference, stderr).map(&round)),
             ci_method: "normal",
-            p_value: round(self.p_value),
+            p_value: wald(difference, self.stderr.map(&round)),
+            p_method: Test::Wald.as_str(),
             n_differ: None,
             n_needed: None,
-            ..self
         }
     }
 }
@@ -143,12 +184,9 @@ fn around(difference: f64, stderr: f64) -> [f64; 2] {
 impl Pairs {
     /// None yet.
     pub fn new(metric: Metric) -> Self {
-        Self { metric, n: 0, more: 0, less: 0, n_differ: 0, sum: Sum::default(), squares: Sum::default(), flips: Flips::default() }
-    }
-
-    /// Whether an item is 0 or 1.
-    const fn is_share(&self) -> bool {
-        matches!(self.metric, Metric::Accuracy | Metric::HitRate(_) | Metric::ExactMatch)
+        let (sum, squares, flipped) = (Sum::default(), Sum::default(), Sum::default());
+        let (test, flips) = (Test::of(metric), Flips::default());
+        Self { metric, test, n: 0, more: 0, less: 0, n_differ: 0, sum, squares, flipped, flips }
     }
 
     /// Adds the next items of both.
@@ -157,7 +195,7 @@ impl Pairs {
             self.n += 1;
             let difference = of_one.of(one, item) - of_other.of(other, item);
             self.n_differ += u64::from(match self.metric.family() {
-                Family::Labels if !self.is_share() => one.rights[item] != other.rights[item],
+                Family::Labels if self.test == Test::Wald => one.rights[item] != other.rights[item],
                 _ => one.values[item] != other.values[item] || (self.metric == Metric::Ece && one.rights[item] != other.rights[item]),
             });
             if difference == 0.0 {
@@ -165,36 +203,51 @@ impl Pairs {
             }
             self.sum.add(difference);
             self.squares.add(difference * difference);
-            match self.is_share() {
-                true if difference > 0.0 => self.more += 1,
-                true => self.less += 1,
-                false => self.flips.add(difference.abs()),
+            match self.test {
+                Test::McNemar if difference > 0.0 => self.more += 1,
+                Test::McNemar => self.less += 1,
+                Test::Permutation => {
+                    let flipped = match self.metric {
+                        // The part of an item hangs on all others, its square does not, and the figure grows with their sum.
+                        Metric::Rmse => one.values[item].powi(2) - other.values[item].powi(2),
+                        _ => difference,
+                    };
+                    self.flipped.add(flipped);
+                    self.flips.add(flipped.abs());
+                }
+                Test::Wald => {}
             }
         }
     }
 
-    /// What is said of the difference of the two figures; `point` is how much the suite should be able to tell.
-    pub fn finish(self, difference: f64, point: f64) -> Difference {
-        let is_share = self.is_share();
-        let Self { metric, n, more, less, n_differ, sum, squares, flips } = self;
+    /// What is said of the difference of the two figures; `point` is how much the suite should be able to tell. Where of one of
+    /// the figures alone nothing can be said (`is_sure` is false), nothing is said of their difference.
+    pub fn finish(self, difference: f64, point: f64, is_sure: bool) -> Difference {
+        let Self { metric, test, n, more, less, n_differ, sum, squares, flipped, flips } = self;
         let (items, mean) = (n as f64, sum.total() / n.max(1) as f64);
-        let variance = (n > 1).then(|| ((squares.total() - items * mean * mean) / (items - 1.0)).max(0.0));
+        let variance = (n > 1 && is_sure).then(|| ((squares.total() - items * mean * mean) / (items - 1.0)).max(0.0));
         let stderr = variance.map(|variance| (variance / items).sqrt());
         let ci95 = match stderr {
-            Some(_) if is_share => Some(bonett_price(more, less, n)),
+            Some(_) if test == Test::McNemar => Some(bonett_price(more, less, n)),
             _ => stderr.map(|stderr| around(difference, stderr)),
         };
         let needed = |variance: f64| ((Z + POWER).powi(2) * variance / (point * point)).ceil().max(1.0) as u64;
         Difference {
             stderr,
             ci95,
-            ci_method: match metric {
-                _ if is_share => "bonett_price",
-                Metric::Rmse | Metric::Ece | Metric::Spearman | Metric::Auc | Metric::F1Macro | Metric::F1Micro => "delta",
-                _ => "normal",
+            ci_method: match test {
+                Test::McNemar => "bonett_price",
+                Test::Permutation if metric != Metric::Rmse => "normal",
+                Test::Permutation | Test::Wald => "delta",
             },
-            p_value: if is_share { mcnemar(more, less) } else { flips.p_value(sum.total().abs()) },
-            p_method: if is_share { "mcnemar" } else { "permutation" },
+            p_value: match test {
+                Test::McNemar => mcnemar(more, less),
+                Test::Permutation => flips.p_value(flipped.total().abs()),
+                // So few items cannot say more, whatever the formula makes of them.
+                Test::Wald if metric.has_item_scores() => wald(difference, stderr).max(0.5_f64.powf(n_differ as f64 - 1.0)).min(1.0),
+                Test::Wald => wald(difference, stderr),
+            },
+            p_method: test.as_str(),
             n_differ: metric.has_item_scores().then_some(n_differ),
             n_needed: variance.filter(|variance| *variance > 0.0 && point > 0.0).map(needed),
         }
@@ -218,10 +271,54 @@ fn bonett_price(more: u64, less: u64, n: u64) -> [f64; 2] {
     [(middle - half).max(-1.0), (middle + half).min(1.0)]
 }
 
+/// The chance that a normal difference with this standard error is as far from 0, or farther. (A. Wald 1943.)
+fn wald(difference: f64, stderr: Option<f64>) -> f64 {
+    match stderr {
+        Some(stderr) if difference != 0.0 => 2.0 * Normal::standard().sf(difference.abs() / stderr),
+        _ => 1.0,
+    }
+}
+
 /// The exact test of Q. McNemar (1947): of the items at which two differ, each is as likely to be the better one.
 fn mcnemar(more: u64, less: u64) -> f64 {
-    let tail = Binomial::new(0.5, more + less).map_or(1.0, |pairs| pairs.cdf(more.min(less)));
-    (2.0 * tail).min(1.0)
+    (2.0 * heads(more.min(less), more + less)).min(1.0)
+}
+
+/// The chance of at most k heads of n coins; k is at most half of n.
+fn heads(k: u64, n: u64) -> f64 {
+    // Not beyond, for what is at hand for that gives up before it has found it.
+    const FEW: u64 = 1000;
+
+    if n <= FEW {
+        return Binomial::new(0.5, n).map_or(1.0, |coins| coins.cdf(k));
+    }
+    // From the largest term on; each is the one before times what it has less.
+    let (mut term, mut sum) = (heads_exactly(k, n), 0.0);
+    for k in (0..=k).rev() {
+        sum += term;
+        term *= k as f64 / (n - k + 1) as f64;
+        if term < sum * 1e-17 {
+            break;
+        }
+    }
+    sum
+}
+
+/// The chance of exactly k heads of many coins, by the expansion of C. Loader (2000), which loses no digits to numbers that are
+/// large.
+fn heads_exactly(k: u64, n: u64) -> f64 {
+    // Of more than a thousand coins that is below any number that is told.
+    if k < 16 {
+        return 0.0;
+    }
+    let stirling = |n: u64| {
+        let n = n as f64;
+        (1.0 / 12.0 - (1.0 / 360.0 - (1.0 / 1260.0 - 1.0 / (1680.0 * n * n)) / (n * n)) / (n * n)) / n
+    };
+    let (half, heads, tails) = (n as f64 / 2.0, k as f64, (n - k) as f64);
+    let away = |count: f64| count * ((count - half) / half).ln_1p() - (count - half);
+    let exponent = stirling(n) - stirling(k) - stirling(n - k) - away(heads) - away(tails);
+    exponent.exp() * (n as f64 / (2.0 * PI * heads * tails)).sqrt()
 }
 
 #[cfg(test)]

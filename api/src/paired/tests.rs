@@ -21,7 +21,7 @@ fn compared(metric: Metric, a: &[f64], b: &[f64]) -> Difference {
         pairs.add((&kept(a.to_vec()), &parts_a), (&kept(b.to_vec()), &parts_b));
     }
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    pairs.finish(mean(a) - mean(b), 0.01)
+    pairs.finish(mean(a) - mean(b), 0.01, true)
 }
 
 #[test]
@@ -106,6 +106,70 @@ fn of_many_sizes_the_smaller_ones_are_taken_together() {
             assert!((found - expected).abs() < 4.0 * (expected * (1.0 - expected) / 1e4).sqrt() + 2e-4, "{n} {z}: {found} {expected}");
         }
     }
+}
+
+/// SciPy's `binomtest(more, more + less).pvalue`.
+const MCNEMAR: [(u64, u64, f64); 11] = [
+    (7, 0, 0.015625),
+    (12, 5, 0.143463134765625),
+    (40, 26, 0.108_856_964_409_716_1),
+    (520, 480, 0.21744829320414094),
+    (501, 500, 1.0),
+    (600, 450, 4.111_890_930_721_226e-6),
+    (5090, 4910, 0.0734486257455019),
+    (10_000, 9_000, 4.194_037_144_140_787e-13),
+    (500_100, 499_900, 0.8422627570516088),
+    (5_000_100, 4_999_900, 0.9498227832109423),
+    (5_010_000, 4_990_000, 2.544_800_491_155_173e-10),
+];
+
+#[test]
+fn of_however_many_items_mcnemars_test_is_exact() {
+    for (more, less, p_value) in MCNEMAR {
+        let found = mcnemar(more, less);
+        assert!((found / p_value - 1.0).abs() < 1e-10, "{more} {less}: {found} {p_value}");
+        assert_eq!(mcnemar(less, more), found);
+    }
+    assert_eq!((mcnemar(0, 0), mcnemar(1, 1), mcnemar(5_000_000, 5_000_000)), (1.0, 1.0, 1.0));
+    assert!(mcnemar(3, 5_000) < 1e-300);
+}
+
+/// Who has the greater error at one item of many has shown nothing.
+#[test]
+fn one_item_is_no_evidence_whatever_the_metric_makes_of_it() {
+    let (mut a, b) = (vec![1.0; 1000], vec![1.0; 1000]);
+    a[7] = 100.0;
+    for metric in [Metric::Rmse, Metric::Mae] {
+        let found = compared(metric, &a, &b);
+        assert_eq!((found.p_value, found.n_differ, found.p_method), (1.0, Some(1), "permutation"));
+    }
+    // Their parts differ at each item, but what they are right about at one only.
+    let job = |share: f64, right: bool| Kept { values: vec![share; 50], rights: (0..50).map(|item| item > 0 || right).collect() };
+    let mut pairs = Pairs::new(Metric::F1Macro);
+    pairs.add((&job(1.0, true), &Parts::Themselves), (&job(0.5, false), &Parts::Themselves));
+    assert_eq!(pairs.finish(0.5, 0.01, true).p_value, 1.0);
+}
+
+/// If two are equally good, about one in twenty comparisons says that they are not.
+#[test]
+fn who_are_equally_good_are_seldom_told_apart() {
+    use rand_distr::{Distribution as _, LogNormal};
+    let (mut random, errors) = (Xoshiro256PlusPlus::seed_from_u64(5), LogNormal::new(0.0, 1.5).unwrap());
+    for metric in [Metric::Rmse, Metric::Mae] {
+        let mut draw = || -> Vec<f64> { (0..100).map(|_| errors.sample(&mut random)).collect() };
+        let runs = 200;
+        let found = (0..runs).filter(|_| compared(metric, &draw(), &draw()).p_value < 0.05).count();
+        assert!(found <= 20, "{metric}: {found} of {runs}");
+    }
+}
+
+#[test]
+fn where_of_one_of_two_nothing_can_be_said_nothing_is_said_of_both() {
+    let mut pairs = Pairs::new(Metric::Auc);
+    let [a, b] = [vec![0.9, 0.7, 0.9, 0.8], vec![0.5, 0.4, 0.6, 0.5]].map(kept);
+    pairs.add((&a, &Parts::Themselves), (&b, &Parts::Themselves));
+    let found = pairs.finish(0.4, 0.01, false);
+    assert_eq!((found.stderr, found.ci95, found.p_value, found.n_needed), (None, None, 1.0, None));
 }
 
 #[test]

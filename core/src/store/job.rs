@@ -80,6 +80,8 @@ pub struct Compared {
     pub n_items: i32,
     /// What it found, if it succeeded.
     pub value: Option<f64>,
+    /// Whether it is known how sure that is.
+    pub is_sure: bool,
     /// Name of what is kept of its items in the artifact store.
     pub scores_key: Option<String>,
 }
@@ -90,7 +92,8 @@ pub async fn compared(db: impl PgExecutor<'_>, org_id: &OrgId, job_ids: [&JobId;
     let found = sqlx::query_as!(
         Compared,
         r#"select j.id as "job_id: JobId", j.status as "status: JobStatus", j.suite_id as "suite_id: SuiteId", j.suite_version, s.metric,
-                  s.release, s.n_items, (j.result ->> 'value')::float8 as value, j.scores_key
+                  s.release, s.n_items, (j.result ->> 'value')::float8 as value,
+                  (j.result ->> 'stderr') is not null as "is_sure!", j.scores_key
            from jobs j join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
            where j.org_id = $1 and j.id = any($2)"#,
         org_id.as_str(),
