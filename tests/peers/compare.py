@@ -2,7 +2,7 @@
 
     python -m venv target/peers/venv && target/peers/venv/bin/pip install -r tests/peers/requirements.txt
     cargo build --release -p assay-worker
-    target/peers/venv/bin/python tests/peers/compare.py [--items 1000000] [--shuffled] [--rounds 3] [--only assay,duckdb]
+    target/peers/venv/bin/python tests/peers/compare.py [--items 1000000] [--shuffled] [--rounds 9] [--only assay,duckdb]
 
 Each peer is a process of its own that reads the same two files of lines, joins them and works out accuracy, recall@10,
 ndcg@10 and mrr@10 over a suite with one right id an item; predictions are ten ids. DuckDB uses one thread. Ratios are of
@@ -106,7 +106,7 @@ def measured(command):
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--items", type=int, default=1_000_000)
-    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--rounds", type=int, default=9)
     options.add_argument("--shuffled", action="store_true")
     options.add_argument("--only", default="")
     options = options.parse_args()

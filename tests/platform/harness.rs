@@ -236,6 +236,15 @@ pub fn result(value: f64) -> EvalResult {
     }
 }
 
+/// Waits for the next day, UTC, if that is less than a minute off: for what counts by days.
+pub async fn within_a_day() {
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let left = 86_400 - now % 86_400;
+    if left < 60 {
+        tokio::time::sleep(Duration::from_secs(left + 1)).await;
+    }
+}
+
 /// All files under a folder.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());

@@ -13,7 +13,7 @@ use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::harness::{World, code, one_prediction, text, with, world_of};
+use crate::harness::{World, code, one_prediction, text, with, within_a_day, world_of};
 use crate::release;
 
 /// How many come at once.
@@ -191,7 +191,9 @@ async fn a_day_takes_exactly_as_many_submissions_as_the_suite_says() {
     let race = Race::new(0).await;
     let suite_id = release::publish(&race.world, "daily", 1, "max_submissions_per_day = 7").await.unwrap();
     let body = json!({"suite_id": suite_id, "predictions": [{"item_id": "i0", "prediction": []}]});
-    for _ in 0..rounds() {
+    // Each is of four crowds.
+    for _ in 0..rounds().div_ceil(4) {
+        within_a_day().await;
         let (org_id, key) = race.fresh_org().await;
         let all = submit_at_once(&race.clients(&key), 4 * CROWD, &body, None).await;
         assert_eq!(accepted(&all), 7);

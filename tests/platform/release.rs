@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{PATIENCE, World, code, org, result, text, until, with, with_token, world, world_of};
+use crate::harness::{PATIENCE, World, code, org, result, text, until, with, with_token, within_a_day, world, world_of};
 
 /// How many items the suites of these tests have: with so many no share is like another to four digits.
 const N: usize = 37;
@@ -248,6 +248,7 @@ async fn an_attempt_that_was_taken_back_or_is_done_again_does_not_climb() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_day_has_as_many_submissions_as_the_suite_takes_and_those_without_a_score_do_not_count() {
+    within_a_day().await;
     let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
     let (key, hand) = (world.key(), Hand::new(&world).await);
     let suite_id = publish(&world, "daily", 1, "max_submissions_per_day = 2").await.unwrap();

@@ -179,7 +179,8 @@ pub struct Checked {
 /// `predictions[3].item_id`; a document that is not JSON is `invalid_request`.
 pub fn check(json: &[u8], metric: &Metric) -> Result<Checked> {
     let mut faults = Vec::new();
-    let mut first_index = HashMap::new();
+    // A prediction with its item id is mostly longer.
+    let mut first_index = HashMap::with_capacity(json.len() / 128);
     let mut digest = SubmissionDigest::default();
     // Stopping early is no outcome of its own: the faults tell.
     let _: ControlFlow<()> = read(json, |next| {
