@@ -3,6 +3,7 @@
 //!
 //! What lives here: what the api (to check) and the worker (to score) share. What may not: scoring.
 
+mod element;
 mod reader;
 mod scan;
 mod stream;

@@ -8,7 +8,8 @@ use std::ops::ControlFlow;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{MAX_FAULTS, MAX_ITEM_ID, Prediction, Value, name, scan};
+use super::element::{Element, Form, has_nul};
+use super::{Prediction, scan};
 use crate::{Code, Error, FieldError, Result};
 
 /// Reads predictions one after the other and hands each on, or what is wrong with it (an element may have several
@@ -68,31 +69,6 @@ fn read_quickly<'a, B>(
 pub(super) fn read_one<'a>(json: &'a str, element: &mut Element<'a>) -> serde_json::Result<()> {
     let mut parser = serde_json::Deserializer::from_str(json);
     At(Whole(element)).deserialize(&mut parser).and_then(|()| parser.end())
-}
-
-/// Memory of an element's, used again for texts that live elsewhere.
-#[derive(Default)]
-pub(super) struct Memory {
-    ids: Vec<Cow<'static, str>>,
-    weights: Vec<(Cow<'static, str>, f64)>,
-}
-
-impl Memory {
-    /// More than so many texts are not kept room for: there are several of these.
-    const MOST: usize = 4096;
-
-    /// Of an element that is done with. Collecting in place keeps the allocation.
-    pub(super) fn of(element: Element<'_>) -> Self {
-        let Element { mut ids, mut weights, .. } = element;
-        ids.clear();
-        ids.shrink_to(Self::MOST);
-        weights.clear();
-        weights.shrink_to(Self::MOST);
-        Self {
-            ids: ids.into_iter().map(|_| Cow::Borrowed("")).collect(),
-            weights: weights.into_iter().map(|_| (Cow::Borrowed(""), 0.0)).collect(),
-        }
-    }
 }
 
 /// What one place of the document is for. Whatever it may not hold is passed over, so that a fault can be told by its
@@ -206,80 +182,6 @@ impl Place<'_> for Weight {
     fn other(self) -> Self::Found {
         None
     }
-}
-
-/// What was predicted.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) enum Form {
-    #[default]
-    Ranking,
-    Label,
-    Number(f64),
-    Weights,
-}
-
-/// The element of the array that is being read. There is one, used again and again.
-#[derive(Default)]
-pub(super) struct Element<'a> {
-    pub(super) index: usize,
-    /// Of a document of lines: which, from 1.
-    pub(super) line: Option<usize>,
-    pub(super) item_id: Cow<'a, str>,
-    pub(super) form: Form,
-    pub(super) ids: Vec<Cow<'a, str>>,
-    pub(super) weights: Vec<(Cow<'a, str>, f64)>,
-    faults: Vec<FieldError>,
-}
-
-impl<'a> Element<'a> {
-    pub(super) fn new(index: usize, line: Option<usize>, memory: Memory) -> Self {
-        let Memory { ids, weights } = memory;
-        Self { index, line, ids, weights, ..Self::default() }
-    }
-
-    /// The next one begins.
-    pub(super) fn next(&mut self) {
-        self.index += 1;
-        self.line = self.line.map(|line| line + 1);
-        self.form = Form::Ranking;
-        self.ids.clear();
-        self.weights.clear();
-    }
-
-    fn fault(&mut self, place: &str, reason: &'static str, message: &str) {
-        if self.faults.len() < MAX_FAULTS {
-            self.faults.push(FieldError::new(format!("{}{place}", name(self.index, self.line)), reason, message));
-        }
-    }
-
-    fn take_item_id(&mut self, found: Option<Cow<'a, str>>) {
-        match found {
-            None => self.fault(".item_id", "type", "must be a string"),
-            Some(id) if id.is_empty() => self.fault(".item_id", "format", "must not be empty"),
-            Some(id) if id.len() > MAX_ITEM_ID => self.fault(".item_id", "format", "must be at most 512 bytes long"),
-            Some(id) if has_nul(&id) => self.fault(".item_id", "format", "must not have a NUL character"),
-            Some(id) => self.item_id = id,
-        }
-    }
-
-    pub(super) fn hand_on<B>(&mut self, mut each: impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>) -> ControlFlow<B> {
-        if !self.faults.is_empty() {
-            return self.faults.drain(..).try_for_each(|fault| each(Err(fault)));
-        }
-        let value = match (self.form, self.ids.as_slice()) {
-            (Form::Number(number), _) => Value::Number(number),
-            (Form::Weights, _) => Value::Probabilities(&self.weights),
-            (Form::Label, [label]) => Value::Label(label),
-            (Form::Label | Form::Ranking, ids) => Value::Ranking(ids),
-        };
-        each(Ok(Prediction { index: self.index, line: self.line, item_id: mem::take(&mut self.item_id), value }))
-    }
-}
-
-/// A NUL can only be written as an escape, and a text with an escape is never borrowed.
-#[expect(clippy::ptr_arg, reason = "whether it is borrowed is what matters")]
-fn has_nul(text: &Cow<'_, str>) -> bool {
-    matches!(text, Cow::Owned(text) if text.contains('\0'))
 }
 
 /// The place of `prediction`.

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::MAX_ITEM_ID;
-use super::reader::{Element, Form};
+use super::element::{Element, Form};
 
 /// A prediction or an answer, by its form in JSON.
 #[derive(Debug, Clone, PartialEq)]

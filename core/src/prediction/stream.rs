@@ -6,7 +6,8 @@ use std::array;
 use std::mem;
 use std::ops::ControlFlow;
 
-use super::reader::{Element, Memory, read_one};
+use super::element::{Element, Memory};
+use super::reader::read_one;
 use super::{Prediction, name, scan};
 use crate::json::{DEPTH_MAX, depth};
 use crate::{FieldError, Result, text_enum};
