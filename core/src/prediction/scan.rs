@@ -181,44 +181,37 @@ impl<'a> Scan<'a> {
     }
 
     fn ranking(&mut self, ids: &mut Vec<Cow<'a, str>>) -> Option<()> {
-        self.byte(b'[')?;
-        self.space();
-        if self.peek()? == b']' {
-            self.at += 1;
-            return Some(());
-        }
-        loop {
-            ids.push(self.string()?);
-            self.space();
-            match self.peek()? {
-                b',' => self.at += 1,
-                b']' => break,
-                _ => return None,
-            }
-            self.space();
-        }
-        self.at += 1;
-        Some(())
+        self.list(b'[', b']', |scan| {
+            ids.push(scan.string()?);
+            Some(())
+        })
     }
 
     fn weights(&mut self, weights: &mut Vec<(Cow<'a, str>, f64)>) -> Option<()> {
-        self.byte(b'{')?;
+        self.list(b'{', b'}', |scan| {
+            let key = scan.string()?;
+            scan.colon()?;
+            weights.push((key, scan.number()?));
+            Some(())
+        })
+    }
+
+    /// What `next` reads, with commas between, in brackets.
+    #[inline]
+    fn list(&mut self, open: u8, close: u8, mut next: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.byte(open)?;
         self.space();
-        if self.peek()? == b'}' {
-            self.at += 1;
-            return Some(());
-        }
-        loop {
-            let key = self.string()?;
-            self.colon()?;
-            weights.push((key, self.number()?));
-            self.space();
-            match self.peek()? {
-                b',' => self.at += 1,
-                b'}' => break,
-                _ => return None,
+        if self.peek()? != close {
+            loop {
+                next(self)?;
+                self.space();
+                match self.peek()? {
+                    b',' => self.at += 1,
+                    byte if byte == close => break,
+                    _ => return None,
+                }
+                self.space();
             }
-            self.space();
         }
         self.at += 1;
         Some(())
