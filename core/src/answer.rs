@@ -1,14 +1,13 @@
 //! Hidden answers: how they are written in a suite, and which ids they make right.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use crate::Metric;
 use crate::metric::Family;
-use crate::prediction::{NUMBER_MAX, Written, written};
+use crate::prediction::{NUMBER_MAX, Written, twice, written};
 
 /// The answer to one item; its texts are slices of the JSON (`'a`) where they have no escapes.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,9 +24,6 @@ pub enum Answer<'a> {
 
 /// Far above any use, and far enough below the largest float that no sum of gains becomes infinite.
 const MAX_GAIN: f64 = 1e100;
-
-/// Up to how many ids are looked through for one that is given twice; beyond, they are looked up.
-const FEW: usize = 16;
 
 impl<'a> Answer<'a> {
     /// Reads an answer from its JSON text: a string, a non-empty array of distinct strings, an object of string → gain,
@@ -87,13 +83,7 @@ impl<'a> Answer<'a> {
             return Err(String::from("an answer must name at least one id"));
         }
         ids.iter().try_for_each(|id| no_nul(id))?;
-        let again = if ids.len() <= FEW {
-            ids.iter().enumerate().find(|(at, id)| ids[..*at].contains(id)).map(|(_, id)| id)
-        } else {
-            let mut seen = HashSet::new();
-            ids.iter().find(|id| !seen.insert(**id))
-        };
-        again.map_or(Ok(()), |id| Err(format!("{id:?} is given twice")))
+        twice(ids.iter().copied()).map_or(Ok(()), |id| Err(format!("{id:?} is given twice")))
     }
 
     /// The relevant ids with their gains, in the order in which they are written: those with a gain above 0, and in a

@@ -73,9 +73,6 @@ pub const NUMBER_MAX: f64 = 1e50;
 /// How far from 1 the sum of probabilities may be. A little more, for the sum is rounded.
 const SUM_SLACK: f64 = 1e-6 + 1e-12;
 
-/// Up to how many labels are looked through for one that is given twice.
-const FEW: usize = 16;
-
 /// Why a value is none for this metric: the reason, for machines and for humans.
 pub fn fits(metric: Metric, value: Value<'_, '_>) -> Result<(), (&'static str, String)> {
     let wanted = match (metric.family(), value) {
@@ -101,13 +98,20 @@ fn are_probabilities(probabilities: &[(Cow<'_, str>, f64)]) -> Result<(), (&'sta
     if (sum - 1.0).abs() > SUM_SLACK {
         return Err(("range", format!("the probabilities sum to {sum}, but must sum to 1 (within 1e-6)")));
     }
-    let again = if probabilities.len() <= FEW {
-        probabilities.iter().enumerate().find(|(at, (label, _))| probabilities[..*at].iter().any(|(before, _)| before == label))
-    } else {
-        let mut seen = HashSet::new();
-        probabilities.iter().enumerate().find(|(_, (label, _))| !seen.insert(label))
-    };
-    again.map_or(Ok(()), |(_, (label, _))| Err(("duplicate", format!("{label:?} is given twice"))))
+    let again = twice(probabilities.iter().map(|(label, _)| label.as_ref()));
+    again.map_or(Ok(()), |label| Err(("duplicate", format!("{label:?} is given twice"))))
+}
+
+/// The first text that was there before.
+pub(crate) fn twice<'t>(texts: impl ExactSizeIterator<Item = &'t str> + Clone) -> Option<&'t str> {
+    // Of few, looking through those before is faster than hashing them.
+    const FEW: usize = 16;
+
+    if texts.len() <= FEW {
+        return texts.clone().enumerate().find(|(at, text)| texts.clone().take(*at).any(|before| before == *text)).map(|(_, text)| text);
+    }
+    let mut seen = HashSet::new();
+    texts.clone().find(|text| !seen.insert(*text))
 }
 
 /// A submission. Exactly one of `predictions` and `input_ref` is given.
