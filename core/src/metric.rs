@@ -98,6 +98,11 @@ impl Metric {
         matches!(self, Self::Rmse | Self::Mae | Self::LogLoss | Self::Brier | Self::Ece)
     }
 
+    /// That of a published suite, which was checked then: the error is `internal`.
+    pub fn published(name: &str) -> crate::Result<Self> {
+        name.parse().map_err(|_| crate::Error::internal("a published suite has an unknown metric"))
+    }
+
     /// Whether an item has a value of its own. A correlation and an area are of all items together.
     pub const fn has_item_scores(self) -> bool {
         !matches!(self, Self::Spearman | Self::Auc)

@@ -16,17 +16,10 @@ use crate::paired::{self, Figure, Kept, Pairs, Parts};
 /// Of how many items what two jobs keep is in memory at once: at most some 20 MB.
 const ITEMS: u64 = 1 << 19;
 
-/// A succeeded job.
+/// A succeeded job, with what only such a one has.
 struct Scored {
-    job_id: JobId,
-    suite_id: assay_core::suite::SuiteId,
-    suite_version: String,
-    metric: String,
-    release: String,
-    n_items: u64,
+    job: Compared,
     value: f64,
-    /// Whether it is known how sure the value is.
-    is_sure: bool,
     scores_key: String,
 }
 
@@ -44,66 +37,55 @@ pub async fn create(app: &App, caller: &Caller, job_a: &str, job_b: &str) -> Res
     let of = |field: &str, id: &JobId| found.iter().find(|job| job.job_id == *id).cloned().ok_or_else(|| nothing(field));
     let (a, b) = (of("job_a", &id_a)?, of("job_b", &id_b)?);
     let (a, b) = (scored("job_a", a)?, scored("job_b", b)?);
-    if (&a.suite_id, &a.suite_version) != (&b.suite_id, &b.suite_version) {
+    let (of_a, of_b) = (&a.job, &b.job);
+    if (&of_a.suite_id, &of_a.suite_version) != (&of_b.suite_id, &of_b.suite_version) {
         let told = format!(
             "The jobs are not on the same items: job_a is on {} in version {}, job_b on {} in version {}.",
-            a.suite_id, a.suite_version, b.suite_id, b.suite_version
+            of_a.suite_id, of_a.suite_version, of_b.suite_id, of_b.suite_version
         );
         return Err(Error::invalid_state(Resource::Job, told));
     }
     compare(app, caller, a, b).await
 }
 
-fn scored(field: &str, job: Compared) -> Result<Scored> {
-    let refused = |why: String| Error::invalid_state(Resource::Job, format!("{field} cannot be compared: {why}"));
-    let Compared { job_id, status, suite_id, suite_version, metric, release, n_items, value, is_sure, scores_key } = job;
-    match (value, scores_key) {
-        (Some(value), Some(scores_key)) => Ok(Scored {
-            job_id,
-            suite_id,
-            suite_version,
-            metric,
-            release,
-            n_items: u64::from(n_items.unsigned_abs()),
-            value,
-            is_sure,
-            scores_key,
-        }),
-        _ if status == JobStatus::Succeeded => Err(refused("it was scored before anything was kept of its items; submit it again.".into())),
-        _ => Err(refused(format!("it is {status}; only a succeeded job has scores."))),
+fn scored(field: &str, mut job: Compared) -> Result<Scored> {
+    let refused = |why: String| Err(Error::invalid_state(Resource::Job, format!("{field} cannot be compared: {why}")));
+    match (job.value, job.scores_key.take()) {
+        (Some(value), Some(scores_key)) => Ok(Scored { job, value, scores_key }),
+        _ if job.status == JobStatus::Succeeded => refused("it was scored before anything was kept of its items; submit it again.".into()),
+        _ => refused(format!("it is {}; only a succeeded job has scores.", job.status)),
     }
 }
 
 async fn compare(app: &App, caller: &Caller, a: Scored, b: Scored) -> Result<Comparison> {
-    let metric: Metric = a.metric.parse().map_err(|_| Error::internal("a published suite has an unknown metric"))?;
-    let release: Release = a.release.parse().map_err(|_| Error::internal("a published suite is released in an unknown way"))?;
+    let Compared { job_id, suite_id, suite_version, metric: name, release, n_items, is_sure, .. } = a.job;
+    let (metric, release, n_items) = (Metric::published(&name)?, Release::published(&release)?, u64::from(n_items.unsigned_abs()));
     if let Release::Ladder(_) = release {
         let told = "The suite releases scores by a ladder; a comparison would tell what that keeps back.";
         return Err(Error::new(Code::Forbidden, told));
     }
     let _turn = app.comparisons.take(caller.org_id()).await?;
-    let (items_a, items_b) =
-        tokio::try_join!(KeptItems::open(app, &a.scores_key, a.n_items), KeptItems::open(app, &b.scores_key, b.n_items))?;
-    let (parts_a, parts_b) = tokio::try_join!(parts(metric, &items_a, a.n_items), parts(metric, &items_b, b.n_items))?;
+    let (items_a, items_b) = tokio::try_join!(KeptItems::open(app, &a.scores_key, n_items), KeptItems::open(app, &b.scores_key, n_items))?;
+    let (parts_a, parts_b) = tokio::try_join!(parts(metric, &items_a, n_items), parts(metric, &items_b, n_items))?;
     let mut pairs = Pairs::new(metric);
-    for items in pieces(a.n_items) {
+    for items in pieces(n_items) {
         let (one, other) = tokio::try_join!(items_a.read(items.clone()), items_b.read(items))?;
         block_in_place(|| pairs.add((&one, &parts_a), (&other, &parts_b)));
     }
     let (difference, point) = (a.value - b.value, paired::point(metric, a.value, b.value));
-    let found = block_in_place(|| pairs.finish(difference, point, a.is_sure && b.is_sure));
+    let found = block_in_place(|| pairs.finish(difference, point, is_sure && b.job.is_sure));
     let (difference, found) = match release {
         Release::Rounded(decimals) => (decimals.round(difference), found.rounded(difference, |figure| decimals.round(figure))),
         Release::Exact | Release::Ladder(_) => (difference, found),
     };
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     Ok(Comparison {
-        job_a: a.job_id,
-        job_b: b.job_id,
-        suite_id: a.suite_id,
-        suite_version: a.suite_version,
-        metric: a.metric,
-        n: count(a.n_items),
+        job_a: job_id,
+        job_b: b.job.job_id,
+        suite_id,
+        suite_version,
+        metric: name,
+        n: count(n_items),
         value_a: a.value,
         value_b: b.value,
         difference,

@@ -251,7 +251,7 @@ fn bad_key(key: &str) -> Option<FieldError> {
 }
 
 async fn check(metric: &str, predictions: Bytes) -> Result<Checked> {
-    let metric: Metric = metric.parse().map_err(|_| Error::internal("a published suite has an unknown metric"))?;
+    let metric = Metric::published(metric)?;
     if predictions.len() <= CHECK_INLINE_MAX {
         return prediction::check(&predictions, &metric);
     }

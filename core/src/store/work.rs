@@ -252,8 +252,7 @@ pub async fn scoring(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str)
     )
     .fetch_one(db)
     .await?;
-    let metric: Metric = suite.metric.parse().map_err(|_| Error::internal("a published suite has an unknown metric"))?;
-    let release: Release = suite.release.parse().map_err(|_| Error::internal("a published suite is released in an unknown way"))?;
+    let (metric, release) = (Metric::published(&suite.metric)?, Release::published(&suite.release)?);
     Ok((Scoring { metric, per_item_feedback: suite.per_item_feedback, release }, usize::try_from(suite.n_items).unwrap_or(0)))
 }
 
