@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use assay_core::Result;
 use assay_core::artifact::Artifacts;
+use assay_core::spans::Spans;
 use assay_core::store::{self, Bounds, PgPool};
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -57,6 +58,8 @@ pub struct Inner {
     pub dns: Dns,
     /// How many requests may come.
     pub limits: Limits,
+    /// Where operators are told what a request did.
+    pub spans: Spans,
     /// As given.
     pub settings: Settings,
 }
@@ -84,6 +87,7 @@ impl App {
             post,
             dns: Dns::new(settings.dns_server),
             limits: Limits::new(redis, &settings.common.redis_prefix, settings.auth_failures_per_minute),
+            spans: Spans::open("assay-api", &settings.common)?,
             settings,
         })))
     }

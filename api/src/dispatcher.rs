@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use assay_core::artifact::Artifacts;
 use assay_core::connection::Connection;
+use assay_core::job::FailureCode;
 use assay_core::queue::Ringer;
+use assay_core::spans::{Handling, Place, Span, Spans};
 use assay_core::store::auth;
 use assay_core::store::dispatch::{self, Swept};
 use assay_core::store::{PgPool, notifications::Notifications};
 use assay_core::{CanFail as _, Result, telemetry, upload};
 use tokio::sync::{Notify, watch};
 
-use crate::settings::Settings;
+use crate::app::App;
 
 /// The longest time between rounds.
 const TICK: Duration = Duration::from_millis(500);
@@ -34,6 +36,7 @@ pub async fn tell(db: PgPool, submitted: &Notify) {
 struct Dispatcher {
     db: PgPool,
     artifacts: Artifacts,
+    spans: Spans,
     ringer: Ringer,
     tidied: Option<Instant>,
     /// Since when every round went well.
@@ -41,11 +44,13 @@ struct Dispatcher {
 }
 
 /// Dispatches until `stop` is set.
-pub async fn run(db: PgPool, artifacts: Artifacts, settings: Settings, mut stop: watch::Receiver<bool>) -> Result<()> {
-    let connection = Connection::new(&settings.common.redis_url, Duration::from_millis(500))?;
-    let ringer = Ringer::new(connection, &settings.common.redis_prefix);
+pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
+    let settings = &app.settings.common;
+    let connection = Connection::new(&settings.redis_url, Duration::from_millis(500))?;
+    let ringer = Ringer::new(connection, &settings.redis_prefix);
+    let (db, artifacts, spans) = (app.db.clone(), app.artifacts.clone(), app.spans.clone());
     let mut notifications = Notifications::new(db.clone(), dispatch::CHANNEL);
-    let mut dispatcher = Dispatcher { db, artifacts, ringer, tidied: None, steady_since: None };
+    let mut dispatcher = Dispatcher { db, artifacts, spans, ringer, tidied: None, steady_since: None };
     let mut swept = None::<Instant>;
     loop {
         let sweep = swept.is_none_or(|at| at.elapsed() >= TICK);
@@ -68,17 +73,13 @@ impl Dispatcher {
         let silence_counts = self.steady_since.is_some_and(|since| since.elapsed() > dispatch::LEASE);
         let steady_since = self.steady_since.take().unwrap_or_else(Instant::now);
         let mut transaction = self.db.begin().await?;
+        let mut swept = Vec::new();
         if !dispatch::lead(&mut transaction).await? {
             self.steady_since = Some(steady_since);
             return Ok(());
         }
         if sweep {
-            let Swept { released, failed } = dispatch::sweep(&mut transaction, silence_counts).await?;
-            if released + failed > 0 {
-                tracing::warn!(released, failed, "jobs were taken back from dead or overdue workers");
-            }
-            metrics::counter!(telemetry::JOBS_TAKEN_BACK, "outcome" => "released").increment(released.unsigned_abs());
-            metrics::counter!(telemetry::JOBS_TAKEN_BACK, "outcome" => "failed").increment(failed.unsigned_abs());
+            swept = dispatch::sweep(&mut transaction, silence_counts).await?;
         }
         let rings = match room {
             Ok(room) if room > 0 => dispatch::choose(&mut transaction, room).await?,
@@ -92,12 +93,15 @@ impl Dispatcher {
         }
         // First noted, then rung: a bell that is lost in between is found by a worker that looks for itself.
         transaction.commit().await?;
+        self.tell(&swept);
         // It is the database that must have been there; Redis has no say in this.
         self.steady_since = Some(steady_since);
         room?;
         if !rings.is_empty() {
             self.ringer.ring(&rings).await?;
-            metrics::counter!(telemetry::BELLS_RUNG).increment(rings.len() as u64);
+            let (first, again): (Vec<_>, Vec<_>) = rings.iter().partition(|ring| ring.dispatch_no == 1);
+            metrics::counter!(telemetry::BELLS_RUNG, "kind" => "first").increment(first.len() as u64);
+            metrics::counter!(telemetry::BELLS_RUNG, "kind" => "again").increment(again.len() as u64);
         }
         if tidy {
             self.tidied = Some(Instant::now());
@@ -106,6 +110,27 @@ impl Dispatcher {
             self.ringer.tidy().await?;
         }
         Ok(())
+    }
+
+    /// Tells operators of attempts that were given up: nobody else does.
+    fn tell(&self, swept: &[Swept]) {
+        for Swept { job_id, attempt, overdue, failed, started_at, ended_at, trace_id, span_id } in swept {
+            let outcome = if *failed { "failed" } else { "released" };
+            let (result, code) = if *overdue { ("timeout", FailureCode::Timeout) } else { ("lost", FailureCode::Internal) };
+            metrics::counter!(telemetry::JOBS_TAKEN_BACK, "outcome" => outcome).increment(1);
+            metrics::counter!(telemetry::JOB_ATTEMPTS, "result" => result).increment(1);
+            if *failed {
+                metrics::counter!(telemetry::JOBS_FINISHED, "type" => "eval", "outcome" => code.as_str()).increment(1);
+            }
+            tracing::warn!(%job_id, attempt, trace_id, result, outcome, "a job was taken back from a dead or overdue worker");
+            let place = span_id.as_deref().and_then(|span_id| Place::read(trace_id, span_id));
+            if let Some((sent, place)) = place.and_then(|sent| Some((sent, sent.child().ok()?))) {
+                self.spans.tell(place.trace_id, || {
+                    let span = Span::of_job(Handling::Process, place, Some(sent.span_id), job_id, *started_at, *ended_at);
+                    span.of_attempt(*attempt, result)
+                });
+            }
+        }
     }
 
     /// Removes the submissions of jobs that have ended, and what attempts kept that did not end them.

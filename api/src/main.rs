@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use assay_api::settings::{self, Settings};
 use assay_api::{operator, serve};
+use assay_core::Error;
 use assay_core::org::PlanChange;
-use assay_core::{Error, telemetry};
+use assay_core::telemetry::{self, Binary};
 use clap::{Args, Parser, Subcommand, value_parser};
 
 /// The api of Assay. Settings come from the environment; the README lists them.
@@ -185,7 +186,8 @@ fn told(error: &Error) -> String {
 async fn run_server() -> Result<(), String> {
     let settings = Settings::from_env(env!("ASSAY_GIT_SHA")).map_err(|bad| bad.to_string())?;
     telemetry::logs(&settings.common).map_err(|error| told(&error))?;
-    serve(settings).await.map_err(|error| told(&error))
+    let metrics = telemetry::metrics(Binary::Api, &settings.common).map_err(|error| told(&error))?;
+    serve(settings, metrics).await.map_err(|error| told(&error))
 }
 
 async fn operate(command: Command) -> Result<(), String> {

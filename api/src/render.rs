@@ -9,6 +9,8 @@ use serde::Serialize;
 use tonic::Status;
 use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, QuotaViolation, StatusExt as _};
 
+use crate::layers::Call;
+
 /// The domain of `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "assay.v1";
 
@@ -199,8 +201,9 @@ fn violation(fault: &FieldError) -> FieldViolation {
 }
 
 /// Logs what the caller is not told, once.
-pub fn log_cause(error: &Error, request_id: &RequestId) {
+pub fn log_cause(error: &Error, call: &Call) {
     if let Some(cause) = &error.cause {
-        tracing::error!(%request_id, code = error.code.as_str(), %cause, "a request failed");
+        let Call { request_id, trace, .. } = call;
+        tracing::error!(%request_id, trace_id = %trace.place.trace_id, code = error.code.as_str(), %cause, "a request failed");
     }
 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 use assay_core::process;
 use assay_core::settings::{ADMIN_LISTEN, LISTEN};
 use assay_core::store::schema;
-use assay_core::{CanFail as _, Error, Result, telemetry};
+use assay_core::vitals::Vitals;
+use assay_core::{CanFail as _, Error, Result};
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
+use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 
 use crate::app::App;
@@ -17,8 +19,8 @@ use crate::settings::Settings;
 use crate::{dispatcher, grpc, mail, openapi, page, rest};
 
 /// Serves until the process is told to end (SIGTERM or SIGINT), then finishes what it has begun.
-pub async fn serve(settings: Settings) -> Result<()> {
-    let metrics = telemetry::metrics(&settings.common.git_sha)?;
+/// `metrics` is what operators are shown.
+pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
     let listener = process::bind(&LISTEN, settings.listen).await?;
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
     let (stop, stopped) = watch::channel(false);
@@ -29,7 +31,9 @@ pub async fn serve(settings: Settings) -> Result<()> {
     // The first request should not be the one that waits for the connection.
     app.limits.address("").await;
     let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, app.db.clone(), stopped.clone()));
-    let mut dispatcher = tokio::spawn(dispatcher::run(app.db.clone(), app.artifacts.clone(), settings.clone(), stopped.clone()));
+    let vitals = Vitals::new(&settings.common, [("requests", &app.db), ("jobs", &app.jobs_db)])?;
+    let vitals = tokio::spawn(vitals.sample(Some(app.jobs_db.clone())));
+    let mut dispatcher = tokio::spawn(dispatcher::run(app.clone(), stopped.clone()));
     let telling = app.clone();
     let telling = tokio::spawn(async move { dispatcher::tell(telling.db.clone(), &telling.submitted).await });
     let changes = tokio::spawn(app.changes.clone().pass_on(app.db.clone()));
@@ -62,6 +66,8 @@ pub async fn serve(settings: Settings) -> Result<()> {
     requests.await.map_err(Error::internal)?;
     // What was answered while the connections ended.
     app.requests.add_up(&app.db).await.can_fail("adding up the last requests");
+    vitals.abort();
+    app.spans.clone().close().await;
     process::close(&app.db).await;
     Ok(())
 }

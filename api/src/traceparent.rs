@@ -1,26 +1,30 @@
 //! The trace that a request belongs to (W3C Trace Context, header `traceparent`).
 
 use assay_core::Result;
+use assay_core::spans::{Place, SpanId};
 use http::HeaderMap;
-use rand::TryRng as _;
 
-/// A trace, and the client's span in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A request's place in its trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
-    /// 32 hex digits.
-    pub trace_id: String,
-    /// 16 hex digits; none when the trace begins here.
-    pub span_id: Option<String>,
+    /// The request's own place.
+    pub place: Place,
+    /// The client's span; none when the trace begins here.
+    pub parent: Option<SpanId>,
 }
 
 impl TraceParent {
-    /// The client's trace, if it sent a well-formed one; otherwise a new one.
+    /// In the client's trace, if it sent a well-formed one; otherwise in a new one.
     pub fn of(headers: &HeaderMap) -> Result<Self> {
         let given = headers.get("traceparent").and_then(|value| value.to_str().ok()).and_then(Self::read);
-        given.map_or_else(Self::random, Ok)
+        Ok(match given {
+            Some(client) => Self { place: client.child()?, parent: Some(client.span_id) },
+            None => Self { place: Place::new()?, parent: None },
+        })
     }
 
-    fn read(text: &str) -> Option<Self> {
+    /// The client's place.
+    pub fn read(text: &str) -> Option<Place> {
         let mut parts = text.split('-');
         let (version, trace_id, span_id, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let hex =
@@ -29,14 +33,7 @@ impl TraceParent {
         let some = |text: &str| text.bytes().any(|byte| byte != b'0');
         let well_formed =
             hex(version, 2) && version != "ff" && hex(trace_id, 32) && some(trace_id) && hex(span_id, 16) && some(span_id) && hex(flags, 2);
-        (well_formed && (version != "00" || parts.next().is_none()))
-            .then(|| Self { trace_id: trace_id.into(), span_id: Some(span_id.into()) })
-    }
-
-    fn random() -> Result<Self> {
-        let mut bytes = [0_u8; 16];
-        rand::rngs::SysRng.try_fill_bytes(&mut bytes).map_err(assay_core::Error::internal)?;
-        Ok(Self { trace_id: format!("{:032x}", u128::from_be_bytes(bytes).max(1)), span_id: None })
+        if well_formed && (version != "00" || parts.next().is_none()) { Place::read(trace_id, span_id) } else { None }
     }
 }
 
@@ -47,7 +44,7 @@ mod tests {
     #[test]
     fn only_a_well_formed_header_is_taken() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        assert_eq!(TraceParent::read(good).unwrap().trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(TraceParent::read(good).unwrap().trace_id.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         for bad in [
             "",
             "00",

@@ -54,6 +54,12 @@ impl Timestamp {
     }
 }
 
+impl From<Timestamp> for std::time::SystemTime {
+    fn from(at: Timestamp) -> Self {
+        at.0.into()
+    }
+}
+
 /// A text that is not a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be RFC 3339, such as 2026-01-31T23:59:59Z")]

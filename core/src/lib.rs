@@ -32,6 +32,7 @@ mod release;
 pub mod schema;
 pub mod secret;
 pub mod settings;
+pub mod spans;
 pub mod store;
 pub mod suite;
 pub mod suite_folder;
@@ -41,6 +42,7 @@ pub mod terms;
 mod text_enum;
 pub mod upload;
 pub mod usage;
+pub mod vitals;
 
 pub use answer::{Answer, AnswersCheck};
 pub use clock::Timestamp;

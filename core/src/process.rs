@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
@@ -15,6 +16,9 @@ use tokio::sync::watch;
 use crate::settings::Setting;
 use crate::store::{PgPool, schema};
 use crate::{CanFail as _, Error, Result};
+
+/// How long the database may take to answer. Who asks whether the process is ready does not wait much longer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Takes a port, or says what to do when it is taken.
 pub async fn bind(setting: &Setting, address: SocketAddr) -> Result<TcpListener> {
@@ -52,8 +56,14 @@ pub async fn close(db: &PgPool) {
 /// Serves `/metrics`, `/livez` and `/readyz` for as long as it is polled.
 pub async fn serve_operators(listener: TcpListener, metrics: PrometheusHandle, db: PgPool, stopped: watch::Receiver<bool>) {
     let upkeep = metrics.clone();
+    let process = metrics_process::Collector::default();
+    process.describe();
+    let shown = async move || {
+        process.collect();
+        ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render())
+    };
     let routes = Router::new()
-        .route("/metrics", get(async move || metrics.render()))
+        .route("/metrics", get(shown))
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(async move || ready(&db, &stopped).await));
     let served = async { axum::serve(listener, routes).await };
@@ -75,7 +85,8 @@ async fn ready(db: &PgPool, stopped: &watch::Receiver<bool>) -> (StatusCode, &'s
     if *stopped.borrow() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
     }
-    match schema::pending(db).await {
+    let pending = tokio::time::timeout(PATIENCE, schema::pending(db)).await.unwrap_or_else(|late| Err(Error::unavailable(late)));
+    match pending {
         Ok(0) => (StatusCode::OK, "ok\n"),
         Ok(_) => (StatusCode::SERVICE_UNAVAILABLE, "migrations are pending\n"),
         Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n"),

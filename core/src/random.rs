@@ -21,6 +21,13 @@ pub(crate) fn base62(length: usize) -> Result<String> {
     Ok(text)
 }
 
+/// Random numbers of 64 bits.
+pub(crate) fn words<const N: usize>() -> Result<[u64; N]> {
+    let mut words = [[0; 8]; N];
+    SysRng.try_fill_bytes(words.as_flattened_mut()).map_err(Error::internal)?;
+    Ok(words.map(u64::from_be_bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -65,6 +65,8 @@ settings! {
     WORKER_SLOTS = "4"; "Jobs that one worker process scores at once."
     WORKER_ANSWERS_MIB = "1024"; "Memory, in MiB, for the answers of suites, kept from one job to the next; those used longest ago go first. What is in use stays, whatever its size."
     DRAIN_SECONDS = "25"; "How long a process that was told to end may finish what it has begun."
+    OTLP_ENDPOINT = ""; "Where traces are exported to, by OTLP over gRPC, such as `http://collector:4317` (headers in the usual `OTEL_EXPORTER_OTLP_HEADERS`); empty: nowhere."
+    TRACE_SHARE = "1"; "Share of the traces that is exported, from 0 to 1. The trace's id decides, so that all processes take the same ones."
     LOG = "info"; "What is logged: `error`, `warn`, `info`, `debug`, or directives such as `info,sqlx=debug`."
     LOG_FORMAT = "json"; "`json` or `text`."
 }
@@ -168,6 +170,15 @@ impl Reader {
         value
     }
 
+    /// A number from 0 to 1.
+    pub fn share(&mut self, setting: &Setting) -> f64 {
+        let value = self.get(setting);
+        if !(0.0..=1.0).contains(&value) {
+            self.refuse(setting, "must be a number from 0 to 1");
+        }
+        value
+    }
+
     /// An address to listen on.
     pub fn address(&mut self, setting: &Setting) -> SocketAddr {
         let unspecified = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -215,6 +226,10 @@ pub struct Common {
     pub hfm_sha: String,
     /// How long to finish what was begun.
     pub drain: Duration,
+    /// Where traces are exported to; empty: nowhere.
+    pub otlp_endpoint: String,
+    /// Which share of them, from 0 to 1.
+    pub trace_share: f64,
     /// What is logged.
     pub log: String,
     /// `json` or `text`.
@@ -235,6 +250,8 @@ impl Common {
             git_sha: git_sha.to_owned(),
             hfm_sha: if hfm_sha.is_empty() { git_sha.to_owned() } else { hfm_sha },
             drain: Duration::from_secs(u64::from(read.positive(&DRAIN_SECONDS))),
+            otlp_endpoint: read.get(&OTLP_ENDPOINT),
+            trace_share: read.share(&TRACE_SHARE),
             log: read.get(&LOG),
             log_format: read.get(&LOG_FORMAT),
         }

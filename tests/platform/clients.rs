@@ -23,7 +23,7 @@ const CLOSE: f64 = 1e-12;
 const METRICS: [&str; 7] = ["accuracy", "hit_rate@3", "ndcg@3", "mrr@3", "recall@3", "precision@3", "map@3"];
 
 /// Why a test cannot be run on this machine.
-pub struct Missing(String);
+pub struct Missing(pub String);
 
 /// What a foreign client needs, or nothing: then the test passes without having been run, and says so.
 pub fn available<T>(found: Result<T, Missing>) -> Option<T> {
@@ -142,6 +142,29 @@ pub fn go_client() -> Result<PathBuf, Missing> {
         };
         run(go(&buf).arg("generate").arg(&protos), "buf makes no stubs for Go")?;
         run(go(Path::new("go")).args(["build", "-o", "client", "."]), "go cannot build its client")?;
+        Ok(())
+    })?;
+    Ok(folder.join("client"))
+}
+
+/// A program in Go of which all files are in this folder of the clients'.
+pub fn go_program(client: &str) -> Result<PathBuf, Missing> {
+    let version = run(Command::new("go").args(["env", "GOVERSION"]), "no go on PATH")?.stdout;
+    let sources = ["main.go", "go.mod", "go.sum"].map(|name| (name, fs::read(sources().join(client).join(name)).unwrap()));
+    let key: Vec<_> = [version].into_iter().chain(sources.iter().map(|(_, content)| content.clone())).collect();
+    let folder = made_once(client, &key, |part| {
+        for (name, content) in &sources {
+            fs::write(part.join(name), content).unwrap();
+        }
+        let mut build = Command::new("go");
+        build.current_dir(part).env("GOTOOLCHAIN", "local").env("GOFLAGS", "-mod=readonly").args([
+            "build",
+            "-ldflags=-s -w",
+            "-o",
+            "client",
+            ".",
+        ]);
+        run(&mut build, "go cannot build a client")?;
         Ok(())
     })?;
     Ok(folder.join("client"))

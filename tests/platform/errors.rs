@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{code, fault, faults, text, world};
+use crate::harness::{code, fault, faults, scrape, text, world};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_tells_the_build_and_the_installation() {
@@ -209,9 +209,8 @@ async fn no_word_of_a_caller_becomes_a_label() {
         assert_eq!(client.send(client.request(word, "/v1/keys")).await.unwrap().status, 405);
     }
     client.get("/v1/nowhere/of-mine").await.unwrap();
-    let admin = assay_tests::client::Client::new(format!("http://{}", world.stack.apis[0].admin), None);
-    let metrics = text(&admin.get("/metrics").await.unwrap().body);
-    assert!(metrics.contains("operation=\"other /v1/keys\"") && metrics.contains("operation=\"unknown\""), "{metrics}");
+    let metrics = scrape(&world.stack.apis[0]).await;
+    assert!(metrics.contains("assay_requests_total{wire=\"rest\",operation=\"unknown\",outcome=\"client_error\"} 3"), "{metrics}");
     assert!(!metrics.contains("BREW") && !metrics.contains("of-mine") && !metrics.contains(&world.org.id), "{metrics}");
 }
 

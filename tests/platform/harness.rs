@@ -10,7 +10,7 @@ use assay_tests::binaries::Binaries;
 use assay_tests::client::{Answer, Client};
 use assay_tests::databases;
 use assay_tests::servers::Servers;
-use assay_tests::stack::{Ground, Plan, Stack};
+use assay_tests::stack::{Ground, Plan, Process, Stack};
 use assay_tests::{binaries, demo_suite};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
@@ -31,6 +31,12 @@ pub fn ground() -> Arc<Ground> {
         Arc::new(Ground::new(servers, binaries))
     });
     Arc::clone(ground)
+}
+
+/// What a process shows operators of its metrics.
+pub async fn scrape(process: &Process) -> String {
+    let admin = Client::new(format!("http://{}", process.admin), None);
+    text(&admin.get("/metrics").await.unwrap().body)
 }
 
 /// Servers of a test's own, for what others could not bear. `None`, and a word about it, where they are not ours to stop.

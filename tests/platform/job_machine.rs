@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use assay_core::job::{FailureCode, JobStatus};
-use assay_core::store::dispatch::{self, Swept};
+use assay_core::store::dispatch;
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, Bounds, PgPool};
 use assay_core::{JobId, WorkerId};
@@ -187,7 +187,7 @@ impl Run<'_> {
                 let mut transaction = api.begin().await.map_err(broken)?;
                 let swept = dispatch::sweep(&mut transaction, silence_counts).await.map_err(broken)?;
                 transaction.commit().await.map_err(broken)?;
-                swept != Swept::default()
+                !swept.is_empty()
             }
         };
         Ok(done)

@@ -50,6 +50,7 @@ mod schemathesis;
 mod shedding;
 mod smtp;
 mod source;
+mod spans;
 mod stories;
 mod suites;
 mod sweeps;

@@ -3,11 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use assay_tests::client::Client;
 use assay_tests::stack::Plan;
 use assay_tests::wire::Wire;
 
-use crate::harness::{World, one_prediction, org, text, until, world_alone};
+use crate::harness::{World, one_prediction, org, scrape, text, until, world_alone};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -39,10 +38,10 @@ async fn info(world: &World, section: &str, name: &str) -> usize {
 }
 
 async fn metric(world: &World, name: &str) -> f64 {
-    let admin = Client::new(format!("http://{}", world.stack.apis[0].admin), None);
-    let metrics = text(&admin.get("/metrics").await.unwrap().body);
-    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.map_or(0.0, |value| value.parse().unwrap())
+    let metrics = scrape(&world.stack.apis[0]).await;
+    // All series of the name together.
+    let values = metrics.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
+    values.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
 /// Submits this many: each is taken promptly, ends with a result, and was begun once.

@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{PATIENCE, World, code, org, result, text, until, with, with_token, within_a_day, world, world_of};
+use crate::harness::{PATIENCE, World, code, org, result, scrape, text, until, with, with_token, within_a_day, world, world_of};
 
 /// How many items the suites of these tests have: with so many no share is like another to four digits.
 const N: usize = 37;
@@ -141,8 +141,7 @@ async fn a_ladder_tells_what_is_better_by_more_than_a_step_and_nothing_else_anyw
     pages += &sqlx::query_scalar::<_, String>(rows).fetch_one(&mut world.database().await).await.unwrap();
     for process in world.stack.apis.iter().chain(&world.stack.workers) {
         pages += &std::fs::read_to_string(&process.log).unwrap();
-        let admin = Client::new(format!("http://{}", process.admin), None);
-        pages += &text(&admin.get("/metrics").await.unwrap().body);
+        pages += &scrape(process).await;
     }
     assert!(pages.contains("ladder(0.1)") && pages.contains("gen_ai.evaluation.score.value"));
     for right in [20, 19, 22, 23, 10] {

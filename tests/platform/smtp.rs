@@ -4,7 +4,6 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use assay_tests::client::Client;
 use assay_tests::databases;
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::clients::{made, python_with, sources};
-use crate::harness::{World, ground, text, until, world_of};
+use crate::harness::{World, ground, scrape, text, until, world_of};
 use crate::mail::Mail;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,8 +48,7 @@ async fn ask(world: &World, email: &str) {
 }
 
 async fn metrics(world: &World) -> String {
-    let admin = Client::new(format!("http://{}", world.stack.apis[0].admin), None);
-    text(&admin.get("/metrics").await.unwrap().body)
+    scrape(&world.stack.apis[0]).await
 }
 
 fn world_with(env: &[(&str, &str)]) -> impl Future<Output = World> {

@@ -53,7 +53,7 @@ const TENANTS: [&str; 15] = [
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 33] = [
+const FOR_ALL: [(&str, &str); 34] = [
     ("exists(select from sessions s join memberships m", "names the organization in either half"),
     ("and expires_at <= now()\n", "uploads whose time is over"),
     ("update uploads u set status = 'expired'", "uploads whose time is over"),
@@ -74,6 +74,7 @@ const FOR_ALL: [(&str, &str); 33] = [
     ("insert into terms_acceptances (org_id", "names the organization in its values"),
     ("with stuck as", "the sweep"),
     ("kind = 'charge'\n", "a refund, by job"),
+    ("count(*) from jobs where status = 'queued'", "the queue's depth"),
     ("turns as", "choosing whose bell to ring"),
     ("set dispatched_at = null where status", "Redis forgot"),
     ("with claimed as", "a claim"),

@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
-use crate::harness::{World, one_prediction, org, result, text, until, world_of};
+use crate::harness::{World, one_prediction, org, result, scrape, text, until, world_of};
 
 /// How many jobs are taken over at once.
 const ROUND: usize = 25;
@@ -221,9 +221,8 @@ async fn of_300_jobs_that_are_taken_over_each_has_the_second_attempts_end() {
     outcomes.sort();
     let fenced: Vec<_> = takeovers.written.keys().map(|job_id| (job_id.clone(), 1, "fenced".to_owned())).collect();
     assert_eq!(outcomes, fenced);
-    let admin = Client::new(format!("http://{}", takeovers.world.stack.workers[0].admin), None);
-    let metrics = text(&admin.get("/metrics").await.unwrap().body);
-    assert!(metrics.contains("assay_fenced_writes_total 300\n") && metrics.contains("assay_jobs_finished_total{outcome=\"fenced\"} 300\n"));
+    let metrics = scrape(&takeovers.world.stack.workers[0]).await;
+    assert!(metrics.contains("assay_fenced_writes_total 300\n") && metrics.contains("assay_job_attempts_total{result=\"fenced\"} 300\n"));
 
     let sql = "select j.id, j.attempts, jsonb_build_object(j.status, coalesce(j.result->'value', to_jsonb(j.error_code))),
                       array(select outcome from job_attempts a where a.job_id = j.id order by attempt),

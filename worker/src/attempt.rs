@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use assay_core::artifact::Artifacts;
 use assay_core::item_scores::ItemScores;
-use assay_core::job::{EvalResult, FailureCode};
+use assay_core::job::{ATTEMPTS_MAX, EvalResult, FailureCode};
+use assay_core::spans::{Handling, KeyValue, Span, Spans};
 use assay_core::store::PgPool;
 use assay_core::store::work::{self, Claim, Phase, UploadForm};
 use assay_core::upload::{Content, Decoded, Ended, Found, PartObject, read_through};
-use assay_core::{Error, Ladder, Release, Result, Scoring, store, telemetry};
+use assay_core::{Error, Ladder, Release, Result, Scoring, Timestamp, store, telemetry};
 use bytes::Bytes;
 
 use crate::score::{self, Failure, Foresight, Pulse, Score, Tally};
@@ -39,6 +40,8 @@ pub struct Means {
     pub tables: Tables,
     /// Build of the scoring library.
     pub hfm_sha: String,
+    /// Where operators are told what an attempt did.
+    pub spans: Spans,
 }
 
 /// What came of an attempt.
@@ -61,6 +64,7 @@ enum Outcome {
 }
 
 impl Outcome {
+    /// How the attempt ended.
     const fn as_str(&self) -> &'static str {
         match self {
             Self::Scored { .. } => "succeeded",
@@ -68,6 +72,18 @@ impl Outcome {
             Self::Broken(_) => "released",
             Self::Late => "timeout",
             Self::Lost => "lost",
+        }
+    }
+
+    /// How the job ended, if it did with this attempt.
+    fn of_job(&self, claim: &Claim) -> Option<&'static str> {
+        let last = claim.attempt >= ATTEMPTS_MAX;
+        match self {
+            Self::Scored { .. } => Some("succeeded"),
+            Self::Refused(code, _) => Some(code.as_str()),
+            Self::Broken(_) => last.then_some(FailureCode::Internal.as_str()),
+            Self::Late => last.then_some(FailureCode::Timeout.as_str()),
+            Self::Lost => None,
         }
     }
 }
@@ -94,8 +110,8 @@ impl Phases {
 /// Carries a claimed job to its end, or puts it back, or finds that it is not ours any more.
 pub async fn attempt(means: &Means, claim: &Claim) {
     let mut phases = Phases { began: Instant::now(), done: Vec::new() };
-    let waited = claim.started_at.unix_nanos() - claim.created_at.unix_nanos();
-    metrics::histogram!(telemetry::JOB_WAIT_SECONDS).record(Duration::from_nanos(u64::try_from(waited).unwrap_or(0)).as_secs_f64());
+    let began = Timestamp::now();
+    metrics::histogram!(telemetry::JOB_WAIT_SECONDS).record(seconds_between(claim.waited_since, claim.started_at));
     let pulse = Arc::new(Pulse::default());
     let outcome = tokio::select! {
         outcome = evaluate(means, claim, &mut phases, &pulse) => outcome,
@@ -103,19 +119,49 @@ pub async fn attempt(means: &Means, claim: &Claim) {
         () = tokio::time::sleep(work::DEADLINE - MARGIN) => Outcome::Late,
     };
     pulse.stop.store(true, Ordering::Relaxed);
+    let start_us = phases.offset();
     let written = write(means, claim, &outcome, &phases.done).await;
+    phases.done.push(Phase { name: "persist", start_us, end_us: phases.offset() });
     let seconds = phases.began.elapsed().as_secs_f64();
     let told = match (&outcome, written) {
         (Outcome::Lost, _) | (_, Ok(true)) => outcome.as_str(),
         (_, Ok(false)) => "fenced",
         (_, Err(_)) => "not_written",
     };
-    metrics::counter!(telemetry::JOBS_FINISHED, "outcome" => told).increment(1);
-    metrics::histogram!(telemetry::JOB_SECONDS).record(seconds);
+    metrics::counter!(telemetry::JOB_ATTEMPTS, "result" => told).increment(1);
+    metrics::histogram!(telemetry::JOB_RUN_SECONDS).record(seconds);
     if told == "fenced" {
         metrics::counter!(telemetry::FENCED_WRITES).increment(1);
     }
-    tracing::info!(job_id = %claim.job_id, attempt = claim.attempt, outcome = told, seconds, "job");
+    if let Some(outcome) = outcome.of_job(claim).filter(|_| told == outcome.as_str()) {
+        metrics::counter!(telemetry::JOBS_FINISHED, "type" => "eval", "outcome" => outcome).increment(1);
+        metrics::histogram!(telemetry::JOB_SECONDS).record(seconds_between(claim.created_at, claim.started_at) + seconds);
+    }
+    tell(means, claim, began, &phases.done, told);
+    let Claim { job_id, attempt, trace_id, .. } = claim;
+    tracing::info!(%job_id, attempt, trace_id, outcome = told, seconds, "job");
+}
+
+fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {
+    Duration::from_nanos(u64::try_from(to.unix_nanos() - from.unix_nanos()).unwrap_or(0)).as_secs_f64()
+}
+
+/// Tells operators what the attempt did, the whole before its parts.
+fn tell(means: &Means, claim: &Claim, began: Timestamp, phases: &[Phase], result: &'static str) {
+    let Some((sent, place)) = claim.place().and_then(|sent| Some((sent, sent.child().ok()?))) else { return };
+    means.spans.tell(place.trace_id, || {
+        let mut span = Span::of_job(Handling::Process, place, Some(sent.span_id), &claim.job_id, began, Timestamp::now());
+        span.attributes.push(KeyValue::new("assay.org.id", claim.org_id.to_string()));
+        span.attributes.push(KeyValue::new("assay.suite.id", claim.suite_id.to_string()));
+        span.attributes.push(KeyValue::new("assay.job.waited_seconds", seconds_between(claim.waited_since, claim.started_at)));
+        span.of_attempt(claim.attempt, result)
+    });
+    for Phase { name, start_us, end_us } in phases {
+        let Ok(part) = place.child() else { return };
+        means
+            .spans
+            .tell(part.trace_id, || Span::of_part(part, place.span_id, name, began.plus_micros(*start_us), began.plus_micros(*end_us)));
+    }
 }
 
 /// What an attempt scores.
@@ -256,12 +302,12 @@ async fn write(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]
         tries += 1;
         match write_once(means, claim, outcome, phases).await {
             Err(error) if tries < WRITES => {
-                tracing::warn!(job_id = %claim.job_id, %error, "the end of a job could not be written; trying again");
+                tracing::warn!(job_id = %claim.job_id, trace_id = claim.trace_id, %error, "the end of a job could not be written; trying again");
                 tokio::time::sleep(Duration::from_millis(250 << tries)).await;
             }
             // What is given up here is not held any more, and so is put back to wait by the next renewal of the lease.
             Err(error) => {
-                tracing::error!(job_id = %claim.job_id, %error, "the end of a job could not be written");
+                tracing::error!(job_id = %claim.job_id, trace_id = claim.trace_id, %error, "the end of a job could not be written");
                 return Err(error);
             }
             Ok(written) => return Ok(written),
@@ -278,7 +324,7 @@ async fn write_once(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[P
         }
         Outcome::Refused(code, message) => work::fail(&means.db, claim, *code, message, phases).await,
         Outcome::Broken(cause) => {
-            tracing::error!(job_id = %claim.job_id, attempt = claim.attempt, cause, "an attempt broke");
+            tracing::error!(job_id = %claim.job_id, trace_id = claim.trace_id, attempt = claim.attempt, cause, "an attempt broke");
             work::release(&means.db, claim, FailureCode::Internal, "Something went wrong on our side in each of the job's tries.", phases)
                 .await
         }

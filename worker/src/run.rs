@@ -8,10 +8,13 @@ use assay_core::artifact::Artifacts;
 use assay_core::process;
 use assay_core::queue::{self, OnBell};
 use assay_core::settings::ADMIN_LISTEN;
+use assay_core::spans::Spans;
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, Bounds};
+use assay_core::vitals::Vitals;
 use assay_core::{CanFail as _, Error, JobId, Result, WorkerId, telemetry};
 use futures_util::FutureExt as _;
+use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::attempt::{self, Means};
@@ -39,8 +42,8 @@ struct Worker {
 }
 
 /// Works until the process is told to end (SIGTERM or SIGINT), then finishes what it has begun.
-pub async fn run(settings: Settings) -> Result<()> {
-    let metrics = telemetry::metrics(&settings.common.git_sha)?;
+/// `metrics` is what operators are shown.
+pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
     let db = store::pool(&settings.common.database_url, settings.common.database_connections, "assay-worker", Bounds::WORK)?;
     process::refuse_old_schema(&db).await?;
@@ -48,6 +51,7 @@ pub async fn run(settings: Settings) -> Result<()> {
         artifacts: Artifacts::open(&settings.common.artifacts).await?,
         tables: Tables::new(db.clone(), settings.answers_bytes_max),
         hfm_sha: settings.common.hfm_sha.clone(),
+        spans: Spans::open("assay-worker", &settings.common)?,
         db: db.clone(),
     };
     let (stop, stopped) = watch::channel(false);
@@ -62,6 +66,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     });
     work::beat(&db, &worker.id).await?;
     let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, db.clone(), stopped.clone()));
+    let vitals = tokio::spawn(Vitals::new(&settings.common, [("work", &db)])?.sample(None));
     let mut beat = tokio::spawn(beat(Arc::clone(&worker)));
     let mut look_out = tokio::spawn(look_out(Arc::clone(&worker)));
     let mut bells = std::pin::pin!(listen(&worker, &settings, stopped));
@@ -92,6 +97,8 @@ pub async fn run(settings: Settings) -> Result<()> {
     // What is still held is taken back at once, not when the lease runs out.
     work::leave(&db, &worker.id).await.can_fail("giving up the lease; it runs out by itself");
     admin.abort();
+    vitals.abort();
+    worker.means.spans.clone().close().await;
     process::close(&db).await;
     Ok(())
 }
@@ -159,10 +166,10 @@ async fn look_out(worker: Arc<Worker>) {
 /// Renews the lease, and gives up what the database believes this process to hold although it does not.
 async fn beat(worker: Arc<Worker>) {
     loop {
-        tokio::time::sleep(BEAT).await;
         let busy = worker.all_slots as usize - worker.slots.available_permits();
-        metrics::gauge!(telemetry::SLOTS, "state" => "busy").set(busy as f64);
-        metrics::gauge!(telemetry::SLOTS, "state" => "free").set((worker.all_slots as usize - busy) as f64);
+        metrics::gauge!(telemetry::WORKER_SLOTS, "state" => "busy").set(busy as f64);
+        metrics::gauge!(telemetry::WORKER_SLOTS, "state" => "free").set((worker.all_slots as usize - busy) as f64);
+        metrics::gauge!(telemetry::WORKER_ANSWERS_BYTES).set(worker.means.tables.bytes() as f64);
         work::beat(&worker.means.db, &worker.id).await.can_fail("renewing the lease");
         let held: Vec<JobId> = worker.held().keys().cloned().collect();
         let held: Vec<&str> = held.iter().map(JobId::as_str).collect();
@@ -171,6 +178,7 @@ async fn beat(worker: Arc<Worker>) {
             Ok(jobs) => tracing::warn!(jobs, "jobs that were claimed and never heard of were given up"),
             failed => failed.map(drop).can_fail("giving lost claims up"),
         }
+        tokio::time::sleep(BEAT).await;
     }
 }
 

@@ -58,6 +58,11 @@ impl Tables {
         Ok(answers)
     }
 
+    /// Memory that all tables take.
+    pub fn bytes(&self) -> usize {
+        self.cells().bytes()
+    }
+
     fn cells(&self) -> MutexGuard<'_, Cells> {
         self.cells.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -84,9 +89,12 @@ impl Tables {
 }
 
 impl Cells {
+    fn bytes(&self) -> usize {
+        self.by_key.values().filter_map(|(_, cell)| cell.get()).map(|answers| answers.table.bytes()).sum()
+    }
+
     fn shrink(&mut self, latest: u64, bytes_max: usize) {
-        let bytes = |cell: &Cell| cell.get().map_or(0, |answers| answers.table.bytes());
-        while self.by_key.values().map(|(_, cell)| bytes(cell)).sum::<usize>() > bytes_max {
+        while self.bytes() > bytes_max {
             let oldest = self.by_key.iter().filter(|(_, (used, _))| *used < latest).min_by_key(|(_, (used, _))| *used);
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { return };
             self.by_key.remove(&oldest);

@@ -9,7 +9,6 @@ use tonic::{Request, Response, Status};
 
 use super::Service;
 use crate::ops::evals::{self, Accepted, Origin, Submission};
-use crate::traceparent::TraceParent;
 
 #[tonic::async_trait]
 impl EvalService for Service {
@@ -19,7 +18,7 @@ impl EvalService for Service {
             // proto3 cannot tell an empty list from none.
             let predictions = (!predictions.is_empty()).then(|| predictions_json(&predictions)).transpose().map_err(Error::internal)?;
             let submission = Submission { suite_id, predictions: predictions.map(Into::into), input_ref, label, idempotency_key };
-            let origin = Origin { request_id: input.call.request_id, began: input.call.began, trace: TraceParent::of(&input.headers)? };
+            let origin = Origin::of(input.call);
             let Accepted { job, replayed } = evals::submit(&app, &submitter, submission, origin).await?;
             Ok(v1::CreateEvalResponse { job: Some(job.into()), idempotency_replayed: replayed })
         })

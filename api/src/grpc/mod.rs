@@ -22,7 +22,7 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use assay_core::principal::{Credential, Permit};
-use assay_core::{Code, Error, RequestId, Result};
+use assay_core::{Code, Error, Result};
 use assay_proto::v1::auth_service_server::AuthServiceServer;
 use assay_proto::v1::comparison_service_server::ComparisonServiceServer;
 use assay_proto::v1::domain_service_server::DomainServiceServer;
@@ -181,11 +181,10 @@ impl Service {
         F: FnOnce(App, Input<M>) -> Fut,
         Fut: Future<Output = Result<A>>,
     {
-        let (metadata, extensions, message) = request.into_parts();
+        let (_, extensions, message) = request.into_parts();
         let Some(call) = extensions.get::<Call>().cloned() else { return Err(Status::internal("a request without an id")) };
-        let request_id = call.request_id.clone();
-        let answered = operation(self.0.clone(), Input { message, call, headers: metadata.into_headers() }).await;
-        answered.map(Response::new).map_err(|error| refused(&error, &request_id))
+        let answered = operation(self.0.clone(), Input { message, call: call.clone() }).await;
+        answered.map(Response::new).map_err(|error| refused(&error, &call))
     }
 
     /// The same for an operation that answers with many messages, one after the other.
@@ -200,10 +199,10 @@ impl Service {
         F: FnOnce(App, P, Input<M>) -> Fut,
         Fut: Future<Output = Result<S>>,
     {
-        let request_id = request.extensions().get::<Call>().map(|call| call.request_id.clone());
+        let call = request.extensions().get::<Call>().cloned();
         let answers = self.answer(request, operation).await?;
-        let refused = move |error| match &request_id {
-            Some(request_id) => refused(&error, request_id),
+        let refused = move |error| match &call {
+            Some(call) => refused(&error, call),
             None => Status::internal("an rpc without an id"),
         };
         Ok(answers.map(|answers| answers.map_err(refused).boxed()))
@@ -211,14 +210,13 @@ impl Service {
 }
 
 /// An error as gRPC tells it; its cause is logged.
-fn refused(error: &Error, request_id: &RequestId) -> Status {
-    render::log_cause(error, request_id);
-    render::status(error, request_id)
+fn refused(error: &Error, call: &Call) -> Status {
+    render::log_cause(error, call);
+    render::status(error, &call.request_id)
 }
 
 /// A message with what came beside it.
 struct Input<M> {
     message: M,
     call: Call,
-    headers: http::HeaderMap,
 }

@@ -6,7 +6,7 @@ use assay_core::principal::{Credential, Principal};
 use assay_core::secret::{self, SecretKind};
 use assay_core::store;
 use assay_core::store::credential::{self, FoundKey};
-use assay_core::{CanFail as _, Code, Error, OrgId, Result};
+use assay_core::{CanFail as _, Code, Error, OrgId, Result, telemetry};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -23,15 +23,33 @@ const LOOK_UP: Duration = Duration::from_millis(1800);
 
 /// The layer. Behind it every request has a [`Credential`].
 pub async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    // A database that does not even answer is away; what waits for it would only pile up.
-    let found = tokio::time::timeout(LOOK_UP, credential(&app, Lane::of(&request), request.headers())).await;
-    match found.unwrap_or_else(|late| Err(Error::unavailable(late))) {
+    let (lane, headers, call) = (Lane::of(&request), request.headers(), request.extensions().get::<Call>());
+    let look_up = async {
+        // A database that does not even answer is away; what waits for it would only pile up.
+        let found = tokio::time::timeout(LOOK_UP, credential(&app, lane, headers)).await;
+        found.unwrap_or_else(|late| Err(Error::unavailable(late)))
+    };
+    let found = match call {
+        Some(call) => app.spans.during(call.trace.place, "authenticate", look_up).await,
+        None => look_up.await,
+    };
+    match found {
         Ok(credential) => {
+            decided(plan(&credential), "accepted");
             request.extensions_mut().insert(credential);
             next.run(request).await
         }
-        Err(error) => refused(&app, request.extensions().get::<Call>(), error).await,
+        Err(error) => refused(&app, call, error).await,
     }
+}
+
+/// The plan that a caller is on, for the metrics.
+pub fn plan(credential: &Credential) -> &str {
+    credential.membership.as_ref().map_or("none", |membership| &membership.org.plan)
+}
+
+fn decided(plan: &str, decision: &'static str) {
+    metrics::counter!(telemetry::AUTH_DECISIONS, "plan" => plan.to_owned(), "decision" => decision).increment(1);
 }
 
 async fn credential(app: &App, lane: Lane, headers: &HeaderMap) -> Result<Credential> {
@@ -126,8 +144,12 @@ pub fn bearer(headers: &HeaderMap) -> Result<&str> {
 /// The refusal. A credential that was presented and did not hold is counted against the address that it came from.
 async fn refused(app: &App, call: Option<&Call>, error: Error) -> Response {
     let failed = matches!(error.code, Code::InvalidToken | Code::KeyRevoked);
-    let Some(call) = call.filter(|_| failed) else { return Failure::from(error).into_response() };
+    let Some(call) = call.filter(|_| failed) else {
+        decided("none", if error.code == Code::Unauthenticated { "unauthenticated" } else { "unavailable" });
+        return Failure::from(error).into_response();
+    };
     let (error, allowance) = app.limits.failed(&call.address, error).await;
+    decided("none", if error.code == Code::RateLimited { "throttled" } else { error.code.as_str() });
     let mut response = Failure::from(error).into_response();
     response.extensions_mut().insert(allowance);
     response

@@ -1,13 +1,13 @@
 //! How often: one request of the organization's allowance, or 429.
 
 use assay_core::principal::{Credential, Principal};
-use assay_core::{Code, Error};
+use assay_core::{Code, Error, telemetry};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-use super::Call;
 use super::lane::Lane;
+use super::{Call, auth};
 use crate::app::App;
 use crate::limits::{Allowance, Verdict};
 use crate::render::Failure;
@@ -25,7 +25,16 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
         (None, Principal::Session { user_id, .. }) => (user_id.as_str(), WITHOUT_ORG),
         (None, Principal::ApiKey { key_id }) => (key_id.as_str(), WITHOUT_ORG),
     };
-    let verdict = app.limits.admit(who, limit).await;
+    let admit = async { Ok(app.limits.admit(who, limit).await) };
+    let verdict = match request.extensions().get::<Call>() {
+        Some(call) => app.spans.during(call.trace.place, "limit", admit).await,
+        None => admit.await,
+    };
+    let verdict = match verdict {
+        Ok(verdict) => verdict,
+        Err(error) => return Failure::from(error).into_response(),
+    };
+    decided(credential, if verdict.refused_for.is_none() { "admitted" } else { "refused" });
     let mut turn = None;
     if let (None, Some(membership)) = (verdict.refused_for, &credential.membership) {
         app.requests.count(&membership.org.id);
@@ -37,13 +46,21 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
         if let Some(turns) = turns {
             match turns.take(&membership.org.id).await {
                 Ok(taken) => turn = Some(taken),
-                Err(error) => return with(verdict.allowance, Failure::from(crowded(error)).into_response()),
+                Err(error) => {
+                    decided(credential, "crowded");
+                    return with(verdict.allowance, Failure::from(crowded(error)).into_response());
+                }
             }
         }
     }
     let response = judged(verdict, request, next).await;
     drop(turn);
     response
+}
+
+fn decided(credential: &Credential, decision: &'static str) {
+    let plan = auth::plan(credential).to_owned();
+    metrics::counter!(telemetry::RATELIMIT_DECISIONS, "plan" => plan, "decision" => decision).increment(1);
 }
 
 /// One organization asks for very much at the same time, and what was begun for it does not end.

@@ -13,6 +13,8 @@ use std::time::Instant;
 
 use assay_core::RequestId;
 
+use crate::traceparent::TraceParent;
+
 /// What is known of a request before anything else is. In the extensions of every request.
 #[derive(Debug, Clone)]
 pub struct Call {
@@ -20,6 +22,8 @@ pub struct Call {
     pub request_id: RequestId,
     /// When its head had arrived.
     pub began: Instant,
+    /// The trace that it belongs to.
+    pub trace: TraceParent,
     /// Whom failed authentication is counted for: the client's address, of IPv6 the first 64 bits.
     pub address: Arc<str>,
 }

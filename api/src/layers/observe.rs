@@ -6,7 +6,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use assay_core::{Code, Error, RequestId, telemetry};
+use assay_core::spans::{KeyValue, Span, SpanKind};
+use assay_core::{Code, Error, RequestId, Timestamp, telemetry};
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -20,58 +21,204 @@ use super::{Call, Peer};
 use crate::app::App;
 use crate::limits::Allowance;
 use crate::render::{self, Failure, Pending, Wire};
+use crate::traceparent::TraceParent;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
+/// What is said of a request whose client did not wait for its answer, beside the status 499.
+const CLIENT_GONE: &str = "client_gone";
+
 /// The layer.
 pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let wire = Wire::of(request.headers());
-    let operation = operation(&request, wire);
-    let client_request_id = client_request_id(request.headers());
-    let peer = request.extensions().get::<Peer>();
-    let address = peer.map_or_else(|| Arc::from("unknown"), |Peer(peer)| client(*peer, request.headers(), &app.settings.trusted_proxies));
-    let Ok(request_id) = RequestId::random() else {
+    let (Ok(request_id), Ok(trace)) = (RequestId::random(), TraceParent::of(request.headers())) else {
         // Without randomness there is neither an id nor a way to go on.
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    let method = request.method().clone();
-    request.extensions_mut().insert(Call { request_id: request_id.clone(), began, address: Arc::clone(&address) });
+    let peer = request.extensions().get::<Peer>();
+    let address = peer.map_or_else(|| Arc::from("unknown"), |Peer(peer)| client(*peer, request.headers(), &app.settings.trusted_proxies));
+    let call = Call { request_id, began, trace, address };
+    request.extensions_mut().insert(call.clone());
+    let mut watched = Watched::new(app, &request, call);
 
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let response = answered.unwrap_or_else(|_| Failure::from(Error::internal("a handler panicked")).into_response());
-    let (mut response, code) = finished(response, wire, &request_id);
+    let (mut response, code) = finished(response, watched.wire, &watched.call);
 
     let allowance = match response.extensions().get::<Allowance>() {
         Some(allowance) => *allowance,
-        None => app.limits.address(&address).await,
+        None => watched.app.limits.address(&watched.call.address).await,
     };
     let headers = response.headers_mut();
-    if let Ok(value) = HeaderValue::from_str(request_id.as_str()) {
+    if let Ok(value) = HeaderValue::from_str(watched.call.request_id.as_str()) {
         headers.insert(REQUEST_ID, value);
     }
     headers.insert(LIMIT, allowance.limit.into());
     headers.insert(REMAINING, allowance.remaining.into());
     headers.insert(RESET, allowance.reset.into());
-
-    let seconds = began.elapsed().as_secs_f64();
-    metrics::counter!(telemetry::REQUESTS, "wire" => wire.as_str(), "operation" => operation.clone(), "code" => code.clone()).increment(1);
-    metrics::histogram!(telemetry::REQUEST_SECONDS, "wire" => wire.as_str(), "operation" => operation.clone()).record(seconds);
-    tracing::info!(%request_id, client_request_id, wire = wire.as_str(), operation, %method, status = response.status().as_u16(), code, seconds, "request");
+    watched.answered = Some(Answered { status: response.status(), grpc_status: grpc_status_of(&response), code });
     response
 }
 
+/// A request that is being answered. When it is dropped, answered or not, all who want to know are told.
+struct Watched {
+    app: App,
+    call: Call,
+    wire: Wire,
+    method: Method,
+    route: Route,
+    client_request_id: Option<String>,
+    at: Timestamp,
+    answered: Option<Answered>,
+}
+
+struct Answered {
+    /// The error's code, or `ok`.
+    code: String,
+    status: StatusCode,
+    grpc_status: tonic::Code,
+}
+
+impl Answered {
+    /// Not at all.
+    fn client_gone() -> Self {
+        let status = StatusCode::from_u16(499).unwrap_or(StatusCode::REQUEST_TIMEOUT);
+        Self { code: CLIENT_GONE.to_owned(), status, grpc_status: tonic::Code::Cancelled }
+    }
+
+    /// Whose fault it is that a request was not answered with what it asked for.
+    fn outcome(&self) -> &'static str {
+        match self.code.as_str() {
+            "internal" | "unavailable" => "server_error",
+            "ok" if self.status.is_server_error() => "server_error",
+            "ok" if !self.status.is_client_error() => "ok",
+            _ => "client_error",
+        }
+    }
+}
+
+impl Watched {
+    fn new(app: App, request: &Request, call: Call) -> Self {
+        metrics::gauge!(telemetry::REQUESTS_IN_FLIGHT).increment(1.0);
+        let wire = Wire::of(request.headers());
+        let client_request_id = client_request_id(request.headers());
+        let (method, route) = (request.method().clone(), Route::of(request, wire));
+        Self { app, call, wire, method, route, client_request_id, at: Timestamp::now(), answered: None }
+    }
+
+    fn span(&self, answered: &Answered) -> Span {
+        let TraceParent { place, parent } = self.call.trace;
+        let method = known(&self.method);
+        let mut attributes = vec![KeyValue::new("assay.request.id", self.call.request_id.to_string())];
+        let name = match &self.route {
+            Route::Rpc(rpc) => {
+                attributes.push(KeyValue::new("rpc.system.name", "grpc"));
+                attributes.push(KeyValue::new("rpc.method", rpc.clone()));
+                attributes.push(KeyValue::new("rpc.response.status_code", screaming(answered.grpc_status)));
+                rpc.clone()
+            }
+            Route::Path(path) => {
+                attributes.push(KeyValue::new("http.route", path.as_str().to_owned()));
+                format!("{method} {}", path.as_str())
+            }
+            Route::None => method.to_owned(),
+        };
+        if !matches!(self.route, Route::Rpc(_)) {
+            attributes.push(KeyValue::new("http.request.method", method));
+            attributes.push(KeyValue::new("http.response.status_code", i64::from(answered.status.as_u16())));
+        }
+        if answered.outcome() != "ok" {
+            attributes.push(KeyValue::new("error.type", answered.code.clone()));
+        }
+        // By the conventions, what the client did wrong is no error of the server's span.
+        let failed = (answered.outcome() == "server_error").then(|| answered.code.clone().into());
+        Span { place, parent, name: name.into(), kind: SpanKind::Server, began: self.at, ended: Timestamp::now(), attributes, failed }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        metrics::gauge!(telemetry::REQUESTS_IN_FLIGHT).decrement(1.0);
+        let answered = self.answered.take().unwrap_or_else(Answered::client_gone);
+        let operation = self.route.operation(&self.method, answered.status);
+        let (wire, seconds, outcome) = (self.wire.as_str(), self.call.began.elapsed().as_secs_f64(), answered.outcome());
+        self.app.spans.tell(self.call.trace.place.trace_id, || self.span(&answered));
+        let Answered { code, status, .. } = answered;
+        metrics::histogram!(telemetry::REQUEST_SECONDS, "wire" => wire, "operation" => operation.clone()).record(seconds);
+        metrics::counter!(telemetry::REQUESTS, "wire" => wire, "operation" => operation.clone(), "outcome" => outcome).increment(1);
+        if outcome != "ok" {
+            metrics::counter!(telemetry::REQUEST_ERRORS, "wire" => wire, "code" => code.clone()).increment(1);
+        }
+        let (Call { request_id, trace, .. }, client_request_id, method) = (&self.call, &self.client_request_id, &self.method);
+        let (trace_id, status) = (trace.place.trace_id, status.as_u16());
+        tracing::info!(%request_id, %trace_id, client_request_id, wire, operation, %method, status, code, seconds, "request");
+    }
+}
+
+/// How an answer ended as gRPC tells it, if that is known when it begins.
+fn grpc_status_of(response: &Response) -> tonic::Code {
+    let known = response.extensions().get::<Status>().map(Status::code);
+    known.or_else(|| grpc_status(response.headers())).unwrap_or(tonic::Code::Ok)
+}
+
+/// A gRPC status as the conventions spell it: `INVALID_ARGUMENT`.
+fn screaming(status: tonic::Code) -> String {
+    let mut text = String::new();
+    for letter in format!("{status:?}").chars() {
+        if letter.is_ascii_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.push(letter.to_ascii_uppercase());
+    }
+    text
+}
+
+/// What a request is for, from a closed set: callers may send any path and any method.
+enum Route {
+    /// The template of a path.
+    Path(MatchedPath),
+    /// The full name of an rpc.
+    Rpc(String),
+    /// Nothing that there is.
+    None,
+}
+
+impl Route {
+    fn of(request: &Request, wire: Wire) -> Self {
+        match (wire, request.extensions().get::<MatchedPath>()) {
+            (Wire::Rest, Some(path)) => Self::Path(path.clone()),
+            (Wire::Grpc | Wire::GrpcWeb, _) if crate::grpc::is_method(request.uri().path()) => {
+                Self::Rpc(request.uri().path()[1..].to_owned())
+            }
+            _ => Self::None,
+        }
+    }
+
+    /// The name under which requests are counted: as many as there are operations, and two.
+    fn operation(&self, method: &Method, status: StatusCode) -> String {
+        match self {
+            Self::Rpc(name) => name.clone(),
+            Self::None => String::from("unknown"),
+            Self::Path(_) if status == StatusCode::METHOD_NOT_ALLOWED => String::from("unknown"),
+            // What a browser asks before it asks is the same for all of them.
+            Self::Path(_) if method == Method::OPTIONS => String::from("OPTIONS"),
+            // What answers GET answers HEAD.
+            Self::Path(path) => format!("{} {}", if method == Method::HEAD { "GET" } else { known(method) }, path.as_str()),
+        }
+    }
+}
+
 /// Renders what failed, and names the outcome.
-fn finished(mut response: Response, wire: Wire, request_id: &RequestId) -> (Response, String) {
+fn finished(mut response: Response, wire: Wire, call: &Call) -> (Response, String) {
     let pending = response.extensions_mut().remove::<Pending>().map(|Pending(failure)| failure);
     match pending.or_else(|| translated(response.headers()).map(Arc::new)) {
         Some(failure) => {
-            render::log_cause(&failure.error, request_id);
+            render::log_cause(&failure.error, call);
             let (mut head, _) = response.into_parts();
-            let mut rendered = render::render(&failure, std::mem::take(&mut head.headers), wire, request_id);
+            let mut rendered = render::render(&failure, std::mem::take(&mut head.headers), wire, &call.request_id);
             if let Some(allowance) = head.extensions.get::<Allowance>() {
                 rendered.extensions_mut().insert(*allowance);
             }
@@ -107,20 +254,17 @@ fn translated(headers: &HeaderMap) -> Option<Failure> {
     }
 }
 
-/// The operation's name from a closed set: the route's template, or the full name of an rpc that there is.
-fn operation(request: &Request, wire: Wire) -> String {
-    match (wire, request.extensions().get::<MatchedPath>()) {
-        (Wire::Rest, Some(path)) => format!("{} {}", known(request.method()), path.as_str()),
-        (Wire::Grpc | Wire::GrpcWeb, _) if crate::grpc::is_method(request.uri().path()) => request.uri().path()[1..].to_owned(),
-        _ => String::from("unknown"),
-    }
-}
-
 /// A method that we know, for callers may send any word.
-fn known(method: &Method) -> &str {
+fn known(method: &Method) -> &'static str {
     match *method {
-        Method::GET | Method::HEAD | Method::POST | Method::PATCH | Method::PUT | Method::DELETE | Method::OPTIONS => method.as_str(),
-        _ => "other",
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PATCH => "PATCH",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "_OTHER",
     }
 }
 
@@ -163,6 +307,12 @@ fn forwarded_address(hop: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_is_spelt_as_the_conventions_have_it() {
+        let spelt = [tonic::Code::Ok, tonic::Code::InvalidArgument, tonic::Code::Unauthenticated].map(screaming);
+        assert_eq!(spelt, ["OK", "INVALID_ARGUMENT", "UNAUTHENTICATED"]);
+    }
 
     #[test]
     fn proxies_write_addresses_in_several_ways() {

@@ -110,7 +110,7 @@ impl Limits {
         if self.away.swap(true, Ordering::Relaxed) {
             return;
         }
-        metrics::gauge!(telemetry::LIMITS_DEGRADED).set(1.0);
+        metrics::gauge!(telemetry::RATELIMIT_DEGRADED).set(1.0);
         tracing::warn!(problem, "Redis does not answer: requests are counted in memory");
         let (away, probe) = (Arc::clone(&self.away), self.counters.probe());
         tokio::spawn(async move {
@@ -119,7 +119,7 @@ impl Limits {
                 tokio::time::sleep(PROBE).await;
             }
             away.store(false, Ordering::Relaxed);
-            metrics::gauge!(telemetry::LIMITS_DEGRADED).set(0.0);
+            metrics::gauge!(telemetry::RATELIMIT_DEGRADED).set(0.0);
             tracing::info!("Redis answers again: requests are counted there");
         });
     }

@@ -6,16 +6,20 @@ use assay_core::artifact::Artifacts;
 use assay_core::job::Job;
 use assay_core::prediction::{self, Checked};
 use assay_core::principal::{Caller, Submitter, TermsAccepted};
+use assay_core::spans::{Handling, Span};
 use assay_core::store::submission::{NewJob, Submitted};
 use assay_core::store::suite::SuiteRow;
 use assay_core::store::upload::InputRow;
-use assay_core::{CanFail as _, Details, Error, FieldError, JobId, Metric, RequestId, Result, UploadId, field, store, telemetry};
+use assay_core::{
+    CanFail as _, Details, Error, FieldError, JobId, Metric, RequestId, Result, Timestamp, UploadId, field, store, telemetry,
+};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::app::App;
+use crate::layers::Call;
 use crate::traceparent::TraceParent;
 
 /// Largest body of a submission on either wire, in bytes.
@@ -65,6 +69,14 @@ pub struct Origin {
     pub trace: TraceParent,
 }
 
+impl Origin {
+    /// That of a call.
+    pub fn of(call: Call) -> Self {
+        let Call { request_id, began, trace, address: _ } = call;
+        Self { request_id, began, trace }
+    }
+}
+
 /// A job that was accepted, now or before.
 pub struct Accepted {
     /// The job.
@@ -94,6 +106,7 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         Input::Upload { id, usable: true } => (None, Some(id)),
         Input::Upload { usable: false, .. } => return Err(no_upload().into()),
     };
+    let stored_as = origin.trace.place.child()?;
     let new = NewJob {
         id: &job_id,
         request_id: origin.request_id.as_str(),
@@ -108,10 +121,12 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         idempotency_key: idempotency_key.as_deref(),
         request_sha256: &request_sha256,
         elapsed_us: i64::try_from(origin.began.elapsed().as_micros()).unwrap_or(i64::MAX),
-        trace_id: &origin.trace.trace_id,
-        parent_span_id: origin.trace.span_id.as_deref(),
+        stored_as,
+        client_span: origin.trace.parent,
     };
+    let began = Timestamp::now();
     let submitted = store(app, caller, &new).await;
+    count(&submitted, new.max_submissions_per_day.is_some());
     if let (Some(input_key), false) = (&input_key, matches!(submitted, Ok(Submitted::Accepted(_)) | Err(_))) {
         // After an error it is not known whether the job was made; then its input must stay.
         app.artifacts.delete(input_key).await.can_fail("removing the input of a job that was not made");
@@ -119,6 +134,8 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
     match submitted? {
         Submitted::Accepted(row) => {
             metrics::counter!(telemetry::JOBS_SUBMITTED, "type" => row.r#type.as_str()).increment(1);
+            let parent = Some(origin.trace.place.span_id);
+            app.spans.tell(stored_as.trace_id, || Span::of_job(Handling::Send, stored_as, parent, &job_id, began, Timestamp::now()));
             app.submitted.notify_one();
             Ok(Accepted { job: row.into_job(&app.settings.public_url), replayed: false })
         }
@@ -153,6 +170,26 @@ async fn store(app: &App, caller: &Caller, new: &NewJob<'_>) -> Result<Submitted
         _ => transaction.rollback().await?,
     }
     Ok(submitted)
+}
+
+/// What was held against quotas, and how that went.
+fn count(submitted: &Result<Submitted>, by_the_day: bool) {
+    let refused_by = match submitted {
+        Ok(Submitted::Accepted(_)) => None,
+        Ok(Submitted::DayFull { .. }) => Some("submissions_per_day"),
+        Ok(Submitted::JobsFull { .. }) => Some("concurrent_jobs"),
+        Ok(Submitted::MonthFull { .. }) => Some("eval_items_per_month"),
+        Ok(Submitted::Repeated { .. } | Submitted::UploadGone) | Err(_) => return,
+    };
+    // In the order in which they are held against; what stands behind the one that refuses is not asked.
+    let limits = ["submissions_per_day", "concurrent_jobs", "eval_items_per_month"];
+    for limit in limits.into_iter().skip(usize::from(!by_the_day)) {
+        let decision = if refused_by == Some(limit) { "refused" } else { "admitted" };
+        metrics::counter!(telemetry::QUOTA_DECISIONS, "limit" => limit, "decision" => decision).increment(1);
+        if refused_by == Some(limit) {
+            return;
+        }
+    }
 }
 
 /// The answer to a repeated idempotency key.

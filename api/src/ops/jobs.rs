@@ -6,7 +6,7 @@ use assay_core::job::{ItemScore, JOBS_PAGE, Job, JobItems, JobStatus, Jobs, Trig
 use assay_core::principal::{Caller, Submitter};
 use assay_core::store::job::Feedback;
 use assay_core::suite::{ITEMS_PAGE, ItemCursor, bad_cursor};
-use assay_core::{Code, Error, JobId, Resource, Result, field, store};
+use assay_core::{Code, Error, JobId, Resource, Result, field, store, telemetry};
 use futures_util::stream::{self, Stream};
 use tokio::time::Instant;
 
@@ -57,6 +57,7 @@ pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Jo
     let cancelled = store::job::cancel(&app.jobs_db, caller.org_id(), &job_id).await?;
     let job = store::job::find(&app.jobs_db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
     if cancelled {
+        metrics::counter!(telemetry::JOBS_FINISHED, "type" => job.r#type.as_str(), "outcome" => "cancelled").increment(1);
         return Ok(job.into_job(&app.settings.public_url));
     }
     let refused = job.status.after(Trigger::Cancel).err();

@@ -14,7 +14,6 @@ use crate::app::App;
 use crate::layers::Call;
 use crate::ops::evals::{self, Accepted, BODY_MAX, Origin, Submission};
 use crate::render::Failure;
-use crate::traceparent::TraceParent;
 
 /// Submit predictions
 ///
@@ -35,7 +34,6 @@ pub(super) async fn create(
     key: Option<IdempotencyKey>,
     request: Request,
 ) -> Result<(StatusCode, HeaderMap, Json<Job>), Failure> {
-    let trace = TraceParent::of(request.headers())?;
     let body = json_body(request, BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let submission = Submission {
@@ -47,7 +45,7 @@ pub(super) async fn create(
         idempotency_key: key.map(|IdempotencyKey(key)| key),
     };
     fields.finish()?;
-    let origin = Origin { request_id: call.request_id, began: call.began, trace };
+    let origin = Origin::of(call);
     let Accepted { job, replayed } = evals::submit(&app, &submitter, submission, origin).await?;
     let mut headers = HeaderMap::new();
     if replayed {

@@ -39,22 +39,34 @@ pub async fn lead(db: &mut PgConnection) -> Result<bool> {
     Ok(leads)
 }
 
-/// What a sweep did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// A job that was taken back.
 pub struct Swept {
-    /// Jobs that wait again.
-    pub released: i64,
-    /// Jobs that had no try left.
-    pub failed: i64,
+    /// The job.
+    pub job_id: JobId,
+    /// The attempt that was given up.
+    pub attempt: i32,
+    /// Whether its time was over; otherwise its worker was gone.
+    pub overdue: bool,
+    /// Whether no try was left; otherwise it waits again.
+    pub failed: bool,
+    /// When the attempt began.
+    pub started_at: Timestamp,
+    /// When it was given up.
+    pub ended_at: Timestamp,
+    /// The trace that it belongs to, 32 hex digits.
+    pub trace_id: String,
+    /// The span in whose name it was stored, 16 hex digits.
+    pub span_id: Option<String>,
 }
 
 /// Takes back jobs whose worker is gone or whose time is over: they wait again, or fail when no try is left, and then
 /// the charge is given back. A worker that is there but was not heard of is taken for dead only if `silence_counts`:
 /// just after the database was away, nobody can have been heard of.
-pub async fn sweep(db: &mut PgConnection, silence_counts: bool) -> Result<Swept> {
-    let row = sqlx::query!(
+pub async fn sweep(db: &mut PgConnection, silence_counts: bool) -> Result<Vec<Swept>> {
+    let swept = sqlx::query_as!(
+        Swept,
         r#"with stuck as (
-             select j.id, j.attempts, j.deadline_at < now() as overdue
+             select j.id, j.attempts, j.deadline_at < now() as overdue, j.started_at, j.trace_id, j.span_id
              from jobs j
              where j.status = 'running'
                and (j.deadline_at < now()
@@ -67,28 +79,59 @@ pub async fn sweep(db: &mut PgConnection, silence_counts: bool) -> Result<Swept>
          ), released as (
              update jobs j set status = 'queued', started_at = null, deadline_at = null, worker_id = null, dispatched_at = null, available_at = now()
              from stuck s where j.id = s.id and s.attempts < $3
-             returning j.id
          ), failed as (
              update jobs j set status = 'failed', finished_at = now(), deadline_at = null, worker_id = null,
                     error_code = case when s.overdue then 'timeout' else 'internal' end,
                     error_message = case when s.overdue then 'The job took longer than fifteen minutes in each of its tries.'
                                          else 'The job did not survive any of its tries.' end
              from stuck s where j.id = s.id and s.attempts >= $3
-             returning j.id
          )
-         select (select count(*) from released) as "released!", (select array_agg(id) from failed) as "failed: Vec<JobId>""#,
+         select id as "job_id: JobId", attempts as attempt, overdue as "overdue!", attempts >= $3 as "failed!",
+                started_at as "started_at!: Timestamp", now() as "ended_at!: Timestamp", trace_id, span_id
+         from stuck"#,
         LEASE.as_secs_f64(),
         SWEEP,
         ATTEMPTS_MAX,
         silence_counts
     )
-    .fetch_one(&mut *db)
+    .fetch_all(&mut *db)
     .await?;
-    let failed = row.failed.unwrap_or_default();
+    let failed: Vec<&str> = swept.iter().filter(|swept| swept.failed).map(|swept| swept.job_id.as_str()).collect();
     if !failed.is_empty() {
-        refund(db, &failed.iter().map(JobId::as_str).collect::<Vec<_>>()).await?;
+        refund(db, &failed).await?;
     }
-    Ok(Swept { released: row.released, failed: i64::try_from(failed.len()).unwrap_or(i64::MAX) })
+    Ok(swept)
+}
+
+/// How much there is to do, and for how long it has been.
+pub struct Depth {
+    /// Jobs that wait.
+    pub queued: i64,
+    /// How long the oldest of them has been waiting, in seconds.
+    pub queued_seconds: f64,
+    /// Jobs that run.
+    pub running: i64,
+    /// How long the oldest of them has been running, in seconds.
+    pub running_seconds: f64,
+    /// Workers whose lease is alive.
+    pub workers: i64,
+}
+
+/// The queue's depth.
+pub async fn depth(db: &PgPool) -> Result<Depth> {
+    // Each of these reads an index of the jobs that have not ended, and no more.
+    let depth = sqlx::query_as!(
+        Depth,
+        r#"select (select count(*) from jobs where status = 'queued') as "queued!",
+                  coalesce((select extract(epoch from now() - min(created_at)) from jobs where status = 'queued'), 0)::float8 as "queued_seconds!",
+                  (select count(*) from jobs where status = 'running') as "running!",
+                  coalesce((select extract(epoch from now() - min(started_at)) from jobs where status = 'running'), 0)::float8 as "running_seconds!",
+                  (select count(*) from workers where seen_at > now() - $1::float8 * interval '1 second') as "workers!""#,
+        LEASE.as_secs_f64()
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(depth)
 }
 
 /// Gives jobs' charges back to the months that they were charged to. Doing it again changes nothing.

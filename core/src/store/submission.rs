@@ -3,6 +3,7 @@
 use super::{PgConnection, upload, usage};
 use crate::job::{FailureCode, JobRow, JobStatus, JobType};
 use crate::org::Plan;
+use crate::spans::{Place, SpanId};
 use crate::suite::SuiteId;
 use crate::{JobId, OrgId, Result, Timestamp, UploadId};
 
@@ -34,10 +35,10 @@ pub struct NewJob<'a> {
     pub request_sha256: &'a [u8],
     /// How long ago the request began, in microseconds.
     pub elapsed_us: i64,
-    /// Trace id, 32 hex digits.
-    pub trace_id: &'a str,
-    /// The client's span, 16 hex digits.
-    pub parent_span_id: Option<&'a str>,
+    /// The span in whose name the job is stored.
+    pub stored_as: Place,
+    /// The client's span, if it sent one.
+    pub client_span: Option<SpanId>,
 }
 
 /// What became of a submission.
@@ -151,14 +152,14 @@ async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created
         idempotency_key,
         request_sha256,
         elapsed_us,
-        trace_id,
-        parent_span_id,
+        stored_as,
+        client_span,
     } = new;
     let row = sqlx::query_as!(
         JobRow,
         r#"insert into jobs (id, org_id, type, request_id, label, hfm_sha, suite_id, suite_version, input_key, n_submitted, idempotency_key,
-                             request_sha256, created_at, available_at, requested_at, trace_id, parent_span_id, upload_id)
-           values ($2, $1, 'eval', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::timestamptz, $12, $12 - $13::bigint * interval '1 microsecond', $14, $15, $16)
+                             request_sha256, created_at, available_at, requested_at, trace_id, parent_span_id, upload_id, span_id)
+           values ($2, $1, 'eval', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::timestamptz, $12, $12 - $13::bigint * interval '1 microsecond', $14, $15, $16, $17)
            on conflict (org_id, idempotency_key) where idempotency_key is not null do nothing
            returning id as "id: JobId", org_id as "org_id: OrgId", type as "type: JobType", status as "status: JobStatus", request_id, label,
                      hfm_sha, suite_id as "suite_id: SuiteId", suite_version, attempts,
@@ -178,9 +179,10 @@ async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created
         request_sha256,
         created_at as Timestamp,
         elapsed_us,
-        trace_id,
-        *parent_span_id,
-        upload_id.map(UploadId::as_str)
+        stored_as.trace_id.to_string(),
+        client_span.map(|span| span.to_string()),
+        upload_id.map(UploadId::as_str),
+        stored_as.span_id.to_string()
     )
     .fetch_optional(db)
     .await?;

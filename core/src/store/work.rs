@@ -8,6 +8,7 @@ use sqlx::{PgExecutor, PgPool};
 
 use super::dispatch;
 use crate::job::{ATTEMPTS_MAX, EvalResult, FailureCode};
+use crate::spans::Place;
 use crate::suite::SuiteId;
 use crate::upload::{ContentEncoding, ContentType, PartObject};
 use crate::{Answer, Error, JobId, Metric, OrgId, Release, Result, Scoring, Timestamp, UploadId, WorkerId};
@@ -66,8 +67,21 @@ pub struct Claim {
     pub n_submitted: i64,
     /// When it was accepted.
     pub created_at: Timestamp,
+    /// Since when it waited: then, or when its last attempt ended.
+    pub waited_since: Timestamp,
     /// When this attempt began, by the database's clock.
     pub started_at: Timestamp,
+    /// The trace that it belongs to, 32 hex digits.
+    pub trace_id: String,
+    /// The span in whose name it was stored, 16 hex digits.
+    pub span_id: Option<String>,
+}
+
+impl Claim {
+    /// Its place in its trace.
+    pub fn place(&self) -> Option<Place> {
+        Place::read(&self.trace_id, self.span_id.as_deref()?)
+    }
 }
 
 /// Claims a waiting job whose bell was heard. `None` when it does not wait any more.
@@ -96,7 +110,8 @@ async fn begin(db: impl PgExecutor<'_>, worker_id: &WorkerId, job_id: Option<&Jo
              select org_id, id, attempts, $1, started_at from claimed
          )
          select id as "job_id: JobId", org_id as "org_id: OrgId", attempts as attempt, suite_id as "suite_id: SuiteId", suite_version,
-                input_key, upload_id as "upload_id: UploadId", n_submitted, created_at as "created_at: Timestamp", started_at as "started_at!: Timestamp"
+                input_key, upload_id as "upload_id: UploadId", n_submitted, created_at as "created_at: Timestamp", started_at as "started_at!: Timestamp", trace_id, span_id,
+                coalesce((select max(a.ended_at) from job_attempts a where a.job_id = claimed.id), created_at) as "waited_since!: Timestamp"
          from claimed"#,
         worker_id.as_str(),
         job_id.map(JobId::as_str),

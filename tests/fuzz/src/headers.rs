@@ -60,13 +60,15 @@ fn idempotency_keys(headers: &HeaderMap, values: &[HeaderValue]) {
 }
 
 fn traces(headers: &HeaderMap, first: Option<&str>) {
-    let TraceParent { trace_id, span_id } = TraceParent::of(headers).unwrap();
+    let TraceParent { place, parent } = TraceParent::of(headers).unwrap();
+    let (trace_id, span_id) = (place.trace_id.to_string(), parent.map(|span| span.to_string()));
     let is_id = |id: &str, length| {
         id.len() == length
             && id.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
             && id.bytes().any(|byte| byte != b'0')
     };
-    assert!(is_id(&trace_id, 32) && span_id.as_ref().is_none_or(|span_id| is_id(span_id, 16)));
+    assert!(is_id(&trace_id, 32) && is_id(&place.span_id.to_string(), 16) && Some(place.span_id) != parent);
+    assert!(span_id.as_ref().is_none_or(|span_id| is_id(span_id, 16)));
     // By the places of its parts: `00-<32>-<16>-01`, and more behind another dash in versions to come.
     let expected = first.filter(|text| {
         let bytes = text.as_bytes();

@@ -33,6 +33,8 @@ const NEVER_COPIED: [&str; 2] = ["libc6_", "libc-bin_"];
 pub(super) enum Kind {
     Postgres,
     Redis,
+    /// No server of the platform's: what operators watch it with.
+    Prometheus,
 }
 
 impl Kind {
@@ -40,6 +42,7 @@ impl Kind {
         match self {
             Self::Postgres => "PostgreSQL",
             Self::Redis => "Redis",
+            Self::Prometheus => "Prometheus",
         }
     }
 }
@@ -182,6 +185,7 @@ fn download(work: &Path, kind: Kind) -> Result<(), Trouble> {
 fn packages(work: &Path, kind: Kind) -> Result<Vec<String>, Trouble> {
     match kind {
         Kind::Redis => Ok(vec!["redis-server".into(), "valkey-server".into()]),
+        Kind::Prometheus => Ok(vec!["prometheus".into()]),
         Kind::Postgres => {
             let depends = run(work, APT_CACHE, &["depends".into(), "postgresql".into()])?;
             Ok(versioned_package(&depends).into_iter().collect())

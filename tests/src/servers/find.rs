@@ -49,6 +49,23 @@ pub(super) fn find_or_fetch(wanted: &[Kind], user: Option<Ids>, say: &dyn Fn(&st
     Err(found.explain(&fetch::advice("The private copies of this system's packages do not run.")))
 }
 
+/// The folder with Prometheus and promtool, or of a private copy of them.
+pub(super) fn prometheus(say: &dyn Fn(&str)) -> Result<PathBuf, Trouble> {
+    let find = || {
+        let copy = fetch::copy_of(Kind::Prometheus).map(|copy| copy.join("usr/bin"));
+        search_path().chain(copy).find(|folder| ["prometheus", "promtool"].iter().all(|name| folder.join(name).is_file()))
+    };
+    if let Some(folder) = find() {
+        return Ok(folder);
+    }
+    fetch::check_possible(&[Kind::Prometheus])?;
+    let _alone = lock("fetch", true, say)?;
+    if find().is_none() {
+        fetch::fetch(&[Kind::Prometheus], say)?;
+    }
+    find().ok_or_else(|| fetch::advice("The private copy of this system's Prometheus is not one."))
+}
+
 fn find(wanted: &[Kind], user: Option<Ids>) -> Result<Found, Trouble> {
     let mut found = Found::default();
     if wanted.contains(&Kind::Postgres) {
@@ -65,6 +82,8 @@ impl Found {
         let is_missing = |kind: &&Kind| match kind {
             Kind::Postgres => self.postgres.is_none(),
             Kind::Redis => self.redis.is_none(),
+            // It is looked for by itself.
+            Kind::Prometheus => false,
         };
         wanted.iter().filter(is_missing).copied().collect()
     }

@@ -29,7 +29,7 @@ use fetch::Kind;
 use folder::RunFolder;
 use server::Server;
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use sys::effective_uid;
 
 /// The name of the administrator in a private PostgreSQL.
@@ -48,6 +48,14 @@ pub struct Servers {
     redis: Source,
     redis_url: String,
     folder: RunFolder,
+}
+
+/// The folder with the programs of Prometheus, which are fetched if they are not there. `say` is told about slow steps.
+///
+/// # Errors
+/// When they cannot be fetched.
+pub fn prometheus(say: &dyn Fn(&str)) -> Result<PathBuf, Trouble> {
+    find::prometheus(say)
 }
 
 /// Where a server comes from.

@@ -1,0 +1,216 @@
+//! Spans for operators, exported by OTLP: what a request and what an attempt at a job did, as one trace.
+//!
+//! A span is told when it has ended, under an id that was given before: it can be the parent of what another process
+//! does, and a process that dies leaves nothing half told. Names and attributes are those of OpenTelemetry's semantic
+//! conventions where there are some. `docs/decisions/0006-spans-are-told-when-they-end.md` says why.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::InstrumentationScope;
+use opentelemetry::trace::{SpanContext, Status, TraceFlags, TraceState};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor as _};
+
+pub use opentelemetry::KeyValue;
+pub use opentelemetry::trace::{SpanId, SpanKind, TraceId};
+
+use crate::settings::Common;
+use crate::{CanFail as _, Error, JobId, Result, Timestamp, random};
+
+/// How many spans may wait to be sent: some seconds of a busy process. What comes on top is dropped.
+const QUEUE: usize = 16_384;
+
+/// How many are sent at once.
+const BATCH: usize = 1_024;
+
+/// How long the spans of the last moments may take at the end of the process.
+const LAST: Duration = Duration::from_secs(2);
+
+/// A place in a trace: a span that may have children anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The span.
+    pub span_id: SpanId,
+}
+
+impl Place {
+    /// The beginning of a new trace.
+    pub fn new() -> Result<Self> {
+        let [a, b, c] = random::words()?;
+        // Zero is no id.
+        let trace_id = (u128::from(a) << 64 | u128::from(b)).max(1);
+        Ok(Self { trace_id: TraceId::from_bytes(trace_id.to_be_bytes()), span_id: SpanId::from_bytes(c.max(1).to_be_bytes()) })
+    }
+
+    /// A place in the same trace.
+    pub fn child(self) -> Result<Self> {
+        Ok(Self { trace_id: self.trace_id, ..Self::new()? })
+    }
+
+    /// The place of this form, 32 and 16 hex digits.
+    pub fn read(trace_id: &str, span_id: &str) -> Option<Self> {
+        Some(Self { trace_id: TraceId::from_hex(trace_id).ok()?, span_id: SpanId::from_hex(span_id).ok()? })
+    }
+}
+
+/// What was done, from when to when.
+pub struct Span {
+    /// Its place.
+    pub place: Place,
+    /// What it is a part of.
+    pub parent: Option<SpanId>,
+    /// By the conventions; from a closed set.
+    pub name: Cow<'static, str>,
+    /// By the conventions.
+    pub kind: SpanKind,
+    /// When it began.
+    pub began: Timestamp,
+    /// When it ended.
+    pub ended: Timestamp,
+    /// By the conventions; none of them a secret.
+    pub attributes: Vec<KeyValue>,
+    /// What failed, if something of ours did: a code.
+    pub failed: Option<Cow<'static, str>>,
+}
+
+/// What is done with a job as a message, by the conventions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handling {
+    /// It is stored for a worker.
+    Send,
+    /// A worker tries it.
+    Process,
+}
+
+impl Span {
+    /// That of a job that is sent or processed.
+    pub fn of_job(handling: Handling, place: Place, parent: Option<SpanId>, job_id: &JobId, began: Timestamp, ended: Timestamp) -> Self {
+        let (operation, name, kind) = match handling {
+            Handling::Send => ("send", "send jobs", SpanKind::Producer),
+            Handling::Process => ("process", "process jobs", SpanKind::Consumer),
+        };
+        let attributes = vec![
+            KeyValue::new("messaging.system", "assay"),
+            KeyValue::new("messaging.destination.name", "jobs"),
+            KeyValue::new("messaging.operation.name", operation),
+            KeyValue::new("messaging.operation.type", operation),
+            KeyValue::new("messaging.message.id", job_id.to_string()),
+        ];
+        Self { place, parent, name: name.into(), kind, began, ended, attributes, failed: None }
+    }
+
+    /// That of a part of what was done.
+    pub fn of_part(place: Place, parent: SpanId, name: &'static str, began: Timestamp, ended: Timestamp) -> Self {
+        Self {
+            place,
+            parent: Some(parent),
+            name: name.into(),
+            kind: SpanKind::Internal,
+            began,
+            ended,
+            attributes: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// The same of a try that ended with this result.
+    #[must_use]
+    pub fn of_attempt(mut self, attempt: i32, result: &'static str) -> Self {
+        self.attributes.push(KeyValue::new("assay.attempt", i64::from(attempt)));
+        self.attributes.push(KeyValue::new("assay.attempt.result", result));
+        if result != "succeeded" {
+            self.attributes.push(KeyValue::new("error.type", result));
+            self.failed = Some(result.into());
+        }
+        self
+    }
+}
+
+/// Where spans go. Clones are the same.
+#[derive(Clone)]
+pub struct Spans(Option<Arc<Exporting>>);
+
+struct Exporting {
+    processor: BatchSpanProcessor,
+    scope: InstrumentationScope,
+    /// Traces whose id, by its last 64 bits, is not beyond this.
+    last: u64,
+}
+
+impl Spans {
+    /// Spans of a service of this name. They go nowhere unless the settings say where. To be called in a runtime.
+    pub fn open(service: &'static str, settings: &Common) -> Result<Self> {
+        if settings.otlp_endpoint.is_empty() {
+            return Ok(Self(None));
+        }
+        let exporter = SpanExporter::builder().with_tonic().with_endpoint(&settings.otlp_endpoint).build();
+        let exporter = exporter.map_err(|_| Error::internal("ASSAY_OTLP_ENDPOINT is not an address such as http://collector:4317"))?;
+        let config = BatchConfigBuilder::default().with_max_queue_size(QUEUE).with_max_export_batch_size(BATCH).build();
+        let mut processor = BatchSpanProcessor::builder(exporter).with_batch_config(config).build();
+        let attributes = [
+            ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("service.instance.id", format!("{:016x}", random::words::<1>()?[0])),
+        ];
+        let attributes = attributes.map(|(key, value)| KeyValue::new(key, value));
+        processor.set_resource(&Resource::builder().with_service_name(service).with_attributes(attributes).build());
+        let last = (settings.trace_share * u64::MAX as f64) as u64;
+        Ok(Self(Some(Arc::new(Exporting { processor, scope: InstrumentationScope::builder("assay").build(), last }))))
+    }
+
+    /// Whether anybody is told of this trace.
+    pub fn takes(&self, trace_id: TraceId) -> bool {
+        let last_bits = |trace_id: TraceId| u128::from_be_bytes(trace_id.to_bytes()) as u64;
+        self.0.as_ref().is_some_and(|exporting| last_bits(trace_id) <= exporting.last)
+    }
+
+    /// Tells of a span of this trace that has ended, if anybody is told of it. Never waits.
+    pub fn tell(&self, trace_id: TraceId, span: impl FnOnce() -> Span) {
+        let Some(exporting) = self.0.as_ref().filter(|_| self.takes(trace_id)) else { return };
+        let Span { place, parent, name, kind, began, ended, attributes, failed } = span();
+        exporting.processor.on_end(SpanData {
+            span_context: SpanContext::new(place.trace_id, place.span_id, TraceFlags::SAMPLED, false, TraceState::NONE),
+            parent_span_id: parent.unwrap_or(SpanId::INVALID),
+            parent_span_is_remote: matches!(kind, SpanKind::Server | SpanKind::Consumer),
+            span_kind: kind,
+            name,
+            start_time: began.into(),
+            end_time: ended.max(began).into(),
+            attributes,
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: failed.map_or(Status::Unset, |description| Status::Error { description }),
+            instrumentation_scope: exporting.scope.clone(),
+        });
+    }
+
+    /// Does the work, and tells of it as a part of what `parent` does.
+    pub async fn during<T>(&self, parent: Place, name: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
+        if !self.takes(parent.trace_id) {
+            return work.await;
+        }
+        let began = Timestamp::now();
+        let done = work.await;
+        let place = parent.child()?;
+        self.tell(place.trace_id, || Span {
+            failed: done.as_ref().err().filter(|error| error.code.http_status() >= 500).map(|error| error.code.as_str().into()),
+            ..Span::of_part(place, parent.span_id, name, began, Timestamp::now())
+        });
+        done
+    }
+
+    /// Sends what waits. A collector that does not answer keeps the process for moments only.
+    pub async fn close(self) {
+        let closing = tokio::task::spawn_blocking(move || self.0.map(|exporting| exporting.processor.shutdown_with_timeout(LAST)));
+        match tokio::time::timeout(LAST, closing).await {
+            Ok(Ok(Some(sent))) => sent.can_fail("sending the last spans"),
+            Ok(_) => {}
+            Err(_) => tracing::warn!("the last spans could not be sent in time"),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! How a process and what it hangs on are doing, looked at every few seconds for `/metrics`: PostgreSQL, Redis, the
+//! connections, the runtime, and, on behalf of all, the queue's depth.
+
+use std::time::Duration;
+
+use crate::connection::Connection;
+use crate::settings::Common;
+use crate::store::dispatch::{self, Depth};
+use crate::store::{PgPool, schema};
+use crate::{CanFail as _, Error, Result, telemetry};
+
+/// How often to look.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// How long an answer is waited for. Who answers later is as good as away.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is looked at.
+pub struct Vitals<const N: usize> {
+    pools: [(&'static str, PgPool); N],
+    redis: Connection,
+}
+
+impl<const N: usize> Vitals<N> {
+    /// Of a process with these connections to PostgreSQL, by what they are for. The first are the ones to ask with.
+    pub fn new(settings: &Common, pools: [(&'static str, &PgPool); N]) -> Result<Self> {
+        let redis = Connection::new(&settings.redis_url, PATIENCE)?;
+        Ok(Self { pools: pools.map(|(name, pool)| (name, pool.clone())), redis })
+    }
+
+    /// Looks for as long as it is polled; at the queue, too, if it is told with which connections.
+    pub async fn sample(self, queue: Option<PgPool>) {
+        loop {
+            self.connections();
+            runtime();
+            let (database, redis) = tokio::join!(self.database(), self.redis());
+            metrics::gauge!(telemetry::DATABASE_UP).set(f64::from(u8::from(database.is_ok())));
+            metrics::gauge!(telemetry::REDIS_UP).set(f64::from(u8::from(redis.is_ok())));
+            if let Ok(pending) = database {
+                metrics::gauge!(telemetry::MIGRATIONS_PENDING).set(pending as f64);
+            }
+            if let Some(db) = &queue {
+                depth(db).await.can_fail("looking at the queue's depth");
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    fn connections(&self) {
+        for (name, pool) in &self.pools {
+            let idle = pool.num_idle();
+            let busy = (pool.size() as usize).saturating_sub(idle);
+            metrics::gauge!(telemetry::DATABASE_CONNECTIONS, "pool" => *name, "state" => "busy").set(busy as f64);
+            metrics::gauge!(telemetry::DATABASE_CONNECTIONS, "pool" => *name, "state" => "idle").set(idle as f64);
+            metrics::gauge!(telemetry::DATABASE_CONNECTIONS_MAX, "pool" => *name).set(f64::from(pool.options().get_max_connections()));
+        }
+    }
+
+    async fn database(&self) -> Result<usize> {
+        let Some((_, db)) = self.pools.first() else { return Ok(0) };
+        tokio::time::timeout(PATIENCE, schema::pending(db)).await.map_err(Error::unavailable)?
+    }
+
+    async fn redis(&self) -> Result<()> {
+        let mut connection = self.redis.get();
+        let ping = tokio::time::timeout(PATIENCE, redis::cmd("PING").query_async::<()>(&mut connection)).await;
+        // A connection that hangs stays as it is until it is given up.
+        ping.map_err(|late| {
+            self.redis.give_up();
+            Error::unavailable(late)
+        })?
+        .map_err(Error::unavailable)
+    }
+}
+
+fn runtime() {
+    let runtime = tokio::runtime::Handle::current().metrics();
+    metrics::gauge!(telemetry::RUNTIME_TASKS).set(runtime.num_alive_tasks() as f64);
+    metrics::gauge!(telemetry::RUNTIME_QUEUE).set(runtime.global_queue_depth() as f64);
+}
+
+async fn depth(db: &PgPool) -> Result<()> {
+    let depth = tokio::time::timeout(PATIENCE, dispatch::depth(db)).await.map_err(Error::unavailable)?;
+    let Depth { queued, queued_seconds, running, running_seconds, workers } = depth?;
+    for (state, jobs, seconds) in [("queued", queued, queued_seconds), ("running", running, running_seconds)] {
+        metrics::gauge!(telemetry::JOBS, "state" => state).set(jobs as f64);
+        metrics::gauge!(telemetry::JOB_OLDEST_SECONDS, "state" => state).set(seconds);
+    }
+    metrics::gauge!(telemetry::WORKERS).set(workers as f64);
+    Ok(())
+}

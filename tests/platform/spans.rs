@@ -1,0 +1,262 @@
+//! What a collector of traces receives: the OpenTelemetry Collector itself, with a file to write to.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use assay_core::Timestamp;
+use assay_core::settings::{Common, Reader};
+use assay_core::spans::{Place, Span, SpanKind, Spans};
+use assay_tests::databases;
+use assay_tests::servers::{Guarded, GuardedCommand};
+use assay_tests::stack::Plan;
+use opentelemetry_proto::tonic::trace::v1::TracesData;
+use serde_json::{Value, json};
+
+use crate::clients::{go_program, made};
+use crate::harness::{PATIENCE, World, ground, one_prediction, text, until, with_token, world_of};
+
+/// A running collector.
+pub struct Collector {
+    _process: Guarded,
+    /// Where it takes OTLP over gRPC.
+    pub grpc: String,
+    /// Where it takes OTLP over HTTP.
+    pub http: String,
+    /// What it received, an export a line.
+    pub file: PathBuf,
+}
+
+impl Collector {
+    /// Starts one, if there is Go to build it with.
+    pub async fn start() -> Option<Self> {
+        let program = made(|| go_program("collector")).await?;
+        let folder = ground().servers.folder().join(databases::fresh_name("collector"));
+        std::fs::create_dir(&folder).unwrap();
+        let [grpc, http] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+        let file = folder.join("traces.ndjson");
+        let config = json!({
+            "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": grpc.to_string()}, "http": {"endpoint": http.to_string()}}}},
+            "exporters": {"file": {"path": file, "flush_interval": "100ms"}},
+            "service": {
+                "telemetry": {"metrics": {"level": "none"}},
+                "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["file"]}},
+            },
+        });
+        std::fs::write(folder.join("config.yaml"), config.to_string()).unwrap();
+        let mut command = GuardedCommand::new(program);
+        command.args = vec!["--config".into(), format!("file:{}", folder.join("config.yaml").display()).into()];
+        command.log = Some(folder.join("collector.log"));
+        command.run_folder = Some(ground().servers.folder().to_path_buf());
+        let process = Guarded::spawn(&command).unwrap();
+        until("a collector", PATIENCE, async || tokio::net::TcpStream::connect(grpc).await.is_ok()).await;
+        Some(Self { _process: process, grpc: format!("http://{grpc}"), http: format!("http://{http}"), file })
+    }
+
+    /// All that it received, as it wrote it.
+    pub fn text(&self) -> String {
+        std::fs::read_to_string(&self.file).unwrap_or_default()
+    }
+
+    /// All spans of a trace, each with the name of its service.
+    fn spans(&self, trace_id: &str) -> Vec<(String, Value)> {
+        let mut spans = Vec::new();
+        for line in self.text().lines() {
+            // The last line may be on its way.
+            let Ok(export) = serde_json::from_str::<Value>(line) else { continue };
+            for resource in export["resourceSpans"].as_array().into_iter().flatten() {
+                let service = attribute(&resource["resource"], "service.name");
+                for span in resource["scopeSpans"].as_array().into_iter().flatten().flat_map(|scope| scope["spans"].as_array().unwrap()) {
+                    if span["traceId"] == trace_id {
+                        spans.push((service.clone(), span.clone()));
+                    }
+                }
+            }
+        }
+        spans
+    }
+}
+
+fn attribute(of: &Value, key: &str) -> String {
+    let found = of["attributes"].as_array().into_iter().flatten().find(|attribute| attribute["key"] == key);
+    let value = found.map_or(&Value::Null, |attribute| &attribute["value"]);
+    let value = ["stringValue", "intValue", "doubleValue"].into_iter().map(|kind| &value[kind]).find(|value| !value.is_null());
+    value.map_or_else(String::new, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+}
+
+async fn exporting(collector: &Collector, workers: usize) -> World {
+    world_of(Plan { workers, env: [("ASSAY_OTLP_ENDPOINT".to_owned(), collector.grpc.clone())].into(), ..Plan::default() }).await
+}
+
+/// A client with traces of its own.
+fn client(collector: &Collector) -> Spans {
+    let given = [("ASSAY_OTLP_ENDPOINT", collector.grpc.as_str()), ("ASSAY_DATABASE_URL", "-"), ("ASSAY_REDIS_URL", "-")];
+    let mut reader = Reader::new(given.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    Spans::open("client", &Common::read(&mut reader, "client")).unwrap()
+}
+
+/// The spans by service, name and what tells them apart, after a look that all of them hang together in one tree.
+fn tree(spans: &[(String, Value)], root: Place) -> BTreeMap<(String, String, String), (String, Value)> {
+    let ids: HashSet<String> = spans.iter().map(|(_, span)| text(&span["spanId"])).collect();
+    assert_eq!(ids.len(), spans.len(), "each span is told once: {spans:#?}");
+    let name_of = |id: &str| spans.iter().find(|(_, span)| span["spanId"] == id).map(|(_, span)| text(&span["name"]));
+    let mut named = BTreeMap::new();
+    for (service, span) in spans {
+        let parent = span["parentSpanId"].as_str().unwrap_or_default();
+        let parent = if span["spanId"] == root.span_id.to_string() {
+            assert_eq!(parent, "", "the root");
+            String::new()
+        } else {
+            name_of(parent).unwrap_or_else(|| panic!("an orphan: {span}"))
+        };
+        let time = |name: &str| text(&span[name]).parse::<u128>().unwrap();
+        assert!(time("startTimeUnixNano") <= time("endTimeUnixNano"), "{span}");
+        named.insert((service.clone(), text(&span["name"]), attribute(span, "assay.attempt")), (parent, span.clone()));
+    }
+    assert_eq!(named.len(), spans.len(), "{spans:#?}");
+    named
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
+    let Some(collector) = Collector::start().await else { return };
+    let mut world = exporting(&collector, 1).await;
+    let spans = client(&collector);
+    let (root, began) = (Place::new().unwrap(), Timestamp::now());
+    let parent = format!("00-{}-{}-01", root.trace_id, root.span_id);
+
+    let hold = world.hold_answers().await;
+    let request = world.key().request("POST", "/v1/evals").header("traceparent", parent);
+    let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
+    let queued = world.key().send(request.json(&body)).await.unwrap();
+    let job_id = text(&queued.body["id"]);
+    world.until_status(&job_id, "running").await;
+    world.stack.workers[0].guarded.signal(libc::SIGKILL);
+    world.stack.workers[0] = world.stack.launch_worker().unwrap();
+    sqlx::Connection::close(hold).await.unwrap();
+    assert_eq!(world.ended(&job_id).await["attempts"], 2);
+    let whole = Span {
+        name: "evaluate".into(),
+        kind: SpanKind::Client,
+        parent: None,
+        ..Span::of_part(root, root.span_id, "", began, Timestamp::now())
+    };
+    spans.tell(root.trace_id, || whole);
+    spans.close().await;
+
+    let trace_id = root.trace_id.to_string();
+    until("the whole trace", Duration::from_secs(20), async || collector.spans(&trace_id).len() >= 12).await;
+    let tree = tree(&collector.spans(&trace_id), root);
+    let told: Vec<_> =
+        tree.iter().map(|((service, name, attempt), (parent, _))| [service, name, attempt, parent].map(String::as_str)).collect();
+    let expected = [
+        ["assay-api", "POST /v1/evals", "", "evaluate"],
+        ["assay-api", "authenticate", "", "POST /v1/evals"],
+        ["assay-api", "limit", "", "POST /v1/evals"],
+        // The worker is dead; that it tried is told by who took the job back.
+        ["assay-api", "process jobs", "1", "send jobs"],
+        ["assay-api", "send jobs", "", "POST /v1/evals"],
+        ["assay-worker", "fetch input", "", "process jobs"],
+        ["assay-worker", "keep scores", "", "process jobs"],
+        ["assay-worker", "load answers", "", "process jobs"],
+        ["assay-worker", "persist", "", "process jobs"],
+        ["assay-worker", "process jobs", "2", "send jobs"],
+        ["assay-worker", "score", "", "process jobs"],
+        ["client", "evaluate", "", ""],
+    ];
+    assert_eq!(told, expected);
+    let span = |service: &str, name: &str, attempt: &str| &tree[&(service.to_owned(), name.to_owned(), attempt.to_owned())].1;
+    let lost = span("assay-api", "process jobs", "1");
+    assert_eq!((&lost["status"]["code"], attribute(lost, "error.type")), (&json!(2), "lost".to_owned()), "{lost}");
+    let done = span("assay-worker", "process jobs", "2");
+    assert_eq!((done["kind"].as_i64(), attribute(done, "messaging.message.id")), (Some(5), job_id.clone()), "{done}");
+    let request = span("assay-api", "POST /v1/evals", "");
+    let told = ["http.route", "http.request.method", "http.response.status_code", "assay.request.id"].map(|key| attribute(request, key));
+    assert_eq!(told[..3], ["/v1/evals", "POST", "202"]);
+    assert_eq!(told[3], text(&queued.body["request_id"]));
+
+    // The same trace is in the log line of the request, and in that of the job.
+    let api = std::fs::read_to_string(&world.stack.apis[0].log).unwrap();
+    let lines = api.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_request: Vec<_> = lines.filter(|line| line["message"] == "request" && line["request_id"] == queued.body["request_id"]).collect();
+    assert!(matches!(of_request.as_slice(), [line] if line["trace_id"] == trace_id), "{of_request:?}");
+    let worker = std::fs::read_to_string(&world.stack.workers[0].log).unwrap();
+    let lines = worker.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_job: Vec<_> = lines.filter(|line| line["message"] == "job" && line["job_id"] == job_id).collect();
+    assert!(matches!(of_job.as_slice(), [line] if line["trace_id"] == trace_id && line["outcome"] == "succeeded"), "{of_job:?}");
+
+    // The tenant's own document is one that OpenTelemetry's types read, and that a collector takes.
+    let document = world.key().get(&format!("/v1/jobs/{job_id}/trace")).await.unwrap().body;
+    let read: TracesData = serde_json::from_value(document.clone()).unwrap();
+    let spans: Vec<_> = read.resource_spans.iter().flat_map(|resource| &resource.scope_spans).flat_map(|scope| &scope.spans).collect();
+    assert_eq!(spans.iter().filter(|span| span.name == "attempt").count(), 2);
+    assert!(spans.iter().all(|span| span.trace_id == root.trace_id.to_bytes() && span.span_id.len() == 8 && span.start_time_unix_nano > 0));
+    let sent = reqwest::Client::new().post(format!("{}/v1/traces", collector.http)).json(&document).send().await.unwrap();
+    assert_eq!((sent.status().as_u16(), sent.text().await.unwrap()), (200, "{\"partialSuccess\":{}}".to_owned()));
+    until("the document", PATIENCE, async || collector.text().contains("gen_ai.evaluation.result")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_rpc_is_named_by_the_conventions_and_its_errors_are_the_clients() {
+    let Some(collector) = Collector::start().await else { return };
+    let world = exporting(&collector, 0).await;
+    let mut client = assay_proto::v1::job_service_client::JobServiceClient::new(world.channel().await);
+    let place = Place::new().unwrap();
+    let mut request = with_token(assay_proto::v1::GetJobRequest { job_id: "job_0".into(), ..Default::default() }, &world.org.key);
+    request.metadata_mut().insert("traceparent", format!("00-{}-{}-00", place.trace_id, place.span_id).parse().unwrap());
+    assert_eq!(client.get_job(request).await.unwrap_err().code(), tonic::Code::NotFound);
+    let trace_id = place.trace_id.to_string();
+    until("the spans", Duration::from_secs(20), async || collector.spans(&trace_id).len() >= 3).await;
+    let spans = collector.spans(&trace_id);
+    let (_, span) = spans.iter().find(|(_, span)| span["kind"] == 2).unwrap();
+    assert_eq!((text(&span["name"]), text(&span["parentSpanId"])), ("assay.v1.JobService/GetJob".to_owned(), place.span_id.to_string()));
+    let told = ["rpc.system.name", "rpc.method", "rpc.response.status_code", "error.type"].map(|key| attribute(span, key));
+    assert_eq!(told, ["grpc", "assay.v1.JobService/GetJob", "NOT_FOUND", "not_found"]);
+    assert!(span["status"]["code"].as_i64().unwrap_or(0) != 2, "what the client did wrong is no error of ours: {span}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_share_of_the_traces_all_processes_export_the_same_ones() {
+    let Some(collector) = Collector::start().await else { return };
+    let env = [("ASSAY_OTLP_ENDPOINT", collector.grpc.as_str()), ("ASSAY_TRACE_SHARE", "0.5")];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let world = world_of(Plan { env, ..Plan::default() }).await;
+    // One of each half.
+    for (half, taken) in [("7fffffffffffff00", true), ("8000000000000100", false)] {
+        let trace_id = format!("{:016x}{half}", Place::new().unwrap().trace_id.to_bytes()[0]);
+        let request = world.key().request("POST", "/v1/evals").header("traceparent", format!("00-{trace_id}-00f067aa0ba902b7-01"));
+        let queued = world.key().send(request.json(&json!({"suite_id": "suite:lunch", "predictions": one_prediction()}))).await.unwrap();
+        world.ended(&text(&queued.body["id"])).await;
+        if taken {
+            until("both halves of the trace", Duration::from_secs(20), async || {
+                let services: HashSet<String> = collector.spans(&trace_id).into_iter().map(|(service, _)| service).collect();
+                services.len() == 2
+            })
+            .await;
+        } else {
+            // Longer than spans are kept back.
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            assert_eq!(collector.spans(&trace_id).len(), 0);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_away_or_hangs_holds_nobody_up() {
+    // First it takes connections and never says a word, then it is gone.
+    let mut listener = Some(TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = listener.as_ref().unwrap().local_addr().unwrap();
+    for hangs in [true, false] {
+        let mut world =
+            world_of(Plan { env: [("ASSAY_OTLP_ENDPOINT".to_owned(), format!("http://{address}"))].into(), ..Plan::default() }).await;
+        assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
+        let began = std::time::Instant::now();
+        for process in world.stack.apis.drain(..).chain(world.stack.workers.drain(..)) {
+            process.guarded.stop();
+            assert!(process.guarded.wait(Duration::from_secs(8)).is_some_and(|status| status.success()), "hangs: {hangs}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "hangs: {hangs}, {:?}", began.elapsed());
+        drop(listener.take());
+    }
+}
