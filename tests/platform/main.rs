@@ -55,6 +55,7 @@ mod stories;
 mod suites;
 mod sweeps;
 mod takeovers;
+mod telemetry;
 mod terms;
 mod traces;
 mod uploads;

@@ -56,6 +56,7 @@ pub struct Limits {
 impl Limits {
     /// Counters under `prefix`; `failures` is the number of failed authentications in a minute that are borne.
     pub fn new(connection: Connection, prefix: &str, failures: u32) -> Self {
+        metrics::gauge!(telemetry::RATELIMIT_DEGRADED).set(0.0);
         Self { counters: Counters::new(connection, prefix), memory: Mutex::default(), failures, away: Arc::default() }
     }
 
