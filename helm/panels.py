@@ -209,7 +209,7 @@ SATURATION = [
     lines("Memory", "Resident memory of each process. A worker holds the answers of suites, and a share for what it scores.",
           {"{{binary}} {{instance}}": f"{of('process_resident_memory_bytes')} {OWN}"}, unit="bytes"),
     lines("File descriptors", "Share of what each process may open; connections take one each.",
-          {"{{binary}} {{instance}}": f"{of('process_open_fds')} / ({of('process_max_fds')} > 0) {OWN}"}, unit="percentunit", bounds=(0.8,),
+          {"{{binary}} {{instance}}": f"{of('process_open_fds')} / ({of('process_max_fds')} > 0) {OWN}"}, unit="percentunit", bounds=(0.7,),
           alerts=["AssayFileDescriptorsNearLimit"]),
     lines("Tasks", "Tasks of each process that have not ended. A rise without an end, with steady traffic, is a leak.",
           {"{{instance}}": f"sum by (instance) ({of('assay_runtime_tasks')})"}, width=6),
