@@ -8,8 +8,8 @@ never added up over processes.
 CHOSEN = 'namespace=~"$namespace",instance=~"$instance"'
 # Operations that take long on purpose or at somebody else's; the alert AssayRequestsSlow leaves out the same.
 LONG = (
-    "unknown|(GET|HEAD) /v1/jobs/{job_id}|assay.v1.JobService/(GetJob|WatchJob)|PUT /v1/uploads/{upload_id}/parts/{number}"
-    "|POST /v1/uploads/{upload_id}/complete|assay.v1.UploadService/(UploadPredictions|CompleteUpload)"
+    "unknown|GET /v1/jobs/{job_id}|assay.v1.JobService/GetJob|assay.v1.JobService/WatchJob|PUT /v1/uploads/{upload_id}/parts/{number}"
+    "|POST /v1/uploads/{upload_id}/complete|assay.v1.UploadService/UploadPredictions|assay.v1.UploadService/CompleteUpload"
     "|POST /v1/comparisons|assay.v1.ComparisonService/CreateComparison"
     "|POST /v1/domains/{domain}/verify|assay.v1.DomainService/VerifyDomain"
 )

@@ -60,3 +60,4 @@ mod terms;
 mod traces;
 mod uploads;
 mod usage;
+mod watched;

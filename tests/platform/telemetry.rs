@@ -23,6 +23,9 @@ pub async fn prometheus() -> Option<PathBuf> {
     made(|| assay_tests::servers::prometheus(&|line| eprintln!("{line}")).map_err(|trouble| Missing(trouble.to_string()))).await
 }
 
+/// A count, where it is kept, and what it must be.
+type Count<'a> = (&'a Process, &'static str, &'static [(&'static str, &'static str)], f64);
+
 /// One line of what is scraped.
 #[derive(Debug)]
 struct Series {
@@ -125,7 +128,7 @@ async fn decisions_jobs_and_attempts_are_counted_once_where_they_happen() {
     for token in [None, Some("svc_live_nonsense"), Some(other.session.as_str())] {
         Client::new(world.stack.url(), token).get("/v1/me").await.unwrap();
     }
-    let counted: [(&Process, &str, &[(&str, &str)], f64); 13] = [
+    let counted: [Count; 13] = [
         (api, "assay_jobs_submitted_total", &[("type", "eval")], 3.0),
         (api, "assay_jobs_finished_total", &[("outcome", "cancelled")], 2.0),
         (worker, "assay_jobs_finished_total", &[("outcome", "succeeded")], 1.0),
