@@ -123,8 +123,8 @@ impl Dispatcher {
                 metrics::counter!(telemetry::JOBS_FINISHED, "type" => "eval", "outcome" => code.as_str()).increment(1);
             }
             tracing::warn!(%job_id, attempt, trace_id, result, outcome, "a job was taken back from a dead or overdue worker");
-            let place = span_id.as_deref().and_then(|span_id| Place::read(trace_id, span_id));
-            if let Some((sent, place)) = place.and_then(|sent| Some((sent, sent.child().ok()?))) {
+            if let Some(sent) = span_id.as_deref().and_then(|span_id| Place::read(trace_id, span_id)) {
+                let place = sent.child();
                 self.spans.tell(place.trace_id, || {
                     let span = Span::of_job(Handling::Process, place, Some(sent.span_id), job_id, *started_at, *ended_at);
                     span.of_attempt(*attempt, result)

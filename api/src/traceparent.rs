@@ -1,6 +1,5 @@
 //! The trace that a request belongs to (W3C Trace Context, header `traceparent`).
 
-use assay_core::Result;
 use assay_core::spans::{Place, SpanId};
 use http::HeaderMap;
 
@@ -15,12 +14,12 @@ pub struct TraceParent {
 
 impl TraceParent {
     /// In the client's trace, if it sent a well-formed one; otherwise in a new one.
-    pub fn of(headers: &HeaderMap) -> Result<Self> {
+    pub fn of(headers: &HeaderMap) -> Self {
         let given = headers.get("traceparent").and_then(|value| value.to_str().ok()).and_then(Self::read);
-        Ok(match given {
-            Some(client) => Self { place: client.child()?, parent: Some(client.span_id) },
-            None => Self { place: Place::new()?, parent: None },
-        })
+        match given {
+            Some(client) => Self { place: client.child(), parent: Some(client.span_id) },
+            None => Self { place: Place::new(), parent: None },
+        }
     }
 
     /// The client's place.

@@ -21,11 +21,10 @@ pub(crate) fn base62(length: usize) -> Result<String> {
     Ok(text)
 }
 
-/// Random numbers of 64 bits.
-pub(crate) fn words<const N: usize>() -> Result<[u64; N]> {
-    let mut words = [[0; 8]; N];
-    SysRng.try_fill_bytes(words.as_flattened_mut()).map_err(Error::internal)?;
-    Ok(words.map(u64::from_be_bytes))
+/// Random numbers of 64 bits, for what must be different and need not be a secret: a generator in each thread, seeded by
+/// the operating system, makes them without asking it each time.
+pub(crate) fn words<const N: usize>() -> [u64; N] {
+    rand::random()
 }
 
 #[cfg(test)]

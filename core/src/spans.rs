@@ -40,16 +40,19 @@ pub struct Place {
 
 impl Place {
     /// The beginning of a new trace.
-    pub fn new() -> Result<Self> {
-        let [a, b, c] = random::words()?;
+    #[expect(clippy::new_without_default, reason = "each is another one")]
+    pub fn new() -> Self {
+        let [a, b] = random::words();
         // Zero is no id.
         let trace_id = (u128::from(a) << 64 | u128::from(b)).max(1);
-        Ok(Self { trace_id: TraceId::from_bytes(trace_id.to_be_bytes()), span_id: SpanId::from_bytes(c.max(1).to_be_bytes()) })
+        Self { trace_id: TraceId::from_bytes(trace_id.to_be_bytes()), span_id: SpanId::INVALID }.child()
     }
 
-    /// A place in the same trace.
-    pub fn child(self) -> Result<Self> {
-        Ok(Self { trace_id: self.trace_id, ..Self::new()? })
+    /// A new place in the same trace.
+    #[must_use]
+    pub fn child(self) -> Self {
+        let [span_id] = random::words::<1>();
+        Self { span_id: SpanId::from_bytes(span_id.max(1).to_be_bytes()), ..self }
     }
 
     /// The place of this form, 32 and 16 hex digits.
@@ -154,7 +157,7 @@ impl Spans {
         let mut processor = BatchSpanProcessor::builder(exporter).with_batch_config(config).build();
         let attributes = [
             ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("service.instance.id", format!("{:016x}", random::words::<1>()?[0])),
+            ("service.instance.id", format!("{:016x}", random::words::<1>()[0])),
         ];
         let attributes = attributes.map(|(key, value)| KeyValue::new(key, value));
         processor.set_resource(&Resource::builder().with_service_name(service).with_attributes(attributes).build());
@@ -190,17 +193,13 @@ impl Spans {
     }
 
     /// Does the work, and tells of it as a part of what `parent` does.
-    pub async fn during<T>(&self, parent: Place, name: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
+    pub async fn during<T>(&self, parent: Place, name: &'static str, work: impl Future<Output = T>) -> T {
         if !self.takes(parent.trace_id) {
             return work.await;
         }
         let began = Timestamp::now();
         let done = work.await;
-        let place = parent.child()?;
-        self.tell(place.trace_id, || Span {
-            failed: done.as_ref().err().filter(|error| error.code.http_status() >= 500).map(|error| error.code.as_str().into()),
-            ..Span::of_part(place, parent.span_id, name, began, Timestamp::now())
-        });
+        self.tell(parent.trace_id, || Span::of_part(parent.child(), parent.span_id, name, began, Timestamp::now()));
         done
     }
 

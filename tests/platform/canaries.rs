@@ -23,6 +23,7 @@ use self::places::{Places, files, processes, redis_content, redis_of, redis_over
 use crate::artifacts::s3;
 use crate::harness::{PATIENCE, World, ground, org, secrets_in, text, until, with_token};
 use crate::mail;
+use crate::spans::Collector;
 use crate::uploads::{complete, open, put};
 
 mod places;
@@ -127,7 +128,7 @@ async fn refusing_mail_server() -> u16 {
 }
 
 /// A world on servers of its own, with a password at everything that has one, and at the most talkative log.
-async fn planted_world(planted: &mut Planted) -> (World, PathBuf) {
+async fn planted_world(planted: &mut Planted, collector: Option<&Collector>) -> (World, PathBuf) {
     let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
     let redis_password = planted.only_in("password of Redis", &[]);
     let mut redis = redis_of(servers.redis_url()).await;
@@ -157,6 +158,9 @@ async fn planted_world(planted: &mut Planted) -> (World, PathBuf) {
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let ground = Arc::new(Ground::new(servers, ground().binaries.clone()));
     let mut stack = Stack::start(&ground, Plan { apis: 0, workers: 0, env }).await.unwrap();
+    if let Some(collector) = collector {
+        stack.set("ASSAY_OTLP_ENDPOINT", &collector.grpc);
+    }
     stack.keep_secrets_in_files();
     stack.apis.push(stack.launch_api().unwrap());
     stack.workers.push(stack.launch_worker().unwrap());
@@ -423,7 +427,8 @@ async fn people(world: &World, planted: &mut Planted, heard: &Heard) {
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_are_where_they_belong_and_nowhere_else() {
     let (mut planted, heard) = (Planted::default(), Heard::default());
-    let (mut world, bucket) = planted_world(&mut planted).await;
+    let collector = Collector::start().await;
+    let (mut world, bucket) = planted_world(&mut planted, collector.as_ref()).await;
     let redis_url = world.stack.ground.servers.redis_url().to_owned();
     let overheard = redis_overheard(&redis_url).await;
     publish(&world, &mut planted, &heard).await;
@@ -442,6 +447,12 @@ async fn secrets_are_where_they_belong_and_nowhere_else() {
     world.stack.stop();
     for log in logs {
         places.add(if log.to_string_lossy().contains("worker") { "log of a worker" } else { "log of an api" }, std::fs::read(log).unwrap());
+    }
+    if let Some(collector) = collector {
+        // What waited was sent when the processes ended.
+        let exported = collector.text();
+        assert!(exported.contains("POST /v1/auth/email/verify") && exported.contains("process jobs"), "{exported}");
+        places.add("exported traces", exported);
     }
     let folder = world.stack.ground.servers.folder();
     for server in ["postgres.log", "redis.log"] {

@@ -32,6 +32,34 @@ fn the_readme_lists_every_setting_with_its_default() {
     assert_eq!(listed, written, "the table must be:\n{}", written.join("\n"));
 }
 
+#[test]
+fn the_metrics_are_listed_with_their_labels_and_help() {
+    use assay_core::telemetry::{ALL, Binary, Kind};
+
+    let document = read("docs/telemetry.md");
+    let listed: Vec<&str> = document.lines().filter(|line| line.starts_with("| `assay_")).collect();
+    let label = |(label, values): &(&str, &[&str])| match values {
+        [] => format!("`{label}`"),
+        values => format!("`{label}`: {}", values.join(", ")),
+    };
+    let row = |metric: &assay_core::telemetry::Instrument| {
+        let kind = match metric.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let binary = match metric.binary {
+            Binary::Api => "api",
+            Binary::Worker => "worker",
+            Binary::Both => "both",
+        };
+        let labels: Vec<String> = metric.labels.iter().map(label).collect();
+        format!("| `{}` | {kind} | {binary} | {} | {} |", metric.name, labels.join("; "), metric.help)
+    };
+    let written: Vec<String> = ALL.iter().map(row).collect();
+    assert_eq!(listed, written, "the table must be:\n{}", written.join("\n"));
+}
+
 /// Tables whose rows belong to an organization.
 const TENANTS: [&str; 15] = [
     "api_keys",

@@ -123,7 +123,7 @@ async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
     let Some(collector) = Collector::start().await else { return };
     let mut world = exporting(&collector, 1).await;
     let spans = client(&collector);
-    let (root, began) = (Place::new().unwrap(), Timestamp::now());
+    let (root, began) = (Place::new(), Timestamp::now());
     let parent = format!("00-{}-{}-01", root.trace_id, root.span_id);
 
     let hold = world.hold_answers().await;
@@ -202,7 +202,7 @@ async fn an_rpc_is_named_by_the_conventions_and_its_errors_are_the_clients() {
     let Some(collector) = Collector::start().await else { return };
     let world = exporting(&collector, 0).await;
     let mut client = assay_proto::v1::job_service_client::JobServiceClient::new(world.channel().await);
-    let place = Place::new().unwrap();
+    let place = Place::new();
     let mut request = with_token(assay_proto::v1::GetJobRequest { job_id: "job_0".into(), ..Default::default() }, &world.org.key);
     request.metadata_mut().insert("traceparent", format!("00-{}-{}-00", place.trace_id, place.span_id).parse().unwrap());
     assert_eq!(client.get_job(request).await.unwrap_err().code(), tonic::Code::NotFound);
@@ -224,7 +224,7 @@ async fn of_a_share_of_the_traces_all_processes_export_the_same_ones() {
     let world = world_of(Plan { env, ..Plan::default() }).await;
     // One of each half.
     for (half, taken) in [("7fffffffffffff00", true), ("8000000000000100", false)] {
-        let trace_id = format!("{:016x}{half}", Place::new().unwrap().trace_id.to_bytes()[0]);
+        let trace_id = format!("{:016x}{half}", Place::new().trace_id.to_bytes()[0]);
         let request = world.key().request("POST", "/v1/evals").header("traceparent", format!("00-{trace_id}-00f067aa0ba902b7-01"));
         let queued = world.key().send(request.json(&json!({"suite_id": "suite:lunch", "predictions": one_prediction()}))).await.unwrap();
         world.ended(&text(&queued.body["id"])).await;

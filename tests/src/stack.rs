@@ -163,13 +163,21 @@ impl Stack {
     /// # Errors
     /// When the process cannot be made.
     pub fn launch_api(&self) -> Result<Process, Trouble> {
+        self.launch_as_api(&self.ground.binaries.api)
+    }
+
+    /// Launches another program as one more api, without waiting for it.
+    ///
+    /// # Errors
+    /// When the process cannot be made.
+    pub fn launch_as_api(&self, program: &Path) -> Result<Process, Trouble> {
         let (listen, admin) = (free_address()?, free_address()?);
         let own = [
             ("ASSAY_DATABASE_URL", self.database.api_url.clone()),
             ("ASSAY_LISTEN", listen.to_string()),
             ("ASSAY_ADMIN_LISTEN", admin.to_string()),
         ];
-        self.launch("api", &self.ground.binaries.api, "serve", &own, Some(listen), admin)
+        self.launch("api", program, "serve", &own, Some(listen), admin)
     }
 
     /// Launches one more worker, without waiting for it.

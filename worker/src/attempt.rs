@@ -148,7 +148,8 @@ fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {
 
 /// Tells operators what the attempt did, the whole before its parts.
 fn tell(means: &Means, claim: &Claim, began: Timestamp, phases: &[Phase], result: &'static str) {
-    let Some((sent, place)) = claim.place().and_then(|sent| Some((sent, sent.child().ok()?))) else { return };
+    let Some(sent) = claim.place() else { return };
+    let place = sent.child();
     means.spans.tell(place.trace_id, || {
         let mut span = Span::of_job(Handling::Process, place, Some(sent.span_id), &claim.job_id, began, Timestamp::now());
         span.attributes.push(KeyValue::new("assay.org.id", claim.org_id.to_string()));
@@ -157,7 +158,7 @@ fn tell(means: &Means, claim: &Claim, began: Timestamp, phases: &[Phase], result
         span.of_attempt(claim.attempt, result)
     });
     for Phase { name, start_us, end_us } in phases {
-        let Ok(part) = place.child() else { return };
+        let part = place.child();
         means
             .spans
             .tell(part.trace_id, || Span::of_part(part, place.span_id, name, began.plus_micros(*start_us), began.plus_micros(*end_us)));

@@ -25,14 +25,10 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
         (None, Principal::Session { user_id, .. }) => (user_id.as_str(), WITHOUT_ORG),
         (None, Principal::ApiKey { key_id }) => (key_id.as_str(), WITHOUT_ORG),
     };
-    let admit = async { Ok(app.limits.admit(who, limit).await) };
+    let admit = app.limits.admit(who, limit);
     let verdict = match request.extensions().get::<Call>() {
         Some(call) => app.spans.during(call.trace.place, "limit", admit).await,
         None => admit.await,
-    };
-    let verdict = match verdict {
-        Ok(verdict) => verdict,
-        Err(error) => return Failure::from(error).into_response(),
     };
     decided(credential, if verdict.refused_for.is_none() { "admitted" } else { "refused" });
     let mut turn = None;

@@ -34,13 +34,13 @@ const CLIENT_GONE: &str = "client_gone";
 /// The layer.
 pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let (Ok(request_id), Ok(trace)) = (RequestId::random(), TraceParent::of(request.headers())) else {
+    let Ok(request_id) = RequestId::random() else {
         // Without randomness there is neither an id nor a way to go on.
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let peer = request.extensions().get::<Peer>();
     let address = peer.map_or_else(|| Arc::from("unknown"), |Peer(peer)| client(*peer, request.headers(), &app.settings.trusted_proxies));
-    let call = Call { request_id, began, trace, address };
+    let call = Call { request_id, began, trace: TraceParent::of(request.headers()), address };
     request.extensions_mut().insert(call.clone());
     let mut watched = Watched::new(app, &request, call);
 

@@ -106,7 +106,7 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         Input::Upload { id, usable: true } => (None, Some(id)),
         Input::Upload { usable: false, .. } => return Err(no_upload().into()),
     };
-    let stored_as = origin.trace.place.child()?;
+    let stored_as = origin.trace.place.child();
     let new = NewJob {
         id: &job_id,
         request_id: origin.request_id.as_str(),
