@@ -326,11 +326,16 @@ affinity:
 
 {{/* Takes (dict "root" $ "component" "api"). */}}
 {{- define "assay.topologySpread" -}}
-{{- $selector := dict "labelSelector" (dict "matchLabels" (include "assay.selectorLabels" . | fromYaml)) }}
+{{- $id := . }}
 {{- with (index .root.Values .component).topologySpreadConstraints }}
 topologySpreadConstraints:
   {{- range . }}
-  - {{ toYaml (merge (dict) . $selector) | indent 4 | trim }}
+  - {{ toYaml . | indent 4 | trim }}
+    {{- if not .labelSelector }}
+    labelSelector:
+      matchLabels:
+        {{- include "assay.selectorLabels" $id | nindent 8 }}
+    {{- end }}
   {{- end }}
 {{- end }}
 {{- end }}
