@@ -34,7 +34,6 @@ def folder():
     missing = [name for name in PLACEHOLDERS if not (CHART / "files" / name).exists()]
     if not missing:
         return CHART
-    print(f"NOT THERE: helm/files/{', helm/files/'.join(missing)}; placeholders stand in")
     copy = TOOLS / "chart"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(CHART, copy)
