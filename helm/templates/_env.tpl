@@ -1,0 +1,145 @@
+{{/* Variables that let a process trust the private authority. The image's own certificates are named, too, because what
+names a folder otherwise replaces them. */}}
+{{- define "assay.env.trust" -}}
+{{- if include "assay.hasCa" . }}
+- name: SSL_CERT_FILE
+  value: /etc/ssl/certs/ca-certificates.crt
+- name: SSL_CERT_DIR
+  value: /etc/assay/ca
+- name: PGSSLROOTCERT
+  value: /etc/assay/ca/ca.crt
+{{- end }}
+{{- with .Values.database.sslMode }}
+- name: PGSSLMODE
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Variables of api and workers alike. Takes (dict "root" $ "own" .Values.api "admin" 9090). */}}
+{{- define "assay.env.common" -}}
+{{- $values := .root.Values }}
+- name: ASSAY_DATABASE_URL_FILE
+  value: /etc/assay/secrets/database-url
+- name: ASSAY_REDIS_URL_FILE
+  value: /etc/assay/secrets/redis-url
+- name: ASSAY_REDIS_PREFIX
+  value: {{ $values.redis.prefix | quote }}
+- name: ASSAY_ADMIN_LISTEN
+  value: {{ printf "%s:9090" .own.listenHost | quote }}
+- name: ASSAY_DATABASE_CONNECTIONS
+  value: {{ .own.databaseConnections | quote }}
+- name: ASSAY_DRAIN_SECONDS
+  value: {{ .own.drainSeconds | quote }}
+- name: ASSAY_LOG
+  value: {{ $values.config.logLevel | quote }}
+- name: ASSAY_LOG_FORMAT
+  value: {{ $values.config.logFormat | quote }}
+{{- with $values.config.hfmSha }}
+- name: ASSAY_HFM_SHA
+  value: {{ . | quote }}
+{{- end }}
+{{- with $values.tracing.otlpEndpoint }}
+- name: ASSAY_OTLP_ENDPOINT
+  value: {{ . | quote }}
+- name: ASSAY_TRACE_SHARE
+  value: {{ $values.tracing.share | quote }}
+{{- end }}
+{{- if eq $values.artifacts.type "s3" }}
+{{- with $values.artifacts.s3 }}
+- name: ASSAY_ARTIFACTS
+  value: {{ printf "s3://%s" (list .bucket (.prefix | trimAll "/") | compact | join "/") | quote }}
+{{- with .region }}
+- name: AWS_REGION
+  value: {{ . | quote }}
+{{- end }}
+{{- with .endpoint }}
+- name: AWS_ENDPOINT
+  value: {{ . | quote }}
+{{- end }}
+{{- if .allowHttp }}
+- name: AWS_ALLOW_HTTP
+  value: "true"
+{{- end }}
+{{- if .existingSecret }}
+- name: AWS_ACCESS_KEY_ID
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: {{ .accessKeyIdKey }}
+- name: AWS_SECRET_ACCESS_KEY
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: {{ .secretAccessKeyKey }}
+{{- end }}
+{{- end }}
+{{- else }}
+- name: ASSAY_ARTIFACTS
+  value: /var/lib/assay/artifacts
+{{- end }}
+{{- with include "assay.env.trust" .root | trim }}
+{{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "assay.env.api" -}}
+{{- $values := .Values }}
+{{- with .Values.config -}}
+- name: ASSAY_LISTEN
+  value: {{ printf "%s:8080" $values.api.listenHost | quote }}
+- name: ASSAY_PUBLIC_URL
+  value: {{ include "assay.publicUrl" $ | quote }}
+- name: ASSAY_ENV
+  value: {{ .environment | quote }}
+- name: ASSAY_POOL_WAIT_MS
+  value: {{ .poolWaitMs | quote }}
+- name: ASSAY_AUTH_FAILURES_PER_MINUTE
+  value: {{ .authFailuresPerMinute | quote }}
+- name: ASSAY_SIGN_IN_MAILS_PER_MINUTE
+  value: {{ .signInMailsPerMinute | quote }}
+{{- with .trustedProxies }}
+- name: ASSAY_TRUSTED_PROXIES
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- with .corsOrigins }}
+- name: ASSAY_CORS_ORIGINS
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- with .dnsServer }}
+- name: ASSAY_DNS_SERVER
+  value: {{ . | quote }}
+{{- end }}
+{{- if .terms.version }}
+- name: ASSAY_TERMS_VERSION
+  value: {{ .terms.version | quote }}
+- name: ASSAY_TERMS_URL
+  value: {{ .terms.url | quote }}
+{{- end }}
+{{- end }}
+{{- if .Values.mail.existingSecret }}
+- name: ASSAY_SMTP_URL_FILE
+  value: /etc/assay/secrets/smtp-url
+- name: ASSAY_MAIL_FROM
+  value: {{ .Values.mail.from | quote }}
+{{- else }}
+- name: ASSAY_MAIL_FOLDER
+  value: /var/lib/assay/mail
+{{- end }}
+{{ include "assay.env.common" (dict "root" $ "own" .Values.api) | trim }}
+{{- end }}
+
+{{- define "assay.env.worker" -}}
+- name: ASSAY_WORKER_SLOTS
+  value: {{ .Values.worker.slots | quote }}
+- name: ASSAY_WORKER_ANSWERS_MIB
+  value: {{ .Values.worker.answersMib | quote }}
+{{ include "assay.env.common" (dict "root" $ "own" .Values.worker) | trim }}
+{{- end }}
+
+{{- define "assay.env.migration" -}}
+- name: ASSAY_DATABASE_URL_FILE
+  value: /etc/assay/secrets/database-url
+{{- with include "assay.env.trust" . | trim }}
+{{ . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,211 @@
+{{/* Names. */}}
+{{- define "assay.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "assay.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* What selects a component's pods; it never changes. Takes (dict "root" $ "component" "api"). */}}
+{{- define "assay.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "assay.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* Labels of an object. Takes the same. */}}
+{{- define "assay.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{ include "assay.selectorLabels" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/part-of: assay
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Labels of a pod: without the chart's version, which is no reason to replace it. Takes also "extra". */}}
+{{- define "assay.podLabels" -}}
+{{ include "assay.selectorLabels" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/part-of: assay
+{{- with merge (dict) .extra .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Annotations of an object, with the key; nothing where there are none. Takes (dict "root" $ "own" .Values.…). */}}
+{{- define "assay.annotations" -}}
+{{- with merge (dict) (.own | default dict) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* An image's name. Takes (dict "image" .Values.image "tag" "what holds without a tag"). */}}
+{{- define "assay.image" -}}
+{{- with .image.registry }}{{ . }}/{{ end }}{{ .image.repository }}:{{ .image.tag | default .tag }}
+{{- with .image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{/* Takes (dict "root" $ "component" "api"). */}}
+{{- define "assay.serviceAccountName" -}}
+{{- $account := index .root.Values.serviceAccount .component }}
+{{- if $account.create }}
+{{- $account.name | default (printf "%s-%s" (include "assay.fullname" .root) .component) }}
+{{- else }}
+{{- $account.name | default "default" }}
+{{- end }}
+{{- end }}
+
+{{- define "assay.claimName" -}}
+{{- .Values.artifacts.folder.existingClaim | default (printf "%s-artifacts" (include "assay.fullname" .)) }}
+{{- end }}
+
+{{/* Where callers reach the api. */}}
+{{- define "assay.publicUrl" -}}
+{{- if .Values.config.publicUrl }}
+{{- .Values.config.publicUrl }}
+{{- else if .Values.gateway.enabled }}
+{{- printf "https://%s" (first .Values.gateway.http.hostnames) }}
+{{- else if .Values.ingress.enabled }}
+{{- printf "%s://%s" (ternary "https" "http" (not (empty .Values.ingress.http.tls))) (first .Values.ingress.http.hosts) }}
+{{- else }}
+{{- printf "http://%s.%s.svc:%v" (include "assay.fullname" .) .Release.Namespace .Values.service.httpPort }}
+{{- end }}
+{{- end }}
+
+{{- define "assay.hasCa" -}}
+{{- if or .Values.ca.configMap .Values.ca.secret }}true{{ end }}
+{{- end }}
+
+{{/* One key of a Secret as a file. Takes (dict "secret" "name" "key" "url" "path" "database-url"). */}}
+{{- define "assay.secretFile" -}}
+- secret:
+    name: {{ .secret }}
+    items:
+      - key: {{ .key }}
+        path: {{ .path }}
+{{- end }}
+
+{{/* The volume of the private authority's certificates, and its place. */}}
+{{- define "assay.caVolume" -}}
+{{- if include "assay.hasCa" . }}
+- name: ca
+  {{- if .Values.ca.configMap }}
+  configMap:
+    name: {{ .Values.ca.configMap }}
+  {{- else }}
+  secret:
+    secretName: {{ .Values.ca.secret }}
+  {{- end }}
+    defaultMode: 0444
+    items:
+      - key: {{ .Values.ca.key }}
+        path: ca.crt
+{{- end }}
+{{- end }}
+
+{{- define "assay.caMount" -}}
+{{- if include "assay.hasCa" . }}
+- name: ca
+  mountPath: /etc/assay/ca
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{/* Where submissions are kept, when that is a volume. */}}
+{{- define "assay.artifactsVolume" -}}
+{{- if eq .Values.artifacts.type "folder" }}
+- name: artifacts
+  persistentVolumeClaim:
+    claimName: {{ include "assay.claimName" . }}
+{{- end }}
+{{- end }}
+
+{{- define "assay.artifactsMount" -}}
+{{- if eq .Values.artifacts.type "folder" }}
+- name: artifacts
+  mountPath: /var/lib/assay/artifacts
+{{- end }}
+{{- end }}
+
+{{/* The three questions that the kubelet asks on the private port. Takes .Values.api or .Values.worker. */}}
+{{- define "assay.probes" -}}
+startupProbe:
+  httpGet:
+    path: /livez
+    port: admin
+  {{- toYaml .startupProbe | nindent 2 }}
+livenessProbe:
+  httpGet:
+    path: /livez
+    port: admin
+  {{- toYaml .livenessProbe | nindent 2 }}
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: admin
+  {{- toYaml .readinessProbe | nindent 2 }}
+{{- end }}
+
+{{/* Where pods go. Takes .Values.api, .worker or .migration. */}}
+{{- define "assay.scheduling" -}}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Takes (dict "root" $ "component" "api"). */}}
+{{- define "assay.topologySpread" -}}
+{{- $id := . }}
+{{- with (index .root.Values .component).topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- range . }}
+  - {{ toYaml . | indent 4 | trim }}
+    {{- if not .labelSelector }}
+    labelSelector:
+      matchLabels:
+        {{- include "assay.selectorLabels" $id | nindent 8 }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* One rule of what may be reached. Takes (dict "to" .Values.networkPolicy.… "protocols" (list "UDP" "TCP")). */}}
+{{- define "assay.egress" -}}
+{{- $protocols := .protocols | default (list "TCP") -}}
+- ports:
+    {{- range $port := .to.ports }}
+    {{- range $protocol := $protocols }}
+    - port: {{ $port }}
+      protocol: {{ $protocol }}
+    {{- end }}
+    {{- end }}
+  {{- with .to.to }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}

@@ -1,0 +1,95 @@
+"""What stands where in the renderings: the rows of expectations.yaml."""
+
+import re
+
+import pytest
+import yaml
+
+import chart
+
+ROWS = yaml.safe_load((chart.ROOT / "tests/helm/expectations.yaml").read_text())
+EACH = [(row["set"], target, path, wanted) for row in ROWS for target, paths in row.items() if target != "set" for path, wanted in (paths or {None: None}).items()]
+
+
+def at(value, path):
+    """What is at a path such as `spec.ports[http].port`; nothing where there is nothing."""
+    for name, index in re.findall(r"([^.\[\]]+)|\[(\"[^\"]+\"|[^\]]+)\]", path):
+        if value is None:
+            return None
+        if name:
+            value = value.get(name)
+        elif index.startswith('"'):
+            value = value.get(index.strip('"'))
+        elif index.isdigit():
+            value = value[int(index)] if int(index) < len(value) else None
+        else:
+            found = [item for item in value if index in (item.get("name"), item.get("type"), item.get("key"))]
+            value = found[0] if found else None
+    return value
+
+
+def test_there_are_enough_of_them():
+    assert len(EACH) >= 150
+
+
+@pytest.mark.parametrize("name, target, path, wanted", EACH, ids=lambda part: str(part)[:80])
+def test_expected(name, target, path, wanted):
+    kind, called = target.split("/")
+    found = [d for d in chart.objects(name) if (d["kind"], d["metadata"]["name"]) == (kind, called)]
+    if path is None:
+        assert found == []
+    else:
+        assert len(found) == 1, f"there is no {target}"
+        assert at(found[0], path) == wanted
+
+
+def test_a_job_has_a_name_of_its_own_for_each_image():
+    def name(**image):
+        made = chart.template(values={"migration": {"mode": "job"}, "image": image})
+        return next(d["metadata"]["name"] for d in chart.read(made.stdout) if d["kind"] == "Job")
+
+    assert name(tag="1") == name(tag="1") != name(tag="2")
+    assert re.fullmatch(r"assay-migrate-[0-9a-f]{8}", name(tag="1"))
+
+
+def test_names_follow_the_release():
+    def names(release):
+        return {d["metadata"]["name"] for d in chart.read(chart.template(release=release).stdout)}
+
+    assert "my-assay-api" in names("my-assay")
+    assert "blue-assay-api" in names("blue")
+    assert all(len(name) <= 63 for name in names("a" * 53))
+
+
+def test_rules_are_those_of_the_file_with_whole_addresses():
+    rule = next(d for d in chart.objects("monitoring") if d["kind"] == "PrometheusRule")
+    file = yaml.safe_load((chart.folder() / "files/alerts.yaml").read_text())
+    base = "https://git.example.org/platform/assay/blob/main/docs/runbooks/"
+    for group in file["groups"]:
+        for each in group["rules"]:
+            if "runbook_url" in each.get("annotations", {}):
+                each["annotations"]["runbook_url"] = each["annotations"]["runbook_url"].replace("docs/runbooks/", base)
+    assert rule["spec"] == file
+
+
+def test_the_dashboard_is_the_file():
+    found = next(d for d in chart.objects("monitoring") if d["kind"] == "ConfigMap")
+    assert found["data"] == {"assay.json": (chart.folder() / "files/dashboard.json").read_text().strip()}
+
+
+def notes(values):
+    """What Helm says when it has installed; as an object, because only a cluster brings it to light otherwise."""
+    carried = '{kind: Notes, metadata: {name: notes}, text: {{ include "assay/templates/NOTES.txt" . | quote }}}'
+    made = chart.template(values={**values, "extraObjects": [carried]})
+    return next(d["text"] for d in chart.read(made.stdout) if d["kind"] == "Notes")
+
+
+def test_the_first_curl_is_told():
+    told = notes({})
+    assert "curl http://127.0.0.1:8080/health" in told and "helm --namespace assay test assay" in told
+    assert "nobody can sign in by mail" in told and "give image.digest in production" in told
+    told = notes(yaml.safe_load(chart.SETS["production"].read_text()))
+    assert "curl https://assay.example.org/health" in told and "MIND" not in told
+    told = notes(yaml.safe_load(chart.SETS["gateway-http-only"].read_text()))
+    assert "are throttled together" in told
+    assert "The chart does not migrate" in notes({"migration": {"mode": "none"}})

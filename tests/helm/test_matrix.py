@@ -1,0 +1,187 @@
+"""What holds of every rendering, whatever the values."""
+
+import functools
+import json
+import subprocess
+
+import kubernetes_validate
+import pytest
+from kubernetes_validate import utils
+
+import chart
+
+# The validator reads its files again each time; they do not change.
+utils.schema_contents = functools.cache(utils.schema_contents)
+utils.all_versions = functools.cache(utils.all_versions)
+
+SETS = [None, *chart.SETS]
+# Kinds that Kubernetes does not know, by whose types they are held.
+FOREIGN = {
+    "GRPCRoute": "strict", "HTTPRoute": "strict", "PodMonitor": "strict", "PrometheusRule": "strict", "ServiceMonitor": "strict",
+    "ScaledObject": "keda", "TriggerAuthentication": "keda",
+}
+RECOMMENDED = ["name", "instance", "version", "component", "part-of", "managed-by"]
+every = pytest.mark.parametrize("name", SETS, ids=lambda name: name or "default")
+
+
+def test_there_are_enough_of_them():
+    assert len(SETS) >= 21
+    made = {document["kind"] for name in SETS for document in chart.objects(name)}
+    assert made >= {
+        "ConfigMap", "Deployment", "GRPCRoute", "HTTPRoute", "HorizontalPodAutoscaler", "Ingress", "Job", "NetworkPolicy",
+        "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "ScaledObject", "Service",
+        "ServiceAccount", "ServiceMonitor", "TriggerAuthentication",
+    }  # fmt: skip
+
+
+@every
+@pytest.mark.parametrize("version", [chart.OLDEST, chart.NEWEST])
+def test_kubernetes_takes_it(name, version):
+    checked = 0
+    for document in chart.objects(name):
+        if document["kind"] not in FOREIGN:
+            assert kubernetes_validate.validate(document, version, strict=True) == version
+            checked += 1
+    assert checked > 5
+
+
+def test_the_validator_can_refuse():
+    service = next(document for document in chart.objects() if document["kind"] == "Service")
+    wrong = {**service, "spec": {**service["spec"], "typo": 1}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, chart.OLDEST, strict=True)
+
+
+def strict(text):
+    return subprocess.run([chart.TOOLS / "bin/strict"], input=text, capture_output=True, text=True, check=False)
+
+
+@every
+def test_others_take_theirs(name):
+    wanted = sum(FOREIGN.get(document["kind"]) == "strict" for document in chart.objects(name))
+    decoded = strict(chart.text(name))
+    assert (decoded.returncode, decoded.stdout.strip(), decoded.stderr) == (0, str(wanted), "")
+
+
+def test_the_strict_reader_can_refuse():
+    refused = strict(chart.text("production").replace("parentRefs:", "parents:"))
+    assert refused.returncode == 1 and refused.stderr.count("unknown field \"parents\"") == 2, refused.stderr
+
+
+def test_keda_takes_its_own():
+    all_of_them = [d for name in SETS for d in chart.objects(name) if FOREIGN.get(d["kind"]) == "keda"]
+    assert len(all_of_them) >= 4
+    wrong = {**all_of_them[0], "spec": {**all_of_them[0]["spec"], "maxReplicaCount": "many"}}
+    command = ["node", chart.ROOT / "tests/helm/keda.mjs"]
+    for given, told in [(all_of_them, 0), ([wrong], 1)]:
+        done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=False)
+        assert done.returncode == told, done.stderr
+
+
+@every
+def test_it_is_the_same_again(name):
+    given = ["--values", str(chart.SETS[name])] if name else []
+    assert chart.template(*given).stdout == chart.text(name)
+
+
+@every
+def test_every_object_is_labelled_and_has_one_name(name):
+    seen = set()
+    for document in chart.objects(name):
+        metadata = document["metadata"]
+        labels = metadata["labels"]
+        for label in RECOMMENDED:
+            assert labels[f"app.kubernetes.io/{label}"], document
+        assert labels["helm.sh/chart"] and len(metadata["name"]) <= 63
+        key = (document["kind"], metadata["name"])
+        assert key not in seen
+        seen.add(key)
+        if document["kind"] != "ConfigMap" or "more" not in labels["app.kubernetes.io/component"]:
+            assert metadata["namespace"] == "assay"
+
+
+@every
+def test_selectors_find_the_pods_they_are_for(name):
+    documents = chart.objects(name)
+    templates = [d["spec"]["template"]["metadata"]["labels"] for d in documents if "template" in d.get("spec", {})]
+    templates += [d["metadata"]["labels"] for d in documents if d["kind"] == "Pod"]
+    for document in documents:
+        selector = document.get("spec", {}).get("selector") if document["kind"] in ("Service", "Deployment", "PodDisruptionBudget") else None
+        selector = document["spec"]["podSelector"] if document["kind"] == "NetworkPolicy" else selector
+        if selector is None:
+            continue
+        wanted = selector.get("matchLabels", selector).items()
+        found = [labels for labels in templates if wanted <= labels.items()]
+        assert len(found) == 1, (document["kind"], document["metadata"]["name"])
+        assert document["metadata"]["labels"]["app.kubernetes.io/component"] == found[0]["app.kubernetes.io/component"]
+
+
+@every
+def test_variables_are_known_to_the_binaries_and_given_once(name):
+    names, secrets = chart.settings()
+    for pod, spec in chart.ours(chart.objects(name)):
+        variables = [variable["name"] for variable in spec["containers"][0]["env"]]
+        assert len(variables) == len(set(variables)), pod
+        for variable in variables:
+            if variable.startswith("ASSAY_"):
+                plain = variable.removesuffix("_FILE") if variable.removesuffix("_FILE") in secrets else variable
+                assert plain in names, variable
+                # A secret is a file, and the file is mounted.
+                assert (plain in secrets) == variable.endswith("_FILE"), variable
+        for variable in spec["containers"][0]["env"]:
+            assert isinstance(variable.get("value", ""), str)
+
+
+@every
+def test_files_that_variables_name_are_mounted(name):
+    for pod, spec in chart.ours(chart.objects(name)):
+        container = spec["containers"][0]
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
+        assert len(mounts) == len(container["volumeMounts"]) and len(volumes) == len(spec["volumes"])
+        for variable in container["env"]:
+            value = variable.get("value", "")
+            if value.startswith("/etc/assay/secrets/"):
+                paths = [s["secret"]["items"][0]["path"] for s in mounts["/etc/assay/secrets"]["projected"]["sources"]]
+                assert value.rsplit("/", 1)[1] in paths, (pod, value)
+            elif value.startswith("/etc/assay/ca"):
+                assert "/etc/assay/ca" in mounts, (pod, value)
+            elif value.startswith("/var/lib/assay"):
+                assert value in mounts, (pod, value)
+
+
+@every
+def test_pods_are_restricted(name):
+    for pod, spec in chart.pods(chart.objects(name)):
+        assert spec["enableServiceLinks"] is False, pod
+        assert "automountServiceAccountToken" in spec
+        around = spec["securityContext"]
+        assert around["runAsNonRoot"] is True and around["runAsUser"] == 65532
+        assert around["seccompProfile"] == {"type": "RuntimeDefault"}
+        for key in ("hostNetwork", "hostPID", "hostIPC"):
+            assert key not in spec
+        for container in spec["containers"]:
+            rights = container["securityContext"]
+            assert rights["allowPrivilegeEscalation"] is False and rights["readOnlyRootFilesystem"] is True
+            assert rights["capabilities"] == {"drop": ["ALL"]} and rights["privileged"] is False
+            assert container["resources"]["limits"]["memory"] and container["resources"]["requests"]["cpu"]
+            assert "cpu" not in container["resources"]["limits"]
+
+
+@every
+def test_no_role_sees_anothers_secret(name):
+    """The api never gets the address of the worker or the owner, nor the other way round."""
+    seen = {}
+    for pod, spec in chart.ours(chart.objects(name)):
+        sources = next(v for v in spec["volumes"] if v["name"] == "secrets")["projected"]["sources"]
+        for source in sources:
+            item = source["secret"]["items"][0]
+            if item["path"] == "database-url":
+                seen[pod] = (source["secret"]["name"], item["key"])
+        assert len(sources) == len({s["secret"]["items"][0]["path"] for s in sources})
+    assert len(set(seen.values())) == len(seen) >= 2
+
+
+@every
+def test_newer_kubernetes_gets_the_same(name):
+    assert chart.text(name, chart.NEWEST) == chart.text(name)

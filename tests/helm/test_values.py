@@ -1,0 +1,99 @@
+"""The values and their schema say the same, and the schema is whole."""
+
+import json
+
+import pytest
+import yaml
+
+import chart
+
+VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text())
+SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text())
+# Objects of Kubernetes' and of others, which they check themselves; and what a parent chart shares.
+OPEN = {
+    "affinity", "behavior", "extraEgress[]", "extraIngress[]", "extraObjects[]", "extraVolumes[]", "global", "labelSelector",
+    "metrics[]", "metricRelabelings[]", "namespaceSelector", "podSelector", "relabelings[]", "valueFrom", "volumes[]",
+}  # fmt: skip
+
+
+def resolved(schema):
+    """With what it refers to, which is in the same file."""
+    for part in schema.get("allOf", []):
+        schema = {**resolved(part), **schema}
+    if "$ref" in schema:
+        assert schema["$ref"].startswith("#/definitions/"), schema["$ref"]
+        return resolved({**SCHEMA["definitions"][schema["$ref"].removeprefix("#/definitions/")], **{k: v for k, v in schema.items() if k != "$ref"}})
+    return schema
+
+
+def walk(schema, path=()):
+    schema = resolved(schema)
+    yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        yield from walk(inner, (*path, name))
+    if "items" in schema:
+        yield from walk(schema["items"], (*path[:-1], f"{path[-1]}[]") if path else ("[]",))
+
+
+def keys(values, schema, path=()):
+    """Both ways: what stands in one and not in the other."""
+    schema = resolved(schema)
+    if "properties" not in schema or not isinstance(values, dict):
+        return
+    if path and not path[0].startswith("$"):
+        yield from ((*path, name) for name in values if name not in schema["properties"])
+    for name, inner in schema["properties"].items():
+        if name in values:
+            yield from keys(values[name], inner, (*path, name))
+        elif (*path, name)[-2] not in {"limits", "requests", "startupProbe", "livenessProbe", "readinessProbe", "timeouts"} | {
+            "podSecurityContext", "seccompProfile", "securityContext", "capabilities",
+        }:  # fmt: skip
+            yield (*path, name)
+
+
+def test_they_have_the_same_keys():
+    assert set(VALUES) == set(SCHEMA["properties"])
+    assert list(keys({"values": VALUES}, {"properties": {"values": SCHEMA}})) == []
+
+
+def test_every_value_is_described():
+    leaves = 0
+    for path, schema in walk(SCHEMA):
+        if path and not path[-1].endswith("[]"):
+            assert len(schema.get("description", "")) >= 5, path
+            leaves += "properties" not in schema
+    assert leaves > 230
+
+
+def test_what_is_not_known_is_refused_everywhere():
+    for path, schema in walk(SCHEMA):
+        kinds = schema.get("type") if isinstance(schema.get("type"), list) else [schema.get("type")]
+        if "object" in kinds and (not path or path[-1] not in OPEN):
+            assert "additionalProperties" in schema, path
+            assert schema["additionalProperties"] in (False, {"type": "string"}), path
+
+
+def test_it_refers_to_nothing_outside():
+    text = json.dumps(SCHEMA)
+    assert '"$id"' not in text
+    refs = [part.split('"')[0] for part in text.split('"$ref": "')[1:]]
+    assert refs and all(ref.startswith("#/definitions/") for ref in refs)
+
+
+def test_every_value_is_said_in_the_file_for_people():
+    lines = (chart.CHART / "values.yaml").read_text().splitlines()
+    assert all(len(line) <= 130 for line in lines)
+
+
+def test_every_setting_can_be_given():
+    """All that the binaries can be told stands in some rendering."""
+    names, secrets = chart.settings()
+    given = {variable["name"] for name in [None, *chart.SETS] for _, spec in chart.ours(chart.objects(name)) for variable in spec["containers"][0]["env"]}
+    wanted = {f"{name}_FILE" if name in secrets else name for name in names}
+    assert wanted <= given, wanted - given
+
+
+@pytest.mark.parametrize("name", chart.SETS)
+def test_sets_say_what_they_are_for(name):
+    text = chart.SETS[name].read_text()
+    assert chart.SETS[name].parent.name == "matrix" or text.startswith("# ")
