@@ -4,7 +4,6 @@ import functools
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 
 import yaml
@@ -21,31 +20,10 @@ SETS = {
     for path in [CHART / "values-dev.yaml", *sorted(CHART.glob("examples/*.yaml")), *sorted((ROOT / "tests/helm/matrix").glob("*.yaml"))]
 }
 
-PLACEHOLDERS = {
-    "alerts.yaml": "groups:\n  - name: none\n    rules:\n      - alert: None\n        expr: vector(0) > 0\n"
-    "        annotations:\n          summary: \"{{ $value }}\"\n          runbook_url: docs/runbooks/None.md\n",
-    "dashboard.json": "{}\n",
-}
-
-
-@functools.cache
-def folder():
-    """The chart; a copy with stand-ins where files that the chart only passes on are not there."""
-    missing = [name for name in PLACEHOLDERS if not (CHART / "files" / name).exists()]
-    if not missing:
-        return CHART
-    copy = TOOLS / "chart"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(CHART, copy)
-    (copy / "files").mkdir(exist_ok=True)
-    for name in missing:
-        (copy / "files" / name).write_text(PLACEHOLDERS[name])
-    return copy
-
 
 def template(*arguments, release="assay", kube=OLDEST, values=None):
     """What `helm template` says; values that are no file come on standard input."""
-    command = [HELM, "template", release, str(folder()), "--namespace", "assay", "--kube-version", f"{kube}.0", *arguments]
+    command = [HELM, "template", release, str(CHART), "--namespace", "assay", "--kube-version", f"{kube}.0", *arguments]
     given = None
     if values is not None:
         command += ["--values", "-"]
@@ -106,6 +84,6 @@ def settings():
     table = re.search(r"^settings! \{\n(.*?)^\}", source, re.S | re.M).group(1)
     rows = re.findall(r'^ {4}([A-Z_]+)( = ".*?")?(, secret)?; "', table, re.M)
     assert len(rows) >= 26, rows
-    names = {f"ASSAY_{row[0]}" for row in rows} | {"ASSAY_OTLP_ENDPOINT", "ASSAY_TRACE_SHARE"}
+    names = {f"ASSAY_{row[0]}" for row in rows}
     secrets = {f"ASSAY_{row[0]}" for row in rows if row[2]}
     return names, secrets

@@ -63,7 +63,7 @@ def test_names_follow_the_release():
 
 def test_rules_are_those_of_the_file_with_whole_addresses():
     rule = next(d for d in chart.objects("monitoring") if d["kind"] == "PrometheusRule")
-    file = yaml.safe_load((chart.folder() / "files/alerts.yaml").read_text())
+    file = yaml.safe_load((chart.CHART / "files/alerts.yaml").read_text())
     base = "https://git.example.org/platform/assay/blob/main/docs/runbooks/"
     for group in file["groups"]:
         for each in group["rules"]:
@@ -72,9 +72,12 @@ def test_rules_are_those_of_the_file_with_whole_addresses():
     assert rule["spec"] == file
 
 
-def test_the_dashboard_is_the_file():
+def test_the_dashboard_is_the_file_with_the_address_of_the_runbooks():
     found = next(d for d in chart.objects("monitoring") if d["kind"] == "ConfigMap")
-    assert found["data"] == {"assay.json": (chart.folder() / "files/dashboard.json").read_text().strip()}
+    file = (chart.CHART / "files/dashboard.json").read_text()
+    assert file.count('"docs/runbooks"') > 1
+    expected = file.replace('"docs/runbooks"', '"https://git.example.org/platform/assay/blob/main/docs/runbooks"')
+    assert found["data"] == {"assay.json": expected.strip()}
 
 
 def notes(values):

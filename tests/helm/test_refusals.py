@@ -28,7 +28,7 @@ def test_an_older_kubernetes_is_refused():
 
 @pytest.mark.parametrize("part, file", [("prometheusRule", "alerts.yaml"), ("grafanaDashboard", "dashboard.json")])
 def test_a_chart_without_its_files_says_so(part, file, tmp_path):
-    command = [chart.HELM, "package", str(chart.folder()), "--destination", str(tmp_path)]
+    command = [chart.HELM, "package", str(chart.CHART), "--destination", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True)
     subprocess.run(["tar", "-xzf", next(tmp_path.glob("*.tgz")), "-C", str(tmp_path)], check=True)
     (tmp_path / "assay/files" / file).unlink()

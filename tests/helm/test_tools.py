@@ -23,13 +23,13 @@ def run(*command, **more):
 
 @pytest.mark.parametrize("name", [None, *chart.SETS], ids=lambda name: name or "default")
 def test_helm_lint(name):
-    done = run(chart.HELM, "lint", "--strict", chart.folder(), *(["--values", chart.SETS[name]] if name else []))
+    done = run(chart.HELM, "lint", "--strict", chart.CHART, *(["--values", chart.SETS[name]] if name else []))
     assert done.returncode == 0 and "0 chart(s) failed" in done.stdout, done.stdout
     assert "WARNING" not in done.stdout and "ERROR" not in done.stdout
 
 
 def test_helm_packs_what_belongs_to_the_chart(tmp_path):
-    done = run(chart.HELM, "package", chart.folder(), "--destination", tmp_path)
+    done = run(chart.HELM, "package", chart.CHART, "--destination", tmp_path)
     assert done.returncode == 0, done.stderr
     packed = run("tar", "-tzf", next(tmp_path.glob("*.tgz"))).stdout.split()
     assert {"assay/Chart.yaml", "assay/values.schema.json", "assay/files/alerts.yaml", "assay/files/dashboard.json"} <= set(packed)
