@@ -185,9 +185,17 @@ impl Stack {
     /// # Errors
     /// When the process cannot be made.
     pub fn launch_worker(&self) -> Result<Process, Trouble> {
+        self.launch_as_worker(&self.ground.binaries.worker)
+    }
+
+    /// Launches another program as one more worker, without waiting for it.
+    ///
+    /// # Errors
+    /// When the process cannot be made.
+    pub fn launch_as_worker(&self, program: &Path) -> Result<Process, Trouble> {
         let admin = free_address()?;
         let own = [("ASSAY_DATABASE_URL", self.database.worker_url.clone()), ("ASSAY_ADMIN_LISTEN", admin.to_string())];
-        self.launch("worker", &self.ground.binaries.worker, "run", &own, None, admin)
+        self.launch("worker", program, "run", &own, None, admin)
     }
 
     fn launch(
@@ -296,7 +304,11 @@ impl Process {
     }
 }
 
-async fn operate(api: &Path, env: &BTreeMap<String, String>, arguments: &[&str]) -> Result<Value, Trouble> {
+/// Carries out an operator's command of this api, in this environment, and returns the object that it prints.
+///
+/// # Errors
+/// What the command says when it refuses.
+pub async fn operate(api: &Path, env: &BTreeMap<String, String>, arguments: &[&str]) -> Result<Value, Trouble> {
     let command = format!("assay-api {}", arguments.join(" "));
     let mut process = Command::new(api);
     process.args(arguments).env_clear().envs(inherited()).envs(env).stdin(Stdio::null());
@@ -320,9 +332,13 @@ fn inherited() -> impl Iterator<Item = (OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("ASSAY_"))
 }
 
-/// An address that nobody listens on. Its port is below those that the system gives to outgoing connections, so that
+/// An address that nobody listens on.
+///
+/// # Errors
+/// When there is none.
+/// Its port is below those that the system gives to outgoing connections, so that
 /// none of these takes it in the meantime.
-fn free_address() -> Result<SocketAddr, Trouble> {
+pub fn free_address() -> Result<SocketAddr, Trouble> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const PORTS: std::ops::Range<u16> = 20_000..32_000;
     let span = PORTS.end - PORTS.start;

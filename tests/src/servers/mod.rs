@@ -219,6 +219,14 @@ impl Servers {
         Ok(&self.redis.private("REDIS_URL")?.socket)
     }
 
+    /// The socket that a private PostgreSQL listens on.
+    ///
+    /// # Errors
+    /// When it is not ours.
+    pub fn postgres_socket(&self) -> Result<&Path, Trouble> {
+        Ok(&self.postgres.private("DATABASE_URL")?.socket)
+    }
+
     fn private_postgres_url(&self, user: &str, database: &str) -> String {
         url::private_postgres(&postgres::folder(self.folder.path()), user, database)
     }

@@ -1,0 +1,89 @@
+//! The release before and this one, side by side on one database: what an upgrade without a pause goes through.
+
+use std::path::Path;
+use std::process::Command;
+
+use assay_tests::binaries;
+use assay_tests::client::Client;
+use assay_tests::servers::Servers;
+use assay_tests::stack::{Ground, Plan, Process, operate};
+use serde_json::json;
+
+use crate::clients::{Missing, made, run};
+use crate::harness::{PATIENCE, World, ground, one_prediction, text, world_on};
+
+/// The commit before: where this branch left main, or the last one but one. `TEST_BEFORE` names another one.
+fn before() -> Result<String, Missing> {
+    if let Ok(named) = std::env::var("TEST_BEFORE") {
+        return Ok(named);
+    }
+    let git = |arguments: &[&str]| {
+        let output = run(
+            Command::new("git").current_dir(Path::new(env!("CARGO_MANIFEST_DIR"))).args(arguments),
+            "git does not tell the commit before",
+        )?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let head = git(&["rev-parse", "HEAD"])?;
+    match git(&["merge-base", "HEAD", "origin/main"]) {
+        Ok(base) if base != head => Ok(base),
+        _ => git(&["rev-parse", "HEAD~1"]),
+    }
+}
+
+/// Jobs that are submitted at this api, and end well.
+async fn flow(world: &World, api: &Process, jobs: usize) {
+    let key = Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.key));
+    let mut ids = Vec::new();
+    for _ in 0..jobs {
+        let queued = key.post("/v1/evals", &json!({"suite_id": "suite:lunch", "predictions": one_prediction()})).await.unwrap();
+        assert_eq!(queued.status, 202, "{}", queued.body);
+        ids.push(text(&queued.body["id"]));
+    }
+    for id in ids {
+        let job = key.finished(&id, PATIENCE, &|_| {}).await.unwrap();
+        assert_eq!((&job["status"], &job["attempts"]), (&json!("succeeded"), &json!(1)), "{job}");
+        assert_eq!(key.get(&format!("/v1/jobs/{id}/trace")).await.unwrap().status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_release_before_and_this_one_work_side_by_side_on_one_database() {
+    let new = ground().binaries.clone();
+    let Some(old) = made(|| binaries::build_of(&before()?).map_err(|trouble| Missing(trouble.to_string()))).await else { return };
+    let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
+    // The release before, with its own schema.
+    let ground = std::sync::Arc::new(Ground::new(servers, old));
+    let mut world = world_on(&ground, Plan::default()).await;
+    world.widen_plans().await;
+    flow(&world, &world.stack.apis[0], 5).await;
+    // Its processes go on when the schema is this one's.
+    operate(&new.api, &world.stack.operator_env(), &["migrate"]).await.unwrap();
+    flow(&world, &world.stack.apis[0], 5).await;
+    // This one's come beside them: whoever takes a submission, whoever scores it.
+    let (api, worker) = (world.stack.launch_as_api(&new.api).unwrap(), world.stack.launch_as_worker(&new.worker).unwrap());
+    api.ready().await.unwrap();
+    worker.ready().await.unwrap();
+    tokio::join!(flow(&world, &world.stack.apis[0], 20), flow(&world, &api, 20));
+    let by: i64 =
+        sqlx::query_scalar("select count(distinct worker_id) from job_attempts").fetch_one(&mut world.database().await).await.unwrap();
+    assert_eq!(by, 2, "both workers had a part");
+    // What one has taken, the other scores.
+    world.stack.workers.clear();
+    flow(&world, &world.stack.apis[0], 5).await;
+    let old_worker = world.stack.launch_worker().unwrap();
+    old_worker.ready().await.unwrap();
+    drop(worker);
+    flow(&world, &api, 5).await;
+    // The release before leaves while callers go on; then this one is alone.
+    let worker = world.stack.launch_as_worker(&new.worker).unwrap();
+    worker.ready().await.unwrap();
+    let leaving = async {
+        for process in [&world.stack.apis[0], &old_worker] {
+            process.guarded.stop();
+        }
+    };
+    tokio::join!(flow(&world, &api, 20), leaving);
+    world.stack.apis.clear();
+    flow(&world, &api, 5).await;
+}
