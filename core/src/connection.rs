@@ -45,6 +45,9 @@ impl Connection {
 
 /// A client of the server at this address.
 pub fn client(url: &str) -> Result<Client> {
+    // Whoever builds more than one of rustls' providers into a program has to say which one it is. That there is one already
+    // is no fault.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     // The cause is not kept: it would repeat the address, and with it the password.
     Client::open(url).map_err(|_| Error::internal("the address of Redis is not of the form redis://:password@host:6379/0"))
 }

@@ -27,7 +27,13 @@ fn authority(folder: &Path) -> (PathBuf, TlsAcceptor) {
     let file = folder.join("ca.crt");
     std::fs::write(&file, authority.pem()).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate.der().clone()], key).unwrap();
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap();
     (file, TlsAcceptor::from(Arc::new(config)))
 }
 

@@ -48,9 +48,13 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
     let folder = target.join("before");
     let sources = folder.join("sources");
     // Files that are as they were keep their times, or all would be built anew.
-    let script = "rm -rf \"$1.new\" && mkdir -p \"$1.new\" \"$1\" && git archive \"$2\" | tar -x -m -C \"$1.new\" && \
-                  (cd \"$1.new\" && find . -type f) | while read -r file; do cmp -s \"$1.new/$file\" \"$1/$file\" && touch -r \"$1/$file\" \"$1.new/$file\"; done; \
-                  rm -rf \"$1\" && mv \"$1.new\" \"$1\"";
+    let script = r#"
+        rm -rf "$1.new" && mkdir -p "$1.new" "$1"
+        git archive "$2" | tar -x -m -C "$1.new"
+        cd "$1.new" && find . -type f | while read -r file; do
+            if cmp -s "$file" "$1/$file"; then touch -r "$1/$file" "$file"; fi
+        done
+        rm -rf "$1" && mv "$1.new" "$1""#;
     let unpacked = Command::new("/bin/sh").args(["-ec", script, "sh"]).arg(&sources).arg(commit).current_dir(root).status();
     if !unpacked.map_err(Trouble::because("cannot run git"))?.success() {
         return Err(Trouble::new(format!("the sources of {commit} cannot be had from git")));
