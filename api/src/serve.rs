@@ -30,8 +30,8 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     refuse_to_read_answers(&app).await?;
     // The first request should not be the one that waits for the connection.
     app.limits.address("").await;
-    let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, app.db.clone(), stopped.clone()));
-    let vitals = Vitals::new(&settings.common, [("requests", &app.db), ("jobs", &app.jobs_db)])?;
+    let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, app.jobs_db.clone(), stopped.clone()));
+    let vitals = Vitals::new(&settings.common, [("jobs", &app.jobs_db), ("requests", &app.db)])?;
     let vitals = tokio::spawn(vitals.sample(Some(app.jobs_db.clone())));
     let mut dispatcher = tokio::spawn(dispatcher::run(app.clone(), stopped.clone()));
     let telling = app.clone();

@@ -126,7 +126,8 @@ impl Span {
     pub fn of_attempt(mut self, attempt: i32, result: &'static str) -> Self {
         self.attributes.push(KeyValue::new("assay.attempt", i64::from(attempt)));
         self.attributes.push(KeyValue::new("assay.attempt.result", result));
-        if result != "succeeded" {
+        // What the predictions are at fault for is no error of the attempt's.
+        if !["succeeded", "failed"].contains(&result) {
             self.attributes.push(KeyValue::new("error.type", result));
             self.failed = Some(result.into());
         }
@@ -190,17 +191,6 @@ impl Spans {
             status: failed.map_or(Status::Unset, |description| Status::Error { description }),
             instrumentation_scope: exporting.scope.clone(),
         });
-    }
-
-    /// Does the work, and tells of it as a part of what `parent` does.
-    pub async fn during<T>(&self, parent: Place, name: &'static str, work: impl Future<Output = T>) -> T {
-        if !self.takes(parent.trace_id) {
-            return work.await;
-        }
-        let began = Timestamp::now();
-        let done = work.await;
-        self.tell(parent.trace_id, || Span::of_part(parent.child(), parent.span_id, name, began, Timestamp::now()));
-        done
     }
 
     /// Sends what waits. A collector that does not answer keeps the process for moments only.

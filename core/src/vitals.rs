@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::connection::Connection;
 use crate::settings::Common;
 use crate::store::dispatch::{self, Depth};
 use crate::store::{PgPool, schema};
-use crate::{CanFail as _, Error, Result, telemetry};
+use crate::{Error, Result, telemetry};
 
 /// How often to look.
 const EVERY: Duration = Duration::from_secs(5);
@@ -30,6 +32,7 @@ impl<const N: usize> Vitals<N> {
 
     /// Looks for as long as it is polled; at the queue, too, if it is told with which connections.
     pub async fn sample(self, queue: Option<PgPool>) {
+        metrics::gauge!(telemetry::RUNTIME_LAG_SECONDS).set(0.0);
         loop {
             self.connections();
             runtime();
@@ -40,9 +43,11 @@ impl<const N: usize> Vitals<N> {
                 metrics::gauge!(telemetry::MIGRATIONS_PENDING).set(pending as f64);
             }
             if let Some(db) = &queue {
-                depth(db).await.can_fail("looking at the queue's depth");
+                show(depth(db).await.unwrap_or(UNKNOWN));
             }
-            tokio::time::sleep(EVERY).await;
+            let until = Instant::now() + EVERY;
+            tokio::time::sleep_until(until).await;
+            metrics::gauge!(telemetry::RUNTIME_LAG_SECONDS).set(until.elapsed().as_secs_f64());
         }
     }
 
@@ -76,16 +81,21 @@ impl<const N: usize> Vitals<N> {
 fn runtime() {
     let runtime = tokio::runtime::Handle::current().metrics();
     metrics::gauge!(telemetry::RUNTIME_TASKS).set(runtime.num_alive_tasks() as f64);
-    metrics::gauge!(telemetry::RUNTIME_QUEUE).set(runtime.global_queue_depth() as f64);
 }
 
-async fn depth(db: &PgPool) -> Result<()> {
-    let depth = tokio::time::timeout(PATIENCE, dispatch::depth(db)).await.map_err(Error::unavailable)?;
-    let Depth { queued, queued_seconds, running, running_seconds, workers } = depth?;
+/// What is told while nobody can tell: what was seen before would be taken for what is.
+const UNKNOWN: Depth =
+    Depth { queued: f64::NAN, queued_seconds: f64::NAN, running: f64::NAN, running_seconds: f64::NAN, workers: f64::NAN };
+
+async fn depth(db: &PgPool) -> Result<Depth> {
+    tokio::time::timeout(PATIENCE, dispatch::depth(db)).await.map_err(Error::unavailable)?
+}
+
+fn show(depth: Depth) {
+    let Depth { queued, queued_seconds, running, running_seconds, workers } = depth;
     for (state, jobs, seconds) in [("queued", queued, queued_seconds), ("running", running, running_seconds)] {
-        metrics::gauge!(telemetry::JOBS, "state" => state).set(jobs as f64);
+        metrics::gauge!(telemetry::JOBS, "state" => state).set(jobs);
         metrics::gauge!(telemetry::JOB_OLDEST_SECONDS, "state" => state).set(seconds);
     }
-    metrics::gauge!(telemetry::WORKERS).set(workers as f64);
-    Ok(())
+    metrics::gauge!(telemetry::WORKERS).set(workers);
 }

@@ -211,7 +211,7 @@ async fn an_rpc_is_named_by_the_conventions_and_its_errors_are_the_clients() {
     let spans = collector.spans(&trace_id);
     let (_, span) = spans.iter().find(|(_, span)| span["kind"] == 2).unwrap();
     assert_eq!((text(&span["name"]), text(&span["parentSpanId"])), ("assay.v1.JobService/GetJob".to_owned(), place.span_id.to_string()));
-    let told = ["rpc.system.name", "rpc.method", "rpc.response.status_code", "error.type"].map(|key| attribute(span, key));
+    let told = ["rpc.system.name", "rpc.method", "rpc.response.status_code", "assay.error.code"].map(|key| attribute(span, key));
     assert_eq!(told, ["grpc", "assay.v1.JobService/GetJob", "NOT_FOUND", "not_found"]);
     assert!(span["status"]["code"].as_i64().unwrap_or(0) != 2, "what the client did wrong is no error of ours: {span}");
 }

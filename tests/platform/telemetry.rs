@@ -107,7 +107,7 @@ async fn all_that_is_scraped_is_in_the_table_and_promtool_finds_no_fault_with_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn decisions_jobs_and_attempts_are_counted_once_where_they_happen() {
+async fn decisions_jobs_and_attempts_are_counted_where_they_happen() {
     let world = world().await;
     let (api, worker) = (&world.stack.apis[0], &world.stack.workers[0]);
     let hold = world.hold_answers().await;
@@ -191,7 +191,7 @@ async fn a_thousand_organizations_on_all_routes_of_all_wires_make_no_more_than_t
             let client = clients.next().unwrap();
             client.send(route.request_with(client, "nonsense", &body)).await.unwrap();
             let options = world.anonymous();
-            for method in ["OPTIONS", "HEAD", "BREW", "TRACE"] {
+            for method in ["OPTIONS", "HEAD", "BREW", "TRACE", "DELETE"] {
                 options.send(options.request(method, &route.path_of("nonsense"))).await.unwrap();
             }
         }
@@ -209,6 +209,10 @@ async fn a_thousand_organizations_on_all_routes_of_all_wires_make_no_more_than_t
         }
         let client = clients.next().unwrap();
         client.get(&format!("/nowhere/{at}")).await.unwrap();
+        // By a wire that the path is not for.
+        for method in ["GET", "PUT", "DELETE"] {
+            client.send(client.request(method, rpc)).await.unwrap();
+        }
     }
     // The rest of the thousand.
     for client in clients.take(1_000) {
@@ -245,6 +249,18 @@ async fn a_request_whose_client_goes_away_is_logged_and_counted_too() {
     let line = log.lines().find(|line| line.contains("client_gone")).unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     assert_eq!((&line["message"], &line["status"], text(&line["trace_id"]).len()), (&json!("request"), &json!(499), 32), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_of_the_clients_own_is_no_error_of_ours() {
+    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let job = world.submit(&one_prediction()).await;
+    let waiting = world.key().request("GET", &format!("/v1/jobs/{}?wait=30", text(&job.body["id"]))).header("grpc-timeout", "300m");
+    let answer = world.key().send(waiting).await.unwrap();
+    assert_eq!(answer.status, 503, "{}", answer.body);
+    let api = &world.stack.apis[0];
+    let of = async |outcome| sum(api, "assay_requests_total", &[("operation", "GET /v1/jobs/{job_id}"), ("outcome", outcome)]).await;
+    assert_eq!((of("client_error").await, of("server_error").await), (1.0, 0.0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,7 +30,7 @@ pub async fn authenticate(State(app): State<App>, mut request: Request, next: Ne
         found.unwrap_or_else(|late| Err(Error::unavailable(late)))
     };
     let found = match call {
-        Some(call) => app.spans.during(call.trace.place, "authenticate", look_up).await,
+        Some(call) => call.during(&app.spans, "authenticate", look_up).await,
         None => look_up.await,
     };
     match found {

@@ -27,10 +27,9 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
     };
     let admit = app.limits.admit(who, limit);
     let verdict = match request.extensions().get::<Call>() {
-        Some(call) => app.spans.during(call.trace.place, "limit", admit).await,
+        Some(call) => call.during(&app.spans, "limit", admit).await,
         None => admit.await,
     };
-    decided(credential, if verdict.refused_for.is_none() { "admitted" } else { "refused" });
     let mut turn = None;
     if let (None, Some(membership)) = (verdict.refused_for, &credential.membership) {
         app.requests.count(&membership.org.id);
@@ -49,6 +48,7 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
             }
         }
     }
+    decided(credential, if verdict.refused_for.is_none() { "admitted" } else { "refused" });
     let response = judged(verdict, request, next).await;
     drop(turn);
     response

@@ -8,15 +8,16 @@ pub mod limit;
 pub mod observe;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use assay_core::RequestId;
+use assay_core::spans::{Span, Spans};
+use assay_core::{RequestId, Timestamp};
 
 use crate::traceparent::TraceParent;
 
 /// What is known of a request before anything else is. In the extensions of every request.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Call {
     /// Our own id of it.
     pub request_id: RequestId,
@@ -24,8 +25,40 @@ pub struct Call {
     pub began: Instant,
     /// The trace that it belongs to.
     pub trace: TraceParent,
+    /// What was done for it so far, for operators.
+    pub parts: Parts,
     /// Whom failed authentication is counted for: the client's address, of IPv6 the first 64 bits.
     pub address: Arc<str>,
+}
+
+/// Parts of a request that have ended. They are told of after the whole, so that none is ever without it.
+#[derive(Clone, Default)]
+pub struct Parts(Arc<Mutex<Vec<Span>>>);
+
+impl Parts {
+    /// Adds one.
+    pub fn push(&self, part: Span) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+    }
+
+    /// All of them, in the order in which they ended.
+    pub fn take(&self) -> Vec<Span> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Call {
+    /// Does a part of the work, and notes what it was if operators are told of it.
+    pub async fn during<T>(&self, spans: &Spans, name: &'static str, work: impl Future<Output = T>) -> T {
+        let place = self.trace.place;
+        if !spans.takes(place.trace_id) {
+            return work.await;
+        }
+        let began = Timestamp::now();
+        let done = work.await;
+        self.parts.push(Span::of_part(place.child(), place.span_id, name, began, Timestamp::now()));
+        done
+    }
 }
 
 /// The address of the peer, set by the listener.

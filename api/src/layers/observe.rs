@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use assay_core::spans::{KeyValue, Span, SpanKind};
 use assay_core::{Code, Error, RequestId, Timestamp, telemetry};
@@ -17,7 +17,7 @@ use ipnet::IpNet;
 use tonic::Status;
 use tonic_types::StatusExt;
 
-use super::{Call, Peer};
+use super::{Call, Parts, Peer, deadline};
 use crate::app::App;
 use crate::limits::Allowance;
 use crate::render::{self, Failure, Pending, Wire};
@@ -31,6 +31,9 @@ const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// What is said of a request whose client did not wait for its answer, beside the status 499.
 const CLIENT_GONE: &str = "client_gone";
 
+/// A method that we do not know, by OpenTelemetry's conventions.
+const OTHER: &str = "_OTHER";
+
 /// The layer.
 pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
@@ -40,13 +43,15 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
     };
     let peer = request.extensions().get::<Peer>();
     let address = peer.map_or_else(|| Arc::from("unknown"), |Peer(peer)| client(*peer, request.headers(), &app.settings.trusted_proxies));
-    let call = Call { request_id, began, trace: TraceParent::of(request.headers()), address };
+    let call = Call { request_id, began, trace: TraceParent::of(request.headers()), address, parts: Parts::default() };
     request.extensions_mut().insert(call.clone());
     let mut watched = Watched::new(app, &request, call);
 
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let response = answered.unwrap_or_else(|_| Failure::from(Error::internal("a handler panicked")).into_response());
     let (mut response, code) = finished(response, watched.wire, &watched.call);
+    // From here on it is answered, whether or not the client is still there to hear it.
+    watched.answered = Some(Answered { status: response.status(), grpc_status: grpc_status_of(&response), code });
 
     let allowance = match response.extensions().get::<Allowance>() {
         Some(allowance) => *allowance,
@@ -59,7 +64,6 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
     headers.insert(LIMIT, allowance.limit.into());
     headers.insert(REMAINING, allowance.remaining.into());
     headers.insert(RESET, allowance.reset.into());
-    watched.answered = Some(Answered { status: response.status(), grpc_status: grpc_status_of(&response), code });
     response
 }
 
@@ -71,6 +75,8 @@ struct Watched {
     method: Method,
     route: Route,
     client_request_id: Option<String>,
+    /// How long the client said that it would wait.
+    patience: Option<Duration>,
     at: Timestamp,
     answered: Option<Answered>,
 }
@@ -89,9 +95,10 @@ impl Answered {
         Self { code: CLIENT_GONE.to_owned(), status, grpc_status: tonic::Code::Cancelled }
     }
 
-    /// Whose fault it is that a request was not answered with what it asked for.
-    fn outcome(&self) -> &'static str {
+    /// Whose fault it is that a request was not answered with what it asked for. Who did not want to wait has himself to blame.
+    fn outcome(&self, was_patient: bool) -> &'static str {
         match self.code.as_str() {
+            "unavailable" if !was_patient => "client_error",
             "internal" | "unavailable" => "server_error",
             "ok" if self.status.is_server_error() => "server_error",
             "ok" if !self.status.is_client_error() => "ok",
@@ -105,11 +112,11 @@ impl Watched {
         metrics::gauge!(telemetry::REQUESTS_IN_FLIGHT).increment(1.0);
         let wire = Wire::of(request.headers());
         let client_request_id = client_request_id(request.headers());
-        let (method, route) = (request.method().clone(), Route::of(request, wire));
-        Self { app, call, wire, method, route, client_request_id, at: Timestamp::now(), answered: None }
+        let (method, route, patience) = (request.method().clone(), Route::of(request, wire), deadline::asked(request.headers()));
+        Self { app, call, wire, method, route, client_request_id, patience, at: Timestamp::now(), answered: None }
     }
 
-    fn span(&self, answered: &Answered) -> Span {
+    fn span(&self, answered: &Answered, outcome: &str) -> Span {
         let TraceParent { place, parent } = self.call.trace;
         let method = known(&self.method);
         let mut attributes = vec![KeyValue::new("assay.request.id", self.call.request_id.to_string())];
@@ -124,17 +131,20 @@ impl Watched {
                 attributes.push(KeyValue::new("http.route", path.as_str().to_owned()));
                 format!("{method} {}", path.as_str())
             }
+            Route::None if method == OTHER => "HTTP".to_owned(),
             Route::None => method.to_owned(),
         };
         if !matches!(self.route, Route::Rpc(_)) {
             attributes.push(KeyValue::new("http.request.method", method));
-            attributes.push(KeyValue::new("http.response.status_code", i64::from(answered.status.as_u16())));
+            if answered.code != CLIENT_GONE {
+                attributes.push(KeyValue::new("http.response.status_code", i64::from(answered.status.as_u16())));
+            }
         }
-        if answered.outcome() != "ok" {
-            attributes.push(KeyValue::new("error.type", answered.code.clone()));
+        if outcome != "ok" {
+            attributes.push(KeyValue::new("assay.error.code", answered.code.clone()));
         }
         // By the conventions, what the client did wrong is no error of the server's span.
-        let failed = (answered.outcome() == "server_error").then(|| answered.code.clone().into());
+        let failed = (outcome == "server_error").then(|| answered.code.clone().into());
         Span { place, parent, name: name.into(), kind: SpanKind::Server, began: self.at, ended: Timestamp::now(), attributes, failed }
     }
 }
@@ -144,8 +154,11 @@ impl Drop for Watched {
         metrics::gauge!(telemetry::REQUESTS_IN_FLIGHT).decrement(1.0);
         let answered = self.answered.take().unwrap_or_else(Answered::client_gone);
         let operation = self.route.operation(&self.method, answered.status);
-        let (wire, seconds, outcome) = (self.wire.as_str(), self.call.began.elapsed().as_secs_f64(), answered.outcome());
-        self.app.spans.tell(self.call.trace.place.trace_id, || self.span(&answered));
+        let (wire, took) = (self.wire.as_str(), self.call.began.elapsed());
+        let (seconds, outcome) = (took.as_secs_f64(), answered.outcome(self.patience.is_none_or(|patience| took < patience)));
+        let trace_id = self.call.trace.place.trace_id;
+        self.app.spans.tell(trace_id, || self.span(&answered, outcome));
+        self.call.parts.take().into_iter().for_each(|part| self.app.spans.tell(trace_id, || part));
         let Answered { code, status, .. } = answered;
         metrics::histogram!(telemetry::REQUEST_SECONDS, "wire" => wire, "operation" => operation.clone()).record(seconds);
         metrics::counter!(telemetry::REQUESTS, "wire" => wire, "operation" => operation.clone(), "outcome" => outcome).increment(1);
@@ -189,7 +202,8 @@ enum Route {
 impl Route {
     fn of(request: &Request, wire: Wire) -> Self {
         match (wire, request.extensions().get::<MatchedPath>()) {
-            (Wire::Rest, Some(path)) => Self::Path(path.clone()),
+            // Under a service's path there is nothing for whoever does not speak gRPC.
+            (Wire::Rest, Some(path)) if !path.as_str().ends_with("/{*rest}") => Self::Path(path.clone()),
             (Wire::Grpc | Wire::GrpcWeb, _) if crate::grpc::is_method(request.uri().path()) => {
                 Self::Rpc(request.uri().path()[1..].to_owned())
             }
@@ -264,7 +278,7 @@ fn known(method: &Method) -> &'static str {
         Method::PUT => "PUT",
         Method::DELETE => "DELETE",
         Method::OPTIONS => "OPTIONS",
-        _ => "_OTHER",
+        _ => OTHER,
     }
 }
 
@@ -272,7 +286,8 @@ fn known(method: &Method) -> &'static str {
 pub fn client_request_id(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(REQUEST_ID)?.to_str().ok()?;
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
-    ((1..=128).contains(&text.len()) && text.bytes().all(allowed)).then(|| text.to_owned())
+    // Who puts a secret there by mistake does not find it in the log.
+    ((1..=128).contains(&text.len()) && text.bytes().all(allowed) && !text.contains("svc_")).then(|| text.to_owned())
 }
 
 /// The client's address: that of the peer, or what trusted proxies say, read from the right, where they append.

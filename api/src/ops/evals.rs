@@ -19,7 +19,7 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::app::App;
-use crate::layers::Call;
+use crate::layers::{Call, Parts};
 use crate::traceparent::TraceParent;
 
 /// Largest body of a submission on either wire, in bytes.
@@ -67,13 +67,15 @@ pub struct Origin {
     pub began: Instant,
     /// The trace that it belongs to.
     pub trace: TraceParent,
+    /// What was done for it so far.
+    pub parts: Parts,
 }
 
 impl Origin {
     /// That of a call.
     pub fn of(call: Call) -> Self {
-        let Call { request_id, began, trace, address: _ } = call;
-        Self { request_id, began, trace }
+        let Call { request_id, began, trace, parts, address: _ } = call;
+        Self { request_id, began, trace, parts }
     }
 }
 
@@ -135,7 +137,9 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         Submitted::Accepted(row) => {
             metrics::counter!(telemetry::JOBS_SUBMITTED, "type" => row.r#type.as_str()).increment(1);
             let parent = Some(origin.trace.place.span_id);
-            app.spans.tell(stored_as.trace_id, || Span::of_job(Handling::Send, stored_as, parent, &job_id, began, Timestamp::now()));
+            if app.spans.takes(stored_as.trace_id) {
+                origin.parts.push(Span::of_job(Handling::Send, stored_as, parent, &job_id, began, Timestamp::now()));
+            }
             app.submitted.notify_one();
             Ok(Accepted { job: row.into_job(&app.settings.public_url), replayed: false })
         }

@@ -55,9 +55,9 @@ pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Jo
     let caller = submitter.caller();
     let job_id: JobId = job_id.parse().map_err(|_| missing())?;
     let cancelled = store::job::cancel(&app.jobs_db, caller.org_id(), &job_id).await?;
+    metrics::counter!(telemetry::JOBS_FINISHED, "type" => "eval", "outcome" => "cancelled").increment(u64::from(cancelled));
     let job = store::job::find(&app.jobs_db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
     if cancelled {
-        metrics::counter!(telemetry::JOBS_FINISHED, "type" => job.r#type.as_str(), "outcome" => "cancelled").increment(1);
         return Ok(job.into_job(&app.settings.public_url));
     }
     let refused = job.status.after(Trigger::Cancel).err();

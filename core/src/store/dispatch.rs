@@ -105,29 +105,32 @@ pub async fn sweep(db: &mut PgConnection, silence_counts: bool) -> Result<Vec<Sw
 
 /// How much there is to do, and for how long it has been.
 pub struct Depth {
-    /// Jobs that wait.
-    pub queued: i64,
-    /// How long the oldest of them has been waiting, in seconds.
+    /// Jobs that wait, counted up to 100,000.
+    pub queued: f64,
+    /// How long the one that waits longest could have been begun, in seconds.
     pub queued_seconds: f64,
     /// Jobs that run.
-    pub running: i64,
-    /// How long the oldest of them has been running, in seconds.
+    pub running: f64,
+    /// How long the one that runs longest has been running, in seconds.
     pub running_seconds: f64,
     /// Workers whose lease is alive.
-    pub workers: i64,
+    pub workers: f64,
 }
 
 /// The queue's depth.
 pub async fn depth(db: &PgPool) -> Result<Depth> {
-    // Each of these reads an index of the jobs that have not ended, and no more.
+    // Each of these reads the head of an index of the jobs that have not ended, or a bounded part of it.
     let depth = sqlx::query_as!(
         Depth,
-        r#"select (select count(*) from jobs where status = 'queued') as "queued!",
-                  coalesce((select extract(epoch from now() - min(created_at)) from jobs where status = 'queued'), 0)::float8 as "queued_seconds!",
-                  (select count(*) from jobs where status = 'running') as "running!",
-                  coalesce((select extract(epoch from now() - min(started_at)) from jobs where status = 'running'), 0)::float8 as "running_seconds!",
-                  (select count(*) from workers where seen_at > now() - $1::float8 * interval '1 second') as "workers!""#,
-        LEASE.as_secs_f64()
+        r#"select (select count(*) from (select from jobs where status = 'queued' limit 100000) waiting)::float8 as "queued!",
+                  coalesce((select greatest(extract(epoch from now() - min(available_at)), 0) from jobs where status = 'queued'), 0)::float8
+                      as "queued_seconds!",
+                  (select count(*) from jobs where status = 'running')::float8 as "running!",
+                  coalesce((select extract(epoch from now() - min(deadline_at)) + $2::float8 from jobs where status = 'running'), 0)::float8
+                      as "running_seconds!",
+                  (select count(*) from workers where seen_at > now() - $1::float8 * interval '1 second')::float8 as "workers!""#,
+        LEASE.as_secs_f64(),
+        super::work::DEADLINE.as_secs_f64()
     )
     .fetch_one(db)
     .await?;
