@@ -44,6 +44,7 @@ mod parity;
 mod promises;
 mod races;
 mod redis_troubles;
+mod rehearsal;
 mod release;
 mod routes;
 mod schemathesis;
