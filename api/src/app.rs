@@ -74,7 +74,7 @@ impl App {
         Ok(Self(Arc::new(Inner {
             db: pool(connections - for_jobs)?,
             jobs_db: pool(for_jobs)?,
-            submissions: Turns::new(32, Semaphore::MAX_PERMITS, CROWD_PATIENCE),
+            submissions: Turns::new(32, 128, CROWD_PATIENCE),
             under_way: Turns::new(((connections - for_jobs) / 2) as usize, Semaphore::MAX_PERMITS, CROWD_PATIENCE),
             artifacts: Artifacts::create(&settings.common.artifacts).await?,
             submitted: Notify::new(),

@@ -114,6 +114,10 @@ impl Dispatcher {
 
     /// Tells operators of attempts that were given up: nobody else does.
     fn tell(&self, swept: &[Swept]) {
+        if !swept.is_empty() {
+            let failed = swept.iter().filter(|swept| swept.failed).count();
+            tracing::warn!(released = swept.len() - failed, failed, "jobs were taken back from dead or overdue workers");
+        }
         for Swept { job_id, attempt, overdue, failed, started_at, ended_at, trace_id, span_id } in swept {
             let outcome = if *failed { "failed" } else { "released" };
             let (result, code) = if *overdue { ("timeout", FailureCode::Timeout) } else { ("lost", FailureCode::Internal) };
@@ -122,7 +126,7 @@ impl Dispatcher {
             if *failed {
                 metrics::counter!(telemetry::JOBS_FINISHED, "type" => "eval", "outcome" => code.as_str()).increment(1);
             }
-            tracing::warn!(%job_id, attempt, trace_id, result, outcome, "a job was taken back from a dead or overdue worker");
+            tracing::info!(%job_id, attempt, trace_id, result, outcome, "a job was taken back");
             if let Some(sent) = span_id.as_deref().and_then(|span_id| Place::read(trace_id, span_id)) {
                 let place = sent.child();
                 self.spans.tell(place.trace_id, || {

@@ -78,6 +78,9 @@ config.terms: version and url belong together; give both or none
 {{- if eq (int .httpPort) (int .grpcPort) }}
 service: httpPort and grpcPort must differ, because a proxy learns from the port how to speak to it
 {{- end }}
+{{- if and (ne .type "ClusterIP") (not $.Values.config.publicUrl) (not $.Values.gateway.enabled) (not $.Values.ingress.enabled) }}
+config.publicUrl: is needed where callers come by a Service of the type {{ .type }}: links in answers and mails begin with it
+{{- end }}
 {{- if and .loadBalancerSourceRanges (ne .type "LoadBalancer") }}
 service.loadBalancerSourceRanges: holds for the type LoadBalancer only
 {{- end }}
@@ -168,7 +171,7 @@ worker.keda.postgresql.existingSecret: is needed: a Secret with an address of Po
 {{- if and (eq $min "") (eq $max "") }}
 {{ $component }}.podDisruptionBudget: give minAvailable or maxUnavailable
 {{- end }}
-{{- if and (ne $min "") (or (eq $min "100%") (and (not (hasSuffix "%" $min)) (ge (int $min) $least))) }}
+{{- if and (ne $min "") (ge (ternary (div (add (mul (trimSuffix "%" $min | int) $least) 99) 100) (int $min) (hasSuffix "%" $min) | int) $least) }}
 {{ $component }}.podDisruptionBudget.minAvailable: {{ $min }} of {{ $least }} pods leaves none to take away, and no node could ever be emptied; give less, or maxUnavailable
 {{- end }}
 {{- if and (eq $min "") (has $max (list "0" "0%")) }}

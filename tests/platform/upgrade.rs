@@ -87,3 +87,41 @@ async fn the_release_before_and_this_one_work_side_by_side_on_one_database() {
     world.stack.apis.clear();
     flow(&world, &api, 5).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_waits_for_who_holds_a_table_and_nobody_waits_behind_it() {
+    let world = world_on(&ground(), Plan::default()).await;
+    let mut database = world.database().await;
+    // As it was before the newest column.
+    sqlx::raw_sql("alter table jobs drop column span_id; delete from _sqlx_migrations where version = 16")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    let mut dump = world.database().await;
+    sqlx::raw_sql("begin; lock table jobs in access share mode").execute(&mut dump).await.unwrap();
+    let (api, env) = (ground().binaries.api.clone(), world.stack.operator_env());
+    let migration = tokio::spawn(async move { operate(&api, &env, &["migrate"]).await });
+    for _ in 0..20 {
+        let began = std::time::Instant::now();
+        assert_eq!(world.key().get("/v1/jobs").await.unwrap().status, 200);
+        assert!(began.elapsed() < std::time::Duration::from_secs(2));
+        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+    }
+    assert!(!migration.is_finished(), "it cannot have the table yet");
+    sqlx::Connection::close(dump).await.unwrap();
+    migration.await.unwrap().unwrap();
+    assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_takes_a_schema_that_is_newer_than_itself() {
+    let world = world_on(&ground(), Plan::default()).await;
+    let newer =
+        "insert into _sqlx_migrations (version, description, success, checksum, execution_time) values (9999, 'to come', true, '', 0)";
+    sqlx::query(newer).execute(&mut world.database().await).await.unwrap();
+    world.stack.operate(&["migrate"]).await.unwrap();
+    let (api, worker) = (world.stack.launch_api().unwrap(), world.stack.launch_worker().unwrap());
+    api.ready().await.unwrap();
+    worker.ready().await.unwrap();
+    flow(&world, &api, 2).await;
+}

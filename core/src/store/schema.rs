@@ -1,16 +1,52 @@
 //! The schema's own version.
 
-use sqlx::migrate::Migrator;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::{ConnectOptions as _, Connection as _};
 
 use super::PgPool;
-use crate::{Error, Result};
+use crate::{CanFail as _, Error, Result};
 
-static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
+static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
+    let mut migrations = sqlx::migrate!("../migrations");
+    // Migrations only add: a build takes a schema that is newer than itself, so that one can go back to it.
+    migrations.set_ignore_missing(true);
+    migrations
+});
 
-/// Brings the database's schema to this build's version. Safe to run twice and by several at once.
+/// How long a migration waits for a lock. Everybody else who wants the table waits behind it, and a request no longer than two
+/// seconds; so it lets them by and comes again.
+const LOCK_TIMEOUT: &str = "1500ms";
+
+/// How long it comes again.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Brings the database's schema to this build's version. Safe to run twice and by several at once. Where somebody holds a
+/// table for long, it is tried again and again rather than that others wait behind it.
 pub async fn migrate(pool: &PgPool) -> Result<u64> {
-    MIGRATIONS.run(pool).await.map_err(Error::internal)?;
-    Ok(MIGRATIONS.iter().count() as u64)
+    let began = Instant::now();
+    let options = pool.connect_options().as_ref().clone().options([("lock_timeout", LOCK_TIMEOUT)]);
+    loop {
+        // A connection of its own for each try: with it ends the lock by which those who migrate take turns.
+        let mut connection = options.connect().await?;
+        let done = MIGRATIONS.run(&mut connection).await;
+        connection.close().await.can_fail("ending a connection");
+        match done {
+            Ok(()) => return Ok(MIGRATIONS.iter().count() as u64),
+            Err(error) if waited_in_vain(&error) && began.elapsed() < PATIENCE => {
+                tracing::info!("somebody holds what a migration needs; trying again");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Err(error) => return Err(Error::internal(error)),
+        }
+    }
+}
+
+fn waited_in_vain(error: &MigrateError) -> bool {
+    let (MigrateError::Execute(cause) | MigrateError::ExecuteMigration(cause, _)) = error else { return false };
+    cause.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "55P03")
 }
 
 /// How many of this build's migrations the database has not seen.
