@@ -16,7 +16,6 @@ pub mod openapi;
 pub mod operator;
 mod ops;
 mod page;
-mod paired;
 mod render;
 mod requests;
 mod rest;

@@ -6,7 +6,10 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 
+use assay_eval::prediction::{Malformed, Rejected};
 use serde::Serialize;
+
+pub use assay_eval::FieldError;
 
 use crate::{JobId, Timestamp};
 
@@ -145,29 +148,6 @@ impl Resource {
     }
 }
 
-/// One thing that is wrong with one field of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct FieldError {
-    /// Where: a path such as `predictions[3].item_id`.
-    pub field: String,
-    /// What kind of fault, from a small stable vocabulary: `required`, `type`, `range`, `format`, `unknown_field`, …
-    pub reason: &'static str,
-    /// What to do, for humans.
-    pub message: String,
-}
-
-impl FieldError {
-    /// A fault of a field.
-    pub fn new(field: impl Into<String>, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { field: field.into(), reason, message: message.into() }
-    }
-
-    /// The fault of a required field that is not there.
-    pub fn required(field: impl Into<String>) -> Self {
-        Self::new(field, "required", "this field is required")
-    }
-}
-
 /// The machine-readable part of an error, where there is something specific to say.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -293,6 +273,27 @@ impl Error {
 impl From<FieldError> for Error {
     fn from(fault: FieldError) -> Self {
         Self::fields(vec![fault])
+    }
+}
+
+impl From<Malformed> for Error {
+    fn from(Malformed(message): Malformed) -> Self {
+        Self::new(Code::InvalidRequest, message)
+    }
+}
+
+impl From<Rejected> for Error {
+    fn from(rejected: Rejected) -> Self {
+        match rejected {
+            Rejected::Malformed(malformed) => malformed.into(),
+            Rejected::Fields(fields) => Self::fields(fields),
+        }
+    }
+}
+
+impl From<assay_eval::Corrupt> for Error {
+    fn from(corrupt: assay_eval::Corrupt) -> Self {
+        Self::internal(corrupt)
     }
 }
 

@@ -7,7 +7,7 @@ use sqlx::types::Json;
 use utoipa::ToSchema;
 
 use crate::suite::{ItemCursor, SuiteId};
-use crate::{JobId, OrgId, Release, RequestId, Result, Timestamp, text_enum};
+use crate::{Decimals, JobId, OrgId, Release, RequestId, Result, Timestamp, text_enum};
 
 /// How often a job is begun at most: the first try and three retries.
 pub const ATTEMPTS_MAX: i32 = 4;
@@ -172,6 +172,25 @@ pub struct EvalResult {
     #[serde(default = "exact")]
     #[schema(required, pattern = r"^(exact|rounded\([1-6]\)|ladder\([0-9.]+\))$")]
     pub release: String,
+}
+
+impl EvalResult {
+    /// The result with each figure that depends on the answers rounded.
+    pub fn rounded(self, decimals: Decimals) -> Self {
+        let round = |figure: f64| decimals.round(figure);
+        Self {
+            value: round(self.value),
+            stderr: self.stderr.map(round),
+            ci95: self.ci95.map(|ends| ends.map(round)),
+            metrics: self.metrics.into_iter().map(|(name, figure)| (name, round(figure))).collect(),
+            ..self
+        }
+    }
+
+    /// The result with the value that a ladder discloses, and without any other figure.
+    pub fn on_ladder(self, value: f64) -> Self {
+        Self { value, stderr: None, ci95: None, ci_method: None, metrics: [].into(), ..self }
+    }
 }
 
 /// How results were released before there was a choice.

@@ -3,9 +3,9 @@
 
 use std::ops::ControlFlow;
 
-use assay_core::prediction::{ContentType, Prediction, Stream};
+use assay_core::prediction::{Layout, Prediction, Stream};
 use assay_core::{Answer, FieldError, Metric};
-use assay_worker::score::{AnswerTable, Builder, Foresight, Pulse, Tally, score};
+use assay_eval::score::{AnswerTable, Builder, Foresight, Pulse, Tally, score};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 
@@ -44,7 +44,7 @@ fn lines_in_a_stream(bencher: Bencher, (n, in_order): (usize, bool)) {
         let foresight = Foresight::default();
         let mut tally = Tally::new(&table, Metric::Accuracy, &pulse, &foresight);
         let mut ahead = |item_ids: &[&str]| foresight.look(&table, item_ids);
-        let mut stream = Stream::new(ContentType::Ndjson);
+        let mut stream = Stream::new(Layout::Lines);
         let mut each = |next: assay_core::Result<Prediction<'_, '_>, FieldError>| tally.add(next);
         for piece in document.as_bytes().chunks(256 * 1024) {
             assert!(matches!(stream.feed_ahead(piece, &mut ahead, &mut each), ControlFlow::Continue(())));

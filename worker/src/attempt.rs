@@ -15,8 +15,8 @@ use assay_core::upload::{Content, Decoded, Ended, Found, PartObject, read_throug
 use assay_core::{Error, Ladder, Release, Result, Scoring, Timestamp, store, telemetry};
 use bytes::Bytes;
 
-use crate::score::{self, Failure, Foresight, Pulse, Score, Tally};
 use crate::tables::{Answers, Tables};
+use assay_eval::score::{self, Failure, Foresight, Pulse, Score, Tally};
 
 /// How often an attempt looks whether the job is still its own.
 const WATCH: Duration = Duration::from_secs(1);
@@ -260,7 +260,7 @@ fn result(means: &Means, claim: &Claim, scoring: &Scoring, score: &mut Score) ->
     };
     match scoring.release {
         Release::Exact | Release::Ladder(_) => result,
-        Release::Rounded(decimals) => decimals.released(result),
+        Release::Rounded(decimals) => result.rounded(decimals),
     }
 }
 

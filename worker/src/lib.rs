@@ -6,7 +6,6 @@
 mod attempt;
 pub mod offline;
 mod run;
-pub mod score;
 pub mod settings;
 mod tables;
 

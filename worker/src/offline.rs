@@ -12,7 +12,7 @@ use assay_core::suite_folder::{AnswerLines, metric_of};
 use assay_core::upload::{Content, ContentEncoding, ContentType, Ended, decode};
 use serde::Serialize;
 
-use crate::score::{AnswerTable, Builder, Failure, Foresight, Pulse, Score, Tally};
+use assay_eval::score::{AnswerTable, Builder, Failure, Foresight, Pulse, Score, Tally};
 
 /// How much of a file is read at once.
 const READ: usize = 256 * 1024;
@@ -58,9 +58,9 @@ pub fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result
 fn table(suite: &Path, metric: Metric) -> Result<AnswerTable, String> {
     let mut lines = AnswerLines::open(suite, metric).map_err(|bad| bad.to_string())?;
     let mut builder = Builder::new(metric, lines.about());
-    let read = lines.each(|item_id, answer| builder.push(item_id, answer).map_err(|error| error.cause_or_message()));
+    let read = lines.each(|item_id, answer| builder.push(item_id, answer).map_err(|error| error.to_string()));
     read.map_err(|bad| bad.to_string())?;
-    builder.finish().map_err(|error| error.cause_or_message())
+    builder.finish().map_err(|error| error.to_string())
 }
 
 fn tally(table: &AnswerTable, metric: Metric, predictions: &Path) -> Result<Score, String> {

@@ -8,7 +8,7 @@ use assay_core::suite::SuiteId;
 use assay_core::{Result, Scoring};
 use tokio::sync::OnceCell;
 
-use crate::score::{AnswerTable, Builder};
+use assay_eval::score::{AnswerTable, Builder};
 
 /// The answers of one suite's version.
 pub struct Answers {
@@ -83,7 +83,7 @@ impl Tables {
     async fn load(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
         let (scoring, n_items) = work::scoring(&self.db, suite_id, version).await?;
         let mut builder = Builder::new(scoring.metric, n_items);
-        work::answers(&self.db, suite_id, version, scoring.metric, |item_id, answer| builder.push(item_id, answer)).await?;
+        work::answers(&self.db, suite_id, version, scoring.metric, |item_id, answer| Ok(builder.push(item_id, answer)?)).await?;
         Ok(Arc::new(Answers { scoring, table: builder.finish()? }))
     }
 }

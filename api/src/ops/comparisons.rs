@@ -11,7 +11,7 @@ use tokio::task::block_in_place;
 
 use super::kept::KeptItems;
 use crate::app::App;
-use crate::paired::{self, Figure, Kept, Pairs, Parts};
+use assay_eval::compare::{self, Figure, Kept, Pairs, Parts};
 
 /// Of how many items what two jobs keep is in memory at once: at most some 20 MB.
 const ITEMS: u64 = 1 << 19;
@@ -72,7 +72,7 @@ async fn compare(app: &App, caller: &Caller, a: Scored, b: Scored) -> Result<Com
         let (one, other) = tokio::try_join!(items_a.read(items.clone()), items_b.read(items))?;
         block_in_place(|| pairs.add((&one, &parts_a), (&other, &parts_b)));
     }
-    let (difference, point) = (a.value - b.value, paired::point(metric, a.value, b.value));
+    let (difference, point) = (a.value - b.value, compare::point(metric, a.value, b.value));
     let found = block_in_place(|| pairs.finish(difference, point, is_sure && b.job.is_sure));
     let (difference, found) = match release {
         Release::Rounded(decimals) => (decimals.round(difference), found.rounded(difference, |figure| decimals.round(figure))),

@@ -294,10 +294,10 @@ fn bad_key(key: &str) -> Option<FieldError> {
 async fn check(metric: &str, predictions: Bytes) -> Result<Checked> {
     let metric = Metric::published(metric)?;
     if predictions.len() <= CHECK_INLINE_MAX {
-        return prediction::check(&predictions, &metric);
+        return Ok(prediction::check(&predictions, &metric)?);
     }
     let checked = tokio::task::spawn_blocking(move || prediction::check(&predictions, &metric)).await;
-    checked.map_err(Error::internal)?
+    Ok(checked.map_err(Error::internal)??)
 }
 
 /// What an idempotency key stands for: the content of the submission, however it was written and whichever way it came.

@@ -7,7 +7,7 @@ use assay_core::{Error, Result};
 use bytes::Bytes;
 
 use crate::app::App;
-use crate::paired::Kept;
+use assay_eval::compare::Kept;
 
 /// What one job keeps. Nothing of it is in memory but its head and its dictionary.
 pub struct KeptItems<'a> {

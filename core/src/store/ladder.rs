@@ -18,7 +18,7 @@ pub async fn succeed_on_ladder(
     let mut transaction = pool.begin().await?;
     let best = hold(&mut transaction, &claim.org_id, claim).await?;
     let value = ladder.climb(best, scored.value);
-    let done = succeed(&mut *transaction, claim, &Ladder::released(value, scored.clone()), scores_key, phases).await?;
+    let done = succeed(&mut *transaction, claim, &scored.clone().on_ladder(value), scores_key, phases).await?;
     if done {
         climb(&mut transaction, &claim.org_id, claim, value).await?;
         transaction.commit().await?;

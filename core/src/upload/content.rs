@@ -171,7 +171,7 @@ fn predictions<B>(
     ahead: &mut impl FnMut(&[&str]),
     each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
 ) -> Ended<B> {
-    let mut stream = Stream::new(content.content_type);
+    let mut stream = Stream::new(content.content_type.layout());
     let mut read = 0;
     loop {
         let piece = match bytes.fill_buf() {

@@ -5,9 +5,9 @@ mod content;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-pub use crate::prediction::ContentType;
 pub use content::{Content, ContentFault, Decoded, Ended, Found, PartObject, decode, read_through};
 
+use crate::prediction::Layout;
 use crate::{OrgId, Result, Timestamp, UploadId, random, text_enum};
 
 /// The largest part, in bytes.
@@ -21,6 +21,26 @@ pub const BYTES_MAX: i64 = PART_MAX.cast_signed() * PARTS_MAX as i64;
 
 /// How many uploads of an organization may wait for their parts.
 pub const OPEN_MAX: i64 = 100;
+
+text_enum! {
+    /// How predictions are written one after the other.
+    pub enum ContentType {
+        /// One on each line; lines may be blank.
+        Ndjson = "application/x-ndjson",
+        /// A JSON array.
+        Json = "application/json",
+    }
+}
+
+impl ContentType {
+    /// The layout that the reader is told.
+    pub const fn layout(self) -> Layout {
+        match self {
+            Self::Ndjson => Layout::Lines,
+            Self::Json => Layout::Array,
+        }
+    }
+}
 
 text_enum! {
     /// What an upload holds.

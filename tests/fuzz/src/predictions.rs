@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use assay_core::json::DEPTH_MAX;
-use assay_core::prediction::{ContentType, MAX_FAULTS, check};
+use assay_core::prediction::{Layout, MAX_FAULTS, check};
 use assay_core::{Code, Details, FieldError, Metric};
 
 use super::json::{Json, nesting};
@@ -16,14 +16,14 @@ const ALL: usize = usize::MAX;
 pub fn predictions(data: &[u8]) {
     let mut seeded = Seeded::of(data);
     let (told, ended) = inline(data, ALL);
-    let stream = streamed(ContentType::Json, [data], ALL);
-    assert_eq!(stream, streamed(ContentType::Json, data.chunks(1), ALL));
-    assert_eq!(stream, streamed(ContentType::Json, seeded.pieces(data), ALL));
+    let stream = streamed(Layout::Array, [data], ALL);
+    assert_eq!(stream, streamed(Layout::Array, data.chunks(1), ALL));
+    assert_eq!(stream, streamed(Layout::Array, seeded.pieces(data), ALL));
     for told in told.iter().chain(&stream) {
         sane(told, "predictions");
     }
     stops(&told, |enough| inline(data, enough).0, &mut seeded);
-    stops(&stream, |enough| streamed(ContentType::Json, [data], enough), &mut seeded);
+    stops(&stream, |enough| streamed(Layout::Array, [data], enough), &mut seeded);
     match &ended {
         Err(error) => {
             broken(error, data);
@@ -44,10 +44,10 @@ pub fn predictions(data: &[u8]) {
 /// One prediction a line: each line says what it says as the only element of an array.
 pub fn lines(data: &[u8]) {
     let mut seeded = Seeded::of(data);
-    let stream = streamed(ContentType::Ndjson, [data], ALL);
-    assert_eq!(stream, streamed(ContentType::Ndjson, data.chunks(1), ALL));
-    assert_eq!(stream, streamed(ContentType::Ndjson, seeded.pieces(data), ALL));
-    stops(&stream, |enough| streamed(ContentType::Ndjson, [data], enough), &mut seeded);
+    let stream = streamed(Layout::Lines, [data], ALL);
+    assert_eq!(stream, streamed(Layout::Lines, data.chunks(1), ALL));
+    assert_eq!(stream, streamed(Layout::Lines, seeded.pieces(data), ALL));
+    stops(&stream, |enough| streamed(Layout::Lines, [data], enough), &mut seeded);
     let mut expected = Vec::new();
     for (at, line) in data.split(|byte| *byte == b'\n').enumerate() {
         if !line.iter().all(|byte| b" \t\r".contains(byte)) {
@@ -224,7 +224,7 @@ fn checked_for(metric: Metric, data: &[u8], told: &[Told], is_json: bool) {
             break;
         }
     }
-    let checked = check(data, &metric);
+    let checked = check(data, &metric).map_err(assay_core::Error::from);
     match checked {
         Err(error) if error.code == Code::InvalidRequest => assert!(!is_json && faults < MAX_FAULTS),
         Err(error) => {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use assay_core::FieldError;
-use assay_core::prediction::{ContentType, Prediction, Stream, SubmissionDigest, Value, name, read};
+use assay_core::prediction::{Layout, Prediction, Stream, SubmissionDigest, Value, name, read};
 
 /// One thing that was handed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,13 +100,13 @@ impl Heard {
 pub fn inline(json: &[u8], enough: usize) -> (Vec<Told>, assay_core::Result<ControlFlow<()>>) {
     let mut heard = Heard::until(enough);
     let ended = read(json, |next| heard.hear(next));
-    (heard.told, ended)
+    (heard.told, ended.map_err(assay_core::Error::from))
 }
 
 /// What the stream hands on when the bytes come in these pieces.
-pub fn streamed<'a>(form: ContentType, pieces: impl IntoIterator<Item = &'a [u8]>, enough: usize) -> Vec<Told> {
+pub fn streamed<'a>(layout: Layout, pieces: impl IntoIterator<Item = &'a [u8]>, enough: usize) -> Vec<Told> {
     let mut heard = Heard::until(enough);
-    let mut stream = Stream::new(form);
+    let mut stream = Stream::new(layout);
     let mut each = |next: Result<Prediction<'_, '_>, FieldError>| heard.hear(next);
     let fed = pieces.into_iter().try_for_each(|piece| stream.feed(piece, &mut each));
     if fed.is_continue() {

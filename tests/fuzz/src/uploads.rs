@@ -55,7 +55,7 @@ fn packed(content: Content, document: &[u8]) {
         return;
     }
     assert_eq!(ended, Ended::Whole);
-    assert_eq!(told, streamed(content.content_type, [document], ALL));
+    assert_eq!(told, streamed(content.content_type.layout(), [document], ALL));
     if content.content_encoding != ContentEncoding::Identity {
         let cut = whole[0].len() - 1 - seeded.below(whole[0].len() - 1);
         assert_eq!(decoded(content, &[&whole[0][..cut]], ALL).1, Ended::Fault(ContentFault::Encoding), "cut at {cut}");

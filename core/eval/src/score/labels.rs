@@ -2,8 +2,8 @@
 
 use std::hash::BuildHasher as _;
 
-use assay_core::item_scores::{ItemScores, Kind, Numbers};
-use assay_core::{Metric, Sum};
+use crate::item_scores::{ItemScores, Kind, Numbers};
+use crate::{Metric, Sum};
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use super::Figures;

@@ -1,8 +1,8 @@
 //! What numbers are worth: the figures of scikit-learn's `root_mean_squared_error` and `mean_absolute_error` and of SciPy's
 //! `spearmanr`.
 
-use assay_core::item_scores::{ItemScores, Kind};
-use assay_core::{Metric, Sum};
+use crate::item_scores::{ItemScores, Kind};
+use crate::{Metric, Sum};
 
 use super::estimate::{Estimate, around, fisher, stderr_of_mean};
 use super::table::{AnswerTable, Item};

@@ -15,25 +15,43 @@ use std::ops::ControlFlow;
 
 use sha2::{Digest as _, Sha256};
 
-use utoipa::openapi::schema::{Array, Object, OneOf, Type};
-use utoipa::openapi::{RefOr, Schema};
-use utoipa::{PartialSchema, ToSchema};
-
 use crate::metric::Family;
-use crate::suite::SuiteId;
-use crate::{Error, FieldError, Metric, Result, UploadId, field};
+use crate::{FieldError, Metric};
 
 pub use reader::read;
-pub(crate) use scan::line_of;
-pub use scan::{Written, written};
-pub use stream::{ContentType, ELEMENT_MAX, Stream};
+pub use scan::{Written, line_of, written};
+pub use stream::{ELEMENT_MAX, Layout, Stream};
 
 /// At how many faults a check stops.
 pub const MAX_FAULTS: usize = 20;
-/// A text without NUL, as a pattern.
-const NO_NUL: &str = r"^[^\u0000]*$";
 /// The longest item id, in bytes of UTF-8.
 const MAX_ITEM_ID: usize = 512;
+
+/// A document that is not JSON in UTF-8. The message says where, for the caller.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Malformed(pub String);
+
+impl Malformed {
+    fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+/// Why a submission is rejected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rejected {
+    /// It is not JSON in UTF-8.
+    Malformed(Malformed),
+    /// What is wrong with its predictions: 1 to [`MAX_FAULTS`] field errors.
+    Fields(Vec<FieldError>),
+}
+
+impl From<Malformed> for Rejected {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}
 
 /// One prediction, whose texts are slices of the document (`'a`) where they have no escapes.
 #[derive(Debug)]
@@ -114,60 +132,6 @@ pub(crate) fn twice<'t>(texts: impl ExactSizeIterator<Item = &'t str> + Clone) -
     texts.clone().find(|text| !seen.insert(*text))
 }
 
-/// A submission. Exactly one of `predictions` and `input_ref` is given.
-#[derive(ToSchema)]
-pub struct EvalCreate {
-    /// The suite to be scored against, in its current version.
-    pub suite_id: SuiteId,
-    /// The predictions, inline: instead of `input_ref`. The body may have 5 MiB.
-    #[schema(min_items = 1)]
-    pub predictions: Option<Vec<SubmittedPrediction>>,
-    /// The `input_ref` of an upload that is ready: instead of `predictions`.
-    pub input_ref: Option<UploadId>,
-    /// The caller's name for the job.
-    #[schema(value_type = Option<field::Text>)]
-    pub label: Option<String>,
-}
-
-/// A prediction for one item. Further fields are ignored.
-#[derive(ToSchema)]
-#[schema(as = Prediction)]
-pub struct SubmittedPrediction {
-    /// From the suite's item, verbatim: at most 512 bytes of UTF-8.
-    #[schema(min_length = 1, max_length = 512, pattern = "^[^\\u0000]*$")]
-    pub item_id: String,
-    /// What is predicted for it.
-    pub prediction: PredictionValue,
-}
-
-/// What is predicted, as it is described to clients. See [`Value`].
-pub struct PredictionValue;
-
-impl PartialSchema for PredictionValue {
-    fn schema() -> RefOr<Schema> {
-        let text = || Object::builder().schema_type(Type::String).pattern(Some(NO_NUL));
-        let ranking =
-            Array::builder().title(Some("Ranking")).description(Some("Ids, best first. There may be none.")).items(text().build());
-        let label = text().title(Some("Label")).description(Some("One id: the same as a ranking of one."));
-        let number = Object::builder()
-            .schema_type(Type::Number)
-            .title(Some("Number"))
-            .description(Some("For rmse, mae and spearman."))
-            .minimum(Some(-NUMBER_MAX))
-            .maximum(Some(NUMBER_MAX));
-        let probability = Object::builder().schema_type(Type::Number).minimum(Some(0.0)).maximum(Some(1.0));
-        let probabilities = Object::builder()
-            .schema_type(Type::Object)
-            .title(Some("Probabilities"))
-            .description(Some("Label → probability, for log_loss, brier, auc and ece@15. They sum to 1, within 1e-6."))
-            .property_names(Some(text().build()))
-            .additional_properties(Some(probability));
-        OneOf::builder().item(ranking).item(label).item(number).item(probabilities).into()
-    }
-}
-
-impl ToSchema for PredictionValue {}
-
 /// What a submission without a fault holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checked {
@@ -180,9 +144,8 @@ pub struct Checked {
 
 /// Checks a whole submission for a suite with this metric.
 ///
-/// Faults of the predictions, at most the first 20, are one `validation_failed` with paths such as
-/// `predictions[3].item_id`; a document that is not JSON is `invalid_request`.
-pub fn check(json: &[u8], metric: &Metric) -> Result<Checked> {
+/// Faults of the predictions, at most the first 20, are told together with paths such as `predictions[3].item_id`.
+pub fn check(json: &[u8], metric: &Metric) -> Result<Checked, Rejected> {
     let mut faults = Vec::new();
     // A prediction with its item id is mostly longer.
     let mut first_index = HashMap::with_capacity(json.len() / 128);
@@ -210,7 +173,11 @@ pub fn check(json: &[u8], metric: &Metric) -> Result<Checked> {
     })?;
     // The last prediction may have had two.
     faults.truncate(MAX_FAULTS);
-    if faults.is_empty() { Ok(Checked { n_items: first_index.len() as i64, digest: digest.finish() }) } else { Err(Error::fields(faults)) }
+    if faults.is_empty() {
+        Ok(Checked { n_items: first_index.len() as i64, digest: digest.finish() })
+    } else {
+        Err(Rejected::Fields(faults))
+    }
 }
 
 /// The digest of a sequence of predictions. Every text and every ranking is written behind its length, so that no two
@@ -269,19 +236,16 @@ impl SubmissionDigest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Code, Details};
 
-    fn checked(json: &str) -> Result<Checked> {
+    fn checked(json: &str) -> Result<Checked, Rejected> {
         check(json.as_bytes(), &Metric::Accuracy)
     }
 
     /// The faults as `path reason`.
     fn faults(json: &str) -> Vec<String> {
         match checked(json).unwrap_err() {
-            Error { code: Code::ValidationFailed, details: Some(Details::Fields { fields }), .. } => {
-                fields.into_iter().map(|fault| format!("{} {}", fault.field, fault.reason)).collect()
-            }
-            other => panic!("{other}"),
+            Rejected::Fields(fields) => fields.into_iter().map(|fault| format!("{} {}", fault.field, fault.reason)).collect(),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -332,9 +296,9 @@ mod tests {
             assert_eq!(faults(json), ["predictions type"], "{json}");
         }
         for json in ["", "[", "[{]", "[] []", r#"[{"item_id":"\ud800","prediction":"x"}]"#, "[{\"item_id\":\"\0\"}]"] {
-            assert_eq!(checked(json).unwrap_err().code, Code::InvalidRequest, "{json}");
+            assert!(matches!(checked(json), Err(Rejected::Malformed(_))), "{json}");
         }
-        assert_eq!(check(b"[{\"item_id\":\"\xff\"}]", &Metric::Accuracy).unwrap_err().code, Code::InvalidRequest);
+        assert!(matches!(check(b"[{\"item_id\":\"\xff\"}]", &Metric::Accuracy), Err(Rejected::Malformed(_))));
     }
 
     #[test]
@@ -348,7 +312,8 @@ mod tests {
     #[test]
     fn a_repeated_item_names_the_earlier_one() {
         let error = checked(r#"[{"item_id":"a","prediction":"x"},{"item_id":"b","prediction":"x"},{"item_id":"a","prediction":"y"}]"#);
-        assert_eq!(error.unwrap_err().message, "predictions[2].item_id: this item is already predicted by predictions[0]");
+        let fault = FieldError::new("predictions[2].item_id", "duplicate", "this item is already predicted by predictions[0]");
+        assert_eq!(error, Err(Rejected::Fields(vec![fault])));
     }
 
     #[test]
@@ -374,10 +339,8 @@ mod tests {
         let json = format!(r#"[{{"item_id":"a","prediction":{prediction}}}]"#);
         match check(json.as_bytes(), &metric.parse().unwrap()) {
             Ok(_) => Vec::new(),
-            Err(Error { details: Some(Details::Fields { fields }), .. }) => {
-                fields.into_iter().map(|fault| format!("{} {}", fault.field, fault.reason)).collect()
-            }
-            Err(other) => panic!("{other}"),
+            Err(Rejected::Fields(fields)) => fields.into_iter().map(|fault| format!("{} {}", fault.field, fault.reason)).collect(),
+            Err(other) => panic!("{other:?}"),
         }
     }
 

@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use assay_core::calibration::{self, BINS};
-use assay_core::item_scores::{ItemScores, Kind};
-use assay_core::{Metric, Sum};
+use crate::calibration::{self, BINS};
+use crate::item_scores::{ItemScores, Kind};
+use crate::{Metric, Sum};
 
 use super::bootstrap::Bootstrap;
 use super::estimate::{Estimate, around, stderr_of_mean};

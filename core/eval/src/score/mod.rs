@@ -16,9 +16,9 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use assay_core::item_scores::ItemScores;
-use assay_core::prediction::{self, Prediction, Value, fits};
-use assay_core::{Family, FieldError, Metric};
+use crate::item_scores::ItemScores;
+use crate::prediction::{self, Prediction, Value, fits};
+use crate::{Family, FieldError, Metric};
 
 pub use estimate::Estimate;
 pub use table::{AnswerTable, Builder, Foresight};
@@ -92,7 +92,7 @@ pub fn score(table: &AnswerTable, metric: Metric, predictions: &[u8], pulse: &Pu
     match prediction::read(predictions, |next| tally.add(next)) {
         Ok(ControlFlow::Continue(())) => tally.finish(),
         Ok(ControlFlow::Break(failure)) => Err(failure),
-        Err(error) => Err(Failure::InvalidPredictions(error.message.into_owned())),
+        Err(error) => Err(Failure::InvalidPredictions(error.to_string())),
     }
 }
 

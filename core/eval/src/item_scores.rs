@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::{Error, Result};
+use crate::Corrupt;
 
 /// The length of the head, in bytes.
 pub const HEAD: u64 = 64;
@@ -368,7 +368,7 @@ impl ItemScores {
     }
 
     /// Reads a whole object.
-    pub fn read(bytes: &[u8]) -> Result<Self> {
+    pub fn read(bytes: &[u8]) -> Result<Self, Corrupt> {
         let head = Head::read(bytes)?;
         let body = bytes.get(HEAD as usize..head.end() as usize).ok_or_else(damaged)?;
         let mut checksum = crc32fast::Hasher::new();
@@ -400,8 +400,8 @@ impl ItemScores {
     }
 }
 
-fn damaged() -> Error {
-    Error::internal("what was kept of a job's items is damaged")
+fn damaged() -> Corrupt {
+    Corrupt::new("the stored item scores of a job are damaged")
 }
 
 /// How an object is laid out.
@@ -418,7 +418,7 @@ pub struct Head {
 
 impl Head {
     /// From the object's first bytes.
-    pub fn read(bytes: &[u8]) -> Result<Self> {
+    pub fn read(bytes: &[u8]) -> Result<Self, Corrupt> {
         let head = bytes.first_chunk::<{ HEAD as usize }>().filter(|head| head[..8] == MAGIC && head[9] <= F64).ok_or_else(damaged)?;
         let four = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == head[8]).ok_or_else(damaged)?;
@@ -436,7 +436,7 @@ impl Head {
     }
 
     /// What the codes stand for, from the object's first bytes.
-    fn dictionary(&self, bytes: &[u8]) -> Result<Vec<f64>> {
+    fn dictionary(&self, bytes: &[u8]) -> Result<Vec<f64>, Corrupt> {
         let range = self.dictionary_range();
         let entries = bytes.get(range.start as usize..range.end as usize).ok_or_else(damaged)?;
         Ok(entries.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
@@ -474,7 +474,7 @@ impl Head {
 
     /// The scores, parts or confidences of these items, from what is in the first of the ranges, and the object's first
     /// bytes, dictionary included.
-    pub fn values(&self, items: Range<u64>, first: &[u8], codes: &[u8]) -> Result<Vec<f64>> {
+    pub fn values(&self, items: Range<u64>, first: &[u8], codes: &[u8]) -> Result<Vec<f64>, Corrupt> {
         let dictionary = self.dictionary(first)?;
         let of = |code: usize| dictionary.get(code).copied().ok_or_else(damaged);
         let n = (items.end - items.start) as usize;
@@ -506,7 +506,7 @@ impl Head {
     }
 
     /// Whether the labels of these items are right, from what is in the second of the ranges.
-    pub fn rights(&self, items: Range<u64>, right: &[u8]) -> Result<Vec<bool>> {
+    pub fn rights(&self, items: Range<u64>, right: &[u8]) -> Result<Vec<bool>, Corrupt> {
         bits(items, right).collect()
     }
 
@@ -522,7 +522,7 @@ impl Head {
 }
 
 /// The bits of these items, the first of which is in the first byte.
-fn bits(items: Range<u64>, bytes: &[u8]) -> impl Iterator<Item = Result<bool>> {
+fn bits(items: Range<u64>, bytes: &[u8]) -> impl Iterator<Item = Result<bool, Corrupt>> {
     let first = items.start / 8;
     items.map(move |item| bytes.get((item / 8 - first) as usize).map(|byte| byte >> (item % 8) & 1 == 1).ok_or_else(damaged))
 }

@@ -26,7 +26,7 @@ fn compared(metric: Metric, a: &[f64], b: &[f64]) -> Difference {
 
 #[test]
 fn differences_are_those_of_scipy_and_statsmodels() {
-    let vectors: Vec<Value> = serde_json::from_str(include_str!("../../../tests/vectors/comparisons.json")).unwrap();
+    let vectors: Vec<Value> = serde_json::from_str(include_str!("../../../../tests/vectors/comparisons.json")).unwrap();
     let mut drawn = 0;
     for (at, case) in vectors.iter().enumerate() {
         let scores = |field: &str| -> Vec<f64> { case[field].as_array().unwrap().iter().map(|score| score.as_f64().unwrap()).collect() };

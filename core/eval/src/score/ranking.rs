@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use assay_core::item_scores::{ItemScores, Kind};
-use assay_core::{K, Metric, Sum};
+use crate::item_scores::{ItemScores, Kind};
+use crate::{K, Metric, Sum};
 
 use super::estimate::{around, stderr_of_mean, wilson};
 use super::table::{AnswerTable, Item, List, Right};

@@ -1,6 +1,6 @@
 //! How sure a figure is.
 
-use assay_core::Sum;
+use crate::Sum;
 
 /// Half the width of a 95 % interval, in standard errors.
 pub(super) const Z: f64 = 1.959_963_984_540_054;

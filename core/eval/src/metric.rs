@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Ladder, Release};
+use crate::{Corrupt, Ladder, Release};
 
 /// At how many places a ranking is cut: 1 to 10,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,9 +98,9 @@ impl Metric {
         matches!(self, Self::Rmse | Self::Mae | Self::LogLoss | Self::Brier | Self::Ece)
     }
 
-    /// That of a published suite, which was checked then: the error is `internal`.
-    pub fn published(name: &str) -> crate::Result<Self> {
-        name.parse().map_err(|_| crate::Error::internal("a published suite has an unknown metric"))
+    /// That of a published suite, which was checked then: the error is [`Corrupt`].
+    pub fn published(name: &str) -> Result<Self, Corrupt> {
+        name.parse().map_err(|_| Corrupt::new("a published suite has an unknown metric"))
     }
 
     /// Whether an item has a value of its own. A correlation and an area are of all items together.

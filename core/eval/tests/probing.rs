@@ -1,9 +1,9 @@
 //! What each way of releasing scores is worth: attackers who want the answers of 500 items, each right or wrong, by nothing
 //! but submissions, and who know the policy. No server is needed: the rules are pure. The table is in `docs/threats.md`;
-//! `cargo test -p assay-core --test probing -- --nocapture` prints it.
+//! `cargo test -p assay-eval --test probing -- --nocapture` prints it.
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
-use assay_core::{Ladder, Metric, Release};
+use assay_eval::{Ladder, Metric, Release};
 
 /// How many items there are.
 const N: usize = 500;

@@ -8,20 +8,20 @@ use std::ops::ControlFlow;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::Malformed;
 use super::element::{Element, Form, has_nul};
 use super::{Prediction, scan};
-use crate::{Code, Error, FieldError, Result};
+use crate::FieldError;
 
 /// Reads predictions one after the other and hands each on, or what is wrong with it (an element may have several
 /// faults, at most 20). Stops when `each` breaks and returns that. Whether an item is repeated is for `each` to see.
 ///
-/// A document that is not JSON in UTF-8 is `invalid_request`; predictions before the broken place have been handed on.
+/// A document that is not JSON in UTF-8 is [`Malformed`]; predictions before the broken place have been handed on.
 pub fn read<'a, B>(
     json: &'a [u8],
     mut each: impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>,
-) -> Result<ControlFlow<B>> {
-    let text =
-        std::str::from_utf8(json).map_err(|error| Error::new(Code::InvalidRequest, "The predictions are not UTF-8.").because(error))?;
+) -> Result<ControlFlow<B>, Malformed> {
+    let text = std::str::from_utf8(json).map_err(|_| Malformed::new("The predictions are not UTF-8."))?;
     let mut element = Element::default();
     if let Some(flow) = read_quickly(text, &mut element, &mut each) {
         return Ok(flow);
@@ -40,7 +40,7 @@ pub fn read<'a, B>(
             let (line, column) = (error.line(), error.column());
             let message =
                 format!("The predictions are not valid JSON (line {line}, column {column}, about predictions[{}]).", element.index);
-            Err(Error::new(Code::InvalidRequest, message).because(error))
+            Err(Malformed::new(message))
         }
     }
 }

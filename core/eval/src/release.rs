@@ -1,12 +1,11 @@
 //! What is released of a score. Whoever is told exact figures of many submissions can read the answers out of them, an item
 //! at a time; so the operator says at publishing how much is told. What each policy is worth is measured in
-//! `core/tests/probing.rs`, and told in `docs/threats.md`.
+//! `core/eval/tests/probing.rs`, and told in `docs/threats.md`.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::Metric;
-use crate::job::EvalResult;
+use crate::{Corrupt, Metric};
 
 /// How a suite's scores are released. Written `exact`, `rounded(2)`, `ladder(0.01)`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -48,17 +47,6 @@ impl Decimals {
     pub fn round(self, figure: f64) -> f64 {
         to_decimals(figure, usize::from(self.0))
     }
-
-    /// The result with each figure that hangs on the answers rounded.
-    pub fn released(self, scored: EvalResult) -> EvalResult {
-        EvalResult {
-            value: self.round(scored.value),
-            stderr: scored.stderr.map(|stderr| self.round(stderr)),
-            ci95: scored.ci95.map(|ends| ends.map(|end| self.round(end))),
-            metrics: scored.metrics.into_iter().map(|(name, figure)| (name, self.round(figure))).collect(),
-            ..scored
-        }
-    }
 }
 
 impl Step {
@@ -98,17 +86,12 @@ impl Ladder {
         let noise = 4.0 * f64::EPSILON * (best.abs() + value.abs());
         if gain > self.step.0 + noise { self.step.nearest(value) } else { best }
     }
-
-    /// The result with this value, and without the figures that would tell what it keeps back.
-    pub fn released(value: f64, scored: EvalResult) -> EvalResult {
-        EvalResult { value, stderr: None, ci95: None, ci_method: None, metrics: [].into(), ..scored }
-    }
 }
 
 impl Release {
-    /// That of a published suite, which was checked then: the error is `internal`.
-    pub fn published(text: &str) -> crate::Result<Self> {
-        text.parse().map_err(|_| crate::Error::internal("a published suite is released in an unknown way"))
+    /// That of a published suite, which was checked then: the error is [`Corrupt`].
+    pub fn published(text: &str) -> Result<Self, Corrupt> {
+        text.parse().map_err(|_| Corrupt::new("a published suite has an unknown disclosure policy"))
     }
 }
 

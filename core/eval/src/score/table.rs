@@ -6,7 +6,7 @@ use std::hash::BuildHasher as _;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use assay_core::{Answer, Error, Family, Metric, Result};
+use crate::{Answer, Corrupt, Family, Metric};
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The answers of all items of a suite, in the suite's order.
@@ -64,7 +64,7 @@ impl Labels {
         self.index.find(hash.hash_one(label), |at| self.get(*at) == label).copied()
     }
 
-    fn put(&mut self, hash: &DefaultHashBuilder, label: &[u8]) -> Result<u32> {
+    fn put(&mut self, hash: &DefaultHashBuilder, label: &[u8]) -> Result<u32, Corrupt> {
         if let Some(known) = self.find(hash, label) {
             return Ok(known);
         }
@@ -192,7 +192,7 @@ impl Builder {
 
     /// Adds the next item. Item ids are distinct and all ids together take less than 4 GiB, else the error is `internal`:
     /// what is published has been checked.
-    pub fn push(&mut self, item_id: &str, answer: &Answer<'_>) -> Result<()> {
+    pub fn push(&mut self, item_id: &str, answer: &Answer<'_>) -> Result<(), Corrupt> {
         let table = &mut self.table;
         let mut text: &[u8] = &[];
         let code = match answer {
@@ -223,13 +223,13 @@ impl Builder {
     }
 
     /// The table, without what only building it needed. The error is that an item is there twice.
-    pub fn finish(self) -> Result<AnswerTable> {
+    pub fn finish(self) -> Result<AnswerTable, Corrupt> {
         let Self { mut table, keeps_labels, inlines: _, rising } = self;
         if rising.is_none() {
             let (slots, twice) = table.make_slots();
             if let Some(at) = twice {
                 let item_id = String::from_utf8_lossy(table.id(at));
-                return Err(Error::internal(format!("the suite has the item {item_id:?} twice")));
+                return Err(Corrupt::new(format!("the suite has the item {item_id:?} twice")));
             }
             table.slots = OnceLock::from(slots);
         }
@@ -248,7 +248,7 @@ impl Builder {
 }
 
 impl AnswerTable {
-    fn push_list(&mut self, answer: &Answer<'_>) -> Result<u32> {
+    fn push_list(&mut self, answer: &Answer<'_>) -> Result<u32, Corrupt> {
         let mut relevant = answer.relevant();
         relevant.sort_by(|(_, one), (_, other)| other.total_cmp(one));
         for (id, gain) in relevant {
@@ -497,12 +497,12 @@ impl<'t> List<'t> {
     }
 }
 
-fn offset(at: usize) -> Result<u32> {
+fn offset(at: usize) -> Result<u32, Corrupt> {
     u32::try_from(at).map_err(|_| too_large())
 }
 
-fn too_large() -> Error {
-    Error::internal("the suite's ids take more than 4 GiB")
+fn too_large() -> Corrupt {
+    Corrupt::new("the suite's ids take more than 4 GiB")
 }
 
 #[cfg(test)]
@@ -513,7 +513,7 @@ mod tests {
         Answer::Gains(gains.iter().map(|(id, gain)| ((*id).into(), *gain)).collect())
     }
 
-    fn build<'a>(metric: Metric, n: usize, items: impl IntoIterator<Item = (&'a str, Answer<'a>)>) -> Result<AnswerTable> {
+    fn build<'a>(metric: Metric, n: usize, items: impl IntoIterator<Item = (&'a str, Answer<'a>)>) -> Result<AnswerTable, Corrupt> {
         let mut builder = Builder::new(metric, n);
         items.into_iter().try_for_each(|(item_id, answer)| builder.push(item_id, &answer))?;
         builder.finish()

@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use super::element::{Element, Memory};
 use super::reader::read_one;
 use super::{Prediction, name, scan};
+use crate::FieldError;
 use crate::json::{DEPTH_MAX, depth};
-use crate::{FieldError, Result, text_enum};
 
 /// The longest element, in bytes.
 pub const ELEMENT_MAX: usize = 1024 * 1024;
@@ -21,14 +21,13 @@ const AHEAD: usize = 32;
 /// How deeply an element may be nested: in a submission two levels are around it.
 const ELEMENT_DEPTH_MAX: usize = DEPTH_MAX - 2;
 
-text_enum! {
-    /// How predictions are written one after the other.
-    pub enum ContentType {
-        /// One on each line; lines may be blank.
-        Ndjson = "application/x-ndjson",
-        /// A JSON array.
-        Json = "application/json",
-    }
+/// How predictions are written one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// One on each line; lines may be blank.
+    Lines,
+    /// A JSON array.
+    Array,
 }
 
 /// Where in a JSON array the stream stands.
@@ -53,7 +52,7 @@ const fn is_white(byte: &u8) -> bool {
 /// several faults); whether an item is repeated is not looked at. What is handed on does not depend on how the bytes are
 /// cut.
 pub struct Stream {
-    form: ContentType,
+    form: Layout,
     place: Place,
     /// The beginning of an element whose end has not come. Of one that is too long, its beginning.
     begun: Vec<u8>,
@@ -73,8 +72,8 @@ pub struct Stream {
 
 impl Stream {
     /// Nothing has come yet.
-    pub fn new(form: ContentType) -> Self {
-        let place = if form == ContentType::Json { Place::Before } else { Place::Within };
+    pub fn new(form: Layout) -> Self {
+        let place = if form == Layout::Array { Place::Before } else { Place::Within };
         Self {
             form,
             place,
@@ -114,7 +113,7 @@ impl Stream {
         let mut rest = bytes;
         while !rest.is_empty() {
             let mut at = bytes.len() - rest.len();
-            if self.form == ContentType::Ndjson && self.is_between() {
+            if self.form == Layout::Lines && self.is_between() {
                 // There may be millions of empty lines.
                 let white = rest.iter().take_while(|byte| is_white(byte)).count();
                 let empty = rest[..white].iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
@@ -167,7 +166,7 @@ impl Stream {
         ahead: &mut impl FnMut(&[&str]),
         each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
     ) -> ControlFlow<B, usize> {
-        let of_lines = self.form == ContentType::Ndjson;
+        let of_lines = self.form == Layout::Lines;
         // Made one by one: where the first one is written in another way, there is no need of more.
         let mut batch = Vec::new();
         let mut flow = ControlFlow::Continue(());
@@ -206,13 +205,13 @@ impl Stream {
     /// Nothing more comes.
     pub fn finish<B>(mut self, each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>) -> ControlFlow<B> {
         match (self.form, self.place) {
-            (ContentType::Ndjson, _) => self.ended(&[], b'\n', each)?,
-            (ContentType::Json, Place::Before) => self.lose("predictions", "required", "there must be at least one prediction", each)?,
-            (ContentType::Json, Place::Within) => {
+            (Layout::Lines, _) => self.ended(&[], b'\n', each)?,
+            (Layout::Array, Place::Before) => self.lose("predictions", "required", "there must be at least one prediction", each)?,
+            (Layout::Array, Place::Within) => {
                 let told = format!("the array ends in the middle, after {} predictions", self.index);
                 self.lose("predictions", "format", &told, each)?;
             }
-            (ContentType::Json, Place::Behind | Place::Lost) => {}
+            (Layout::Array, Place::Behind | Place::Lost) => {}
         }
         if self.index == 0 && !self.at_fault {
             self.lose("predictions", "required", "there must be at least one prediction", each)?;
@@ -222,7 +221,7 @@ impl Stream {
 
     /// Where the present element ends: at the newline, comma or bracket behind it.
     fn end(&mut self, bytes: &[u8]) -> Option<usize> {
-        if self.form == ContentType::Ndjson {
+        if self.form == Layout::Lines {
             return memchr::memchr(b'\n', bytes);
         }
         let mut at = 0;
@@ -278,9 +277,9 @@ impl Stream {
         let too_long = mem::take(&mut self.too_long);
         let blank = !too_long && whole.iter().all(is_white);
         let nothing = match self.form {
-            ContentType::Ndjson => blank,
+            Layout::Lines => blank,
             // `[]` is empty; `[a,]` lacks an element.
-            ContentType::Json => blank && delimiter == b']' && self.index == 0,
+            Layout::Array => blank && delimiter == b']' && self.index == 0,
         };
         if delimiter == b']' {
             self.place = Place::Behind;
@@ -328,7 +327,7 @@ impl Stream {
 
     /// The present element is no JSON. Another line begins anew; in an array nobody can tell where the next one begins.
     fn broken<B>(&mut self, told: &str, each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>) -> ControlFlow<B> {
-        if self.form == ContentType::Json {
+        if self.form == Layout::Array {
             self.place = Place::Lost;
         }
         self.fault("", "format", told, each)
@@ -358,7 +357,7 @@ impl Stream {
     }
 
     fn line(&self) -> Option<usize> {
-        (self.form == ContentType::Ndjson).then_some(self.line)
+        (self.form == Layout::Lines).then_some(self.line)
     }
 }
 
@@ -370,7 +369,7 @@ mod tests {
     use crate::prediction::{SubmissionDigest, read};
 
     /// What is handed on when the bytes come in these pieces: the digest of the predictions, their places, the faults.
-    fn told<'b>(form: ContentType, pieces: impl IntoIterator<Item = &'b [u8]>) -> ([u8; 32], Vec<String>) {
+    fn told<'b>(form: Layout, pieces: impl IntoIterator<Item = &'b [u8]>) -> ([u8; 32], Vec<String>) {
         let (mut digest, mut said) = (SubmissionDigest::default(), Vec::new());
         let mut each = |next: Result<Prediction<'_, '_>, FieldError>| -> ControlFlow<()> {
             match next {
@@ -390,7 +389,7 @@ mod tests {
         (digest.finish(), said)
     }
 
-    fn faults(form: ContentType, document: &str) -> Vec<String> {
+    fn faults(form: Layout, document: &str) -> Vec<String> {
         told(form, [document.as_bytes()])
             .1
             .into_iter()
@@ -443,10 +442,10 @@ mod tests {
         for round in 0..400 {
             let elements: Vec<&str> = (0..seeded.below(12)).map(|_| ELEMENTS[seeded.below(ELEMENTS.len())]).collect();
             let broken = ["", "", "", "{", "{\"item_id\":", "]", "\"", "x", "}", ","][seeded.below(10)];
-            for form in [ContentType::Json, ContentType::Ndjson] {
+            for form in [Layout::Array, Layout::Lines] {
                 let document = match form {
-                    ContentType::Json => format!(" [{}{broken}]{}", elements.join(","), ["", " \n", "x", "]"][seeded.below(4)]),
-                    ContentType::Ndjson => format!("{}\n{broken}{}", elements.join("\n"), ["", "\n", "\n \n", "\r\n"][seeded.below(4)]),
+                    Layout::Array => format!(" [{}{broken}]{}", elements.join(","), ["", " \n", "x", "]"][seeded.below(4)]),
+                    Layout::Lines => format!("{}\n{broken}{}", elements.join("\n"), ["", "\n", "\n \n", "\r\n"][seeded.below(4)]),
                 };
                 let bytes = document.as_bytes();
                 let whole = told(form, [bytes]);
@@ -482,7 +481,7 @@ mod tests {
             })
             .unwrap();
             assert!(flow.is_continue());
-            assert_eq!((digest.finish(), said), told(ContentType::Json, [document.as_bytes()]), "{document}");
+            assert_eq!((digest.finish(), said), told(Layout::Array, [document.as_bytes()]), "{document}");
         }
     }
 
@@ -529,27 +528,27 @@ mod tests {
     fn lines_may_be_blank_and_faults_name_them() {
         let good = r#"{"item_id":"a","prediction":"x"}"#;
         let document = format!("\n{good}\r\n \t\r\n{{\"item_id\":\"a\"}}\n{{\n[]\n{good}{good}\n{good}");
-        let (_, said) = told(ContentType::Ndjson, [document.as_bytes()]);
+        let (_, said) = told(Layout::Lines, [document.as_bytes()]);
         assert_eq!(said, ["line 2", "line 4.prediction required", "line 5 format", "line 6 type", "line 7 format", "line 8"]);
         for nothing in ["", "\n", " \r\n\n"] {
-            assert_eq!(told(ContentType::Ndjson, [nothing.as_bytes()]).1, ["predictions required"], "{nothing:?}");
+            assert_eq!(told(Layout::Lines, [nothing.as_bytes()]).1, ["predictions required"], "{nothing:?}");
         }
-        assert_eq!(told(ContentType::Ndjson, [b"{\"item_id\":\"\xff\"}".as_slice()]).1, ["line 1 format"]);
+        assert_eq!(told(Layout::Lines, [b"{\"item_id\":\"\xff\"}".as_slice()]).1, ["line 1 format"]);
     }
 
     #[test]
     fn white_space_is_what_json_takes_for_it() {
         let good = r#"{"item_id":"a","prediction":"x"}"#;
         for other in ["\u{c}", "\u{b}", "\u{a0}", "\u{feff}"] {
-            assert_eq!(faults(ContentType::Json, &format!("{other}[{good}]")), ["predictions type"]);
-            assert_eq!(faults(ContentType::Json, &format!("[{good}]{other}")), ["predictions format"]);
-            assert_eq!(faults(ContentType::Json, &format!("[{other}{good}]")), ["predictions[0] format"]);
-            assert_eq!(faults(ContentType::Json, &format!("[{other}]")), ["predictions[0] format"]);
-            assert_eq!(told(ContentType::Ndjson, [format!("{other}{good}").as_bytes()]).1, ["line 1 format"]);
-            assert_eq!(told(ContentType::Ndjson, [format!("{other}\n{good}").as_bytes()]).1, ["line 1 format", "line 2"]);
+            assert_eq!(faults(Layout::Array, &format!("{other}[{good}]")), ["predictions type"]);
+            assert_eq!(faults(Layout::Array, &format!("[{good}]{other}")), ["predictions format"]);
+            assert_eq!(faults(Layout::Array, &format!("[{other}{good}]")), ["predictions[0] format"]);
+            assert_eq!(faults(Layout::Array, &format!("[{other}]")), ["predictions[0] format"]);
+            assert_eq!(told(Layout::Lines, [format!("{other}{good}").as_bytes()]).1, ["line 1 format"]);
+            assert_eq!(told(Layout::Lines, [format!("{other}\n{good}").as_bytes()]).1, ["line 1 format", "line 2"]);
         }
         for white in [" ", "\t", "\r", "\r\n \t"] {
-            assert_eq!(faults(ContentType::Json, &format!("{white}[{white}{good}{white}]{white}")), Vec::<String>::new());
+            assert_eq!(faults(Layout::Array, &format!("{white}[{white}{good}{white}]{white}")), Vec::<String>::new());
         }
     }
 
@@ -571,7 +570,7 @@ mod tests {
             (format!("[{good} {good}]"), "predictions[0] format"),
             (format!("[{good},}},{good}]"), "predictions[1] format"),
         ] {
-            assert_eq!(faults(ContentType::Json, &document), [expected], "{document}");
+            assert_eq!(faults(Layout::Array, &document), [expected], "{document}");
         }
     }
 
@@ -590,8 +589,8 @@ mod tests {
             (deep(5000), Some("format")),
         ] {
             for (form, document, named) in [
-                (ContentType::Json, format!("[{element},{element}]"), "predictions[1]"),
-                (ContentType::Ndjson, format!("{element}\n{element}"), "line 2"),
+                (Layout::Array, format!("[{element},{element}]"), "predictions[1]"),
+                (Layout::Lines, format!("{element}\n{element}"), "line 2"),
             ] {
                 let second = fault.map_or_else(|| named.to_owned(), |reason| format!("{named} {reason}"));
                 for pieces in [document.len(), 4096] {
@@ -611,8 +610,8 @@ mod tests {
         let element = format!(r#"{{"item_id":"person-000001/day-7","prediction":[{ids}]}}"#);
         let many = 200_000_000 / (element.len() + 1);
         for (form, document) in [
-            (ContentType::Ndjson, (element.clone() + "\n").repeat(many)),
-            (ContentType::Json, format!("[{}{element}]", (element.clone() + ",").repeat(many))),
+            (Layout::Lines, (element.clone() + "\n").repeat(many)),
+            (Layout::Array, format!("[{}{element}]", (element.clone() + ",").repeat(many))),
         ] {
             for digesting in [true, false] {
                 let began = std::time::Instant::now();
@@ -629,7 +628,7 @@ mod tests {
                 }
                 assert!(stream.finish(&mut each).is_continue());
                 let rate = document.len() as f64 / 1e6 / began.elapsed().as_secs_f64();
-                println!("{form}, digesting {digesting}: {rate:.0} MB/s, elements of {} bytes", element.len());
+                println!("{form:?}, digesting {digesting}: {rate:.0} MB/s, elements of {} bytes", element.len());
             }
         }
     }

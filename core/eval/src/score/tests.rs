@@ -1,4 +1,4 @@
-use assay_core::{Answer, Metric};
+use crate::{Answer, Metric};
 use serde_json::{Value, json};
 
 use super::*;
@@ -126,7 +126,7 @@ fn scoring_stops_when_told_to() {
 
 #[test]
 fn figures_are_those_of_trec_eval_and_scikit_learn() {
-    let vectors: Value = serde_json::from_str(include_str!("../../../tests/vectors/rankings.json")).unwrap();
+    let vectors: Value = serde_json::from_str(include_str!("../../../../tests/vectors/rankings.json")).unwrap();
     let mut compared = 0;
     for case in vectors.as_array().unwrap() {
         for (metric, wanted) in case["values"].as_object().unwrap() {
@@ -154,7 +154,7 @@ fn the_score_of_each_item_is_kept_in_the_suites_order() {
 
 #[test]
 fn labels_numbers_and_probabilities_are_those_of_scikit_learn_and_scipy() {
-    let vectors: Value = serde_json::from_str(include_str!("../../../tests/vectors/figures.json")).unwrap();
+    let vectors: Value = serde_json::from_str(include_str!("../../../../tests/vectors/figures.json")).unwrap();
     let (mut compared, mut worst) = (0, 0_f64);
     for case in vectors.as_array().unwrap() {
         for (metric, wanted) in case["values"].as_object().unwrap() {
@@ -206,7 +206,7 @@ fn stderr_of(terms: &[f64]) -> f64 {
 /// As J. W. Tukey's jackknife has it, each item is as much of a figure as it takes away when it is left out.
 #[test]
 fn what_is_kept_of_an_item_is_its_part_in_a_metric_of_all_items() {
-    let vectors: Value = serde_json::from_str(include_str!("../../../tests/vectors/figures.json")).unwrap();
+    let vectors: Value = serde_json::from_str(include_str!("../../../../tests/vectors/figures.json")).unwrap();
     let (mut compared, mut jackknifed) = (0, 0);
     for case in vectors.as_array().unwrap() {
         let (answers, predictions) = (case["answers"].as_array().unwrap(), case["predictions"].as_array().unwrap());
@@ -238,7 +238,7 @@ fn what_is_kept_of_an_item_is_its_part_in_a_metric_of_all_items() {
 
 #[test]
 fn the_order_of_the_predictions_makes_no_difference_at_all() {
-    let vectors = [include_str!("../../../tests/vectors/figures.json"), include_str!("../../../tests/vectors/rankings.json")];
+    let vectors = [include_str!("../../../../tests/vectors/figures.json"), include_str!("../../../../tests/vectors/rankings.json")];
     for case in vectors.iter().flat_map(|text| serde_json::from_str::<Vec<Value>>(text).unwrap()) {
         let mut predictions = case["predictions"].as_array().unwrap().clone();
         for metric in case["values"].as_object().unwrap().keys() {

@@ -57,7 +57,7 @@ pub(super) fn element<'a>(text: &'a str, from: usize, of_lines: bool, element: &
 
 /// A line of an object that gives an item something: `{"item_id": …, "<key>": …}`, in this order or the other, and
 /// nothing else. `None`: not sure.
-pub(crate) fn line_of<'a>(line: &'a str, key: &str) -> Option<(Cow<'a, str>, &'a str)> {
+pub fn line_of<'a>(line: &'a str, key: &str) -> Option<(Cow<'a, str>, &'a str)> {
     let mut scan = Scan { text: line, at: 0, of_lines: false };
     scan.space();
     scan.byte(b'{')?;

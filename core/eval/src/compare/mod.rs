@@ -7,8 +7,8 @@ mod flips;
 
 use std::f64::consts::PI;
 
-use assay_core::calibration::{self, BINS};
-use assay_core::{Family, Metric, Sum};
+use crate::calibration::{self, BINS};
+use crate::{Family, Metric, Sum};
 use statrs::distribution::{Binomial, ContinuousCDF as _, DiscreteCDF as _, Normal};
 
 use flips::Flips;
