@@ -47,14 +47,17 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or_else(|| Trouble::new("the tests' crate stands in no workspace"))?;
     let folder = target.join("before");
     let sources = folder.join("sources");
-    // Files that are as they were keep their times, or all would be built anew.
+    // Files that are as they were keep their times, or all would be built anew. The crates get a version of their own, because
+    // cargo would otherwise take what it built of one commit for what it built of the other.
     let script = r#"
         rm -rf "$1.new" && mkdir -p "$1.new" "$1"
         git archive "$2" | tar -x -m -C "$1.new"
         cd "$1.new" && find . -type f | while read -r file; do
             if cmp -s "$file" "$1/$file"; then touch -r "$1/$file" "$file"; fi
         done
-        rm -rf "$1" && mv "$1.new" "$1""#;
+        rm -rf "$1" && mv "$1.new" "$1" && cd "$1"
+        sed -i 's/^version = "\(.*\)"/version = "\1+before"/' Cargo.toml
+        sed -i '/^name = "assay-/{n;s/"$/+before"/;}' Cargo.lock"#;
     let unpacked = Command::new("/bin/sh").args(["-ec", script, "sh"]).arg(&sources).arg(commit).current_dir(root).status();
     if !unpacked.map_err(Trouble::because("cannot run git"))?.success() {
         return Err(Trouble::new(format!("the sources of {commit} cannot be had from git")));
