@@ -170,7 +170,7 @@ pub struct EvalResult {
     /// How much of the score is told here: `exact`; `rounded(d)`, each figure to d decimals; or `ladder(step)`, `value` to a
     /// step and by the organization's best so far, and nothing else.
     #[serde(default = "exact")]
-    #[schema(required, pattern = r"^(exact|rounded\([1-6]\)|ladder\([0-9.]+\))$")]
+    #[schema(required, pattern = r"^[a-z]+(\([0-9.]+\))?$")]
     pub release: String,
 }
 

@@ -84,7 +84,7 @@ pub struct Suite {
     /// The build of the scoring library.
     pub hfm_sha: String,
     /// How much of a score is told: `exact`, `rounded(d)` or `ladder(step)`.
-    #[schema(pattern = r"^(exact|rounded\([1-6]\)|ladder\([0-9.]+\))$")]
+    #[schema(pattern = r"^[a-z]+(\([0-9.]+\))?$")]
     pub release: String,
     /// How many submissions an organization may make for it a day, UTC; null where that is not bounded.
     #[schema(minimum = 1)]
