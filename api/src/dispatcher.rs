@@ -106,6 +106,7 @@ impl Dispatcher {
         if tidy {
             self.tidied = Some(Instant::now());
             self.tidy_jobs().await.can_fail("removing what ended jobs do not need; it is removed later");
+            self.remove_item_scores().await.can_fail("removing item scores that have expired; they are removed later");
             self.remove_uploads().await.can_fail("removing uploads that have ended; they are removed later");
             self.ringer.tidy().await?;
         }
@@ -148,6 +149,28 @@ impl Dispatcher {
         }
         let job_ids: Vec<&str> = jobs.iter().map(|job| job.job_id.as_str()).collect();
         dispatch::note_tidied(&self.db, &job_ids).await
+    }
+
+    /// Removes the scores of items that have expired. Readers lose them first, so that none finds half an object. One that cannot
+    /// be removed is left for later, and holds up no other.
+    async fn remove_item_scores(&self) -> Result<()> {
+        loop {
+            let expired = dispatch::expired_item_scores(&self.db).await?;
+            let job_ids: Vec<&str> = expired.iter().map(|expired| expired.job_id.as_str()).collect();
+            dispatch::withdraw_item_scores(&self.db, &job_ids).await?;
+            let mut removed = Vec::new();
+            for dispatch::ExpiredScores { job_id, scores_key } in &expired {
+                match self.artifacts.delete(scores_key).await {
+                    Ok(()) => removed.push(job_id.as_str()),
+                    Err(error) => tracing::warn!(%job_id, %error, "item scores could not be removed"),
+                }
+            }
+            dispatch::forget_item_scores(&self.db, &removed).await?;
+            // The next round sees the same ones again where some stay.
+            if removed.len() < dispatch::EXPIRED_SCORES_MAX || removed.len() < expired.len() {
+                return Ok(());
+            }
+        }
     }
 
     /// Removes all objects of uploads that have ended, those included that nobody knows of because a process died.

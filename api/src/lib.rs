@@ -4,6 +4,7 @@
 //! for both wires.
 
 mod app;
+mod audit;
 mod changes;
 mod connections;
 mod dispatcher;

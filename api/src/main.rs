@@ -1,6 +1,6 @@
 //! `assay-api`: serves, and carries out the operator's commands.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use assay_api::settings::{self, Settings};
@@ -137,11 +137,30 @@ enum KeyCommand {
 
 #[derive(Subcommand)]
 enum SuiteCommand {
+    /// Say what attackers learn from the scores of a folder's suite, under its policy and others; publishes nothing
+    Audit {
+        /// The folder
+        dir: PathBuf,
+    },
     /// Publish a folder with suite.toml, items.ndjson and answers.ndjson
     Publish {
         /// The folder
         dir: PathBuf,
     },
+    /// Let an organization submit to a suite with access = "granted"
+    Grant(GrantArguments),
+    /// Take the grant back
+    Revoke(GrantArguments),
+}
+
+#[derive(Args)]
+struct GrantArguments {
+    /// The suite
+    #[arg(long)]
+    suite: String,
+    /// The organization
+    #[arg(long)]
+    org: String,
 }
 
 #[derive(Subcommand)]
@@ -159,6 +178,9 @@ fn main() -> ExitCode {
         println!("{:#}", assay_api::openapi::document(git_sha.then_some(env!("ASSAY_GIT_SHA"))));
         return ExitCode::SUCCESS;
     }
+    if let Command::Suite(SuiteCommand::Audit { dir }) = &command {
+        return print_audit(dir);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.to_string()),
@@ -170,6 +192,25 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => failed(&message),
+    }
+}
+
+/// Prints the audit of a folder, and its warnings where a person reads them.
+fn print_audit(dir: &Path) -> ExitCode {
+    match operator::suite_audit(dir) {
+        Ok(report) => {
+            warn(&report["warnings"]);
+            println!("{report:#}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => failed(&told(&error)),
+    }
+}
+
+/// Writes warnings to standard error, a line each.
+fn warn(warnings: &serde_json::Value) {
+    for warning in warnings.as_array().into_iter().flatten().filter_map(serde_json::Value::as_str) {
+        eprintln!("warning: {warning}");
     }
 }
 
@@ -200,10 +241,14 @@ async fn operate(command: Command) -> Result<(), String> {
         Command::Plan(PlanCommand::Set { name, change }) => operator::plan_set(&url, &name, &change.into()).await,
         Command::Session(SessionCommand::Create { email, org }) => operator::session_create(&url, &email, org.as_deref()).await,
         Command::Key(KeyCommand::Create { org, name }) => operator::key_create(&url, &org, &name).await,
+        Command::Suite(SuiteCommand::Audit { .. }) => return Ok(()),
         Command::Suite(SuiteCommand::Publish { dir }) => operator::suite_publish(&url, &dir).await,
+        Command::Suite(SuiteCommand::Grant(GrantArguments { suite, org })) => operator::suite_grant(&url, &suite, &org).await,
+        Command::Suite(SuiteCommand::Revoke(GrantArguments { suite, org })) => operator::suite_revoke(&url, &suite, &org).await,
         Command::Model(ModelCommand::Publish { file }) => operator::model_publish(&url, &file).await,
     };
     let object = done.map_err(|error| told(&error))?;
+    warn(&object["disclosure"]["warnings"]);
     println!("{object}");
     Ok(())
 }

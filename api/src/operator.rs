@@ -7,9 +7,12 @@ use assay_core::model::ModelFile;
 use assay_core::org::{PlanChange, PlanRow, Role};
 use assay_core::secret::{Secret, SecretKind};
 use assay_core::store::{self, Bounds, PgPool, publish};
+use assay_core::suite::SuiteId;
 use assay_core::suite_folder::{FolderItem, SuiteFolder};
 use assay_core::{Error, OrgId, Result, SessionId, UserId, field};
 use serde_json::{Value, json};
+
+use crate::audit::Audit;
 
 /// How many items are stored by one statement.
 const BATCH: usize = 5_000;
@@ -54,7 +57,7 @@ pub async fn org_create(url: &str, name: &str, plan: &str, owner_email: &str) ->
     let org_id = OrgId::random()?;
     let mut transaction = pool.begin().await?;
     let user_id = store::org::user(&mut *transaction, &email, &UserId::random()?).await?;
-    store::org::insert(&mut *transaction, &org_id, &name, plan).await?;
+    store::org::insert(&mut *transaction, &org_id, &name, plan, None).await?;
     store::org::add_member(&mut *transaction, &org_id, &user_id, Role::Owner).await?;
     transaction.commit().await?;
     Ok(json!({"org_id": org_id, "name": name, "plan": plan, "owner_user_id": user_id, "owner_email": email}))
@@ -128,13 +131,15 @@ pub async fn key_create(url: &str, org: &str, name: &str) -> Result<Value> {
 
 /// `suite publish`: a folder becomes a version of a suite, whole or not at all. The same again changes nothing.
 pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
-    let folder = SuiteFolder::read(folder).map_err(|error| refused(error.to_string()))?;
-    let SuiteFolder { suite_id, version, metric, per_item_feedback, description, release, max_submissions_per_day, items, content_sha256 } =
-        &folder;
-    let n_items = i32::try_from(items.len()).map_err(|_| refused("a suite may not have more than 2,147,483,647 items"))?;
+    let read = read_suite(folder)?;
+    let audit = Audit::new(&read)?;
+    let SuiteFolder { suite_id, version, metric, per_item_feedback, description, protection, items, content_sha256 } = &read;
+    let too_many = || refused("a suite may not have more than 2,147,483,647 items");
+    let n_items = i32::try_from(items.len()).map_err(|_| too_many())?;
+    let n_sealed = i32::try_from(items.iter().filter(|item| item.is_sealed).count()).map_err(|_| too_many())?;
     let pool = pool(url)?;
     let mut transaction = pool.begin().await?;
-    let (metric, release) = (metric.to_string(), release.to_string());
+    let (metric, release) = (metric.to_string(), protection.policy.to_string());
     let new = publish::NewSuite {
         suite_id,
         version,
@@ -142,23 +147,81 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         per_item_feedback: *per_item_feedback,
         description,
         release: &release,
-        max_submissions_per_day: *max_submissions_per_day,
+        max_submissions_per_day: protection.max_submissions_per_day,
+        max_submissions: protection.max_submissions,
+        access: protection.access,
+        clip: protection.clip,
+        ladder: audit.ladder(),
+        n_sealed,
+        closes_at: protection.closes_at,
         n_items,
         content_sha256,
     };
     let fresh = publish::insert(&mut transaction, &new).await?;
     if fresh {
+        if let Some(closes_at) = protection.closes_at
+            && closes_at <= store::now(&mut *transaction).await?
+        {
+            return Err(refused(format!("closes_at: {closes_at} has passed; no job could be marked as final")));
+        }
         for (batch, items) in items.chunks(BATCH).enumerate() {
             let first = i32::try_from(batch * BATCH).map_err(Error::internal)?;
             let column = |of: fn(&FolderItem) -> &str| items.iter().map(of).collect::<Vec<_>>();
             let (ids, inputs, answers) = (column(|item| &item.item_id), column(|item| item.input.get()), column(|item| item.answer.get()));
-            publish::insert_items(&mut transaction, suite_id, version, first, &ids, &inputs, &answers).await?;
+            let sealed: Vec<bool> = items.iter().map(|item| item.is_sealed).collect();
+            publish::insert_items(&mut transaction, suite_id, version, first, &ids, &inputs, &answers, &sealed).await?;
         }
         transaction.commit().await?;
     } else if publish::content_sha256(&mut transaction, suite_id, version).await?.as_deref() != Some(content_sha256) {
         return Err(changed(suite_id.as_str(), version));
     }
-    Ok(json!({"suite_id": suite_id, "version": version, "metric": metric, "n_items": n_items, "published": fresh}))
+    let disclosure = audit.summary();
+    Ok(json!({
+        "suite_id": suite_id, "version": version, "metric": metric, "n_items": n_items, "n_sealed": n_sealed, "published": fresh,
+        "disclosure": disclosure,
+    }))
+}
+
+/// `suite audit`: what callers could compute of a folder's answers, under its own policy and others. It publishes nothing, and
+/// needs no database.
+pub fn suite_audit(folder: &Path) -> Result<Value> {
+    Ok(Audit::new(&read_suite(folder)?)?.report())
+}
+
+fn read_suite(folder: &Path) -> Result<SuiteFolder> {
+    SuiteFolder::read(folder).map_err(|error| refused(error.to_string()))
+}
+
+fn suite_id(value: &str) -> Result<SuiteId> {
+    value.parse().map_err(|_| refused(format!("{value:?} is not the id of a suite")))
+}
+
+/// `suite grant`: lets an organization submit to a suite with `access = "granted"`, in every version.
+pub async fn suite_grant(url: &str, suite: &str, org: &str) -> Result<Value> {
+    let (suite_id, org_id) = (suite_id(suite)?, org_id(org)?);
+    let mut db = pool(url)?.acquire().await?;
+    known_suite(&mut db, &suite_id).await?;
+    if store::org::find_name(&mut *db, &org_id).await?.is_none() {
+        return Err(refused(format!("there is no organization {org_id}")));
+    }
+    let changed = publish::grant(&mut db, &org_id, &suite_id).await?;
+    Ok(json!({"suite_id": suite_id, "org_id": org_id, "granted": true, "changed": changed}))
+}
+
+/// `suite revoke`: takes the grant back. Jobs that were accepted are scored.
+pub async fn suite_revoke(url: &str, suite: &str, org: &str) -> Result<Value> {
+    let (suite_id, org_id) = (suite_id(suite)?, org_id(org)?);
+    let mut db = pool(url)?.acquire().await?;
+    known_suite(&mut db, &suite_id).await?;
+    let changed = publish::revoke(&mut db, &org_id, &suite_id).await?;
+    Ok(json!({"suite_id": suite_id, "org_id": org_id, "granted": false, "changed": changed}))
+}
+
+async fn known_suite(db: &mut store::PgConnection, suite_id: &SuiteId) -> Result<()> {
+    if publish::is_published(db, suite_id).await? {
+        return Ok(());
+    }
+    Err(refused(format!("there is no suite {suite_id}; publish it first")))
 }
 
 /// `model publish`: a file becomes a version of a model. The same again changes nothing.

@@ -157,6 +157,14 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
             metadata.extend([("limit", (*limit).to_owned()), ("max", max.to_string()), ("resets_at", resets_at.to_string())].map(own));
             metadata.extend(active.map(|active| own(("active", active.to_string()))));
         }
+        Some(Details::SuiteAccess { reason, access }) => {
+            details.set_precondition_failure(vec![PreconditionViolation::new("SUITE_ACCESS", access.as_str(), error.message.as_ref())]);
+            metadata.extend([("reason", (*reason).to_owned()), ("access", access.to_string())].map(own));
+        }
+        Some(Details::SubmissionsUsedUp { reason, max }) => {
+            details.set_quota_failure(vec![QuotaViolation::new("max_submissions", error.message.as_ref())]);
+            metadata.extend([("reason", (*reason).to_owned()), ("max", max.to_string())].map(own));
+        }
         Some(Details::Terms { reason, version, url }) => {
             details.set_precondition_failure(vec![PreconditionViolation::new("TERMS", url.as_str(), error.message.as_ref())]);
             metadata.extend([("reason", (*reason).to_owned()), ("version", version.clone()), ("url", url.clone())].map(own));

@@ -115,6 +115,12 @@ pub fn claimable(field: &str, value: &str) -> Result<String, FieldError> {
     Ok(domain)
 }
 
+/// The domain that was registered, of a claimable domain: `example.co.uk` of `a.b.example.co.uk`. Who owns it can verify any
+/// number of domains below it.
+pub fn registrable(domain: &str) -> &str {
+    psl::domain_str(domain).unwrap_or(domain)
+}
+
 /// Whether the domain, or one that it is below, is a public mail provider's.
 fn is_public_mail(domain: &str) -> bool {
     let mut rest = Some(domain);
@@ -152,6 +158,18 @@ mod tests {
         }
         let long = [&"a".repeat(63) as &str, &"b".repeat(63), &"c".repeat(63), &"d".repeat(40), "example"].join(".");
         assert_eq!(claimable("domain", &long).unwrap_err().reason, "range");
+    }
+
+    #[test]
+    fn domains_below_one_registration_are_one() {
+        for (domain, registered) in [
+            ("example.org", "example.org"),
+            ("a.b.example.co.uk", "example.co.uk"),
+            ("acme.github.io", "acme.github.io"),
+            ("x.acme.github.io", "acme.github.io"),
+        ] {
+            assert_eq!(registrable(domain), registered);
+        }
     }
 
     #[test]

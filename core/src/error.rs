@@ -11,6 +11,7 @@ use serde::Serialize;
 
 pub use assay_eval::FieldError;
 
+use crate::suite::{SuiteAccess, SuiteId};
 use crate::{JobId, Timestamp};
 
 /// What every fallible operation of the platform returns.
@@ -173,6 +174,21 @@ pub enum Details {
         /// Where it can be read.
         url: String,
     },
+    /// The organization may not submit to the suite.
+    SuiteAccess {
+        /// Always `suite_access`.
+        reason: &'static str,
+        /// Who may.
+        access: SuiteAccess,
+    },
+    /// The submissions that a suite's version allows are used up for good. No code of a limit that resets fits: trying again
+    /// never helps.
+    SubmissionsUsedUp {
+        /// Always `submissions_used_up`.
+        reason: &'static str,
+        /// How many it allows.
+        max: i64,
+    },
     /// A plan's limit is reached.
     Quota {
         /// Name of the limit, as in the caller's usage.
@@ -260,6 +276,37 @@ impl Error {
     /// A plan's limit is reached. `seconds` is the time until it resets.
     pub fn quota(message: String, details: Details, seconds: u32) -> Self {
         Self { details: Some(details), retry_after: Some(seconds.max(1)), ..Self::new(Code::QuotaExceeded, message) }
+    }
+
+    /// The organization may not submit to the suite.
+    pub fn suite_access(access: SuiteAccess) -> Self {
+        let message = match access {
+            SuiteAccess::Everyone => "The organization may not submit to this suite.",
+            SuiteAccess::VerifiedDomain => {
+                "Only organizations with a verified domain may submit to this suite. Claim one with POST /v1/domains."
+            }
+            SuiteAccess::Granted => "Only organizations with a grant may submit to this suite. Ask the operator for one.",
+        };
+        Self { details: Some(Details::SuiteAccess { reason: "suite_access", access }), ..Self::new(Code::Forbidden, message) }
+    }
+
+    /// The submissions that a suite allows per day are used up. `seconds` is the time until the next day.
+    pub fn day_used_up(suite_id: &SuiteId, max: i64, resets_at: Timestamp, seconds: u32) -> Self {
+        let details = Details::Quota { limit: "submissions_per_day", max, active: None, resets_at };
+        let message = format!(
+            "{suite_id} takes {max} submissions and comparisons of an organization, and of all that share its allowance, a day. The next \
+             day begins at midnight UTC."
+        );
+        Self::quota(message, details, seconds)
+    }
+
+    /// The submissions that a suite's version allows are used up for good.
+    pub fn submissions_used_up(max: i64) -> Self {
+        let message = format!(
+            "This version of the suite allows {max} submissions and comparisons, and they are used up for good. Organizations of one \
+             domain, and those on the plan free that one user created, share them."
+        );
+        Self { details: Some(Details::SubmissionsUsedUp { reason: "submissions_used_up", max }), ..Self::new(Code::Forbidden, message) }
     }
 
     /// The same error with its cause, for the log.

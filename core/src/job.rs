@@ -7,7 +7,7 @@ use sqlx::types::Json;
 use utoipa::ToSchema;
 
 use crate::suite::{ItemCursor, SuiteId};
-use crate::{Decimals, JobId, OrgId, Release, RequestId, Result, Timestamp, text_enum};
+use crate::{DisclosurePolicy, Figures, JobId, OrgId, RequestId, Result, Timestamp, text_enum};
 
 /// How often a job is begun at most: the first try and three retries.
 pub const ATTEMPTS_MAX: i32 = 4;
@@ -132,7 +132,7 @@ pub struct EvalResult {
     pub hfm_sha: String,
     /// The suite's metric.
     pub metric: String,
-    /// Number of items in the suite: what `value` is over.
+    /// Number of items that `value` covers: all items of the suite, or its open items where `release` is `sealed(fraction)`.
     #[schema(minimum = 0)]
     pub n: i64,
     /// Number of predictions sent.
@@ -141,7 +141,7 @@ pub struct EvalResult {
     /// How many of these match no item of the suite.
     #[schema(minimum = 0)]
     pub n_unmatched: i64,
-    /// Number of items without a prediction; each counts as a wrong one.
+    /// Number of these items without a prediction; each counts as a wrong one.
     #[schema(minimum = 0)]
     pub n_missing: i64,
     /// The suite.
@@ -167,35 +167,73 @@ pub struct EvalResult {
     #[serde(default)]
     #[schema(required)]
     pub metrics: BTreeMap<String, f64>,
-    /// How much of the score is told here: `exact`; `rounded(d)`, each figure to d decimals; or `ladder(step)`, `value` to a
-    /// step and by the organization's best so far, and nothing else.
+    /// How much of the score is disclosed: `exact`; `rounded(d)`, each figure with d decimals; `ladder(step)`, the best value so
+    /// far on a grid, and no other figure; or `sealed(fraction)`, every figure of the open items.
     #[serde(default = "exact")]
     #[schema(required, pattern = r"^[a-z]+(\([0-9.]+\))?$")]
     pub release: String,
+    /// The figures of the sealed items: of a final job, after the suite has closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub sealed: Option<SealedFigures>,
 }
 
 impl EvalResult {
-    /// The result with each figure that depends on the answers rounded.
-    pub fn rounded(self, decimals: Decimals) -> Self {
-        let round = |figure: f64| decimals.round(figure);
+    /// The result with these figures instead of its own.
+    #[must_use]
+    pub fn with(self, figures: Figures) -> Self {
+        let Figures { value, estimate, metrics } = figures;
         Self {
-            value: round(self.value),
-            stderr: self.stderr.map(round),
-            ci95: self.ci95.map(|ends| ends.map(round)),
-            metrics: self.metrics.into_iter().map(|(name, figure)| (name, round(figure))).collect(),
+            value,
+            stderr: estimate.map(|estimate| estimate.stderr),
+            ci95: estimate.map(|estimate| estimate.ci95),
+            ci_method: estimate.map(|estimate| estimate.method.to_owned()),
+            metrics,
             ..self
         }
     }
-
-    /// The result with the value that a ladder discloses, and without any other figure.
-    pub fn on_ladder(self, value: f64) -> Self {
-        Self { value, stderr: None, ci95: None, ci_method: None, metrics: [].into(), ..self }
-    }
 }
+
+/// The figures of the sealed items of a suite, disclosed after it has closed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SealedFigures {
+    /// The metric's value over the sealed items.
+    pub value: f64,
+    /// Its standard error; null where too few items say nothing of it.
+    #[schema(minimum = 0)]
+    pub stderr: Option<f64>,
+    /// Its interval of 95 % confidence: low, high. Null where `stderr` is.
+    #[schema(min_items = 2, max_items = 2)]
+    pub ci95: Option<[f64; 2]>,
+    /// Number of sealed items.
+    #[schema(minimum = 1)]
+    pub n: i64,
+}
+
+/// The number of jobs of a suite's version that may be marked as final, for each holder of an allowance.
+pub const FINAL_JOBS_MAX: i64 = 3;
+
+/// A job is charged for, and its item scores are stored, as if it predicted at least one item in this many: that is what
+/// scoring costs by itself, whatever was sent.
+const ITEMS_PER_PREDICTION_MAX: i64 = 1000;
+
+/// The number of items that a submission is charged for: its predictions, and at least a thousandth of the suite's items.
+pub fn charged_items(n_submitted: i64, n_items: i64) -> i64 {
+    n_submitted.max(n_items / ITEMS_PER_PREDICTION_MAX)
+}
+
+/// Whether the scores of the items are stored, with this number of items predicted: a smaller submission would take more
+/// storage than it pays for.
+pub fn stores_item_scores(n_predicted: i64, n_items: i64) -> bool {
+    n_predicted.saturating_mul(ITEMS_PER_PREDICTION_MAX) >= n_items
+}
+
+/// How long the scores of items are stored, in days.
+pub const ITEM_SCORES_DAYS: i32 = 30;
 
 /// How results were released before there was a choice.
 fn exact() -> String {
-    Release::Exact.to_string()
+    DisclosurePolicy::Exact.to_string()
 }
 
 /// A job, as the callers of its organization see it.
@@ -229,6 +267,8 @@ pub struct Job {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
+    /// Whether it is one of the at most three jobs whose sealed figures are disclosed after the suite has closed.
+    pub r#final: bool,
     /// What it found, if it succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -306,7 +346,10 @@ pub struct JobRow {
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
+    pub is_final: bool,
     pub result: Option<Json<EvalResult>>,
+    /// Only after the suite has closed, and of a final job.
+    pub sealed: Option<Json<SealedFigures>>,
     pub progress: Option<f64>,
     pub error_code: Option<FailureCode>,
     pub error_message: Option<String>,
@@ -329,13 +372,16 @@ impl JobRow {
             created_at,
             started_at,
             finished_at,
+            is_final,
             result,
+            sealed,
             progress,
             error_code,
             error_message,
         } = self;
         let has_run = matches!(status, JobStatus::Succeeded | JobStatus::Failed);
-        let result = result.map(|Json(result)| result);
+        let sealed = sealed.map(|Json(sealed)| sealed);
+        let result = result.map(|Json(result)| EvalResult { sealed, ..result });
         let hfm_sha = result.as_ref().map_or(hfm_sha, |result| result.hfm_sha.clone());
         Job {
             trace_url: has_run.then(|| format!("{public_url}/v1/jobs/{id}/trace")),
@@ -352,6 +398,7 @@ impl JobRow {
             created_at,
             started_at,
             finished_at,
+            r#final: is_final,
             result,
         }
     }

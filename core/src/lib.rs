@@ -37,7 +37,10 @@ pub mod upload;
 pub mod usage;
 pub mod vitals;
 
-pub use assay_eval::{Answer, AnswersCheck, Corrupt, Decimals, Family, K, Ladder, Metric, Release, Scoring, Step, Sum, item_scores, json};
+pub use assay_eval::score::Figures;
+pub use assay_eval::{
+    Answer, AnswersCheck, Clip, Corrupt, Decimals, DisclosurePolicy, Family, K, Ladder, Metric, Scoring, Step, Sum, item_scores, json,
+};
 pub use clock::Timestamp;
 pub use error::{CanFail, Code, Details, Error, FieldError, Resource, Result};
 pub use id::{InviteId, JobId, KeyId, MalformedId, OrgId, RequestId, SessionId, UploadId, UserId, WorkerId};

@@ -86,8 +86,8 @@ pub struct Me {
     pub orgs: Vec<Org>,
 }
 
-/// How many organizations a person may own and still make another one.
-pub const OWNED_MAX: i64 = 20;
+/// How many organizations a user may create.
+pub const CREATED_MAX: i64 = 20;
 
 /// What a plan grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

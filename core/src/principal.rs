@@ -106,6 +106,12 @@ impl Caller {
     pub fn plan(&self) -> &Plan {
         &self.membership.plan
     }
+
+    /// The proof that the caller may also submit, for operations that only sometimes use up an allowance. The error is 403.
+    pub fn submitter(&self) -> Result<Submitter> {
+        at_least(Role::Member, &self.membership)?;
+        Ok(Submitter(self.clone()))
+    }
 }
 
 impl Permit for Caller {

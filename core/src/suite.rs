@@ -11,7 +11,7 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::id::MalformedId;
-use crate::{Error, Result};
+use crate::{Error, Result, Timestamp, text_enum};
 
 /// `suite:<name>`: lower-case letters, digits, `.`, `_` and `-`, at most 64 characters after the prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, sqlx::Type)]
@@ -66,7 +66,7 @@ pub fn is_version(text: &str) -> bool {
 }
 
 /// A published suite in its current version.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Suite {
     /// `suite:<name>`
     pub suite_id: SuiteId,
@@ -83,16 +83,70 @@ pub struct Suite {
     pub description: String,
     /// The build of the scoring library.
     pub hfm_sha: String,
-    /// How much of a score is told: `exact`, `rounded(d)` or `ladder(step)`.
+    /// How much of a score is disclosed: `exact`, `rounded(d)`, `ladder(step)` or `sealed(fraction)`.
     #[schema(pattern = r"^[a-z]+(\([0-9.]+\))?$")]
     pub release: String,
-    /// How many submissions an organization may make for it a day, UTC; null where that is not bounded.
+    /// How many submissions an organization may make for it a day, UTC; null where that is not bounded. Comparisons count as
+    /// submissions.
     #[schema(minimum = 1)]
     pub max_submissions_per_day: Option<i64>,
+    /// How many submissions an organization may make for this version, for good; null where that is not bounded. Comparisons
+    /// count as submissions.
+    #[schema(minimum = 1)]
+    pub max_submissions: Option<i64>,
+    /// Who may submit.
+    pub access: SuiteAccess,
+    /// The bounds of the loss of one item, `[low, high]`; null where there are none.
+    #[schema(min_items = 2, max_items = 2)]
+    pub clip: Option<[f64; 2]>,
+    /// The grid of values that are disclosed; null unless `release` is a ladder.
+    pub ladder: Option<LadderGrid>,
+    /// Number of sealed items: scored, and disclosed after the suite has closed.
+    #[schema(minimum = 0)]
+    pub n_sealed: i64,
+    /// When the suite closes and the sealed figures of final jobs are disclosed; null without sealed items.
+    pub closes_at: Option<Timestamp>,
+}
+
+text_enum! {
+    /// Who may submit to a suite.
+    pub enum SuiteAccess {
+        /// Every organization.
+        Everyone = "everyone",
+        /// Organizations with a verified domain.
+        VerifiedDomain = "verified_domain",
+        /// Organizations that the operator has granted access.
+        Granted = "granted",
+    }
+}
+
+/// The values that a suite with a ladder discloses: `start` + i × `step`, for i from 0 to `levels`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, ToSchema)]
+pub struct LadderGrid {
+    /// What every submission is shown at least: the value of the best submission that knows nothing of single items.
+    pub start: f64,
+    /// The difference of two neighbouring values, in units of the metric; negative where lower is better.
+    pub step: f64,
+    /// Number of values above `start`.
+    #[schema(minimum = 1)]
+    pub levels: i64,
+}
+
+/// What a suite's version allows each holder of an allowance.
+#[derive(Debug, Clone, Copy)]
+pub struct Allowance<'a> {
+    /// The suite.
+    pub suite_id: &'a SuiteId,
+    /// The version.
+    pub suite_version: &'a str,
+    /// Submissions and comparisons for good, if that is bounded.
+    pub max_submissions: Option<i32>,
+    /// Submissions and comparisons per day, UTC, if that is bounded.
+    pub max_submissions_per_day: Option<i32>,
 }
 
 /// Answer of the listing of suites, by id.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Suites {
     /// The current version of each.
     pub suites: Vec<Suite>,

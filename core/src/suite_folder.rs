@@ -5,13 +5,14 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
+use assay_eval::score::{AnswerTable, Builder, best_trivial, trivial_submissions};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::prediction::line_of;
-use crate::suite::{SuiteId, is_version};
-use crate::{Answer, AnswersCheck, Metric, Release};
+use crate::suite::{SuiteAccess, SuiteId, is_version};
+use crate::{Answer, AnswersCheck, Clip, DisclosurePolicy, Ladder, Metric, Timestamp};
 
 /// What is wrong with the folder: file, line and reason.
 #[derive(Debug, thiserror::Error)]
@@ -45,23 +46,94 @@ struct Head {
     description: String,
     release: Option<String>,
     max_submissions_per_day: Option<i64>,
+    max_submissions: Option<i64>,
+    clip: Option<Vec<f64>>,
+    access: Option<String>,
+    seal_seed: Option<String>,
+    closes_at: Option<toml::value::Datetime>,
+}
+
+/// What keeps answers from being computed from scores.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Protection {
+    /// How much of a score is disclosed.
+    pub policy: DisclosurePolicy,
+    /// The bounds of the loss of one item, if there are any.
+    pub clip: Option<Clip>,
+    /// How many submissions an organization may make a day, if that is bounded.
+    pub max_submissions_per_day: Option<i32>,
+    /// How many it may make for this version for good, if that is bounded.
+    pub max_submissions: Option<i32>,
+    /// Who may submit.
+    pub access: SuiteAccess,
+    /// When the suite closes, if items are sealed.
+    pub closes_at: Option<Timestamp>,
+    /// What the sealed items are drawn by, if any are. Keep it as secret as the answers.
+    pub seal_seed: Option<String>,
+}
+
+/// The longest seed, in bytes.
+const SEED_MAX: usize = 200;
+
+fn count(field: &str, max: Option<i64>) -> Result<Option<i32>, String> {
+    let within = |max: i64| i32::try_from(max).ok().filter(|max| *max > 0);
+    max.map(|max| within(max).ok_or_else(|| format!("{field}: must be an integer from 1 to {}", i32::MAX))).transpose()
 }
 
 impl Head {
-    /// How scores are released, and how many submissions an organization may make a day: what keeps answers from being
-    /// read out of scores.
-    fn protection(&self) -> Result<(Release, Option<i32>), String> {
-        let release = self.release.as_deref().map_or(Ok(Release::Exact), str::parse).map_err(|error| format!("release: {error}"))?;
-        if self.per_item_feedback && release != Release::Exact {
-            return Err(format!(
-                "per_item_feedback: with release = \"{release}\" the scores of single items would tell what it keeps back"
-            ));
+    fn protection(&self, metric: Metric) -> Result<Protection, String> {
+        let policy =
+            self.release.as_deref().map_or(Ok(DisclosurePolicy::Exact), str::parse).map_err(|error| format!("release: {error}"))?;
+        if self.per_item_feedback && policy != DisclosurePolicy::Exact {
+            return Err(format!("per_item_feedback: with release = \"{policy}\" the scores of single items must not be disclosed"));
         }
-        let within = |max: i64| i32::try_from(max).ok().filter(|max| *max > 0);
-        let max = self
-            .max_submissions_per_day
-            .map(|max| within(max).ok_or_else(|| format!("max_submissions_per_day: must be a whole number from 1 to {}", i32::MAX)));
-        Ok((release, max.transpose()?))
+        let max_submissions_per_day = count("max_submissions_per_day", self.max_submissions_per_day)?;
+        let max_submissions = count("max_submissions", self.max_submissions)?;
+        let access = self.access.as_deref().map_or(Ok(SuiteAccess::Everyone), str::parse).map_err(|error| format!("access: {error}"))?;
+        let clip = self.clip(metric, policy)?;
+        let closes_at = self.closes_at(policy)?;
+        let seal_seed = self.seal_seed(policy)?;
+        Ok(Protection { policy, clip, max_submissions_per_day, max_submissions, access, closes_at, seal_seed })
+    }
+
+    fn clip(&self, metric: Metric, policy: DisclosurePolicy) -> Result<Option<Clip>, String> {
+        let clip = match self.clip.as_deref() {
+            Some([low, high]) => Clip::new(*low, *high),
+            Some(_) => None,
+            None if metric.takes_clip() && matches!(policy, DisclosurePolicy::Ladder(_)) => {
+                return Err(format!(
+                    "clip: a ladder needs bounds of the loss of one item, which {metric} has not; write for example clip = [0.0, 10.0]"
+                ));
+            }
+            None => return Ok(None),
+        };
+        if !metric.takes_clip() {
+            return Err(format!("clip: is for rmse, mae and log_loss; {metric} has bounds of its own"));
+        }
+        clip.map(Some).ok_or_else(|| "clip: must be [low, high] with 0 <= low < high".into())
+    }
+
+    fn closes_at(&self, policy: DisclosurePolicy) -> Result<Option<Timestamp>, String> {
+        match (policy, &self.closes_at) {
+            (DisclosurePolicy::Sealed(_), Some(at)) => {
+                let told = "closes_at: must be a time with an offset, such as 2027-01-31T12:00:00Z";
+                at.to_string().parse().map(Some).map_err(|_| told.into())
+            }
+            (DisclosurePolicy::Sealed(_), None) => Err("closes_at: sealed items need the time at which the suite closes".into()),
+            (_, Some(_)) => Err(format!("closes_at: is for release = \"sealed(fraction)\", not for \"{policy}\"")),
+            (_, None) => Ok(None),
+        }
+    }
+
+    fn seal_seed(&self, policy: DisclosurePolicy) -> Result<Option<String>, String> {
+        match (policy, &self.seal_seed) {
+            (DisclosurePolicy::Sealed(_), Some(seed)) if (1..=SEED_MAX).contains(&seed.len()) => Ok(Some(seed.clone())),
+            (DisclosurePolicy::Sealed(_), _) => {
+                Err(format!("seal_seed: sealed items are drawn by it; give a string of 1 to {SEED_MAX} bytes that nobody can guess"))
+            }
+            (_, Some(_)) => Err(format!("seal_seed: is for release = \"sealed(fraction)\", not for \"{policy}\"")),
+            (_, None) => Ok(None),
+        }
     }
 }
 
@@ -87,6 +159,8 @@ pub struct FolderItem {
     pub input: Box<RawValue>,
     /// JSON that fits the suite's metric.
     pub answer: Box<RawValue>,
+    /// Whether it is scored without being disclosed before the suite has closed.
+    pub is_sealed: bool,
 }
 
 /// A suite that is ready to be published.
@@ -101,10 +175,8 @@ pub struct SuiteFolder {
     pub per_item_feedback: bool,
     /// For people.
     pub description: String,
-    /// How scores are released.
-    pub release: Release,
-    /// How many submissions an organization may make a day, if that is bounded.
-    pub max_submissions_per_day: Option<i32>,
+    /// What keeps answers from being computed from scores.
+    pub protection: Protection,
     /// In the order of the file.
     pub items: Vec<FolderItem>,
     /// The SHA-256 of everything above.
@@ -131,29 +203,45 @@ impl SuiteFolder {
         if head.per_item_feedback && !metric.has_item_scores() {
             return Err(bad(SUITE, 0, format!("per_item_feedback: with {metric} an item has no score of its own")));
         }
-        let (release, max_submissions_per_day) = head.protection().map_err(|reason| bad(SUITE, 0, reason))?;
+        let protection = head.protection(metric).map_err(|reason| bad(SUITE, 0, reason))?;
         let mut answers = read_answers(answers, &metric)?;
-        let items = join(items, &mut answers)?;
+        let mut items = join(items, &mut answers)?;
         if let Some((item_id, (line, _))) = answers.iter().min_by_key(|(_, (line, _))| *line) {
             return Err(bad(ANSWERS, *line, format!("there is no item {item_id:?} in {ITEMS}")));
         }
         if items.is_empty() {
             return Err(bad(ITEMS, 0, "a suite needs at least one item"));
         }
+        if let (DisclosurePolicy::Sealed(fraction), Some(seed)) = (protection.policy, &protection.seal_seed) {
+            let n_sealed = fraction.of(items.len());
+            seal(&mut items, n_sealed, seed, metric)?;
+        }
         let Head { version, per_item_feedback, description, .. } = head;
-        let mut folder = Self {
-            suite_id,
-            version,
-            metric,
-            per_item_feedback,
-            description,
-            release,
-            max_submissions_per_day,
-            items,
-            content_sha256: [0; 32],
-        };
+        let mut folder = Self { suite_id, version, metric, per_item_feedback, description, protection, items, content_sha256: [0; 32] };
         folder.content_sha256 = folder.digest();
         Ok(folder)
+    }
+
+    /// The answers of the open items; without sealed items, of all.
+    pub fn open_answers(&self) -> Result<AnswerTable, BadSuite> {
+        let unusable = |reason: String| bad(ANSWERS, 0, reason);
+        let open = || self.items.iter().filter(|item| !item.is_sealed);
+        let mut builder = Builder::new(self.metric, open().count()).clip(self.protection.clip);
+        for item in open() {
+            let answer = Answer::parse(item.answer.get(), &self.metric).map_err(unusable)?;
+            builder.push(&item.item_id, &answer).map_err(|corrupt| unusable(corrupt.to_string()))?;
+        }
+        builder.finish().map_err(|corrupt| unusable(corrupt.to_string()))
+    }
+
+    /// The grid of the suite's ladder. `None` if its policy is no ladder; the error is that no step lies above the start.
+    pub fn ladder(&self, open: &AnswerTable) -> Result<Option<Ladder>, BadSuite> {
+        let DisclosurePolicy::Ladder(step) = self.protection.policy else { return Ok(None) };
+        Ladder::of_suite(step, self.metric, self.protection.clip, open).map(Some).ok_or_else(|| {
+            let best = best_trivial(&trivial_submissions(open, self.metric), self.metric);
+            let told = best.map_or_else(String::new, |best| format!(" of the best trivial submission ({}: {})", best.name, best.value));
+            bad(SUITE, 0, format!("release: no step of the ladder lies above the value{told}; choose a smaller step or another policy"))
+        })
     }
 
     fn digest(&self) -> [u8; 32] {
@@ -166,10 +254,22 @@ impl SuiteFolder {
         [self.suite_id.as_str(), &self.version, &self.metric.to_string(), &self.per_item_feedback.to_string(), &self.description]
             .into_iter()
             .for_each(&mut part);
-        // Of a folder that says nothing of these the digest is what it was before there were such.
-        if (self.release, self.max_submissions_per_day) != (Release::Exact, None) {
-            let max = self.max_submissions_per_day.map_or_else(String::new, |max| max.to_string());
-            ["release", &self.release.to_string(), "max_submissions_per_day", &max].into_iter().for_each(&mut part);
+        let Protection { policy, clip, max_submissions_per_day, max_submissions, access, closes_at, seal_seed } = &self.protection;
+        let text = |value: &dyn ToString| value.to_string();
+        // Of a folder without such fields the digest is what it was before there were any.
+        if (*policy, *max_submissions_per_day) != (DisclosurePolicy::Exact, None) {
+            let max = max_submissions_per_day.map_or_else(String::new, |max| max.to_string());
+            ["release", &policy.to_string(), "max_submissions_per_day", &max].into_iter().for_each(&mut part);
+        }
+        let later = [
+            ("clip", clip.map(|Clip { low, high }| format!("{low} {high}"))),
+            ("max_submissions", max_submissions.as_ref().map(|max| text(max))),
+            ("access", (*access != SuiteAccess::Everyone).then(|| text(access))),
+            ("closes_at", closes_at.as_ref().map(|at| text(at))),
+            ("seal_seed", seal_seed.clone()),
+        ];
+        for (field, value) in later.iter().filter_map(|(field, value)| Some((field, value.as_ref()?))) {
+            [*field, value].into_iter().for_each(&mut part);
         }
         for item in &self.items {
             [&item.item_id, item.input.get(), item.answer.get()].into_iter().for_each(&mut part);
@@ -178,11 +278,35 @@ impl SuiteFolder {
     }
 }
 
-/// The metric of a suite's folder.
-pub fn metric_of(folder: &Path) -> Result<Metric, BadSuite> {
+/// Seals this many items: those with the smallest hashes of the seed and their id, so that neither the order of the file nor
+/// any answer has a part in the choice. Both the open and the sealed items must be enough for the metric to be defined.
+fn seal(items: &mut [FolderItem], n_sealed: usize, seed: &str, metric: Metric) -> Result<(), BadSuite> {
+    if items.len() < 2 {
+        return Err(bad(ITEMS, 0, "a suite with sealed items needs at least two items"));
+    }
+    let hash = |item: &FolderItem| -> [u8; 32] { Sha256::digest(format!("{} {seed} {}", seed.len(), item.item_id)).into() };
+    let mut order: Vec<(usize, [u8; 32])> = items.iter().enumerate().map(|(at, item)| (at, hash(item))).collect();
+    order.sort_unstable_by_key(|(_, hash)| *hash);
+    order[..n_sealed].iter().for_each(|(at, _)| items[*at].is_sealed = true);
+    for is_sealed in [false, true] {
+        let mut check = AnswersCheck::new(metric);
+        let part = items.iter().filter(|item| item.is_sealed == is_sealed);
+        let checked = part.map(|item| check.add(&Answer::parse(item.answer.get(), &metric)?)).collect::<Result<Vec<_>, _>>();
+        checked.and_then(|_| check.finish()).map_err(|reason| {
+            let which = if is_sealed { "sealed" } else { "open" };
+            bad(SUITE, 0, format!("release: of the {which} items alone: {reason}; try another seal_seed or fraction"))
+        })?;
+    }
+    Ok(())
+}
+
+/// The metric of a suite's folder, and the bounds of the loss of an item.
+pub fn metric_of(folder: &Path) -> Result<(Metric, Option<Clip>), BadSuite> {
     let text = fs::read_to_string(folder.join(SUITE)).map_err(|error| bad(SUITE, 0, format!("cannot be read: {error}")))?;
     let head: Head = toml::from_str(&text).map_err(|error| bad(SUITE, 0, error.to_string()))?;
-    head.metric.parse().map_err(|error| bad(SUITE, 0, format!("metric: {error}")))
+    let metric: Metric = head.metric.parse().map_err(|error| bad(SUITE, 0, format!("metric: {error}")))?;
+    let protection = head.protection(metric).map_err(|reason| bad(SUITE, 0, reason))?;
+    Ok((metric, protection.clip))
 }
 
 /// The answers of a suite's folder, read a line at a time, in the order of their file.
@@ -290,7 +414,7 @@ fn join(text: &str, answers: &mut Answers) -> Result<Vec<FolderItem>, BadSuite> 
         let Some((_, answer)) = answers.remove(&item_id) else {
             return Err(bad(ITEMS, line, format!("item {item_id:?} has no answer in {ANSWERS}")));
         };
-        items.push(FolderItem { item_id, input, answer });
+        items.push(FolderItem { item_id, input, answer, is_sealed: false });
     }
     Ok(items)
 }
@@ -334,7 +458,42 @@ mod tests {
         let all: std::collections::HashSet<_> = said.into_iter().chain([silent]).collect();
         assert_eq!(all.len(), 4);
         let read = folder(&format!("{GOOD}release = \"ladder(0.01)\"\nmax_submissions_per_day = 5\n"), ITEM, ANSWER).unwrap();
-        assert_eq!((read.release.to_string().as_str(), read.max_submissions_per_day), ("ladder(0.01)", Some(5)));
+        let Protection { policy, max_submissions_per_day, .. } = read.protection;
+        assert_eq!((policy.to_string().as_str(), max_submissions_per_day), ("ladder(0.01)", Some(5)));
+    }
+
+    #[test]
+    fn seed_alone_draws_the_sealed_items() {
+        let lines = |order: &[usize], answer: &dyn Fn(usize) -> String| -> (String, String) {
+            let of = |at: &usize| {
+                (format!("{{\"item_id\":\"i{at}\",\"input\":{{}}}}\n"), format!("{{\"item_id\":\"i{at}\",\"answer\":{}}}\n", answer(*at)))
+            };
+            order.iter().map(of).unzip()
+        };
+        let sealed = |head: &str, order: &[usize], answer: &dyn Fn(usize) -> String| {
+            let (items, answers) = lines(order, answer);
+            let read = folder(head, &items, &answers)?;
+            let mut ids: Vec<String> = read.items.into_iter().filter(|item| item.is_sealed).map(|item| item.item_id).collect();
+            ids.sort();
+            Ok::<_, String>(ids)
+        };
+        let head = |metric: &str, seed: &str| {
+            format!(
+                "{}release = \"sealed(0.3)\"\nseal_seed = \"{seed}\"\ncloses_at = 2030-01-01T00:00:00Z\n",
+                GOOD.replace("accuracy", metric)
+            )
+        };
+        let (up, down): (Vec<usize>, Vec<usize>) = ((0..20).collect(), (0..20).rev().collect());
+        let one = sealed(&head("accuracy", "s"), &up, &|at| format!("\"{}\"", at % 2)).unwrap();
+        assert_eq!(one.len(), 6);
+        assert_eq!(sealed(&head("accuracy", "s"), &down, &|_| "\"x\"".into()).unwrap(), one, "neither order nor answers matter");
+        assert_ne!(sealed(&head("accuracy", "t"), &up, &|_| "\"x\"".into()).unwrap(), one);
+        // The metric must be defined for the open and for the sealed items.
+        let of_one_label = |at: usize| format!("\"{}\"", if one.contains(&format!("i{at}")) { "a" } else { ["a", "b"][at % 2] });
+        let told = sealed(&head("auc", "s"), &up, &of_one_label).unwrap_err();
+        assert!(told.contains("of the sealed items alone: auc is for two labels") && told.contains("try another seal_seed"), "{told}");
+        let told = sealed(&head("accuracy", "s"), &[0], &|_| "\"x\"".into()).unwrap_err();
+        assert!(told.contains("at least two items"), "{told}");
     }
 
     #[test]
@@ -358,12 +517,12 @@ mod tests {
                 ANSWER.into(),
                 "suite.toml: per_item_feedback: with auc an item has no score of its own",
             ),
-            (format!("{GOOD}release = \"rounded(9)\"\n"), ITEM.into(), ANSWER.into(), "suite.toml: release: expected exact, rounded(d)"),
+            (format!("{GOOD}release = \"rounded(9)\"\n"), ITEM.into(), ANSWER.into(), "suite.toml: release: expected exact; rounded(d)"),
             (
                 format!("{GOOD}release = \"ladder(0.01)\"\nper_item_feedback = true\n"),
                 ITEM.into(),
                 ANSWER.into(),
-                "suite.toml: per_item_feedback: with release = \"ladder(0.01)\" the scores of single items would tell what it keeps back",
+                "suite.toml: per_item_feedback: with release = \"ladder(0.01)\" the scores of single items must not be disclosed",
             ),
             (format!("{GOOD}max_submissions_per_day = 0\n"), ITEM.into(), ANSWER.into(), "suite.toml: max_submissions_per_day: must be"),
             (GOOD.into(), ITEM.into(), String::new(), "items.ndjson:1: item \"a\" has no answer"),

@@ -7,7 +7,7 @@ use assay_tests::demo_suite;
 use serde_json::{Value, json};
 
 use crate::harness::{World, code, fault, faults, one_prediction, org, text, with_token, world};
-use crate::{feedback, metrics, release};
+use crate::{disclosure, feedback, metrics};
 
 async fn compare(world: &World, job_a: &Value, job_b: &Value) -> Answer {
     world.key().post("/v1/comparisons", &json!({"job_a": job_a["id"], "job_b": job_b["id"]})).await.unwrap()
@@ -186,8 +186,8 @@ async fn a_comparison_tells_no_more_than_the_suite_releases() {
     let world = world().await;
     let mut told = Vec::new();
     for policy in ["exact", "rounded(2)", "ladder(0.05)"] {
-        let suite_id = release::publish(&world, &policy.replace(['(', ')'], "-"), 1, &format!("release = \"{policy}\"")).await.unwrap();
-        let (a, b) = (release::scored(&world.key(), &suite_id, 30).await, release::scored(&world.key(), &suite_id, 23).await);
+        let suite_id = disclosure::publish(&world, &policy.replace(['(', ')'], "-"), 1, &format!("release = \"{policy}\"")).await.unwrap();
+        let (a, b) = (disclosure::scored(&world.key(), &suite_id, 30).await, disclosure::scored(&world.key(), &suite_id, 23).await);
         told.push(compare(&world, &a, &b).await);
     }
     let [exact, rounded, ladder] = told.try_into().unwrap();

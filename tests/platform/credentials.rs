@@ -41,7 +41,7 @@ async fn every_route_answers_each_kind_of_caller_about_each_kind_of_thing_as_the
     let other = org(&world.stack, "team").await;
     world.accept_terms(&other).await;
     let mut scored = Vec::new();
-    for thing in [Thing::Scored, Thing::ScoredWithFeedback] {
+    for thing in [Thing::Scored, Thing::ScoredWithFeedback, Thing::ScoredWithSealed] {
         scored.push((thing, world.thing(&world.org, thing).await, world.thing(&other, thing).await));
     }
     // From here on jobs wait.

@@ -44,7 +44,7 @@ async fn shown(client: &Client, name_server: &NameServer, domain: &str) {
     name_server.show(&text(&claimed.body["record"]["name"]), &[&text(&claimed.body["record"]["value"])]);
 }
 
-async fn owned(client: &Client, name_server: &NameServer, domain: &str) -> Value {
+pub async fn owned(client: &Client, name_server: &NameServer, domain: &str) -> Value {
     shown(client, name_server, domain).await;
     let verified = verify(client, domain).await;
     assert_eq!((verified.status, &verified.body["verified"]), (200, &json!(true)), "{}", verified.body);

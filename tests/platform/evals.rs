@@ -32,6 +32,7 @@ async fn a_submission_is_queued_scored_and_told_with_the_fields_of_the_contract(
     let expected = [
         "attempts",
         "created_at",
+        "final",
         "finished_at",
         "id",
         "label",

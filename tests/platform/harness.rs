@@ -239,6 +239,7 @@ pub fn result(value: f64) -> EvalResult {
         ci_method: None,
         metrics: [].into(),
         release: String::from("exact"),
+        sealed: None,
     }
 }
 

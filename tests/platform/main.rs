@@ -1,6 +1,8 @@
 //! The tests of the whole platform: real processes on a real PostgreSQL and a real Redis, a database a test.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
+mod adversary;
+mod allowances;
 mod answers;
 mod artifacts;
 mod auth;
@@ -13,6 +15,7 @@ mod comparisons;
 mod crashes;
 mod credentials;
 mod degraded;
+mod disclosure;
 mod domains;
 mod errors;
 mod evals;
@@ -45,9 +48,9 @@ mod promises;
 mod races;
 mod redis_troubles;
 mod rehearsal;
-mod release;
 mod routes;
 mod schemathesis;
+mod sealed;
 mod shedding;
 mod smtp;
 mod source;

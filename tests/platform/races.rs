@@ -13,8 +13,8 @@ use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
+use crate::disclosure;
 use crate::harness::{World, code, one_prediction, text, with, within_a_day, world_of};
-use crate::release;
 
 /// How many come at once.
 const CROWD: usize = 50;
@@ -65,7 +65,7 @@ impl Race {
     async fn fresh_org(&self) -> (OrgId, String) {
         let (org_id, user_id) = (OrgId::random().unwrap(), UserId::random().unwrap());
         let email = format!("{}@example.org", user_id.as_str().to_lowercase());
-        store::org::insert(&self.db, &org_id, "Racer", "team").await.unwrap();
+        store::org::insert(&self.db, &org_id, "Racer", "team", None).await.unwrap();
         let user_id = store::org::user(&self.db, &email, &user_id).await.unwrap();
         store::org::add_member(&self.db, &org_id, &user_id, Role::Owner).await.unwrap();
         let key = assay_core::key::NewKey::random("racer".into(), user_id).unwrap();
@@ -189,7 +189,7 @@ async fn no_more_jobs_are_active_than_the_plan_allows() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_day_takes_exactly_as_many_submissions_as_the_suite_says() {
     let race = Race::new(0).await;
-    let suite_id = release::publish(&race.world, "daily", 1, "max_submissions_per_day = 7").await.unwrap();
+    let suite_id = disclosure::publish(&race.world, "daily", 1, "max_submissions_per_day = 7").await.unwrap();
     let body = json!({"suite_id": suite_id, "predictions": [{"item_id": "i0", "prediction": []}]});
     // Each is of four crowds.
     for _ in 0..rounds().div_ceil(4) {

@@ -83,6 +83,8 @@ pub enum Thing {
     Scored,
     /// The same, of a suite that gives feedback on single items.
     ScoredWithFeedback,
+    /// The same, of a suite with sealed items; always the same one, because few jobs can be final.
+    ScoredWithSealed,
     /// The organization that the session acts for.
     Org,
     Invite,
@@ -107,7 +109,7 @@ impl Thing {
             Self::Org => ["org_0", "nonsense"],
             Self::Invite => ["inv_0", "nonsense"],
             Self::Claim | Self::Domain => ["unclaimed.example", "nonsense"],
-            Self::Job | Self::Scored | Self::ScoredWithFeedback => ["job_0", "nonsense"],
+            Self::Job | Self::Scored | Self::ScoredWithFeedback | Self::ScoredWithSealed => ["job_0", "nonsense"],
             Self::Upload => ["upl_0", "nonsense"],
             Self::Suite => ["suite:none", "nonsense"],
             Self::Model => ["none", "%00"],
@@ -185,6 +187,7 @@ pub const ROUTES: &[Route] = &[
     get("/v1/jobs", Class::Any, Thing::None),
     get("/v1/jobs/{job_id}", Class::Any, Thing::Job),
     call("POST", "/v1/jobs/{job_id}/cancel", Class::Submitter, Thing::Job, no_body, 200),
+    call("POST", "/v1/jobs/{job_id}/final", Class::Submitter, Thing::ScoredWithSealed, no_body, 200),
     get("/v1/jobs/{job_id}/items", Class::Any, Thing::ScoredWithFeedback),
     get("/v1/jobs/{job_id}/trace", Class::Any, Thing::Scored),
     // Last: who called it has no session any more.
@@ -308,6 +311,7 @@ pub async fn furnished() -> (World, NameServer) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(plans)).execute(&mut world.database().await).await.unwrap();
     crate::models::publish(&world, &crate::models::file()).await.unwrap();
     crate::feedback::publish(&world, "1").await;
+    crate::sealed::publish(&world).await;
     world.accept_terms(&world.org).await;
     (world, name_server)
 }
@@ -344,6 +348,7 @@ impl World {
                 assert_eq!(job["status"], "succeeded");
                 text(&job["id"])
             }
+            Thing::ScoredWithSealed => crate::sealed::job(self, &key).await,
             Thing::Upload => {
                 let id = text(&key.post("/v1/uploads", &upload()).await.unwrap().body["id"]);
                 assert_eq!(key.send(key.request("PUT", &format!("/v1/uploads/{id}/parts/1")).json(&part())).await.unwrap().status, 200);

@@ -61,7 +61,7 @@ fn the_metrics_are_listed_with_their_labels_and_help() {
 }
 
 /// Tables whose rows belong to an organization.
-const TENANTS: [&str; 15] = [
+const TENANTS: [&str; 19] = [
     "api_keys",
     "jobs",
     "job_attempts",
@@ -76,12 +76,16 @@ const TENANTS: [&str; 15] = [
     "offboardings",
     "uploads",
     "upload_parts",
-    "suite_ladders",
+    "suite_grants",
+    "suite_disclosures",
+    "sealed_results",
+    "closed_sealed_results",
+    "stored_item_scores",
 ];
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 34] = [
+const FOR_ALL: [(&str, &str); 41] = [
     ("exists(select from sessions s join memberships m", "names the organization in either half"),
     ("and expires_at <= now()\n", "uploads whose time is over"),
     ("update uploads u set status = 'expired'", "uploads whose time is over"),
@@ -96,7 +100,6 @@ const FOR_ALL: [(&str, &str); 34] = [
         "a sign-in finds the organization of an address's domain",
     ),
     ("insert into memberships (org_id", "names the organization in its values"),
-    ("where user_id = $1 and role = 'owner'", "the organizations that a person owns"),
     ("insert into invites (id, org_id", "names the organization in its values"),
     ("insert into domain_claims as c (org_id", "names the organization in its values; a domain may be anybody's"),
     ("insert into terms_acceptances (org_id", "names the organization in its values"),
@@ -121,7 +124,15 @@ const FOR_ALL: [(&str, &str); 34] = [
     ("with charged as", "the charge names the organization in its values"),
     ("insert into usage_requests", "a process adds up for all whose requests it admitted"),
     ("insert into org_submissions", "the lock names the organization in its values"),
-    ("insert into suite_ladders", "the lock names the organization in its values"),
+    ("select has_table_privilege", "asks for rights, not for rows"),
+    ("with used as", "what all organizations that share an allowance have used of it"),
+    ("where d.holder = any($1)", "final jobs of all organizations that share an allowance"),
+    ("insert into suite_grants", "names the organization in its values"),
+    ("insert into suite_disclosures", "names the organization in its values"),
+    ("insert into sealed_results", "names the organization in its values"),
+    ("from stored_item_scores where expires_at <= now()", "item scores that have expired"),
+    ("set scores_key = null where", "item scores that have expired"),
+    ("with present as materialized", "names the organization behind a clock that was read before"),
 ];
 
 #[test]

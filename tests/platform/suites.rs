@@ -14,7 +14,11 @@ async fn suites_are_listed_with_all_their_fields() {
     let mut fields: Vec<_> = suites[0].as_object().unwrap().keys().map(String::as_str).collect();
     fields.sort_unstable();
     let [release, max] = ["release", "max_submissions_per_day"];
-    assert_eq!(fields, ["description", "hfm_sha", max, "metric", "n_items", "per_item_feedback", release, "suite_id", "version"]);
+    let protection = ["access", "clip", "closes_at", "ladder", "max_submissions", max, "n_sealed", release];
+    let mut expected =
+        [&protection[..], &["description", "hfm_sha", "metric", "n_items", "per_item_feedback", "suite_id", "version"]].concat();
+    expected.sort_unstable();
+    assert_eq!(fields, expected);
     assert_eq!((&suites[0]["n_items"], &suites[0]["version"]), (&400.into(), &"1".into()));
     assert_eq!((&suites[0][release], &suites[0][max]), (&"exact".into(), &Value::Null));
 }

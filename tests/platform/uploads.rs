@@ -548,7 +548,7 @@ async fn an_api_that_is_killed_while_parts_come_or_are_read_loses_no_part_that_i
     // In the middle of reading.
     let (asking, id) = (key.clone(), upload_id.clone());
     let completing = tokio::spawn(async move { asking.send(asking.request("POST", &format!("/v1/uploads/{id}/complete"))).await });
-    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     replace_api(&mut world).await;
     assert!(completing.await.unwrap().is_err(), "it was killed before it had answered");
     let done = complete(&world.key(), &upload_id).await;

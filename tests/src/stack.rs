@@ -254,6 +254,11 @@ impl Stack {
         operate(&self.ground.binaries.api, &self.operator_env(), arguments).await
     }
 
+    /// Where the stack's artifacts are stored.
+    pub fn artifacts(&self) -> PathBuf {
+        self.shared.get("ASSAY_ARTIFACTS").map(PathBuf::from).unwrap_or_default()
+    }
+
     /// Where the stack's mails are written.
     pub fn mail_folder(&self) -> PathBuf {
         self.shared.get("ASSAY_MAIL_FOLDER").map(PathBuf::from).unwrap_or_default()

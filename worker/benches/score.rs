@@ -50,7 +50,7 @@ fn lines_in_a_stream(bencher: Bencher, (n, in_order): (usize, bool)) {
             assert!(matches!(stream.feed_ahead(piece, &mut ahead, &mut each), ControlFlow::Continue(())));
         }
         assert!(matches!(stream.finish(&mut each), ControlFlow::Continue(())));
-        tally.finish().map(|score| score.value)
+        tally.finish().map(|score| score.figures.value)
     });
 }
 
@@ -62,5 +62,5 @@ fn an_inline_submission_of_29_000_items(bencher: Bencher, metric: &str) {
     bencher
         .counter(ItemsCount::new(29_000_usize))
         .counter(BytesCount::of_str(&document))
-        .bench_local(|| score(&table, metric, document.as_bytes(), &Pulse::default()).map(|score| score.value));
+        .bench_local(|| score(&table, None, metric, document.as_bytes(), &Pulse::default()).map(|score| score.figures.value));
 }

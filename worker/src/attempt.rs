@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use assay_core::artifact::Artifacts;
 use assay_core::item_scores::ItemScores;
-use assay_core::job::{ATTEMPTS_MAX, EvalResult, FailureCode};
+use assay_core::job::{ATTEMPTS_MAX, EvalResult, FailureCode, SealedFigures, stores_item_scores};
 use assay_core::spans::{Handling, KeyValue, Span, Spans};
-use assay_core::store::PgPool;
 use assay_core::store::work::{self, Claim, Phase, UploadForm};
+use assay_core::store::{PgPool, allowance};
 use assay_core::upload::{Content, Decoded, Ended, Found, PartObject, read_through};
-use assay_core::{Error, Ladder, Release, Result, Scoring, Timestamp, store, telemetry};
+use assay_core::{Error, Figures, Result, Scoring, Timestamp, telemetry};
 use bytes::Bytes;
 
 use crate::tables::{Answers, Tables};
-use assay_eval::score::{self, Failure, Foresight, Pulse, Score, Tally};
+use assay_eval::score::{self, Failure, Foresight, Pulse, Score, Sealed, Tally};
 
 /// How often an attempt looks whether the job is still its own.
 const WATCH: Duration = Duration::from_secs(1);
@@ -46,14 +46,7 @@ pub struct Means {
 
 /// What came of an attempt.
 enum Outcome {
-    Scored {
-        /// As it is released, unless there is a ladder.
-        result: Box<EvalResult>,
-        /// Then the result is released as it is written: by what the organization was told before.
-        ladder: Option<Ladder>,
-        /// Where the scores of the items are kept.
-        scores_key: String,
-    },
+    Scored(Box<Scored>),
     /// The data is at fault: another try would find the same.
     Refused(FailureCode, String),
     /// The fault is ours: another try may get past it.
@@ -63,11 +56,22 @@ enum Outcome {
     Lost,
 }
 
+/// A job's score, and how it is disclosed.
+struct Scored {
+    /// Everything but the figures.
+    result: EvalResult,
+    figures: Figures,
+    sealed: Option<SealedFigures>,
+    scoring: Scoring,
+    /// Where the scores of the items are stored, if they are.
+    scores_key: Option<String>,
+}
+
 impl Outcome {
     /// How the attempt ended.
     const fn as_str(&self) -> &'static str {
         match self {
-            Self::Scored { .. } => "succeeded",
+            Self::Scored(_) => "succeeded",
             Self::Refused(..) => "failed",
             Self::Broken(_) => "released",
             Self::Late => "timeout",
@@ -79,7 +83,7 @@ impl Outcome {
     fn of_job(&self, claim: &Claim) -> Option<&'static str> {
         let last = claim.attempt >= ATTEMPTS_MAX;
         match self {
-            Self::Scored { .. } => Some("succeeded"),
+            Self::Scored(_) => Some("succeeded"),
             Self::Refused(code, _) => Some(code.as_str()),
             Self::Broken(_) => last.then_some(FailureCode::Internal.as_str()),
             Self::Late => last.then_some(FailureCode::Timeout.as_str()),
@@ -107,6 +111,22 @@ impl Phases {
     }
 }
 
+/// The unit of all times of an attempt whose figures are held back: they end up in the trace that the caller reads.
+const HIDDEN_UNIT: Duration = Duration::from_millis(50);
+
+impl Phases {
+    /// Waits until the attempt has lasted a multiple of [`HIDDEN_UNIT`], and rounds what the phases say up to it.
+    async fn hide_duration(&mut self) {
+        let unit = i64::try_from(HIDDEN_UNIT.as_micros()).unwrap_or(i64::MAX);
+        let rest = unit - self.offset().rem_euclid(unit);
+        tokio::time::sleep(Duration::from_micros(rest.unsigned_abs())).await;
+        for phase in &mut self.done {
+            phase.start_us = phase.start_us.div_euclid(unit) * unit;
+            phase.end_us = (phase.end_us.div_euclid(unit) + 1) * unit;
+        }
+    }
+}
+
 /// Carries a claimed job to its end, or puts it back, or finds that it is not ours any more.
 pub async fn attempt(means: &Means, claim: &Claim) {
     let mut phases = Phases { began: Instant::now(), done: Vec::new() };
@@ -119,6 +139,11 @@ pub async fn attempt(means: &Means, claim: &Claim) {
         () = tokio::time::sleep(work::DEADLINE - MARGIN) => Outcome::Late,
     };
     pulse.stop.store(true, Ordering::Relaxed);
+    if let Outcome::Scored(scored) = &outcome
+        && scored.scoring.policy.hides_figures()
+    {
+        phases.hide_duration().await;
+    }
     let start_us = phases.offset();
     let written = write(means, claim, &outcome, &phases.done).await;
     phases.done.push(Phase { name: "persist", start_us, end_us: phases.offset() });
@@ -189,16 +214,19 @@ async fn input(means: &Means, claim: &Claim) -> Result<Option<Input>> {
 async fn score_input(means: &Means, answers: Arc<Answers>, input: Input, pulse: Arc<Pulse>) -> Result<Option<Result<Score, Failure>>> {
     let (content, parts) = match input {
         Input::Inline(bytes) => {
-            let scoring = tokio::task::spawn_blocking(move || score::score(&answers.table, answers.scoring.metric, &bytes, &pulse));
+            let scoring = tokio::task::spawn_blocking(move || {
+                score::score(&answers.open, answers.sealed.as_ref(), answers.scoring.metric, &bytes, &pulse)
+            });
             return Ok(Some(scoring.await.map_err(Error::internal)?));
         }
         Input::Upload { content, parts } => (content, parts),
     };
     let scoring = move |content: Decoded<'_>| {
         let foresight = Foresight::default();
-        let mut tally = Tally::new(&answers.table, answers.scoring.metric, &pulse, &foresight);
+        let tally = Tally::new(&answers.open, answers.scoring.metric, &pulse, &foresight);
+        let mut tally = tally.with_sealed(answers.sealed.as_ref());
         let pause = || if pulse.stop.load(Ordering::Relaxed) { ControlFlow::Break(Failure::Stopped) } else { ControlFlow::Continue(()) };
-        match content.predictions_ahead(pause, &mut |item_ids| foresight.look(&answers.table, item_ids), &mut |next| tally.add(next)) {
+        match content.predictions_ahead(pause, &mut |item_ids| foresight.look(&answers.open, item_ids), &mut |next| tally.add(next)) {
             Ended::Whole => Ok(tally.finish()),
             Ended::Stopped(failure) => Ok(Err(failure)),
             Ended::Fault(fault) => Err(fault),
@@ -224,14 +252,15 @@ async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, pulse: &Arc
     };
     let scoring = answers.scoring;
     match phases.during("score", score_input(means, answers, input, Arc::clone(pulse))).await {
-        Ok(Some(Ok(mut score))) => {
+        Ok(Some(Ok(score))) => {
             metrics::counter!(telemetry::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
-            let result = result(means, claim, &scoring, &mut score);
-            let scores_key = Artifacts::scores_key(&claim.org_id, &claim.job_id, claim.attempt);
-            if let Err(error) = phases.during("keep scores", keep(&means.artifacts, &scores_key, score.items)).await {
+            let (scored, items) = scored(means, claim, scoring, score);
+            if let (Some(scores_key), Some(items)) = (&scored.scores_key, items)
+                && let Err(error) = phases.during("keep scores", keep(&means.artifacts, scores_key, items)).await
+            {
                 return Outcome::Broken(error.to_string());
             }
-            Outcome::Scored { result: Box::new(result), ladder: scoring.ladder(), scores_key }
+            Outcome::Scored(Box::new(scored))
         }
         Ok(Some(Err(Failure::InvalidPredictions(message)))) => Outcome::Refused(FailureCode::InvalidPredictions, message),
         Ok(Some(Err(Failure::Stopped))) => Outcome::Lost,
@@ -240,28 +269,34 @@ async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, pulse: &Arc
     }
 }
 
-/// What is told of a score; where there is a ladder, what it decides on.
-fn result(means: &Means, claim: &Claim, scoring: &Scoring, score: &mut Score) -> EvalResult {
+/// The parts of a score, and the scores of its items if they are to be stored: where a comparison may use them, and the
+/// submission pays for them.
+fn scored(means: &Means, claim: &Claim, scoring: Scoring, score: Score) -> (Scored, Option<ItemScores>) {
+    let Score { n, n_submitted, n_unmatched, n_missing, figures, items, sealed } = score;
     let result = EvalResult {
         hfm_sha: means.hfm_sha.clone(),
         metric: scoring.metric.to_string(),
-        n: score.n,
-        n_submitted: score.n_submitted,
-        n_unmatched: score.n_unmatched,
-        n_missing: score.n_missing,
+        n,
+        n_submitted,
+        n_unmatched,
+        n_missing,
         suite_id: claim.suite_id.to_string(),
         suite_version: claim.suite_version.clone(),
-        value: score.value,
-        stderr: score.estimate.map(|estimate| estimate.stderr),
-        ci95: score.estimate.map(|estimate| estimate.ci95),
-        ci_method: score.estimate.map(|estimate| estimate.method.to_owned()),
-        metrics: std::mem::take(&mut score.metrics),
-        release: scoring.release.to_string(),
+        value: 0.0,
+        stderr: None,
+        ci95: None,
+        ci_method: None,
+        metrics: [].into(),
+        release: scoring.policy.to_string(),
+        sealed: None,
     };
-    match scoring.release {
-        Release::Exact | Release::Ladder(_) => result,
-        Release::Rounded(decimals) => result.rounded(decimals),
-    }
+    let items = (scoring.policy.allows_comparisons() && stores_item_scores(n - n_missing, n)).then_some(items);
+    let scores_key = items.is_some().then(|| Artifacts::scores_key(&claim.org_id, &claim.job_id, claim.attempt));
+    let sealed = sealed.map(|Sealed { n, figures: Figures { value, estimate, metrics: _ } }| {
+        let (stderr, ci95) = (estimate.map(|estimate| estimate.stderr), estimate.map(|estimate| estimate.ci95));
+        SealedFigures { value, stderr, ci95, n }
+    });
+    (Scored { result, figures, sealed, scoring, scores_key }, items)
 }
 
 /// Keeps what a comparison of two jobs needs of each item.
@@ -319,9 +354,20 @@ async fn write(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]
 async fn write_once(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]) -> Result<bool> {
     let late = "The job took longer than fifteen minutes.";
     match outcome {
-        Outcome::Scored { result, ladder: None, scores_key } => work::succeed(&means.db, claim, result, Some(scores_key), phases).await,
-        Outcome::Scored { result, ladder: Some(ladder), scores_key } => {
-            store::ladder::succeed_on_ladder(&means.db, claim, *ladder, result, Some(scores_key), phases).await
+        Outcome::Scored(scored) => {
+            let Scored { result, figures, sealed, scoring: Scoring { policy, ladder, .. }, scores_key } = &**scored;
+            let (result, figures, scores_key) = (result.clone(), figures.clone(), scores_key.as_deref());
+            match (ladder, sealed) {
+                (Some(ladder), _) => allowance::succeed_on_ladder(&means.db, claim, *ladder, *policy, result, figures, phases).await,
+                (None, Some(sealed)) => {
+                    let result = result.with(policy.disclose(figures, None)?);
+                    work::succeed_with_sealed(&means.db, claim, &result, sealed, scores_key, phases).await
+                }
+                (None, None) => {
+                    let result = result.with(policy.disclose(figures, None)?);
+                    work::succeed(&means.db, claim, &result, scores_key, phases).await
+                }
+            }
         }
         Outcome::Refused(code, message) => work::fail(&means.db, claim, *code, message, phases).await,
         Outcome::Broken(cause) => {

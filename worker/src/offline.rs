@@ -7,9 +7,9 @@ use std::io::{BufRead, BufReader, Read as _};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use assay_core::Metric;
 use assay_core::suite_folder::{AnswerLines, metric_of};
 use assay_core::upload::{Content, ContentEncoding, ContentType, Ended, decode};
+use assay_core::{Clip, Figures, Metric};
 use serde::Serialize;
 
 use assay_eval::score::{AnswerTable, Builder, Failure, Foresight, Pulse, Score, Tally};
@@ -35,12 +35,13 @@ pub struct Printed {
 /// Scores a file of predictions, JSON or a line each, compressed or not, by the answers in a suite's folder, or by
 /// another metric than the suite's.
 pub fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result<Printed, String> {
-    let metric = match metric {
-        Some(metric) => metric,
+    let (metric, clip) = match metric {
+        Some(metric) => (metric, None),
         None => metric_of(suite).map_err(|bad| bad.to_string())?,
     };
-    let table = table(suite, metric)?;
-    let Score { n, n_submitted, n_unmatched, n_missing, value, estimate, metrics, items: _ } = tally(&table, metric, predictions)?;
+    let table = table(suite, metric, clip)?;
+    let Score { n, n_submitted, n_unmatched, n_missing, figures, items: _, sealed: _ } = tally(&table, metric, predictions)?;
+    let Figures { value, estimate, metrics } = figures;
     Ok(Printed {
         metric: metric.to_string(),
         value,
@@ -55,9 +56,9 @@ pub fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result
     })
 }
 
-fn table(suite: &Path, metric: Metric) -> Result<AnswerTable, String> {
+fn table(suite: &Path, metric: Metric, clip: Option<Clip>) -> Result<AnswerTable, String> {
     let mut lines = AnswerLines::open(suite, metric).map_err(|bad| bad.to_string())?;
-    let mut builder = Builder::new(metric, lines.about());
+    let mut builder = Builder::new(metric, lines.about()).clip(clip);
     let read = lines.each(|item_id, answer| builder.push(item_id, answer).map_err(|error| error.to_string()));
     read.map_err(|bad| bad.to_string())?;
     builder.finish().map_err(|error| error.to_string())

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use assay_core::store::work::SuiteScoring;
 use assay_core::store::{PgPool, work};
 use assay_core::suite::SuiteId;
 use assay_core::{Result, Scoring};
@@ -12,10 +13,18 @@ use assay_eval::score::{AnswerTable, Builder};
 
 /// The answers of one suite's version.
 pub struct Answers {
-    /// How they are scored.
+    /// How they are scored and disclosed.
     pub scoring: Scoring,
-    /// The answers.
-    pub table: AnswerTable,
+    /// The answers of the open items; without sealed items, of all.
+    pub open: AnswerTable,
+    /// The answers of the sealed items, if there are any.
+    pub sealed: Option<AnswerTable>,
+}
+
+impl Answers {
+    fn bytes(&self) -> usize {
+        self.open.bytes() + self.sealed.as_ref().map_or(0, AnswerTable::bytes)
+    }
 }
 
 type Key = (SuiteId, String);
@@ -81,16 +90,21 @@ impl Tables {
     }
 
     async fn load(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
-        let (scoring, n_items) = work::scoring(&self.db, suite_id, version).await?;
-        let mut builder = Builder::new(scoring.metric, n_items);
-        work::answers(&self.db, suite_id, version, scoring.metric, |item_id, answer| Ok(builder.push(item_id, answer)?)).await?;
-        Ok(Arc::new(Answers { scoring, table: builder.finish()? }))
+        let SuiteScoring { scoring, n_items, n_sealed } = work::scoring(&self.db, suite_id, version).await?;
+        let builder = |n| Builder::new(scoring.metric, n).clip(scoring.clip);
+        let (mut open, mut sealed) = (builder(n_items - n_sealed), builder(n_sealed));
+        work::answers(&self.db, suite_id, version, scoring.metric, |item_id, answer, is_sealed| {
+            Ok(if is_sealed { &mut sealed } else { &mut open }.push(item_id, answer)?)
+        })
+        .await?;
+        let sealed = if n_sealed > 0 { Some(sealed.finish()?) } else { None };
+        Ok(Arc::new(Answers { scoring, open: open.finish()?, sealed }))
     }
 }
 
 impl Cells {
     fn bytes(&self) -> usize {
-        self.by_key.values().filter_map(|(_, cell)| cell.get()).map(|answers| answers.table.bytes()).sum()
+        self.by_key.values().filter_map(|(_, cell)| cell.get()).map(|answers| answers.bytes()).sum()
     }
 
     fn shrink(&mut self, latest: u64, bytes_max: usize) {

@@ -30,6 +30,14 @@ impl JobService for Service {
         .await
     }
 
+    async fn finalize_job(&self, request: Request<v1::FinalizeJobRequest>) -> Result<Response<v1::FinalizeJobResponse>, Status> {
+        self.answer(request, |app, submitter: Submitter, input| async move {
+            let v1::FinalizeJobRequest { job_id } = input.message;
+            Ok(v1::FinalizeJobResponse { job: Some(jobs::finalize(&app, &submitter, &job_id).await?.into()) })
+        })
+        .await
+    }
+
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
         self.answer(request, |app, caller: Caller, input| async move {
             let v1::GetJobRequest { job_id, wait } = input.message;

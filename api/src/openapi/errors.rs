@@ -68,7 +68,7 @@ pub fn common() -> [(&'static str, Value); 7] {
                 "Too many requests in a minute, too many failed authentications or sign-in mails from this address, or a limit of the plan.",
                 [
                     example(Code::RateLimited, "More than 60 requests in a minute. Wait 12 s.", None),
-                    example(Code::QuotaExceeded, "This submission would exceed the plan's 20000 predictions a month.", Some(quota)),
+                    example(Code::QuotaExceeded, "This submission would exceed the plan's 20000 eval items a month.", Some(quota)),
                 ],
             ),
         ),

@@ -3,10 +3,12 @@
 use std::ops::Range;
 
 use assay_core::comparison::Comparison;
-use assay_core::job::JobStatus;
+use assay_core::job::{ITEM_SCORES_DAYS, JobStatus};
 use assay_core::principal::Caller;
+use assay_core::store::allowance::{self, Decision, Use};
 use assay_core::store::job::Compared;
-use assay_core::{Code, Error, FieldError, JobId, Metric, Release, Resource, Result, store};
+use assay_core::suite::Allowance;
+use assay_core::{Code, DisclosurePolicy, Error, FieldError, JobId, Metric, Resource, Result, store};
 use tokio::task::block_in_place;
 
 use super::kept::KeptItems;
@@ -48,24 +50,64 @@ pub async fn create(app: &App, caller: &Caller, job_a: &str, job_b: &str) -> Res
     compare(app, caller, a, b).await
 }
 
+/// Counts a comparison on a suite that bounds submissions as one of them. The same two jobs are counted once, however often they
+/// are compared.
+async fn use_allowance(app: &App, caller: &Caller, a: &Compared, b: &Compared) -> Result<()> {
+    let Compared { suite_id, suite_version, max_submissions, max_submissions_per_day, .. } = a;
+    if (max_submissions, max_submissions_per_day) == (&None, &None) || a.job_id == b.job_id {
+        return Ok(());
+    }
+    let (first, second) = if a.job_id.as_str() < b.job_id.as_str() { (&a.job_id, &b.job_id) } else { (&b.job_id, &a.job_id) };
+    let org_id = caller.org_id();
+    let mut transaction = app.db.begin().await?;
+    if allowance::has_compared(&mut transaction, org_id, first, second).await? {
+        return Ok(());
+    }
+    // A caller who may only read must not use up what others may submit.
+    caller.submitter()?;
+    let at = store::now(&mut *transaction).await?;
+    let (max_submissions, max_submissions_per_day) = (*max_submissions, *max_submissions_per_day);
+    let allowance = Allowance { suite_id, suite_version, max_submissions, max_submissions_per_day };
+    let decision = allowance::permit(&mut transaction, org_id, &allowance, at).await?;
+    // Another request may have compared the same two while this transaction waited for the allowance.
+    if !matches!(decision, Decision::Granted(_)) && allowance::has_compared(&mut transaction, org_id, first, second).await? {
+        return Ok(());
+    }
+    match decision {
+        Decision::UsedUp { max } => Err(Error::submissions_used_up(max)),
+        Decision::DayUsedUp { max, resets_at } => Err(Error::day_used_up(suite_id, max, resets_at, at.seconds_until(resets_at))),
+        Decision::Granted(holders) => {
+            allowance::record(&mut transaction, org_id, &holders, Use::Comparison(first, second), suite_id, suite_version, at).await?;
+            transaction.commit().await?;
+            Ok(())
+        }
+    }
+}
+
 fn scored(field: &str, mut job: Compared) -> Result<Scored> {
+    if !DisclosurePolicy::published(&job.release)?.allows_comparisons() {
+        let told = "The suite discloses scores by a ladder; its jobs cannot be compared.";
+        return Err(Error::new(Code::Forbidden, told));
+    }
     let refused = |why: String| Err(Error::invalid_state(Resource::Job, format!("{field} cannot be compared: {why}")));
     match (job.value, job.scores_key.take()) {
         (Some(value), Some(scores_key)) => Ok(Scored { job, value, scores_key }),
-        _ if job.status == JobStatus::Succeeded => refused("it was scored before anything was kept of its items; submit it again.".into()),
+        _ if job.status == JobStatus::Succeeded => refused(format!(
+            "nothing is stored of its items. That is stored for {ITEM_SCORES_DAYS} days, and of jobs that predict at least one item in \
+             1,000; submit it again."
+        )),
         _ => refused(format!("it is {}; only a succeeded job has scores.", job.status)),
     }
 }
 
 async fn compare(app: &App, caller: &Caller, a: Scored, b: Scored) -> Result<Comparison> {
-    let Compared { job_id, suite_id, suite_version, metric: name, release, n_items, is_sure, .. } = a.job;
-    let (metric, release, n_items) = (Metric::published(&name)?, Release::published(&release)?, u64::from(n_items.unsigned_abs()));
-    if let Release::Ladder(_) = release {
-        let told = "The suite releases scores by a ladder; a comparison would tell what that keeps back.";
-        return Err(Error::new(Code::Forbidden, told));
-    }
     let _turn = app.comparisons.take(caller.org_id()).await?;
+    let n_items = u64::from(a.job.n_items.unsigned_abs());
     let (items_a, items_b) = tokio::try_join!(KeptItems::open(app, &a.scores_key, n_items), KeptItems::open(app, &b.scores_key, n_items))?;
+    use_allowance(app, caller, &a.job, &b.job).await?;
+    let Compared { job_id, suite_id, suite_version, metric: name, release, is_sure, .. } = a.job;
+    let metric = Metric::published(&name)?;
+    let policy = DisclosurePolicy::published(&release)?;
     let (parts_a, parts_b) = tokio::try_join!(parts(metric, &items_a, n_items), parts(metric, &items_b, n_items))?;
     let mut pairs = Pairs::new(metric);
     for items in pieces(n_items) {
@@ -74,10 +116,8 @@ async fn compare(app: &App, caller: &Caller, a: Scored, b: Scored) -> Result<Com
     }
     let (difference, point) = (a.value - b.value, compare::point(metric, a.value, b.value));
     let found = block_in_place(|| pairs.finish(difference, point, is_sure && b.job.is_sure));
-    let (difference, found) = match release {
-        Release::Rounded(decimals) => (decimals.round(difference), found.rounded(difference, |figure| decimals.round(figure))),
-        Release::Exact | Release::Ladder(_) => (difference, found),
-    };
+    let disclosed = policy.disclose_difference(difference, found);
+    let (difference, found) = disclosed.ok_or_else(|| Error::internal("a comparison that the suite's policy refuses was computed"))?;
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     Ok(Comparison {
         job_a: job_id,

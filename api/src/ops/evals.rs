@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use assay_core::artifact::Artifacts;
-use assay_core::job::Job;
+use assay_core::job::{Job, charged_items};
 use assay_core::prediction::{self, Checked};
 use assay_core::principal::{Caller, Submitter, TermsAccepted};
 use assay_core::spans::{Handling, Span};
 use assay_core::store::submission::{NewJob, Submitted};
 use assay_core::store::suite::SuiteRow;
 use assay_core::store::upload::InputRow;
+use assay_core::suite::SuiteAccess;
 use assay_core::{
     CanFail as _, Details, Error, FieldError, JobId, Metric, RequestId, Result, Timestamp, UploadId, field, store, telemetry,
 };
@@ -98,6 +99,9 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         return replay(app, caller, &job_id, before == request_sha256).await;
     }
 
+    if suite.access != SuiteAccess::Everyone && !store::suite::may_submit(&app.db, caller.org_id(), &suite.suite_id, suite.access).await? {
+        return Err(Error::suite_access(suite.access));
+    }
     let job_id = JobId::random()?;
     let (input_key, upload_id) = match input {
         Input::Inline(predictions) => {
@@ -119,7 +123,8 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         input_key: input_key.as_deref(),
         upload_id: upload_id.as_ref(),
         n_submitted: checked.n_items,
-        max_submissions_per_day: suite.max_submissions_per_day,
+        charged_items: charged_items(checked.n_items, i64::from(suite.n_items)),
+        allowance: suite.allowance()?,
         idempotency_key: idempotency_key.as_deref(),
         request_sha256: &request_sha256,
         elapsed_us: i64::try_from(origin.began.elapsed().as_micros()).unwrap_or(i64::MAX),
@@ -128,7 +133,7 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
     };
     let began = Timestamp::now();
     let submitted = store(app, caller, &new).await;
-    count(&submitted, new.max_submissions_per_day.is_some());
+    count(&submitted, &suite);
     if let (Some(input_key), false) = (&input_key, matches!(submitted, Ok(Submitted::Accepted(_)) | Err(_))) {
         // After an error it is not known whether the job was made; then its input must stay.
         app.artifacts.delete(input_key).await.can_fail("removing the input of a job that was not made");
@@ -145,12 +150,8 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         }
         Submitted::Repeated { job_id, request_sha256: before } => replay(app, caller, &job_id, before == request_sha256).await,
         Submitted::UploadGone => Err(no_upload().into()),
-        Submitted::DayFull { max, resets_at, seconds } => {
-            let details = Details::Quota { limit: "submissions_per_day", max, active: None, resets_at };
-            let message =
-                format!("{} takes {max} submissions of an organization a day. The next day begins at midnight UTC.", suite.suite_id);
-            Err(Error::quota(message, details, seconds))
-        }
+        Submitted::DayFull { max, resets_at, seconds } => Err(Error::day_used_up(&suite.suite_id, max, resets_at, seconds)),
+        Submitted::SuiteUsedUp { max } => Err(Error::submissions_used_up(max)),
         Submitted::JobsFull { active, resets_at } => {
             let max = caller.plan().concurrent_jobs;
             let details = Details::Quota { limit: "concurrent_jobs", max, active: Some(active), resets_at };
@@ -159,7 +160,7 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         Submitted::MonthFull { resets_at, seconds } => {
             let max = caller.plan().eval_items_per_month;
             let details = Details::Quota { limit: "eval_items_per_month", max, active: None, resets_at };
-            Err(Error::quota(format!("This submission would exceed the plan's {max} predictions a month."), details, seconds))
+            Err(Error::quota(format!("This submission would exceed the plan's {max} eval items a month."), details, seconds))
         }
     }
 }
@@ -177,17 +178,18 @@ async fn store(app: &App, caller: &Caller, new: &NewJob<'_>) -> Result<Submitted
 }
 
 /// What was held against quotas, and how that went.
-fn count(submitted: &Result<Submitted>, by_the_day: bool) {
+fn count(submitted: &Result<Submitted>, suite: &SuiteRow) {
     let refused_by = match submitted {
         Ok(Submitted::Accepted(_)) => None,
+        Ok(Submitted::SuiteUsedUp { .. }) => Some("max_submissions"),
         Ok(Submitted::DayFull { .. }) => Some("submissions_per_day"),
         Ok(Submitted::JobsFull { .. }) => Some("concurrent_jobs"),
         Ok(Submitted::MonthFull { .. }) => Some("eval_items_per_month"),
         Ok(Submitted::Repeated { .. } | Submitted::UploadGone) | Err(_) => return,
     };
     // In the order in which they are held against; what stands behind the one that refuses is not asked.
-    let limits = ["submissions_per_day", "concurrent_jobs", "eval_items_per_month"];
-    for limit in limits.into_iter().skip(usize::from(!by_the_day)) {
+    let of_suite = [suite.max_submissions.map(|_| "max_submissions"), suite.max_submissions_per_day.map(|_| "submissions_per_day")];
+    for limit in of_suite.into_iter().flatten().chain(["concurrent_jobs", "eval_items_per_month"]) {
         let decision = if refused_by == Some(limit) { "refused" } else { "admitted" };
         metrics::counter!(telemetry::QUOTA_DECISIONS, "limit" => limit, "decision" => decision).increment(1);
         if refused_by == Some(limit) {
@@ -248,6 +250,12 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
         Err(_) => None,
     };
     match &suite {
+        // A ladder that was published before ladders had a grid cannot be scored.
+        Some(suite) if suite.release.starts_with("ladder") && suite.ladder_start.is_none() => faults.push(FieldError::new(
+            "suite_id",
+            "not_available",
+            "this version of the suite has a ladder without a grid; the operator must publish a new version",
+        )),
         Some(_) => {}
         None if suite_id.is_empty() => faults.push(FieldError::required("suite_id")),
         None => faults.push(FieldError::new("suite_id", "not_found", "there is no such suite; GET /v1/suites lists them")),

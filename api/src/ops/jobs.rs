@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use assay_core::job::{ItemScore, JOBS_PAGE, Job, JobItems, JobStatus, Jobs, Trigger};
+use assay_core::job::{FINAL_JOBS_MAX, ITEM_SCORES_DAYS, ItemScore, JOBS_PAGE, Job, JobItems, JobStatus, Jobs, Trigger};
 use assay_core::principal::{Caller, Submitter};
-use assay_core::store::job::Feedback;
+use assay_core::store::job::{Feedback, Finalized};
 use assay_core::suite::{ITEMS_PAGE, ItemCursor, bad_cursor};
 use assay_core::{Code, Error, JobId, Resource, Result, field, store, telemetry};
 use futures_util::stream::{self, Stream};
@@ -63,6 +63,24 @@ pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Jo
     let refused = job.status.after(Trigger::Cancel).err();
     let why = refused.map_or_else(|| String::from("it changed just now"), |refused| refused.to_string());
     Err(Error::invalid_state(Resource::Job, format!("The job cannot be cancelled: {why}.")))
+}
+
+/// Marks a succeeded job as one whose sealed figures are disclosed after its suite has closed. Marking it again changes nothing.
+pub async fn finalize(app: &App, submitter: &Submitter, job_id: &str) -> Result<Job> {
+    let caller = submitter.caller();
+    let job_id: JobId = job_id.parse().map_err(|_| missing())?;
+    let refused = |why: String| Err(Error::invalid_state(Resource::Job, format!("The job cannot be marked as final: {why}.")));
+    match store::job::finalize(&app.jobs_db, caller.org_id(), &job_id).await? {
+        Finalized::Done => get(app, caller, job_id.as_str(), None).await,
+        Finalized::Missing => Err(missing()),
+        Finalized::NotSucceeded(status) => refused(format!("it is {status}, and only a succeeded job has figures")),
+        Finalized::NotSealed => refused("its suite has no sealed items".into()),
+        Finalized::Closed(closed_at) => refused(format!("its suite closed at {closed_at}")),
+        Finalized::Full => refused(format!(
+            "{FINAL_JOBS_MAX} jobs of this version of the suite are final, and there may be no more; organizations of one domain, and \
+             those on the plan free that one user created, share them"
+        )),
+    }
 }
 
 /// The longest that a request waits for a job, in seconds.
@@ -149,7 +167,13 @@ pub async fn items(app: &App, caller: &Caller, job_id: &str, cursor: Option<&str
         return Err(bad_cursor());
     }
     let Some(scores_key) = scores_key else {
-        let message = format!("The job is {status}; only a succeeded one has scores.");
+        let message = match status {
+            JobStatus::Succeeded => format!(
+                "Nothing is stored of the job's items. That is stored for {ITEM_SCORES_DAYS} days, and of jobs that predict at least one \
+                 item in 1,000; submit it again."
+            ),
+            _ => format!("The job is {status}; only a succeeded one has scores."),
+        };
         return Err(Error::invalid_state(Resource::Job, message));
     };
     let item_ids = store::suite::item_ids(&app.jobs_db, &suite_id, &suite_version, from, limit).await?;

@@ -1,6 +1,6 @@
 //! `/v1/orgs`
 
-use assay_core::org::{DataUse, OWNED_MAX, Org, Role};
+use assay_core::org::{CREATED_MAX, DataUse, Org, Role};
 use assay_core::principal::{Owner, Person};
 use assay_core::{Error, OrgId, Resource, Result, field, store};
 
@@ -14,13 +14,14 @@ pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
     let name = field::text("name", name)?;
     let org_id = OrgId::random()?;
     let mut transaction = app.db.begin().await?;
-    let owned = store::org::lock_owned(&mut transaction, person.user_id()).await?;
-    if owned >= OWNED_MAX {
-        let message =
-            format!("You own {owned} organizations; a person may make no more than {OWNED_MAX}. Give one to somebody else first.");
+    let created = store::org::lock_created(&mut transaction, person.user_id()).await?;
+    if created >= CREATED_MAX {
+        let message = format!(
+            "You have created {created} organizations, whoever owns them now; a user may create {CREATED_MAX}. Ask the operator for more."
+        );
         return Err(Error::invalid_state(Resource::Organization, message));
     }
-    let org = store::org::insert(&mut *transaction, &org_id, &name, FIRST_PLAN).await?;
+    let org = store::org::insert(&mut *transaction, &org_id, &name, FIRST_PLAN, Some(person.user_id())).await?;
     store::org::add_member(&mut *transaction, &org_id, person.user_id(), Role::Owner).await?;
     transaction.commit().await?;
     Ok(org)

@@ -2,7 +2,7 @@
 
 use assay_core::principal::Caller;
 use assay_core::store::suite::SuiteRow;
-use assay_core::suite::{ITEMS_PAGE, ItemCursor, Suite, SuiteId, SuiteItems, Suites, bad_cursor};
+use assay_core::suite::{ITEMS_PAGE, ItemCursor, LadderGrid, Suite, SuiteId, SuiteItems, Suites, bad_cursor};
 use assay_core::{Error, Resource, Result, field, store};
 
 use crate::app::App;
@@ -10,7 +10,28 @@ use crate::app::App;
 /// The current version of each suite. Suites belong to the platform: every organization sees them all.
 pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
     let suite = |row| {
-        let SuiteRow { suite_id, version, metric, n_items, per_item_feedback, description, release, max_submissions_per_day } = row;
+        let SuiteRow {
+            suite_id,
+            version,
+            metric,
+            n_items,
+            per_item_feedback,
+            description,
+            release,
+            max_submissions_per_day,
+            max_submissions,
+            access,
+            clip,
+            ladder_start,
+            ladder_step,
+            ladder_levels,
+            n_sealed,
+            closes_at,
+        } = row;
+        let ladder = match (ladder_start, ladder_step, ladder_levels) {
+            (Some(start), Some(step), Some(levels)) => Some(LadderGrid { start, step, levels: i64::from(levels) }),
+            _ => None,
+        };
         Suite {
             suite_id,
             version,
@@ -21,6 +42,12 @@ pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
             hfm_sha: app.settings.common.hfm_sha.clone(),
             release,
             max_submissions_per_day: max_submissions_per_day.map(i64::from),
+            max_submissions: max_submissions.map(i64::from),
+            access,
+            clip: clip.and_then(|clip| clip.try_into().ok()),
+            ladder,
+            n_sealed: i64::from(n_sealed),
+            closes_at,
         }
     };
     Ok(Suites { suites: store::suite::list(&app.db).await?.into_iter().map(suite).collect() })

@@ -14,15 +14,15 @@ use crate::render::Failure;
 /// Compare two jobs
 ///
 /// Says by how much two succeeded jobs on the same version of a suite differ, how sure that is, and how many items would be
-/// needed to be surer: from each hidden item's two scores, which are not told. Nothing is stored and nothing charged; the same
-/// two jobs are always answered the same.
+/// needed to be surer: from each hidden item's two scores, which are not disclosed. The same two jobs always get the same
+/// response. Nothing is charged; but where the suite bounds submissions, the first comparison of two jobs counts as one of them.
 #[utoipa::path(post, path = "/v1/comparisons", operation_id = "createComparison", tag = "comparisons", security(("api_key" = []), ("session" = [])),
     request_body = ComparisonCreate,
     responses(
         (status = 200, description = "How they differ.", body = Comparison),
-        (status = 403, description = "Or the suite releases scores by a ladder, of which a comparison would tell too much."),
+        (status = 403, description = "Or the suite discloses scores by a ladder, or the submissions that it allows are used up."),
         (status = 404, description = "The organization has no such job; the message says which of the two."),
-        (status = 409, description = "One has not succeeded, or they are on different suites or versions."),
+        (status = 409, description = "One has not succeeded, they are on different suites or versions, or nothing is stored of the items any more."),
     ))]
 pub(super) async fn create(
     State(app): State<App>,

@@ -17,7 +17,8 @@ use crate::render::Failure;
 
 /// Submit predictions
 ///
-/// Queues a job that scores the predictions against the suite's current version, and charges one `eval_items` for each.
+/// Queues a job that scores the predictions against the suite's current version, and charges one `eval_items` for each, and
+/// at least one for every 1,000 items of the suite.
 /// Give exactly one of `predictions` and `input_ref`. With an `Idempotency-Key` the same submission can be sent again
 /// without harm: it is answered with the original job, at no charge.
 #[utoipa::path(post, path = "/v1/evals", operation_id = "createEval", tag = "evals", security(("api_key" = []), ("session" = ["member"])),
@@ -25,7 +26,7 @@ use crate::render::Failure;
     request_body = EvalCreate,
     responses(
         (status = 202, description = "The job: queued, or the original one, however far it has come.", body = Job),
-        (status = 403, description = "Or the organization has not accepted the terms."),
+        (status = 403, description = "Or the organization has not accepted the terms, may not submit to the suite, or has used up the submissions that the suite allows."),
     ))]
 pub(super) async fn create(
     State(app): State<App>,

@@ -55,6 +55,26 @@ pub(super) async fn cancel(
     Ok(Json(jobs::cancel(&app, &submitter, &job_id).await?))
 }
 
+/// Mark a job as final
+///
+/// Of a suite with sealed items, at most three succeeded jobs can be final. After the suite has closed, the figures of the sealed
+/// items of these jobs, and of no others, appear as `result.sealed`. A mark cannot be taken back; marking a job again changes
+/// nothing.
+#[utoipa::path(post, path = "/v1/jobs/{job_id}/final", operation_id = "finalizeJob", tag = "jobs",
+    security(("api_key" = []), ("session" = ["member"])), params(("job_id" = JobId, Path, description = "The job.")),
+    responses(
+        (status = 200, description = "The job, final.", body = Job),
+        (status = 404, description = "No such job in the organization."),
+        (status = 409, description = "The job has not succeeded, its suite has no sealed items or has closed, or three jobs are final."),
+    ))]
+pub(super) async fn finalize(
+    State(app): State<App>,
+    Permitted(submitter): Permitted<Submitter>,
+    Id(job_id): Id,
+) -> Result<Json<Job>, Failure> {
+    Ok(Json(jobs::finalize(&app, &submitter, &job_id).await?))
+}
+
 /// Read a job
 ///
 /// With `wait` the answer comes as soon as the job has ended, after that many seconds at the latest: then with the job as
@@ -109,7 +129,7 @@ pub(super) async fn trace(
         (status = 200, description = "A page of scores.", body = JobItems),
         (status = 403, description = "Or the suite does not give feedback on single items."),
         (status = 404, description = "No such job in the organization."),
-        (status = 409, description = "The job has not succeeded."),
+        (status = 409, description = "The job has not succeeded, or nothing is stored of its items any more."),
     ))]
 pub(super) async fn items(
     State(app): State<App>,

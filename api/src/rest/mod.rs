@@ -55,6 +55,7 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/jobs", get(jobs::list))
         .route("/v1/jobs/{job_id}", get(jobs::get))
         .route("/v1/jobs/{job_id}/cancel", post(jobs::cancel))
+        .route("/v1/jobs/{job_id}/final", post(jobs::finalize))
         .route("/v1/jobs/{job_id}/items", get(jobs::items))
         .route("/v1/jobs/{job_id}/trace", get(jobs::trace))
         .route("/v1/session", delete(sessions::end))
@@ -98,6 +99,7 @@ pub fn routes(app: &App) -> Router<App> {
     jobs::list,
     jobs::get,
     jobs::cancel,
+    jobs::finalize,
     jobs::items,
     jobs::trace,
     uploads::create,

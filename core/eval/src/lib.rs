@@ -6,17 +6,17 @@
 mod answer;
 pub mod calibration;
 pub mod compare;
+mod disclosure;
 mod error;
 pub mod item_scores;
 pub mod json;
 mod metric;
 pub mod prediction;
-mod release;
 pub mod score;
 mod sum;
 
 pub use answer::{Answer, AnswersCheck};
+pub use disclosure::{Decimals, DisclosurePolicy, Fraction, Ladder, Step, known_at_most};
 pub use error::{Corrupt, FieldError};
-pub use metric::{Family, K, Metric, Scoring};
-pub use release::{Decimals, Ladder, Release, Step};
+pub use metric::{Clip, Family, K, Metric, Scoring};
 pub use sum::Sum;

@@ -1,9 +1,9 @@
-//! Metrics: their names and what they are made for, and nothing of how they are worked out (the worker does that).
+//! Metrics: their names, families, bounds and directions. How they are computed is in `score`.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Corrupt, Ladder, Release};
+use crate::{Corrupt, DisclosurePolicy, Ladder};
 
 /// At how many places a ranking is cut: 1 to 10,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -103,10 +103,45 @@ impl Metric {
         name.parse().map_err(|_| Corrupt::new("a published suite has an unknown metric"))
     }
 
+    /// At how many places rankings are cut, for the metric and for the figures beside it.
+    pub const fn cut(self) -> K {
+        match self {
+            Self::HitRate(k) | Self::Recall(k) | Self::Precision(k) | Self::Ndcg(k) | Self::Mrr(k) | Self::Map(k) => k,
+            _ => K::USUAL,
+        }
+    }
+
+    /// Whether the suite may bound the loss of an item: where a loss is a distance or a logarithm.
+    pub const fn takes_clip(self) -> bool {
+        matches!(self, Self::Rmse | Self::Mae | Self::LogLoss)
+    }
+
+    /// The worst and the best value. `n_labels` is the number of labels among the answers. `None`: the metric is unbounded.
+    pub fn bounds(self, clip: Option<Clip>, n_labels: usize) -> Option<[f64; 2]> {
+        match self {
+            Self::Rmse | Self::Mae | Self::LogLoss => clip.map(|clip| [clip.high, clip.low]),
+            Self::Brier => Some([brier_max(n_labels), 0.0]),
+            Self::Ece => Some([1.0, 0.0]),
+            Self::Spearman => Some([-1.0, 1.0]),
+            _ => Some([0.0, 1.0]),
+        }
+    }
+
+    /// Whether it is defined only where every item has a prediction.
+    pub const fn needs_all_predictions(self) -> bool {
+        matches!(self, Self::Spearman | Self::Auc)
+    }
+
     /// Whether an item has a value of its own. A correlation and an area are of all items together.
     pub const fn has_item_scores(self) -> bool {
         !matches!(self, Self::Spearman | Self::Auc)
     }
+}
+
+/// The largest Brier score. With two labels it is the squared error of one of them, as it was first defined; otherwise the sum
+/// over all labels.
+pub(crate) const fn brier_max(n_labels: usize) -> f64 {
+    if n_labels <= 2 { 1.0 } else { 2.0 }
 }
 
 impl FromStr for Metric {
@@ -173,25 +208,39 @@ impl fmt::Display for Metric {
     }
 }
 
-/// How a suite's version is scored.
+/// The bounds of the loss of one item: a smaller loss counts as `low`, a larger one as `high`. Without them the loss of a
+/// number or of a probability has no bound that is small enough for a ladder.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clip {
+    /// The least loss, at least 0.
+    pub low: f64,
+    /// The largest loss, which is also that of an item without a prediction.
+    pub high: f64,
+}
+
+impl Clip {
+    /// The bounds, if `low` and `high` are finite and 0 ≤ `low` < `high`.
+    pub fn new(low: f64, high: f64) -> Option<Self> {
+        (high.is_finite() && 0.0 <= low && low < high).then_some(Self { low, high })
+    }
+
+    /// The loss within the bounds.
+    pub const fn apply(self, loss: f64) -> f64 {
+        loss.clamp(self.low, self.high)
+    }
+}
+
+/// How a suite's version is scored and disclosed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scoring {
     /// By which metric.
     pub metric: Metric,
-    /// Whether the scores of single items may be read.
-    pub per_item_feedback: bool,
-    /// How much of the score is told.
-    pub release: Release,
-}
-
-impl Scoring {
-    /// The ladder on which scores are told, where they are.
-    pub const fn ladder(&self) -> Option<Ladder> {
-        match self.release {
-            Release::Ladder(step) => Some(Ladder { step, metric: self.metric }),
-            Release::Exact | Release::Rounded(_) => None,
-        }
-    }
+    /// The bounds of the loss of an item, if the suite has them.
+    pub clip: Option<Clip>,
+    /// How much of the figures is disclosed.
+    pub policy: DisclosurePolicy,
+    /// The grid, if the policy is a ladder.
+    pub ladder: Option<Ladder>,
 }
 
 #[cfg(test)]

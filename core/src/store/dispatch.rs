@@ -246,6 +246,41 @@ pub async fn note_tidied(db: &PgPool, job_ids: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// The stored scores of a job's items, which have expired.
+pub struct ExpiredScores {
+    /// The job.
+    pub job_id: JobId,
+    /// Where the artifact store has them.
+    pub scores_key: String,
+}
+
+/// How many expired item scores one statement reads.
+pub const EXPIRED_SCORES_MAX: usize = 1000;
+
+/// At most [`EXPIRED_SCORES_MAX`] item scores that have expired.
+pub async fn expired_item_scores(db: &PgPool) -> Result<Vec<ExpiredScores>> {
+    let expired = sqlx::query_as!(
+        ExpiredScores,
+        r#"select job_id as "job_id: JobId", scores_key from stored_item_scores where expires_at <= now() order by expires_at limit $1"#,
+        EXPIRED_SCORES_MAX as i64
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(expired)
+}
+
+/// Notes that the item scores of these jobs are to be removed: nobody reads them any more.
+pub async fn withdraw_item_scores(db: &PgPool, job_ids: &[&str]) -> Result<()> {
+    sqlx::query!("update jobs set scores_key = null where scores_key is not null and id = any($1)", job_ids as &[&str]).execute(db).await?;
+    Ok(())
+}
+
+/// Notes that the item scores of these jobs were removed.
+pub async fn forget_item_scores(db: &PgPool, job_ids: &[&str]) -> Result<()> {
+    sqlx::query!("delete from stored_item_scores where expires_at <= now() and job_id = any($1)", job_ids as &[&str]).execute(db).await?;
+    Ok(())
+}
+
 /// How long after its end an upload's objects are removed for good, in minutes: longer than a part may take to arrive, so
 /// that nothing is left of one that was just coming.
 const UPLOAD_REST: f64 = 20.0;

@@ -3,8 +3,9 @@
 use sqlx::types::Json;
 use sqlx::{PgExecutor, PgPool};
 
+use super::allowance::{self, Use};
 use super::dispatch;
-use crate::job::{EvalResult, FailureCode, JobRow, JobStatus, JobType};
+use crate::job::{EvalResult, FINAL_JOBS_MAX, FailureCode, JobRow, JobStatus, JobType, SealedFigures};
 use crate::suite::SuiteId;
 use crate::{JobId, OrgId, Result, Timestamp};
 
@@ -16,7 +17,10 @@ macro_rules! select_jobs {
             r#"select id as "id: JobId", org_id as "org_id: OrgId", type as "type: JobType", status as "status: JobStatus", request_id, label,
                   hfm_sha, suite_id as "suite_id: SuiteId", suite_version, attempts,
                   created_at as "created_at: Timestamp", started_at as "started_at: Timestamp", finished_at as "finished_at: Timestamp",
-                  result as "result: Json<EvalResult>", case when status = 'running' then progress end as progress, error_code as "error_code: FailureCode", error_message
+                  final_at is not null as "is_final!", result as "result: Json<EvalResult>",
+                  (select jsonb_build_object('value', c.value, 'stderr', c.stderr, 'ci95', c.ci95, 'n', c.n)
+                   from closed_sealed_results c where c.org_id = jobs.org_id and c.job_id = jobs.id) as "sealed: Json<SealedFigures>",
+                  case when status = 'running' then progress end as progress, error_code as "error_code: FailureCode", error_message
            from jobs "# + $rest,
             $($argument),+
         )
@@ -74,9 +78,13 @@ pub struct Compared {
     pub suite_version: String,
     /// The version's metric.
     pub metric: String,
-    /// How the version's scores are released.
+    /// How much of the version's scores is disclosed.
     pub release: String,
-    /// Number of items in it.
+    /// How many submissions an organization may make for the version, per day and for good, if that is bounded.
+    pub max_submissions_per_day: Option<i32>,
+    #[expect(missing_docs, reason = "see max_submissions_per_day")]
+    pub max_submissions: Option<i32>,
+    /// Number of its items that scores cover: those that are not sealed.
     pub n_items: i32,
     /// What it found, if it succeeded.
     pub value: Option<f64>,
@@ -92,7 +100,7 @@ pub async fn compared(db: impl PgExecutor<'_>, org_id: &OrgId, job_ids: [&JobId;
     let found = sqlx::query_as!(
         Compared,
         r#"select j.id as "job_id: JobId", j.status as "status: JobStatus", j.suite_id as "suite_id: SuiteId", j.suite_version, s.metric,
-                  s.release, s.n_items, (j.result ->> 'value')::float8 as value,
+                  s.release, s.max_submissions_per_day, s.max_submissions, s.n_items - s.n_sealed as "n_items!", (j.result ->> 'value')::float8 as value,
                   (j.result ->> 'stderr') is not null as "is_sure!", j.scores_key
            from jobs j join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
            where j.org_id = $1 and j.id = any($2)"#,
@@ -152,4 +160,92 @@ pub async fn cancel(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<boo
     }
     transaction.commit().await?;
     Ok(attempts.is_some())
+}
+
+/// What became of marking a job as final.
+pub enum Finalized {
+    /// It is final, now or before.
+    Done,
+    /// The organization has no such job.
+    Missing,
+    /// The job has not succeeded.
+    NotSucceeded(JobStatus),
+    /// Its suite has no sealed items.
+    NotSealed,
+    /// Its suite has closed.
+    Closed(Timestamp),
+    /// As many jobs are final as may be.
+    Full,
+}
+
+/// Marks a job as one whose sealed figures are disclosed after its suite has closed. Doing it again changes nothing.
+///
+/// The database's clock decides, read after all locks are held, so that no job is marked after the close.
+pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<Finalized> {
+    let mut transaction = pool.begin().await?;
+    let job = sqlx::query!(
+        r#"select j.status as "status: JobStatus", j.suite_id as "suite_id: SuiteId", j.suite_version, j.final_at is not null as "is_final!",
+                  s.closes_at as "closes_at: Timestamp", s.closes_at <= clock_timestamp() as is_closed
+           from jobs j join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
+           where j.org_id = $1 and j.id = $2"#,
+        org_id.as_str(),
+        job_id.as_str()
+    )
+    .fetch_optional(&mut *transaction)
+    .await?;
+    let Some(job) = job else { return Ok(Finalized::Missing) };
+    if job.is_final {
+        return Ok(Finalized::Done);
+    }
+    let Some(closes_at) = job.closes_at else { return Ok(Finalized::NotSealed) };
+    if job.is_closed == Some(true) {
+        return Ok(Finalized::Closed(closes_at));
+    }
+    if job.status != JobStatus::Succeeded {
+        return Ok(Finalized::NotSucceeded(job.status));
+    }
+    // The holders of now, and those of the time of the submission: who joins or leaves others gains no final job.
+    let mut holders = allowance::holders(&mut transaction, org_id).await?;
+    holders.extend(allowance::holders_of_job(&mut transaction, org_id, job_id).await?);
+    allowance::lock(&mut transaction, &holders, &job.suite_id, &job.suite_version).await?;
+    // A statement before the lock may have missed a mark that was set meanwhile.
+    let is_final = sqlx::query_scalar!(
+        r#"select final_at is not null as "is_final!" from jobs where org_id = $1 and id = $2"#,
+        org_id.as_str(),
+        job_id.as_str()
+    );
+    if is_final.fetch_one(&mut *transaction).await? {
+        return Ok(Finalized::Done);
+    }
+    let most = sqlx::query_scalar!(
+        r#"select count(*) as "finals!" from suite_disclosures d join jobs j on j.id = d.job_id
+           where d.holder = any($1) and d.suite_id = $2 and d.suite_version = $3 and d.kind = 'final' and j.final_at is not null
+           group by d.holder order by 1 desc limit 1"#,
+        &holders,
+        job.suite_id.as_str(),
+        job.suite_version
+    )
+    .fetch_optional(&mut *transaction)
+    .await?;
+    if most.unwrap_or(0) >= FINAL_JOBS_MAX {
+        return Ok(Finalized::Full);
+    }
+    let done = sqlx::query!(
+        "with present as materialized (select clock_timestamp() as at)
+         update jobs j set final_at = p.at from present p
+         where j.org_id = $1 and j.id = $2 and j.final_at is null and p.at < $3",
+        org_id.as_str(),
+        job_id.as_str(),
+        closes_at as Timestamp
+    )
+    .execute(&mut *transaction)
+    .await?;
+    if done.rows_affected() == 1 {
+        // It counts for all of them, also if they came to share an allowance after the job was submitted.
+        let at = super::now(&mut *transaction).await?;
+        let (suite_id, suite_version) = (&job.suite_id, job.suite_version.as_str());
+        allowance::record(&mut transaction, org_id, &holders, Use::Final(job_id), suite_id, suite_version, at).await?;
+    }
+    transaction.commit().await?;
+    Ok(if done.rows_affected() == 1 { Finalized::Done } else { Finalized::Closed(closes_at) })
 }

@@ -5,6 +5,7 @@
 //! organizations; they live in `dispatch` and `work` only.
 //! What may not: decisions. A function returns what it found; the operation says what that means.
 
+pub mod allowance;
 pub mod auth;
 pub mod credential;
 pub mod dispatch;
@@ -12,7 +13,6 @@ pub mod domain;
 pub mod invite;
 pub mod job;
 pub mod key;
-pub mod ladder;
 pub mod member;
 pub mod model;
 pub mod notifications;
@@ -35,7 +35,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, Postgres};
 pub use sqlx::{PgConnection, PgPool};
 
-use crate::{Code, Error, Result};
+use crate::{Code, Error, Result, Timestamp};
 
 /// How long a request waits for a connection before it is told that the service is not available.
 const ACQUIRE: Duration = Duration::from_millis(1500);
@@ -112,6 +112,12 @@ impl From<sqlx::Error> for Error {
         };
         if away { Self::unavailable(error) } else { Self::internal(error) }
     }
+}
+
+/// The database's clock, at this statement.
+pub async fn now(db: impl sqlx::PgExecutor<'_>) -> Result<Timestamp> {
+    let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!: Timestamp""#).fetch_one(db).await?;
+    Ok(now)
 }
 
 /// The name of the unique constraint that a statement ran into, if that is what happened.

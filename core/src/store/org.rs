@@ -21,15 +21,17 @@ pub async fn of_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<Or
     Ok(orgs)
 }
 
-/// Stores a new organization, and returns it as its owner sees it.
-pub async fn insert(db: impl PgExecutor<'_>, org_id: &OrgId, name: &str, plan: &str) -> Result<Org> {
+/// Stores a new organization, and returns it as its owner sees it. `created_by` is the user who creates it for themselves;
+/// none, if the operator does.
+pub async fn insert(db: impl PgExecutor<'_>, org_id: &OrgId, name: &str, plan: &str, created_by: Option<&UserId>) -> Result<Org> {
     let org = sqlx::query_as!(
         Org,
-        r#"insert into orgs (id, name, plan) values ($1, $2, $3)
+        r#"insert into orgs (id, name, plan, created_by) values ($1, $2, $3, $4)
            returning id as "id: OrgId", name, plan, data_use as "data_use: DataUse", 'owner' as "role!: Role", created_at as "created_at: Timestamp""#,
         org_id.as_str(),
         name,
-        plan
+        plan,
+        created_by.map(UserId::as_str)
     )
     .fetch_one(db)
     .await?;
@@ -51,21 +53,24 @@ pub async fn update(db: impl PgExecutor<'_>, org_id: &OrgId, name: Option<&str>,
     Ok(org)
 }
 
+/// The name of an organization. `None` if there is none.
+pub async fn find_name(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Option<String>> {
+    let name = sqlx::query_scalar!("select name from orgs where id = $1", org_id.as_str()).fetch_optional(db).await?;
+    Ok(name)
+}
+
 /// The name of an organization.
 pub async fn name(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<String> {
     let name = sqlx::query_scalar!("select name from orgs where id = $1", org_id.as_str()).fetch_one(db).await?;
     Ok(name)
 }
 
-/// How many organizations a person owns. Until the transaction ends nobody else can count them, so that two who make one
-/// at once do it one after the other.
-pub async fn lock_owned(db: &mut PgConnection, user_id: &UserId) -> Result<i64> {
+/// How many organizations a user has created, whoever owns them now. Until the transaction ends nobody else can count them, so
+/// that two requests of one user create one after the other.
+pub async fn lock_created(db: &mut PgConnection, user_id: &UserId) -> Result<i64> {
     sqlx::query!("select id from users where id = $1 for update", user_id.as_str()).fetch_one(&mut *db).await?;
-    let owned =
-        sqlx::query_scalar!(r#"select count(*) as "owned!" from memberships where user_id = $1 and role = 'owner'"#, user_id.as_str())
-            .fetch_one(db)
-            .await?;
-    Ok(owned)
+    let created = sqlx::query_scalar!(r#"select count(*) as "created!" from orgs where created_by = $1"#, user_id.as_str());
+    Ok(created.fetch_one(db).await?)
 }
 
 /// The person with this address; `fresh` is their id if they are new. The address must be in its one form.

@@ -1,8 +1,8 @@
 //! Writing a suite. Only the operator's role may.
 
 use super::PgConnection;
-use crate::Result;
-use crate::suite::SuiteId;
+use crate::suite::{SuiteAccess, SuiteId};
+use crate::{Clip, Ladder, OrgId, Result, Timestamp};
 
 /// What is published of a suite besides its items.
 pub struct NewSuite<'a> {
@@ -16,10 +16,22 @@ pub struct NewSuite<'a> {
     pub per_item_feedback: bool,
     /// For people.
     pub description: &'a str,
-    /// How scores are released.
+    /// How much of a score is disclosed.
     pub release: &'a str,
     /// How many submissions an organization may make a day, if that is bounded.
     pub max_submissions_per_day: Option<i32>,
+    /// How many it may make for good, if that is bounded.
+    pub max_submissions: Option<i32>,
+    /// Who may submit.
+    pub access: SuiteAccess,
+    /// The bounds of the loss of one item.
+    pub clip: Option<Clip>,
+    /// The grid, if scores are disclosed by a ladder.
+    pub ladder: Option<Ladder>,
+    /// Number of sealed items.
+    pub n_sealed: i32,
+    /// When the suite closes, if items are sealed.
+    pub closes_at: Option<Timestamp>,
     /// Number of items.
     pub n_items: i32,
     /// The SHA-256 of everything that is published.
@@ -28,11 +40,27 @@ pub struct NewSuite<'a> {
 
 /// Stores the suite's row. `false` when this version is there already.
 pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
-    let NewSuite { suite_id, version, metric, per_item_feedback, description, release, max_submissions_per_day, n_items, content_sha256 } =
-        new;
+    let NewSuite {
+        suite_id,
+        version,
+        metric,
+        per_item_feedback,
+        description,
+        release,
+        max_submissions_per_day,
+        max_submissions,
+        access,
+        clip,
+        ladder,
+        n_sealed,
+        closes_at,
+        n_items,
+        content_sha256,
+    } = new;
     let done = sqlx::query!(
-        "insert into suites (suite_id, version, metric, per_item_feedback, description, n_items, content_sha256, release, max_submissions_per_day)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict do nothing",
+        "insert into suites (suite_id, version, metric, per_item_feedback, description, n_items, content_sha256, release, max_submissions_per_day,
+                             max_submissions, access, clip, ladder_start, ladder_step, ladder_levels, n_sealed, closes_at)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) on conflict do nothing",
         suite_id.as_str(),
         version,
         metric,
@@ -41,7 +69,15 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         n_items,
         content_sha256,
         release,
-        *max_submissions_per_day
+        *max_submissions_per_day,
+        *max_submissions,
+        access.as_str(),
+        clip.map(|clip| vec![clip.low, clip.high]) as _,
+        ladder.map(|ladder| ladder.start),
+        ladder.map(|ladder| ladder.step),
+        ladder.map(|ladder| i32::try_from(ladder.levels).unwrap_or(i32::MAX)),
+        n_sealed,
+        *closes_at as Option<Timestamp>
     )
     .execute(db)
     .await?;
@@ -57,6 +93,7 @@ pub async fn content_sha256(db: &mut PgConnection, suite_id: &SuiteId, version: 
 }
 
 /// Stores a batch of items with their answers. The slices belong together by index; `input` and `answer` are JSON.
+#[expect(clippy::too_many_arguments, reason = "one slice per column")]
 pub async fn insert_items(
     db: &mut PgConnection,
     suite_id: &SuiteId,
@@ -65,25 +102,53 @@ pub async fn insert_items(
     item_id: &[&str],
     input: &[&str],
     answer: &[&str],
+    sealed: &[bool],
 ) -> Result<()> {
     sqlx::query!(
         "with batch as (
-             select $3 + (b.place - 1)::integer as ordinal, b.item_id, b.input, b.answer
-             from unnest($4::text[], $5::text[], $6::text[]) with ordinality as b(item_id, input, answer, place)
+             select $3 + (b.place - 1)::integer as ordinal, b.item_id, b.input, b.answer, b.sealed
+             from unnest($4::text[], $5::text[], $6::text[], $7::boolean[]) with ordinality as b(item_id, input, answer, sealed, place)
          ), items as (
              insert into suite_items (suite_id, version, ordinal, item_id, input)
              select $1, $2, ordinal, item_id, input::json from batch
          )
-         insert into suite_answers (suite_id, version, ordinal, item_id, answer)
-         select $1, $2, ordinal, item_id, answer::json from batch",
+         insert into suite_answers (suite_id, version, ordinal, item_id, answer, sealed)
+         select $1, $2, ordinal, item_id, answer::json, sealed from batch",
         suite_id.as_str(),
         version,
         first,
         item_id as &[&str],
         input as &[&str],
-        answer as &[&str]
+        answer as &[&str],
+        sealed
     )
     .execute(db)
     .await?;
     Ok(())
+}
+
+/// Whether a suite is published, in any version.
+pub async fn is_published(db: &mut PgConnection, suite_id: &SuiteId) -> Result<bool> {
+    let found = sqlx::query_scalar!(r#"select exists(select from suites where suite_id = $1) as "found!""#, suite_id.as_str());
+    Ok(found.fetch_one(db).await?)
+}
+
+/// Lets an organization submit to a suite with `access = "granted"`. Returns whether it could not before.
+pub async fn grant(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId) -> Result<bool> {
+    let done = sqlx::query!(
+        "insert into suite_grants (org_id, suite_id) values ($1, $2) on conflict do nothing",
+        org_id.as_str(),
+        suite_id.as_str()
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Takes the grant back: further submissions are refused. Returns whether there was one.
+pub async fn revoke(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId) -> Result<bool> {
+    let done = sqlx::query!("delete from suite_grants where org_id = $1 and suite_id = $2", org_id.as_str(), suite_id.as_str())
+        .execute(db)
+        .await?;
+    Ok(done.rows_affected() == 1)
 }

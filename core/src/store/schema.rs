@@ -46,7 +46,7 @@ pub async fn migrate(pool: &PgPool) -> Result<u64> {
 
 fn waited_in_vain(error: &MigrateError) -> bool {
     let (MigrateError::Execute(cause) | MigrateError::ExecuteMigration(cause, _)) = error else { return false };
-    cause.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "55P03")
+    cause.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "55P03" || code == "40P01")
 }
 
 /// How many of this build's migrations the database has not seen.
@@ -63,6 +63,7 @@ pub async fn pending(pool: &PgPool) -> Result<usize> {
 pub async fn can_read_answers(pool: &PgPool) -> Result<bool> {
     let may = sqlx::query_scalar!(
         r#"select has_table_privilege('suite_answers', 'select')
+                  or has_table_privilege('sealed_results', 'select')
                   -- Rights that it could take up by "set role".
                   or pg_has_role('assay_worker', 'member')
                   or pg_has_role((select relowner from pg_class where oid = 'suite_answers'::regclass), 'member') as "may!""#

@@ -1,10 +1,11 @@
 //! Accepting a job: the statements of one transaction, in the order in which they are used.
 
+use super::allowance::{self, Decision, Use};
 use super::{PgConnection, upload, usage};
 use crate::job::{FailureCode, JobRow, JobStatus, JobType};
 use crate::org::Plan;
 use crate::spans::{Place, SpanId};
-use crate::suite::SuiteId;
+use crate::suite::{Allowance, SuiteId};
 use crate::{JobId, OrgId, Result, Timestamp, UploadId};
 
 /// What is stored of a new eval.
@@ -27,8 +28,10 @@ pub struct NewJob<'a> {
     pub upload_id: Option<&'a UploadId>,
     /// Number of predictions.
     pub n_submitted: i64,
-    /// How many submissions an organization may make for the suite a day, if that is bounded.
-    pub max_submissions_per_day: Option<i32>,
+    /// Number of items that it is charged for.
+    pub charged_items: i64,
+    /// What the suite allows, where it counts or shares submissions.
+    pub allowance: Option<Allowance<'a>>,
     /// The caller's key, if any.
     pub idempotency_key: Option<&'a str>,
     /// What the key stands for.
@@ -62,6 +65,11 @@ pub enum Submitted {
         resets_at: Timestamp,
         /// The same, in seconds from now.
         seconds: u32,
+    },
+    /// The submissions that the suite's version allows are used up for good. Nothing was made, nothing charged.
+    SuiteUsedUp {
+        /// How many it allows.
+        max: i64,
     },
     /// As many jobs are active as may be. Nothing was made, nothing charged.
     JobsFull {
@@ -107,17 +115,23 @@ pub async fn submit(db: &mut PgConnection, org_id: &OrgId, plan: &Plan, new: &Ne
     {
         return Ok(Submitted::UploadGone);
     }
-    if let Some(max) = new.max_submissions_per_day.map(i64::from) {
-        let (today, resets_at) = today(db, org_id, new.suite_id, created_at, max).await?;
-        if today > max {
-            return Ok(Submitted::DayFull { max, resets_at, seconds: created_at.seconds_until(resets_at) });
+    if let Some(allowance) = &new.allowance {
+        match allowance::permit(db, org_id, allowance, created_at).await? {
+            Decision::UsedUp { max } => return Ok(Submitted::SuiteUsedUp { max }),
+            Decision::DayUsedUp { max, resets_at } => {
+                return Ok(Submitted::DayFull { max, resets_at, seconds: created_at.seconds_until(resets_at) });
+            }
+            Decision::Granted(holders) => {
+                let (suite_id, version) = (new.suite_id, new.suite_version);
+                allowance::record(db, org_id, &holders, Use::Submission(new.id), suite_id, version, created_at).await?;
+            }
         }
     }
     let (active, resets_at) = active(db, org_id).await?;
     if active > plan.concurrent_jobs {
         return Ok(Submitted::JobsFull { active: active - 1, resets_at });
     }
-    if !usage::charge(db, org_id, new.id, new.n_submitted, created_at, plan.eval_items_per_month).await? {
+    if !usage::charge(db, org_id, new.id, new.charged_items, created_at, plan.eval_items_per_month).await? {
         let resets_at = usage::next_month(db, created_at).await?;
         return Ok(Submitted::MonthFull { resets_at, seconds: created_at.seconds_until(resets_at) });
     }
@@ -148,7 +162,8 @@ async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created
         input_key,
         upload_id,
         n_submitted,
-        max_submissions_per_day: _,
+        charged_items: _,
+        allowance: _,
         idempotency_key,
         request_sha256,
         elapsed_us,
@@ -164,7 +179,7 @@ async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created
            returning id as "id: JobId", org_id as "org_id: OrgId", type as "type: JobType", status as "status: JobStatus", request_id, label,
                      hfm_sha, suite_id as "suite_id: SuiteId", suite_version, attempts,
                      created_at as "created_at: Timestamp", started_at as "started_at: Timestamp", finished_at as "finished_at: Timestamp",
-                     result as "result: _", case when status = 'running' then progress end as progress,
+                     false as "is_final!", result as "result: _", null::jsonb as "sealed: _", case when status = 'running' then progress end as progress,
                      error_code as "error_code: FailureCode", error_message"#,
         org_id.as_str(),
         id.as_str(),
@@ -187,27 +202,6 @@ async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created
     .fetch_optional(db)
     .await?;
     Ok(row)
-}
-
-/// How many submissions of the organization for a suite count on the day of the given moment, UTC, not told beyond one more
-/// than `max`; and when the next day begins.
-async fn today(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId, at: Timestamp, max: i64) -> Result<(i64, Timestamp)> {
-    let row = sqlx::query!(
-        r#"select (select count(*) from (
-                       select from jobs
-                       where org_id = $1 and suite_id = $2 and created_at >= date_trunc('day', $3::timestamptz, 'UTC')
-                         and status not in ('failed', 'cancelled')
-                       limit $4::bigint + 1
-                   ) today) as "today!",
-                  (date_trunc('day', $3 at time zone 'UTC') + interval '1 day') at time zone 'UTC' as "resets_at!: Timestamp""#,
-        org_id.as_str(),
-        suite_id.as_str(),
-        at as Timestamp,
-        max
-    )
-    .fetch_one(db)
-    .await?;
-    Ok((row.today, row.resets_at))
 }
 
 /// How many jobs of the organization are active, and when the oldest of them must have ended at the latest: all tries

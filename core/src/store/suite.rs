@@ -4,8 +4,8 @@ use serde_json::value::RawValue;
 use sqlx::PgExecutor;
 use sqlx::types::Json;
 
-use crate::Result;
-use crate::suite::{SuiteId, SuiteItem};
+use crate::suite::{Allowance, SuiteAccess, SuiteId, SuiteItem};
+use crate::{DisclosurePolicy, OrgId, Result, Timestamp};
 
 /// A suite's row in one version.
 #[derive(Debug, Clone)]
@@ -22,10 +22,56 @@ pub struct SuiteRow {
     pub per_item_feedback: bool,
     /// For people.
     pub description: String,
-    /// How scores are released.
+    /// How much of a score is disclosed.
     pub release: String,
     /// How many submissions an organization may make a day, if that is bounded.
     pub max_submissions_per_day: Option<i32>,
+    /// How many it may make for good, if that is bounded.
+    pub max_submissions: Option<i32>,
+    /// Who may submit.
+    pub access: SuiteAccess,
+    /// The bounds of the loss of one item.
+    pub clip: Option<Vec<f64>>,
+    /// The grid of a ladder: its start, step and number of levels.
+    pub ladder_start: Option<f64>,
+    #[expect(missing_docs, reason = "see ladder_start")]
+    pub ladder_step: Option<f64>,
+    #[expect(missing_docs, reason = "see ladder_start")]
+    pub ladder_levels: Option<i32>,
+    /// Number of sealed items.
+    pub n_sealed: i32,
+    /// When the sealed figures of final jobs are disclosed.
+    pub closes_at: Option<Timestamp>,
+}
+
+impl SuiteRow {
+    /// What the version allows, where it counts or shares submissions.
+    pub fn allowance(&self) -> Result<Option<Allowance<'_>>> {
+        let Self { suite_id, version, max_submissions, max_submissions_per_day, .. } = self;
+        let is_shared = match DisclosurePolicy::published(&self.release)? {
+            DisclosurePolicy::Ladder(_) | DisclosurePolicy::Sealed(_) => true,
+            DisclosurePolicy::Exact | DisclosurePolicy::Rounded(_) => max_submissions.is_some() || max_submissions_per_day.is_some(),
+        };
+        let (max_submissions, max_submissions_per_day) = (*max_submissions, *max_submissions_per_day);
+        Ok(is_shared.then_some(Allowance { suite_id, suite_version: version, max_submissions, max_submissions_per_day }))
+    }
+}
+
+/// Whether an organization may submit to a suite with this access.
+pub async fn may_submit(db: impl PgExecutor<'_>, org_id: &OrgId, suite_id: &SuiteId, access: SuiteAccess) -> Result<bool> {
+    let may = sqlx::query_scalar!(
+        r#"select case $3::text
+                    when 'everyone' then true
+                    when 'verified_domain' then exists(select from domain_claims where org_id = $1 and verified_at is not null)
+                    else exists(select from suite_grants where org_id = $1 and suite_id = $2)
+                  end as "may!""#,
+        org_id.as_str(),
+        suite_id.as_str(),
+        access.as_str()
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(may)
 }
 
 /// The current version of each suite, by id.
@@ -33,7 +79,8 @@ pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
     let rows = sqlx::query_as!(
         SuiteRow,
         r#"select distinct on (suite_id) suite_id as "suite_id: SuiteId", version, metric, n_items, per_item_feedback, description,
-                  release, max_submissions_per_day
+                  release, max_submissions_per_day, max_submissions, access as "access: SuiteAccess", clip, ladder_start, ladder_step,
+                  ladder_levels, n_sealed, closes_at as "closes_at: Timestamp"
            from suites order by suite_id, published_at desc"#
     )
     .fetch_all(db)
@@ -45,7 +92,9 @@ pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
 pub async fn find(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: Option<&str>) -> Result<Option<SuiteRow>> {
     let row = sqlx::query_as!(
         SuiteRow,
-        r#"select suite_id as "suite_id: SuiteId", version, metric, n_items, per_item_feedback, description, release, max_submissions_per_day
+        r#"select suite_id as "suite_id: SuiteId", version, metric, n_items, per_item_feedback, description, release, max_submissions_per_day,
+                  max_submissions, access as "access: SuiteAccess", clip, ladder_start, ladder_step, ladder_levels, n_sealed,
+                  closes_at as "closes_at: Timestamp"
            from suites where suite_id = $1 and ($2::text is null or version = $2)
            order by published_at desc limit 1"#,
         suite_id.as_str(),

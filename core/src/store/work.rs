@@ -7,11 +7,11 @@ use sqlx::types::Json;
 use sqlx::{PgExecutor, PgPool};
 
 use super::dispatch;
-use crate::job::{ATTEMPTS_MAX, EvalResult, FailureCode};
+use crate::job::{ATTEMPTS_MAX, EvalResult, FailureCode, ITEM_SCORES_DAYS, SealedFigures};
 use crate::spans::Place;
 use crate::suite::SuiteId;
 use crate::upload::{ContentEncoding, ContentType, PartObject};
-use crate::{Answer, Error, JobId, Metric, OrgId, Release, Result, Scoring, Timestamp, UploadId, WorkerId};
+use crate::{Answer, Clip, DisclosurePolicy, Error, JobId, Ladder, Metric, OrgId, Result, Scoring, Timestamp, UploadId, WorkerId};
 
 /// How long an attempt may take.
 pub const DEADLINE: Duration = Duration::from_secs(15 * 60);
@@ -188,7 +188,10 @@ pub async fn succeed(
              update jobs set status = 'succeeded', result = $3, scores_key = $5, finished_at = clock_timestamp(),
                     worker_id = null, deadline_at = null
              where id = $1 and status = 'running' and attempts = $2
-             returning id, attempts
+             returning id, org_id, attempts, finished_at
+         ), stored as (
+             insert into stored_item_scores (org_id, job_id, scores_key, expires_at)
+             select org_id, id, $5, finished_at + $6::integer * interval '1 day' from done where $5 is not null
          )
          update job_attempts a set ended_at = clock_timestamp(), outcome = 'succeeded', phases = $4
          from done d where a.job_id = d.id and a.attempt = d.attempts",
@@ -196,11 +199,44 @@ pub async fn succeed(
         claim.attempt,
         Json(result) as _,
         Json(phases) as _,
-        scores_key
+        scores_key,
+        ITEM_SCORES_DAYS
     )
     .execute(db)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Ends a job with the figures of its open items, and stores those of the sealed ones where only workers can read them.
+/// Returns `false` if the attempt was fenced: then nothing is written.
+pub async fn succeed_with_sealed(
+    pool: &PgPool,
+    claim: &Claim,
+    result: &EvalResult,
+    sealed: &SealedFigures,
+    scores_key: Option<&str>,
+    phases: &[Phase],
+) -> Result<bool> {
+    let mut transaction = pool.begin().await?;
+    let done = succeed(&mut *transaction, claim, result, scores_key, phases).await?;
+    if done {
+        sqlx::query!(
+            "insert into sealed_results (org_id, job_id, suite_id, suite_version, n, value, stderr, ci95)
+             values ($1, $2, $3, $4, $5, $6, $7, $8)",
+            claim.org_id.as_str(),
+            claim.job_id.as_str(),
+            claim.suite_id.as_str(),
+            claim.suite_version,
+            i32::try_from(sealed.n).unwrap_or(i32::MAX),
+            sealed.value,
+            sealed.stderr,
+            sealed.ci95.map(Vec::from) as _
+        )
+        .execute(&mut *transaction)
+        .await?;
+    }
+    transaction.commit().await?;
+    Ok(done)
 }
 
 /// Ends a job with an error. When the fault is ours, the charge is given back. `false`: the attempt was fenced out.
@@ -258,31 +294,53 @@ pub async fn release(pool: &PgPool, claim: &Claim, code: FailureCode, message: &
     Ok(done.rows_affected() == 1)
 }
 
-/// How a suite's version is scored, and how many items it has.
-pub async fn scoring(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str) -> Result<(Scoring, usize)> {
+/// What a worker needs to know of a suite's version.
+pub struct SuiteScoring {
+    /// How it is scored and disclosed.
+    pub scoring: Scoring,
+    /// Number of items, open and sealed.
+    pub n_items: usize,
+    /// Number of sealed items.
+    pub n_sealed: usize,
+}
+
+/// How a suite's version is scored and disclosed.
+pub async fn scoring(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str) -> Result<SuiteScoring> {
     let suite = sqlx::query!(
-        "select metric, per_item_feedback, release, n_items from suites where suite_id = $1 and version = $2",
+        "select metric, release, clip, ladder_start, ladder_step, ladder_levels, n_items, n_sealed
+         from suites where suite_id = $1 and version = $2",
         suite_id.as_str(),
         version
     )
     .fetch_one(db)
     .await?;
-    let (metric, release) = (Metric::published(&suite.metric)?, Release::published(&suite.release)?);
-    Ok((Scoring { metric, per_item_feedback: suite.per_item_feedback, release }, usize::try_from(suite.n_items).unwrap_or(0)))
+    let (metric, policy) = (Metric::published(&suite.metric)?, DisclosurePolicy::published(&suite.release)?);
+    let clip = match suite.clip.as_deref() {
+        Some([low, high]) => Clip::new(*low, *high),
+        _ => None,
+    };
+    let ladder = match (suite.ladder_start, suite.ladder_step, suite.ladder_levels) {
+        (Some(start), Some(step), Some(levels)) => Some(Ladder { start, step, levels: levels.unsigned_abs() }),
+        _ => None,
+    };
+    let count = |count: i32| usize::try_from(count).unwrap_or(0);
+    let (n_items, n_sealed) = (count(suite.n_items), count(suite.n_sealed));
+    Ok(SuiteScoring { scoring: Scoring { metric, clip, policy, ladder }, n_items, n_sealed })
 }
 
-/// The answers of a suite's version in the order of publication, each given to `each` as it arrives.
+/// The answers of a suite's version in the order of publication, each given to `each` as it arrives, with
+/// whether its item is sealed.
 pub async fn answers(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
     version: &str,
     metric: Metric,
-    mut each: impl FnMut(&str, &Answer<'_>) -> Result<()>,
+    mut each: impl FnMut(&str, &Answer<'_>, bool) -> Result<()>,
 ) -> Result<()> {
     use futures_util::TryStreamExt as _;
 
     let mut rows = sqlx::query!(
-        r#"select item_id, answer::text as "answer!" from suite_answers where suite_id = $1 and version = $2 order by ordinal"#,
+        r#"select item_id, answer::text as "answer!", sealed from suite_answers where suite_id = $1 and version = $2 order by ordinal"#,
         suite_id.as_str(),
         version
     )
@@ -291,7 +349,7 @@ pub async fn answers(
         // The message of a bad answer may quote it, so it goes nowhere.
         let answer = Answer::parse(&row.answer, &metric)
             .map_err(|_| Error::internal("a published suite has an answer that does not fit its metric"))?;
-        each(&row.item_id, &answer)?;
+        each(&row.item_id, &answer, row.sealed)?;
     }
     Ok(())
 }

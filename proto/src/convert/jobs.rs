@@ -1,6 +1,6 @@
 //! Jobs.
 
-use assay_core::job::{EvalResult, ItemScore, Job, JobError, JobItems, Jobs, Versions};
+use assay_core::job::{EvalResult, ItemScore, Job, JobError, JobItems, Jobs, SealedFigures, Versions};
 
 use super::timestamp;
 use crate::v1;
@@ -20,6 +20,7 @@ impl From<Job> for v1::Job {
             created_at,
             started_at,
             finished_at,
+            r#final,
             result,
             error,
             trace_url,
@@ -37,6 +38,7 @@ impl From<Job> for v1::Job {
             created_at: Some(timestamp(created_at)),
             started_at: started_at.map(timestamp),
             finished_at: finished_at.map(timestamp),
+            r#final,
             result: result.map(Into::into),
             error: error.map(Into::into),
             trace_url,
@@ -75,6 +77,7 @@ impl From<EvalResult> for v1::EvalResult {
             ci_method,
             metrics,
             release,
+            sealed,
         } = result;
         Self {
             hfm_sha,
@@ -91,7 +94,15 @@ impl From<EvalResult> for v1::EvalResult {
             ci_method,
             metrics: metrics.into_iter().collect(),
             release,
+            sealed: sealed.map(Into::into),
         }
+    }
+}
+
+impl From<SealedFigures> for v1::SealedFigures {
+    fn from(figures: SealedFigures) -> Self {
+        let SealedFigures { value, stderr, ci95, n } = figures;
+        Self { value, stderr, ci95: ci95.map(Vec::from).unwrap_or_default(), n }
     }
 }
 

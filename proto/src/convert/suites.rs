@@ -1,14 +1,30 @@
 //! Suites and their items.
 
-use assay_core::suite::{Suite, SuiteItem, SuiteItems, Suites};
+use assay_core::suite::{LadderGrid, Suite, SuiteItem, SuiteItems, Suites};
 use assay_core::{Error, Result};
 
-use super::object;
+use super::{object, timestamp};
 use crate::v1;
 
 impl From<Suite> for v1::Suite {
     fn from(suite: Suite) -> Self {
-        let Suite { suite_id, version, metric, n_items, per_item_feedback, description, hfm_sha, release, max_submissions_per_day } = suite;
+        let Suite {
+            suite_id,
+            version,
+            metric,
+            n_items,
+            per_item_feedback,
+            description,
+            hfm_sha,
+            release,
+            max_submissions_per_day,
+            max_submissions,
+            access,
+            clip,
+            ladder,
+            n_sealed,
+            closes_at,
+        } = suite;
         Self {
             suite_id: suite_id.into(),
             version,
@@ -19,7 +35,20 @@ impl From<Suite> for v1::Suite {
             hfm_sha,
             release,
             max_submissions_per_day,
+            max_submissions,
+            access: access.to_string(),
+            clip: clip.map(Vec::from).unwrap_or_default(),
+            ladder: ladder.map(Into::into),
+            n_sealed,
+            closes_at: closes_at.map(timestamp),
         }
+    }
+}
+
+impl From<LadderGrid> for v1::LadderGrid {
+    fn from(grid: LadderGrid) -> Self {
+        let LadderGrid { start, step, levels } = grid;
+        Self { start, step, levels }
     }
 }
 

@@ -22,7 +22,7 @@ const ENDED = ["succeeded", "failed", "cancelled"];
 const PATIENCE_MS = 60_000;
 const PAUSE_MS = 50;
 // What REST leaves out where it is absent; every other absent field is null there.
-const LEFT_OUT = ["result", "error", "trace_url", "suite_version"];
+const LEFT_OUT = ["result", "error", "trace_url", "suite_version", "sealed"];
 
 const env = (name) => {
   const value = process.env[name];

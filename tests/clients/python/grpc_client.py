@@ -19,7 +19,7 @@ from grpc_tools import protoc
 import common
 
 # What REST leaves out where it is absent; every other absent field is null there.
-LEFT_OUT = {"result", "error", "trace_url", "suite_version"}
+LEFT_OUT = {"result", "error", "trace_url", "suite_version", "sealed"}
 
 
 def generate(folder):

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use assay_core::Answer;
 use assay_core::model::ModelFile;
-use assay_core::suite_folder::{FolderItem, SuiteFolder};
+use assay_core::suite_folder::{FolderItem, Protection, SuiteFolder};
 use serde_json::{Value, json};
 
 /// What is taken is whole and consistent, and written anew it is the same suite; what is refused is told with its file.
@@ -27,11 +27,10 @@ pub fn suites(data: &[u8]) {
 }
 
 fn taken(folder: &SuiteFolder) {
-    let SuiteFolder { suite_id, version, metric, per_item_feedback, description, release, max_submissions_per_day, items, content_sha256 } =
-        folder;
+    let SuiteFolder { suite_id, version, metric, per_item_feedback, description, protection, items, content_sha256 } = folder;
     assert!(!items.is_empty());
     let mut seen = HashSet::new();
-    for FolderItem { item_id, input, answer } in items {
+    for FolderItem { item_id, input, answer, is_sealed: _ } in items {
         assert!(seen.insert(item_id) && (1..=512).contains(&item_id.len()) && !item_id.contains('\0'));
         assert!(serde_json::from_str::<Value>(input.get()).unwrap().is_object());
         assert!(!Answer::parse(answer.get(), metric).unwrap().relevant().is_empty());
@@ -41,10 +40,20 @@ fn taken(folder: &SuiteFolder) {
         ("version", json!(version)),
         ("metric", json!(metric.to_string())),
         ("per_item_feedback", json!(per_item_feedback)),
-        ("release", json!(release.to_string())),
+        ("release", json!(protection.policy.to_string())),
+        ("access", json!(protection.access.to_string())),
     ];
     let mut suite: String = head.iter().map(|(name, value)| format!("{name} = {value}\n")).collect();
-    suite += &max_submissions_per_day.map_or_else(String::new, |max| format!("max_submissions_per_day = {max}\n"));
+    let Protection { policy: _, clip, max_submissions_per_day, max_submissions, access: _, closes_at, seal_seed } = protection;
+    let float = |number: f64| if number.fract() == 0.0 { format!("{number:.1}") } else { number.to_string() };
+    let others = [
+        max_submissions_per_day.map(|max| format!("max_submissions_per_day = {max}\n")),
+        max_submissions.map(|max| format!("max_submissions = {max}\n")),
+        clip.map(|clip| format!("clip = [{}, {}]\n", float(clip.low), float(clip.high))),
+        closes_at.map(|at| format!("closes_at = {at}\n")),
+        seal_seed.as_ref().map(|seed| format!("seal_seed = {}\n", json!(seed).to_string().replace('\u{7f}', "\\u007f"))),
+    ];
+    suite.extend(others.into_iter().flatten());
     // TOML writes texts like JSON, but for one character.
     suite += &format!("description = {}\n", json!(description).to_string().replace('\u{7f}', "\\u007f"));
     let line = |item: &FolderItem, name: &str, value: &str| format!("{{\"item_id\": {}, \"{name}\": {value}}}\n", json!(item.item_id));

@@ -8,10 +8,10 @@ use assay_tests::{databases, demo_suite};
 use serde_json::{Value, json};
 
 use super::{Conformance, installation, publish_a_model};
-use crate::feedback;
 use crate::harness::{World, code, one_prediction, text, world_of};
 use crate::name_server::NameServer;
 use crate::routes::TERMS;
+use crate::{feedback, sealed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_conform_to_the_document() {
@@ -20,6 +20,7 @@ async fn answers_conform_to_the_document() {
     let mut conformance = Conformance::new();
     publish_a_model(&world).await;
     feedback::publish(&world, "1").await;
+    sealed::publish(&world).await;
     let other = world.member("member").await;
     let (key, owner) = (world.key(), world.owner());
     terms(&mut conformance, &key, &owner).await;
@@ -30,6 +31,7 @@ async fn answers_conform_to_the_document() {
     for client in [&key, &owner] {
         reads(&mut conformance, client).await;
         submits(&mut conformance, client).await;
+        finalizes(&mut conformance, &world, client).await;
         uploads(&mut conformance, client).await;
         item_scores(&mut conformance, &world, client).await;
     }
@@ -85,6 +87,16 @@ async fn submits(conformance: &mut Conformance, client: &Client) {
     ] {
         assert_eq!(conformance.call(client, method, template, &path, None).await.status, status, "{path}");
     }
+}
+
+/// Marks a job as final, and one whose suite has no sealed items.
+async fn finalizes(conformance: &mut Conformance, world: &World, client: &Client) {
+    let template = "/v1/jobs/{job_id}/final";
+    let final_job = sealed::job(world, client).await;
+    assert_eq!(conformance.call(client, "POST", template, &format!("/v1/jobs/{final_job}/final"), None).await.status, 200);
+    let job = world.scored(&one_prediction()).await;
+    assert_eq!(conformance.call(client, "POST", template, &format!("/v1/jobs/{}/final", text(&job["id"])), None).await.status, 409);
+    assert_eq!(conformance.call(client, "POST", template, "/v1/jobs/job_0/final", None).await.status, 404);
 }
 
 /// Cancels a job that no worker has taken.

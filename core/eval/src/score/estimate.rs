@@ -3,7 +3,7 @@
 use crate::Sum;
 
 /// Half the width of a 95 % interval, in standard errors.
-pub(super) const Z: f64 = 1.959_963_984_540_054;
+pub const Z: f64 = 1.959_963_984_540_054;
 
 /// What is said of a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,8 +16,16 @@ pub struct Estimate {
     pub method: &'static str,
 }
 
+impl Estimate {
+    /// The same with each number changed.
+    #[must_use]
+    pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
+        Self { stderr: change(self.stderr), ci95: self.ci95.map(change), method: self.method }
+    }
+}
+
 /// A share of n: Wilson's interval, which holds what it promises also near 0 and 1 and for few items.
-pub(super) fn wilson(share: f64, n: usize) -> Option<Estimate> {
+pub fn wilson(share: f64, n: usize) -> Option<Estimate> {
     if n == 0 {
         return None;
     }

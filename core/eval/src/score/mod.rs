@@ -10,6 +10,7 @@ mod numbers;
 mod probabilities;
 mod ranking;
 mod table;
+mod trivial;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -20,8 +21,9 @@ use crate::item_scores::ItemScores;
 use crate::prediction::{self, Prediction, Value, fits};
 use crate::{Family, FieldError, Metric};
 
-pub use estimate::Estimate;
+pub use estimate::{Estimate, Z, wilson};
 pub use table::{AnswerTable, Builder, Foresight};
+pub use trivial::{Trivial, best_trivial, trivial_submissions};
 
 use labels::Labels;
 use numbers::Numbers;
@@ -48,32 +50,43 @@ const NAMED_AT_K: [&str; 6] = ["hit_rate", "recall", "precision", "ndcg", "mrr",
 /// predictions at hand.
 const RANKED_BESIDE_MAX: usize = 1 << 20;
 
-/// What came out.
+/// The result of scoring.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Score {
-    /// Items in the suite.
+    /// Items that `figures` cover: those of the table.
     pub n: i64,
     /// Predictions sent.
     pub n_submitted: i64,
-    /// Of those, the ones for no item of the suite.
+    /// Of those, the ones for no item of the suite, open or sealed.
     pub n_unmatched: i64,
-    /// Items of the suite without a prediction.
+    /// Items of the table without a prediction.
     pub n_missing: i64,
-    /// The metric, over all `n` items; an item without a prediction counts as the worst possible.
-    pub value: f64,
-    /// How sure it is, where that can be said.
-    pub estimate: Option<Estimate>,
-    /// The family's other figures.
-    pub metrics: BTreeMap<String, f64>,
-    /// What is kept of each item.
+    /// The figures of the table's items.
+    pub figures: Figures,
+    /// What is stored of each item for comparisons.
     pub items: ItemScores,
+    /// The figures of the sealed items, if there are any.
+    pub sealed: Option<Sealed>,
 }
 
-/// What a family finds.
-struct Figures {
-    value: f64,
-    estimate: Option<Estimate>,
-    metrics: BTreeMap<String, f64>,
+/// The figures of one set of items.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    /// The metric, over all items; an item without a prediction counts as the worst possible.
+    pub value: f64,
+    /// How sure the value is, where that can be said.
+    pub estimate: Option<Estimate>,
+    /// The other figures of the metric's family.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// The figures of the sealed items of a suite.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sealed {
+    /// The number of sealed items.
+    pub n: i64,
+    /// Their figures.
+    pub figures: Figures,
 }
 
 /// Why there is no score.
@@ -86,9 +99,15 @@ pub enum Failure {
 }
 
 /// Scores a JSON array of predictions. Nothing but these arguments matters, and the order of the predictions does not.
-pub fn score(table: &AnswerTable, metric: Metric, predictions: &[u8], pulse: &Pulse) -> Result<Score, Failure> {
+pub fn score(
+    open: &AnswerTable,
+    sealed: Option<&AnswerTable>,
+    metric: Metric,
+    predictions: &[u8],
+    pulse: &Pulse,
+) -> Result<Score, Failure> {
     let foresight = Foresight::default();
-    let mut tally = Tally::new(table, metric, pulse, &foresight);
+    let mut tally = Tally::new(open, metric, pulse, &foresight).with_sealed(sealed);
     match prediction::read(predictions, |next| tally.add(next)) {
         Ok(ControlFlow::Continue(())) => tally.finish(),
         Ok(ControlFlow::Break(failure)) => Err(failure),
@@ -96,19 +115,28 @@ pub fn score(table: &AnswerTable, metric: Metric, predictions: &[u8], pulse: &Pu
     }
 }
 
-/// Scores predictions one after the other, however they come. Beside the table it takes a few bytes an item, whatever
+/// Scores predictions one after the other, however they come. Beside the tables it takes a few bytes per item, whatever
 /// the predictions are.
 pub struct Tally<'t> {
-    table: &'t AnswerTable,
     metric: Metric,
-    hint: Hint,
     foresight: &'t Foresight,
-    family: ByFamily<'t>,
-    items: ItemScores,
-    n_matched: usize,
+    open: Part<'t>,
+    /// Scored separately, so that no figure of the open items can depend on a sealed answer.
+    sealed: Option<Part<'t>>,
+    /// Sealed items are looked up one by one.
+    no_foresight: Foresight,
     unmatched: Unmatched,
     pulse: &'t Pulse,
     beats: u64,
+}
+
+/// The items of one table.
+struct Part<'t> {
+    table: &'t AnswerTable,
+    hint: Hint,
+    family: ByFamily<'t>,
+    items: ItemScores,
+    n_matched: usize,
 }
 
 enum ByFamily<'t> {
@@ -156,12 +184,51 @@ impl<'t> ByFamily<'t> {
     }
 }
 
+impl<'t> Part<'t> {
+    fn new(table: &'t AnswerTable, metric: Metric) -> Self {
+        let (family, items) = ByFamily::new(table, metric);
+        Self { table, hint: Hint::default(), family, items, n_matched: 0 }
+    }
+
+    /// Adds a prediction, if it is for an item of this table. Returns whether it is. Breaks if the item is already predicted.
+    #[inline]
+    fn add(&mut self, prediction: &Prediction<'_, '_>, foresight: &Foresight) -> ControlFlow<Failure, bool> {
+        let Some(item) = self.table.find(&prediction.item_id, &mut self.hint, foresight) else {
+            return ControlFlow::Continue(false);
+        };
+        if self.items.predict(item.ordinal) {
+            return ControlFlow::Break(repeated(&prediction::name(prediction.index, prediction.line)));
+        }
+        self.n_matched += 1;
+        self.family.add(item, prediction.value, &mut self.items);
+        ControlFlow::Continue(true)
+    }
+
+    fn n_missing(&self) -> usize {
+        self.table.len() - self.n_matched
+    }
+
+    fn finish(mut self) -> Result<(Figures, ItemScores), Failure> {
+        let n_missing = self.n_missing();
+        let figures = self.family.finish(&mut self.items, n_missing)?;
+        self.items.settle();
+        Ok((figures, self.items))
+    }
+}
+
 impl<'t> Tally<'t> {
     /// Nothing was predicted yet. Whoever reads from a stream may tell `foresight` what comes.
     pub fn new(table: &'t AnswerTable, metric: Metric, pulse: &'t Pulse, foresight: &'t Foresight) -> Self {
-        let (family, items) = ByFamily::new(table, metric);
-        let unmatched = Unmatched::default();
-        Self { table, metric, hint: Hint::default(), foresight, family, items, n_matched: 0, unmatched, pulse, beats: 0 }
+        let open = Part::new(table, metric);
+        let (no_foresight, unmatched) = (Foresight::default(), Unmatched::default());
+        Self { metric, foresight, open, sealed: None, no_foresight, unmatched, pulse, beats: 0 }
+    }
+
+    /// Scores these items too, separately.
+    #[must_use]
+    pub fn with_sealed(mut self, sealed: Option<&'t AnswerTable>) -> Self {
+        self.sealed = sealed.map(|table| Part::new(table, self.metric));
+        self
     }
 
     /// Adds the next prediction; a fault, or an item that was predicted before, ends the score.
@@ -181,15 +248,13 @@ impl<'t> Tally<'t> {
         if let Err((_, told)) = fits(self.metric, prediction.value) {
             return invalid(format!("{}.prediction: {told}", prediction::name(prediction.index, prediction.line)));
         }
-        let Some(item) = self.table.find(&prediction.item_id, &mut self.hint, self.foresight) else {
-            self.unmatched.add(&prediction);
-            return ControlFlow::Continue(());
-        };
-        if self.items.predict(item.ordinal) {
-            return ControlFlow::Break(repeated(&prediction::name(prediction.index, prediction.line)));
+        let mut is_matched = self.open.add(&prediction, self.foresight)?;
+        if let (false, Some(sealed)) = (is_matched, &mut self.sealed) {
+            is_matched = sealed.add(&prediction, &self.no_foresight)?;
         }
-        self.n_matched += 1;
-        self.family.add(item, prediction.value, &mut self.items);
+        if !is_matched {
+            self.unmatched.add(&prediction);
+        }
         ControlFlow::Continue(())
     }
 
@@ -198,28 +263,22 @@ impl<'t> Tally<'t> {
         if let Some(place) = self.unmatched.repeated() {
             return Err(repeated(&place));
         }
-        let n_missing = self.table.len() - self.n_matched;
-        let Figures { value, estimate, metrics } = self.family.finish(&mut self.items, n_missing)?;
-        self.items.settle();
-        let n_unmatched = self.unmatched.seen.len() as i64;
-        Ok(Score {
-            n: self.table.len() as i64,
-            n_submitted: self.n_matched as i64 + n_unmatched,
-            n_unmatched,
-            n_missing: n_missing as i64,
-            value,
-            estimate,
-            metrics,
-            items: self.items,
-        })
-    }
-}
-
-/// Of a metric that is not defined where an item has no prediction.
-fn needs_all(metric: Metric, n_missing: usize) -> Result<(), Failure> {
-    match n_missing {
-        0 => Ok(()),
-        n => Err(Failure::InvalidPredictions(format!("{metric} needs a prediction for each item of the suite: {n} are missing"))),
+        let Self { metric, open, sealed, unmatched, .. } = self;
+        let of_both = |of: fn(&Part<'t>) -> usize| of(&open) + sealed.as_ref().map_or(0, of);
+        let n_missing = of_both(Part::n_missing);
+        if metric.needs_all_predictions() && n_missing > 0 {
+            let told = format!("{metric} needs a prediction for each item of the suite: {n_missing} are missing");
+            return Err(Failure::InvalidPredictions(told));
+        }
+        let n_unmatched = unmatched.seen.len() as i64;
+        let n_submitted = of_both(|part| part.n_matched) as i64 + n_unmatched;
+        let (n, n_missing) = (open.table.len() as i64, open.n_missing() as i64);
+        let (figures, items) = open.finish()?;
+        let sealed = match sealed {
+            Some(part) => Some(Sealed { n: part.table.len() as i64, figures: part.finish()?.0 }),
+            None => None,
+        };
+        Ok(Score { n, n_submitted, n_unmatched, n_missing, figures, items, sealed })
     }
 }
 

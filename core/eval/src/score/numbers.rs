@@ -6,7 +6,7 @@ use crate::{Metric, Sum};
 
 use super::estimate::{Estimate, around, fisher, stderr_of_mean};
 use super::table::{AnswerTable, Item};
-use super::{Failure, Figures, RANKED_BESIDE_MAX, needs_all};
+use super::{Failure, Figures, RANKED_BESIDE_MAX};
 
 /// Compares numbers one after the other.
 pub(super) struct Numbers<'t> {
@@ -16,7 +16,7 @@ pub(super) struct Numbers<'t> {
     squared: Sum,
     /// By ordinal, for the correlation beside another metric; empty for large suites.
     predictions: Vec<f64>,
-    /// What is counted as the error of an item without a prediction: how far the suite's answers are from each other.
+    /// The error of an item without a prediction: the suite's largest loss, or the range of its answers.
     spread: f64,
 }
 
@@ -25,7 +25,12 @@ impl<'t> Numbers<'t> {
         let answers = table.numbers();
         let least = answers.iter().copied().fold(f64::INFINITY, f64::min);
         let most = answers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let (spread, n) = (if answers.is_empty() { 0.0 } else { most - least }, table.len());
+        let n = table.len();
+        let spread = match table.clip() {
+            Some(clip) => clip.high,
+            None if answers.is_empty() => 0.0,
+            None => most - least,
+        };
         let (kind, worst) = if metric == Metric::Spearman { (Kind::Parts, 0.0) } else { (Kind::Scores, spread) };
         let beside = if metric != Metric::Spearman && n <= RANKED_BESIDE_MAX { n } else { 0 };
         let numbers = Self { table, metric, absolute: Sum::default(), squared: Sum::default(), predictions: vec![0.0; beside], spread };
@@ -33,7 +38,7 @@ impl<'t> Numbers<'t> {
     }
 
     pub(super) fn add(&mut self, item: Item<'t>, number: f64, items: &mut ItemScores) {
-        let error = (number - item.number()).abs();
+        let error = self.table.clipped((number - item.number()).abs());
         self.absolute.add(error);
         self.squared.add(error * error);
         if let Some(prediction) = self.predictions.get_mut(item.ordinal) {
@@ -51,7 +56,6 @@ impl<'t> Numbers<'t> {
         let rmse = mse.sqrt();
         let beside = |name: &str, figure| (name.to_owned(), figure);
         if self.metric == Metric::Spearman {
-            needs_all(self.metric, n_missing)?;
             let predictions: Vec<f64> = (0..n).map(|item| items.value(item)).collect();
             let same = || Failure::InvalidPredictions("all predictions are the same number: spearman is not defined".into());
             let ranked = Ranked::of(&predictions, self.table.numbers()).ok_or_else(same)?;
@@ -60,7 +64,7 @@ impl<'t> Numbers<'t> {
             return Ok(Figures { value: rho, estimate: fisher(rho, n), metrics: [beside("rmse", rmse), beside("mae", mae)].into() });
         }
         let errors = (0..n).map(|item| items.value(item));
-        let range = [0.0, f64::INFINITY];
+        let range = self.table.clip().map_or([0.0, f64::INFINITY], |clip| [clip.low, clip.high]);
         let (value, estimate, other): (_, Option<Estimate>, _) = if self.metric == Metric::Rmse {
             let of_squares = stderr_of_mean(mse, n, errors.map(|error| error * error));
             let stderr = of_squares.map(|stderr| if rmse > 0.0 { stderr / (2.0 * rmse) } else { 0.0 });

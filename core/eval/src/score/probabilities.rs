@@ -5,13 +5,14 @@ use std::borrow::Cow;
 
 use crate::calibration::{self, BINS};
 use crate::item_scores::{ItemScores, Kind};
+use crate::metric::brier_max;
 use crate::{Metric, Sum};
 
 use super::bootstrap::Bootstrap;
 use super::estimate::{Estimate, around, stderr_of_mean};
 use super::numbers::ranks;
 use super::table::{AnswerTable, Item};
-use super::{Failure, Figures, RANKED_BESIDE_MAX, needs_all};
+use super::{Failure, Figures, RANKED_BESIDE_MAX};
 
 /// A right label is taken to have been given at least this.
 const LEAST: f64 = 1e-15;
@@ -28,18 +29,18 @@ pub(super) struct Probabilities<'t> {
     positive: Option<u32>,
     /// By ordinal, the probability of the positive label, for the area beside another metric; empty for large suites.
     beside: Vec<f64>,
-    /// The largest Brier score.
     brier_max: f64,
+    log_loss_max: f64,
 }
 
 impl<'t> Probabilities<'t> {
     pub(super) fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScores) {
         let n = table.len();
         let positive = (table.n_labels() == 2).then(|| u32::from(table.label(1) > table.label(0)));
-        // With two labels it is the squared error of one of them, as it was defined first; else the sum over all.
-        let brier_max = if table.n_labels() <= 2 { 1.0 } else { 2.0 };
+        let brier_max = brier_max(table.n_labels());
+        let log_loss_max = table.clip().map_or(-LEAST.ln(), |clip| clip.high);
         let (kind, worst) = match metric {
-            Metric::LogLoss => (Kind::Scores, -LEAST.ln()),
+            Metric::LogLoss => (Kind::Scores, log_loss_max),
             Metric::Brier => (Kind::Scores, brier_max),
             Metric::Ece => (Kind::Confidences, -1.0),
             _ => (Kind::Parts, 0.0),
@@ -54,6 +55,7 @@ impl<'t> Probabilities<'t> {
             positive,
             beside: vec![0.0; beside],
             brier_max,
+            log_loss_max,
         };
         (probabilities, ItemScores::new(kind, n, worst, false))
     }
@@ -77,7 +79,7 @@ impl<'t> Probabilities<'t> {
                 (top, confidence) = (label, *probability);
             }
         }
-        let log_loss = -of_right.clamp(LEAST, 1.0).ln();
+        let log_loss = self.table.clipped(-of_right.clamp(LEAST, 1.0).ln());
         let brier = (squares + (1.0 - of_right) * (1.0 - of_right)) * self.brier_max / 2.0;
         self.log_loss.add(log_loss);
         self.brier.add(brier);
@@ -100,7 +102,7 @@ impl<'t> Probabilities<'t> {
 
     pub(super) fn finish(mut self, items: &mut ItemScores, n_missing: usize) -> Result<Figures, Failure> {
         let (n, missing) = (self.table.len(), n_missing as f64);
-        self.log_loss.add(-LEAST.ln() * missing);
+        self.log_loss.add(self.log_loss_max * missing);
         self.brier.add(self.brier_max * missing);
         let of_all = n.max(1) as f64;
         let (log_loss, brier) = (self.log_loss.total() / of_all, self.brier.total() / of_all);
@@ -109,7 +111,6 @@ impl<'t> Probabilities<'t> {
         let mut figures = vec![("log_loss", log_loss), ("brier", brier), ("ece@15", ece)];
         let mut area = None;
         if self.metric == Metric::Auc {
-            needs_all(self.metric, n_missing)?;
             self.beside = (0..n).map(|item| items.value(item)).collect();
         }
         if n_missing == 0
@@ -131,7 +132,7 @@ impl<'t> Probabilities<'t> {
             stderr.map(|stderr| around(value, stderr, [0.0, worst], "normal"))
         };
         let estimate = match self.metric {
-            Metric::LogLoss => normal(-LEAST.ln()),
+            Metric::LogLoss => normal(self.log_loss_max),
             Metric::Brier => normal(self.brier_max),
             Metric::Auc => area.and_then(|area| area.estimate),
             _ => stderr_of_ece(items).map(|stderr| around(value, stderr, [0.0, 1.0], "bootstrap")),

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::item_scores::{ItemScores, Kind};
-use crate::{K, Metric, Sum};
+use crate::{Metric, Sum};
 
 use super::estimate::{around, stderr_of_mean, wilson};
 use super::table::{AnswerTable, Item, List, Right};
@@ -39,16 +39,16 @@ pub(super) struct Rankings<'t> {
 
 impl<'t> Rankings<'t> {
     pub(super) fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScores) {
-        let (wanted, k) = match metric {
-            Metric::HitRate(k) => (1, k),
-            Metric::Recall(k) => (2, k),
-            Metric::Precision(k) => (3, k),
-            Metric::Ndcg(k) => (4, k),
-            Metric::Mrr(k) => (5, k),
-            Metric::Map(k) => (6, k),
-            _ => (0, K::USUAL),
+        let wanted = match metric {
+            Metric::HitRate(_) => 1,
+            Metric::Recall(_) => 2,
+            Metric::Precision(_) => 3,
+            Metric::Ndcg(_) => 4,
+            Metric::Mrr(_) => 5,
+            Metric::Map(_) => 6,
+            _ => 0,
         };
-        let k = k.get();
+        let k = metric.cut().get();
         let discounts: Vec<f64> = (1..=k).map(|rank| (rank as f64 + 1.0).log2()).collect();
         let found = |rank: usize| {
             let reciprocal = 1.0 / rank as f64;
@@ -120,15 +120,29 @@ impl<'t> Rankings<'t> {
     }
 }
 
-/// At which rank a ranking shows an id; 0: it does not.
+/// At which rank a ranking shows an id; 0: it does not. Looks at every place, so that the time does not depend on the rank: a job
+/// shows how long it took.
 #[inline]
 fn rank_of(right: &[u8], cut: &[Cow<'_, str>]) -> usize {
-    let place = match right.last_chunk::<8>() {
+    let mut rank = 0;
+    match right.last_chunk::<8>() {
         // Ids mostly differ at their ends: a comparison of numbers, not a call.
-        Some(end) => cut.iter().position(|id| id.as_bytes().last_chunk::<8>() == Some(end) && id.as_bytes() == right),
-        None => cut.iter().position(|id| id.as_bytes() == right),
-    };
-    place.map_or(0, |place| place + 1)
+        Some(end) => {
+            for (place, id) in cut.iter().enumerate().rev() {
+                if id.as_bytes().last_chunk::<8>() == Some(end) && id.as_bytes() == right {
+                    rank = place + 1;
+                }
+            }
+        }
+        None => {
+            for (place, id) in cut.iter().enumerate().rev() {
+                if id.as_bytes() == right {
+                    rank = place + 1;
+                }
+            }
+        }
+    }
+    rank
 }
 
 /// The relevant ids of one item that a ranking has not shown yet. Taking an id out is what makes a repeat worth nothing.

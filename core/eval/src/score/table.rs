@@ -6,7 +6,7 @@ use std::hash::BuildHasher as _;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use crate::{Answer, Corrupt, Family, Metric};
+use crate::{Answer, Clip, Corrupt, Family, Metric};
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The answers of all items of a suite, in the suite's order.
@@ -32,6 +32,7 @@ pub struct AnswerTable {
     gains: Vec<f64>,
     /// By ordinal, where answers are numbers.
     numbers: Vec<f64>,
+    clip: Option<Clip>,
     /// Fast rather than proof against chosen keys: only the operator's ids are ever put in.
     hash: DefaultHashBuilder,
 }
@@ -184,10 +185,18 @@ impl Builder {
             listed: Vec::new(),
             gains: Vec::new(),
             numbers: Vec::with_capacity(if metric.family() == Family::Numbers { n } else { 0 }),
+            clip: None,
             hash: DefaultHashBuilder::default(),
         };
         let keeps_labels = matches!(metric.family(), Family::Labels | Family::Probabilities);
         Self { table, keeps_labels, inlines: metric.family() == Family::Rankings, rising: Some(0..0) }
+    }
+
+    /// Bounds the loss of each item.
+    #[must_use]
+    pub fn clip(mut self, clip: Option<Clip>) -> Self {
+        self.table.clip = clip;
+        self
     }
 
     /// Adds the next item. Item ids are distinct and all ids together take less than 4 GiB, else the error is `internal`:
@@ -304,6 +313,16 @@ impl AnswerTable {
         self.n
     }
 
+    /// The bounds of the loss of an item.
+    pub(super) fn clip(&self) -> Option<Clip> {
+        self.clip
+    }
+
+    /// A loss within the suite's bounds.
+    pub(super) fn clipped(&self, loss: f64) -> f64 {
+        self.clip.map_or(loss, |clip| clip.apply(loss))
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.n == 0
@@ -311,7 +330,7 @@ impl AnswerTable {
 
     /// Bytes of memory, but for the few of the structure itself; with the slots, even if they are not made yet.
     pub fn bytes(&self) -> usize {
-        let Self { records, slots: _, n, labels, lists, listed, gains, numbers, hash: _ } = self;
+        let Self { records, slots: _, n, labels, lists, listed, gains, numbers, clip: _, hash: _ } = self;
         let labels = labels.text.capacity() + size_of::<u32>() * labels.ends.capacity() + labels.index.allocation_size();
         let lists = size_of::<u32>() * (lists.capacity() + listed.capacity());
         records.capacity() + labels + lists + size_of::<u64>() * (Slots::count(*n) + gains.capacity() + numbers.capacity())
@@ -416,7 +435,7 @@ impl AnswerTable {
     }
 
     /// How many distinct labels the answers have.
-    pub(super) fn n_labels(&self) -> usize {
+    pub fn n_labels(&self) -> usize {
         self.labels.ends.len()
     }
 
@@ -428,6 +447,16 @@ impl AnswerTable {
     /// The number of the label with this text. Not for rankings.
     pub(super) fn find_label(&self, label: &str) -> Option<u32> {
         self.labels.find(&self.hash, label.as_bytes())
+    }
+
+    /// The ids of the items, in the suite's order.
+    pub(super) fn item_ids(&self) -> impl Iterator<Item = &[u8]> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let start = (at < self.records.len()).then_some(at)?;
+            at = self.item(start).next;
+            Some(self.id(start))
+        })
     }
 
     /// The answers that are numbers, by ordinal.

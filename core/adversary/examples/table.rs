@@ -1,0 +1,7 @@
+//! Prints the table of `docs/threats.md`.
+
+use assay_adversary::bench::{TRIALS, render, rows};
+
+fn main() {
+    print!("{}", render(&rows(TRIALS)));
+}

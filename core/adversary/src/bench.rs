@@ -1,0 +1,160 @@
+//! The table of `docs/threats.md`: what the best attack knows of random suites, by metric, policy and caps.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use assay_eval::{Answer, Clip, DisclosurePolicy, Family, Metric, known_at_most};
+
+use crate::random::Random;
+use crate::suite::{Item, Suite, SuiteError};
+use crate::{Caps, Outcome, attacks};
+
+/// The number of items of each suite of the table.
+pub const N: usize = 500;
+
+/// The number of random suites in each cell of the published table. They take about 55 s on one core, and half of that on two.
+pub const TRIALS: u64 = 4;
+
+/// The metrics of the table.
+pub const METRICS: [&str; 11] =
+    ["accuracy", "ndcg@10", "exact_match", "f1_macro", "rmse", "mae", "spearman", "log_loss", "brier", "auc", "ece@15"];
+
+/// The policies of the table.
+pub const POLICIES: [&str; 5] = ["exact", "rounded(2)", "ladder(0.05)", "ladder(0.1)", "sealed(0.5)"];
+
+/// The caps of the table's columns: submissions per organization, and organizations.
+pub const CAPS: [(u32, u32); 6] = [(18, 1), (50, 1), (500, 1), (18, 5), (50, 5), (500, 5)];
+
+/// One row of the table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The metric.
+    pub metric: Metric,
+    /// The policy.
+    pub policy: DisclosurePolicy,
+    /// One cell for each of [`CAPS`].
+    pub cells: Vec<Cell>,
+}
+
+/// The outcome of the strategy that is best on average.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    /// The caps.
+    pub caps: Caps,
+    /// The best strategy.
+    pub strategy: &'static str,
+    /// The mean share of open items whose answer it knows.
+    pub known: f64,
+    /// The mean share of sealed items whose answer it knows.
+    pub known_sealed: Option<f64>,
+    /// Under a ladder, the largest share that anybody can know of answers that are known by half without.
+    pub bound: Option<f64>,
+}
+
+/// Makes a suite of answers that are random out of two: the labels `a` and `b`, or the numbers 0 and 1. Under a ladder the
+/// loss of an item is bounded where it has to be.
+pub fn suite(metric: Metric, policy: DisclosurePolicy, n: usize, seed: u64) -> Result<Suite, SuiteError> {
+    let mut random = Random::new(seed);
+    let is_ladder = matches!(policy, DisclosurePolicy::Ladder(_));
+    let clip = match metric {
+        _ if !is_ladder => None,
+        Metric::Rmse | Metric::Mae => Clip::new(0.0, 1.0),
+        Metric::LogLoss => Clip::new(0.0, 3.0),
+        _ => None,
+    };
+    let n_sealed = if let DisclosurePolicy::Sealed(fraction) = policy { fraction.of(n) } else { 0 };
+    let order = random.order(n);
+    let items = (0..n).map(|at| {
+        let second = random.below(2) == 1;
+        let answer = match metric.family() {
+            Family::Numbers => Answer::Number(f64::from(u8::from(second))),
+            _ => Answer::Label(Cow::Borrowed(if second { "b" } else { "a" })),
+        };
+        Item { item_id: Cow::Owned(format!("item-{at:05}")), answer, is_sealed: order[at] < n_sealed }
+    });
+    Suite::new(metric, clip, policy, items.collect())
+}
+
+/// Attacks `trials` random suites in each cell, and returns the rows of the table. Always the same for the same number of
+/// trials. Under a ladder there is no row for a metric that has no grid.
+pub fn rows(trials: u64) -> Vec<Row> {
+    let of = |metric: &str| {
+        let metric = metric.parse::<Metric>().ok()?;
+        Some(POLICIES.iter().filter_map(move |policy| Some((metric, policy.parse::<DisclosurePolicy>().ok()?))))
+    };
+    let kinds: Vec<_> = METRICS.iter().filter_map(|metric| of(metric)).flatten().collect();
+    let row = |(metric, policy): &(Metric, DisclosurePolicy)| row(*metric, *policy, trials);
+    let half = |first: usize| -> Vec<Option<Row>> { kinds.iter().skip(first).step_by(2).map(row).collect() };
+    let [even, odd] = std::thread::scope(|scope| {
+        let other = scope.spawn(|| half(1));
+        let even = half(0);
+        // A thread that failed has no rows, which a test finds.
+        [even, other.join().unwrap_or_default()]
+    });
+    let (mut even, mut odd) = (even.into_iter(), odd.into_iter());
+    let alternately = (0..kinds.len()).map(|at| if at % 2 == 0 { even.next() } else { odd.next() });
+    alternately.flatten().flatten().collect()
+}
+
+/// One row; `None` where the policy does not fit the metric.
+fn row(metric: Metric, policy: DisclosurePolicy, trials: u64) -> Option<Row> {
+    let suites: Vec<Suite> = (0..trials).map(|trial| suite(metric, policy, N, trial).ok()).collect::<Option<_>>()?;
+    let cell = |(submissions, organizations): &(u32, u32)| {
+        let caps = Caps { submissions: *submissions, organizations: *organizations, comparisons_count: false };
+        cell(&suites, caps)
+    };
+    Some(Row { metric, policy, cells: CAPS.iter().map(cell).collect() })
+}
+
+/// One cell: the strategy that is best on average.
+fn cell(suites: &[Suite], caps: Caps) -> Cell {
+    let mut outcomes: Vec<Vec<Outcome>> = Vec::new();
+    for (trial, suite) in suites.iter().enumerate() {
+        for outcome in attacks(suite, caps, trial as u64) {
+            match outcomes.iter_mut().find(|of_strategy| of_strategy[0].strategy == outcome.strategy) {
+                Some(of_strategy) => of_strategy.push(outcome),
+                None => outcomes.push(vec![outcome]),
+            }
+        }
+    }
+    let known = |of_strategy: &Vec<Outcome>| of_strategy.iter().map(|outcome| outcome.known).sum::<f64>() / suites.len().max(1) as f64;
+    let best = outcomes.iter().fold(None, |best: Option<&Vec<Outcome>>, next| match best {
+        Some(best) if known(best) >= known(next) => Some(best),
+        _ => Some(next),
+    });
+    let sealed: Vec<f64> = best.into_iter().flatten().filter_map(|outcome| outcome.known_sealed).collect();
+    let bits = suites.iter().filter_map(Suite::ladder).map(|ladder| ladder.bits(caps.submissions)).reduce(f64::max);
+    Cell {
+        caps,
+        strategy: best.and_then(|best| best.first()).map_or("none", |outcome| outcome.strategy),
+        known: best.map_or(0.0, known),
+        known_sealed: (!sealed.is_empty()).then(|| sealed.iter().sum::<f64>() / sealed.len() as f64),
+        bound: bits.map(|bits| known_at_most(bits * f64::from(caps.organizations), N, 0.5)),
+    }
+}
+
+/// Renders rows as a table in Markdown, in percent. Behind a share of open items stands that of sealed items, or the proven
+/// bound in brackets.
+pub fn render(rows: &[Row]) -> String {
+    let mut text = String::from("| metric | policy |");
+    for (submissions, organizations) in CAPS {
+        _ = write!(text, " {submissions} × {organizations} |");
+    }
+    text.push_str("\n|---|---|");
+    text.push_str(&"---|".repeat(CAPS.len()));
+    for row in rows {
+        _ = write!(text, "\n| `{}` | `{}` |", row.metric, row.policy);
+        for cell in &row.cells {
+            _ = write!(text, " {:.0}", cell.known * 100.0);
+            if let Some(sealed) = cell.known_sealed {
+                _ = write!(text, ", sealed {:.0}", sealed * 100.0);
+            }
+            if let Some(bound) = cell.bound {
+                _ = write!(text, " (≤ {:.0})", bound * 100.0);
+            }
+            text.push_str(" |");
+        }
+    }
+    text.push('\n');
+    text
+}

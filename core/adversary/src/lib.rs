@@ -1,0 +1,90 @@
+//! An adversary who computes the hidden answers of a suite from disclosed figures.
+//!
+//! A suite under attack is scored by the real scorer and disclosed by the real policy of `assay-eval`. The strategies see
+//! nothing but what the platform discloses, and what is public: item ids, metric, policy, grid, the candidate answers and their
+//! frequencies. What each policy is worth against them is in `docs/threats.md`; [`mod@bench`] makes its table.
+
+pub mod bench;
+mod platform;
+mod random;
+mod strategies;
+mod suite;
+
+pub use platform::Caps;
+pub use suite::{CANDIDATES_MAX, Candidate, ITEMS_MAX, Item, Public, Suite, SuiteError};
+
+use platform::Platform;
+use random::Random;
+
+/// What a strategy found out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The strategy's name.
+    pub strategy: &'static str,
+    /// The number of submissions that it used, over all organizations, with comparisons that count.
+    pub submissions: u32,
+    /// The number of items that were attacked: those of the suite, or of its sample.
+    pub n: usize,
+    /// The share of open items whose answer it guessed right.
+    pub known: f64,
+    /// The share of sealed items whose answer it guessed right.
+    pub known_sealed: Option<f64>,
+    /// The share of open items that are known without submissions: the most frequent answer for each.
+    pub chance: f64,
+    /// The same share of sealed items.
+    pub chance_sealed: Option<f64>,
+}
+
+/// Attacks a suite with every applicable strategy, and returns the outcome that knows the largest share of open items.
+///
+/// Of a suite with more than [`ITEMS_MAX`] items a random sample of that size is attacked, as if it were the suite.
+pub fn attack(suite: &Suite, caps: Caps, seed: u64) -> Outcome {
+    let better = |best: Option<Outcome>, next: Outcome| match best {
+        Some(best) if best.known >= next.known => Some(best),
+        _ => Some(next),
+    };
+    let best = attacks(suite, caps, seed).into_iter().fold(None, better);
+    best.unwrap_or_else(|| run(suite, caps, seed, &strategies::ALL[0]))
+}
+
+/// Attacks a suite with one applicable strategy after the other, and returns all outcomes; otherwise like [`attack`]. It ends with
+/// the first strategy that knows every answer.
+pub fn attacks(suite: &Suite, caps: Caps, seed: u64) -> Vec<Outcome> {
+    let sample = suite.sample(seed);
+    let suite = sample.as_ref().unwrap_or(suite);
+    let numbers = Platform::new(suite, caps).numbers().to_vec();
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    for strategy in strategies::ALL.iter().filter(|strategy| (strategy.applies)(suite.public(), &numbers)) {
+        if outcomes.last().is_some_and(|last| last.known >= 1.0) {
+            break;
+        }
+        outcomes.push(run(suite, caps, seed, strategy));
+    }
+    outcomes
+}
+
+/// Returns how many submissions from one organization disclose every answer of a suite of `n` items of the kind of `suite`: under
+/// `sealed`, of the open items. Under `rounded`, where no strategy reads the answers one by one, it is how many disclose about every
+/// answer. Comparisons are free, unless `comparisons_count`. `None`: no such strategy is known, as under a ladder.
+pub fn submissions_until_known(suite: &Suite, n: usize, comparisons_count: bool) -> Option<u32> {
+    let caps = Caps { submissions: 0, organizations: 0, comparisons_count };
+    let platform = Platform::new(suite, caps);
+    let n_open = n * suite.public().n_open / suite.n().max(1);
+    let (public, numbers) = (&Public { n, n_open, ..suite.public().clone() }, platform.numbers());
+    let certain = [
+        strategies::packing::submissions_needed(public, numbers),
+        strategies::counting::submissions_needed(public, comparisons_count),
+        strategies::codebook::submissions_needed(public, numbers),
+        strategies::reading::submissions_needed(public, numbers),
+    ];
+    let by_covariances = || strategies::gaussian::submissions_needed(public, numbers);
+    certain.into_iter().flatten().min().or_else(by_covariances)
+}
+
+fn run(suite: &Suite, caps: Caps, seed: u64, strategy: &strategies::Strategy) -> Outcome {
+    let mut platform = Platform::new(suite, caps);
+    let guesses = (strategy.run)(&mut platform, &mut Random::new(seed));
+    let (known, known_sealed) = suite.grade(&guesses);
+    let (chance, chance_sealed) = suite.grade(&strategies::most_frequent(suite.public()));
+    Outcome { strategy: strategy.name, submissions: platform.used(), n: suite.n(), known, known_sealed, chance, chance_sealed }
+}

@@ -1,0 +1,202 @@
+//! Rounded figures as code words: a few items are predicted such that every combination of their answers rounds to other
+//! figures, and all other items such that their answers do not matter. The same predictions serve one group of items after the
+//! other.
+//!
+//! Large losses move a mean by more than its last decimal: a log loss by up to 34.5 per item, an rmse by up to 1/√n per unit
+//! of the answer, for a prediction as far away as one likes. The rounded figures `stderr` and `ci95` are further digits.
+
+use assay_eval::score::{Figures, Z};
+use assay_eval::{DisclosurePolicy, Family, Metric};
+
+use super::{Guesses, most_frequent};
+use crate::platform::{Platform, Predicted};
+use crate::random::Random;
+use crate::suite::Public;
+
+/// The largest number of combinations of answers of one group.
+const COMBINATIONS_MAX: usize = 512;
+
+/// How many random predictions are tried for a size of the group.
+const TRIES: usize = 3000;
+
+/// Returns whether the strategy applies.
+pub fn applies(public: &Public, _: &[f64]) -> bool {
+    let neutral = match public.metric.family() {
+        Family::Numbers => public.candidates.len() == 2,
+        Family::Probabilities => public.candidates.len() >= 2,
+        Family::Rankings | Family::Labels => false,
+    };
+    matches!(public.policy, DisclosurePolicy::Rounded(_)) && public.is_complete && public.clip.is_none() && neutral
+}
+
+/// The predictions of a group of items, and which figures each combination of answers has.
+struct Code {
+    predictions: Vec<Predicted>,
+    /// Sorted by the figures. A combination is a number whose digits, the lowest first, are the answers.
+    words: Vec<(Vec<i64>, usize)>,
+}
+
+/// The losses by candidate of a prediction: `log_loss` and `brier`, or `mae` and the squared error.
+fn losses(public: &Public, numbers: &[f64], predicted: &Predicted) -> Vec<[f64; 2]> {
+    let n = public.candidates.len();
+    let of = |answer: usize| match predicted {
+        Predicted::Probabilities(shares) => {
+            let squares: f64 = shares.iter().enumerate().filter(|(at, _)| *at != answer).map(|(_, share)| share * share).sum();
+            let brier = squares + (1.0 - shares[answer]).powi(2);
+            [-shares[answer].clamp(1e-15, 1.0).ln(), if n == 2 { brier / 2.0 } else { brier }]
+        }
+        Predicted::Number(number) => {
+            let error = (number - numbers[answer]).abs();
+            [error, error * error]
+        }
+        _ => [0.0; 2],
+    };
+    (0..n).map(of).collect()
+}
+
+/// The prediction whose losses do not depend on the answer.
+fn neutral(public: &Public, numbers: &[f64]) -> Predicted {
+    let n = public.candidates.len();
+    match public.metric.family() {
+        Family::Numbers => Predicted::Number(numbers.iter().sum::<f64>() / n as f64),
+        _ => Predicted::Probabilities(vec![1.0 / n as f64; n]),
+    }
+}
+
+/// Draws a prediction whose losses are far apart.
+fn draw(public: &Public, numbers: &[f64], random: &mut Random) -> Predicted {
+    let n = public.candidates.len();
+    if public.metric.family() == Family::Numbers {
+        let spread = (numbers[0] - numbers[1]).abs();
+        let sign = if random.below(2) == 0 { 1.0 } else { -1.0 };
+        return Predicted::Number(f64::midpoint(numbers[0], numbers[1]) + sign * spread * 1000.0 * (-4.0 * random.unit()).exp());
+    }
+    // The most probable label may lose next to nothing, the least probable one up to 34.5.
+    let odds: Vec<f64> = (0..n).map(|_| (-34.5 * random.unit()).exp()).collect();
+    let sum: f64 = odds.iter().sum();
+    Predicted::Probabilities(odds.into_iter().map(|odds| odds / sum).collect())
+}
+
+/// The figures that the losses of all items have, in a fixed order, in units of the last decimal.
+fn word(public: &Public, unit: f64, sums: [f64; 2], squares: [f64; 2]) -> Vec<i64> {
+    let n = public.n as f64;
+    let means = sums.map(|sum| sum / n);
+    let figures = if public.metric.family() == Family::Numbers { [means[0], means[1].sqrt()] } else { means };
+    let own = match public.metric {
+        Metric::LogLoss | Metric::Mae => Some(0),
+        Metric::Brier | Metric::Rmse => Some(1),
+        _ => None,
+    };
+    let mut word = figures.map(|figure| rounded(figure, unit)).to_vec();
+    if let Some(own) = own {
+        let variance = (squares[own] - n * means[own] * means[own]).max(0.0) / (n - 1.0) / n;
+        let stderr = if public.metric == Metric::Rmse { variance.sqrt() / (2.0 * figures[1]) } else { variance.sqrt() };
+        let most = match public.metric {
+            Metric::LogLoss => -1e-15_f64.ln(),
+            Metric::Brier if public.candidates.len() == 2 => 1.0,
+            Metric::Brier => 2.0,
+            _ => f64::INFINITY,
+        };
+        let ends = [(figures[own] - Z * stderr).max(0.0), (figures[own] + Z * stderr).min(most)];
+        word.extend([stderr, ends[0], ends[1]].map(|figure| rounded(figure, unit)));
+    }
+    word
+}
+
+fn rounded(figure: f64, unit: f64) -> i64 {
+    (figure / unit).round() as i64
+}
+
+/// The same figures as they were disclosed.
+fn disclosed_word(public: &Public, unit: f64, figures: &Figures) -> Option<Vec<i64>> {
+    let names = if public.metric.family() == Family::Numbers { ["mae", "rmse"] } else { ["log_loss", "brier"] };
+    let metric = public.metric.to_string();
+    let figure = |name: &str| if name == metric { Some(figures.value) } else { figures.metrics.get(name).copied() };
+    let mut word: Vec<i64> = names.iter().map(|name| figure(name).map(|figure| rounded(figure, unit))).collect::<Option<_>>()?;
+    if names.contains(&metric.as_str()) {
+        let estimate = figures.estimate?;
+        word.extend([estimate.stderr, estimate.ci95[0], estimate.ci95[1]].map(|figure| rounded(figure, unit)));
+    }
+    Some(word)
+}
+
+impl Code {
+    /// The code of these predictions. `None` if two combinations have the same figures.
+    fn of(public: &Public, numbers: &[f64], unit: f64, predictions: Vec<Predicted>) -> Option<Self> {
+        let n = public.candidates.len();
+        let tables: Vec<Vec<[f64; 2]>> = predictions.iter().map(|predicted| losses(public, numbers, predicted)).collect();
+        let rest = losses(public, numbers, &neutral(public, numbers))[0];
+        let others = (public.n - predictions.len()) as f64;
+        let mut words = Vec::new();
+        for combination in 0..n.pow(predictions.len() as u32) {
+            let (mut sums, mut squares, mut digits) = (rest.map(|loss| loss * others), rest.map(|loss| loss * loss * others), combination);
+            for table in &tables {
+                let loss = table[digits % n];
+                digits /= n;
+                for at in 0..2 {
+                    sums[at] += loss[at];
+                    squares[at] += loss[at] * loss[at];
+                }
+            }
+            words.push((word(public, unit, sums, squares), combination));
+        }
+        words.sort_unstable();
+        words.windows(2).all(|pair| pair[0].0 != pair[1].0).then_some(Self { predictions, words })
+    }
+
+    /// The code of the largest group that random predictions were found for.
+    fn best(public: &Public, numbers: &[f64], unit: f64, random: &mut Random) -> Option<Self> {
+        let mut best = None;
+        for size in 1..=public.n {
+            if public.candidates.len().pow(size as u32) > COMBINATIONS_MAX {
+                break;
+            }
+            let mut draws = (0..TRIES).map(|_| (0..size).map(|_| draw(public, numbers, random)).collect());
+            let Some(found) = draws.find_map(|predictions| Self::of(public, numbers, unit, predictions)) else { break };
+            best = Some(found);
+        }
+        best
+    }
+}
+
+/// The seed of the search for predictions, which does not depend on the suite.
+const SEED: u64 = 1;
+
+fn code(public: &Public, numbers: &[f64]) -> Option<(Code, f64)> {
+    let unit = super::rounding::unit(public.policy)?;
+    Some((Code::best(public, numbers, unit, &mut Random::new(SEED))?, unit))
+}
+
+/// Returns how many submissions tell every answer.
+pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
+    if !applies(public, numbers) {
+        return None;
+    }
+    let (code, _) = code(public, numbers)?;
+    Some(public.n.div_ceil(code.predictions.len()) as u32)
+}
+
+/// Reads the answers of one group of items after the other.
+pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
+    let public = platform.public();
+    let numbers = platform.numbers().to_vec();
+    let mut guesses = most_frequent(public);
+    let Some((code, unit)) = code(public, &numbers) else { return guesses };
+    let size = code.predictions.len();
+    let n = public.candidates.len();
+    for start in (0..public.n).step_by(size) {
+        // The last group goes back into the one before.
+        let start = start.min(public.n - size);
+        let mut predictions = vec![neutral(public, &numbers); public.n];
+        predictions[start..start + size].clone_from_slice(&code.predictions);
+        let Some(disclosed) = platform.submit_from_any(&predictions) else { break };
+        let Some(word) = disclosed_word(public, unit, &disclosed.figures) else { continue };
+        let Ok(at) = code.words.binary_search_by(|(other, _)| other.cmp(&word)) else { continue };
+        let mut digits = code.words[at].1;
+        for guess in &mut guesses[start..start + size] {
+            *guess = (digits % n) as u8;
+            digits /= n;
+        }
+    }
+    guesses
+}

@@ -1,0 +1,90 @@
+//! The strategies of the attacker. None of them sees more than [`Platform`] discloses and what is public.
+
+pub mod codebook;
+pub mod counting;
+pub mod filtering;
+pub mod gaussian;
+pub mod greedy;
+pub mod lattice;
+pub mod packing;
+pub mod pairs;
+pub mod reading;
+pub mod rounding;
+pub mod weighing;
+
+use assay_eval::Family;
+
+use crate::platform::{Platform, Predicted};
+use crate::random::Random;
+use crate::suite::Public;
+
+/// For each item in the suite's order a candidate.
+pub type Guesses = Vec<u8>;
+
+/// A way to use submissions.
+pub struct Strategy {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it can work at all.
+    pub applies: fn(&Public, &[f64]) -> bool,
+    /// Runs it, and returns the final guesses.
+    pub run: fn(&mut Platform<'_>, &mut Random) -> Guesses,
+}
+
+/// All strategies. Of equally good ones the first is reported.
+pub const ALL: &[Strategy] = &[
+    Strategy { name: "none", applies: |_, _| true, run: |platform, _| most_frequent(platform.public()) },
+    Strategy { name: "packing", applies: packing::applies, run: packing::run },
+    Strategy { name: "squares", applies: reading::squares_apply, run: reading::squares },
+    Strategy { name: "one by one", applies: reading::applies, run: reading::one_by_one },
+    Strategy { name: "staircase", applies: reading::staircase_applies, run: reading::staircase },
+    Strategy { name: "codebook", applies: codebook::applies, run: codebook::run },
+    Strategy { name: "counting", applies: |public, _| counting::applies(public), run: counting::run },
+    Strategy { name: "pairs", applies: pairs::applies, run: pairs::run },
+    Strategy { name: "covariances, random", applies: gaussian::applies_without_ladder, run: gaussian::random_guesses },
+    Strategy { name: "covariances, rare levels", applies: gaussian::applies_to_ladder, run: gaussian::rare_levels },
+    Strategy { name: "covariances, frequent levels", applies: gaussian::applies_to_ladder, run: gaussian::frequent_levels },
+    Strategy { name: "filtering, random", applies: filtering::is_needed, run: filtering::random_guesses },
+    Strategy { name: "filtering, half random", applies: filtering::is_needed, run: filtering::half_random_guesses },
+    Strategy { name: "filtering, rare levels", applies: filtering::is_needed_for_ladder, run: filtering::rare_levels },
+    Strategy { name: "filtering, frequent levels", applies: filtering::is_needed_for_ladder, run: filtering::frequent_levels },
+    Strategy { name: "greedy, blocks of 1", applies: |_, _| true, run: greedy::one },
+    Strategy { name: "greedy, blocks of 10", applies: |_, _| true, run: greedy::ten },
+    Strategy { name: "greedy, blocks of 40", applies: |_, _| true, run: greedy::forty },
+    Strategy { name: "greedy, blocks of 40 to 1", applies: |_, _| true, run: greedy::mixed },
+];
+
+/// The most frequent candidate for every item.
+pub fn most_frequent(public: &Public) -> Guesses {
+    vec![0; public.n]
+}
+
+/// A random candidate for every item, by the frequencies.
+pub fn draw_guesses(public: &Public, random: &mut Random) -> Guesses {
+    (0..public.n).map(|_| random.index(&public.frequencies) as u8).collect()
+}
+
+/// The probabilities of a guessed label and of each other one in a suite with `n` candidates: far enough from certain.
+pub fn confidence(n: usize) -> [f64; 2] {
+    let wrong = 0.25 / n.max(2) as f64;
+    [1.0 - wrong * (n as f64 - 1.0), wrong]
+}
+
+/// The predictions that say these guesses.
+pub fn predict(public: &Public, numbers: &[f64], guesses: &[u8]) -> Vec<Predicted> {
+    let n = public.candidates.len();
+    let family = public.metric.family();
+    let [right, wrong] = confidence(n);
+    let of = |guess: &u8| {
+        let guess = *guess;
+        match family {
+            Family::Rankings => Predicted::Ranking(std::iter::once(guess).chain((0..n as u8).filter(|other| *other != guess)).collect()),
+            Family::Labels => Predicted::Label(guess),
+            Family::Numbers => Predicted::Number(numbers.get(usize::from(guess)).copied().unwrap_or(0.0)),
+            Family::Probabilities => {
+                Predicted::Probabilities((0..n).map(|at| if at == usize::from(guess) { right } else { wrong }).collect())
+            }
+        }
+    };
+    guesses.iter().map(of).collect()
+}

@@ -1,0 +1,243 @@
+//! Many answers in one double: losses whose differences are powers of a base, so that their sum is a number whose digits are
+//! the answers. One figure carries about 44 bits.
+//!
+//! With two candidates the figures `brier` (two labels, probability p: p² or (1−p)²) and `mae` (two numbers, a prediction
+//! between them) carry them; `log_loss` without clip carries any number of candidates. Each of them is disclosed beside
+//! every other metric of its family.
+
+use assay_eval::{DisclosurePolicy, Family, Sum};
+
+use super::{Guesses, most_frequent};
+use crate::platform::{Platform, Predicted};
+use crate::random::Random;
+use crate::suite::Public;
+
+/// Which figure carries the answers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Carrier {
+    LogLoss,
+    Brier,
+    /// The lower and the higher of two numbers.
+    Mae(f64, f64),
+}
+
+impl Carrier {
+    fn of(public: &Public, numbers: &[f64]) -> Option<Self> {
+        let allowed = matches!(public.policy, DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_)) && public.is_complete;
+        let two = public.candidates.len() == 2;
+        match public.metric.family() {
+            Family::Probabilities if allowed && public.clip.is_none() && public.candidates.len() >= 2 => Some(Self::LogLoss),
+            // Which items are sealed is read from log_loss only.
+            Family::Probabilities if allowed && two && public.policy == DisclosurePolicy::Exact => Some(Self::Brier),
+            Family::Numbers if allowed && two => {
+                let (low, high) = (numbers[0].min(numbers[1]), numbers[0].max(numbers[1]));
+                // A clip would have to leave all losses as they are.
+                let clear =
+                    public.clip.is_none_or(|clip| clip.low == 0.0 && clip.high >= high - low && public.policy == DisclosurePolicy::Exact);
+                clear.then_some(Self::Mae(low, high))
+            }
+            _ => None,
+        }
+    }
+
+    const fn figure(self) -> &'static str {
+        match self {
+            Self::LogLoss => "log_loss",
+            Self::Brier => "brier",
+            Self::Mae(..) => "mae",
+        }
+    }
+
+    /// How many items one submission tells the answers of.
+    fn group(self, public: &Public) -> usize {
+        let n = public.candidates.len() as f64;
+        // A figure is a double of the mean: the more the losses of all items sum to, the fewer bits are left.
+        let bits = match self {
+            Self::LogLoss => 45.0 - (public.n_open as f64 * n.ln() / 693.0).log2().max(0.0),
+            Self::Brier | Self::Mae(..) => 43.0 - (public.n_open as f64 / 250.0).log2().max(0.0),
+        };
+        (bits / n.log2()).floor().max(1.0) as usize
+    }
+
+    /// The prediction whose loss does not depend on the answer.
+    fn neutral(self, public: &Public) -> Predicted {
+        match self {
+            Self::LogLoss | Self::Brier => Predicted::Probabilities(vec![1.0 / public.candidates.len() as f64; public.candidates.len()]),
+            Self::Mae(low, high) => Predicted::Number(f64::midpoint(low, high)),
+        }
+    }
+
+    /// The prediction that holds digit `at` of the sum.
+    fn digit(self, public: &Public, at: usize) -> Predicted {
+        let n = public.candidates.len();
+        match self {
+            Self::LogLoss => {
+                // The losses of the candidates lie `weight` apart; the first digit takes most of the scale up to 34.5.
+                let weight = 16.0 / (n as f64 - 1.0) / (n as f64).powi(at as i32);
+                let odds: Vec<f64> = (0..n).map(|candidate| (-weight * candidate as f64).exp()).collect();
+                let sum: f64 = odds.iter().sum();
+                Predicted::Probabilities(odds.into_iter().map(|odds| odds / sum).collect())
+            }
+            Self::Brier => {
+                let first = f64::midpoint(1.0, 0.5_f64.powi(at as i32));
+                Predicted::Probabilities(vec![first, 1.0 - first])
+            }
+            Self::Mae(low, high) => Predicted::Number(f64::midpoint(low, high) + (high - low) / 2.0 * 0.5_f64.powi(at as i32)),
+        }
+    }
+
+    /// The prediction whose loss is about 2^-at, on some scale, above a base, if the item is open, whatever its answer is; and
+    /// that base.
+    fn member(self, public: &Public, at: usize) -> (Predicted, f64) {
+        match self {
+            Self::LogLoss | Self::Brier => {
+                let n = public.candidates.len();
+                let base = (n as f64).ln();
+                (Predicted::Probabilities(vec![(-base - 16.0 * 0.5_f64.powi(at as i32)).exp(); n]), base)
+            }
+            Self::Mae(low, high) => {
+                // So large that all answers together are less than the smallest.
+                let unit = 4.0 * public.n as f64 * (high - low);
+                (Predicted::Number(f64::midpoint(low, high) + unit * 2_f64.powi(Self::MEMBERS as i32 - at as i32)), (high - low) / 2.0)
+            }
+        }
+    }
+
+    /// How many items one submission tells of whether they are open.
+    const MEMBERS: usize = 43;
+
+    /// The loss of a prediction if this candidate is the answer, in the scorer's own arithmetic.
+    fn loss(self, predicted: &Predicted, candidate: usize, numbers: &[f64]) -> f64 {
+        match (self, predicted) {
+            (Self::LogLoss, Predicted::Probabilities(shares)) => -shares[candidate].clamp(1e-15, 1.0).ln(),
+            (Self::Brier, Predicted::Probabilities(shares)) => {
+                let squares: f64 = shares.iter().enumerate().filter(|(at, _)| *at != candidate).map(|(_, share)| share * share).sum();
+                (squares + (1.0 - shares[candidate]) * (1.0 - shares[candidate])) / 2.0
+            }
+            (Self::Mae(..), Predicted::Number(number)) => (number - numbers[candidate]).abs(),
+            _ => 0.0,
+        }
+    }
+}
+
+/// Returns whether the strategy applies.
+pub fn applies(public: &Public, numbers: &[f64]) -> bool {
+    Carrier::of(public, numbers).is_some()
+}
+
+/// Returns how many submissions tell every answer.
+pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
+    let carrier = Carrier::of(public, numbers)?;
+    let members = if public.n > public.n_open { public.n.div_ceil(Carrier::MEMBERS) } else { 0 };
+    Some((members + public.n_open.div_ceil(carrier.group(public))) as u32)
+}
+
+/// Reads the answers of one group of items after the other; where items are sealed, first which items are open.
+pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
+    let public = platform.public();
+    let numbers = platform.numbers().to_vec();
+    let mut guesses = most_frequent(public);
+    let Some(carrier) = Carrier::of(public, &numbers) else { return guesses };
+    let has_sealed = public.n > public.n_open;
+    let mut unknown: Vec<usize> = if has_sealed { (0..public.n).collect() } else { Vec::new() };
+    let mut unread: Vec<usize> = if has_sealed { Vec::new() } else { (0..public.n).collect() };
+    let mut sealed: Vec<usize> = Vec::new();
+    let group = carrier.group(public);
+    while platform.left_in_all() > 0 {
+        let is_last = unread.len().div_ceil(group) >= platform.left_in_all() as usize;
+        if unread.len() >= group || unknown.is_empty() || is_last {
+            if unread.is_empty() {
+                break;
+            }
+            let chosen = unread.split_off(unread.len().saturating_sub(group));
+            let answers = read(platform, carrier, &numbers, &chosen, &sealed);
+            for (item, answer) in chosen.iter().zip(answers) {
+                guesses[*item] = answer;
+            }
+        } else {
+            let chosen = unknown.split_off(unknown.len().saturating_sub(Carrier::MEMBERS));
+            let open = open_items(platform, carrier, &chosen);
+            sealed.extend(chosen.iter().filter(|item| !open.contains(item)));
+            unread.extend(open);
+        }
+    }
+    guesses
+}
+
+/// Submits with digits for these items, and decodes their answers.
+fn read(platform: &mut Platform<'_>, carrier: Carrier, numbers: &[f64], chosen: &[usize], sealed: &[usize]) -> Vec<u8> {
+    let public = platform.public();
+    let neutral = carrier.neutral(public);
+    let mut predictions = vec![neutral.clone(); public.n];
+    for (at, item) in chosen.iter().enumerate() {
+        predictions[*item] = carrier.digit(public, at);
+    }
+    // A correlation is refused where all sealed items have the same prediction.
+    if let (Some(item), Carrier::Mae(low, _)) = (sealed.first(), carrier) {
+        predictions[*item] = Predicted::Number(low);
+    }
+    let Some(disclosed) = platform.submit_from_any(&predictions) else { return Vec::new() };
+    let Some(value) = disclosed.figure(public, carrier.figure()) else { return Vec::new() };
+    let losses = |item: usize| -> Vec<f64> {
+        (0..public.candidates.len()).map(|candidate| carrier.loss(&predictions[item], candidate, numbers)).collect()
+    };
+    // What is above the least that the sum can be.
+    let mut rest = Sum::default();
+    rest.add(value * disclosed.n as f64);
+    let base = carrier.loss(&neutral, 0, numbers);
+    rest.add(-base * (disclosed.n as f64 - chosen.len() as f64));
+    let least = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
+    chosen.iter().for_each(|item| rest.add(-least(&losses(*item))));
+    let slack = chosen.last().map_or(0.0, |last| step_of(&losses(*last)) / 4.0);
+    let mut answers = Vec::with_capacity(chosen.len());
+    for item in chosen {
+        let losses = losses(*item);
+        let least = least(&losses);
+        // The largest that fits: all later digits together are less than one step of this one.
+        let fitting = losses.iter().enumerate().filter(|(_, loss)| *loss - least <= rest.total() + slack);
+        let (answer, loss) = fitting.max_by(|(_, one), (_, other)| one.total_cmp(other)).map_or((0, least), |(at, loss)| (at, *loss));
+        rest.add(least - loss);
+        answers.push(answer as u8);
+    }
+    answers
+}
+
+/// The smallest difference of two losses.
+fn step_of(losses: &[f64]) -> f64 {
+    let mut sorted = losses.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min)
+}
+
+/// Submits so that each of these items adds a power of two if it is open, and returns those that are.
+fn open_items(platform: &mut Platform<'_>, carrier: Carrier, chosen: &[usize]) -> Vec<usize> {
+    let public = platform.public();
+    let mut predictions = vec![carrier.neutral(public); public.n];
+    let mut base = 0.0;
+    let mut weights = Vec::with_capacity(chosen.len());
+    for (at, item) in chosen.iter().enumerate() {
+        let (member, of_open) = carrier.member(public, at);
+        base = of_open;
+        weights.push(match (&member, carrier) {
+            (Predicted::Probabilities(shares), _) => -shares[0].ln() - of_open,
+            (Predicted::Number(number), Carrier::Mae(low, high)) => number - f64::midpoint(low, high),
+            _ => 0.0,
+        });
+        predictions[*item] = member;
+    }
+    let Some(disclosed) = platform.submit_from_any(&predictions) else { return Vec::new() };
+    let Some(value) = disclosed.figure(public, carrier.figure()) else { return Vec::new() };
+    let mut rest = Sum::default();
+    rest.add(value * disclosed.n as f64);
+    rest.add(-base * disclosed.n as f64);
+    // Two weights lie a factor of two apart, so half of the smallest is the threshold's margin for rounding and for answers.
+    let margin = weights.last().map_or(0.0, |weight| weight / 2.0);
+    let mut open = Vec::new();
+    for (item, weight) in chosen.iter().zip(weights) {
+        if rest.total() >= weight - margin {
+            rest.add(-weight);
+            open.push(*item);
+        }
+    }
+    open
+}

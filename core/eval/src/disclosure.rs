@@ -1,0 +1,372 @@
+//! How much of a score is disclosed. A caller who sees exact figures of enough submissions can compute the answers from them,
+//! so the publisher of a suite chooses a policy. What each policy is worth against known attacks is measured by
+//! `assay-adversary` and stated in `docs/threats.md`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::compare::Difference;
+use crate::score::{AnswerTable, Figures, best_trivial, trivial_submissions};
+use crate::{Clip, Corrupt, Metric};
+
+/// How the figures of a suite are disclosed. Written `exact`, `rounded(2)`, `ladder(0.05)`, `sealed(0.5)`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum DisclosurePolicy {
+    /// Every figure and comparison, for open practice.
+    #[default]
+    Exact,
+    /// Every figure with this number of decimals. For readability: it protects nothing.
+    Rounded(Decimals),
+    /// The best value so far, on a grid with this step, and no other figure.
+    Ladder(Step),
+    /// Every figure of the open items. This share of the items is sealed: scored, and disclosed after the suite has closed.
+    Sealed(Fraction),
+}
+
+/// The number of decimals that a figure is disclosed with: 1 to 6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decimals(u8);
+
+/// The step of a ladder as a share of the metric's range: above 0, at most 0.5.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step(f64);
+
+/// The share of a suite's items that is sealed: above 0, below 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fraction(f64);
+
+/// The number with this many decimals, as it would be read from a string: 0.3, not 0.30000000000000004; never −0.
+fn to_decimals(figure: f64, decimals: usize) -> f64 {
+    format!("{figure:.decimals$}").parse().unwrap_or(figure) + 0.0
+}
+
+impl Decimals {
+    const MAX: u8 = 6;
+
+    fn parse(text: &str) -> Option<Self> {
+        let decimals: u8 = text.parse().ok()?;
+        ((1..=Self::MAX).contains(&decimals) && decimals.to_string() == text).then_some(Self(decimals))
+    }
+
+    /// The number of decimals.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    /// Rounds a figure to this number of decimals.
+    pub fn round(self, figure: f64) -> f64 {
+        to_decimals(figure, usize::from(self.0))
+    }
+}
+
+/// A number above `min`, in its one canonical spelling.
+fn canonical(text: &str, is_allowed: impl Fn(f64) -> bool) -> Option<f64> {
+    let number: f64 = text.parse().ok()?;
+    (is_allowed(number) && number.to_string() == text).then_some(number)
+}
+
+impl Step {
+    /// The smallest step. A finer grid would have more steps than a suite has items.
+    pub const MIN: f64 = 0.0001;
+
+    fn parse(text: &str) -> Option<Self> {
+        canonical(text, |step| (Self::MIN..=0.5).contains(&step)).map(Self)
+    }
+
+    /// The step as a share of the metric's range.
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl Fraction {
+    fn parse(text: &str) -> Option<Self> {
+        canonical(text, |fraction| (Self::MIN..1.0).contains(&fraction)).map(Self)
+    }
+
+    const MIN: f64 = 0.001;
+
+    /// The number of sealed items of `n` items: at least one, and never all.
+    pub fn of(self, n: usize) -> usize {
+        ((self.0 * n as f64).round() as usize).clamp(1, n.saturating_sub(1).max(1))
+    }
+}
+
+/// The grid of a ladder: values from `start`, which is that of the best trivial submission, towards the best possible value.
+///
+/// After A. Blum and M. Hardt, "The Ladder: A Reliable Leaderboard for Machine Learning Competitions", ICML 2015, with a fixed
+/// step; here a value is always rounded down to the grid, so that the sequence of responses is a non-decreasing sequence of
+/// levels, and the number of such sequences bounds what they disclose ([`Ladder::bits`]).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ladder {
+    /// The value of level 0: what every submission is shown at least.
+    pub start: f64,
+    /// The difference of two neighbouring levels, in units of the metric; negative where lower is better.
+    pub step: f64,
+    /// The number of levels above 0.
+    pub levels: u32,
+}
+
+impl Ladder {
+    /// The grid of a suite whose best trivial submission has the value `trivial`. It starts there, rounded up by at most a
+    /// 10,000th of the metric's range, so that the first level is a whole step above what takes no knowledge. `None` if the metric
+    /// has no bounds, or no level lies between the start and the best value.
+    pub fn new(step: Step, metric: Metric, clip: Option<Clip>, n_labels: usize, trivial: f64) -> Option<Self> {
+        const PLACES: f64 = 10_000.0;
+
+        let [worst, best] = metric.bounds(clip, n_labels)?;
+        let range = best - worst;
+        // A value that has four places up to rounding errors keeps them.
+        let share = (((trivial - worst) / range * PLACES - 1e-6).ceil() / PLACES).clamp(0.0, 1.0);
+        let levels = ((1.0 - share) / step.0 + 1e-9).floor();
+        (levels >= 1.0).then_some(Self { start: to_decimals(worst + share * range, 9), step: step.0 * range, levels: levels as u32 })
+    }
+
+    /// The grid of a suite with these open answers: it starts at the best trivial submission.
+    pub fn of_suite(step: Step, metric: Metric, clip: Option<Clip>, open: &AnswerTable) -> Option<Self> {
+        let trivial = best_trivial(&trivial_submissions(open, metric), metric)?;
+        Self::new(step, metric, clip, open.n_labels(), trivial.value)
+    }
+
+    /// The level that a value reaches, at least `best`, the highest level so far.
+    pub fn climb(self, best: u32, value: f64) -> u32 {
+        let reached = ((value - self.start) / self.step + 1e-9).floor().clamp(0.0, f64::from(self.levels));
+        best.max(reached as u32)
+    }
+
+    /// The value of a level.
+    pub fn value(self, level: u32) -> f64 {
+        to_decimals(self.start + f64::from(level.min(self.levels)) * self.step, 9)
+    }
+
+    /// The largest number of bits that the responses to `submissions` submissions can carry: log2 C(k+M, M), the number of
+    /// non-decreasing sequences of k out of M+1 levels.
+    pub fn bits(self, submissions: u32) -> f64 {
+        let (k, m) = (f64::from(submissions), f64::from(self.levels));
+        (1..=submissions.min(self.levels)).map(|at| ((k.max(m) + f64::from(at)) / f64::from(at)).log2()).sum()
+    }
+}
+
+/// The largest expected share of `n` independent answers that anybody can know who received `bits` bits about them and would
+/// know the share `chance` without: the p ≥ chance with n·D(p‖chance) = bits, by Fano's inequality in its form for binary
+/// divergence (data-processing inequality).
+pub fn known_at_most(bits: f64, n: usize, chance: f64) -> f64 {
+    let divergence = |p: f64| {
+        let term = |p: f64, q: f64| if p > 0.0 { p * (p / q).log2() } else { 0.0 };
+        term(p, chance) + term(1.0 - p, 1.0 - chance)
+    };
+    let each = bits / n.max(1) as f64;
+    let (mut low, mut high) = (chance, 1.0);
+    if chance >= 1.0 || divergence(high) <= each {
+        return 1.0;
+    }
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if divergence(middle) <= each { low = middle } else { high = middle }
+    }
+    high
+}
+
+impl DisclosurePolicy {
+    /// The policy of a published suite, which was checked then: the error is [`Corrupt`].
+    pub fn published(text: &str) -> Result<Self, Corrupt> {
+        text.parse().map_err(|_| Corrupt::new("a published suite has an unknown disclosure policy"))
+    }
+
+    /// Whether two jobs may be compared, and what is stored for that of each item.
+    pub const fn allows_comparisons(self) -> bool {
+        !matches!(self, Self::Ladder(_))
+    }
+
+    /// Whether figures are held back, so that the time that scoring takes must not tell them either.
+    pub const fn hides_figures(self) -> bool {
+        matches!(self, Self::Ladder(_) | Self::Sealed(_))
+    }
+
+    /// Discloses the difference of two values that were disclosed, with what was computed from the items. `None` where
+    /// comparisons are not allowed.
+    pub fn disclose_difference(self, difference: f64, found: Difference) -> Option<(f64, Difference)> {
+        match self {
+            Self::Exact | Self::Sealed(_) => Some((difference, found)),
+            Self::Rounded(decimals) => {
+                let difference = decimals.round(difference);
+                Some((difference, found.rounded(difference, |figure| decimals.round(figure))))
+            }
+            Self::Ladder(_) => None,
+        }
+    }
+
+    /// Discloses the figures of a score (under [`DisclosurePolicy::Sealed`], of its open items). `ladder` is the suite's grid
+    /// with the highest level that whoever shares it has reached; the level is raised. The error is a ladder without a grid.
+    pub fn disclose(self, figures: Figures, ladder: Option<(Ladder, &mut u32)>) -> Result<Figures, Corrupt> {
+        match (self, ladder) {
+            (Self::Exact | Self::Sealed(_), _) => Ok(figures),
+            (Self::Rounded(decimals), _) => {
+                let round = |figure: f64| decimals.round(figure);
+                let Figures { value, estimate, metrics } = figures;
+                let metrics: BTreeMap<_, _> = metrics.into_iter().map(|(name, figure)| (name, round(figure))).collect();
+                Ok(Figures { value: round(value), estimate: estimate.map(|estimate| estimate.map(round)), metrics })
+            }
+            (Self::Ladder(_), Some((ladder, level))) => {
+                *level = ladder.climb(*level, figures.value);
+                Ok(Figures { value: ladder.value(*level), estimate: None, metrics: BTreeMap::new() })
+            }
+            (Self::Ladder(_), None) => Err(Corrupt::new("a suite with a ladder was published without its grid")),
+        }
+    }
+}
+
+impl FromStr for DisclosurePolicy {
+    type Err = &'static str;
+
+    /// Only the one canonical spelling: `ladder(0.05)`, never `ladder(.05)` or `ladder(0.050)`.
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let within = |name: &str| text.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')');
+        let policy = if text == "exact" {
+            Some(Self::Exact)
+        } else if let Some(decimals) = within("rounded") {
+            Decimals::parse(decimals).map(Self::Rounded)
+        } else if let Some(fraction) = within("sealed") {
+            Fraction::parse(fraction).map(Self::Sealed)
+        } else {
+            within("ladder").and_then(Step::parse).map(Self::Ladder)
+        };
+        policy.ok_or(
+            "expected exact; rounded(d) with d from 1 to 6; ladder(step) with a step from 0.0001 to 0.5, a share of the metric's range; \
+             or sealed(fraction) with a fraction from 0.001 to below 1; such as rounded(2), ladder(0.05) or sealed(0.5)",
+        )
+    }
+}
+
+impl fmt::Display for DisclosurePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact => f.write_str("exact"),
+            Self::Rounded(Decimals(decimals)) => write!(f, "rounded({decimals})"),
+            Self::Ladder(Step(step)) => write!(f, "ladder({step})"),
+            Self::Sealed(Fraction(fraction)) => write!(f, "sealed({fraction})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(text: &str) -> DisclosurePolicy {
+        text.parse().unwrap()
+    }
+
+    fn ladder(step: f64, metric: &str, clip: Option<Clip>, trivial: f64) -> Option<Ladder> {
+        Ladder::new(Step(step), metric.parse().unwrap(), clip, 2, trivial)
+    }
+
+    fn figures(value: f64) -> Figures {
+        Figures { value, estimate: None, metrics: [("other".to_owned(), value / 3.0)].into() }
+    }
+
+    #[test]
+    fn policy_is_written_as_it_was_read() {
+        let good = ["exact", "rounded(1)", "rounded(6)", "ladder(0.5)", "ladder(0.05)", "ladder(0.0001)", "sealed(0.001)", "sealed(0.999)"];
+        for text in good {
+            assert_eq!(policy(text).to_string(), text);
+        }
+        let bad = ["", "Exact", "exact()", "rounded", "rounded()", "rounded(0)", "rounded(7)", "rounded(02)", "rounded(+2)", "rounded(2"];
+        let bad = bad.into_iter().chain(["rounded 2", " exact", "ladder()", "ladder(0)", "ladder(-0.1)", "ladder(1)", "ladder(0.00001)"]);
+        let bad = bad.chain(["ladder(.05)", "ladder(0.050)", "ladder(5e-2)", "ladder(nan)", "ladder(inf)", "ladder(0.05))"]);
+        for text in bad.chain(["sealed", "sealed()", "sealed(0)", "sealed(1)", "sealed(0.50)", "sealed(-0.5)", "sealed(nan)"]) {
+            assert!(text.parse::<DisclosurePolicy>().unwrap_err().contains("ladder(0.05)"), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn rounding_leaves_no_noise_and_no_negative_zero() {
+        assert_eq!([1, 2, 6].map(|decimals| Decimals(decimals).round(0.1 + 0.2)), [0.3; 3]);
+        assert_eq!(Decimals(2).round(2.0 / 3.0), 0.67);
+        assert!(Decimals(1).round(-0.001).is_sign_positive());
+        assert_eq!(Decimals(1).round(-1e50), -1e50);
+    }
+
+    #[test]
+    fn grid_starts_at_the_trivial_value_and_ends_at_the_best() {
+        let grid = |ladder: Ladder| (0..=ladder.levels).map(|level| ladder.value(level)).collect::<Vec<_>>();
+        assert_eq!(grid(ladder(0.1, "accuracy", None, 0.73).unwrap()), [0.73, 0.83, 0.93]);
+        // The start has four places, and is not below the trivial value; its last bits do not matter.
+        assert_eq!(grid(ladder(0.2, "accuracy", None, 1.0 / 3.0).unwrap()), [0.3334, 0.5334, 0.7334, 0.9334]);
+        assert_eq!(grid(ladder(0.1, "accuracy", None, 0.1 + 0.2 + 0.4).unwrap()), [0.7, 0.8, 0.9, 1.0]);
+        assert_eq!(grid(ladder(0.25, "spearman", None, 0.0).unwrap()), [0.0, 0.5, 1.0]);
+        // Of errors the grid falls; the step is a share of the clipped range.
+        let clip = Clip::new(2.0, 22.0);
+        assert_eq!(grid(ladder(0.25, "rmse", clip, 13.0).unwrap()), [13.0, 8.0, 3.0]);
+        assert_eq!(grid(ladder(0.3, "accuracy", None, 0.5).unwrap()), [0.5, 0.8]);
+        // Without bounds, or where a trivial submission is as good as any, there is none.
+        assert_eq!(ladder(0.1, "rmse", None, 13.0), None);
+        assert_eq!(ladder(0.1, "ece@15", None, 0.0), None);
+        assert_eq!(ladder(0.5, "accuracy", None, 0.7), None);
+        assert_eq!(ladder(0.5, "accuracy", None, 0.5).map(|ladder| ladder.levels), Some(1));
+    }
+
+    #[test]
+    fn level_rises_only_when_a_value_reaches_the_next_one() {
+        let ladder = ladder(0.1, "accuracy", None, 0.5).unwrap();
+        let mut level = 0;
+        let disclosed = [0.3, 0.5, 0.59, 0.6, 0.55, 0.79, 0.8, 0.1, 1.0, 0.0].map(|value| {
+            let disclosed = policy("ladder(0.1)").disclose(figures(value), Some((ladder, &mut level))).unwrap();
+            assert_eq!((disclosed.estimate, disclosed.metrics.len()), (None, 0));
+            disclosed.value
+        });
+        assert_eq!(disclosed, [0.5, 0.5, 0.5, 0.6, 0.6, 0.7, 0.8, 0.8, 1.0, 1.0]);
+        assert!(policy("ladder(0.1)").disclose(figures(0.5), None).is_err());
+    }
+
+    #[test]
+    fn falling_metric_climbs_towards_zero() {
+        let clip = Clip::new(0.0, 20.0);
+        let ladder = ladder(0.1, "rmse", clip, 9.0).unwrap();
+        let mut level = 0;
+        let values = [15.0, 8.0, 8.1, 5.9, 19.0, 0.0].map(|value| {
+            level = ladder.climb(level, value);
+            ladder.value(level)
+        });
+        assert_eq!(values, [9.0, 9.0, 9.0, 7.0, 7.0, 1.0]);
+    }
+
+    #[test]
+    fn bits_are_those_of_the_number_of_non_decreasing_sequences() {
+        // Counted by hand: sequences of k out of m + 1 levels.
+        fn count(k: u32, m: u32) -> u64 {
+            if k == 0 { 1 } else { (0..=m).map(|first| count(k - 1, m - first)).sum() }
+        }
+        for (k, m) in [(1, 1), (3, 1), (2, 5), (5, 2), (6, 6), (4, 9)] {
+            let bits = Ladder { start: 0.0, step: 0.1, levels: m }.bits(k);
+            assert!((bits - (count(k, m) as f64).log2()).abs() < 1e-9, "{k} {m} {bits}");
+        }
+        assert_eq!(Ladder { start: 0.0, step: 0.1, levels: 5 }.bits(0), 0.0);
+    }
+
+    #[test]
+    fn share_known_is_bounded_by_the_bits() {
+        assert!((known_at_most(0.0, 500, 0.5) - 0.5).abs() < 1e-9);
+        assert_eq!(known_at_most(500.0, 500, 0.5), 1.0);
+        // H(0.11) is 0.4999 bits: half a bit of each answer makes 89 % known.
+        assert!((known_at_most(250.0, 500, 0.5) - 0.89).abs() < 1e-3);
+        let bound = known_at_most(14.5, 500, 0.5);
+        assert!((0.599..0.601).contains(&bound), "{bound}");
+    }
+
+    #[test]
+    fn number_of_sealed_items_is_never_none_and_never_all() {
+        let sealed = |fraction: f64, n| Fraction(fraction).of(n);
+        assert_eq!([sealed(0.5, 500), sealed(0.001, 10), sealed(0.999, 10), sealed(0.25, 6)], [250, 1, 9, 2]);
+    }
+
+    #[test]
+    fn sealed_and_exact_figures_are_disclosed_as_they_are() {
+        for text in ["exact", "sealed(0.5)"] {
+            assert_eq!(policy(text).disclose(figures(0.123_456), None).unwrap(), figures(0.123_456));
+        }
+        let rounded = policy("rounded(2)").disclose(figures(0.123_456), None).unwrap();
+        assert_eq!((rounded.value, rounded.metrics["other"]), (0.12, 0.04));
+    }
+}

@@ -1,0 +1,267 @@
+//! What a suite's version allows: how many submissions, one ladder, and how many final jobs. An allowance is held by an
+//! organization, by all organizations of one registrable domain, and by all organizations on the plan `free` that one user
+//! created: what any of them uses, all have used.
+
+use super::work::{Claim, Phase, succeed};
+use super::{PgConnection, PgPool};
+use crate::domain;
+use crate::job::EvalResult;
+use crate::suite::{Allowance, SuiteId};
+use crate::{DisclosurePolicy, Figures, JobId, Ladder, OrgId, Result, Timestamp};
+
+/// Organizations on this plan share the allowance of the user who created them.
+const SHARED_PLAN: &str = "free";
+
+/// How much of an allowance is used, by the holder that has used most.
+struct Used {
+    /// Submissions and comparisons for the suite, in any version, on the present day, UTC.
+    today: i64,
+    /// Submissions and comparisons for the version.
+    in_all: i64,
+    /// When the next day begins.
+    resets_at: Timestamp,
+}
+
+/// Who holds the organization's allowances now.
+pub async fn holders(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<String>> {
+    let row = sqlx::query!(
+        r#"select (select coalesce(created_by, (select m.user_id from memberships m where m.org_id = $1 and m.role = 'owner'
+                                                 order by m.created_at, m.user_id limit 1))
+                   from orgs where id = $1 and plan = $2) as creator,
+                  array(select domain from domain_claims where org_id = $1 and verified_at is not null) as "domains!""#,
+        org_id.as_str(),
+        SHARED_PLAN
+    )
+    .fetch_one(db)
+    .await?;
+    let mut holders = vec![format!("org:{org_id}")];
+    holders.extend(row.creator.map(|user_id| format!("user:{user_id}")));
+    holders.extend(row.domains.iter().map(|domain| format!("domain:{}", domain::registrable(domain))));
+    holders.sort_unstable();
+    holders.dedup();
+    Ok(holders)
+}
+
+/// Who held the organization's allowances when the job was submitted.
+pub async fn holders_of_job(db: &mut PgConnection, org_id: &OrgId, job_id: &JobId) -> Result<Vec<String>> {
+    let holders = sqlx::query_scalar!(
+        "select holder from suite_disclosures where org_id = $1 and job_id = $2 and kind = 'submission'",
+        org_id.as_str(),
+        job_id.as_str()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(holders)
+}
+
+/// Locks the allowances of these holders for a version of a suite until the transaction ends.
+pub async fn lock(db: &mut PgConnection, holders: &[String], suite_id: &SuiteId, suite_version: &str) -> Result<()> {
+    // In order, so that two who share several allowances do not wait for each other.
+    sqlx::query!(
+        "insert into suite_allowances as a (holder, suite_id, suite_version)
+         select distinct holder, $2, $3 from unnest($1::text[]) as h(holder) order by holder
+         on conflict (holder, suite_id, suite_version) do update set used_at = clock_timestamp()",
+        holders,
+        suite_id.as_str(),
+        suite_version
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// How much of the allowances of these holders is used at this time. They must be locked: a statement that waits for a lock
+/// still sees the past.
+///
+/// Reads the uses of the present day, and of the version if `in_all` is wanted: both are bounded by the caps.
+async fn used(
+    db: &mut PgConnection,
+    holders: &[String],
+    suite_id: &SuiteId,
+    suite_version: &str,
+    at: Timestamp,
+    in_all: bool,
+) -> Result<Used> {
+    let used = sqlx::query_as!(
+        Used,
+        r#"with used as (
+             select count(*) filter (where d.created_at >= date_trunc('day', $4::timestamptz, 'UTC')) as today,
+                    count(*) filter (where d.suite_version = $3) as in_all
+             from suite_disclosures d join jobs j on j.id = d.job_id
+             where d.holder = any($1) and d.suite_id = $2 and d.kind <> 'final' and j.status not in ('failed', 'cancelled')
+               and (d.created_at >= date_trunc('day', $4, 'UTC') or ($5 and d.suite_version = $3))
+             group by d.holder
+         )
+         select coalesce(max(today), 0) as "today!", coalesce(max(in_all), 0) as "in_all!",
+                (date_trunc('day', $4 at time zone 'UTC') + interval '1 day') at time zone 'UTC' as "resets_at!: Timestamp"
+         from used"#,
+        holders,
+        suite_id.as_str(),
+        suite_version,
+        at as Timestamp,
+        in_all
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(used)
+}
+
+/// What uses an allowance.
+#[derive(Debug, Clone, Copy)]
+pub enum Use<'a> {
+    /// The submission that made this job.
+    Submission(&'a JobId),
+    /// The comparison of these two jobs, in the order of their ids.
+    Comparison(&'a JobId, &'a JobId),
+    /// Marking this job as final.
+    Final(&'a JobId),
+}
+
+/// Records a use by the organization for each holder. Recording it again changes nothing.
+pub async fn record(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    holders: &[String],
+    used: Use<'_>,
+    suite_id: &SuiteId,
+    suite_version: &str,
+    at: Timestamp,
+) -> Result<()> {
+    let (kind, job_id, compared_to) = match used {
+        Use::Submission(job_id) => ("submission", job_id, ""),
+        Use::Comparison(job_id, compared_to) => ("comparison", job_id, compared_to.as_str()),
+        Use::Final(job_id) => ("final", job_id, ""),
+    };
+    sqlx::query!(
+        "insert into suite_disclosures (org_id, holder, kind, job_id, compared_to, suite_id, suite_version, created_at)
+         select $1, holder, $3, $4, $5, $6, $7, $8 from unnest($2::text[]) as h(holder)
+         on conflict do nothing",
+        org_id.as_str(),
+        holders,
+        kind,
+        job_id.as_str(),
+        compared_to,
+        suite_id.as_str(),
+        suite_version,
+        at as Timestamp
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Whether the organization compared these two jobs before: then the comparison discloses nothing new.
+pub async fn has_compared(db: &mut PgConnection, org_id: &OrgId, job_id: &JobId, compared_to: &JobId) -> Result<bool> {
+    let found = sqlx::query_scalar!(
+        r#"select exists(select from suite_disclosures
+                         where org_id = $1 and kind = 'comparison' and job_id = $2 and compared_to = $3) as "found!""#,
+        org_id.as_str(),
+        job_id.as_str(),
+        compared_to.as_str()
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(found)
+}
+
+/// Whether an allowance permits one more submission.
+pub enum Decision {
+    /// It does. These hold it.
+    Granted(Vec<String>),
+    /// The day's submissions are used up.
+    DayUsedUp {
+        /// The number of submissions per day.
+        max: i64,
+        /// When the next day begins.
+        resets_at: Timestamp,
+    },
+    /// The version's submissions are used up for good.
+    UsedUp {
+        /// The number of submissions.
+        max: i64,
+    },
+}
+
+/// Locks the organization's allowances and checks whether they permit one more submission or comparison.
+pub async fn permit(db: &mut PgConnection, org_id: &OrgId, allowance: &Allowance<'_>, at: Timestamp) -> Result<Decision> {
+    let Allowance { suite_id, suite_version, max_submissions, max_submissions_per_day } = *allowance;
+    let holders = holders(db, org_id).await?;
+    lock(db, &holders, suite_id, suite_version).await?;
+    if max_submissions.is_none() && max_submissions_per_day.is_none() {
+        return Ok(Decision::Granted(holders));
+    }
+    let Used { today, in_all, resets_at } = used(db, &holders, suite_id, suite_version, at, max_submissions.is_some()).await?;
+    if let Some(max) = max_submissions.map(i64::from)
+        && in_all >= max
+    {
+        return Ok(Decision::UsedUp { max });
+    }
+    if let Some(max) = max_submissions_per_day.map(i64::from)
+        && today >= max
+    {
+        return Ok(Decision::DayUsedUp { max, resets_at });
+    }
+    Ok(Decision::Granted(holders))
+}
+
+/// Ends a job with what the ladder discloses of its figures, and raises the level of all who share it. Returns `false` if the
+/// attempt was fenced: then nothing is written. Jobs of those who share a ladder end one after the other.
+pub async fn succeed_on_ladder(
+    pool: &PgPool,
+    claim: &Claim,
+    ladder: Ladder,
+    policy: DisclosurePolicy,
+    result: EvalResult,
+    figures: Figures,
+    phases: &[Phase],
+) -> Result<bool> {
+    let mut transaction = pool.begin().await?;
+    let mut level = lock_level(&mut transaction, &claim.org_id, claim).await?;
+    let figures = policy.disclose(figures, Some((ladder, &mut level)))?;
+    let done = succeed(&mut *transaction, claim, &result.with(figures), None, phases).await?;
+    if done {
+        raise_level(&mut transaction, &claim.org_id, claim, i32::try_from(level).unwrap_or(i32::MAX)).await?;
+        transaction.commit().await?;
+    } else {
+        transaction.rollback().await?;
+    }
+    Ok(done)
+}
+
+/// Locks the ladders of all who hold the job's allowance, and returns the highest level.
+async fn lock_level(db: &mut PgConnection, org_id: &OrgId, claim: &Claim) -> Result<u32> {
+    // An API of the release before records no holders; then the organization's own ladder counts.
+    let levels = sqlx::query_scalar!(
+        "insert into suite_allowances as a (holder, suite_id, suite_version)
+         select holder, $3, $4
+         from (select holder from suite_disclosures where org_id = $1 and job_id = $2 and kind = 'submission'
+               union select 'org:' || $1) h
+         order by holder
+         on conflict (holder, suite_id, suite_version) do update set level = a.level
+         returning level",
+        org_id.as_str(),
+        claim.job_id.as_str(),
+        claim.suite_id.as_str(),
+        claim.suite_version
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(levels.into_iter().max().and_then(|level| u32::try_from(level).ok()).unwrap_or(0))
+}
+
+async fn raise_level(db: &mut PgConnection, org_id: &OrgId, claim: &Claim, level: i32) -> Result<()> {
+    sqlx::query!(
+        "update suite_allowances set level = $5
+         where suite_id = $3 and suite_version = $4 and level < $5
+           and (holder = 'org:' || $1
+                or holder in (select holder from suite_disclosures where org_id = $1 and job_id = $2 and kind = 'submission'))",
+        org_id.as_str(),
+        claim.job_id.as_str(),
+        claim.suite_id.as_str(),
+        claim.suite_version,
+        level
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
