@@ -4,22 +4,22 @@
 use assay_adversary::{Caps, ITEMS_MAX, Item, Outcome, Suite, SuiteError, attack, submissions_until_known};
 use assay_core::suite::SuiteAccess;
 use assay_core::suite_folder::{FolderItem, Protection, SuiteFolder};
-use assay_core::{Answer, DisclosurePolicy, Error, Ladder, Result, Step};
+use assay_core::{Answer, DisclosurePolicy, Error, Ladder, Result};
 use assay_eval::known_at_most;
-use assay_eval::score::{AnswerTable, Trivial, trivial_submissions};
+use assay_eval::score::{AnswerTable, Trivial, best_trivial, trivial_submissions};
 use serde_json::{Value, json};
 
-/// How many submissions are tried where the suite has no cap for good.
+/// The numbers of submissions that are tried where the suite has no cap for good.
 const TRIED: [u32; 3] = [18, 50, 500];
 
 /// The policies that are compared with the suite's own.
 const OTHERS: [&str; 4] = ["exact", "ladder(0.05)", "ladder(0.1)", "sealed(0.5)"];
 
-/// How many points above chance the proven share of a recommended ladder may lie.
+/// The largest difference between the proven share of a recommended ladder and chance.
 const EXCESS_MAX: f64 = 0.1;
 
-/// The steps that may be recommended, the finest first.
-const STEPS: [&str; 5] = ["0.01", "0.02", "0.05", "0.1", "0.2"];
+/// The ladders that may be recommended, the one with the finest step first.
+const LADDERS: [&str; 5] = ["ladder(0.01)", "ladder(0.02)", "ladder(0.05)", "ladder(0.1)", "ladder(0.2)"];
 
 /// A cap that allows fewer submissions is not recommended, if a coarser step allows more.
 const RECOMMENDED_MIN: u32 = 10;
@@ -30,14 +30,15 @@ const RECOMMENDED_MAX: u32 = 10_000;
 /// The attacks are the same each time.
 const SEED: u64 = 1;
 
-/// What a suite discloses, from which the report and the warnings are made.
+/// A suite and the figures that both the report and the summary contain.
 pub struct Audit<'f> {
     folder: &'f SuiteFolder,
     open: AnswerTable,
-    trivial: Vec<Trivial>,
     ladder: Option<Ladder>,
     /// The share of answers that anybody knows without submissions: the most frequent one for each item.
     chance: f64,
+    /// The number of submissions that disclose every open answer.
+    known_after: Option<u32>,
     suite: Suite,
 }
 
@@ -47,10 +48,10 @@ impl<'f> Audit<'f> {
         let unusable = |error: &dyn ToString| Error::field("command", "refused", error.to_string());
         let open = folder.open_answers().map_err(|error| unusable(&error))?;
         let ladder = folder.ladder(&open).map_err(|error| unusable(&error))?;
-        let trivial = trivial_submissions(&open, folder.metric);
         let suite = attacked(folder, folder.protection.policy).map_err(|error| unusable(&error))?;
-        let chance = attack(&suite, Caps { submissions: 0, organizations: 1, comparisons_count: true }, SEED).chance;
-        Ok(Self { folder, open, trivial, ladder, chance, suite })
+        let (chance, _) = suite.chance();
+        let known_after = known_after(folder, &suite);
+        Ok(Self { folder, open, ladder, chance, known_after, suite })
     }
 
     /// The grid of the suite's ladder.
@@ -67,11 +68,7 @@ impl<'f> Audit<'f> {
         &self.folder.protection
     }
 
-    fn has_cap(&self) -> bool {
-        self.protection().max_submissions.is_some() || self.protection().max_submissions_per_day.is_some()
-    }
-
-    /// How many submissions an organization may make for good.
+    /// The number of submissions that an organization may make for good.
     fn cap(&self) -> Option<u32> {
         self.protection().max_submissions.map(i32::unsigned_abs)
     }
@@ -87,7 +84,7 @@ impl<'f> Audit<'f> {
         json!({
             "release": self.protection().policy.to_string(),
             "chance": rounded(self.chance, 4),
-            "all_open_answers_known_after": submissions_until_known(&self.suite, self.folder.items.len(), self.has_cap()),
+            "all_open_answers_known_after": self.known_after,
             "ladder": self.ladder.map(grid),
             "bound": bound,
             "warnings": self.warnings(),
@@ -98,9 +95,11 @@ impl<'f> Audit<'f> {
     pub fn report(&self) -> Value {
         let SuiteFolder { suite_id, version, metric, items, .. } = self.folder;
         let Protection { policy, clip, max_submissions_per_day, max_submissions, access, closes_at, seal_seed: _ } = self.protection();
-        let own = self.policy(&policy.to_string(), Some(&self.suite));
-        let others = OTHERS.iter().filter(|other| **other != policy.to_string()).map(|other| self.policy(other, None));
-        let trivial: Vec<Value> = self.trivial.iter().map(|Trivial { name, value }| json!({"submission": name, "value": value})).collect();
+        let trivial = trivial_submissions(&self.open, *metric);
+        let recommended = self.recommended(&trivial);
+        let own = self.attacks(&self.suite, self.known_after);
+        let others = OTHERS.iter().filter(|other| **other != policy.to_string()).map(|other| self.attacks_under(other));
+        let trivial: Vec<Value> = trivial.iter().map(|Trivial { name, value }| json!({"submission": name, "value": value})).collect();
         json!({
             "suite_id": suite_id,
             "version": version,
@@ -116,27 +115,23 @@ impl<'f> Audit<'f> {
             "chance": rounded(self.chance, 4),
             "trivial": trivial,
             "policies": std::iter::once(own).chain(others).collect::<Vec<_>>(),
-            "recommended": self.recommended(),
+            "recommended": recommended,
             "warnings": self.warnings(),
         })
     }
 
-    /// One policy: its grid and bound, and what the attacks know, for each cap that is tried.
-    fn policy(&self, text: &str, own: Option<&Suite>) -> Value {
-        let built;
-        let suite = match own {
-            Some(suite) => suite,
-            None => match text.parse().map_err(|_| SuiteError::NoGrid).and_then(|policy| attacked(self.folder, policy)) {
-                Ok(suite) => {
-                    built = suite;
-                    &built
-                }
-                Err(error) => return json!({"release": text, "not_possible": error.to_string()}),
-            },
-        };
-        let caps = self.tried();
+    /// Attacks the suite under another policy than its own.
+    fn attacks_under(&self, release: &str) -> Value {
+        match release.parse().map_err(|_| SuiteError::NoGrid).and_then(|policy| attacked(self.folder, policy)) {
+            Ok(suite) => self.attacks(&suite, known_after(self.folder, &suite)),
+            Err(error) => json!({"release": release, "not_possible": error.to_string()}),
+        }
+    }
+
+    /// Attacks a suite under its policy with each cap that is tried. The grid and the bounds are those of the policy.
+    fn attacks(&self, suite: &Suite, known_after: Option<u32>) -> Value {
         let of_cap = |submissions: u32| {
-            let caps = Caps { submissions, organizations: 1, comparisons_count: self.has_cap() };
+            let caps = Caps { submissions, organizations: 1, comparisons_count: has_cap(self.folder) };
             let Outcome { strategy, known, known_sealed, .. } = attack(suite, caps, SEED);
             let bound = suite.ladder().map(|ladder| self.bound(ladder, submissions));
             let known_sealed = known_sealed.map(|known| rounded(known, 4));
@@ -144,61 +139,65 @@ impl<'f> Audit<'f> {
                 "submissions": submissions, "known": rounded(known, 4), "known_sealed": known_sealed, "strategy": strategy, "bound": bound,
             })
         };
+        let policy = suite.public().policy;
         json!({
-            "release": text,
-            "is_configured": own.is_some(),
+            "release": policy.to_string(),
+            "is_configured": policy == self.protection().policy,
             "ladder": suite.ladder().map(grid),
-            "all_open_answers_known_after": submissions_until_known(suite, self.folder.items.len(), self.has_cap()),
-            "attacks": caps.into_iter().map(of_cap).collect::<Vec<_>>(),
+            "all_open_answers_known_after": known_after,
+            "attacks": self.tried().into_iter().map(of_cap).collect::<Vec<_>>(),
         })
     }
 
-    /// What the responses to this many submissions can carry at most.
+    /// The largest share of the open answers that anybody can know after this number of submissions.
+    fn known_at_most(&self, ladder: Ladder, submissions: u32) -> f64 {
+        known_at_most(ladder.bits(submissions), self.n_open(), self.chance)
+    }
+
+    /// The information in the responses to this number of submissions, and what it proves.
     fn bound(&self, ladder: Ladder, submissions: u32) -> Value {
-        let bits = ladder.bits(submissions);
-        let known = known_at_most(bits, self.n_open(), self.chance);
-        json!({"submissions": submissions, "bits": rounded(bits, 1), "known_at_most": rounded(known, 4)})
+        let known = self.known_at_most(ladder, submissions);
+        json!({"submissions": submissions, "bits": rounded(ladder.bits(submissions), 1), "known_at_most": rounded(known, 4)})
     }
 
     /// The largest cap with which a ladder proves at most [`EXCESS_MAX`] above chance.
     fn largest_cap(&self, ladder: Ladder) -> u32 {
-        let is_enough = |k: &u32| known_at_most(ladder.bits(*k), self.n_open(), self.chance) <= self.chance + EXCESS_MAX;
         let (mut low, mut high) = (0, RECOMMENDED_MAX + 1);
         while low + 1 < high {
             let middle = u32::midpoint(low, high);
-            if is_enough(&middle) { low = middle } else { high = middle }
+            if self.known_at_most(ladder, middle) <= self.chance + EXCESS_MAX { low = middle } else { high = middle }
         }
         low
     }
 
     /// The finest step with a cap of at least [`RECOMMENDED_MIN`] that proves little above chance; else the step with the
     /// largest cap. Null where a ladder has no grid.
-    fn recommended(&self) -> Value {
+    fn recommended(&self, trivial: &[Trivial]) -> Value {
         let SuiteFolder { metric, protection, .. } = self.folder;
-        let of_step = |step: &&str| {
-            let DisclosurePolicy::Ladder(step) = format!("ladder({step})").parse().ok()? else { return None };
-            let ladder = Ladder::of_suite(step, *metric, protection.clip, &self.open)?;
-            Some((step, ladder, self.largest_cap(ladder))).filter(|(.., cap)| *cap > 0)
+        let Some(trivial) = best_trivial(trivial, *metric) else { return Value::Null };
+        let with_cap = |release: &&'static str| {
+            let DisclosurePolicy::Ladder(step) = release.parse().ok()? else { return None };
+            let ladder = Ladder::new(step, *metric, protection.clip, self.open.n_labels(), trivial.value)?;
+            Some((*release, ladder, self.largest_cap(ladder))).filter(|(.., cap)| *cap > 0)
         };
-        let possible: Vec<(Step, Ladder, u32)> = STEPS.iter().filter_map(of_step).collect();
+        let possible: Vec<(&str, Ladder, u32)> = LADDERS.iter().filter_map(with_cap).collect();
         let finest = possible.iter().find(|(.., cap)| *cap >= RECOMMENDED_MIN);
-        let Some((step, ladder, cap)) = finest.or_else(|| possible.iter().max_by_key(|(.., cap)| *cap)) else { return Value::Null };
-        let bits = ladder.bits(*cap);
+        let best = finest.or_else(|| possible.iter().max_by_key(|(.., cap)| *cap));
+        let Some((release, ladder, cap)) = best.copied() else { return Value::Null };
         json!({
-            "release": DisclosurePolicy::Ladder(*step).to_string(),
+            "release": release,
             "max_submissions": cap,
             "levels": ladder.levels,
-            "bits": rounded(bits, 1),
-            "known_at_most": rounded(known_at_most(bits, self.n_open(), self.chance), 4),
+            "bits": rounded(ladder.bits(cap), 1),
+            "known_at_most": rounded(self.known_at_most(ladder, cap), 4),
         })
     }
 
-    /// What the publisher should know: a published version cannot be changed.
+    /// Warnings before a version is published, which cannot be changed then.
     fn warnings(&self) -> Vec<String> {
         let Protection { policy, access, max_submissions_per_day, .. } = self.protection();
         let mut warnings = Vec::new();
-        let soon = submissions_until_known(&self.suite, self.folder.items.len(), self.has_cap());
-        let soon = soon.map_or_else(|| "some tens to hundreds of".to_owned(), |n| n.to_string());
+        let soon = self.known_after.map_or_else(|| "some tens to hundreds of".to_owned(), |n| n.to_string());
         let daily =
             max_submissions_per_day.map_or(String::new(), |_| " A daily cap does not change that: it decides in how many days.".into());
         match policy {
@@ -229,7 +228,7 @@ impl<'f> Audit<'f> {
         let Some(cap) = self.cap() else {
             return Some("A ladder without max_submissions discloses more with every submission; suite audit recommends a cap.".into());
         };
-        let known = known_at_most(ladder.bits(cap), self.n_open(), self.chance);
+        let known = self.known_at_most(ladder, cap);
         (known > self.chance + EXCESS_MAX).then(|| {
             format!(
                 "The bound for {cap} submissions is {:.0} % of the answers, where {:.0} % are known without; suite audit recommends a coarser \
@@ -239,6 +238,16 @@ impl<'f> Audit<'f> {
             )
         })
     }
+}
+
+/// Whether each submission and each comparison takes a part of an allowance.
+fn has_cap(folder: &SuiteFolder) -> bool {
+    folder.protection.max_submissions.is_some() || folder.protection.max_submissions_per_day.is_some()
+}
+
+/// The number of submissions that disclose every open answer of the folder's suite with the policy of `suite`.
+fn known_after(folder: &SuiteFolder, suite: &Suite) -> Option<u32> {
+    submissions_until_known(suite, folder.items.len(), has_cap(folder))
 }
 
 /// A figure with so many decimals, for people.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use assay_eval::score::Sealed;
 use serde::{Deserialize, Serialize};
 use sqlx::types::Json;
 use utoipa::ToSchema;
@@ -208,6 +209,12 @@ pub struct SealedFigures {
     /// Number of sealed items.
     #[schema(minimum = 1)]
     pub n: i64,
+}
+
+impl From<Sealed> for SealedFigures {
+    fn from(Sealed { n, figures: Figures { value, estimate, metrics: _ } }: Sealed) -> Self {
+        Self { value, stderr: estimate.map(|estimate| estimate.stderr), ci95: estimate.map(|estimate| estimate.ci95), n }
+    }
 }
 
 /// The number of jobs of a suite's version that may be marked as final, for each holder of an allowance.

@@ -11,7 +11,7 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::id::MalformedId;
-use crate::{Error, Result, Timestamp, text_enum};
+use crate::{Error, Ladder, Result, Timestamp, text_enum};
 
 /// `suite:<name>`: lower-case letters, digits, `.`, `_` and `-`, at most 64 characters after the prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, sqlx::Type)]
@@ -130,6 +130,12 @@ pub struct LadderGrid {
     /// Number of values above `start`.
     #[schema(minimum = 1)]
     pub levels: i64,
+}
+
+impl From<Ladder> for LadderGrid {
+    fn from(Ladder { start, step, levels }: Ladder) -> Self {
+        Self { start, step, levels: i64::from(levels) }
+    }
 }
 
 /// What a suite's version allows each holder of an allowance.

@@ -13,10 +13,10 @@ use assay_core::store::work::{self, Claim, Phase, UploadForm};
 use assay_core::store::{PgPool, allowance};
 use assay_core::upload::{Content, Decoded, Ended, Found, PartObject, read_through};
 use assay_core::{Error, Figures, Result, Scoring, Timestamp, telemetry};
+use assay_eval::score::{self, Failure, Foresight, Pulse, Score, Tally};
 use bytes::Bytes;
 
 use crate::tables::{Answers, Tables};
-use assay_eval::score::{self, Failure, Foresight, Pulse, Score, Sealed, Tally};
 
 /// How often an attempt looks whether the job is still its own.
 const WATCH: Duration = Duration::from_secs(1);
@@ -292,11 +292,7 @@ fn scored(means: &Means, claim: &Claim, scoring: Scoring, score: Score) -> (Scor
     };
     let items = (scoring.policy.allows_comparisons() && stores_item_scores(n - n_missing, n)).then_some(items);
     let scores_key = items.is_some().then(|| Artifacts::scores_key(&claim.org_id, &claim.job_id, claim.attempt));
-    let sealed = sealed.map(|Sealed { n, figures: Figures { value, estimate, metrics: _ } }| {
-        let (stderr, ci95) = (estimate.map(|estimate| estimate.stderr), estimate.map(|estimate| estimate.ci95));
-        SealedFigures { value, stderr, ci95, n }
-    });
-    (Scored { result, figures, sealed, scoring, scores_key }, items)
+    (Scored { result, figures, sealed: sealed.map(SealedFigures::from), scoring, scores_key }, items)
 }
 
 /// Keeps what a comparison of two jobs needs of each item.
@@ -357,16 +353,13 @@ async fn write_once(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[P
         Outcome::Scored(scored) => {
             let Scored { result, figures, sealed, scoring: Scoring { policy, ladder, .. }, scores_key } = &**scored;
             let (result, figures, scores_key) = (result.clone(), figures.clone(), scores_key.as_deref());
-            match (ladder, sealed) {
-                (Some(ladder), _) => allowance::succeed_on_ladder(&means.db, claim, *ladder, *policy, result, figures, phases).await,
-                (None, Some(sealed)) => {
-                    let result = result.with(policy.disclose(figures, None)?);
-                    work::succeed_with_sealed(&means.db, claim, &result, sealed, scores_key, phases).await
-                }
-                (None, None) => {
-                    let result = result.with(policy.disclose(figures, None)?);
-                    work::succeed(&means.db, claim, &result, scores_key, phases).await
-                }
+            if let Some(ladder) = ladder {
+                return allowance::succeed_on_ladder(&means.db, claim, *ladder, *policy, result, figures, phases).await;
+            }
+            let result = result.with(policy.disclose(figures, None)?);
+            match sealed {
+                Some(sealed) => work::succeed_with_sealed(&means.db, claim, &result, sealed, scores_key, phases).await,
+                None => work::succeed(&means.db, claim, &result, scores_key, phases).await,
             }
         }
         Outcome::Refused(code, message) => work::fail(&means.db, claim, *code, message, phases).await,

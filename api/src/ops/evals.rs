@@ -251,7 +251,7 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
     };
     match &suite {
         // A ladder that was published before ladders had a grid cannot be scored.
-        Some(suite) if suite.release.starts_with("ladder") && suite.ladder_start.is_none() => faults.push(FieldError::new(
+        Some(suite) if suite.release.starts_with("ladder") && suite.ladder().is_none() => faults.push(FieldError::new(
             "suite_id",
             "not_available",
             "this version of the suite has a ladder without a grid; the operator must publish a new version",

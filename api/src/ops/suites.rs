@@ -9,7 +9,8 @@ use crate::app::App;
 
 /// The current version of each suite. Suites belong to the platform: every organization sees them all.
 pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
-    let suite = |row| {
+    let suite = |row: SuiteRow| {
+        let ladder = row.ladder().map(LadderGrid::from);
         let SuiteRow {
             suite_id,
             version,
@@ -22,16 +23,12 @@ pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
             max_submissions,
             access,
             clip,
-            ladder_start,
-            ladder_step,
-            ladder_levels,
+            ladder_start: _,
+            ladder_step: _,
+            ladder_levels: _,
             n_sealed,
             closes_at,
         } = row;
-        let ladder = match (ladder_start, ladder_step, ladder_levels) {
-            (Some(start), Some(step), Some(levels)) => Some(LadderGrid { start, step, levels: i64::from(levels) }),
-            _ => None,
-        };
         Suite {
             suite_id,
             version,

@@ -16,7 +16,7 @@ pub use suite::{CANDIDATES_MAX, Candidate, ITEMS_MAX, Item, Public, Suite, Suite
 use platform::Platform;
 use random::Random;
 
-/// What a strategy found out.
+/// The result of a strategy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The strategy's name.
@@ -85,6 +85,6 @@ fn run(suite: &Suite, caps: Caps, seed: u64, strategy: &strategies::Strategy) ->
     let mut platform = Platform::new(suite, caps);
     let guesses = (strategy.run)(&mut platform, &mut Random::new(seed));
     let (known, known_sealed) = suite.grade(&guesses);
-    let (chance, chance_sealed) = suite.grade(&strategies::most_frequent(suite.public()));
+    let (chance, chance_sealed) = suite.chance();
     Outcome { strategy: strategy.name, submissions: platform.used(), n: suite.n(), known, known_sealed, chance, chance_sealed }
 }

@@ -13,7 +13,7 @@ use crate::suite::{Candidate, Public, Suite};
 /// A label that no suite has: an id that takes a place in a ranking, or a label whose probability is lost.
 const FILLER: &str = "\u{1}filler";
 
-/// How often the attacker may submit.
+/// The numbers of submissions that the attacker may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
     /// Submissions per organization.
@@ -24,7 +24,7 @@ pub struct Caps {
     pub comparisons_count: bool,
 }
 
-/// What is predicted for an item.
+/// The prediction for an item.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Predicted {
     /// Nothing.
@@ -41,7 +41,7 @@ pub enum Predicted {
     Probabilities(Vec<f64>),
 }
 
-/// What the platform discloses of a submission.
+/// The disclosed figures of a submission.
 #[derive(Debug, Clone)]
 pub struct Disclosed {
     /// The number of the job within its organization.
@@ -94,7 +94,7 @@ impl<'s> Platform<'s> {
         Self { suite, caps, accounts, labels, numbers: candidates.iter().map(number).collect() }
     }
 
-    /// What is known of the suite without submissions.
+    /// Returns the public facts about the suite.
     pub fn public(&self) -> &'s Public {
         &self.suite.public
     }
@@ -114,12 +114,12 @@ impl<'s> Platform<'s> {
         self.accounts.iter().map(|account| account.used).sum()
     }
 
-    /// How often an organization may still submit.
+    /// The number of submissions that an organization has left.
     pub fn left(&self, organization: usize) -> u32 {
         self.accounts.get(organization).map_or(0, |account| self.caps.submissions - account.used)
     }
 
-    /// How often all organizations together may still submit.
+    /// The number of submissions that all organizations together have left.
     pub fn left_in_all(&self) -> u32 {
         (0..self.accounts.len()).map(|organization| self.left(organization)).sum()
     }

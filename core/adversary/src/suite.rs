@@ -7,6 +7,7 @@ use assay_eval::score::{AnswerTable, Builder};
 use assay_eval::{Answer, Clip, Corrupt, DisclosurePolicy, Ladder, Metric};
 
 use crate::random::Random;
+use crate::strategies::most_frequent;
 
 /// The largest number of candidate answers that an attacker considers per item.
 pub const CANDIDATES_MAX: usize = 16;
@@ -159,17 +160,12 @@ impl Suite {
         self.public.ladder
     }
 
-    /// The metric.
-    pub fn metric(&self) -> Metric {
-        self.public.metric
-    }
-
     /// The number of items, open and sealed.
     pub fn n(&self) -> usize {
         self.public.n
     }
 
-    /// What is known of the suite without submissions.
+    /// Returns the public facts about the suite.
     pub fn public(&self) -> &Public {
         &self.public
     }
@@ -186,6 +182,11 @@ impl Suite {
         let items = chosen.into_iter().map(|at| self.items[at].clone()).collect();
         // A sample without a grid of its own is not attacked: the suite itself is.
         Self::new(self.public.metric, self.public.clip, self.public.policy, items).ok()
+    }
+
+    /// Returns the shares of open and of sealed items that are known without submissions: the most frequent candidate is right.
+    pub fn chance(&self) -> (f64, Option<f64>) {
+        self.grade(&most_frequent(&self.public))
     }
 
     /// Returns the shares of open and of sealed items whose guessed candidate is right.

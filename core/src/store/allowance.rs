@@ -216,11 +216,11 @@ pub async fn succeed_on_ladder(
     phases: &[Phase],
 ) -> Result<bool> {
     let mut transaction = pool.begin().await?;
-    let mut level = lock_level(&mut transaction, &claim.org_id, claim).await?;
+    let (holders, mut level) = lock_level(&mut transaction, claim).await?;
     let figures = policy.disclose(figures, Some((ladder, &mut level)))?;
     let done = succeed(&mut *transaction, claim, &result.with(figures), None, phases).await?;
     if done {
-        raise_level(&mut transaction, &claim.org_id, claim, i32::try_from(level).unwrap_or(i32::MAX)).await?;
+        raise_level(&mut transaction, &holders, claim, i32::try_from(level).unwrap_or(i32::MAX)).await?;
         transaction.commit().await?;
     } else {
         transaction.rollback().await?;
@@ -228,35 +228,32 @@ pub async fn succeed_on_ladder(
     Ok(done)
 }
 
-/// Locks the ladders of all who hold the job's allowance, and returns the highest level.
-async fn lock_level(db: &mut PgConnection, org_id: &OrgId, claim: &Claim) -> Result<u32> {
+/// Locks the ladders of all who hold the job's allowance, and returns these holders with their highest level.
+async fn lock_level(db: &mut PgConnection, claim: &Claim) -> Result<(Vec<String>, u32)> {
     // An API of the release before records no holders; then the organization's own ladder counts.
-    let levels = sqlx::query_scalar!(
+    let locked = sqlx::query!(
         "insert into suite_allowances as a (holder, suite_id, suite_version)
          select holder, $3, $4
          from (select holder from suite_disclosures where org_id = $1 and job_id = $2 and kind = 'submission'
                union select 'org:' || $1) h
          order by holder
          on conflict (holder, suite_id, suite_version) do update set level = a.level
-         returning level",
-        org_id.as_str(),
+         returning holder, level",
+        claim.org_id.as_str(),
         claim.job_id.as_str(),
         claim.suite_id.as_str(),
         claim.suite_version
     )
     .fetch_all(db)
     .await?;
-    Ok(levels.into_iter().max().and_then(|level| u32::try_from(level).ok()).unwrap_or(0))
+    let level = locked.iter().map(|row| row.level).max().and_then(|level| u32::try_from(level).ok()).unwrap_or(0);
+    Ok((locked.into_iter().map(|row| row.holder).collect(), level))
 }
 
-async fn raise_level(db: &mut PgConnection, org_id: &OrgId, claim: &Claim, level: i32) -> Result<()> {
+async fn raise_level(db: &mut PgConnection, holders: &[String], claim: &Claim, level: i32) -> Result<()> {
     sqlx::query!(
-        "update suite_allowances set level = $5
-         where suite_id = $3 and suite_version = $4 and level < $5
-           and (holder = 'org:' || $1
-                or holder in (select holder from suite_disclosures where org_id = $1 and job_id = $2 and kind = 'submission'))",
-        org_id.as_str(),
-        claim.job_id.as_str(),
+        "update suite_allowances set level = $4 where holder = any($1) and suite_id = $2 and suite_version = $3 and level < $4",
+        holders,
         claim.suite_id.as_str(),
         claim.suite_version,
         level

@@ -5,7 +5,7 @@ use sqlx::PgExecutor;
 use sqlx::types::Json;
 
 use crate::suite::{Allowance, SuiteAccess, SuiteId, SuiteItem};
-use crate::{DisclosurePolicy, OrgId, Result, Timestamp};
+use crate::{DisclosurePolicy, Ladder, OrgId, Result, Timestamp};
 
 /// A suite's row in one version.
 #[derive(Debug, Clone)]
@@ -44,7 +44,17 @@ pub struct SuiteRow {
     pub closes_at: Option<Timestamp>,
 }
 
+/// Reads the columns of a ladder's grid, which are null together.
+pub(super) fn ladder(start: Option<f64>, step: Option<f64>, levels: Option<i32>) -> Option<Ladder> {
+    Some(Ladder { start: start?, step: step?, levels: levels?.unsigned_abs() })
+}
+
 impl SuiteRow {
+    /// The grid of the version's ladder.
+    pub fn ladder(&self) -> Option<Ladder> {
+        ladder(self.ladder_start, self.ladder_step, self.ladder_levels)
+    }
+
     /// What the version allows, where it counts or shares submissions.
     pub fn allowance(&self) -> Result<Option<Allowance<'_>>> {
         let Self { suite_id, version, max_submissions, max_submissions_per_day, .. } = self;

@@ -11,7 +11,7 @@ use crate::job::{ATTEMPTS_MAX, EvalResult, FailureCode, ITEM_SCORES_DAYS, Sealed
 use crate::spans::Place;
 use crate::suite::SuiteId;
 use crate::upload::{ContentEncoding, ContentType, PartObject};
-use crate::{Answer, Clip, DisclosurePolicy, Error, JobId, Ladder, Metric, OrgId, Result, Scoring, Timestamp, UploadId, WorkerId};
+use crate::{Answer, Clip, DisclosurePolicy, Error, JobId, Metric, OrgId, Result, Scoring, Timestamp, UploadId, WorkerId};
 
 /// How long an attempt may take.
 pub const DEADLINE: Duration = Duration::from_secs(15 * 60);
@@ -319,10 +319,7 @@ pub async fn scoring(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str)
         Some([low, high]) => Clip::new(*low, *high),
         _ => None,
     };
-    let ladder = match (suite.ladder_start, suite.ladder_step, suite.ladder_levels) {
-        (Some(start), Some(step), Some(levels)) => Some(Ladder { start, step, levels: levels.unsigned_abs() }),
-        _ => None,
-    };
+    let ladder = super::suite::ladder(suite.ladder_start, suite.ladder_step, suite.ladder_levels);
     let count = |count: i32| usize::try_from(count).unwrap_or(0);
     let (n_items, n_sealed) = (count(suite.n_items), count(suite.n_sealed));
     Ok(SuiteScoring { scoring: Scoring { metric, clip, policy, ladder }, n_items, n_sealed })

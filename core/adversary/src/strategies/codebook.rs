@@ -3,12 +3,12 @@
 //! other.
 //!
 //! Large losses move a mean by more than its last decimal: a log loss by up to 34.5 per item, an rmse by up to 1/√n per unit
-//! of the answer, for a prediction as far away as one likes. The rounded figures `stderr` and `ci95` are further digits.
+//! of the answer, for a prediction at any distance. The rounded figures `stderr` and `ci95` are further digits.
 
 use assay_eval::score::{Figures, Z};
 use assay_eval::{DisclosurePolicy, Family, Metric};
 
-use super::{Guesses, most_frequent};
+use super::{Guesses, losses, most_frequent, neutral};
 use crate::platform::{Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
@@ -16,7 +16,7 @@ use crate::suite::Public;
 /// The largest number of combinations of answers of one group.
 const COMBINATIONS_MAX: usize = 512;
 
-/// How many random predictions are tried for a size of the group.
+/// The number of random predictions that are tried for each size of the group.
 const TRIES: usize = 3000;
 
 /// Returns whether the strategy applies.
@@ -34,33 +34,6 @@ struct Code {
     predictions: Vec<Predicted>,
     /// Sorted by the figures. A combination is a number whose digits, the lowest first, are the answers.
     words: Vec<(Vec<i64>, usize)>,
-}
-
-/// The losses by candidate of a prediction: `log_loss` and `brier`, or `mae` and the squared error.
-fn losses(public: &Public, numbers: &[f64], predicted: &Predicted) -> Vec<[f64; 2]> {
-    let n = public.candidates.len();
-    let of = |answer: usize| match predicted {
-        Predicted::Probabilities(shares) => {
-            let squares: f64 = shares.iter().enumerate().filter(|(at, _)| *at != answer).map(|(_, share)| share * share).sum();
-            let brier = squares + (1.0 - shares[answer]).powi(2);
-            [-shares[answer].clamp(1e-15, 1.0).ln(), if n == 2 { brier / 2.0 } else { brier }]
-        }
-        Predicted::Number(number) => {
-            let error = (number - numbers[answer]).abs();
-            [error, error * error]
-        }
-        _ => [0.0; 2],
-    };
-    (0..n).map(of).collect()
-}
-
-/// The prediction whose losses do not depend on the answer.
-fn neutral(public: &Public, numbers: &[f64]) -> Predicted {
-    let n = public.candidates.len();
-    match public.metric.family() {
-        Family::Numbers => Predicted::Number(numbers.iter().sum::<f64>() / n as f64),
-        _ => Predicted::Probabilities(vec![1.0 / n as f64; n]),
-    }
 }
 
 /// Draws a prediction whose losses are far apart.
@@ -124,8 +97,9 @@ impl Code {
     /// The code of these predictions. `None` if two combinations have the same figures.
     fn of(public: &Public, numbers: &[f64], unit: f64, predictions: Vec<Predicted>) -> Option<Self> {
         let n = public.candidates.len();
-        let tables: Vec<Vec<[f64; 2]>> = predictions.iter().map(|predicted| losses(public, numbers, predicted)).collect();
-        let rest = losses(public, numbers, &neutral(public, numbers))[0];
+        let by_answer = |predicted: &Predicted| (0..n).map(|answer| losses(predicted, answer, numbers)).collect();
+        let tables: Vec<Vec<[f64; 2]>> = predictions.iter().map(by_answer).collect();
+        let rest = losses(&neutral(public, numbers), 0, numbers);
         let others = (public.n - predictions.len()) as f64;
         let mut words = Vec::new();
         for combination in 0..n.pow(predictions.len() as u32) {
@@ -167,7 +141,7 @@ fn code(public: &Public, numbers: &[f64]) -> Option<(Code, f64)> {
     Some((Code::best(public, numbers, unit, &mut Random::new(SEED))?, unit))
 }
 
-/// Returns how many submissions tell every answer.
+/// Returns the number of submissions that disclose every answer.
 pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     if !applies(public, numbers) {
         return None;

@@ -1,10 +1,10 @@
-//! Counts of right items in every way that a result tells them: for each rank of a ranking, and for each pair of
+//! Counts of right items in every way that results disclose them: for each rank of a ranking, and for each pair of
 //! submissions.
 //!
 //! One organization's submissions are one block. An item of the block is predicted to have the first candidate in some of the
-//! submissions, and is left out of the others. Where a ranking's figures tell the right items at each of up to ten
+//! submissions, and is left out of the others. Where a ranking's figures disclose the number of right items at each of up to ten
 //! ranks, each rank has its own items, whose submissions a detecting matrix chooses. At the first rank, and for labels, a comparison
-//! tells how many items are right in both of two submissions: k submissions and their pairs hold k(k+1)/2 items, of which
+//! discloses the number of items that are right in both of two submissions: k submissions and their pairs hold k(k+1)/2 items, of which
 //! each is alone in its pair.
 
 use assay_eval::{DisclosurePolicy, Family, Metric};
@@ -16,7 +16,7 @@ use crate::platform::{Disclosed, Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
 
-/// The number of ranks whose counts a decoder can tell apart.
+/// The number of ranks whose counts a decoder can distinguish.
 const RANKS_MAX: usize = 10;
 
 /// Returns whether the strategy applies: under `rounded` where a share of the items is still a count of them.
@@ -28,7 +28,7 @@ pub fn applies(public: &Public) -> bool {
     is_counted && public.is_complete && public.candidates.len() >= 2 && matches!(public.metric.family(), Family::Rankings | Family::Labels)
 }
 
-/// The number of ranks whose counts a result tells.
+/// The number of ranks whose counts a result discloses.
 fn n_ranks(public: &Public) -> usize {
     let ranks = match public.metric.family() {
         Family::Labels => 1,
@@ -58,13 +58,13 @@ impl Plan {
         self.first() + (self.ranks - 1) * columns_of(self.submissions)
     }
 
-    /// What the block takes of the allowance.
+    /// The part of the allowance that the block takes.
     fn cost(self, comparisons_count: bool) -> usize {
         let k = self.submissions;
         if self.with_pairs && comparisons_count { k * (k + 1) / 2 } else { k }
     }
 
-    /// The cheapest block for so many items, or the one that tells most of them within the allowance.
+    /// The cheapest block for `n` items, or the block that discloses most items within the allowance.
     fn best(public: &Public, n: usize, allowance: usize, comparisons_count: bool) -> Option<Self> {
         let ranks = n_ranks(public);
         let can_pair = !matches!(public.policy, DisclosurePolicy::Rounded(_));
@@ -75,7 +75,7 @@ impl Plan {
     }
 }
 
-/// Returns how many submissions tell every answer of a suite with two candidates; of more candidates, at most.
+/// Returns the number of submissions that disclose every answer of a suite with two candidates; with more candidates, the largest number.
 pub fn submissions_needed(public: &Public, comparisons_count: bool) -> Option<u32> {
     if !applies(public) {
         return None;
@@ -103,7 +103,7 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
             let allowance = platform.left(organization) as usize;
             let Some(plan) = Plan::best(public, waiting.len(), allowance, platform.caps().comparisons_count) else { break };
             let block: Vec<usize> = waiting.drain(..plan.capacity().min(waiting.len())).collect();
-            for (item, is_right) in block.iter().zip(tell(platform, organization, plan, &block, candidate as u8)) {
+            for (item, is_right) in block.iter().zip(read_block(platform, organization, plan, &block, candidate as u8)) {
                 if is_right { guesses[*item] = candidate as u8 } else { left.push(*item) }
             }
         }
@@ -113,7 +113,7 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     guesses
 }
 
-/// Where an item of a block is counted.
+/// The submissions and the rank at which an item of a block is counted.
 #[derive(Clone, Copy)]
 enum Place {
     /// In these two submissions at the first rank, which may be the same.
@@ -140,8 +140,8 @@ fn places(plan: Plan, n: usize) -> Vec<Place> {
     first.into_iter().chain(others).take(n).collect()
 }
 
-/// Tells of each item of a block whether this candidate is its answer and it is open.
-fn tell(platform: &mut Platform<'_>, organization: usize, plan: Plan, block: &[usize], candidate: u8) -> Vec<bool> {
+/// Returns for each item of a block whether it is open and this candidate is its answer.
+fn read_block(platform: &mut Platform<'_>, organization: usize, plan: Plan, block: &[usize], candidate: u8) -> Vec<bool> {
     let public = platform.public();
     let matrix = Detecting::new(plan.submissions);
     let places = places(plan, block.len());
@@ -200,7 +200,7 @@ fn tell(platform: &mut Platform<'_>, organization: usize, plan: Plan, block: &[u
     right
 }
 
-/// What an item that is right at each rank adds to accuracy, hit rate, mrr and ndcg.
+/// The amount that an item that is right at each rank adds to accuracy, hit rate, mrr and ndcg.
 fn weights(ranks: usize) -> Vec<Vec<f64>> {
     let of = |figure: fn(f64) -> f64| (1..=ranks).map(|rank| figure(rank as f64)).collect();
     vec![of(|rank| f64::from(u8::from(rank == 1.0))), of(|_| 1.0), of(|rank| 1.0 / rank), of(|rank| 1.0 / (rank + 1.0).log2())]

@@ -22,7 +22,7 @@ const DOUBT: f64 = 0.002;
 /// A level that is reached less often than this on average, with all submissions that are left, is not tried.
 pub(super) const HOPELESS: f64 = 0.01;
 
-/// How a submission is drawn.
+/// The rule by which a submission is drawn.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Draw {
     /// Each item follows its belief with this probability, and is random otherwise.
@@ -114,7 +114,7 @@ pub(super) struct Interval {
     pub(super) high: f64,
 }
 
-/// What the attacker remembers of one organization, and how a value becomes a sum of scores.
+/// One organization's level, and the conversion of a value to a sum of scores.
 pub(super) struct Reading<'p> {
     public: &'p Public,
     level: u32,

@@ -38,10 +38,10 @@ pub fn applies_without_ladder(public: &Public, numbers: &[f64]) -> bool {
     public.ladder.is_none() && applies(public, numbers)
 }
 
-/// The coarsest unit of a rounded figure, in items, with which [`ENOUGH`] submissions tell about every answer.
+/// The coarsest unit of a rounded figure, in items, with which [`ENOUGH`] submissions disclose about every answer.
 const UNIT_MAX: f64 = 10.0;
 
-/// Returns how many submissions tell about every answer, by experiment: most of them after one submission per item.
+/// Returns the number of submissions that disclose about every answer, by experiment: most of them after one submission per item.
 pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     let unit = super::rounding::unit(public.policy)?;
     let is_fine = public.metric != Metric::Spearman && unit * public.n as f64 <= UNIT_MAX;

@@ -64,6 +64,32 @@ pub fn draw_guesses(public: &Public, random: &mut Random) -> Guesses {
     (0..public.n).map(|_| random.index(&public.frequencies) as u8).collect()
 }
 
+/// The prediction whose losses do not depend on the answer, in a suite of numbers with two candidates, or of probabilities.
+pub fn neutral(public: &Public, numbers: &[f64]) -> Predicted {
+    let n = public.candidates.len();
+    match public.metric.family() {
+        Family::Numbers => Predicted::Number(f64::midpoint(numbers[0], numbers[1])),
+        _ => Predicted::Probabilities(vec![1.0 / n as f64; n]),
+    }
+}
+
+/// The losses of a prediction if this candidate is the answer, in the scorer's own arithmetic: `log_loss` and `brier`, or the
+/// absolute and the squared error.
+pub fn losses(predicted: &Predicted, answer: usize, numbers: &[f64]) -> [f64; 2] {
+    match predicted {
+        Predicted::Probabilities(shares) => {
+            let squares: f64 = shares.iter().enumerate().filter(|(at, _)| *at != answer).map(|(_, share)| share * share).sum();
+            let brier = squares + (1.0 - shares[answer]).powi(2);
+            [-shares[answer].clamp(1e-15, 1.0).ln(), if shares.len() == 2 { brier / 2.0 } else { brier }]
+        }
+        Predicted::Number(number) => {
+            let error = (number - numbers[answer]).abs();
+            [error, error * error]
+        }
+        _ => [0.0; 2],
+    }
+}
+
 /// The probabilities of a guessed label and of each other one in a suite with `n` candidates: far enough from certain.
 pub fn confidence(n: usize) -> [f64; 2] {
     let wrong = 0.25 / n.max(2) as f64;

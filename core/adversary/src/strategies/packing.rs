@@ -7,12 +7,12 @@
 
 use assay_eval::{DisclosurePolicy, Family, Sum};
 
-use super::{Guesses, most_frequent};
+use super::{Guesses, losses, most_frequent, neutral};
 use crate::platform::{Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
 
-/// Which figure carries the answers.
+/// The figure that carries the answers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Carrier {
     LogLoss,
@@ -48,7 +48,7 @@ impl Carrier {
         }
     }
 
-    /// How many items one submission tells the answers of.
+    /// The number of items whose answers one submission discloses.
     fn group(self, public: &Public) -> usize {
         let n = public.candidates.len() as f64;
         // A figure is a double of the mean: the more the losses of all items sum to, the fewer bits are left.
@@ -57,14 +57,6 @@ impl Carrier {
             Self::Brier | Self::Mae(..) => 43.0 - (public.n_open as f64 / 250.0).log2().max(0.0),
         };
         (bits / n.log2()).floor().max(1.0) as usize
-    }
-
-    /// The prediction whose loss does not depend on the answer.
-    fn neutral(self, public: &Public) -> Predicted {
-        match self {
-            Self::LogLoss | Self::Brier => Predicted::Probabilities(vec![1.0 / public.candidates.len() as f64; public.candidates.len()]),
-            Self::Mae(low, high) => Predicted::Number(f64::midpoint(low, high)),
-        }
     }
 
     /// The prediction that holds digit `at` of the sum.
@@ -103,20 +95,13 @@ impl Carrier {
         }
     }
 
-    /// How many items one submission tells of whether they are open.
+    /// The number of items of which one submission discloses whether they are open.
     const MEMBERS: usize = 43;
 
-    /// The loss of a prediction if this candidate is the answer, in the scorer's own arithmetic.
+    /// The loss of a prediction if this candidate is the answer.
     fn loss(self, predicted: &Predicted, candidate: usize, numbers: &[f64]) -> f64 {
-        match (self, predicted) {
-            (Self::LogLoss, Predicted::Probabilities(shares)) => -shares[candidate].clamp(1e-15, 1.0).ln(),
-            (Self::Brier, Predicted::Probabilities(shares)) => {
-                let squares: f64 = shares.iter().enumerate().filter(|(at, _)| *at != candidate).map(|(_, share)| share * share).sum();
-                (squares + (1.0 - shares[candidate]) * (1.0 - shares[candidate])) / 2.0
-            }
-            (Self::Mae(..), Predicted::Number(number)) => (number - numbers[candidate]).abs(),
-            _ => 0.0,
-        }
+        let [log_loss_or_error, brier_or_square] = losses(predicted, candidate, numbers);
+        if self == Self::Brier { brier_or_square } else { log_loss_or_error }
     }
 }
 
@@ -125,7 +110,7 @@ pub fn applies(public: &Public, numbers: &[f64]) -> bool {
     Carrier::of(public, numbers).is_some()
 }
 
-/// Returns how many submissions tell every answer.
+/// Returns the number of submissions that disclose every answer.
 pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     let carrier = Carrier::of(public, numbers)?;
     let members = if public.n > public.n_open { public.n.div_ceil(Carrier::MEMBERS) } else { 0 };
@@ -167,7 +152,7 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
 /// Submits with digits for these items, and decodes their answers.
 fn read(platform: &mut Platform<'_>, carrier: Carrier, numbers: &[f64], chosen: &[usize], sealed: &[usize]) -> Vec<u8> {
     let public = platform.public();
-    let neutral = carrier.neutral(public);
+    let neutral = neutral(public, numbers);
     let mut predictions = vec![neutral.clone(); public.n];
     for (at, item) in chosen.iter().enumerate() {
         predictions[*item] = carrier.digit(public, at);
@@ -212,7 +197,7 @@ fn step_of(losses: &[f64]) -> f64 {
 /// Submits so that each of these items adds a power of two if it is open, and returns those that are.
 fn open_items(platform: &mut Platform<'_>, carrier: Carrier, chosen: &[usize]) -> Vec<usize> {
     let public = platform.public();
-    let mut predictions = vec![carrier.neutral(public); public.n];
+    let mut predictions = vec![neutral(public, platform.numbers()); public.n];
     let mut base = 0.0;
     let mut weights = Vec::with_capacity(chosen.len());
     for (at, item) in chosen.iter().enumerate() {

@@ -1,5 +1,5 @@
 //! Every pair of a few submissions as a measurement: how many items are right in both. Where the measurements are too few to
-//! solve for the answers, the answers' joint distribution given all of them still tells most.
+//! solve for the answers, the answers' joint distribution given all of them still determines most.
 //!
 //! In k submissions each item is left out or predicted to have a random candidate other than the most frequent one. Their counts
 //! of right items and all comparisons of two of them give k(k+1)/2 sums of answers over random sets of items and candidates.

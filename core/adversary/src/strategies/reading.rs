@@ -34,7 +34,7 @@ fn nearest(numbers: &[f64], number: f64) -> u8 {
     distances.min_by(|(_, one), (_, other)| one.total_cmp(other)).map_or(0, |(at, _)| at as u8)
 }
 
-/// Returns how many submissions tell every answer.
+/// Returns the number of submissions that disclose every answer.
 pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     let by_squares = squares_apply(public, numbers).then(|| public.n.div_ceil(Squares::new(public, numbers).distances.len()));
     let one_by_one = applies(public, numbers).then_some(public.n);
@@ -69,7 +69,7 @@ pub fn one_by_one(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     guesses
 }
 
-/// How far the items of a group are moved.
+/// The distances by which the items of a group are moved.
 struct Squares {
     /// The largest first.
     distances: Vec<f64>,

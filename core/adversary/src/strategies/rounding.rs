@@ -1,4 +1,4 @@
-//! How many guesses are right, as far as the rounded figures of a result tell together: each of them changes its last decimal at other
+//! The number of right guesses, as narrowly as all rounded figures of a result bound it: each of them changes its last decimal at other
 //! numbers.
 
 use assay_eval::score::wilson;

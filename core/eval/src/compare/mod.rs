@@ -8,13 +8,11 @@ mod flips;
 use std::f64::consts::PI;
 
 use crate::calibration::{self, BINS};
+use crate::score::Z;
 use crate::{Family, Metric, Sum};
 use statrs::distribution::{Binomial, ContinuousCDF as _, DiscreteCDF as _, Normal};
 
 use flips::Flips;
-
-/// Half the width of a 95 % interval, in standard errors.
-const Z: f64 = 1.959_963_984_540_054;
 
 /// How many standard errors of a difference lie below it when it is found four times of five.
 const POWER: f64 = 0.841_621_233_572_914_3;
