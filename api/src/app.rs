@@ -13,6 +13,7 @@ use crate::changes::Changes;
 use crate::dns::Dns;
 use crate::limits::Limits;
 use crate::mail::Post;
+use crate::memory::Budget;
 use crate::requests::Requests;
 use crate::settings::Settings;
 use crate::turns::Turns;
@@ -30,7 +31,12 @@ pub struct Inner {
     pub db: PgPool,
     /// Connections for those who ask after jobs or cancel them, and for nothing else: a quarter of all.
     pub jobs_db: PgPool,
-    /// Whose turn it is to have a submission received, of which up to 5 MiB are in memory.
+    /// Whose turn it is to have a credential looked up: of one client address no more than half of the connections at once, those for
+    /// jobs and the others.
+    pub look_ups: [Turns; 2],
+    /// The memory that requests and responses may hold.
+    pub memory: Budget,
+    /// Whose turn it is to have predictions checked and stored, once they have arrived.
     pub submissions: Turns,
     /// Whose turn it is to ask for anything else that takes moments: no organization has more than half of the connections
     /// that are not for jobs.
@@ -44,7 +50,8 @@ pub struct Inner {
     /// Whose turn it is to submit: submissions of one organization go one after the other in the database, and each that
     /// waits there holds a connection.
     pub turns: Turns,
-    /// Whose turn it is to send a part, of which up to 10 MiB are in memory.
+    /// Whose turn it is to send a part. What of it is in memory is charged to the budget, so only each organization's own parts
+    /// are counted.
     pub parts: Turns,
     /// Whose turn it is to have an upload read, which takes a core.
     pub completions: Turns,
@@ -70,17 +77,21 @@ impl App {
         let redis = assay_core::connection::Connection::new(&settings.common.redis_url, Duration::from_millis(500))?;
         let connections = settings.common.database_connections;
         let for_jobs = (connections / 4).max(1);
+        let look_ups = |connections: u32| Turns::new((connections as usize).div_ceil(2), connections as usize, settings.pool_wait);
+        let look_ups = [look_ups(for_jobs), look_ups(connections - for_jobs)];
         let pool = |connections| store::pool(&settings.common.database_url, connections, "assay-api", Bounds::REQUESTS);
         Ok(Self(Arc::new(Inner {
             db: pool(connections - for_jobs)?,
             jobs_db: pool(for_jobs)?,
-            submissions: Turns::new(32, 128, CROWD_PATIENCE),
+            look_ups,
+            memory: Budget::new(settings.request_memory),
+            submissions: Turns::new(4, 16, CROWD_PATIENCE),
             under_way: Turns::new(((connections - for_jobs) / 2) as usize, Semaphore::MAX_PERMITS, CROWD_PATIENCE),
             artifacts: Artifacts::create(&settings.common.artifacts).await?,
             submitted: Notify::new(),
             changes: Changes::new(stopped),
             turns: Turns::new(3, Semaphore::MAX_PERMITS, Duration::from_secs(2)),
-            parts: Turns::new(4, 16, Duration::from_secs(10)),
+            parts: Turns::new(4, Semaphore::MAX_PERMITS, Duration::from_secs(10)),
             completions: Turns::new(1, 2, Duration::from_secs(600)),
             comparisons: Turns::new(1, 2, Duration::from_secs(10)),
             requests: Requests::default(),

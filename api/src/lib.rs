@@ -13,6 +13,7 @@ mod grpc;
 mod layers;
 mod limits;
 mod mail;
+mod memory;
 pub mod openapi;
 pub mod operator;
 mod ops;

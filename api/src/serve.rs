@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::app::App;
 use crate::connections::Connections;
-use crate::layers::{cors, deadline, observe};
+use crate::layers::{cors, deadline, hold, observe};
 use crate::settings::Settings;
 use crate::{dispatcher, grpc, mail, openapi, page, rest};
 
@@ -43,7 +43,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
 
     let router = router(app.clone()).await?;
-    let connections = Connections::new()?;
+    let connections = Connections::new(&settings)?;
     tokio::select! {
         accepted = connections.accept(listener, router) => accepted?,
         // Without it, jobs would wait for ever: rather no process than half a one.
@@ -88,7 +88,8 @@ async fn router(app: App) -> Result<Router> {
     let routes = pages.merge(grpc::routes(&app).await?).fallback(fallback);
     let rules = cors::rules(&app.settings.cors_origins);
     let bounded = routes.layer(from_fn_with_state(rules, cors::cors)).layer(from_fn(deadline::deadline));
-    Ok(bounded.layer(from_fn_with_state(app.clone(), observe::observe)).with_state(app))
+    let held = bounded.layer(from_fn_with_state(app.clone(), hold::hold));
+    Ok(held.layer(from_fn_with_state(app.clone(), observe::observe)).with_state(app))
 }
 
 /// Nothing is there: `UNIMPLEMENTED` for gRPC, 404 for the rest.

@@ -29,6 +29,12 @@ pub struct Settings {
     pub trusted_proxies: Vec<IpNet>,
     /// Whose pages may call from a browser.
     pub cors_origins: Vec<Origin>,
+    /// The number of connections that one client address may have.
+    pub connections_per_address: u32,
+    /// The bytes that requests and responses may hold in memory.
+    pub request_memory: u64,
+    /// Whether gRPC reflection is served.
+    pub grpc_reflection: bool,
     /// Failed authentications from one address before it is throttled.
     pub auth_failures_per_minute: u32,
     /// Mails to sign in with that may be asked for from one address.
@@ -66,6 +72,9 @@ impl Settings {
             pool_wait: Duration::from_millis(u64::from(read.positive(&settings::POOL_WAIT_MS))),
             trusted_proxies: read.list(&settings::TRUSTED_PROXIES),
             cors_origins: read.list(&settings::CORS_ORIGINS),
+            connections_per_address: read.positive(&settings::CONNECTIONS_PER_ADDRESS),
+            request_memory: u64::from(read.positive(&settings::REQUEST_MEMORY_MIB)) * 1024 * 1024,
+            grpc_reflection: read.get(&settings::GRPC_REFLECTION),
             auth_failures_per_minute: read.positive(&settings::AUTH_FAILURES_PER_MINUTE),
             sign_in_mails_per_minute: read.positive(&settings::SIGN_IN_MAILS_PER_MINUTE),
             mail: MailSettings::read(&mut read),

@@ -101,7 +101,7 @@ impl Artifacts {
 
     /// Begins an object that is written as its bytes come.
     pub fn writer(&self, key: &str) -> Writer {
-        Writer { store: Arc::clone(&self.store), path: Path::from(key), small: PutPayloadMut::new(), large: None }
+        Writer { store: Arc::clone(&self.store), path: Path::from(key), small: PutPayloadMut::new(), large: None, written: 0 }
     }
 
     /// Reads an object. `None` when there is none of that name.
@@ -174,11 +174,18 @@ pub struct Writer {
     /// What has come so far, while it is less than a chunk.
     small: PutPayloadMut,
     large: Option<WriteMultipart>,
+    written: usize,
 }
 
 impl Writer {
+    /// The bytes that are in memory at most: a chunk that fills, and one that is on its way to the store.
+    pub fn buffered(&self) -> usize {
+        self.written.min(CHUNK + self.written % CHUNK)
+    }
+
     /// Writes more.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.written += bytes.len();
         if self.large.is_none() {
             if self.small.content_length() + bytes.len() <= CHUNK {
                 self.small.extend_from_slice(bytes);

@@ -93,6 +93,12 @@ names a folder otherwise replaces them. */}}
   value: {{ .environment | quote }}
 - name: ASSAY_POOL_WAIT_MS
   value: {{ .poolWaitMs | quote }}
+- name: ASSAY_CONNECTIONS_PER_ADDRESS
+  value: {{ .connectionsPerAddress | quote }}
+- name: ASSAY_REQUEST_MEMORY_MIB
+  value: {{ .requestMemoryMib | quote }}
+- name: ASSAY_GRPC_REFLECTION
+  value: {{ .grpcReflection | quote }}
 - name: ASSAY_AUTH_FAILURES_PER_MINUTE
   value: {{ .authFailuresPerMinute | quote }}
 - name: ASSAY_SIGN_IN_MAILS_PER_MINUTE

@@ -20,6 +20,7 @@ mod domains;
 mod errors;
 mod evals;
 mod feedback;
+mod floods;
 mod fuzz;
 mod grpc;
 mod guide;

@@ -157,7 +157,7 @@ async fn connections_of_the_slow_and_the_silent_are_closed_in_time() {
             "POST /v1/keys HTTP/1.1\r\nHost: assay\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n "
         );
         stream.write_all(head.as_bytes()).await.unwrap();
-        assert_about("a body comes byte by byte", closed(stream, Some(" ")).await, 30);
+        assert_about("a body comes byte by byte", closed(stream, Some(" ")).await, 5);
     };
     let idle = async {
         let mut stream = connect(world).await;
@@ -207,12 +207,75 @@ async fn unread(world: &World) {
         .unwrap();
     let (answer, mut send) = client.ready().await.unwrap().send_request(request, false).unwrap();
     send.send_data(body.into(), true).unwrap();
-    let answer = answer.await.unwrap();
-    assert_eq!(answer.status(), 200);
-    let _ = timeout(Duration::from_secs(120), connection).await.unwrap().unwrap();
-    assert_about("an answer is not read", began.elapsed(), 30);
+    let mut body = answer.await.unwrap().into_body();
+    let reset = async {
+        loop {
+            if let Err(error) = body.data().await.unwrap() {
+                return error.reason();
+            }
+        }
+    };
+    assert_eq!(timeout(Duration::from_secs(120), reset).await.unwrap(), Some(h2::Reason::CANCEL));
+    assert_about("a response is not read", began.elapsed(), 30);
+    assert!(!connection.is_finished());
     assert!(reads.message().await.unwrap().is_some());
-    drop(answer);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_stream_is_reset_while_its_connection_goes_on() {
+    let world = world().await;
+    let handshake = h2::client::Builder::new().initial_window_size(0).handshake::<_, bytes::Bytes>(connect(&world).await);
+    let (mut client, connection) = handshake.await.unwrap();
+    let connection = tokio::spawn(connection);
+    let unread = http::Request::get("http://assay/docs/swagger-ui-bundle.js").body(()).unwrap();
+    let (response, _) = client.send_request(unread, true).unwrap();
+    let mut body = response.await.unwrap().into_body();
+    let began = Instant::now();
+    let going_on = async {
+        loop {
+            sleep(Duration::from_secs(3)).await;
+            let head = http::Request::head("http://assay/health").body(()).unwrap();
+            let (response, _) = client.send_request(head, true).unwrap();
+            assert_eq!(response.await.unwrap().status(), 200);
+        }
+    };
+    tokio::select! {
+        reset = body.data() => assert_eq!(reset.unwrap().unwrap_err().reason(), Some(h2::Reason::CANCEL)),
+        () = going_on => {}
+        () = sleep(Duration::from_secs(120)) => panic!("it is still open"),
+    }
+    assert_about("the stream is not read", began.elapsed(), 30);
+    assert!(!connection.is_finished());
+    let head = http::Request::head("http://assay/health").body(()).unwrap();
+    assert_eq!(client.send_request(head, true).unwrap().0.await.unwrap().status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn address_has_a_bounded_number_of_connections() {
+    let world = world_of(Plan { workers: 0, ..with("ASSAY_CONNECTIONS_PER_ADDRESS", "5") }).await;
+    let api = world.stack.apis[0].listen.unwrap();
+    let from = async |address: [u8; 4]| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((address, 0).into()).unwrap();
+        let mut stream = socket.connect(api).await.unwrap();
+        let mut head = [0; 12];
+        // One that is closed at once may be reset before anything is written.
+        let _ = stream.write_all(HEALTH.as_bytes()).await;
+        let read = stream.read_exact(&mut head).await;
+        read.is_ok_and(|_| &head == b"HTTP/1.1 200").then_some(stream)
+    };
+    let mut open = Vec::new();
+    for _ in 0..5 {
+        open.push(from([127, 3, 0, 1]).await.unwrap());
+    }
+    assert!(from([127, 3, 0, 1]).await.is_none(), "a sixth connection");
+    assert!(from([127, 3, 0, 2]).await.is_some(), "of another address");
+    open.pop();
+    let began = Instant::now();
+    while from([127, 3, 0, 1]).await.is_none() {
+        assert!(began.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -99,13 +99,13 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
             // The details of errors, so that a client by reflection can show them.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
-    let open = Routes::from(Router::new())
-        .add_service(HealthServiceServer::new(service))
-        .add_service(grpc_health().await)
-        .add_service(reflection().build_v1().map_err(Error::internal)?)
+    let mut open = Routes::from(Router::new()).add_service(HealthServiceServer::new(service)).add_service(grpc_health().await);
+    if app.settings.grpc_reflection {
+        open = open.add_service(reflection().build_v1().map_err(Error::internal)?);
         // Older clients, Python's among them, know this one only.
-        .add_service(reflection().build_v1alpha().map_err(Error::internal)?)
-        .into_axum_router();
+        open = open.add_service(reflection().build_v1alpha().map_err(Error::internal)?);
+    }
+    let open = open.into_axum_router();
     let all = behind_credential.merge(signing_in).merge(open).layer(tonic_web::GrpcWebLayer::new());
     Ok(all.layer(from_fn(grpc_only)).with_state(()))
 }

@@ -9,6 +9,7 @@ use futures_util::StreamExt as _;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Service;
+use crate::layers::hold;
 use crate::ops::complete;
 use crate::ops::uploads::{self, NewUploadFields};
 
@@ -50,13 +51,14 @@ impl UploadService for Service {
         &self,
         request: Request<Streaming<v1::UploadPredictionsRequest>>,
     ) -> Result<Response<v1::UploadPredictionsResponse>, Status> {
+        let held = hold::held(request.extensions());
         self.answer(request, |app, submitter: Submitter, input| async move {
             let mut messages = input.message;
             let first = messages.message().await.map_err(broke)?;
             let v1::UploadPredictionsRequest { upload_id, number, data } = first.unwrap_or_default();
             let rest = messages.map(|message| piece(message.map_err(broke)?));
             let mut body = futures_util::stream::iter([Ok(Bytes::from(data))]).chain(rest);
-            let part = uploads::put_part(&app, &submitter, &upload_id, number.into(), None, &mut body).await?;
+            let part = uploads::put_part(&app, &submitter, &upload_id, number.into(), None, &*held?, &mut body).await?;
             Ok(v1::UploadPredictionsResponse { part: Some(part.into()) })
         })
         .await

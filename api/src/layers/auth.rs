@@ -26,7 +26,7 @@ pub async fn authenticate(State(app): State<App>, mut request: Request, next: Ne
     let (lane, headers, call) = (Lane::of(&request), request.headers(), request.extensions().get::<Call>());
     let look_up = async {
         // A database that does not even answer is away; what waits for it would only pile up.
-        let found = tokio::time::timeout(LOOK_UP, credential(&app, lane, headers)).await;
+        let found = tokio::time::timeout(LOOK_UP, credential(&app, lane, headers, call)).await;
         found.unwrap_or_else(|late| Err(Error::unavailable(late)))
     };
     let found = match call {
@@ -52,11 +52,14 @@ fn decided(plan: &str, decision: &'static str) {
     metrics::counter!(telemetry::AUTH_DECISIONS, "plan" => plan.to_owned(), "decision" => decision).increment(1);
 }
 
-async fn credential(app: &App, lane: Lane, headers: &HeaderMap) -> Result<Credential> {
+async fn credential(app: &App, lane: Lane, headers: &HeaderMap, call: Option<&Call>) -> Result<Credential> {
     let token = bearer(headers)?;
     let invalid = || Error::new(Code::InvalidToken, "The key or session token is not valid.");
     let (kind, hash) = secret::read(token).ok_or_else(invalid)?;
-    let pool = if lane == Lane::Jobs { &app.jobs_db } else { &app.db };
+    let [look_ups_for_jobs, other_look_ups] = &app.look_ups;
+    let (pool, look_ups) = if lane == Lane::Jobs { (&app.jobs_db, look_ups_for_jobs) } else { (&app.db, other_look_ups) };
+    // One address that asks very often leaves connections for the others.
+    let _turn = look_ups.take(call.map_or("unknown", |call| &call.address)).await?;
     // One connection for all of it: who holds one and waits for another stands in everybody's way.
     let mut db = store::soon(pool, app.settings.pool_wait).await?;
     match kind {

@@ -8,7 +8,7 @@ pub enum Lane {
     /// Asks after a job, or cancels it: that goes on when there is too much of everything else, with connections of its
     /// own. Who waits for a job in a request holds nothing meanwhile.
     Jobs,
-    /// Submits: that takes as long as its body takes to come and to be kept.
+    /// Submits: its turn begins when its body has arrived.
     Submission,
     /// Sends or reads through much, for minutes; how many do is limited where it is done.
     Large,

@@ -7,7 +7,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use super::lane::Lane;
-use super::{Call, auth};
+use super::{Call, auth, hold};
 use crate::app::App;
 use crate::limits::{Allowance, Verdict};
 use crate::render::Failure;
@@ -33,19 +33,19 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
     let mut turn = None;
     if let (None, Some(membership)) = (verdict.refused_for, &credential.membership) {
         app.requests.count(&membership.org.id);
-        let turns = match Lane::of(&request) {
-            Lane::Ordinary => Some(&app.under_way),
-            Lane::Submission => Some(&app.submissions),
-            Lane::Jobs | Lane::Large => None,
+        let taken = match Lane::of(&request) {
+            Lane::Ordinary => app.under_way.take(membership.org.id.as_str()).await.map(Some).map_err(crowded),
+            Lane::Jobs | Lane::Submission | Lane::Large => Ok(None),
         };
-        if let Some(turns) = turns {
-            match turns.take(&membership.org.id).await {
-                Ok(taken) => turn = Some(taken),
-                Err(error) => {
-                    decided(credential, "crowded");
-                    return with(verdict.allowance, Failure::from(crowded(error)).into_response());
-                }
-            }
+        let held = hold::held(request.extensions());
+        let admitted = async {
+            turn = taken?;
+            // From here on the organization holds the memory of the request.
+            held?.move_to(who).await
+        };
+        if let Err(error) = admitted.await {
+            decided(credential, "crowded");
+            return with(verdict.allowance, Failure::from(error).into_response());
         }
     }
     decided(credential, if verdict.refused_for.is_none() { "admitted" } else { "refused" });

@@ -3,6 +3,7 @@
 pub mod auth;
 pub mod cors;
 pub mod deadline;
+pub mod hold;
 pub mod lane;
 pub mod limit;
 pub mod observe;

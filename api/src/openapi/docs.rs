@@ -1,5 +1,6 @@
 //! `GET /openapi.json`, and `GET /docs`, a page that shows it. Neither needs a credential nor anything from elsewhere.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use assay_core::{Error, Result};
@@ -14,6 +15,7 @@ use http::{HeaderValue, StatusCode};
 use utoipa_swagger_ui::Config;
 
 use crate::app::App;
+use crate::layers::hold::SharedBody;
 use crate::render::Failure;
 use crate::rest::{Id, nothing};
 
@@ -35,7 +37,9 @@ pub fn routes() -> Router<App> {
 async fn document(State(app): State<App>) -> Response {
     static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
     let document = DOCUMENT.get_or_init(|| super::document(Some(&app.settings.common.git_sha)).to_string().into());
-    ([(CONTENT_TYPE, "application/json")], document.clone()).into_response()
+    let mut response = ([(CONTENT_TYPE, "application/json")], document.clone()).into_response();
+    response.extensions_mut().insert(SharedBody);
+    response
 }
 
 /// A page's files stand beside it, so it must end with a slash.
@@ -55,7 +59,12 @@ fn file(path: &str) -> Result<Response> {
     let config = Arc::new(Config::from("/openapi.json").validator_url("none").try_it_out_enabled(true));
     let found = utoipa_swagger_ui::serve(path, config).map_err(|error| Error::internal(error.to_string()))?;
     let file = found.ok_or_else(nothing)?;
-    let mut response = Response::new(Body::from(file.bytes.into_owned()));
+    let mut response = match file.bytes {
+        Cow::Borrowed(bytes) => Response::new(Body::from(Bytes::from_static(bytes))),
+        // The page's settings, about a kilobyte, are written anew each time.
+        Cow::Owned(bytes) => Response::new(Body::from(bytes)),
+    };
+    response.extensions_mut().insert(SharedBody);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_str(&file.content_type).map_err(Error::internal)?);
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));

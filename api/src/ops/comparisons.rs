@@ -101,7 +101,7 @@ fn scored(field: &str, mut job: Compared) -> Result<Scored> {
 }
 
 async fn compare(app: &App, caller: &Caller, a: Scored, b: Scored) -> Result<Comparison> {
-    let _turn = app.comparisons.take(caller.org_id()).await?;
+    let _turn = app.comparisons.take(caller.org_id().as_str()).await?;
     let n_items = u64::from(a.job.n_items.unsigned_abs());
     let (items_a, items_b) = tokio::try_join!(KeptItems::open(app, &a.scores_key, n_items), KeptItems::open(app, &b.scores_key, n_items))?;
     use_allowance(app, caller, &a.job, &b.job).await?;

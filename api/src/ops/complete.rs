@@ -21,7 +21,7 @@ pub async fn complete(app: &App, submitter: &Submitter, upload_id: &str) -> Resu
     let row = store::upload::find(&app.db, caller.org_id(), &upload_id).await?.ok_or_else(missing)?;
     if row.status != UploadStatus::Ready {
         refuse_unless_pending(&row)?;
-        let turn = app.completions.take(caller.org_id()).await?;
+        let turn = app.completions.take(caller.org_id().as_str()).await?;
         let (app, caller) = (app.clone(), caller.clone());
         // It goes on when the caller does not wait any longer: whoever asks again finds it done.
         let completed = tokio::spawn(async move {

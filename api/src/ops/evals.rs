@@ -91,6 +91,8 @@ pub struct Accepted {
 /// Accepts predictions for a suite: queues one job, charged once, or does nothing and says why.
 pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission: Submission, origin: Origin) -> Result<Accepted> {
     let caller = submitter.who().caller();
+    // The predictions have arrived: the work begins here.
+    let turn = app.submissions.take(caller.org_id().as_str()).await?;
     let Valid { suite, input, checked, label, idempotency_key } = validate(app, caller, submission).await?;
     let request_sha256 = digest(&suite, &checked, label.as_deref());
     if let Some(key) = &idempotency_key
@@ -112,6 +114,7 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         Input::Upload { id, usable: true } => (None, Some(id)),
         Input::Upload { usable: false, .. } => return Err(no_upload().into()),
     };
+    drop(turn);
     let stored_as = origin.trace.place.child();
     let new = NewJob {
         id: &job_id,
@@ -167,7 +170,7 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
 
 /// One transaction: everything of the submission, or nothing.
 async fn store(app: &App, caller: &Caller, new: &NewJob<'_>) -> Result<Submitted> {
-    let _turn = app.turns.take(caller.org_id()).await?;
+    let _turn = app.turns.take(caller.org_id().as_str()).await?;
     let mut transaction = app.db.begin().await?;
     let submitted = store::submission::submit(&mut transaction, caller.org_id(), caller.plan(), new).await?;
     match submitted {

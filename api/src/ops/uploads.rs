@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
 use crate::app::App;
+use crate::memory::Reservation;
 
 /// How long nothing of a part may arrive.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -100,6 +101,7 @@ pub async fn put_part(
     upload_id: &str,
     number: i64,
     announced: Option<u64>,
+    held: &Reservation,
     body: &mut (impl Stream<Item = Result<Bytes>> + Unpin + Send),
 ) -> Result<Part> {
     let caller = submitter.caller();
@@ -114,9 +116,9 @@ pub async fn put_part(
     let beside = store::upload::bytes_beside(&app.db, caller.org_id(), &upload_id, number).await?;
     refuse_too_many(beside.saturating_add_unsigned(announced.unwrap_or(0)), caller)?;
 
-    let _turn = app.parts.take(caller.org_id()).await?;
+    let _turn = app.parts.take(caller.org_id().as_str()).await?;
     let object_key = upload::part_key(caller.org_id(), &upload_id, number)?;
-    let (bytes, sha256) = receive(app, &object_key, body).await?;
+    let (bytes, sha256) = receive(app, &object_key, held, body).await?;
     metrics::counter!(telemetry::UPLOAD_BYTES).increment(bytes.unsigned_abs());
     let object = PartObject { number, object_key, bytes };
     match note(app, caller, &upload_id, &object, &sha256).await {
@@ -137,7 +139,12 @@ pub async fn put_part(
 }
 
 /// Writes a part as it comes. One that breaks off leaves nothing.
-async fn receive(app: &App, object_key: &str, body: &mut (impl Stream<Item = Result<Bytes>> + Unpin + Send)) -> Result<(i64, String)> {
+async fn receive(
+    app: &App,
+    object_key: &str,
+    held: &Reservation,
+    body: &mut (impl Stream<Item = Result<Bytes>> + Unpin + Send),
+) -> Result<(i64, String)> {
     let mut writer = app.artifacts.writer(object_key);
     let (mut bytes, mut hash) = (0_u64, Sha256::new());
     let late = |_| Error::new(Code::InvalidRequest, "Nothing of the part arrived for 30 seconds. Send it again.");
@@ -149,6 +156,8 @@ async fn receive(app: &App, object_key: &str, body: &mut (impl Stream<Item = Res
         }
         hash.update(&piece);
         writer.write(&piece).await?;
+        // What the writer has passed on is not in memory any more.
+        held.set(writer.buffered() as u64);
     }
     writer.finish().await?;
     let sha256: [u8; 32] = hash.finalize().into();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use assay_core::principal::{Credential, Permit};
 use assay_core::{CanFail as _, Code, Error, Result};
 use axum::extract::{FromRequestParts, OptionalFromRequestParts, RawPathParams, Request};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
@@ -13,7 +13,8 @@ use http::{HeaderMap, HeaderName};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use super::nothing;
-use crate::layers::Call;
+use crate::layers::{Call, hold};
+use crate::memory::Held;
 use crate::render::Failure;
 
 /// How long a body may take to arrive.
@@ -102,10 +103,11 @@ pub fn announced(headers: &HeaderMap) -> Option<u64> {
 /// Reads a JSON body of at most `max` bytes. A larger announced length is refused before anything is read.
 pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
     let (parts, body) = request.into_parts();
-    if announced(&parts.headers).is_some_and(|length| length > max as u64) {
+    let announced = announced(&parts.headers);
+    if announced.is_some_and(|length| length > max as u64) {
         // Whoever asked first has not sent anything, and will not.
         if !parts.headers.contains_key(EXPECT) {
-            tokio::spawn(discard(body.into_data_stream()));
+            tokio::spawn(discard(body.into_data_stream(), hold::held(&parts.extensions)?));
         }
         return Err(too_large(max));
     }
@@ -113,8 +115,20 @@ pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
         return Err(Error::new(Code::InvalidRequest, "The body must be JSON: Content-Type: application/json"));
     }
     let late = |_| Error::new(Code::InvalidRequest, "The body did not arrive within 30 seconds.");
-    match tokio::time::timeout(BODY_PATIENCE, Limited::new(body, max).collect()).await.map_err(late)? {
-        Ok(collected) => Ok(collected.to_bytes()),
+    // One copy of the whole, into which each frame goes as it arrives.
+    let mut whole = BytesMut::with_capacity(announced.and_then(|length| usize::try_from(length).ok()).unwrap_or(0));
+    let collect = async {
+        let mut body = Limited::new(body, max);
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame?.into_data() {
+                whole.extend_from_slice(&data);
+            }
+        }
+        Ok(())
+    };
+    let collected: std::result::Result<(), axum::BoxError> = tokio::time::timeout(BODY_PATIENCE, collect).await.map_err(late)?;
+    match collected {
+        Ok(()) => Ok(whole.freeze()),
         Err(error) if error.is::<LengthLimitError>() || is_length_limit(error.as_ref()) => Err(too_large(max)),
         Err(_) => Err(Error::new(Code::InvalidRequest, "The body broke off.")),
     }
@@ -122,12 +136,14 @@ pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
 
 /// Reads on for a while, into nothing: many clients look at the answer only when they have sent all, and take a closed
 /// connection for a broken one.
-pub async fn discard<E>(mut body: impl Stream<Item = Result<Bytes, E>> + Unpin) {
+pub async fn discard<E>(mut body: impl Stream<Item = Result<Bytes, E>> + Unpin, held: Held) {
     let read = async {
         let mut left = DISCARD_MAX;
         while let Some(Ok(piece)) = body.next().await {
             let Some(less) = left.checked_sub(piece.len()) else { break };
             left = less;
+            // It is not in memory any more.
+            held.set(0);
         }
     };
     tokio::time::timeout(BODY_PATIENCE, read).await.can_fail("waiting for the end of a body that was refused");

@@ -12,6 +12,7 @@ use http::header::EXPECT;
 use super::extract::{Id, Ids, Permitted, SMALL, announced, discard, json_body};
 use super::input::Fields;
 use crate::app::App;
+use crate::layers::hold;
 use crate::ops::complete;
 use crate::ops::uploads::{self, NewUploadFields};
 use crate::render::Failure;
@@ -117,9 +118,10 @@ pub(super) async fn put_part(
     let (head, body) = request.into_parts();
     let broke = |error| Error::new(Code::InvalidRequest, "The body broke off.").because(error);
     let mut body = body.into_data_stream().map(move |piece| piece.map_err(broke));
-    let received = uploads::put_part(&app, &submitter, &upload_id, number, announced(&head.headers), &mut body).await;
+    let held = hold::held(&head.extensions)?;
+    let received = uploads::put_part(&app, &submitter, &upload_id, number, announced(&head.headers), &held, &mut body).await;
     if received.is_err() && !head.headers.contains_key(EXPECT) {
-        tokio::spawn(discard(body));
+        tokio::spawn(discard(body, held));
     }
     Ok(Json(received?))
 }

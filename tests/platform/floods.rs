@@ -1,0 +1,293 @@
+//! Clients that hold memory: connections that read nothing, send slowly, or send what grows. The process's memory stays within
+//! bounds, an honest caller is served meanwhile, and the memory comes back.
+//!
+//! `TEST_FLOOD_CONNECTIONS` and `TEST_FLOOD_SECONDS` set how many attack in each way, and for how long: 1000 and 60 in a campaign.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use assay_tests::stack::{Plan, Process};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use h2::client::SendRequest;
+use http::Request;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::harness::{World, one_prediction, with, world_of};
+
+/// The memory that an API process may have, in bytes: half of the chart's limit.
+const MEMORY_MAX: u64 = 512 * 1024 * 1024;
+
+/// Largest gRPC message.
+const MESSAGE: usize = 5 * 1024 * 1024;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
+}
+
+fn connections() -> usize {
+    number("TEST_FLOOD_CONNECTIONS", 100) as usize
+}
+
+fn duration() -> Duration {
+    Duration::from_secs(number("TEST_FLOOD_SECONDS", 8))
+}
+
+/// The resident memory of a process, in bytes.
+fn resident(process: &Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.guarded.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// What a connection of an attack knows.
+#[derive(Clone)]
+struct Target {
+    api: SocketAddr,
+    key: Arc<str>,
+    upload_id: Arc<str>,
+}
+
+/// A connection from one of many addresses.
+async fn connect(target: &Target, number: usize) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    // 150 from each address, fewer than it may have.
+    socket.bind(SocketAddr::from(([127, 9, 0, 1 + (number / 150) as u8], 0)))?;
+    socket.connect(target.api).await
+}
+
+/// An HTTP/2 connection with this window, which is driven in the background.
+async fn http2(target: &Target, number: usize, window: u32) -> Option<SendRequest<Bytes>> {
+    let stream = connect(target, number).await.ok()?;
+    let handshake = h2::client::Builder::new().initial_window_size(window).handshake::<_, Bytes>(stream);
+    let (client, connection) = handshake.await.ok()?;
+    tokio::spawn(async move { drop(connection.await) });
+    client.ready().await.ok()
+}
+
+/// Sends requests without bodies until the connection takes no more, reads none of the responses, and keeps the connection in use.
+async fn read_nothing(target: Target, number: usize, path: &'static str) {
+    let Some(mut client) = http2(&target, number, 0).await else { return };
+    let mut open = Vec::new();
+    loop {
+        while let Ok(Ok(ready)) = timeout(Duration::from_millis(500), client.clone().ready()).await {
+            client = ready;
+            let request = Request::get(format!("http://assay{path}")).header("authorization", format!("Bearer {}", target.key));
+            let Ok((response, _)) = client.send_request(request.body(()).unwrap(), true) else { return };
+            open.push(response);
+            if open.len() % 100 == 99 {
+                break;
+            }
+        }
+        sleep(Duration::from_secs(3)).await;
+        let Ok(mut ready) = client.clone().ready().await else { return };
+        let Ok(_) = ready.send_request(Request::head("http://assay/health").body(()).unwrap(), true) else { return };
+    }
+}
+
+async fn docs(target: Target, number: usize) {
+    read_nothing(target, number, "/docs/swagger-ui-bundle.js").await;
+}
+
+async fn pages(target: Target, number: usize) {
+    read_nothing(target, number, "/v1/suites/suite:lunch/items?limit=200").await;
+}
+
+/// Reads a large response very slowly over HTTP/1.1.
+async fn read_slowly(target: Target, number: usize) {
+    let Ok(mut stream) = connect(&target, number).await else { return };
+    let request = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: assay\r\n\r\n";
+    if stream.write_all(request).await.is_err() {
+        return;
+    }
+    let mut some = [0; 64];
+    while stream.read_exact(&mut some).await.is_ok() {
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Sends a submission at two bytes a millisecond, with a credential.
+async fn send_slowly(target: Target, number: usize) {
+    let Ok(mut stream) = connect(&target, number).await else { return };
+    let head = format!(
+        "POST /v1/evals HTTP/1.1\r\nHost: assay\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: {MESSAGE}\r\n\r\n",
+        target.key
+    );
+    if stream.write_all(head.as_bytes()).await.is_err() {
+        return;
+    }
+    let piece = [b' '; 100 * 1024];
+    // Half of it at once, the rest slowly.
+    for _ in 0..25 {
+        if stream.write_all(&piece).await.is_err() {
+            return;
+        }
+    }
+    while stream.write_all(&piece[..2048]).await.is_ok() {
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Sends a body without a credential, a byte a second.
+async fn send_slowly_unknown(target: Target, number: usize) {
+    let Ok(mut stream) = connect(&target, number).await else { return };
+    let head = "POST /v1/auth/email HTTP/1.1\r\nHost: assay\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n";
+    if stream.write_all(head.as_bytes()).await.is_err() || stream.write_all(&[b' '; 50_000]).await.is_err() {
+        return;
+    }
+    while stream.write_all(b" ").await.is_ok() {
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn rpc(path: &str, key: &str) -> Request<()> {
+    let request = Request::post(format!("http://assay{path}")).header("content-type", "application/grpc").header("te", "trailers");
+    request.header("authorization", format!("Bearer {key}")).body(()).unwrap()
+}
+
+/// Sends messages of 5 MiB that hold 2.6 million empty predictions.
+async fn send_giants(target: Target, number: usize) {
+    let mut frame = vec![0];
+    frame.extend_from_slice(&(MESSAGE as u32).to_be_bytes());
+    frame.extend([0x12, 0].repeat(MESSAGE / 2));
+    let frame = Bytes::from(frame);
+    loop {
+        let Some(mut client) = http2(&target, number, 65_535).await else { return };
+        let Ok((response, mut body)) = client.send_request(rpc("/assay.v1.EvalService/CreateEval", &target.key), false) else { return };
+        if body.send_data(frame.clone(), true).is_err() {
+            return;
+        }
+        drop(timeout(Duration::from_secs(20), response).await);
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Opens streams and sends nothing on them.
+async fn say_nothing(target: Target, number: usize) {
+    let Some(mut client) = http2(&target, number, 65_535).await else { return };
+    let mut open = Vec::new();
+    for at in 0..95 {
+        let path = match at % 3 {
+            0 => "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            1 => "/assay.v1.UploadService/UploadPredictions",
+            _ => "/assay.v1.EvalService/CreateEval",
+        };
+        let Ok(Ok(ready)) = timeout(Duration::from_secs(5), client.clone().ready()).await else { break };
+        client = ready;
+        let Ok(stream) = client.send_request(rpc(path, &target.key), false) else { return };
+        open.push(stream);
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Sends a part of an upload slowly, half of it at once.
+async fn send_parts(target: Target, number: usize) {
+    let Ok(mut stream) = connect(&target, number).await else { return };
+    let head = format!(
+        "PUT /v1/uploads/{}/parts/{} HTTP/1.1\r\nHost: assay\r\nAuthorization: Bearer {}\r\nContent-Length: 60000000\r\n\r\n",
+        target.upload_id,
+        number + 1,
+        target.key
+    );
+    if stream.write_all(head.as_bytes()).await.is_err() {
+        return;
+    }
+    let piece = [b' '; 100 * 1024];
+    for _ in 0..45 {
+        if stream.write_all(&piece).await.is_err() {
+            return;
+        }
+    }
+    while stream.write_all(&piece[..2048]).await.is_ok() {
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// An honest caller: reads and submits, again and again. Returns how long each request took.
+async fn honest(world: &World, until: Instant) -> Vec<Duration> {
+    let (client, mut took) = (world.key(), Vec::new());
+    while Instant::now() < until {
+        for at in 0..10 {
+            let began = Instant::now();
+            let answer = match at {
+                0 => client.post("/v1/evals", &json!({"suite_id": "suite:lunch", "predictions": one_prediction()})).await.unwrap(),
+                1..5 => client.get("/v1/suites/suite:lunch/items?limit=200").await.unwrap(),
+                5..9 => client.get("/v1/jobs?limit=5").await.unwrap(),
+                _ => client.get("/v1/me").await.unwrap(),
+            };
+            assert!([200, 202].contains(&answer.status), "{} {}", answer.status, answer.body);
+            took.push(began.elapsed());
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+    took.sort_unstable();
+    took
+}
+
+/// Attacks in one way while an honest caller works, and holds the process's memory against its bound.
+async fn flood<F: Future<Output = ()> + Send + 'static>(world: &World, way: &str, target: &Target, attack: impl Fn(Target, usize) -> F) {
+    let api = &world.stack.apis[0];
+    let before = resident(api);
+    let mut attackers = JoinSet::new();
+    for number in 0..connections() {
+        attackers.spawn(attack(target.clone(), number));
+    }
+    let until = Instant::now() + duration();
+    let highest = async {
+        let mut highest = before;
+        while Instant::now() < until {
+            highest = highest.max(resident(api));
+            sleep(Duration::from_millis(100)).await;
+        }
+        highest
+    };
+    let (highest, took) = tokio::join!(highest, honest(world, until));
+    attackers.shutdown().await;
+    sleep(Duration::from_secs(3)).await;
+    let (after, p99) = (resident(api), took[took.len() * 99 / 100]);
+    let mib = |bytes: u64| bytes >> 20;
+    println!(
+        "{way}: {} MiB before, {} at most, {} after; {} honest requests, p99 {} ms",
+        mib(before),
+        mib(highest),
+        mib(after),
+        took.len(),
+        p99.as_millis()
+    );
+    assert!(highest < MEMORY_MAX, "{way}: {} MiB", mib(highest));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_stays_bounded_whatever_clients_hold() {
+    let world = world_of(Plan { workers: 1, ..with("ASSAY_CONNECTIONS_PER_ADDRESS", "200") }).await;
+    // The honest caller's; the hostile one has what everybody has for nothing.
+    let widened =
+        "update plans set requests_per_minute = 1000000, concurrent_jobs = 1000000, eval_items_per_month = 1000000000 where plan = 'team'";
+    sqlx::raw_sql(widened).execute(&mut world.database().await).await.unwrap();
+    let hostile = crate::harness::org(&world.stack, "free").await;
+    let client = world.client(&hostile.key);
+    let upload = client.post("/v1/uploads", &json!({"kind": "predictions"})).await.unwrap();
+    let target = Target {
+        api: world.stack.apis[0].listen.unwrap(),
+        key: hostile.key.as_str().into(),
+        upload_id: upload.body["id"].as_str().unwrap().into(),
+    };
+    // The process is warm.
+    honest(&world, Instant::now() + Duration::from_secs(1)).await;
+    flood(&world, "docs, nothing read", &target, docs).await;
+    flood(&world, "pages, nothing read", &target, pages).await;
+    flood(&world, "read slowly", &target, read_slowly).await;
+    flood(&world, "sent slowly", &target, send_slowly).await;
+    flood(&world, "sent slowly, no credential", &target, send_slowly_unknown).await;
+    flood(&world, "giant messages", &target, send_giants).await;
+    flood(&world, "silent streams", &target, say_nothing).await;
+    flood(&world, "slow parts", &target, send_parts).await;
+    let key = world.key();
+    let at_work = join_all((0..20).map(|_| key.get("/v1/me"))).await;
+    assert!(at_work.into_iter().all(|answer| answer.unwrap().status == 200));
+}
