@@ -26,7 +26,6 @@ use assay_core::{Code, Error, Result};
 use assay_proto::v1::auth_service_server::AuthServiceServer;
 use assay_proto::v1::comparison_service_server::ComparisonServiceServer;
 use assay_proto::v1::domain_service_server::DomainServiceServer;
-use assay_proto::v1::eval_service_server::EvalServiceServer;
 use assay_proto::v1::health_service_server::HealthServiceServer;
 use assay_proto::v1::invite_service_server::InviteServiceServer;
 use assay_proto::v1::job_service_server::JobServiceServer;
@@ -56,7 +55,6 @@ use tonic_health::server::{HealthReporter, HealthService};
 
 use crate::app::App;
 use crate::layers::{self, Call};
-use crate::ops::evals::BODY_MAX;
 use crate::render::{self, Failure, Wire};
 
 /// Largest message of a request that carries no predictions.
@@ -73,7 +71,6 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(MeServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(KeyServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(SuiteServiceServer::new(service.clone()).max_decoding_message_size(small))
-        .add_service(EvalServiceServer::new(service.clone()).max_decoding_message_size(BODY_MAX))
         .add_service(ComparisonServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(MemberServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(ModelServiceServer::new(service.clone()).max_decoding_message_size(small))
@@ -86,6 +83,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(TermsServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(DomainServiceServer::new(service.clone()).max_decoding_message_size(small))
         .into_axum_router()
+        .merge(evals::routes().with_state(app.clone()))
         .route_layer(from_fn_with_state(app.clone(), layers::limit::limit))
         .route_layer(from_fn_with_state(app.clone(), layers::auth::authenticate));
     let signing_in = Routes::from(Router::new())

@@ -1,41 +1,273 @@
-//! Submissions.
+//! Submissions, read from their encoded form. A message of 5 MiB holds up to 2.6 million predictions, whose structs would take
+//! 48 times as much; written as JSON one after the other they take no more than their texts.
 
-use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
+use bytes::{Buf as _, Bytes};
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-use crate::v1;
-use crate::v1::prediction_value::Value;
-
-/// Predictions as the JSON array that REST takes: one form to check, to keep and to score, whichever way they came.
-/// A prediction without a value becomes an object without one, and is refused where REST would refuse it.
-pub fn predictions_json(predictions: &[v1::Prediction]) -> Result<Vec<u8>, serde_json::Error> {
-    serde_json::to_vec(&Array(predictions))
+/// Why an encoded submission cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is not an encoded `CreateEvalRequest`.
+    Malformed,
+    /// The JSON of its predictions is larger than it may be.
+    TooLarge,
 }
 
-struct Array<'a>(&'a [v1::Prediction]);
-
-impl Serialize for Array<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut array = serializer.serialize_seq(Some(self.0.len()))?;
-        self.0.iter().try_for_each(|prediction| array.serialize_element(&Object(prediction)))?;
-        array.end()
+impl<E: std::error::Error> From<E> for Unreadable {
+    fn from(_: E) -> Self {
+        Self::Malformed
     }
 }
 
-struct Object<'a>(&'a v1::Prediction);
+/// An encoded `CreateEvalRequest` whose predictions are written as the JSON array that REST takes, a step at a time: one form to
+/// check, to store and to score, for both protocols. A prediction without a value becomes an object without one, and is refused
+/// where REST would refuse it.
+#[derive(Debug, Default)]
+pub struct CreateEvalReader {
+    /// What is not read yet.
+    rest: Bytes,
+    json: Vec<u8>,
+    json_max: usize,
+    fields: CreateEvalFields,
+}
 
-impl Serialize for Object<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let v1::Prediction { item_id, prediction } = self.0;
-        let mut object = serializer.serialize_map(None)?;
-        object.serialize_entry("item_id", item_id)?;
-        match prediction.as_ref().and_then(|prediction| prediction.value.as_ref()) {
-            Some(Value::Ranking(v1::Ranking { ids })) => object.serialize_entry("prediction", ids)?,
-            Some(Value::Label(label)) => object.serialize_entry("prediction", label)?,
-            // What is no number becomes null, and is refused like it.
-            Some(Value::Number(number)) => object.serialize_entry("prediction", number)?,
-            Some(Value::Probabilities(v1::Probabilities { by_label })) => object.serialize_entry("prediction", by_label)?,
-            None => {}
+/// The fields of a `CreateEvalRequest`.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct CreateEvalFields {
+    /// The suite.
+    pub suite_id: String,
+    /// A JSON array; `None` without predictions, which an empty list cannot be told from.
+    pub predictions: Option<Vec<u8>>,
+    /// The upload.
+    pub input_ref: Option<String>,
+    /// The caller's name for the job.
+    pub label: Option<String>,
+    /// The idempotency key.
+    pub idempotency_key: Option<String>,
+}
+
+impl CreateEvalReader {
+    /// Reads this message, whose JSON may have `json_max` bytes.
+    pub fn new(message: Bytes, json_max: usize) -> Self {
+        Self { rest: message, json_max, ..Self::default() }
+    }
+
+    /// Reads on until `bytes` more of JSON are written, or to the end. Returns the number of written bytes, which is less than `bytes`
+    /// at the end only.
+    pub fn step(&mut self, bytes: usize) -> Result<usize, Unreadable> {
+        let before = self.json.len();
+        // As a slice: a reference counted buffer would count every string.
+        let (message, mut at) = (self.rest.clone(), 0);
+        while at < message.len() && self.json.len() - before < bytes {
+            let mut rest = &message[at..];
+            self.field(&mut rest)?;
+            at = message.len() - rest.len();
         }
-        object.end()
+        self.rest.advance(at);
+        Ok(self.json.len() - before)
     }
+
+    /// What was read.
+    pub fn finish(mut self) -> CreateEvalFields {
+        if !self.json.is_empty() {
+            self.json.push(b']');
+            self.fields.predictions = Some(self.json);
+        }
+        self.fields
+    }
+
+    fn field(&mut self, rest: &mut &[u8]) -> Result<(), Unreadable> {
+        let (tag, wire_type) = decode_key(rest)?;
+        match tag {
+            1 => self.fields.suite_id = text(rest, wire_type)?.to_owned(),
+            2 => {
+                self.json.push(if self.json.is_empty() { b'[' } else { b',' });
+                write_prediction(&mut self.json, delimited(rest, wire_type)?)?;
+                if self.json.len() >= self.json_max {
+                    return Err(Unreadable::TooLarge);
+                }
+            }
+            3 => self.fields.input_ref = Some(text(rest, wire_type)?.to_owned()),
+            4 => self.fields.label = Some(text(rest, wire_type)?.to_owned()),
+            5 => self.fields.idempotency_key = Some(text(rest, wire_type)?.to_owned()),
+            _ => skip_field(wire_type, tag, rest, DecodeContext::default())?,
+        }
+        Ok(())
+    }
+}
+
+/// The content of a field with a length.
+fn delimited<'m>(rest: &mut &'m [u8], wire_type: WireType) -> Result<&'m [u8], Unreadable> {
+    if wire_type != WireType::LengthDelimited {
+        return Err(Unreadable::Malformed);
+    }
+    let length = usize::try_from(decode_varint(rest)?)?;
+    let (content, behind) = rest.split_at_checked(length).ok_or(Unreadable::Malformed)?;
+    *rest = behind;
+    Ok(content)
+}
+
+fn text<'m>(rest: &mut &'m [u8], wire_type: WireType) -> Result<&'m str, Unreadable> {
+    Ok(std::str::from_utf8(delimited(rest, wire_type)?)?)
+}
+
+fn double(rest: &mut &[u8], wire_type: WireType) -> Result<f64, Unreadable> {
+    if wire_type != WireType::SixtyFourBit {
+        return Err(Unreadable::Malformed);
+    }
+    Ok(rest.try_get_f64_le()?)
+}
+
+fn write(json: &mut Vec<u8>, value: impl serde::Serialize) -> Result<(), Unreadable> {
+    Ok(serde_json::to_writer(json, &value)?)
+}
+
+/// `Prediction`. Of a text that comes twice the last counts; a message that comes twice is one that goes on.
+fn write_prediction(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
+    let (mut item_id, mut value, mut more): (_, Option<&[u8]>, Vec<u8>) = ("", None, Vec::new());
+    let mut rest = message;
+    while !rest.is_empty() {
+        match decode_key(&mut rest)? {
+            (1, wire_type) => item_id = text(&mut rest, wire_type)?,
+            (2, wire_type) => {
+                let content = delimited(&mut rest, wire_type)?;
+                match value {
+                    None => value = Some(content),
+                    // No client writes that.
+                    Some(first) => {
+                        if more.is_empty() {
+                            more.extend_from_slice(first);
+                        }
+                        more.extend_from_slice(content);
+                    }
+                }
+            }
+            (tag, wire_type) => skip_field(wire_type, tag, &mut rest, DecodeContext::default())?,
+        }
+    }
+    json.extend_from_slice(b"{\"item_id\":");
+    write(json, item_id)?;
+    if let Some(value) = value {
+        write_value(json, if more.is_empty() { value } else { &more })?;
+    }
+    json.push(b'}');
+    Ok(())
+}
+
+/// `PredictionValue`: of its alternatives the last counts, with all that was said of it since another one.
+fn write_value(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
+    let (mut last, mut from) = (0, message);
+    let mut rest = message;
+    while !rest.is_empty() {
+        let at = rest;
+        let (tag, wire_type) = decode_key(&mut rest)?;
+        match tag {
+            1 | 4 => drop(delimited(&mut rest, wire_type)?),
+            2 => drop(text(&mut rest, wire_type)?),
+            3 => drop(double(&mut rest, wire_type)?),
+            _ => {
+                skip_field(wire_type, tag, &mut rest, DecodeContext::default())?;
+                continue;
+            }
+        }
+        if tag != last || matches!(tag, 2 | 3) {
+            (last, from) = (tag, at);
+        }
+    }
+    let mut parts = Parts { tag: last, rest: from };
+    match last {
+        1 => {
+            json.extend_from_slice(b",\"prediction\":[");
+            let mut is_first = true;
+            while let Some(ranking) = parts.next_message()? {
+                write_texts(json, ranking, &mut is_first)?;
+            }
+            json.push(b']');
+        }
+        2 => {
+            decode_key(&mut parts.rest)?;
+            json.extend_from_slice(b",\"prediction\":");
+            write(json, text(&mut parts.rest, WireType::LengthDelimited)?)?;
+        }
+        3 => {
+            decode_key(&mut parts.rest)?;
+            json.extend_from_slice(b",\"prediction\":");
+            // What is no number becomes null, and is refused like it.
+            write(json, double(&mut parts.rest, WireType::SixtyFourBit)?)?;
+        }
+        4 => {
+            json.extend_from_slice(b",\"prediction\":{");
+            let mut is_first = true;
+            while let Some(probabilities) = parts.next_message()? {
+                write_entries(json, probabilities, &mut is_first)?;
+            }
+            json.push(b'}');
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The messages of one field, among others.
+struct Parts<'m> {
+    tag: u32,
+    rest: &'m [u8],
+}
+
+impl<'m> Parts<'m> {
+    fn next_message(&mut self) -> Result<Option<&'m [u8]>, Unreadable> {
+        while !self.rest.is_empty() {
+            let (tag, wire_type) = decode_key(&mut self.rest)?;
+            if tag == self.tag {
+                return delimited(&mut self.rest, wire_type).map(Some);
+            }
+            skip_field(wire_type, tag, &mut self.rest, DecodeContext::default())?;
+        }
+        Ok(None)
+    }
+}
+
+fn comma(json: &mut Vec<u8>, is_first: &mut bool) {
+    if !std::mem::take(is_first) {
+        json.push(b',');
+    }
+}
+
+/// The texts of a `Ranking`, as elements of an array.
+fn write_texts(json: &mut Vec<u8>, mut message: &[u8], is_first: &mut bool) -> Result<(), Unreadable> {
+    while !message.is_empty() {
+        match decode_key(&mut message)? {
+            (1, wire_type) => {
+                comma(json, is_first);
+                write(json, text(&mut message, wire_type)?)?;
+            }
+            (tag, wire_type) => skip_field(wire_type, tag, &mut message, DecodeContext::default())?,
+        }
+    }
+    Ok(())
+}
+
+/// The entries of `Probabilities`, as members of an object. A label that comes twice is written twice, and refused.
+fn write_entries(json: &mut Vec<u8>, mut message: &[u8], is_first: &mut bool) -> Result<(), Unreadable> {
+    while !message.is_empty() {
+        let (tag, wire_type) = decode_key(&mut message)?;
+        if tag != 1 {
+            skip_field(wire_type, tag, &mut message, DecodeContext::default())?;
+            continue;
+        }
+        let mut entry = delimited(&mut message, wire_type)?;
+        let (mut label, mut share) = ("", 0.0);
+        while !entry.is_empty() {
+            match decode_key(&mut entry)? {
+                (1, wire_type) => label = text(&mut entry, wire_type)?,
+                (2, wire_type) => share = double(&mut entry, wire_type)?,
+                (tag, wire_type) => skip_field(wire_type, tag, &mut entry, DecodeContext::default())?,
+            }
+        }
+        comma(json, is_first);
+        write(json, label)?;
+        json.push(b':');
+        write(json, share)?;
+    }
+    Ok(())
 }

@@ -17,7 +17,7 @@ mod terms;
 mod uploads;
 mod usage;
 
-pub use evals::predictions_json;
+pub use evals::{CreateEvalFields, CreateEvalReader, Unreadable};
 pub use structs::object;
 
 use assay_core::Timestamp;

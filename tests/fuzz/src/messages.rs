@@ -1,6 +1,6 @@
 //! A submission by gRPC: its predictions are written as the JSON that REST takes.
 
-use assay_proto::convert::predictions_json;
+use assay_proto::convert::{CreateEvalFields, CreateEvalReader, Unreadable};
 use assay_proto::v1;
 use assay_proto::v1::prediction_value::Value;
 use prost::Message as _;
@@ -9,7 +9,13 @@ use super::told::{Predicted, Told, inline};
 
 /// What a message holds is what is read from the JSON that is made of it, an element each.
 pub fn messages(data: &[u8]) {
-    let Ok(message) = v1::CreateEvalRequest::decode(data) else { return };
+    let (message, found) = match (v1::CreateEvalRequest::decode(data), read(data.to_vec())) {
+        (Ok(message), Ok(found)) => (message, found),
+        (Err(_), Err(_)) => return,
+        (decoded, found) => panic!("{decoded:?}, {found:?}"),
+    };
+    assert_eq!((&message.suite_id, &message.input_ref, &message.label), (&found.suite_id, &found.input_ref, &found.label));
+    assert_eq!((&message.idempotency_key, message.predictions.is_empty()), (&found.idempotency_key, found.predictions.is_none()));
     // What was understood is written and understood again.
     let again = v1::CreateEvalRequest::decode(message.encode_to_vec().as_slice()).unwrap();
     // A number that is none is not equal to itself.
@@ -17,7 +23,8 @@ pub fn messages(data: &[u8]) {
     if message.predictions.is_empty() {
         return;
     }
-    let json = predictions_json(&message.predictions).unwrap();
+    // As clients write it: no label comes twice in a map.
+    let json = read(message.encode_to_vec()).unwrap().predictions.unwrap();
     let (told, ended) = inline(&json, usize::MAX);
     assert!(ended.is_ok(), "{}", String::from_utf8_lossy(&json));
     let mut rest = told.as_slice();
@@ -47,4 +54,11 @@ pub fn messages(data: &[u8]) {
         }
     }
     assert_eq!(rest, []);
+}
+
+/// Reads a message in small steps: where one ends makes no difference.
+fn read(message: Vec<u8>) -> Result<CreateEvalFields, Unreadable> {
+    let mut reader = CreateEvalReader::new(message.into(), usize::MAX);
+    while reader.step(64)? >= 64 {}
+    Ok(reader.finish())
 }
