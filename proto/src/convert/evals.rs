@@ -156,75 +156,40 @@ fn write_prediction(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable
 
 /// `PredictionValue`: of its alternatives the last counts, with all that was said of it since another one.
 fn write_value(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
-    let (mut last, mut from) = (0, message);
+    let begin = json.len();
+    let (mut last, mut is_first) = (0, true);
     let mut rest = message;
     while !rest.is_empty() {
-        let at = rest;
         let (tag, wire_type) = decode_key(&mut rest)?;
-        match tag {
-            1 | 4 => drop(delimited(&mut rest, wire_type)?),
-            2 => drop(text(&mut rest, wire_type)?),
-            3 => drop(double(&mut rest, wire_type)?),
-            _ => {
-                skip_field(wire_type, tag, &mut rest, DecodeContext::default())?;
-                continue;
-            }
+        if !(1..=4).contains(&tag) {
+            skip_field(wire_type, tag, &mut rest, DecodeContext::default())?;
+            continue;
         }
+        // A message goes on where it stopped; anything else takes the place of what is there.
         if tag != last || matches!(tag, 2 | 3) {
-            (last, from) = (tag, at);
-        }
-    }
-    let mut parts = Parts { tag: last, rest: from };
-    match last {
-        1 => {
-            json.extend_from_slice(b",\"prediction\":[");
-            let mut is_first = true;
-            while let Some(ranking) = parts.next_message()? {
-                write_texts(json, ranking, &mut is_first)?;
-            }
-            json.push(b']');
-        }
-        2 => {
-            decode_key(&mut parts.rest)?;
+            json.truncate(begin);
             json.extend_from_slice(b",\"prediction\":");
-            write(json, text(&mut parts.rest, WireType::LengthDelimited)?)?;
+            json.extend_from_slice(match tag {
+                1 => b"[",
+                4 => b"{",
+                _ => b"",
+            });
+            (last, is_first) = (tag, true);
         }
-        3 => {
-            decode_key(&mut parts.rest)?;
-            json.extend_from_slice(b",\"prediction\":");
+        match tag {
+            1 => write_texts(json, delimited(&mut rest, wire_type)?, &mut is_first)?,
+            2 => write(json, text(&mut rest, wire_type)?)?,
             // What is no number becomes null, and is refused like it.
-            write(json, double(&mut parts.rest, WireType::SixtyFourBit)?)?;
+            3 => write(json, double(&mut rest, wire_type)?)?,
+            _ => write_entries(json, delimited(&mut rest, wire_type)?, &mut is_first)?,
         }
-        4 => {
-            json.extend_from_slice(b",\"prediction\":{");
-            let mut is_first = true;
-            while let Some(probabilities) = parts.next_message()? {
-                write_entries(json, probabilities, &mut is_first)?;
-            }
-            json.push(b'}');
-        }
-        _ => {}
     }
+    json.extend_from_slice(match last {
+        1 => b"]",
+        4 => b"}",
+        _ => b"",
+    });
     Ok(())
-}
-
-/// The messages of one field, among others.
-struct Parts<'m> {
-    tag: u32,
-    rest: &'m [u8],
-}
-
-impl<'m> Parts<'m> {
-    fn next_message(&mut self) -> Result<Option<&'m [u8]>, Unreadable> {
-        while !self.rest.is_empty() {
-            let (tag, wire_type) = decode_key(&mut self.rest)?;
-            if tag == self.tag {
-                return delimited(&mut self.rest, wire_type).map(Some);
-            }
-            skip_field(wire_type, tag, &mut self.rest, DecodeContext::default())?;
-        }
-        Ok(None)
-    }
 }
 
 fn comma(json: &mut Vec<u8>, is_first: &mut bool) {
