@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Call;
 use crate::app::App;
+use crate::limits::Allowance;
 use crate::memory::{self, Held};
 use crate::render::Failure;
 
@@ -49,7 +50,9 @@ pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> R
     let mut response = next.run(request).await;
     // A handler sees no more than that the body broke off.
     if let Some(error) = refusal.take() {
+        let allowance = response.extensions_mut().remove::<Allowance>();
         response = Failure::from(error).into_response();
+        allowance.map(|allowance| response.extensions_mut().insert(allowance));
     }
     // The handler has dropped the request's body by now. A body of unknown length is charged frame by frame.
     let is_shared = response.extensions().get::<SharedBody>().is_some();

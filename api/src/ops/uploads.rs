@@ -1,7 +1,5 @@
 //! `/v1/uploads`
 
-use std::time::Duration;
-
 use assay_core::principal::{Caller, Submitter};
 use assay_core::store::upload::NewUpload;
 use assay_core::upload::{
@@ -11,13 +9,9 @@ use assay_core::{CanFail as _, Code, Details, Error, FieldError, Resource, Resul
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use sha2::{Digest as _, Sha256};
-use tokio::time::timeout;
 
 use crate::app::App;
 use crate::memory::Reservation;
-
-/// How long nothing of a part may arrive.
-const SILENCE: Duration = Duration::from_secs(30);
 
 /// An upload that is asked for, as it came.
 #[derive(Default)]
@@ -147,8 +141,7 @@ async fn receive(
 ) -> Result<(i64, String)> {
     let mut writer = app.artifacts.writer(object_key);
     let (mut bytes, mut hash) = (0_u64, Sha256::new());
-    let late = |_| Error::new(Code::InvalidRequest, "Nothing of the part arrived for 30 seconds. Send it again.");
-    while let Some(piece) = timeout(SILENCE, body.next()).await.map_err(late)? {
+    while let Some(piece) = body.next().await {
         let piece = piece?;
         bytes += piece.len() as u64;
         if bytes > PART_MAX {

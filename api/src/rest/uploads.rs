@@ -101,7 +101,7 @@ pub(super) async fn delete(State(app): State<App>, Permitted(submitter): Permitt
     request_body(content_type = "application/octet-stream", description = "The part's bytes, as they are."),
     responses(
         (status = 200, description = "The part, as it arrived.", body = Part),
-        (status = 400, description = "The body broke off, or nothing of it arrived for 30 seconds."),
+        (status = 400, description = "The body broke off, or arrived too slowly."),
         (status = 404, description = "No such upload in the organization."),
         (status = 409, description = "The upload does not wait for parts any more."),
         (status = 413, description = "The part is larger than 64 MiB, or the upload larger than the plan allows."),
