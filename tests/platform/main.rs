@@ -25,6 +25,7 @@ mod fuzz;
 mod grpc;
 mod guide;
 mod harness;
+mod hogs;
 mod hostile;
 mod invites;
 mod job_machine;
