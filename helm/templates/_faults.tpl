@@ -5,6 +5,7 @@ What one value alone may be is in values.schema.json.
 {{- define "assay.faults" -}}
 {{- include "assay.faults.stores" . }}
 {{- include "assay.faults.ways" . }}
+{{- include "assay.faults.proxies" . }}
 {{- include "assay.faults.monitoring" . }}
 {{- range $component := list "api" "worker" }}
 {{- include "assay.faults.scale" (dict "root" $ "component" $component "own" (index $.Values $component)) }}
@@ -113,6 +114,25 @@ ingress.http.hosts: is needed: an Ingress without names would take every request
 ingress.grpc.hosts: {{ . }} is a name of ingress.http.hosts, too; both would claim its path /, so give gRPC another one
 {{- end }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whose X-Forwarded-For is believed, and who can send one. */}}
+{{- define "assay.faults.proxies" -}}
+{{- $ways := list }}
+{{- range $way := list "gateway" "ingress" }}
+{{- if (index $.Values $way).enabled }}
+{{- $ways = append $ways (printf "%s.enabled" $way) }}
+{{- end }}
+{{- end }}
+{{- with .Values.config.trustedProxies }}
+{{- if and $.Values.networkPolicy.enabled (not $.Values.networkPolicy.httpFrom) }}
+networkPolicy.httpFrom: is needed with config.trustedProxies: any pod in these networks could call the api directly and forge X-Forwarded-For; name the pods of the gateway or ingress, or [{ipBlock: {cidr: …}}] of a load balancer outside the cluster
+{{- end }}
+{{- else }}
+{{- if $ways }}
+config.trustedProxies: is needed with {{ join " and " $ways }}: all callers would seem to have the proxy's address and would be throttled together, so that ten failed sign-ins of one lock out all; name the networks of the gateway's or ingress's pods
 {{- end }}
 {{- end }}
 {{- end }}

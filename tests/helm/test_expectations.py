@@ -93,6 +93,4 @@ def test_the_first_curl_is_told():
     assert "nobody can sign in by mail" in told and "give image.digest in production" in told
     told = notes(yaml.safe_load(chart.SETS["production"].read_text()))
     assert "curl https://assay.example.org/health" in told and "MIND" not in told
-    told = notes(yaml.safe_load(chart.SETS["gateway-http-only"].read_text()))
-    assert "are throttled together" in told
     assert "The chart does not migrate" in notes({"migration": {"mode": "none"}})
