@@ -108,6 +108,7 @@ impl Dispatcher {
             self.tidy_jobs().await.can_fail("removing what ended jobs do not need; it is removed later");
             self.remove_item_scores().await.can_fail("removing item scores that have expired; they are removed later");
             self.remove_uploads().await.can_fail("removing uploads that have ended; they are removed later");
+            self.remove_orgs().await.can_fail("removing objects of deleted organizations; they are removed later");
             self.ringer.tidy().await?;
         }
         Ok(())
@@ -181,6 +182,17 @@ impl Dispatcher {
         }
         let upload_ids: Vec<&str> = uploads.iter().map(|ended| ended.id.as_str()).collect();
         dispatch::forget_uploads(&self.db, &upload_ids).await
+    }
+
+    /// Removes all objects of deleted organizations. Removing them again changes nothing, so a process that dies here leaves the rest
+    /// to the next round.
+    async fn remove_orgs(&self) -> Result<()> {
+        for org_id in dispatch::deleted_orgs(&self.db).await? {
+            self.artifacts.delete_under(org_id.as_str()).await?;
+            dispatch::note_removed(&self.db, &org_id).await?;
+            tracing::info!(%org_id, "objects of a deleted organization removed");
+        }
+        Ok(())
     }
 
     /// How many bells may be rung. When Redis forgot those that were, all are to be rung again.

@@ -42,6 +42,9 @@ enum Command {
     /// API keys
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Users
+    #[command(subcommand)]
+    User(UserCommand),
     /// Suites
     #[command(subcommand)]
     Suite(SuiteCommand),
@@ -72,6 +75,27 @@ enum OrgCommand {
         /// The plan
         #[arg(long)]
         plan: String,
+    },
+    /// Refuse all credentials of an organization and let its queued jobs wait
+    Suspend {
+        /// The organization
+        #[arg(long)]
+        org: String,
+    },
+    /// End the suspension of an organization
+    Resume {
+        /// The organization
+        #[arg(long)]
+        org: String,
+    },
+    /// Delete an organization but for what accounting needs
+    Delete {
+        /// The organization
+        #[arg(long)]
+        org: String,
+        /// The organization once more: this cannot be undone
+        #[arg(long)]
+        confirm: String,
     },
 }
 
@@ -120,6 +144,25 @@ enum SessionCommand {
         #[arg(long)]
         org: Option<String>,
     },
+    /// End all sessions of a user, or one session
+    End {
+        /// The user's email address: all of their sessions end
+        #[arg(long, required_unless_present = "session", conflicts_with = "session")]
+        email: Option<String>,
+        /// The session
+        #[arg(long)]
+        session: Option<String>,
+    },
+}
+
+#[derive(Subcommand)]
+enum UserCommand {
+    /// Erase a user's address, sessions and memberships
+    Erase {
+        /// The email address
+        #[arg(long)]
+        email: String,
+    },
 }
 
 #[derive(Subcommand)]
@@ -132,6 +175,12 @@ enum KeyCommand {
         /// The key's name
         #[arg(long)]
         name: String,
+    },
+    /// Revoke an API key of any organization
+    Revoke {
+        /// The key's id
+        #[arg(long)]
+        key: String,
     },
 }
 
@@ -233,19 +282,54 @@ async fn run_server() -> Result<(), String> {
 
 async fn operate(command: Command) -> Result<(), String> {
     let url = settings::operator().map_err(|bad| bad.to_string())?;
+    let url = url.as_str();
     let done = match command {
-        Command::Serve | Command::Openapi { .. } => return Ok(()),
-        Command::Migrate => operator::migrate(&url).await,
-        Command::Org(OrgCommand::Create { name, plan, owner_email }) => operator::org_create(&url, &name, &plan, &owner_email).await,
-        Command::Org(OrgCommand::Set { org, plan }) => operator::org_set(&url, &org, &plan).await,
-        Command::Plan(PlanCommand::Set { name, change }) => operator::plan_set(&url, &name, &change.into()).await,
-        Command::Session(SessionCommand::Create { email, org }) => operator::session_create(&url, &email, org.as_deref()).await,
-        Command::Key(KeyCommand::Create { org, name }) => operator::key_create(&url, &org, &name).await,
-        Command::Suite(SuiteCommand::Audit { .. }) => return Ok(()),
-        Command::Suite(SuiteCommand::Publish { dir }) => operator::suite_publish(&url, &dir).await,
-        Command::Suite(SuiteCommand::Grant(GrantArguments { suite, org })) => operator::suite_grant(&url, &suite, &org).await,
-        Command::Suite(SuiteCommand::Revoke(GrantArguments { suite, org })) => operator::suite_revoke(&url, &suite, &org).await,
-        Command::Model(ModelCommand::Publish { file }) => operator::model_publish(&url, &file).await,
+        Command::Serve | Command::Openapi { .. } | Command::Suite(SuiteCommand::Audit { .. }) => return Ok(()),
+        // The table of the log is made by a migration.
+        Command::Migrate => operator::migrate(url).await,
+        Command::Org(OrgCommand::Create { name, plan, owner_email }) => {
+            operator::logged(url, "org create", None, operator::org_create(url, &name, &plan, &owner_email)).await
+        }
+        Command::Org(OrgCommand::Set { org, plan }) => {
+            operator::logged(url, "org set", Some(&org), operator::org_set(url, &org, &plan)).await
+        }
+        Command::Org(OrgCommand::Suspend { org }) => {
+            operator::logged(url, "org suspend", Some(&org), operator::org_suspend(url, &org)).await
+        }
+        Command::Org(OrgCommand::Resume { org }) => operator::logged(url, "org resume", Some(&org), operator::org_resume(url, &org)).await,
+        Command::Org(OrgCommand::Delete { org, confirm }) => {
+            operator::logged(url, "org delete", Some(&org), operator::org_delete(url, &org, &confirm)).await
+        }
+        Command::Plan(PlanCommand::Set { name, change }) => {
+            operator::logged(url, "plan set", Some(&name), operator::plan_set(url, &name, &change.into())).await
+        }
+        Command::Session(SessionCommand::Create { email, org }) => {
+            operator::logged(url, "session create", None, operator::session_create(url, &email, org.as_deref())).await
+        }
+        Command::Session(SessionCommand::End { email: Some(email), .. }) => {
+            operator::logged(url, "session end", None, operator::session_end_all(url, &email)).await
+        }
+        Command::Session(SessionCommand::End { email: None, session }) => {
+            let session = session.unwrap_or_default();
+            operator::logged(url, "session end", Some(&session), operator::session_end(url, &session)).await
+        }
+        Command::Key(KeyCommand::Create { org, name }) => {
+            operator::logged(url, "key create", Some(&org), operator::key_create(url, &org, &name)).await
+        }
+        Command::Key(KeyCommand::Revoke { key }) => operator::logged(url, "key revoke", Some(&key), operator::key_revoke(url, &key)).await,
+        Command::User(UserCommand::Erase { email }) => operator::logged(url, "user erase", None, operator::user_erase(url, &email)).await,
+        Command::Suite(SuiteCommand::Publish { dir }) => {
+            operator::logged(url, "suite publish", None, operator::suite_publish(url, &dir)).await
+        }
+        Command::Suite(SuiteCommand::Grant(GrantArguments { suite, org })) => {
+            operator::logged(url, "suite grant", Some(&org), operator::suite_grant(url, &suite, &org)).await
+        }
+        Command::Suite(SuiteCommand::Revoke(GrantArguments { suite, org })) => {
+            operator::logged(url, "suite revoke", Some(&org), operator::suite_revoke(url, &suite, &org)).await
+        }
+        Command::Model(ModelCommand::Publish { file }) => {
+            operator::logged(url, "model publish", None, operator::model_publish(url, &file)).await
+        }
     };
     let object = done.map_err(|error| told(&error))?;
     warn(&object["disclosure"]["warnings"]);

@@ -6,16 +6,34 @@ use assay_core::key::NewKey;
 use assay_core::model::ModelFile;
 use assay_core::org::{PlanChange, PlanRow, Role};
 use assay_core::secret::{Secret, SecretKind};
-use assay_core::store::{self, Bounds, PgPool, publish};
+use assay_core::store::operator::{self as commands, OrgState};
+use assay_core::store::{self, Bounds, PgConnection, PgPool, publish};
 use assay_core::suite::SuiteId;
 use assay_core::suite_folder::{FolderItem, SuiteFolder};
-use assay_core::{Error, OrgId, Result, SessionId, UserId, field};
+use assay_core::{CanFail as _, Error, KeyId, OrgId, Result, SessionId, UserId, field};
 use serde_json::{Value, json};
 
 use crate::audit::Audit;
 
 /// How many items are stored by one statement.
 const BATCH: usize = 5_000;
+
+/// How often a transaction of a command is run that deadlocks with requests.
+const ATTEMPTS_MAX: u32 = 5;
+
+/// Runs a command, and records it in `operator_log`: its start before it does anything, and how it ended. `target` is the id of what
+/// it acts on, or `None`; then it is the first of these that its result names: the key, the user, the organization.
+pub async fn logged(url: &str, command: &str, target: Option<&str>, run: impl Future<Output = Result<Value>>) -> Result<Value> {
+    let pool = pool(url)?;
+    let entry = commands::log_start(&pool, command, target).await?;
+    let done = run.await;
+    let named = |name: &str| done.as_ref().ok()?.get(name)?.as_str();
+    let target = ["key_id", "user_id", "org_id"].into_iter().find_map(named);
+    let outcome = if done.is_ok() { "done" } else { "refused" };
+    // The command itself is done: its result must reach the operator.
+    commands::log_end(&pool, entry, target, outcome).await.can_fail("recording the end of a command");
+    done
+}
 
 /// What an operator is told when a command cannot be carried out.
 fn refused(message: impl Into<String>) -> Error {
@@ -127,6 +145,135 @@ pub async fn key_create(url: &str, org: &str, name: &str) -> Result<Value> {
     let new = NewKey::random(name, owner)?;
     let key = store::key::insert(&pool, &org, &new).await?;
     Ok(json!({"id": key.id, "org_id": key.org_id, "name": key.name, "prefix": key.prefix, "key": new.secret.into_text()}))
+}
+
+/// Runs a transaction of a command again where the database ended it because of a deadlock with requests.
+async fn repeated<T>(pool: &PgPool, transaction: impl AsyncFn(&mut PgConnection) -> Result<T>) -> Result<T> {
+    let mut attempt = 1;
+    loop {
+        let mut open = pool.begin().await?;
+        let done = match transaction(&mut open).await {
+            Ok(value) => open.commit().await.map_err(Error::from).map(|()| value),
+            Err(error) => Err(error),
+        };
+        match done {
+            Err(error) if store::is_deadlock(&error) && attempt < ATTEMPTS_MAX => attempt += 1,
+            done => return done,
+        }
+    }
+}
+
+fn no_org(org: &OrgId) -> Error {
+    refused(format!("there is no organization {org}"))
+}
+
+/// The state of an organization that was locked, unless it was deleted.
+fn existing(org: &OrgId, state: Option<OrgState>) -> Result<OrgState> {
+    let state = state.ok_or_else(|| no_org(org))?;
+    if let Some(deleted_at) = state.deleted_at {
+        return Err(refused(format!("{org} was deleted at {deleted_at}")));
+    }
+    Ok(state)
+}
+
+/// `org suspend`: from its end on, every credential of the organization is refused and its queued jobs wait. Jobs that run finish.
+pub async fn org_suspend(url: &str, org: &str) -> Result<Value> {
+    let org = org_id(org)?;
+    repeated(&pool(url)?, async |db: &mut PgConnection| {
+        let before = existing(&org, commands::lock_org_and_writers(db, &org).await?)?;
+        let suspended_at = commands::suspend(db, &org).await?;
+        let (queued, running) = commands::active_jobs(db, &org).await?;
+        let changed = before.suspended_at.is_none();
+        Ok(json!({"org_id": org, "suspended_at": suspended_at, "changed": changed, "jobs_queued": queued, "jobs_running": running}))
+    })
+    .await
+}
+
+/// `org resume`: ends the suspension.
+pub async fn org_resume(url: &str, org: &str) -> Result<Value> {
+    let org = org_id(org)?;
+    repeated(&pool(url)?, async |db: &mut PgConnection| {
+        let changed = existing(&org, commands::lock_org(db, &org).await?)?.suspended_at.is_some();
+        let queued = if changed { commands::resume(db, &org).await? } else { commands::active_jobs(db, &org).await?.0.unsigned_abs() };
+        Ok(json!({"org_id": org, "suspended_at": null, "changed": changed, "jobs_queued": queued}))
+    })
+    .await
+}
+
+/// `org delete`: deletes an organization but for what accounting needs. `confirm` is its id once more. Deleting it again deletes what a
+/// command that died has left. The API removes its objects from the artifact store later.
+pub async fn org_delete(url: &str, org: &str, confirm: &str) -> Result<Value> {
+    let org = org_id(org)?;
+    if confirm != org.as_str() {
+        return Err(refused(format!("deleting an organization cannot be undone: confirm it with --confirm {org}")));
+    }
+    let pool = pool(url)?;
+    // Two transactions: the first one waits for all who store something for the organization, among them attempts that hold jobs which
+    // the second one changes.
+    let changed = repeated(&pool, async |db: &mut PgConnection| {
+        let before = commands::lock_org_and_writers(db, &org).await?.ok_or_else(|| no_org(&org))?;
+        commands::mark_deleted(db, &org).await?;
+        Ok(before.deleted_at.is_none())
+    });
+    let changed = changed.await?;
+    let deleted = repeated(&pool, async |db: &mut PgConnection| {
+        commands::lock_org(db, &org).await?;
+        commands::delete_org(db, &org).await
+    });
+    Ok(json!({"org_id": org, "changed": changed, "deleted": deleted.await?}))
+}
+
+/// `key revoke`: revokes a key of any organization.
+pub async fn key_revoke(url: &str, key: &str) -> Result<Value> {
+    let key: KeyId = key.parse().map_err(|_| refused(format!("{key:?} is not the id of a key")))?;
+    let mut db = pool(url)?.acquire().await?;
+    let revoked = commands::revoke_key(&mut db, &key).await?;
+    let (org_id, revoked_at) = revoked.ok_or_else(|| refused(format!("there is no key {key}")))?;
+    Ok(json!({"key_id": key, "org_id": org_id, "revoked_at": revoked_at}))
+}
+
+/// `session end --email`: ends all sessions of a user.
+pub async fn session_end_all(url: &str, address: &str) -> Result<Value> {
+    let email = email(address)?;
+    let mut db = pool(url)?.acquire().await?;
+    let user_id = store::org::find_user(&mut *db, &email).await?.ok_or_else(|| refused(format!("nobody has the address {email:?}")))?;
+    let ended = commands::end_sessions(&mut db, &user_id).await?;
+    Ok(json!({"user_id": user_id, "ended": ended}))
+}
+
+/// `session end --session`: ends a session.
+pub async fn session_end(url: &str, session: &str) -> Result<Value> {
+    let session: SessionId = session.parse().map_err(|_| refused(format!("{session:?} is not the id of a session")))?;
+    let mut db = pool(url)?.acquire().await?;
+    let ended = commands::end_session(&mut db, &session).await?;
+    let (user_id, was_open) = ended.ok_or_else(|| refused(format!("there is no session {session}")))?;
+    Ok(json!({"session_id": session, "user_id": user_id, "ended": u64::from(was_open)}))
+}
+
+/// `user erase`: erases an address and its user. What the user made belongs to organizations and keeps the user's id.
+pub async fn user_erase(url: &str, address: &str) -> Result<Value> {
+    let email = email(address)?;
+    repeated(&pool(url)?, async |db: &mut PgConnection| {
+        let mut erased = commands::erase_links(db, &email).await?;
+        let user_id = commands::lock_user(db, &email).await?;
+        if let Some(user_id) = &user_id {
+            let sole = commands::sole_ownerships(db, user_id).await?;
+            if !sole.is_empty() {
+                let orgs: Vec<_> = sole.iter().map(|org| format!("{} ({:?})", org.org_id, org.name)).collect();
+                return Err(refused(format!(
+                    "{user_id} is the only owner of {}: let another member become an owner, or delete the organization, first",
+                    orgs.join(", ")
+                )));
+            }
+            erased += commands::erase_user(db, user_id).await?;
+        }
+        erased += commands::erase_address(db, &email).await?;
+        if user_id.is_none() && erased.is_nothing() {
+            return Err(refused(format!("nobody has the address {email:?}, and no invite or link names it")));
+        }
+        Ok(json!({"user_id": user_id, "erased": erased}))
+    })
+    .await
 }
 
 /// `suite publish`: a folder becomes a version of a suite, whole or not at all. The same again changes nothing.

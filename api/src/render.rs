@@ -161,6 +161,11 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
             details.set_precondition_failure(vec![PreconditionViolation::new("SUITE_ACCESS", access.as_str(), error.message.as_ref())]);
             metadata.extend([("reason", (*reason).to_owned()), ("access", access.to_string())].map(own));
         }
+        Some(Details::OrgSuspended { reason }) => {
+            let subject = assay_core::Resource::Organization.as_str();
+            details.set_precondition_failure(vec![PreconditionViolation::new("ORG_SUSPENDED", subject, error.message.as_ref())]);
+            metadata.extend([("reason", (*reason).to_owned())].map(own));
+        }
         Some(Details::SubmissionsUsedUp { reason, max }) => {
             details.set_quota_failure(vec![QuotaViolation::new("max_submissions", error.message.as_ref())]);
             metadata.extend([("reason", (*reason).to_owned()), ("max", max.to_string())].map(own));

@@ -174,6 +174,11 @@ pub enum Details {
         /// Where it can be read.
         url: String,
     },
+    /// The operator has suspended the organization.
+    OrgSuspended {
+        /// Always `org_suspended`.
+        reason: &'static str,
+    },
     /// The organization may not submit to the suite.
     SuiteAccess {
         /// Always `suite_access`.
@@ -276,6 +281,13 @@ impl Error {
     /// A plan's limit is reached. `seconds` is the time until it resets.
     pub fn quota(message: String, details: Details, seconds: u32) -> Self {
         Self { details: Some(details), retry_after: Some(seconds.max(1)), ..Self::new(Code::QuotaExceeded, message) }
+    }
+
+    /// The operator has suspended the organization.
+    pub fn org_suspended() -> Self {
+        let message = "The operator has suspended this organization. Ask the operator why, or name another organization in the header \
+                       X-Org-Id.";
+        Self { details: Some(Details::OrgSuspended { reason: "org_suspended" }), ..Self::new(Code::Forbidden, message) }
     }
 
     /// The organization may not submit to the suite.

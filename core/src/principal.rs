@@ -35,6 +35,8 @@ pub struct Membership {
     pub plan: Plan,
     /// The terms that hold now, if it has not accepted them.
     pub terms_owed: Option<Arc<CurrentTerms>>,
+    /// Whether the operator has suspended the organization. Then no proof that names it can be made.
+    pub is_suspended: bool,
 }
 
 /// A valid credential. It proves who calls, not that they may do anything.
@@ -59,7 +61,8 @@ fn membership(credential: &Credential) -> Result<&Membership> {
         true => Error::not_found(Resource::Organization),
         false => Error::new(Code::OrgRequired, "This credential resolves to no organization. Join one or create one first."),
     };
-    credential.membership.as_ref().ok_or_else(none)
+    let membership = credential.membership.as_ref().ok_or_else(none)?;
+    if membership.is_suspended { Err(Error::org_suspended()) } else { Ok(membership) }
 }
 
 fn signed_in(credential: &Credential) -> Result<(&SessionId, &UserId)> {
@@ -275,6 +278,7 @@ mod tests {
             },
             plan: Plan { requests_per_minute: 60, eval_items_per_month: 1, concurrent_jobs: 1, upload_bytes_max: 1 },
             terms_owed: None,
+            is_suspended: false,
         });
         Credential { principal, membership, asked_for_org: false }
     }
@@ -299,6 +303,25 @@ mod tests {
         assert_eq!(codes(&member), [None, None, None, None, None, forbidden]);
         assert_eq!(codes(&owner), [None; 6]);
         assert_eq!(codes(&stranger), [org, org, None, org, org, org]);
+    }
+
+    #[test]
+    fn suspended_org_gives_no_proof_but_of_the_person() {
+        let suspended = |mut credential: Credential| {
+            credential.membership.as_mut().unwrap().is_suspended = true;
+            credential
+        };
+        let refused = |error: Error| (error.code, matches!(error.details, Some(Details::OrgSuspended { .. })));
+        let key = suspended(credential(true, Some(Role::Member)));
+        let owner = suspended(credential(false, Some(Role::Owner)));
+        for caller in [&key, &owner] {
+            assert_eq!(Caller::permit(caller).map_err(refused).unwrap_err(), (Code::Forbidden, true));
+            assert_eq!(Submitter::permit(caller).map_err(refused).unwrap_err(), (Code::Forbidden, true));
+        }
+        assert_eq!(Session::permit(&owner).map_err(refused).unwrap_err(), (Code::Forbidden, true));
+        assert_eq!(Member::permit(&owner).map_err(refused).unwrap_err(), (Code::Forbidden, true));
+        assert_eq!(Owner::permit(&owner).map_err(refused).unwrap_err(), (Code::Forbidden, true));
+        assert_eq!(code::<Person>(&owner), None, "a person can sign out, and may belong to other organizations");
     }
 
     #[test]

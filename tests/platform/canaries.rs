@@ -26,7 +26,7 @@ use crate::mail;
 use crate::spans::Collector;
 use crate::uploads::{complete, open, put};
 
-mod places;
+pub mod places;
 
 /// A text that is nowhere by chance.
 fn canary(kind: &str) -> String {

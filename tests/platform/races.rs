@@ -66,7 +66,7 @@ impl Race {
         let (org_id, user_id) = (OrgId::random().unwrap(), UserId::random().unwrap());
         let email = format!("{}@example.org", user_id.as_str().to_lowercase());
         store::org::insert(&self.db, &org_id, "Racer", "team", None).await.unwrap();
-        let user_id = store::org::user(&self.db, &email, &user_id).await.unwrap();
+        let user_id = store::org::user(&mut self.db.acquire().await.unwrap(), &email, &user_id).await.unwrap();
         store::org::add_member(&self.db, &org_id, &user_id, Role::Owner).await.unwrap();
         let key = assay_core::key::NewKey::random("racer".into(), user_id).unwrap();
         store::key::insert(&self.db, &org_id, &key).await.unwrap();

@@ -85,7 +85,7 @@ const TENANTS: [&str; 19] = [
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 41] = [
+const FOR_ALL: [(&str, &str); 47] = [
     ("exists(select from sessions s join memberships m", "names the organization in either half"),
     ("and expires_at <= now()\n", "uploads whose time is over"),
     ("update uploads u set status = 'expired'", "uploads whose time is over"),
@@ -105,7 +105,7 @@ const FOR_ALL: [(&str, &str); 41] = [
     ("insert into terms_acceptances (org_id", "names the organization in its values"),
     ("with stuck as", "the sweep"),
     ("kind = 'charge'\n", "a refund, by job"),
-    ("from jobs where status = 'queued' limit 100000", "the queue's depth"),
+    ("limit 100000) waiting", "the queue's depth"),
     ("turns as", "choosing whose bell to ring"),
     ("set dispatched_at = null where status", "Redis forgot"),
     ("with claimed as", "a claim"),
@@ -125,6 +125,12 @@ const FOR_ALL: [(&str, &str); 41] = [
     ("insert into usage_requests", "a process adds up for all whose requests it admitted"),
     ("insert into org_submissions", "the lock names the organization in its values"),
     ("select has_table_privilege", "asks for rights, not for rows"),
+    ("set revoked_at = coalesce(revoked_at, clock_timestamp()) where id = $1", "the operator revokes a key of any organization"),
+    ("select from orgs where id in (select org_id from memberships", "the operator erases a user"),
+    ("x.user_id <> m.user_id", "the operator erases a user"),
+    ("delete from memberships where user_id = $1", "the operator erases a user"),
+    ("delete from offboardings where user_id = $1", "the operator erases a user"),
+    ("delete from invites where email = $1", "the operator erases an address"),
     ("with used as", "what all organizations that share an allowance have used of it"),
     ("where d.holder = any($1)", "final jobs of all organizations that share an allowance"),
     ("insert into suite_grants", "names the organization in its values"),

@@ -72,7 +72,7 @@ async fn credential(app: &App, lane: Lane, headers: &HeaderMap, call: Option<&Ca
                 if let (true, Principal::ApiKey { key_id }, Some(membership)) = (stale, &credential.principal, &credential.membership) {
                     credential::touch_key(&mut *db, &membership.org.id, key_id).await.can_fail("noting that a key was used");
                 }
-                Ok(asking(credential, &Asked::of(headers)))
+                Ok(asking(*credential, &Asked::of(headers)))
             }
         },
         SecretKind::Session => {

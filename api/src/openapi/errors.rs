@@ -1,6 +1,6 @@
 //! The refusals that many operations have in common.
 
-use assay_core::Code;
+use assay_core::{Code, Error};
 use serde_json::{Value, json};
 
 /// The id that stands in examples of errors.
@@ -107,16 +107,28 @@ pub fn forbidden(session: bool, role: Option<&str>) -> (&'static str, Value) {
         return ("ForbiddenToKeys", response("An API key cannot do this.", told));
     }
     told.push(example(Code::OrgRequired, "This credential resolves to no organization. Join one or create one first.", None));
+    let suspended = Error::org_suspended();
+    let (_, refusal) = example(suspended.code, &suspended.message, suspended.details.map(|details| json!(details)));
+    told.push((String::from("org_suspended"), refusal));
     if let Some(role) = role {
         let message = format!("Your role in this organization is viewer; this operation needs {role}.");
         told.push(example(Code::Forbidden, &message, None));
     }
     let (name, description) = match (session, role) {
-        (false, None) => ("Forbidden", "The credential resolves to no organization."),
-        (false, Some(_)) => ("ForbiddenBelowMember", "The credential resolves to no organization, or its role is too small."),
-        (true, None) => ("ForbiddenWithoutSession", "An API key cannot do this, or the session resolves to no organization."),
-        (true, Some("owner")) => ("ForbiddenBelowOwner", "Only a session of an owner can do this."),
-        (true, Some(_)) => ("ForbiddenWithoutMember", "Only a session of a member or owner can do this."),
+        (false, None) => ("Forbidden", "The credential resolves to no organization, or the organization is suspended."),
+        (false, Some(_)) => {
+            ("ForbiddenBelowMember", "The credential resolves to no organization, its role is too small, or the organization is suspended.")
+        }
+        (true, None) => (
+            "ForbiddenWithoutSession",
+            "An API key cannot do this, the session resolves to no organization, or the organization is suspended.",
+        ),
+        (true, Some("owner")) => {
+            ("ForbiddenBelowOwner", "Only a session of an owner can do this, while the organization is not suspended.")
+        }
+        (true, Some(_)) => {
+            ("ForbiddenWithoutMember", "Only a session of a member or owner can do this, while the organization is not suspended.")
+        }
     };
     (name, response(description, told))
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use assay_core::job::{FINAL_JOBS_MAX, ITEM_SCORES_DAYS, ItemScore, JOBS_PAGE, Job, JobItems, JobStatus, Jobs, Trigger};
 use assay_core::principal::{Caller, Submitter};
+use assay_core::store::credential::Standing;
 use assay_core::store::job::{Feedback, Finalized};
 use assay_core::suite::{ITEMS_PAGE, ItemCursor, bad_cursor};
 use assay_core::{Code, Error, JobId, Resource, Result, field, store, telemetry};
@@ -100,6 +101,16 @@ pub async fn get(app: &App, caller: &Caller, job_id: &str, wait: Option<i64>) ->
         if row.status.is_final() || !ear.heard(&job_id, until).await {
             return Ok(row.into_job(&app.settings.public_url));
         }
+        still_valid(app, caller).await?;
+    }
+}
+
+/// Rejects a caller whose credential was revoked, or whose organization was suspended, while it waited for the response.
+async fn still_valid(app: &App, caller: &Caller) -> Result<()> {
+    match store::credential::standing(&app.jobs_db, caller.org_id(), caller.principal()).await? {
+        Standing::Valid => Ok(()),
+        Standing::Suspended => Err(Error::org_suspended()),
+        Standing::Invalid => Err(Error::new(Code::InvalidToken, "The key or session token is not valid any more.")),
     }
 }
 
@@ -133,12 +144,9 @@ impl Watch {
         let heartbeat = Instant::now() + HEARTBEAT;
         loop {
             let row = store::job::find(&self.app.jobs_db, self.caller.org_id(), &self.job_id).await?.ok_or_else(missing)?;
+            still_valid(&self.app, &self.caller).await?;
             let now = Some((row.status, row.attempts));
             if now != self.seen {
-                // A key may have been revoked since.
-                if !store::credential::holds(&self.app.jobs_db, self.caller.org_id(), self.caller.principal()).await? {
-                    return Err(Error::new(Code::InvalidToken, "The key or session token is not valid any more."));
-                }
                 self.seen = now;
                 return Ok(Some((Some(row.into_job(&self.app.settings.public_url)), self)));
             }

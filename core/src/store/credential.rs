@@ -15,7 +15,7 @@ pub enum FoundKey {
     /// It works.
     Live {
         /// Who calls.
-        credential: Credential,
+        credential: Box<Credential>,
         /// Whether `last_used_at` is old enough to be written again.
         stale: bool,
     },
@@ -36,6 +36,7 @@ pub async fn key(db: impl PgExecutor<'_>, hash: &SecretHash, terms: &Terms) -> R
         r#"select k.id as "id: KeyId", k.revoked_at is not null as "revoked!",
                   coalesce(k.last_used_at < now() - interval '1 minute', true) as "stale!",
                   o.id as "org_id: OrgId", o.name, o.plan, o.data_use as "data_use: DataUse", o.created_at as "created_at: Timestamp",
+                  o.suspended_at is not null as "is_suspended!",
                   p.requests_per_minute, p.eval_items_per_month, p.concurrent_jobs, p.upload_bytes_max,
                   exists(select from terms_acceptances t where t.org_id = o.id and t.version = $2) as "terms_accepted!"
            from api_keys k join orgs o on o.id = k.org_id join plans p on p.plan = o.plan
@@ -55,10 +56,15 @@ pub async fn key(db: impl PgExecutor<'_>, hash: &SecretHash, terms: &Terms) -> R
         let plan = plan(row.requests_per_minute, row.eval_items_per_month, row.concurrent_jobs, row.upload_bytes_max);
         let credential = Credential {
             principal: Principal::ApiKey { key_id: row.id },
-            membership: Some(Membership { org, plan, terms_owed: terms.clone().filter(|_| !row.terms_accepted) }),
+            membership: Some(Membership {
+                org,
+                plan,
+                terms_owed: terms.clone().filter(|_| !row.terms_accepted),
+                is_suspended: row.is_suspended,
+            }),
             asked_for_org: false,
         };
-        FoundKey::Live { credential, stale: row.stale }
+        FoundKey::Live { credential: Box::new(credential), stale: row.stale }
     }))
 }
 
@@ -81,10 +87,11 @@ pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&
                   m.data_use as "data_use?: DataUse", m.created_at as "created_at?: Timestamp",
                   m.requests_per_minute as "requests_per_minute?", m.eval_items_per_month as "eval_items_per_month?",
                   m.concurrent_jobs as "concurrent_jobs?", m.upload_bytes_max as "upload_bytes_max?",
+                  coalesce(m.is_suspended, false) as "is_suspended!",
                   exists(select from terms_acceptances t where t.org_id = m.org_id and t.version = $3) as "terms_accepted!"
            from sessions s
            left join lateral (
-               select ms.org_id, ms.role, o.name, o.plan, o.data_use, o.created_at,
+               select ms.org_id, ms.role, o.name, o.plan, o.data_use, o.created_at, o.suspended_at is not null as is_suspended,
                       p.requests_per_minute, p.eval_items_per_month, p.concurrent_jobs, p.upload_bytes_max
                from memberships ms join orgs o on o.id = ms.org_id join plans p on p.plan = o.plan
                where ms.user_id = s.user_id and ($2::text is null or ms.org_id = $2)
@@ -111,7 +118,7 @@ pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&
     })();
     let plan = (|| Some(plan(row.requests_per_minute?, row.eval_items_per_month?, row.concurrent_jobs?, row.upload_bytes_max?)))();
     let terms_owed = terms.clone().filter(|_| !row.terms_accepted);
-    let membership = org.zip(plan).map(|(org, plan)| Membership { org, plan, terms_owed });
+    let membership = org.zip(plan).map(|(org, plan)| Membership { org, plan, terms_owed, is_suspended: row.is_suspended });
     let principal = Principal::Session { session_id: row.id, user_id: row.user_id };
     Ok(Some(FoundSession { credential: Credential { principal, membership, asked_for_org: asked.is_some() }, stale: row.stale }))
 }
@@ -121,23 +128,39 @@ fn plan(requests_per_minute: i32, eval_items_per_month: i64, concurrent_jobs: i3
     Plan { requests_per_minute, eval_items_per_month, concurrent_jobs: i64::from(concurrent_jobs), upload_bytes_max }
 }
 
-/// Whether a credential that held still does, for this organization: what is answered over a longer time asks again.
-pub async fn holds(db: impl PgExecutor<'_>, org_id: &OrgId, principal: &Principal) -> Result<bool> {
+/// What a credential that was valid is now, for its organization.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It is valid.
+    Valid,
+    /// It is valid, but its organization is suspended.
+    Suspended,
+    /// It is not valid any more.
+    Invalid,
+}
+
+/// What a credential that was valid is now, for this organization. Responses that take long ask again.
+pub async fn standing(db: impl PgExecutor<'_>, org_id: &OrgId, principal: &Principal) -> Result<Standing> {
     let (key_id, session_id) = match principal {
         Principal::ApiKey { key_id } => (Some(key_id.as_str()), None),
         Principal::Session { session_id, .. } => (None, Some(session_id.as_str())),
     };
-    let holds = sqlx::query_scalar!(
+    let now = sqlx::query!(
         r#"select exists(select from api_keys where org_id = $1 and id = $2 and revoked_at is null)
                or exists(select from sessions s join memberships m on m.user_id = s.user_id
-                         where m.org_id = $1 and s.id = $3 and s.ended_at is null and s.expires_at > now()) as "holds!""#,
+                         where m.org_id = $1 and s.id = $3 and s.ended_at is null and s.expires_at > now()) as "is_valid!",
+                  exists(select from orgs where id = $1 and suspended_at is not null) as "is_suspended!""#,
         org_id.as_str(),
         key_id,
         session_id
     )
     .fetch_one(db)
     .await?;
-    Ok(holds)
+    Ok(match (now.is_valid, now.is_suspended) {
+        (false, _) => Standing::Invalid,
+        (true, true) => Standing::Suspended,
+        (true, false) => Standing::Valid,
+    })
 }
 
 /// Notes that a key was used.

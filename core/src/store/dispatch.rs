@@ -119,11 +119,15 @@ pub struct Depth {
 
 /// The queue's depth.
 pub async fn depth(db: &PgPool) -> Result<Depth> {
-    // Each of these reads the head of an index of the jobs that have not ended, or a bounded part of it.
+    // Each of these reads the head of an index of the jobs that have not ended, or a bounded part of it. Jobs of suspended
+    // organizations wait for the operator, not for workers.
     let depth = sqlx::query_as!(
         Depth,
-        r#"select (select count(*) from (select from jobs where status = 'queued' limit 100000) waiting)::float8 as "queued!",
-                  coalesce((select greatest(extract(epoch from now() - min(available_at)), 0) from jobs where status = 'queued'), 0)::float8
+        r#"with suspended as (select array(select id from orgs where suspended_at is not null) as ids)
+           select (select count(*) from (select from jobs where status = 'queued' and org_id <> all((select ids from suspended)::text[])
+                                         limit 100000) waiting)::float8 as "queued!",
+                  coalesce((select greatest(extract(epoch from now() - min(available_at)), 0) from jobs
+                            where status = 'queued' and org_id <> all((select ids from suspended)::text[])), 0)::float8
                       as "queued_seconds!",
                   (select count(*) from jobs where status = 'running')::float8 as "running!",
                   coalesce((select extract(epoch from now() - min(deadline_at)) + $2::float8 from jobs where status = 'running'), 0)::float8
@@ -178,13 +182,17 @@ pub struct Ring {
 /// Organizations take turns: each one's first job comes before any one's second.
 pub async fn choose(db: &mut PgConnection, room: i64) -> Result<Vec<Ring>> {
     let mut rows = sqlx::query!(
-        r#"with waiting as (
+        r#"with suspended as (
+             select array(select id from orgs where suspended_at is not null) as ids
+         ), waiting as (
              (select id, org_id, created_at from jobs
               where status = 'queued' and dispatched_at is null and available_at <= now()
+                and org_id <> all((select ids from suspended)::text[])
               order by available_at, created_at limit $2)
              union all
              (select id, org_id, created_at from jobs
               where status = 'queued' and dispatched_at < now() - interval '2 minutes' and available_at <= now()
+                and org_id <> all((select ids from suspended)::text[])
               order by dispatched_at limit $1)
          ), turns as (
              select id, created_at, row_number() over (partition by org_id order by created_at) as turn from waiting
@@ -342,5 +350,27 @@ pub async fn forget_uploads(db: &PgPool, upload_ids: &[&str]) -> Result<()> {
     )
     .execute(db)
     .await?;
+    Ok(())
+}
+
+/// How many deleted organizations one round removes.
+const ORGS: i64 = 10;
+
+/// Organizations that were deleted a while ago and still have objects: as long ago as a part of an upload may take to arrive, so
+/// that no request or attempt that was under way leaves any.
+pub async fn deleted_orgs(db: &PgPool) -> Result<Vec<OrgId>> {
+    let orgs = sqlx::query_scalar!(
+        r#"select id as "id: OrgId" from orgs
+           where deleted_at < now() - $2::float8 * interval '1 minute' and removed_at is null
+           order by deleted_at limit $1"#,
+        ORGS,
+        UPLOAD_REST
+    );
+    Ok(orgs.fetch_all(db).await?)
+}
+
+/// Records that all objects of a deleted organization were removed.
+pub async fn note_removed(db: &PgPool, org_id: &OrgId) -> Result<()> {
+    sqlx::query!("update orgs set removed_at = now() where id = $1 and deleted_at is not null", org_id.as_str()).execute(db).await?;
     Ok(())
 }

@@ -16,6 +16,7 @@ pub mod key;
 pub mod member;
 pub mod model;
 pub mod notifications;
+pub mod operator;
 pub mod org;
 pub mod plan;
 pub mod publish;
@@ -104,6 +105,10 @@ impl From<sqlx::Error> for Error {
                 if state.starts_with("22") {
                     return Self::new(Code::ValidationFailed, "A value of the request cannot be stored.").because(error);
                 }
+                // Raised by the triggers that reject rows of a suspended organization.
+                if state == "AY001" {
+                    return Self::org_suspended();
+                }
                 // Connection exceptions, transactions in each other's way, insufficient resources, operator intervention, a
                 // lock that is held: it will pass.
                 ["08", "40", "53", "57", "55P03", "25P03"].iter().any(|class| state.starts_with(class))
@@ -123,4 +128,11 @@ pub async fn now(db: impl sqlx::PgExecutor<'_>) -> Result<Timestamp> {
 /// The name of the unique constraint that a statement ran into, if that is what happened.
 pub fn unique_violation(error: &sqlx::Error) -> Option<&str> {
     error.as_database_error().filter(|database| database.is_unique_violation()).and_then(|database| database.constraint())
+}
+
+/// Whether the database ended a transaction because it and another one waited for each other. It can be run again.
+pub fn is_deadlock(error: &Error) -> bool {
+    let cause = error.cause.as_ref().and_then(|cause| cause.downcast_ref::<sqlx::Error>());
+    let database = cause.and_then(sqlx::Error::as_database_error);
+    database.and_then(sqlx::error::DatabaseError::code).is_some_and(|state| state == "40P01")
 }

@@ -53,9 +53,10 @@ pub async fn update(db: impl PgExecutor<'_>, org_id: &OrgId, name: Option<&str>,
     Ok(org)
 }
 
-/// The name of an organization. `None` if there is none.
+/// The name of an organization. `None` if there is none, or it was deleted.
 pub async fn find_name(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Option<String>> {
-    let name = sqlx::query_scalar!("select name from orgs where id = $1", org_id.as_str()).fetch_optional(db).await?;
+    let name =
+        sqlx::query_scalar!("select name from orgs where id = $1 and deleted_at is null", org_id.as_str()).fetch_optional(db).await?;
     Ok(name)
 }
 
@@ -73,17 +74,27 @@ pub async fn lock_created(db: &mut PgConnection, user_id: &UserId) -> Result<i64
     Ok(created.fetch_one(db).await?)
 }
 
-/// The person with this address; `fresh` is their id if they are new. The address must be in its one form.
-pub async fn user(db: impl PgExecutor<'_>, email: &str, fresh: &UserId) -> Result<UserId> {
-    // The update changes nothing; it makes an existing row be returned.
-    let id = sqlx::query_scalar!(
-        r#"insert into users (id, email) values ($1, $2) on conflict (email) do update set email = excluded.email returning id as "id: UserId""#,
+/// The user with this address; `fresh` is their id if they are new. The address must be in its one form. Until the transaction ends
+/// the address is not erased.
+pub async fn user(db: &mut PgConnection, email: &str, fresh: &UserId) -> Result<UserId> {
+    sqlx::query!("select pg_advisory_xact_lock_shared(hashtextextended('user ' || $1, 0))", email).execute(&mut *db).await?;
+    let inserted = sqlx::query_scalar!(
+        r#"insert into users (id, email) values ($1, $2) on conflict (email) do nothing returning id as "id: UserId""#,
         fresh.as_str(),
         email
-    )
-    .fetch_one(db)
-    .await?;
-    Ok(id)
+    );
+    if let Some(id) = inserted.fetch_optional(&mut *db).await? {
+        return Ok(id);
+    }
+    // A statement of its own: the one before may have waited for the insert of another transaction, which it does not see.
+    let found = sqlx::query_scalar!(r#"select id as "id: UserId" from users where email = $1"#, email);
+    Ok(found.fetch_one(db).await?)
+}
+
+/// Locks an address until the transaction ends: nobody signs in with it meanwhile.
+pub async fn lock_address(db: &mut PgConnection, email: &str) -> Result<()> {
+    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('user ' || $1, 0))", email).execute(db).await?;
+    Ok(())
 }
 
 /// The person with this address, if there is one.

@@ -56,9 +56,10 @@ pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
     Ok(())
 }
 
-/// Puts an organization on a plan, and returns its name. `None` when there is no such organization.
+/// Puts an organization on a plan, and returns its name. `None` when there is no such organization, or it was deleted.
 pub async fn set(db: impl PgExecutor<'_>, org_id: &OrgId, plan: &str) -> Result<Option<String>> {
-    let name =
-        sqlx::query_scalar!("update orgs set plan = $2 where id = $1 returning name", org_id.as_str(), plan).fetch_optional(db).await?;
+    let name = sqlx::query_scalar!("update orgs set plan = $2 where id = $1 and deleted_at is null returning name", org_id.as_str(), plan)
+        .fetch_optional(db)
+        .await?;
     Ok(name)
 }

@@ -102,8 +102,10 @@ async fn begin(db: impl PgExecutor<'_>, worker_id: &WorkerId, job_id: Option<&Jo
                     deadline_at = clock_timestamp() + $3::float8 * interval '1 second'
              where id = coalesce($2, (
                  select id from jobs where status = 'queued' and available_at <= now() - interval '1 second'
+                     and org_id <> all(array(select o.id from orgs o where o.suspended_at is not null))
                  order by available_at, created_at limit 1 for update skip locked
              )) and status = 'queued' and available_at <= now() and attempts < $4
+               and org_id <> all(array(select o.id from orgs o where o.suspended_at is not null))
              returning *
          ), noted as (
              insert into job_attempts (org_id, job_id, attempt, worker_id, started_at)
