@@ -79,3 +79,55 @@ async fn no_answer_of_the_api_holds_an_answer() {
     let trace = world.key().get(&format!("/v1/jobs/{}/trace", job["id"].as_str().unwrap())).await.unwrap();
     assert!(!job.to_string().contains("\"answer") && !trace.body.to_string().contains("\"answer"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn api_does_not_serve_with_a_right_to_a_column_of_answers() {
+    let world = harness::world_of(Plan { workers: 0, ..Plan::default() }).await;
+    for table in ["suite_answers (answer)", "sealed_results (value)"] {
+        let (table, column) = table.split_once(' ').unwrap();
+        let role = format!("{}_api", world.stack.database.name);
+        let right = |verb: &str, to: &str| sqlx::AssertSqlSafe(format!("{verb} select {column} on {table} {to} {role}"));
+        sqlx::raw_sql(right("grant", "to")).execute(&mut world.database().await).await.unwrap();
+        let refused = world.stack.launch_api().unwrap().ready().await.unwrap_err().to_string();
+        assert!(refused.contains("can read the answers"), "{refused}");
+        sqlx::raw_sql(right("revoke", "from")).execute(&mut world.database().await).await.unwrap();
+    }
+    world.stack.launch_api().unwrap().ready().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_update_only_their_columns() {
+    let world = harness::world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let mut api = databases::connect(&world.stack.database.api_url).await.unwrap();
+    let mut worker = databases::connect(&world.stack.database.worker_url).await.unwrap();
+    for (table, columns) in [
+        ("jobs", ["result", "org_id", "n_submitted", "attempts", "progress", "suite_id"].as_slice()),
+        ("usage", &["org_id", "period_start"]),
+        ("usage_ledger", &["eval_items"]),
+        ("uploads", &["org_id", "sha256", "created_at", "kind"]),
+        ("upload_parts", &["org_id", "upload_id"]),
+        ("domain_claims", &["org_id", "domain"]),
+        ("users", &["id", "created_at"]),
+        ("orgs", &["plan", "created_by", "suspended_at", "deleted_at"]),
+        ("operator_log", &["outcome"]),
+    ] {
+        for column in columns {
+            let sql = format!("update {table} set {column} = {column}");
+            let refused = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.clone())).execute(&mut api).await.unwrap_err().to_string();
+            assert!(refused.contains(&format!("permission denied for table {table}")), "{sql}: {refused}");
+        }
+    }
+    for sql in [
+        "update jobs set org_id = org_id",
+        "update jobs set n_submitted = 0",
+        "update jobs set final_at = now()",
+        "update usage set org_id = org_id",
+        "update job_attempts set worker_id = worker_id",
+        "select name from orgs",
+        "update orgs set suspended_at = null",
+        "select * from operator_log",
+    ] {
+        let refused = sqlx::raw_sql(sql).execute(&mut worker).await.unwrap_err().to_string();
+        assert!(refused.contains("permission denied for table"), "{sql}: {refused}");
+    }
+}

@@ -124,7 +124,7 @@ const FOR_ALL: [(&str, &str); 47] = [
     ("with charged as", "the charge names the organization in its values"),
     ("insert into usage_requests", "a process adds up for all whose requests it admitted"),
     ("insert into org_submissions", "the lock names the organization in its values"),
-    ("select has_table_privilege", "asks for rights, not for rows"),
+    ("select has_any_column_privilege", "asks for rights, not for rows"),
     ("set revoked_at = coalesce(revoked_at, clock_timestamp()) where id = $1", "the operator revokes a key of any organization"),
     ("select from orgs where id in (select org_id from memberships", "the operator erases a user"),
     ("x.user_id <> m.user_id", "the operator erases a user"),

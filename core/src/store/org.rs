@@ -69,7 +69,10 @@ pub async fn name(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<String> {
 /// How many organizations a user has created, whoever owns them now. Until the transaction ends nobody else can count them, so
 /// that two requests of one user create one after the other.
 pub async fn lock_created(db: &mut PgConnection, user_id: &UserId) -> Result<i64> {
-    sqlx::query!("select id from users where id = $1 for update", user_id.as_str()).fetch_one(&mut *db).await?;
+    // An advisory lock, because one on the user's row needs a right to update it.
+    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('organizations of ' || $1, 0))", user_id.as_str())
+        .execute(&mut *db)
+        .await?;
     let created = sqlx::query_scalar!(r#"select count(*) as "created!" from orgs where created_by = $1"#, user_id.as_str());
     Ok(created.fetch_one(db).await?)
 }

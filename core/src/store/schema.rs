@@ -62,8 +62,8 @@ pub async fn pending(pool: &PgPool) -> Result<usize> {
 /// Whether the role that this process connects with could read answers. The api refuses to serve when it can.
 pub async fn can_read_answers(pool: &PgPool) -> Result<bool> {
     let may = sqlx::query_scalar!(
-        r#"select has_table_privilege('suite_answers', 'select')
-                  or has_table_privilege('sealed_results', 'select')
+        r#"select has_any_column_privilege('suite_answers', 'select')
+                  or has_any_column_privilege('sealed_results', 'select')
                   -- Rights that it could take up by "set role".
                   or pg_has_role('assay_worker', 'member')
                   or pg_has_role((select relowner from pg_class where oid = 'suite_answers'::regclass), 'member') as "may!""#
