@@ -9,6 +9,7 @@ mod changes;
 mod connections;
 mod dispatcher;
 mod dns;
+mod domain_checks;
 mod grpc;
 mod layers;
 mod limits;

@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::connections::Connections;
 use crate::layers::{cors, deadline, hold, observe};
 use crate::settings::Settings;
-use crate::{dispatcher, grpc, mail, openapi, page, rest};
+use crate::{dispatcher, domain_checks, grpc, mail, openapi, page, rest};
 
 /// Serves until the process is told to end (SIGTERM or SIGINT), then finishes what it has begun.
 /// `metrics` is what operators are shown.
@@ -38,6 +38,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     let telling = tokio::spawn(async move { dispatcher::tell(telling.db.clone(), &telling.submitted).await });
     let changes = tokio::spawn(app.changes.clone().pass_on(app.db.clone()));
     let carrier = tokio::spawn(carrier.run());
+    let domain_checks = tokio::spawn(domain_checks::run(app.clone()));
     let (counting, until) = (app.clone(), stopped);
     let requests = tokio::spawn(async move { counting.requests.keep_adding(&counting.db, until).await });
     tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
@@ -62,6 +63,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     tokio::time::timeout(Duration::from_secs(2), dispatcher).await.can_fail("ending the dispatcher");
     admin.abort();
     changes.abort();
+    domain_checks.abort();
     telling.abort();
     requests.await.map_err(Error::internal)?;
     // What was answered while the connections ended.

@@ -43,6 +43,8 @@ pub struct Settings {
     pub mail: MailSettings,
     /// The name server that is asked; nothing: the system's.
     pub dns_server: Option<SocketAddr>,
+    /// After how many days the record of a verified domain is looked up again.
+    pub domain_check_days: i32,
     /// The terms that hold now, if there are any.
     pub terms: Option<Arc<CurrentTerms>>,
 }
@@ -79,6 +81,7 @@ impl Settings {
             sign_in_mails_per_minute: read.positive(&settings::SIGN_IN_MAILS_PER_MINUTE),
             mail: MailSettings::read(&mut read),
             dns_server: dns_server(&mut read),
+            domain_check_days: i32::try_from(read.positive(&settings::DOMAIN_CHECK_DAYS)).unwrap_or(i32::MAX),
             terms: terms(&mut read),
         };
         read.finish()?;

@@ -93,6 +93,9 @@ impl DomainRecord {
     }
 }
 
+/// After how many checks in a row that do not find the record of a verified domain nobody joins by it any more.
+pub const MISSES_MAX: i32 = 3;
+
 /// A new token of a claim. It is no secret: everybody can look it up.
 pub fn token() -> Result<String> {
     random::base62(32)

@@ -63,6 +63,7 @@ settings! {
     MAIL_FROM = ""; "Sender of mails, such as `Assay <assay@example.org>`; required with `ASSAY_SMTP_URL`."
     MAIL_FOLDER = "mail"; "Folder to which mails are written, one `.eml` each, when there is no mail server."
     DNS_SERVER = ""; "Name server, such as `192.0.2.53:53`, that is asked when a domain is verified; empty: the system's."
+    DOMAIN_CHECK_DAYS = "7"; "Days after which the record of a verified domain is looked up again. After three checks in a row that do not find it, `auto_join` is disabled."
     TERMS_VERSION = ""; "Version of the terms that organizations must accept before they make keys and submit; empty: there are no terms."
     TERMS_URL = ""; "Where the terms can be read; required with `ASSAY_TERMS_VERSION`."
     WORKER_SLOTS = "4"; "Jobs that one worker process scores at once."

@@ -115,6 +115,8 @@ names a folder otherwise replaces them. */}}
 - name: ASSAY_DNS_SERVER
   value: {{ . | quote }}
 {{- end }}
+- name: ASSAY_DOMAIN_CHECK_DAYS
+  value: {{ .domainCheckDays | quote }}
 {{- if .terms.version }}
 - name: ASSAY_TERMS_VERSION
   value: {{ .terms.version | quote }}

@@ -7,7 +7,7 @@ use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{World, code, fault, faults, org, text, with_token, world_of};
+use crate::harness::{PATIENCE, World, code, fault, faults, org, text, until, with_token, world_of};
 use crate::name_server::NameServer;
 
 async fn world() -> (World, NameServer) {
@@ -283,4 +283,156 @@ async fn domains_are_the_same_over_grpc() {
     assert_eq!(taken.code(), tonic::Code::AlreadyExists);
     grpc.release_domain(with_token(v1::ReleaseDomainRequest { domain: "acme.example".into() }, session)).await.unwrap();
     assert_eq!(grpc.verify_domain(with_token(ask, session)).await.unwrap_err().code(), tonic::Code::NotFound);
+}
+
+/// The name of the record that proves a claim.
+fn record_of(domain: &str) -> String {
+    format!("_svc-challenge.{domain}")
+}
+
+/// Makes all verified domains due for a check.
+async fn make_due(world: &World) {
+    let sql = "update domain_claims set verified_at = verified_at - interval '8 days', check_at = null where verified_at is not null";
+    sqlx::query(sql).execute(&mut world.database().await).await.unwrap();
+}
+
+/// Starts API processes anew, which check what is due when they start, and waits until a domain was checked.
+async fn checked(world: &mut World, domain: &str) -> i32 {
+    make_due(world).await;
+    world.stack.apis.clear();
+    for _ in 0..2 {
+        world.stack.apis.push(world.stack.launch_api().unwrap());
+    }
+    for api in &world.stack.apis {
+        api.ready().await.unwrap();
+    }
+    let state = async || {
+        let sql = "select misses, coalesce(check_at > now() + interval '10 minutes', false) from domain_claims where domain = $1";
+        sqlx::query_as::<_, (i32, bool)>(sql).bind(domain).fetch_one(&mut world.database().await).await.unwrap()
+    };
+    until("a check", PATIENCE, async || state().await.1).await;
+    state().await.0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_record_disables_auto_join_after_three_checks() {
+    let (mut world, name_server) = world().await;
+    let session = world.org.session.clone();
+    let owner = |world: &World| world.client(&session);
+    shown(&owner(&world), &name_server, "acme.example").await;
+    let value = {
+        let token: String = sqlx::query_scalar("select token from domain_claims").fetch_one(&mut world.database().await).await.unwrap();
+        format!("svc-domain-verification={token}")
+    };
+    assert_eq!(verify(&owner(&world), "acme.example").await.body["verified"], true);
+    assert_eq!(auto_join(&owner(&world), "acme.example", true).await.status, 200);
+    assert_eq!(checked(&mut world, "acme.example").await, 0, "the record is there");
+    name_server.hide(&record_of("acme.example"));
+    assert_eq!(checked(&mut world, "acme.example").await, 1);
+    assert_eq!(checked(&mut world, "acme.example").await, 2);
+    // Misses count in a row only.
+    name_server.show(&record_of("acme.example"), &[&value]);
+    assert_eq!(checked(&mut world, "acme.example").await, 0);
+    name_server.hide(&record_of("acme.example"));
+    for misses in 1..=2 {
+        assert_eq!(checked(&mut world, "acme.example").await, misses);
+        assert_eq!(listed(&owner(&world)).await[0]["auto_join"], true);
+    }
+    assert_eq!(checked(&mut world, "acme.example").await, 3);
+    assert_eq!(listed(&owner(&world)).await[0]["auto_join"], false);
+    let me = world.client(&world.sign_in("ada@acme.example").await).get("/v1/me").await.unwrap();
+    assert_eq!(code(&me), "org_required");
+    // It can be enabled again once the record is there and was seen.
+    let refused = auto_join(&owner(&world), "acme.example", true).await;
+    assert_eq!((refused.status, code(&refused)), (409, "invalid_state".to_owned()));
+    assert_eq!(auto_join(&owner(&world), "acme.example", false).await.status, 200);
+    assert_eq!(verify(&owner(&world), "acme.example").await.body, json!({"verified": false}));
+    name_server.show(&record_of("acme.example"), &[&value]);
+    assert_eq!(verify(&owner(&world), "acme.example").await.body["verified"], true);
+    assert_eq!(auto_join(&owner(&world), "acme.example", true).await.body["auto_join"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_are_shared_and_survive_a_crash() {
+    let (mut world, name_server) = world().await;
+    for n in 0..30 {
+        owned(&world.owner(), &name_server, &format!("acme{n}.example")).await;
+    }
+    owned(&world.owner(), &name_server, "acme.example").await;
+    let asked = |name_server: &NameServer| -> usize { (0..30).map(|n| name_server.asked(&record_of(&format!("acme{n}.example")))).sum() };
+    let before = asked(&name_server);
+    checked(&mut world, "acme.example").await;
+    until("all checks", PATIENCE, async || asked(&name_server) >= before + 30).await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(asked(&name_server), before + 30, "two processes look each record up once");
+    // A process that dies after it leased a domain leaves a lease that runs out.
+    let leased = "update domain_claims set check_at = now() - interval '1 second' where domain = 'acme0.example'";
+    sqlx::query(leased).execute(&mut world.database().await).await.unwrap();
+    let held = "update domain_claims set check_at = now() + interval '1 minute' where domain = 'acme1.example'";
+    sqlx::query(held).execute(&mut world.database().await).await.unwrap();
+    let (of_dead, of_live) = (name_server.asked(&record_of("acme0.example")), name_server.asked(&record_of("acme1.example")));
+    let api = world.stack.launch_api().unwrap();
+    api.ready().await.unwrap();
+    until("a check", PATIENCE, async || name_server.asked(&record_of("acme0.example")) > of_dead).await;
+    assert_eq!(name_server.asked(&record_of("acme1.example")), of_live);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn name_server_in_trouble_is_no_miss() {
+    let (mut world, _name_server) = world().await;
+    claim(&world.owner(), "broken.example").await;
+    let verified = "update domain_claims set verified_at = now(), auto_join = true";
+    sqlx::query(verified).execute(&mut world.database().await).await.unwrap();
+    assert_eq!(checked(&mut world, "broken.example").await, 0);
+    let soon = "select check_at < now() + interval '2 hours' from domain_claims";
+    let soon: bool = sqlx::query_scalar(soon).fetch_one(&mut world.database().await).await.unwrap();
+    assert!(soon, "it is looked up again sooner than in a week");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_proof_takes_over_domain_whose_record_is_gone() {
+    let (world, name_server) = world().await;
+    let former = world.owner();
+    owned(&former, &name_server, "acme.example").await;
+    auto_join(&former, "acme.example", true).await;
+    name_server.hide(&record_of("acme.example"));
+    let buyers = [org(&world.stack, "team").await, org(&world.stack, "team").await].map(|org| world.client(&org.session));
+    for buyer in &buyers {
+        let claimed = claim(buyer, "acme.example").await;
+        assert_eq!(claimed.status, 201, "{}", claimed.body);
+        assert_eq!(verify(buyer, "acme.example").await.body, json!({"verified": false}), "a claim takes nothing over");
+    }
+    assert_eq!(listed(&former).await[0]["auto_join"], true);
+    // Two who show a record at once: one has it.
+    for buyer in &buyers {
+        shown(buyer, &name_server, "acme.example").await;
+    }
+    let (a, b) = tokio::join!(verify(&buyers[0], "acme.example"), verify(&buyers[1], "acme.example"));
+    let mut statuses = [a.status, b.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 409], "{} {}", a.body, b.body);
+    assert_eq!(listed(&former).await, json!([]), "its former owner has lost it");
+    assert_eq!(verify(&former, "acme.example").await.status, 404);
+    let winner = &buyers[usize::from(b.status == 200)];
+    let won = listed(winner).await;
+    assert_eq!(json!([won[0]["domain"], won[0]["auto_join"]]), json!(["acme.example", false]));
+    let me = world.client(&world.sign_in("ada@acme.example").await).get("/v1/me").await.unwrap();
+    assert_eq!(code(&me), "org_required", "nobody joins the former owner");
+    // The former owner can claim it only when the record of the new one is gone.
+    assert_eq!(claim(&former, "acme.example").await.status, 409);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn standing_record_prevents_takeover() {
+    let (world, name_server) = world().await;
+    let holder = world.owner();
+    let other = world.client(&org(&world.stack, "team").await.session);
+    // Both claim it, and both show their records.
+    shown(&other, &name_server, "acme.example").await;
+    owned(&holder, &name_server, "acme.example").await;
+    for refused in [verify(&other, "acme.example").await, claim(&other, "acme.example").await] {
+        assert_eq!((refused.status, code(&refused)), (409, "conflict".to_owned()));
+    }
+    assert_eq!(listed(&holder).await[0]["domain"], "acme.example");
+    assert_eq!(listed(&other).await, json!([]));
 }

@@ -14,9 +14,16 @@ use tokio::task::JoinHandle;
 pub struct NameServer {
     /// Where it listens.
     pub address: SocketAddr,
-    texts: Arc<Mutex<HashMap<Name, Vec<Vec<String>>>>>,
+    texts: Texts,
+    asked: Asked,
     serving: JoinHandle<()>,
 }
+
+/// The records by name, each in pieces.
+type Texts = Arc<Mutex<HashMap<Name, Vec<Vec<String>>>>>;
+
+/// How often each name was asked for.
+type Asked = Arc<Mutex<HashMap<Name, usize>>>;
 
 impl NameServer {
     /// Starts one that knows nothing.
@@ -24,8 +31,19 @@ impl NameServer {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let texts = Arc::new(Mutex::new(HashMap::new()));
-        let serving = tokio::spawn(serve(socket, Arc::clone(&texts)));
-        Self { address, texts, serving }
+        let asked = Asked::default();
+        let serving = tokio::spawn(serve(socket, Arc::clone(&texts), Arc::clone(&asked)));
+        Self { address, texts, asked, serving }
+    }
+
+    /// Shows nothing at a name any more.
+    pub fn hide(&self, name: &str) {
+        self.texts.lock().unwrap().remove(&Name::from_ascii(format!("{name}.")).unwrap());
+    }
+
+    /// How often a name was asked for.
+    pub fn asked(&self, name: &str) -> usize {
+        self.asked.lock().unwrap().get(&Name::from_ascii(format!("{name}.")).unwrap()).copied().unwrap_or(0)
     }
 
     /// Shows one more record, of these pieces.
@@ -42,7 +60,7 @@ impl Drop for NameServer {
     }
 }
 
-async fn serve(socket: UdpSocket, texts: Arc<Mutex<HashMap<Name, Vec<Vec<String>>>>>) {
+async fn serve(socket: UdpSocket, texts: Texts, counts: Asked) {
     let mut buffer = [0; 4096];
     loop {
         let (n, from) = socket.recv_from(&mut buffer).await.unwrap();
@@ -52,6 +70,7 @@ async fn serve(socket: UdpSocket, texts: Arc<Mutex<HashMap<Name, Vec<Vec<String>
         for query in &asked.queries {
             answer.add_query(query.clone());
             let name = query.name().to_lowercase();
+            *counts.lock().unwrap().entry(name.clone()).or_default() += 1;
             if name.to_ascii().contains("broken") {
                 answer.metadata.response_code = ResponseCode::ServFail;
                 continue;

@@ -85,7 +85,7 @@ const TENANTS: [&str; 19] = [
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 47] = [
+const FOR_ALL: [(&str, &str); 49] = [
     ("exists(select from sessions s join memberships m", "names the organization in either half"),
     ("and expires_at <= now()\n", "uploads whose time is over"),
     ("update uploads u set status = 'expired'", "uploads whose time is over"),
@@ -125,6 +125,8 @@ const FOR_ALL: [(&str, &str); 47] = [
     ("insert into usage_requests", "a process adds up for all whose requests it admitted"),
     ("insert into org_submissions", "the lock names the organization in its values"),
     ("select has_any_column_privilege", "asks for rights, not for rows"),
+    ("where org_id <> $1 and domain = $2", "a claimed domain may be another organization's"),
+    ("with due as", "verified domains that are due for a check"),
     ("set revoked_at = coalesce(revoked_at, clock_timestamp()) where id = $1", "the operator revokes a key of any organization"),
     ("select from orgs where id in (select org_id from memberships", "the operator erases a user"),
     ("x.user_id <> m.user_id", "the operator erases a user"),

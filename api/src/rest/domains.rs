@@ -46,7 +46,9 @@ pub(super) async fn claim(
 
 /// Verify a domain
 ///
-/// Looks whether the record is there. One that is not there yet is no error: `verified` is false.
+/// Looks whether the record is there. One that is not there yet is no error: `verified` is false. Keep the record: it is looked up
+/// again every week, and if it is missing three times in a row, `auto_join` is disabled until the domain is verified again. If
+/// another organization has verified the domain and its record is gone, the domain passes to yours.
 #[utoipa::path(post, path = "/v1/domains/{domain}/verify", operation_id = "verifyDomain", tag = "domains", security(("session" = ["owner"])),
     params(("domain" = field::Domain, Path, description = "The domain.")),
     responses(
@@ -70,6 +72,7 @@ pub(super) async fn verify(
     responses(
         (status = 200, description = "The domain as it is now.", body = ClaimedDomain),
         (status = 404, description = "The organization has not verified the domain."),
+        (status = 409, description = "The record of the domain was missing three times in a row: nobody can join by it until it is verified again."),
     ))]
 pub(super) async fn update(
     State(app): State<App>,
