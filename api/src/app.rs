@@ -21,6 +21,9 @@ use crate::turns::Turns;
 /// How long a request waits for earlier ones of its organization. Until its turn it holds nothing.
 const CROWD_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How many connections only listen for notifications: the dispatcher's, and that of changed jobs.
+const LISTENING: u32 = 2;
+
 /// The api's means, shared by all requests.
 #[derive(Clone)]
 pub struct App(Arc<Inner>);
@@ -77,11 +80,12 @@ impl App {
         let redis = assay_core::connection::Connection::new(&settings.common.redis_url, Duration::from_millis(500))?;
         let connections = settings.common.database_connections;
         let for_jobs = (connections / 4).max(1);
+        let for_requests = (connections - for_jobs).saturating_sub(LISTENING).max(1);
         let look_ups = |connections: u32| Turns::new((connections as usize).div_ceil(2), connections as usize, settings.pool_wait);
-        let look_ups = [look_ups(for_jobs), look_ups(connections - for_jobs)];
+        let look_ups = [look_ups(for_jobs), look_ups(for_requests)];
         let pool = |connections| store::pool(&settings.common.database_url, connections, "assay-api", Bounds::REQUESTS);
         Ok(Self(Arc::new(Inner {
-            db: pool(connections - for_jobs)?,
+            db: pool(for_requests)?,
             jobs_db: pool(for_jobs)?,
             look_ups,
             memory: Budget::new(settings.request_memory),

@@ -10,9 +10,8 @@ use assay_core::connection::Connection;
 use assay_core::job::FailureCode;
 use assay_core::queue::Ringer;
 use assay_core::spans::{Handling, Place, Span, Spans};
-use assay_core::store::auth;
-use assay_core::store::dispatch::{self, Swept};
-use assay_core::store::{PgPool, notifications::Notifications};
+use assay_core::store::dispatch::{self, Ring, Swept};
+use assay_core::store::{PgPool, auth, notifications::Notifications, within_response_timeout};
 use assay_core::{CanFail as _, Result, telemetry, upload};
 use tokio::sync::{Notify, watch};
 
@@ -29,7 +28,7 @@ const TIDY: Duration = Duration::from_secs(60);
 pub async fn tell(db: PgPool, submitted: &Notify) {
     loop {
         submitted.notified().await;
-        dispatch::notify(&db).await.can_fail("telling the dispatchers of a new job");
+        within_response_timeout(dispatch::notify(&db)).await.can_fail("telling the dispatchers of a new job");
     }
 }
 
@@ -72,27 +71,13 @@ impl Dispatcher {
         let room = self.room().await;
         let silence_counts = self.steady_since.is_some_and(|since| since.elapsed() > dispatch::LEASE);
         let steady_since = self.steady_since.take().unwrap_or_else(Instant::now);
-        let mut transaction = self.db.begin().await?;
-        let mut swept = Vec::new();
-        if !dispatch::lead(&mut transaction).await? {
+        let tidy = self.tidied.is_none_or(|at| at.elapsed() >= TIDY);
+        // On a connection that is dead without having been closed, the round would never end.
+        let decided = self.decide(sweep.then_some(silence_counts), *room.as_ref().unwrap_or(&0), tidy);
+        let Some((swept, rings)) = within_response_timeout(decided).await? else {
             self.steady_since = Some(steady_since);
             return Ok(());
-        }
-        if sweep {
-            swept = dispatch::sweep(&mut transaction, silence_counts).await?;
-        }
-        let rings = match room {
-            Ok(room) if room > 0 => dispatch::choose(&mut transaction, room).await?,
-            _ => Vec::new(),
         };
-        let tidy = self.tidied.is_none_or(|at| at.elapsed() >= TIDY);
-        if tidy {
-            dispatch::forget_workers(&mut transaction).await?;
-            auth::forget(&mut transaction).await?;
-            dispatch::expire_uploads(&mut transaction).await?;
-        }
-        // First noted, then rung: a bell that is lost in between is found by a worker that looks for itself.
-        transaction.commit().await?;
         self.tell(&swept);
         // It is the database that must have been there; Redis has no say in this.
         self.steady_since = Some(steady_since);
@@ -112,6 +97,28 @@ impl Dispatcher {
             self.ringer.tidy().await?;
         }
         Ok(())
+    }
+
+    /// The round's transaction: what it swept, if it swept, and the jobs that it chose to ring for. Nothing where another
+    /// process leads.
+    async fn decide(&self, sweep: Option<bool>, room: i64, tidy: bool) -> Result<Option<(Vec<Swept>, Vec<Ring>)>> {
+        let mut transaction = self.db.begin().await?;
+        if !dispatch::lead(&mut transaction).await? {
+            return Ok(None);
+        }
+        let swept = match sweep {
+            Some(silence_counts) => dispatch::sweep(&mut transaction, silence_counts).await?,
+            None => Vec::new(),
+        };
+        let rings = if room > 0 { dispatch::choose(&mut transaction, room).await? } else { Vec::new() };
+        if tidy {
+            dispatch::forget_workers(&mut transaction).await?;
+            auth::forget(&mut transaction).await?;
+            dispatch::expire_uploads(&mut transaction).await?;
+        }
+        // First noted, then rung: a bell that is lost in between is found by a worker that looks for itself.
+        transaction.commit().await?;
+        Ok(Some((swept, rings)))
     }
 
     /// Tells operators of attempts that were given up: nobody else does.
@@ -141,7 +148,7 @@ impl Dispatcher {
 
     /// Removes the submissions of jobs that have ended, and what attempts kept that did not end them.
     async fn tidy_jobs(&self) -> Result<()> {
-        let jobs = dispatch::untidy_jobs(&self.db).await?;
+        let jobs = within_response_timeout(dispatch::untidy_jobs(&self.db)).await?;
         for dispatch::Untidy { job_id, org_id, input_key, attempts, scores_key } in &jobs {
             let kept = (1..=*attempts).map(|attempt| Artifacts::scores_key(org_id, job_id, attempt));
             for key in kept.filter(|key| scores_key.as_ref() != Some(key)).chain(input_key.clone()) {
@@ -149,16 +156,16 @@ impl Dispatcher {
             }
         }
         let job_ids: Vec<&str> = jobs.iter().map(|job| job.job_id.as_str()).collect();
-        dispatch::note_tidied(&self.db, &job_ids).await
+        within_response_timeout(dispatch::note_tidied(&self.db, &job_ids)).await
     }
 
     /// Removes the scores of items that have expired. Readers lose them first, so that none finds half an object. One that cannot
     /// be removed is left for later, and holds up no other.
     async fn remove_item_scores(&self) -> Result<()> {
         loop {
-            let expired = dispatch::expired_item_scores(&self.db).await?;
+            let expired = within_response_timeout(dispatch::expired_item_scores(&self.db)).await?;
             let job_ids: Vec<&str> = expired.iter().map(|expired| expired.job_id.as_str()).collect();
-            dispatch::withdraw_item_scores(&self.db, &job_ids).await?;
+            within_response_timeout(dispatch::withdraw_item_scores(&self.db, &job_ids)).await?;
             let mut removed = Vec::new();
             for dispatch::ExpiredScores { job_id, scores_key } in &expired {
                 match self.artifacts.delete(scores_key).await {
@@ -166,7 +173,7 @@ impl Dispatcher {
                     Err(error) => tracing::warn!(%job_id, %error, "item scores could not be removed"),
                 }
             }
-            dispatch::forget_item_scores(&self.db, &removed).await?;
+            within_response_timeout(dispatch::forget_item_scores(&self.db, &removed)).await?;
             // The next round sees the same ones again where some stay.
             if removed.len() < dispatch::EXPIRED_SCORES_MAX || removed.len() < expired.len() {
                 return Ok(());
@@ -176,12 +183,12 @@ impl Dispatcher {
 
     /// Removes all objects of uploads that have ended, those included that nobody knows of because a process died.
     async fn remove_uploads(&self) -> Result<()> {
-        let uploads = dispatch::ended_uploads(&self.db).await?;
+        let uploads = within_response_timeout(dispatch::ended_uploads(&self.db)).await?;
         for ended in &uploads {
             self.artifacts.delete_under(&upload::prefix(&ended.org_id, &ended.id)).await?;
         }
         let upload_ids: Vec<&str> = uploads.iter().map(|ended| ended.id.as_str()).collect();
-        dispatch::forget_uploads(&self.db, &upload_ids).await
+        within_response_timeout(dispatch::forget_uploads(&self.db, &upload_ids)).await
     }
 
     /// Removes all objects of deleted organizations. Removing them again changes nothing, so a process that dies here leaves the rest
@@ -198,7 +205,7 @@ impl Dispatcher {
     /// How many bells may be rung. When Redis forgot those that were, all are to be rung again.
     async fn room(&mut self) -> Result<i64> {
         if !self.ringer.remembers().await? {
-            let forgotten = dispatch::unring(&self.db).await?;
+            let forgotten = within_response_timeout(dispatch::unring(&self.db)).await?;
             tracing::info!(forgotten, "Redis begins anew: every waiting job's bell is rung again");
         }
         self.ringer.room().await

@@ -47,7 +47,7 @@ impl Requests {
             return Ok(());
         }
         let (org_ids, requests): (Vec<&str>, Vec<i64>) = counted.iter().map(|(org_id, requests)| (org_id.as_str(), *requests)).unzip();
-        let written = store::usage::add_requests(db, &org_ids, &requests).await;
+        let written = store::within_response_timeout(store::usage::add_requests(db, &org_ids, &requests)).await;
         if written.is_err() {
             counted.iter().for_each(|(org_id, requests)| self.add(org_id, *requests));
         }

@@ -41,7 +41,7 @@ macro_rules! settings {
 }
 
 settings! {
-    DATABASE_URL, secret; "Address of PostgreSQL. `serve` wants a role in `assay_api`, the worker one in `assay_worker`, the operator's commands the owner of the schema."
+    DATABASE_URL, secret; "Address of PostgreSQL; several servers are separated by commas, as in `postgres://role:password@db-1,db-2:5433/assay`, and the one that accepts writes is used. `serve` wants a role in `assay_api`, the worker one in `assay_worker`, the operator's commands the owner of the schema."
     REDIS_URL, secret; "Address of Redis."
     REDIS_PREFIX = "assay"; "Begins every key and channel in Redis, so that installations can share one."
     ARTIFACTS = "artifacts"; "Where submissions and uploads are kept: a folder, or `s3://bucket/prefix` with credentials, region and endpoint in the usual `AWS_…` variables. Api and workers must see the same one."

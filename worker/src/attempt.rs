@@ -10,7 +10,7 @@ use assay_core::item_scores::ItemScores;
 use assay_core::job::{ATTEMPTS_MAX, EvalResult, FailureCode, SealedFigures, stores_item_scores};
 use assay_core::spans::{Handling, KeyValue, Span, Spans};
 use assay_core::store::work::{self, Claim, Phase, UploadForm};
-use assay_core::store::{PgPool, allowance};
+use assay_core::store::{PgPool, allowance, within_response_timeout};
 use assay_core::upload::{Content, Decoded, Ended, Found, PartObject, read_through};
 use assay_core::{Error, Figures, Result, Scoring, Timestamp, telemetry};
 use assay_eval::score::{self, Failure, Foresight, Pulse, Score, Tally};
@@ -26,6 +26,9 @@ const MARGIN: Duration = Duration::from_secs(5);
 
 /// How often, and after which pauses, an end is written again when the database does not answer.
 const WRITES: u32 = 4;
+
+/// How long one try may take: many attempts at one ladder write one after the other. A later response does not come.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How much of the scores is written at once.
 const PIECE: usize = 256 * 1024;
@@ -201,7 +204,8 @@ async fn input(means: &Means, claim: &Claim) -> Result<Option<Input>> {
     match (&claim.input_key, &claim.upload_id) {
         (Some(input_key), _) => Ok(means.artifacts.get(input_key).await?.map(Input::Inline)),
         (None, Some(upload_id)) => {
-            let (UploadForm { content_type, content_encoding }, parts) = work::upload(&means.db, claim, upload_id).await?;
+            let (UploadForm { content_type, content_encoding }, parts) =
+                within_response_timeout(work::upload(&means.db, claim, upload_id)).await?;
             // What was checked when the upload was completed is not checked again.
             let content = Content { content_type, content_encoding, bytes_max: u64::MAX, hashed: false };
             Ok((!parts.is_empty()).then_some(Input::Upload { content, parts }))
@@ -321,7 +325,7 @@ async fn lost(means: &Means, claim: &Claim, pulse: &Pulse) {
         tokio::time::sleep(WATCH).await;
         let progress = (pulse.done.load(Ordering::Relaxed) as f64 / claim.n_submitted.max(1) as f64).min(1.0);
         // That the database does not answer says nothing about the job.
-        if matches!(work::holds(&means.db, claim, progress).await, Ok(false)) {
+        if matches!(within_response_timeout(work::holds(&means.db, claim, progress)).await, Ok(false)) {
             return;
         }
     }
@@ -332,7 +336,8 @@ async fn write(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]
     let mut tries = 0;
     loop {
         tries += 1;
-        match write_once(means, claim, outcome, phases).await {
+        let written = tokio::time::timeout(WRITE_TIMEOUT, write_once(means, claim, outcome, phases)).await;
+        match written.unwrap_or_else(|late| Err(Error::unavailable(late))) {
             Err(error) if tries < WRITES => {
                 tracing::warn!(job_id = %claim.job_id, trace_id = claim.trace_id, %error, "the end of a job could not be written; trying again");
                 tokio::time::sleep(Duration::from_millis(250 << tries)).await;

@@ -10,7 +10,7 @@ use assay_core::queue::{self, OnBell};
 use assay_core::settings::ADMIN_LISTEN;
 use assay_core::spans::Spans;
 use assay_core::store::work::{self, Claim};
-use assay_core::store::{self, Bounds};
+use assay_core::store::{self, Bounds, within_response_timeout};
 use assay_core::vitals::Vitals;
 use assay_core::{CanFail as _, Error, JobId, Result, WorkerId, telemetry};
 use futures_util::FutureExt as _;
@@ -23,6 +23,9 @@ use crate::tables::Tables;
 
 /// How often the lease is renewed: several times before it would run out.
 const BEAT: Duration = Duration::from_secs(2);
+
+/// How long one renewal may take: on a connection that is dead without having been closed it must fail in time for others.
+const BEAT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often a worker looks for jobs whose bell it did not hear.
 const LOOK_OUT: Duration = Duration::from_secs(1);
@@ -64,7 +67,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
         held: Mutex::default(),
         freed: Notify::new(),
     });
-    work::beat(&db, &worker.id).await?;
+    within_response_timeout(work::beat(&db, &worker.id)).await?;
     let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, db.clone(), stopped.clone()));
     let vitals = tokio::spawn(Vitals::new(&settings.common, [("work", &db)])?.sample(None));
     let mut beat = tokio::spawn(beat(Arc::clone(&worker)));
@@ -80,7 +83,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
         () = &mut bells => Some(Error::internal("the queue is not listened to any more")),
     };
     if let Some(error) = broken {
-        work::leave(&db, &worker.id).await.can_fail("giving up the lease; it runs out by itself");
+        within_response_timeout(work::leave(&db, &worker.id)).await.can_fail("giving up the lease; it runs out by itself");
         return Err(error);
     }
     stop.send_replace(true);
@@ -95,7 +98,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
     }
     beat.abort();
     // What is still held is taken back at once, not when the lease runs out.
-    work::leave(&db, &worker.id).await.can_fail("giving up the lease; it runs out by itself");
+    within_response_timeout(work::leave(&db, &worker.id)).await.can_fail("giving up the lease; it runs out by itself");
     admin.abort();
     vitals.abort();
     worker.means.spans.clone().close().await;
@@ -125,7 +128,7 @@ async fn on_bell(worker: Arc<Worker>, job_id: JobId) {
     if *worker.stopped.borrow() {
         return;
     }
-    match work::claim(&worker.means.db, &worker.id, &job_id).await {
+    match within_response_timeout(work::claim(&worker.means.db, &worker.id, &job_id)).await {
         Ok(Some(claim)) => worker.attempt(claim, slot).await,
         // Cancelled, taken by another, or rung twice.
         Ok(None) => {}
@@ -146,7 +149,7 @@ async fn look_out(worker: Arc<Worker>) {
             if *stopped.borrow() {
                 return;
             }
-            let claim = match work::claim_unheard(&worker.means.db, &worker.id).await {
+            let claim = match within_response_timeout(work::claim_unheard(&worker.means.db, &worker.id)).await {
                 Ok(Some(claim)) => claim,
                 Ok(None) => break,
                 Err(error) => {
@@ -170,16 +173,20 @@ async fn beat(worker: Arc<Worker>) {
         metrics::gauge!(telemetry::WORKER_SLOTS, "state" => "busy").set(busy as f64);
         metrics::gauge!(telemetry::WORKER_SLOTS, "state" => "free").set((worker.all_slots as usize - busy) as f64);
         metrics::gauge!(telemetry::WORKER_ANSWERS_BYTES).set(worker.means.tables.bytes() as f64);
-        work::beat(&worker.means.db, &worker.id).await.can_fail("renewing the lease");
+        in_time(work::beat(&worker.means.db, &worker.id)).await.can_fail("renewing the lease");
         let held: Vec<JobId> = worker.held().keys().cloned().collect();
         let held: Vec<&str> = held.iter().map(JobId::as_str).collect();
-        match work::disown(&worker.means.db, &worker.id, &held).await {
+        match in_time(work::disown(&worker.means.db, &worker.id, &held)).await {
             Ok(0) => {}
             Ok(jobs) => tracing::warn!(jobs, "jobs that were claimed and never heard of were given up"),
             failed => failed.map(drop).can_fail("giving lost claims up"),
         }
         tokio::time::sleep(BEAT).await;
     }
+}
+
+async fn in_time<T>(renewal: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(BEAT_TIMEOUT, renewal).await.unwrap_or_else(|late| Err(Error::unavailable(late)))
 }
 
 impl Worker {

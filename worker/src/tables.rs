@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use assay_core::store::work::SuiteScoring;
-use assay_core::store::{PgPool, work};
+use assay_core::store::{PgPool, within_response_timeout, work};
 use assay_core::suite::SuiteId;
 use assay_core::{Result, Scoring};
 use tokio::sync::OnceCell;
@@ -90,7 +90,7 @@ impl Tables {
     }
 
     async fn load(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
-        let SuiteScoring { scoring, n_items, n_sealed } = work::scoring(&self.db, suite_id, version).await?;
+        let SuiteScoring { scoring, n_items, n_sealed } = within_response_timeout(work::scoring(&self.db, suite_id, version)).await?;
         let builder = |n| Builder::new(scoring.metric, n).clip(scoring.clip);
         let (mut open, mut sealed) = (builder(n_items - n_sealed), builder(n_sealed));
         work::answers(&self.db, suite_id, version, scoring.metric, |item_id, answer, is_sealed| {

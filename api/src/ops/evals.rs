@@ -171,13 +171,17 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
 /// One transaction: everything of the submission, or nothing.
 async fn store(app: &App, caller: &Caller, new: &NewJob<'_>) -> Result<Submitted> {
     let _turn = app.turns.take(caller.org_id().as_str()).await?;
-    let mut transaction = app.db.begin().await?;
-    let submitted = store::submission::submit(&mut transaction, caller.org_id(), caller.plan(), new).await?;
-    match submitted {
-        Submitted::Accepted(_) => transaction.commit().await?,
-        _ => transaction.rollback().await?,
-    }
-    Ok(submitted)
+    // Without a timeout, submissions on dead connections would hold the organization's turns until their requests end.
+    store::within_response_timeout(async {
+        let mut transaction = app.db.begin().await?;
+        let submitted = store::submission::submit(&mut transaction, caller.org_id(), caller.plan(), new).await?;
+        match submitted {
+            Submitted::Accepted(_) => transaction.commit().await?,
+            _ => transaction.rollback().await?,
+        }
+        Ok(submitted)
+    })
+    .await
 }
 
 /// What was held against quotas, and how that went.

@@ -19,6 +19,7 @@ pub mod notifications;
 pub mod operator;
 pub mod org;
 pub mod plan;
+mod primary;
 pub mod publish;
 pub mod schema;
 pub mod submission;
@@ -31,10 +32,14 @@ pub mod work;
 
 use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
+use sqlx::pool::{PoolConnection, PoolConnectionMetadata};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, Postgres};
 pub use sqlx::{PgConnection, PgPool};
+use tokio::time::{Instant, timeout};
 
 use crate::{Code, Error, Result, Timestamp};
 
@@ -50,8 +55,19 @@ pub struct Bounds {
     at_once: bool,
 }
 
-/// After how long without work a connection is asked whether it still is one. One that was at work just now is.
-const DOUBT: Duration = Duration::from_secs(1);
+/// How long the response to a statement may take. The server ends statements of requests after this time, so a response that is
+/// later does not come: the connection is half-open, or the server is frozen.
+pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection that was idle for longer is checked before it is used.
+const IDLE_TRUSTED: Duration = Duration::from_secs(1);
+
+/// How long the check of an idle connection may take. One that takes longer is replaced.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How long a connection that is returned to the pool may take to finish a statement whose caller has gone. It is closed
+/// then: it would otherwise occupy its place in the pool until TCP gives up, which takes a quarter of an hour.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Bounds {
     /// Requests are short.
@@ -67,20 +83,88 @@ impl Bounds {
 }
 
 /// Opens a pool. It connects in the background: a database that is away now is no reason not to start.
+///
+/// The connection string may name several servers; the pool connects to the one that accepts writes, and follows it.
+///
+/// # Errors
+/// When the connection string is malformed.
 pub fn pool(url: &str, connections: u32, application: &str, bounds: Bounds) -> Result<PgPool> {
-    // The cause of a bad address is not kept: it would repeat the address, and with it the password.
-    let options: PgConnectOptions = url
-        .parse()
-        .map_err(|_| Error::internal("the address of the database is not of the form postgres://user:password@host/database"))?;
-    Ok(PgPoolOptions::new()
+    let options = |server: PgConnectOptions| server.application_name(application).options(bounds.times.iter().copied());
+    let servers: Vec<_> = primary::parse(url)?.into_iter().map(options).collect();
+    let first = servers.first().ok_or_else(|| Error::internal("the address of the database names no server"))?;
+    let switch = primary::Switch::default();
+    let (acquired, released) = (switch.clone(), switch.clone());
+    let pool = PgPoolOptions::new()
         .max_connections(connections)
         .min_connections(if bounds.at_once { connections } else { 0 })
         .acquire_timeout(ACQUIRE)
         .test_before_acquire(false)
-        .before_acquire(|connection, about| {
-            Box::pin(async move { if about.idle_for > DOUBT { connection.ping().await.map(|()| true) } else { Ok(true) } })
+        .after_connect(|connection, _| require_writable(connection))
+        .before_acquire(move |connection, about| {
+            let is_outdated = acquired.is_outdated(about.age);
+            Box::pin(async move { if is_outdated { Ok(false) } else { is_usable(connection, about).await } })
         })
-        .connect_lazy_with(options.application_name(application).options(bounds.times.iter().copied())))
+        .after_release(move |connection, about| {
+            let is_outdated = released.is_outdated(about.age);
+            Box::pin(async move {
+                let flushed = timeout(RELEASE_TIMEOUT, connection.flush()).await;
+                flushed.unwrap_or_else(|_| Err(no_response())).map(|()| !is_outdated)
+            })
+        });
+    if servers.len() < 2 {
+        return Ok(pool.connect_lazy_with(first.clone()));
+    }
+    let pool = pool.connect_lazy_with(primary::unknown(first));
+    tokio::spawn(primary::follow(pool.clone(), servers, switch));
+    Ok(pool)
+}
+
+/// A connection that belongs to no pool, for listening: a pool's place is not held by one that hangs. It leads to the pool's server.
+fn listening(options: &PgConnectOptions) -> PgPool {
+    let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(ACQUIRE).after_connect(|connection, _| require_writable(connection));
+    pool.connect_lazy_with(options.clone())
+}
+
+fn no_response() -> sqlx::Error {
+    sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())
+}
+
+/// When a statement was last refused because the server is read-only. Connections may stay open while a primary is demoted.
+static READ_ONLY_SINCE: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Whether a connection that comes from the pool can be used: the server responds, and accepts writes.
+async fn is_usable(connection: &mut PgConnection, about: PoolConnectionMetadata) -> Result<bool, sqlx::Error> {
+    let refused = *READ_ONLY_SINCE.lock().unwrap_or_else(PoisonError::into_inner);
+    // A connection that was refused is released a little after the refusal was noted.
+    let may_be_read_only = refused.is_some_and(|refused| about.idle_for + IDLE_TRUSTED > refused.elapsed());
+    let check = async {
+        if may_be_read_only {
+            primary::accepts_writes(connection).await
+        } else if about.idle_for > IDLE_TRUSTED {
+            connection.ping().await.map(|()| true)
+        } else {
+            Ok(true)
+        }
+    };
+    timeout(CHECK_TIMEOUT, check).await.unwrap_or_else(|_| Err(no_response()))
+}
+
+/// Refuses a connection to a server that does not accept writes: a name or an address that does not lead to the new primary yet.
+fn require_writable(connection: &mut PgConnection) -> BoxFuture<'_, Result<(), sqlx::Error>> {
+    Box::pin(async move {
+        match primary::accepts_writes(connection).await? {
+            true => Ok(()),
+            false => Err(sqlx::Error::Protocol("the server is read-only".into())),
+        }
+    })
+}
+
+/// Waits for short statements no longer than [`RESPONSE_TIMEOUT`]. What they have done by then is unknown to the caller.
+///
+/// # Errors
+/// Theirs, and `unavailable` after that time.
+pub async fn within_response_timeout<T>(statements: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(RESPONSE_TIMEOUT, statements).await.unwrap_or_else(|_| Err(Error::unavailable("the database does not respond")))
 }
 
 /// A connection for a request that has not begun. 503 where all are at work and none comes free in this time: what waits
@@ -109,9 +193,12 @@ impl From<sqlx::Error> for Error {
                 if state == "AY001" {
                     return Self::org_suspended();
                 }
+                if state == "25006" {
+                    *READ_ONLY_SINCE.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                }
                 // Connection exceptions, transactions in each other's way, insufficient resources, operator intervention, a
-                // lock that is held: it will pass.
-                ["08", "40", "53", "57", "55P03", "25P03"].iter().any(|class| state.starts_with(class))
+                // lock that is held, a server that was demoted: it will pass.
+                ["08", "40", "53", "57", "55P03", "25P03", "25006"].iter().any(|class| state.starts_with(class))
             }
             _ => false,
         };

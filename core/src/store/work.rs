@@ -327,6 +327,10 @@ pub async fn scoring(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str)
     Ok(SuiteScoring { scoring: Scoring { metric, clip, policy, ladder }, n_items, n_sealed })
 }
 
+/// How long the next answer may take. All jobs of the suite in the process wait for the answers, so that a connection that is
+/// dead without having been closed must not hold them until their deadline.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The answers of a suite's version in the order of publication, each given to `each` as it arrives, with
 /// whether its item is sealed.
 pub async fn answers(
@@ -344,7 +348,7 @@ pub async fn answers(
         version
     )
     .fetch(db);
-    while let Some(row) = rows.try_next().await? {
+    while let Some(row) = tokio::time::timeout(ANSWER_TIMEOUT, rows.try_next()).await.map_err(Error::unavailable)?? {
         // The message of a bad answer may quote it, so it goes nowhere.
         let answer = Answer::parse(&row.answer, &metric)
             .map_err(|_| Error::internal("a published suite has an answer that does not fit its metric"))?;
