@@ -15,6 +15,15 @@ async fn nothing_is_lost_and_nothing_is_done_twice_whatever_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn network_faults_lose_and_repeat_nothing() {
+    let Some(ground) = crate::harness::own_ground() else { return };
+    let report = chaos::run(&ground, Scale::network(500, 7), &|_| ()).await.unwrap();
+    println!("{report}");
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(report.acknowledged, 500);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nobody_notices_that_all_processes_are_replaced() {
     let Some(ground) = crate::harness::own_ground() else { return };
     let report = steady::restarts(&ground, 2, 50, &|_| ()).await.unwrap();

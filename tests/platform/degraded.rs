@@ -10,7 +10,6 @@ use assay_proto::v1;
 use assay_proto::v1::me_service_client::MeServiceClient;
 use assay_tests::binaries::Binaries;
 use assay_tests::client::Answer;
-use assay_tests::servers::Servers;
 use assay_tests::stack::Plan;
 use serde_json::json;
 use sqlx::Connection as _;
@@ -81,33 +80,13 @@ async fn while_postgres_is_away_everybody_is_told_so_in_time_and_then_it_goes_on
     assert_eq!(charged, 2, "each once, and nothing for what was refused");
 }
 
-/// PostgreSQL's processes, the first of them last.
-fn postgres_processes(servers: &Servers) -> Vec<i32> {
-    let first = i32::try_from(servers.postgres_pid().unwrap()).unwrap();
-    let mut family = vec![first];
-    let mut at = 0;
-    while at < family.len() {
-        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", family[at])).unwrap_or_default();
-        family.extend(children.split_whitespace().map(|child| child.parse::<i32>().unwrap()));
-        at += 1;
-    }
-    family.reverse();
-    family
-}
-
-fn signal(processes: &[i32], name: &str) {
-    let told = std::process::Command::new("kill").arg(name).args(processes.iter().map(ToString::to_string)).status();
-    assert!(told.unwrap().success());
-}
-
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_postgres_that_hangs_is_as_good_as_none() {
     let Some(ground) = own_ground() else { return };
     let world = world_on(&ground, Plan::default()).await;
     world.scored(&one_prediction()).await;
-    let processes = postgres_processes(&ground.servers);
-    signal(&processes, "-STOP");
+    ground.servers.postgres_signal(libc::SIGSTOP).unwrap();
     let hung = async {
         let session = world.owner();
         for _ in 0..20 {
@@ -118,7 +97,7 @@ async fn a_postgres_that_hangs_is_as_good_as_none() {
     };
     hung.await;
     assert_eq!(probe(&world, "livez").await, 200);
-    signal(&processes, "-CONT");
+    ground.servers.postgres_signal(libc::SIGCONT).unwrap();
     until("an answer", PATIENCE, async || world.key().get("/v1/me").await.unwrap().status == 200).await;
     assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
 }

@@ -20,6 +20,7 @@ mod domains;
 mod erasure;
 mod errors;
 mod evals;
+mod failover;
 mod feedback;
 mod floods;
 mod fuzz;

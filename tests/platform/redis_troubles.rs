@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use assay_tests::link::{Ending, Link};
 use assay_tests::stack::Plan;
-use assay_tests::wire::Wire;
 
 use crate::harness::{World, one_prediction, org, scrape, text, until, world_alone};
 
@@ -121,17 +121,17 @@ async fn a_redis_that_is_frozen_is_done_without() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_cannot_be_reached_is_done_without() {
-    let mut wire = None;
+    let mut link = None;
     let alone = world_alone(|servers| {
-        let wire = wire.insert(Wire::to(servers).unwrap());
-        let env = [("ASSAY_REDIS_URL".to_owned(), wire.url())];
+        let link = link.insert(Link::to_redis(servers).unwrap());
+        let env = [("ASSAY_REDIS_URL".to_owned(), link.redis_url())];
         Plan { env: env.into(), ..plan() }
     });
-    let (Some(world), Some(wire)) = (alone.await, wire) else { return };
+    let (Some(world), Some(link)) = (alone.await, link) else { return };
     flow(&world, "before", 5).await;
-    wire.cut(true);
+    link.refuse(Ending::HalfOpen);
     endured(&world, "unreachable", true).await;
-    wire.cut(false);
+    link.mend();
     recovered(&world, "unreachable").await;
 }
 

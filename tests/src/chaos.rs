@@ -18,12 +18,14 @@ use tokio::task::JoinSet;
 use crate::client::Client;
 use crate::databases;
 use crate::demo_suite::Random;
-use crate::servers::Trouble;
+use crate::link::{Ending, Link};
+use crate::servers::{Servers, Trouble};
 use crate::site::{Site, drain};
-use crate::stack::{Ground, Plan, Process, Stack};
+use crate::stack::{Ground, Plan, Process, Stack, free_address};
 
-/// How long a client waits for one answer.
-const ANSWER: Duration = Duration::from_secs(45);
+/// How long a client waits for one response; where links may be half-open, a client that waits longer wastes its time.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(45);
+const RESPONSE_TIMEOUT_OF_LINKS: Duration = Duration::from_secs(15);
 
 /// How long a client waits before it tries again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -36,6 +38,18 @@ const DRAIN: Duration = Duration::from_secs(120);
 
 /// How long a worker is frozen.
 const FREEZE: Duration = Duration::from_secs(3);
+
+/// How long a link is refused, stalled or slow.
+const DISTURBANCE: Duration = Duration::from_secs(2);
+
+/// What a slow link takes for each chunk, in each direction.
+const SLOWNESS: Duration = Duration::from_millis(20);
+
+/// How long the standby waits before it is promoted: somebody must notice that the primary is gone.
+const UNNOTICED: Duration = Duration::from_secs(2);
+
+/// How long after the promotion everything must be served again.
+const RECOVERY_MAX: Duration = Duration::from_secs(15);
 
 /// How many different submissions there are.
 const VARIANTS: usize = 8;
@@ -55,6 +69,46 @@ pub enum Fault {
     RestartRedis,
     /// PostgreSQL ends at once, as in a crash, and recovers.
     CrashPostgres,
+    /// All connections of one link are closed.
+    CutLink(Side),
+    /// All connections of one link are half-open from now on, and so are those that are made for two seconds.
+    HalfOpenLink(Side),
+    /// One link is cut, and closes every connection for two seconds.
+    RefuseLink(Side),
+    /// One link delivers nothing for two seconds, and all of it afterwards, as when packets are lost and sent again.
+    StallLink(Side),
+    /// One link takes 20 ms for each chunk, in each direction, for two seconds.
+    SlowLink(Side),
+    /// The next response over one link is lost, and its connection is closed: for PostgreSQL, after a commit.
+    LoseResponse(Side),
+    /// The same, and nobody sees that the connection is lost.
+    LoseResponseSilently(Side),
+    /// SIGKILL to all processes of the primary; the standby is promoted.
+    KillPrimary,
+    /// SIGSTOP to all processes of the primary; the standby is promoted, and then the old primary comes back.
+    FreezePrimary,
+}
+
+/// Between whom a link is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// A client and an api process.
+    Client,
+    /// An api process or a worker, and PostgreSQL.
+    Postgres,
+    /// An api process or a worker, and Redis.
+    Redis,
+}
+
+/// What an installation stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Setup {
+    /// Servers, each reached directly.
+    Plain,
+    /// The same, each reached by links.
+    Links,
+    /// PostgreSQL has a synchronous standby, and processes know the addresses of both.
+    Standby,
 }
 
 /// How large the chaos is.
@@ -68,6 +122,7 @@ pub struct Scale {
     pub seed: u64,
     /// How often each is done.
     pub faults: Vec<(Fault, usize)>,
+    setup: Setup,
 }
 
 impl Scale {
@@ -81,8 +136,54 @@ impl Scale {
             (Fault::RestartRedis, 2),
             (Fault::CrashPostgres, 2),
         ];
-        let faults = whole.map(|(fault, count)| (fault, (count * jobs / 10_000).max(1)));
-        Self { jobs, clients: 16, seed, faults: faults.into() }
+        Self::new(Setup::Plain, jobs, seed, &whole, 10_000)
+    }
+
+    /// Faults of the network: 92 for 5,000 jobs.
+    pub fn network(jobs: usize, seed: u64) -> Self {
+        let whole = [
+            (Fault::CutLink(Side::Client), 6),
+            (Fault::CutLink(Side::Postgres), 10),
+            (Fault::CutLink(Side::Redis), 5),
+            (Fault::HalfOpenLink(Side::Client), 2),
+            (Fault::HalfOpenLink(Side::Postgres), 4),
+            (Fault::HalfOpenLink(Side::Redis), 3),
+            (Fault::RefuseLink(Side::Postgres), 4),
+            (Fault::RefuseLink(Side::Redis), 2),
+            (Fault::StallLink(Side::Client), 2),
+            (Fault::StallLink(Side::Postgres), 3),
+            (Fault::StallLink(Side::Redis), 2),
+            (Fault::SlowLink(Side::Postgres), 3),
+            (Fault::SlowLink(Side::Redis), 2),
+            (Fault::LoseResponse(Side::Client), 10),
+            (Fault::LoseResponse(Side::Postgres), 20),
+            (Fault::LoseResponse(Side::Redis), 6),
+            (Fault::LoseResponseSilently(Side::Client), 2),
+            (Fault::LoseResponseSilently(Side::Postgres), 6),
+        ];
+        Self::new(Setup::Links, jobs, seed, &whole, 5_000)
+    }
+
+    /// The loss of the primary, in the middle of the submissions: killed, or frozen.
+    pub fn failover(jobs: usize, frozen: bool) -> Self {
+        Self::new(Setup::Standby, jobs, 1, &[(if frozen { Fault::FreezePrimary } else { Fault::KillPrimary }, 1)], jobs)
+    }
+
+    fn new(setup: Setup, jobs: usize, seed: u64, whole: &[(Fault, usize)], of: usize) -> Self {
+        let faults = whole.iter().map(|(fault, count)| (*fault, (count * jobs / of.max(1)).max(1))).collect();
+        Self { jobs, clients: 16, seed, faults, setup }
+    }
+
+    /// Whether this needs a PostgreSQL with a standby.
+    pub fn needs_standby(&self) -> bool {
+        self.setup == Setup::Standby
+    }
+
+    const fn response_timeout(&self) -> Duration {
+        match self.setup {
+            Setup::Plain => RESPONSE_TIMEOUT,
+            Setup::Links | Setup::Standby => RESPONSE_TIMEOUT_OF_LINKS,
+        }
     }
 
     /// The faults in their order.
@@ -121,6 +222,8 @@ pub struct Report {
     pub tried_again: BTreeMap<String, usize>,
     /// What was done.
     pub faults: BTreeMap<Fault, usize>,
+    /// How long after a promotion each api process, and the first worker, served again.
+    pub recovered: Vec<Duration>,
     /// From the first submission to the end of the last job.
     pub took: Duration,
     /// Of this, after the last submission was accepted.
@@ -129,8 +232,9 @@ pub struct Report {
 
 impl Report {
     /// Whether every promise was kept.
-    pub const fn is_clean(&self) -> bool {
-        self.missing + self.lost + self.unknown + self.charged_wrong + self.changed + self.replayed_wrong == 0
+    pub fn is_clean(&self) -> bool {
+        let wrong = self.missing + self.lost + self.unknown + self.charged_wrong + self.changed + self.replayed_wrong;
+        wrong == 0 && self.recovered.iter().all(|after| *after <= RECOVERY_MAX)
     }
 }
 
@@ -154,8 +258,20 @@ impl fmt::Display for Report {
         ] {
             writeln!(f, "{name:>29}  {value}")?;
         }
+        if !self.recovered.is_empty() {
+            let after: Vec<_> = self.recovered.iter().map(|after| format!("{:.1} s", after.as_secs_f64())).collect();
+            writeln!(f, "{:>29}  {} after the promotion (api processes, and the first job)", "served again", after.join(", "))?;
+        }
         Ok(())
     }
+}
+
+/// Servers of which PostgreSQL has a synchronous standby.
+///
+/// # Errors
+/// When they cannot be started.
+pub fn servers_with_standby() -> Result<Servers, Trouble> {
+    Servers::start_with_standby([free_address()?.port(), free_address()?.port()], &|line| eprintln!("{line}"))
 }
 
 /// What clients and faults share.
@@ -170,6 +286,77 @@ struct Field {
     next: AtomicUsize,
     acknowledged: AtomicUsize,
     over: AtomicBool,
+    links: Links,
+    /// Where a submission was accepted, and when the last one of these was sent.
+    served: std::sync::Mutex<HashMap<String, Instant>>,
+    recovered: std::sync::Mutex<Vec<Duration>>,
+}
+
+/// The links of an installation, if it has any.
+#[derive(Default)]
+struct Links {
+    client: Vec<Link>,
+    postgres: Vec<Link>,
+    redis: Vec<Link>,
+}
+
+impl Links {
+    fn of(&self, side: Side) -> &[Link] {
+        match side {
+            Side::Client => &self.client,
+            Side::Postgres => &self.postgres,
+            Side::Redis => &self.redis,
+        }
+    }
+
+    /// Gives the stack so many processes, each with links of its own.
+    async fn launch(stack: &mut Stack, apis: usize, workers: usize) -> Result<Self, Trouble> {
+        let mut links = Self::default();
+        let ground = Arc::clone(&stack.ground);
+        let direct = stack.database.clone();
+        for number in 0..apis + workers {
+            let (postgres, redis) = (Link::to_postgres(&ground.servers)?, Link::to_redis(&ground.servers)?);
+            stack.database.api_url = postgres.postgres_url(&direct.api_url, &direct.name);
+            stack.database.worker_url = postgres.postgres_url(&direct.worker_url, &direct.name);
+            stack.set("ASSAY_REDIS_URL", &redis.redis_url());
+            if number < apis {
+                let api = stack.launch_api()?;
+                api.ready().await?;
+                links.client.push(Link::to_api(api.listen.ok_or_else(|| Trouble::new("an api that listens nowhere"))?)?);
+                stack.apis.push(api);
+            } else {
+                let worker = stack.launch_worker()?;
+                worker.ready().await?;
+                stack.workers.push(worker);
+            }
+            links.postgres.push(postgres);
+            links.redis.push(redis);
+        }
+        Ok(links)
+    }
+}
+
+/// Gives the stack so many processes that know PostgreSQL and its standby.
+async fn launch_with_standby(stack: &mut Stack, apis: usize, workers: usize) -> Result<(), Trouble> {
+    let hosts = stack.ground.servers.postgres_hosts();
+    let several = |url: &str, database: &str| {
+        let (_, rest) = url.split_once("://").unwrap_or_default();
+        let (role, _) = rest.split_once('@').unwrap_or_default();
+        format!("postgres://{role}@{hosts}/{database}?target_session_attrs=read-write&sslmode=disable")
+    };
+    let database = stack.database.clone();
+    stack.database.api_url = several(&database.api_url, &database.name);
+    stack.database.worker_url = several(&database.worker_url, &database.name);
+    for _ in 0..apis {
+        stack.apis.push(stack.launch_api()?);
+    }
+    for _ in 0..workers {
+        stack.workers.push(stack.launch_worker()?);
+    }
+    for process in stack.apis.iter().chain(&stack.workers) {
+        process.ready().await?;
+    }
+    Ok(())
 }
 
 /// What one client was told.
@@ -186,7 +373,7 @@ struct Told {
 /// # Errors
 /// When something cannot be started, an answer is none that a client could expect, or the servers are not private.
 pub async fn run(ground: &Arc<Ground>, scale: Scale, progress: &(dyn Fn(usize) + Sync)) -> Result<Report, Trouble> {
-    let (field, mut database, org_id) = Field::new(ground, scale).await?;
+    let (field, org_id) = Field::new(ground, scale).await?;
     let expected = field.expected().await?;
     let began = Instant::now();
     let mut clients = JoinSet::new();
@@ -202,7 +389,7 @@ pub async fn run(ground: &Arc<Ground>, scale: Scale, progress: &(dyn Fn(usize) +
         progress(field.acknowledged.load(Ordering::Relaxed));
         if read_before.is_empty() && field.acknowledged.load(Ordering::Relaxed) * 2 > field.scale.jobs {
             // PostgreSQL may be away just now; then the next look will do.
-            if let Ok(rows) = finished(&field, &org_id).await {
+            if let Ok(Ok(rows)) = tokio::time::timeout(Duration::from_secs(2), finished(&field, &org_id)).await {
                 read_before = rows.into_iter().filter_map(|row| Some((row.id, row.value?))).collect();
             }
         }
@@ -220,32 +407,46 @@ pub async fn run(ground: &Arc<Ground>, scale: Scale, progress: &(dyn Fn(usize) +
     progress(told.jobs.len());
     let accepted = began.elapsed();
     let faults = faults.await.map_err(Trouble::because("the harm broke"))??;
-    // The harm may have cut the connection.
-    if sqlx::query("select").execute(&mut database).await.is_err() {
-        database = databases::connect(&field.database_url().await).await?;
-    }
+    // The harm may have cut the connection, and another server may have the database.
+    let mut database = databases::connect(&field.database_url().await).await?;
     drain(&mut database, DRAIN).await?;
     let took = began.elapsed();
     let rows = rows(&mut database, &org_id).await?;
     let mut report = account(&rows, &told, &expected, &read_before);
     report.faults = faults;
     report.tried_again = told.tried_again;
+    report.recovered = std::mem::take(&mut *lock(&field.recovered));
     (report.took, report.drained) = (took, took.saturating_sub(accepted));
     field.stack.lock().await.stop();
     Ok(report)
 }
 
 impl Field {
-    async fn new(ground: &Arc<Ground>, scale: Scale) -> Result<(Arc<Self>, PgConnection, String), Trouble> {
+    async fn new(ground: &Arc<Ground>, scale: Scale) -> Result<(Arc<Self>, String), Trouble> {
         if ground.servers.postgres_pid().is_none() || ground.servers.redis_pid().is_none() {
             return Err(Trouble::new("chaos needs servers of its own; unset DATABASE_URL and REDIS_URL"));
         }
-        let site = Site::start(ground, Plan { apis: 2, workers: 3, ..Plan::default() }).await?;
-        let (bodies, apis) = (site.submissions(VARIANTS).await?, RwLock::new(site.stack.addresses()));
-        let Site { stack, database, org_id, key } = site;
+        let (apis, workers) = (2, 3);
+        let at_once = if scale.setup == Setup::Plain { (apis, workers) } else { (0, 0) };
+        let mut site = Site::start(ground, Plan { apis: at_once.0, workers: at_once.1, ..Plan::default() }).await?;
+        let links = match scale.setup {
+            Setup::Plain => Links::default(),
+            Setup::Links => Links::launch(&mut site.stack, apis, workers).await?,
+            Setup::Standby => {
+                launch_with_standby(&mut site.stack, apis, workers).await?;
+                Links::default()
+            }
+        };
+        let bodies = site.submissions(VARIANTS).await?;
+        let linked: Vec<String> = links.client.iter().map(Link::http_url).collect();
+        let apis = RwLock::new(if linked.is_empty() { site.stack.addresses() } else { linked });
+        let Site { stack, database: _, org_id, key } = site;
         let (next, acknowledged, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-        let field = Self { ground: Arc::clone(ground), stack: Mutex::new(stack), apis, key, bodies, scale, next, acknowledged, over };
-        Ok((Arc::new(field), database, org_id))
+        let (served, recovered) = Default::default();
+        let ground = Arc::clone(ground);
+        let stack = Mutex::new(stack);
+        let field = Self { ground, stack, apis, key, bodies, scale, next, acknowledged, over, links, served, recovered };
+        Ok((Arc::new(field), org_id))
     }
 
     async fn database_url(&self) -> String {
@@ -295,10 +496,14 @@ impl Field {
                 let apis = self.apis.read().await;
                 apis[(turn + tried) % apis.len()].clone()
             };
-            let client = clients.entry(url).or_insert_with_key(|url| Client::new(url, Some(&self.key)));
+            let client = clients.entry(url.clone()).or_insert_with_key(|url| Client::new(url, Some(&self.key)));
+            let sent = Instant::now();
             let request = client.request("POST", "/v1/evals").header("Idempotency-Key", format!("chaos-{number}")).json(body);
-            let why = match tokio::time::timeout(ANSWER, client.send(request)).await {
-                Ok(Ok(answer)) if answer.status == 202 => return Ok(answer.body["id"].as_str().unwrap_or_default().to_owned()),
+            let why = match tokio::time::timeout(self.scale.response_timeout(), client.send(request)).await {
+                Ok(Ok(answer)) if answer.status == 202 => {
+                    lock(&self.served).insert(url, sent);
+                    return Ok(answer.body["id"].as_str().unwrap_or_default().to_owned());
+                }
                 Ok(Ok(answer)) if answer.status == 503 => "503".to_owned(),
                 Ok(Ok(answer)) => return Err(Trouble::new(format!("an answer that nobody expects: {} {}", answer.status, answer.body))),
                 Ok(Err(_)) => "connection broken".to_owned(),
@@ -377,9 +582,85 @@ impl Field {
                 };
                 tokio::task::spawn_blocking(restart).await.map_err(Trouble::because("a restart broke"))??;
             }
+            Fault::KillPrimary | Fault::FreezePrimary => self.fail_over(fault == Fault::FreezePrimary).await?,
+            Fault::CutLink(side)
+            | Fault::HalfOpenLink(side)
+            | Fault::RefuseLink(side)
+            | Fault::StallLink(side)
+            | Fault::SlowLink(side)
+            | Fault::LoseResponse(side)
+            | Fault::LoseResponseSilently(side) => {
+                let at = random.below(self.links.of(side).len() as u64);
+                let link = self.links.of(side).get(at).ok_or_else(|| Trouble::new("there are no links"))?;
+                match fault {
+                    Fault::CutLink(_) => link.end(Ending::Closed),
+                    Fault::LoseResponse(_) => link.lose_response(Ending::Closed),
+                    Fault::LoseResponseSilently(_) => link.lose_response(Ending::HalfOpen),
+                    Fault::HalfOpenLink(_) => link.refuse(Ending::HalfOpen),
+                    Fault::RefuseLink(_) => link.refuse(Ending::Closed),
+                    Fault::StallLink(_) => link.stall(),
+                    _ => link.delay(SLOWNESS),
+                }
+                if !matches!(fault, Fault::CutLink(_) | Fault::LoseResponse(_) | Fault::LoseResponseSilently(_)) {
+                    let field = Arc::clone(self);
+                    thaws.spawn(async move {
+                        tokio::time::sleep(DISTURBANCE).await;
+                        field.links.of(side).get(at).into_iter().for_each(Link::mend);
+                    });
+                }
+            }
         }
         Ok(())
     }
+
+    /// Takes the primary away and promotes the standby. Returns when every api process has accepted a submission that was sent
+    /// after that, and a worker has finished a job.
+    async fn fail_over(&self, frozen: bool) -> Result<(), Trouble> {
+        let servers = &self.ground.servers;
+        servers.postgres_signal(if frozen { libc::SIGSTOP } else { libc::SIGKILL })?;
+        tokio::time::sleep(UNNOTICED).await;
+        let mut standby = databases::connect(&servers.standby_url("postgres")?).await?;
+        let promote = sqlx::query_scalar::<_, bool>("select pg_promote(true, 30)").fetch_one(&mut standby).await;
+        if !promote.map_err(Trouble::because("cannot promote the standby"))? {
+            return Err(Trouble::new("the standby was not promoted in time"));
+        }
+        let promoted = Instant::now();
+        let name = self.stack.lock().await.database.name.clone();
+        self.stack.lock().await.database.owner_url = servers.standby_url(&name)?;
+        let mut database = databases::connect(&servers.standby_url(&name)?).await?;
+        let now = sqlx::query_scalar::<_, String>("select clock_timestamp()::text").fetch_one(&mut database).await;
+        let now = now.map_err(Trouble::because("cannot read the clock"))?;
+        let mut waiting = self.apis.read().await.clone();
+        let mut finished = false;
+        while !waiting.is_empty() || !finished {
+            if self.over.load(Ordering::Relaxed) || promoted.elapsed() > PERSEVERANCE {
+                return Err(Trouble::new(format!("not served again after the promotion: {waiting:?}, jobs: {finished}")));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let mut served = Vec::new();
+            waiting.retain(|url| {
+                let is_served = lock(&self.served).get(url).is_some_and(|sent| *sent > promoted);
+                served.extend(is_served.then_some(()));
+                !is_served
+            });
+            if !finished {
+                let sql = "select exists(select from jobs where finished_at > $1::timestamptz)";
+                finished =
+                    sqlx::query_scalar(sql).bind(&now).fetch_one(&mut database).await.map_err(Trouble::because("cannot read jobs"))?;
+                served.extend(finished.then_some(()));
+            }
+            lock(&self.recovered).extend(served.into_iter().map(|()| promoted.elapsed()));
+        }
+        if frozen {
+            // It still takes itself for the primary.
+            servers.postgres_signal(libc::SIGCONT)?;
+        }
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Without a word of warning, and whether it is frozen or not.

@@ -17,10 +17,10 @@ use tokio::time::MissedTickBehavior;
 
 use crate::client::Client;
 use crate::demo_suite;
+use crate::link::{Ending, Link};
 use crate::servers::Trouble;
 use crate::site::{Site, drain};
 use crate::stack::{Ground, Plan};
-use crate::wire::Wire;
 
 /// How long a client waits for one answer.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -296,8 +296,8 @@ pub async fn without_redis(
     rate: u32,
     told: &(dyn Fn(&Stretch) + Sync),
 ) -> Result<Vec<Stretch>, Trouble> {
-    let wire = Wire::to(&ground.servers)?;
-    let env = BTreeMap::from([("ASSAY_REDIS_URL".to_owned(), wire.url())]);
+    let link = Link::to_redis(&ground.servers)?;
+    let env = BTreeMap::from([("ASSAY_REDIS_URL".to_owned(), link.redis_url())]);
     let mut site = Site::start(ground, Plan { apis: 2, workers: 3, env }).await?;
     let load = Arc::new(Load::new(&site).await?);
     let mut stretches = Vec::new();
@@ -306,7 +306,7 @@ pub async fn without_redis(
         // The load is there before the trouble is.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let (began, before) = (Instant::now(), count(&mut site.database, ENDED).await?);
-        keep_away(&wire, ground, away, time).await?;
+        keep_away(&link, ground, away, time).await?;
         let jobs_per_second = (count(&mut site.database, ENDED).await? - before) as f64 / began.elapsed().as_secs_f64();
         load.over.store(true, Ordering::Relaxed);
         let seen = loading.await.map_err(Trouble::because("the load broke"))??;
@@ -318,7 +318,7 @@ pub async fn without_redis(
     Ok(stretches)
 }
 
-async fn keep_away(wire: &Wire, ground: &Arc<Ground>, away: Away, time: Duration) -> Result<(), Trouble> {
+async fn keep_away(link: &Link, ground: &Arc<Ground>, away: Away, time: Duration) -> Result<(), Trouble> {
     let servers = &ground.servers;
     match away {
         Away::Not => tokio::time::sleep(time).await,
@@ -333,9 +333,9 @@ async fn keep_away(wire: &Wire, ground: &Arc<Ground>, away: Away, time: Duration
             servers.redis_signal(libc::SIGCONT)?;
         }
         Away::Blackholed => {
-            wire.cut(true);
+            link.refuse(Ending::HalfOpen);
             tokio::time::sleep(time).await;
-            wire.cut(false);
+            link.mend();
         }
         Away::Flushed => {
             let began = Instant::now();

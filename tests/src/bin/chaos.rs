@@ -40,6 +40,22 @@ enum Command {
         #[arg(long, default_value_t = 200)]
         rate: u32,
     },
+    /// Submit jobs while the links between clients, api processes, workers, PostgreSQL and Redis are delayed, stalled, cut,
+    /// made half-open, and cut between a commit and its response
+    Network {
+        /// Number of jobs
+        #[arg(long, default_value_t = 5_000)]
+        jobs: usize,
+        /// From which the order of the faults is made
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Kill PostgreSQL's primary in the middle of many jobs and promote its standby; then the same with a frozen primary
+    Failover {
+        /// Number of jobs, each time
+        #[arg(long, default_value_t = 5_000)]
+        jobs: usize,
+    },
     /// Take Redis away in each way under a steady load: stopped, frozen, blackholed, flushed
     Redis {
         /// How long each time
@@ -65,15 +81,19 @@ async fn main() -> ExitCode {
 
 async fn report(arguments: Arguments) -> Result<bool, Trouble> {
     let binaries = binaries::build(!arguments.debug)?;
+    if let Some(Command::Failover { jobs }) = arguments.command {
+        let mut is_clean = true;
+        for frozen in [false, true] {
+            let ground = Arc::new(Ground::new(chaos::servers_with_standby()?, binaries.clone()));
+            is_clean &= account(&ground, Scale::failover(jobs, frozen)).await?;
+        }
+        return Ok(is_clean);
+    }
     let ground = Arc::new(Ground::new(Servers::start(&|line| eprintln!("{line}"))?, binaries));
     match arguments.command {
-        None => {
-            let bar = bar(arguments.jobs, "accepted")?;
-            let report = chaos::run(&ground, Scale::of(arguments.jobs, arguments.seed), &|accepted| position(&bar, accepted)).await?;
-            bar.finish();
-            println!("seed {}\n{report}", arguments.seed);
-            Ok(report.is_clean())
-        }
+        None => account(&ground, Scale::of(arguments.jobs, arguments.seed)).await,
+        Some(Command::Network { jobs, seed }) => account(&ground, Scale::network(jobs, seed)).await,
+        Some(Command::Failover { .. }) => Ok(true),
         Some(Command::Restarts { rounds, rate }) => {
             let bar = bar(rounds, "rounds")?;
             let report = steady::restarts(&ground, rounds, rate, &|done| position(&bar, done)).await?;
@@ -87,6 +107,14 @@ async fn report(arguments: Arguments) -> Result<bool, Trouble> {
             Ok(stretches.iter().all(|stretch| stretch.seen.failed.is_empty()))
         }
     }
+}
+
+async fn account(ground: &Arc<Ground>, scale: Scale) -> Result<bool, Trouble> {
+    let (bar, seed) = (bar(scale.jobs, "accepted")?, scale.seed);
+    let report = chaos::run(ground, scale, &|accepted| position(&bar, accepted)).await?;
+    bar.finish();
+    println!("seed {seed}\n{report}");
+    Ok(report.is_clean())
 }
 
 fn bar(length: usize, unit: &str) -> Result<ProgressBar, Trouble> {

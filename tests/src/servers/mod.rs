@@ -27,6 +27,7 @@ pub use trouble::Trouble;
 
 use fetch::Kind;
 use folder::RunFolder;
+use postgres::Part;
 use server::Server;
 use std::env;
 use std::path::{Path, PathBuf};
@@ -45,8 +46,11 @@ const REDIS_SCHEMES: [&str; 7] = ["redis", "rediss", "redis+unix", "unix", "valk
 pub struct Servers {
     // They are dropped in this order: the folder goes last.
     postgres: Source,
+    standby: Option<Box<Server>>,
     redis: Source,
     redis_url: String,
+    /// Of PostgreSQL and of its standby.
+    ports: [u16; 2],
     folder: RunFolder,
 }
 
@@ -74,6 +78,19 @@ impl Servers {
     /// # Errors
     /// When a server is not there and cannot be fetched, or does not start.
     pub fn start(say: &dyn Fn(&str)) -> Result<Self, Trouble> {
+        Self::start_as(None, say)
+    }
+
+    /// The same with private servers only, and with a synchronous standby of PostgreSQL. The two also listen on these ports
+    /// of 127.0.0.1.
+    ///
+    /// # Errors
+    /// When a server is not there and cannot be fetched, or does not start, or `DATABASE_URL` names another one.
+    pub fn start_with_standby(ports: [u16; 2], say: &dyn Fn(&str)) -> Result<Self, Trouble> {
+        Self::start_as(Some(ports), say)
+    }
+
+    fn start_as(pair: Option<[u16; 2]>, say: &dyn Fn(&str)) -> Result<Self, Trouble> {
         let foreign_postgres = address("DATABASE_URL", &POSTGRES_SCHEMES)?;
         let foreign_redis = address("REDIS_URL", &REDIS_SCHEMES)?;
         let mut wanted = Vec::new();
@@ -89,18 +106,29 @@ impl Servers {
         };
         // It comes up while the data of the other are copied.
         redis.launch()?;
-        let postgres = match found.postgres {
-            Some(programs) => Source::Private(Box::new(postgres::server(folder.path(), &programs, user, say)?)),
-            None => Source::Foreign(foreign_postgres.unwrap_or_default()),
+        let postgres = |part| match &found.postgres {
+            Some(programs) => Ok(Some(Box::new(postgres::server(folder.path(), part, programs, user, say)?))),
+            None => Ok::<_, Trouble>(None),
         };
+        let (part, standby) = match pair {
+            None => (Part::Alone, None),
+            Some([primary, port]) => (Part::Primary { port: primary }, postgres(Part::Standby { port, primary })?),
+        };
+        let postgres = postgres(part)?.map_or_else(|| Source::Foreign(foreign_postgres.unwrap_or_default()), Source::Private);
         postgres.launch()?;
         postgres.await_ready()?;
+        if let Some(standby) = &standby {
+            standby.launch()?;
+            standby.await_ready()?;
+        } else if pair.is_some() {
+            return Err(Trouble::new("Only a private server can have a standby; unset DATABASE_URL to get one."));
+        }
         redis.await_ready()?;
         let redis_url = match &redis {
             Source::Private(server) => url::private_redis(&server.socket),
             Source::Foreign(url) => url.clone(),
         };
-        Ok(Self { postgres, redis, redis_url, folder })
+        Ok(Self { postgres, standby, redis, redis_url, ports: pair.unwrap_or([postgres::PORT; 2]), folder })
     }
 
     /// The address of a database for the administrator: a private server's superuser, or whoever
@@ -174,6 +202,41 @@ impl Servers {
         server.await_ready()
     }
 
+    /// Sends a signal to all processes of PostgreSQL, such as one that freezes it, or kills it as the loss of its machine does.
+    ///
+    /// # Errors
+    /// When the server is not private.
+    pub fn postgres_signal(&self, signal: i32) -> Result<(), Trouble> {
+        self.postgres.private("DATABASE_URL")?;
+        let mut family: Vec<u32> = self.postgres_pid().into_iter().collect();
+        let mut at = 0;
+        while let Some(pid) = family.get(at) {
+            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+            family.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+            at += 1;
+        }
+        for pid in family {
+            sys::signal(pid, signal);
+        }
+        Ok(())
+    }
+
+    /// Where PostgreSQL and its standby listen, as hosts of an address.
+    pub fn postgres_hosts(&self) -> String {
+        self.ports.map(|port| format!("127.0.0.1:{port}")).join(",")
+    }
+
+    /// The address of a database of the standby, for the administrator.
+    ///
+    /// # Errors
+    /// When there is no standby.
+    pub fn standby_url(&self, database: &str) -> Result<String, Trouble> {
+        let [primary, port] = self.ports;
+        self.standby.as_ref().ok_or_else(|| Trouble::new("there is no standby"))?;
+        let folder = postgres::folder(self.folder.path(), Part::Standby { port, primary });
+        Ok(url::private_postgres(&folder, port, ADMINISTRATOR, database))
+    }
+
     /// Stops Redis and starts it again, empty. Returns when it is ready.
     ///
     /// # Errors
@@ -228,13 +291,18 @@ impl Servers {
     }
 
     fn private_postgres_url(&self, user: &str, database: &str) -> String {
-        url::private_postgres(&postgres::folder(self.folder.path()), user, database)
+        url::private_postgres(&postgres::folder(self.folder.path(), Part::Alone), self.ports[0], user, database)
     }
 }
 
 impl Drop for Servers {
     fn drop(&mut self) {
-        // Both are told before either is waited for.
+        // What is frozen does not hear. It may not be ours.
+        let _ = self.postgres_signal(libc::SIGCONT);
+        if let Some(standby) = &self.standby {
+            standby.begin_stop();
+        }
+        // All are told before any is waited for.
         for source in [&self.postgres, &self.redis] {
             if let Source::Private(server) = source {
                 server.begin_stop();

@@ -19,9 +19,7 @@ use std::process::Output;
 use std::sync::Mutex;
 
 /// The settings in which the server differs from a new installation.
-const SETTINGS: [&str; 14] = [
-    "listen_addresses=",
-    "port=5432",
+const SETTINGS: [&str; 12] = [
     // The folder around the socket is for one user only, this says it once more.
     "unix_socket_permissions=0700",
     "max_connections=1000",
@@ -44,28 +42,74 @@ const SETTINGS: [&str; 14] = [
 /// The locale of the databases, and the one for systems that do not know it.
 const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
 
-/// Where in the run folder the data and the socket are.
-pub(super) fn folder(run: &Path) -> PathBuf {
-    run.join("postgres")
+/// The port that is part of the name of a socket, where nobody listens on a port.
+pub(super) const PORT: u16 = 5432;
+
+/// What a server is to another one. Each of a pair listens on a port of 127.0.0.1, too.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Part {
+    /// There is no other one.
+    Alone,
+    /// A commit is acknowledged when the standby has it.
+    Primary { port: u16 },
+    /// It follows the primary.
+    Standby { port: u16, primary: u16 },
 }
 
-/// A server, not yet started, that lives in the run folder, with fresh data.
-pub(super) fn server(run: &Path, postgres: &Postgres, user: Option<Ids>, say: &dyn Fn(&str)) -> Result<Server, Trouble> {
-    let folder = folder(run);
+impl Part {
+    pub(super) const fn port(self) -> u16 {
+        match self {
+            Self::Alone => PORT,
+            Self::Primary { port } | Self::Standby { port, .. } => port,
+        }
+    }
+
+    /// The settings in which it differs from others.
+    fn settings(self, run: &Path) -> Vec<String> {
+        let port = format!("port={}", self.port());
+        let listen = |address: &str| format!("listen_addresses={address}");
+        match self {
+            Self::Alone => vec![listen(""), port],
+            Self::Primary { .. } => {
+                vec![listen("127.0.0.1"), port, "synchronous_standby_names=standby".to_owned(), "wal_keep_size=64MB".to_owned()]
+            }
+            Self::Standby { primary, .. } => {
+                let host = folder(run, Self::Alone);
+                let primary = format!("primary_conninfo=host={} port={primary} user=postgres application_name=standby", host.display());
+                vec![listen("127.0.0.1"), port, primary]
+            }
+        }
+    }
+}
+
+/// Where in the run folder the data and the socket are.
+pub(super) fn folder(run: &Path, part: Part) -> PathBuf {
+    run.join(if matches!(part, Part::Standby { .. }) { "postgres-standby" } else { "postgres" })
+}
+
+/// A server, not yet started, that lives in the run folder, with fresh data: the same for all, so that one may follow another.
+pub(super) fn server(run: &Path, part: Part, postgres: &Postgres, user: Option<Ids>, say: &dyn Fn(&str)) -> Result<Server, Trouble> {
+    let folder = folder(run, part);
     let data = folder.join("data");
-    let socket = folder.join(".s.PGSQL.5432");
+    let socket = folder.join(format!(".s.PGSQL.{}", part.port()));
     check_socket(&socket)?;
     make_owned_folder(&folder, user).map_err(Trouble::because(format!("{} cannot be made", folder.display())))?;
     copy_pristine(postgres, user, &data, say)?;
+    if let Part::Standby { .. } = part {
+        let signal = data.join("standby.signal");
+        fs::write(&signal, "").map_err(Trouble::because(format!("{} cannot be written", signal.display())))?;
+    }
+    let log = folder.with_added_extension("log");
     let mut args: Vec<OsString> = vec!["-D".into(), data.into(), "-k".into(), folder.into()];
-    args.extend(SETTINGS.iter().flat_map(|setting| ["-c".into(), (*setting).into()]));
+    let settings = SETTINGS.iter().map(|setting| (*setting).to_owned()).chain(part.settings(run));
+    args.extend(settings.flat_map(|setting| ["-c".into(), setting.into()]));
     let command = GuardedCommand {
         args,
         env: environment(postgres.server.libraries.as_ref()),
         clear_env: true,
         current_dir: Some("/".into()),
         user,
-        log: Some(run.join("postgres.log")),
+        log: Some(log),
         // The immediate shutdown: to write everything out first would be lost labour at the end.
         stop_signal: libc::SIGQUIT,
         run_folder: Some(run.into()),

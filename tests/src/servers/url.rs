@@ -6,9 +6,9 @@ use std::path::Path;
 
 /// The address of a database behind a socket in `folder`. The port is part of the socket's name and
 /// is spelled out, lest PGPORT in a client's environment lead it elsewhere.
-pub(super) fn private_postgres(folder: &Path, user: &str, database: &str) -> String {
+pub(super) fn private_postgres(folder: &Path, port: u16, user: &str, database: &str) -> String {
     let host = encode(folder.as_os_str().as_bytes(), b"");
-    format!("postgres://{user}@localhost:5432/{}?host={host}", encode_name(database))
+    format!("postgres://{user}@localhost:{port}/{}?host={host}", encode_name(database))
 }
 
 /// The address of the Redis server behind a socket.
@@ -74,7 +74,7 @@ mod tests {
     fn private_addresses_are_encoded() {
         let folder = Path::new("/dev/shm/run 1");
         assert_eq!(
-            private_postgres(folder, &credentials("a:b", "p@ss/word"), "main"),
+            private_postgres(folder, 5432, &credentials("a:b", "p@ss/word"), "main"),
             "postgres://a%3Ab:p%40ss%2Fword@localhost:5432/main?host=%2Fdev%2Fshm%2Frun%201"
         );
         assert_eq!(private_redis(&folder.join("r.sock")), "redis+unix:///dev/shm/run%201/r.sock");

@@ -1,0 +1,56 @@
+//! PostgreSQL fails over to its synchronous standby, or becomes read-only.
+
+use std::sync::Arc;
+
+use assay_tests::chaos::{self, Scale};
+use assay_tests::stack::{Ground, Plan};
+
+use crate::harness::{PATIENCE, code, ground, one_prediction, own_ground, until, world_on};
+
+/// Loses the primary under load. What was acknowledged is on the standby, and everything serves again within 15 s of the
+/// promotion: the report says so.
+async fn fail_over(frozen: bool) {
+    if own_ground().is_none() {
+        return;
+    }
+    let ground = Arc::new(Ground::new(chaos::servers_with_standby().unwrap(), ground().binaries.clone()));
+    let report = chaos::run(&ground, Scale::failover(600, frozen), &|_| ()).await.unwrap();
+    println!("{report}");
+    assert!(report.is_clean(), "{report}");
+    assert_eq!((report.acknowledged, report.recovered.len()), (600, 3), "two api processes, and a job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_primary_loses_no_acknowledged_job() {
+    fail_over(false).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn frozen_primary_loses_no_acknowledged_job() {
+    fail_over(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn read_only_server_is_unavailable_until_it_accepts_writes() {
+    let Some(ground) = own_ground() else { return };
+    let world = world_on(&ground, Plan::default()).await;
+    world.scored(&one_prediction()).await;
+    let mut database = world.database().await;
+    // As a primary is demoted whose connections stay open.
+    let set = "alter system set default_transaction_read_only = on; select pg_reload_conf()";
+    for statement in set.split("; ") {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned())).execute(&mut database).await.unwrap();
+    }
+    until("refusals", PATIENCE, async || world.submit(&one_prediction()).await.status == 503).await;
+    for _ in 0..20 {
+        let refused = world.submit(&one_prediction()).await;
+        assert_eq!((refused.status, code(&refused)), (503, "unavailable".to_owned()), "{}", refused.body);
+    }
+    let undo = "set default_transaction_read_only = off; alter system reset default_transaction_read_only; select pg_reload_conf()";
+    for statement in undo.split("; ") {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned())).execute(&mut database).await.unwrap();
+    }
+    until("an accepted submission", PATIENCE, async || world.submit(&one_prediction()).await.status == 202).await;
+    assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
+}
