@@ -129,6 +129,9 @@ impl Takeovers {
     /// The first worker's lease ends, and what it held is swept; all at once, the second worker claims it, or it must wait.
     async fn take_over(&mut self, jobs: &[String], claimed: bool) -> Vec<Claim> {
         let mut transaction = self.owner.begin().await.unwrap();
+        // The worker that was deleted in the round before may be inserted again by its next renewal: between the deletion, which
+        // finds nothing, and the sweep, which would then find a live worker.
+        sqlx::query("lock table workers in share row exclusive mode").execute(&mut *transaction).await.unwrap();
         sqlx::query("delete from workers where id = $1").bind(self.first.as_str()).execute(&mut *transaction).await.unwrap();
         dispatch::sweep(&mut transaction, true).await.unwrap();
         let available = if claimed { "now()" } else { "'infinity'" };
