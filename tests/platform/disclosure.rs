@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use assay_core::job::FailureCode;
 use assay_core::store::work::{self, Claim};
@@ -61,8 +62,17 @@ fn body(suite_id: &str, right: usize) -> Value {
     json!({"suite_id": suite_id, "predictions": predictions, "label": right.to_string()})
 }
 
+/// Submits as clients should: again after 503, when `Retry-After` says so. Of many submissions of one organization at once, those
+/// that wait for too long are refused with it.
 async fn submitted(client: &Client, suite_id: &str, right: usize) -> Answer {
-    client.post("/v1/evals", &body(suite_id, right)).await.unwrap()
+    let began = Instant::now();
+    loop {
+        let answer = client.post("/v1/evals", &body(suite_id, right)).await.unwrap();
+        if answer.status != 503 || began.elapsed() > PATIENCE {
+            return answer;
+        }
+        tokio::time::sleep(Duration::from_secs(answer.header("retry-after").parse().unwrap())).await;
+    }
 }
 
 /// Submits by REST and waits: the job.
