@@ -12,12 +12,13 @@ use serde_json::json;
 use crate::clients::{Missing, made};
 use crate::harness::{PATIENCE, World, ground, one_prediction, text, world_on};
 
-/// The commit before: where this branch left main, or the last one but one; none where the history does not go back to it.
-/// `TEST_BEFORE` names another one.
+/// The commit before: where this branch left main, or the last one but one; none where the history does not go back to it, or
+/// where `TEST_UPGRADE` does not ask for it, because its build takes minutes. `TEST_BEFORE` asks for another one.
 fn before() -> Option<String> {
     if let Ok(named) = std::env::var("TEST_BEFORE") {
         return Some(named);
     }
+    std::env::var_os("TEST_UPGRADE")?;
     let git = |arguments: &[&str]| {
         let output = Command::new("git").current_dir(Path::new(env!("CARGO_MANIFEST_DIR"))).args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -46,7 +47,7 @@ async fn flow(world: &World, api: &Process, jobs: usize) {
 async fn the_release_before_and_this_one_work_side_by_side_on_one_database() {
     let new = ground().binaries.clone();
     let Some(before) = before() else {
-        eprintln!("SKIPPED: the history has no commit before this one");
+        eprintln!("SKIPPED: TEST_UPGRADE=1 does not ask for it, or the history has no commit before this one");
         return;
     };
     let Some(old) = made(move || binaries::build_of(&before).map_err(|trouble| Missing(trouble.to_string()))).await else { return };
