@@ -141,8 +141,8 @@ LIMITS = [
           alerts=["AssayAuthenticationsFailing"]),
     lines("Quotas, by limit", "Submissions held against a quota, a second.",
           {"{{limit}} {{decision}}": rate("assay_quota_decisions_total", by="limit, decision")}, unit="reqps", width=6),
-    lines("Limits counted in memory", "1 for each api that counts for itself because Redis does not answer or cannot be written. Then each "
-          "admits the whole allowance.", {"{{instance}}": f"max by (instance) ({of('assay_ratelimit_degraded')}) or on () vector(0)"},
+    lines("Limits counted in memory", "1 for each API process that counts in memory because Redis does not reply or cannot be written. Then "
+          "each grants its share.", {"{{instance}}": f"max by (instance) ({of('assay_ratelimit_degraded')}) or on () vector(0)"},
           width=6, alerts=["AssayRedisDown"]),
 ]
 

@@ -77,7 +77,7 @@ pub struct Inner {
 impl App {
     /// Everything that requests need. Of servers only the artifact store is asked yet.
     pub async fn new(settings: Settings, post: Post, stopped: watch::Receiver<bool>) -> Result<Self> {
-        let redis = assay_core::connection::Connection::new(&settings.common.redis_url, Duration::from_millis(500))?;
+        let redis = assay_core::connection::Connection::new(&settings.common.redis_url, Limits::CONNECTION_TIMEOUT)?;
         let connections = settings.common.database_connections;
         let for_jobs = (connections / 4).max(1);
         let for_requests = (connections - for_jobs).saturating_sub(LISTENING).max(1);

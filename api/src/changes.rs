@@ -26,7 +26,7 @@ impl Changes {
 
     /// Passes the database's news on for as long as it is polled.
     pub async fn pass_on(self, db: PgPool) {
-        let mut notifications = Notifications::new(db, CHANGED_CHANNEL);
+        let mut notifications = Notifications::marking_presence(db, CHANGED_CHANNEL);
         loop {
             let changed = notifications.next().await.unwrap_or_default();
             // Nobody may be waiting.

@@ -39,6 +39,8 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     let changes = tokio::spawn(app.changes.clone().pass_on(app.db.clone()));
     let carrier = tokio::spawn(carrier.run());
     let domain_checks = tokio::spawn(domain_checks::run(app.clone()));
+    let limits = app.clone();
+    let processes = tokio::spawn(async move { limits.limits.keep_counting_processes(&limits.jobs_db).await });
     let (counting, until) = (app.clone(), stopped);
     let requests = tokio::spawn(async move { counting.requests.keep_adding(&counting.db, until).await });
     tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
@@ -65,6 +67,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     changes.abort();
     domain_checks.abort();
     telling.abort();
+    processes.abort();
     requests.await.map_err(Error::internal)?;
     // What was answered while the connections ended.
     app.requests.add_up(&app.db).await.can_fail("adding up the last requests");

@@ -1,13 +1,72 @@
 //! How often one may ask.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use assay_tests::client::Client;
+use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 
 use crate::harness::{code, org, with, world, world_of};
 
+/// Keeps every core busy until it is dropped.
+struct Load(Arc<AtomicBool>);
+
+impl Load {
+    fn start() -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        for _ in 0..std::thread::available_parallelism().unwrap().get() {
+            let ends = Arc::clone(&ends);
+            std::thread::spawn(move || {
+                while !ends.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Self(ends)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// `TEST_RACE_ROUNDS` makes it up to twenty.
+fn starved_rounds() -> usize {
+    std::env::var("TEST_RACE_ROUNDS").map_or(2, |rounds| rounds.parse::<usize>().unwrap().min(20))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn starved_processes_admit_no_more_than_the_limit() {
+    let mut world = world_of(Plan { apis: 0, workers: 0, ..Plan::default() }).await;
+    let nice = world.stack.ground.servers.folder().join("nice-api");
+    std::fs::write(&nice, format!("#!/bin/sh\nexec nice -n 19 '{}' \"$@\"\n", world.stack.ground.binaries.api.display())).unwrap();
+    std::fs::set_permissions(&nice, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for _ in 0..4 {
+        let api = world.stack.launch_as_api(&nice).unwrap();
+        api.ready().await.unwrap();
+        world.stack.apis.push(api);
+    }
+    for round in 0..starved_rounds() {
+        let free = org(&world.stack, "free").await;
+        let clients: Vec<_> = world.stack.addresses().into_iter().map(|url| Client::new(url, Some(&free.key))).collect();
+        let load = Load::start();
+        let all = join_all((0..400).map(|i| clients[i % 4].get("/v1/me"))).await;
+        drop(load);
+        let with_status = |status| all.iter().filter(|response| response.as_ref().is_ok_and(|response| response.status == status)).count();
+        let (admitted, refused, unavailable) = (with_status(200), with_status(429), with_status(503));
+        println!("round {round}: {admitted} admitted, {refused} over the limit, {unavailable} unavailable");
+        assert!((1..=60).contains(&admitted), "round {round}: {admitted} of 400 were admitted");
+        assert_eq!(admitted + refused + unavailable, 400);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sixty_a_minute_means_sixty_over_all_api_processes() {
-    let world = world_of(assay_tests::stack::Plan { apis: 4, workers: 0, ..Default::default() }).await;
+    let world = world_of(Plan { apis: 4, workers: 0, ..Plan::default() }).await;
     let free = org(&world.stack, "free").await;
     let clients: Vec<_> =
         world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&free.key))).collect();

@@ -3,8 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use assay_tests::client::Client;
 use assay_tests::link::{Ending, Link};
 use assay_tests::stack::Plan;
+use futures_util::future::join_all;
 
 use crate::harness::{World, one_prediction, org, scrape, text, until, world_alone};
 
@@ -117,6 +119,51 @@ async fn a_redis_that_is_frozen_is_done_without() {
     endured(&world, "frozen", true).await;
     world.stack.ground.servers.redis_signal(libc::SIGCONT).unwrap();
     recovered(&world, "frozen").await;
+}
+
+/// How many of so many requests at once, sent to these processes in turn, are admitted.
+async fn burst(clients: &[Client], requests: usize) -> usize {
+    let all = join_all((0..requests).map(|i| clients[i % clients.len()].get("/v1/me"))).await;
+    let all: Vec<_> = all.into_iter().map(|response| response.unwrap().status).collect();
+    assert!(all.iter().all(|status| [200, 429, 503].contains(status)), "{all:?}");
+    all.into_iter().filter(|status| *status == 200).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frozen_redis_admits_at_most_the_stated_excess() {
+    const APIS: usize = 4;
+    let Some(world) = world_alone(|_| Plan { apis: APIS, workers: 0, ..Plan::default() }).await else { return };
+    for api in &world.stack.apis {
+        until("every process knows how many there are", PATIENCE, async || {
+            std::fs::read_to_string(&api.log).unwrap().contains(&format!("\"processes\":{APIS}"))
+        })
+        .await;
+    }
+    // The worst case: one process has seen the whole allowance used, the others nothing. And the usual one.
+    for (name, first) in [("one process knows", 1), ("all processes know", APIS)] {
+        let free = org(&world.stack, "free").await;
+        let clients: Vec<_> = world.stack.addresses().into_iter().map(|url| Client::new(url, Some(&free.key))).collect();
+        let began = Instant::now();
+        let before = burst(&clients[..first], FREE + 10).await;
+        assert_eq!(before, FREE, "{name}");
+        let mut during = Vec::new();
+        // A Redis that comes and goes grants nothing anew.
+        for _ in 0..2 {
+            world.stack.ground.servers.redis_signal(libc::SIGSTOP).unwrap();
+            during.push(burst(&clients, 400).await);
+            world.stack.ground.servers.redis_signal(libc::SIGCONT).unwrap();
+            for api in &world.stack.apis {
+                until("counting in Redis", PATIENCE, async || scrape(api).await.contains("assay_ratelimit_degraded 0")).await;
+            }
+            during.push(burst(&clients, 100).await);
+        }
+        let took = began.elapsed();
+        println!("{name}: {before} admitted before, {during:?} during and after two outages, in {took:?}");
+        let total = before + during.iter().sum::<usize>();
+        // On a machine where this takes a minute the first requests have expired.
+        assert!(took > Duration::from_secs(60) || total <= FREE + APIS * FREE.div_ceil(APIS), "{name}: {total}");
+        assert!(took > Duration::from_secs(60) || first == 1 || total <= FREE + APIS, "{name}: {total}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

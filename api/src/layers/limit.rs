@@ -30,6 +30,10 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
         Some(call) => call.during(&app.spans, "limit", admit).await,
         None => admit.await,
     };
+    let verdict = match verdict {
+        Ok(verdict) => verdict,
+        Err(error) => return Failure::from(error).into_response(),
+    };
     let mut turn = None;
     if let (None, Some(membership)) = (verdict.refused_for, &credential.membership) {
         app.requests.count(&membership.org.id);
@@ -70,8 +74,10 @@ pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) ->
     let Some(call) = request.extensions().get::<Call>() else {
         return Failure::from(Error::internal("a request without an address")).into_response();
     };
-    let verdict = app.limits.admit(&format!("mail.{}", call.address), app.settings.sign_in_mails_per_minute).await;
-    judged(verdict, request, next).await
+    match app.limits.admit(&format!("mail.{}", call.address), app.settings.sign_in_mails_per_minute).await {
+        Ok(verdict) => judged(verdict, request, next).await,
+        Err(error) => Failure::from(error).into_response(),
+    }
 }
 
 async fn judged(verdict: Verdict, request: Request, next: Next) -> Response {

@@ -1,24 +1,28 @@
-//! The same counters in this process's memory, for as long as Redis is away.
+//! The counters of one process. While Redis is available they follow what it reports, and decide nothing. While it is
+//! unavailable they decide, starting from the last reported counts, over this process's share of what was left.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
-use super::{THROTTLE, Verdict, WINDOW, allowance};
+use super::redis::Reply;
+use super::{Operation, THROTTLE, Verdict, WINDOW, allowance};
 
-/// Above this many keys the dead ones are dropped.
-const KEYS: usize = 10_000;
-
-/// A second in microseconds: moments are told in these.
+/// A second in microseconds, the unit of all timestamps here.
 const SECOND: i64 = 1_000_000;
 
+/// How many keys an access checks for expiry. Each key is checked once per [`WINDOW`], so two per access suffice: one
+/// access adds at most one key.
+const CHECKED_PER_ACCESS: usize = 2;
+
+/// Requests of the last sixty seconds.
 #[derive(Default)]
 struct Window {
-    /// Moment of the latest request of a second, and their count, oldest first.
+    /// Timestamp of the latest request of a second, and their count, oldest first.
     buckets: VecDeque<(i64, u32)>,
 }
 
 impl Window {
-    fn forget(&mut self, now: i64) {
+    fn expire(&mut self, now: i64) {
         while self.buckets.front().is_some_and(|(latest, _)| latest + WINDOW * SECOND <= now) {
             self.buckets.pop_front();
         }
@@ -28,25 +32,41 @@ impl Window {
         self.buckets.iter().map(|(_, count)| i64::from(*count)).sum()
     }
 
-    fn count(&mut self, now: i64) {
+    fn add(&mut self, requests: u32, now: i64) {
         match self.buckets.back_mut() {
-            Some((latest, count)) if *latest / SECOND >= now / SECOND => (*latest, *count) = (now.max(*latest), *count + 1),
-            _ => self.buckets.push_back((now, 1)),
+            Some((latest, count)) if *latest / SECOND >= now / SECOND => (*latest, *count) = (now.max(*latest), *count + requests),
+            _ => self.buckets.push_back((now, requests)),
         }
     }
 
-    /// In how many seconds the oldest counts no more.
-    fn wait(&self, now: i64) -> u32 {
-        let left = self.buckets.front().map_or(WINDOW * SECOND, |(latest, _)| latest + WINDOW * SECOND - now);
-        u32::try_from((left + SECOND - 1) / SECOND).unwrap_or(1).max(1)
+    /// Makes the sum equal to what Redis reported. Requests that other processes admitted get the time of the report,
+    /// which is never before their own: so none is forgotten too early.
+    fn follow(&mut self, used: i64, now: i64) {
+        self.expire(now);
+        let mut surplus = self.used() - used;
+        if surplus < 0 {
+            self.add(u32::try_from(-surplus).unwrap_or(u32::MAX), now);
+        }
+        while let Some((_, count)) = self.buckets.front_mut().filter(|_| surplus > 0) {
+            let removed = surplus.min(i64::from(*count));
+            *count -= u32::try_from(removed).unwrap_or(0);
+            surplus -= removed;
+            if *count == 0 {
+                self.buckets.pop_front();
+            }
+        }
     }
 
-    fn verdict(&self, limit: u32, refused_for: Option<u32>, now: i64) -> Verdict {
-        let oldest = self.buckets.front().map_or(now, |(latest, _)| *latest);
-        Verdict { refused_for, allowance: allowance(limit, self.used(), oldest / SECOND) }
+    fn oldest(&self) -> Option<i64> {
+        self.buckets.front().map(|(latest, _)| *latest)
+    }
+
+    fn is_live(&self, now: i64) -> bool {
+        self.buckets.back().is_some_and(|(latest, _)| latest + WINDOW * SECOND > now)
     }
 }
 
+/// When an address may fail again, in seconds since 1970, and how often it was throttled.
 #[derive(Default)]
 struct Throttle {
     until: i64,
@@ -54,56 +74,157 @@ struct Throttle {
 }
 
 #[derive(Default)]
-pub(super) struct Memory {
-    requests: HashMap<String, Window>,
-    failures: HashMap<String, Window>,
-    throttles: HashMap<String, Throttle>,
+struct Counter {
+    /// What Redis reported last.
+    reported: Window,
+    /// Redis's clock at that report.
+    reported_at: i64,
+    /// What this process admitted without Redis. It stays when Redis is available again: a Redis that comes and goes
+    /// must not grant the share again each time.
+    own: Window,
+    throttle: Throttle,
 }
 
-/// The window of a key, without what is too old; room is made first when there are very many.
-fn window<'a>(windows: &'a mut HashMap<String, Window>, key: &str, now: i64) -> &'a mut Window {
-    if windows.len() >= KEYS && !windows.contains_key(key) {
-        windows.retain(|_, window| window.buckets.back().is_some_and(|(latest, _)| latest + WINDOW * SECOND > now));
+impl Counter {
+    fn expire(&mut self, now: i64) {
+        self.reported.expire(now);
+        self.own.expire(now);
     }
-    let window = windows.entry(key.to_owned()).or_default();
-    window.forget(now);
-    window
+
+    fn is_live(&self, now: i64) -> bool {
+        let is_throttled = self.throttle.times > 0 && self.throttle.until + THROTTLE.1 > now / SECOND;
+        is_throttled || self.reported.is_live(now) || self.own.is_live(now)
+    }
+
+    /// This process's share of what the last report left, rounded up: a share of nothing would refuse a caller whom the
+    /// limit still has room for.
+    fn share(&self, limit: u32, processes: u32) -> i64 {
+        let left = (i64::from(limit) - self.reported.used()).max(0);
+        let processes = i64::from(processes.max(1));
+        (left + processes - 1) / processes
+    }
+
+    /// In how many seconds there may be room again.
+    fn wait(&self, now: i64) -> u32 {
+        let oldest = self.reported.oldest().into_iter().chain(self.own.oldest()).min().unwrap_or(now);
+        let left = oldest + WINDOW * SECOND - now;
+        u32::try_from((left + SECOND - 1) / SECOND).unwrap_or(1).max(1)
+    }
+
+    fn verdict(&self, limit: u32, processes: u32, refused_for: Option<u32>, now: i64) -> Verdict {
+        let left = (self.share(limit, processes) - self.own.used()).max(0);
+        let oldest = self.reported.oldest().into_iter().chain(self.own.oldest()).min().unwrap_or(now);
+        Verdict { refused_for, allowance: allowance(limit, i64::from(limit) - left, oldest / SECOND) }
+    }
+
+    fn has_room(&self, limit: u32, processes: u32) -> bool {
+        self.own.used() < self.share(limit, processes)
+    }
+
+    fn admit(&mut self, limit: u32, processes: u32, now: i64) -> Verdict {
+        if !self.has_room(limit, processes) {
+            return self.verdict(limit, processes, Some(self.wait(now)), now);
+        }
+        self.own.add(1, now);
+        self.verdict(limit, processes, None, now)
+    }
+
+    fn fail(&mut self, limit: u32, processes: u32, now: i64) -> Verdict {
+        let now_seconds = now / SECOND;
+        let (first, longest) = THROTTLE;
+        if self.throttle.until + longest <= now_seconds {
+            self.throttle.times = 0;
+        }
+        if self.throttle.until <= now_seconds {
+            if self.has_room(limit, processes) {
+                self.own.add(1, now);
+                return self.verdict(limit, processes, None, now);
+            }
+            self.throttle.until = now_seconds + first.saturating_mul(1 << self.throttle.times.min(20)).min(longest);
+            self.throttle.times += 1;
+        }
+        let wait = u32::try_from(self.throttle.until - now_seconds).unwrap_or(u32::MAX);
+        self.verdict(limit, processes, Some(wait), now)
+    }
+
+    fn follow(&mut self, reply: &Reply, now: i64) {
+        // Replies to concurrent requests can be read in another order than Redis sent them.
+        if reply.at >= self.reported_at {
+            self.reported_at = reply.at;
+            self.reported.follow(reply.used, now);
+        }
+    }
+}
+
+/// Counters by key. Expired ones are removed a few at a time, so that no access scans all of them under the lock.
+#[derive(Default)]
+struct Counters {
+    by_key: HashMap<Arc<str>, Counter>,
+    /// Every key once, with the time at which it is checked for expiry, earliest first.
+    checks: VecDeque<(i64, Arc<str>)>,
+}
+
+impl Counters {
+    fn remove_expired(&mut self, now: i64) {
+        for _ in 0..CHECKED_PER_ACCESS {
+            let Some((_, key)) = self.checks.pop_front_if(|(at, _)| *at <= now) else { return };
+            if self.by_key.get(&key).is_some_and(|counter| counter.is_live(now)) {
+                self.checks.push_back((now + WINDOW * SECOND, key));
+            } else {
+                self.by_key.remove(&key);
+            }
+        }
+    }
+
+    /// Uses the counter of a key. A counter that is used without counting anything is not stored.
+    fn with<T>(&mut self, key: &str, now: i64, use_counter: impl FnOnce(&mut Counter) -> T) -> T {
+        self.remove_expired(now);
+        if let Some(counter) = self.by_key.get_mut(key) {
+            counter.expire(now);
+            return use_counter(counter);
+        }
+        let mut counter = Counter::default();
+        let result = use_counter(&mut counter);
+        if counter.is_live(now) {
+            let key: Arc<str> = Arc::from(key);
+            self.checks.push_back((now + WINDOW * SECOND, Arc::clone(&key)));
+            self.by_key.insert(key, counter);
+        }
+        result
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Memory {
+    requests: Counters,
+    failures: Counters,
 }
 
 impl Memory {
-    pub(super) fn admit(&mut self, who: &str, limit: u32, now: i64) -> Verdict {
-        let window = window(&mut self.requests, who, now);
-        if window.used() >= i64::from(limit) {
-            return window.verdict(limit, Some(window.wait(now)), now);
+    fn counters(&mut self, operation: Operation) -> &mut Counters {
+        match operation {
+            Operation::Admit => &mut self.requests,
+            Operation::Fail | Operation::Peek => &mut self.failures,
         }
-        window.count(now);
-        window.verdict(limit, None, now)
     }
 
-    pub(super) fn peek(&mut self, address: &str, limit: u32, now: i64) -> Verdict {
-        window(&mut self.failures, address, now).verdict(limit, None, now)
+    /// Decides without Redis, as one of this many processes.
+    pub(super) fn decide(&mut self, operation: Operation, key: &str, limit: u32, processes: u32, now: i64) -> Verdict {
+        self.counters(operation).with(key, now, |counter| match operation {
+            Operation::Admit => counter.admit(limit, processes, now),
+            Operation::Fail => counter.fail(limit, processes, now),
+            Operation::Peek => counter.verdict(limit, processes, None, now),
+        })
     }
 
-    pub(super) fn fail(&mut self, address: &str, limit: u32, now: i64) -> Verdict {
-        let window = window(&mut self.failures, address, now);
-        let now_seconds = now / SECOND;
-        let (first, longest) = THROTTLE;
-        if self.throttles.len() >= KEYS {
-            self.throttles.retain(|_, throttle| throttle.until > now_seconds - longest);
-        }
-        let throttle = self.throttles.entry(address.to_owned()).or_default();
-        if throttle.until + longest <= now_seconds {
-            throttle.times = 0;
-        }
-        if throttle.until <= now_seconds {
-            if window.used() < i64::from(limit) {
-                window.count(now);
-                return window.verdict(limit, None, now);
+    /// Notes what Redis decided.
+    pub(super) fn follow(&mut self, operation: Operation, key: &str, reply: &Reply, now: i64) {
+        self.counters(operation).with(key, now, |counter| {
+            counter.follow(reply, now);
+            if let (Operation::Fail, Some(seconds)) = (operation, reply.verdict.refused_for) {
+                counter.throttle = Throttle { until: now / SECOND + i64::from(seconds), times: counter.throttle.times.max(1) };
             }
-            throttle.until = now_seconds + first.saturating_mul(1 << throttle.times.min(20)).min(longest);
-            throttle.times += 1;
-        }
-        window.verdict(limit, Some(u32::try_from(throttle.until - now_seconds).unwrap_or(u32::MAX)), now)
+        });
     }
 }
 
@@ -111,13 +232,21 @@ impl Memory {
 mod tests {
     use super::*;
 
+    fn reply(used: i64, at: i64) -> Reply {
+        Reply { verdict: Verdict { refused_for: None, allowance: allowance(60, used, 0) }, used, at }
+    }
+
+    fn admitted(memory: &mut Memory, key: &str, limit: u32, processes: u32, now: i64) -> usize {
+        (0..1000).filter(|_| memory.decide(Operation::Admit, key, limit, processes, now).refused_for.is_none()).count()
+    }
+
     #[test]
-    fn in_any_sixty_seconds_no_more_than_the_limit_is_admitted() {
+    fn any_sixty_seconds_admit_at_most_the_limit() {
         let mut memory = Memory::default();
         let mut admitted = Vec::new();
         // Ten a second, never at the beginning of one.
         for now in (0..300 * SECOND).step_by(100_000).map(|now| now + 90_001) {
-            if memory.admit("org", 10, now).refused_for.is_none() {
+            if memory.decide(Operation::Admit, "org", 10, 1, now).refused_for.is_none() {
                 admitted.push(now);
             }
         }
@@ -128,31 +257,33 @@ mod tests {
     }
 
     #[test]
-    fn one_a_second_is_sixty_a_minute() {
+    fn one_request_a_second_is_sixty_a_minute() {
         let mut memory = Memory::default();
-        assert!((0..300).all(|second| memory.admit("org", 60, second * SECOND + 500_000).refused_for.is_none()));
+        let admits = |second| memory.decide(Operation::Admit, "org", 60, 1, second * SECOND + 500_000).refused_for.is_none();
+        assert!((0..300).all(admits));
     }
 
     #[test]
-    fn a_refusal_says_when_the_oldest_counts_no_more() {
+    fn refusal_states_when_the_oldest_request_expires() {
         let mut memory = Memory::default();
         let at = |seconds: f64| (seconds * 1e6) as i64;
-        memory.admit("org", 1, at(100.7));
-        let refused = memory.admit("org", 1, at(130.0));
+        let mut admit = |key, now| memory.decide(Operation::Admit, key, 1, 1, now);
+        admit("org", at(100.7));
+        let refused = admit("org", at(130.0));
         assert_eq!(refused.refused_for, Some(31));
         assert_eq!(refused.allowance.reset, 160);
-        assert_eq!(memory.admit("org", 1, at(160.6)).refused_for, Some(1));
-        assert_eq!(memory.admit("org", 1, at(160.7)).refused_for, None);
-        assert_eq!(memory.admit("other", 1, at(130.0)).refused_for, None);
+        assert_eq!(admit("org", at(160.6)).refused_for, Some(1));
+        assert_eq!(admit("org", at(160.7)).refused_for, None);
+        assert_eq!(admit("other", at(130.0)).refused_for, None);
     }
 
     #[test]
-    fn the_throttle_doubles_up_to_a_quarter_of_an_hour() {
+    fn throttle_doubles_up_to_fifteen_minutes() {
         let mut memory = Memory::default();
         let mut now = 0;
         let mut waits = Vec::new();
         while waits.len() < 6 {
-            match memory.fail("a", 10, now * SECOND).refused_for {
+            match memory.decide(Operation::Fail, "a", 10, 1, now * SECOND).refused_for {
                 Some(wait) => {
                     waits.push(wait);
                     now += i64::from(wait);
@@ -161,5 +292,58 @@ mod tests {
             }
         }
         assert_eq!(waits, [60, 120, 240, 480, 900, 900]);
+    }
+
+    #[test]
+    fn fallback_shares_what_the_last_report_left() {
+        let mut memory = Memory::default();
+        memory.follow(Operation::Admit, "org", &reply(50, 1), SECOND);
+        assert_eq!(admitted(&mut memory, "org", 60, 4, 2 * SECOND), 3, "a quarter of ten, rounded up");
+        assert_eq!(admitted(&mut memory, "unknown", 60, 4, 2 * SECOND), 15);
+        memory.follow(Operation::Admit, "full", &reply(60, 1), SECOND);
+        assert_eq!(admitted(&mut memory, "full", 60, 4, 2 * SECOND), 0);
+        // A minute after the report all of its requests have expired, and so have those of this process.
+        assert_eq!(admitted(&mut memory, "full", 60, 4, 61 * SECOND), 15);
+        assert_eq!(admitted(&mut memory, "org", 60, 4, 63 * SECOND), 15);
+    }
+
+    #[test]
+    fn redis_that_comes_and_goes_grants_the_share_once() {
+        let mut memory = Memory::default();
+        let mut total = 0;
+        for round in 0..20 {
+            memory.follow(Operation::Admit, "org", &reply(0, round), round * SECOND);
+            total += admitted(&mut memory, "org", 60, 4, round * SECOND);
+        }
+        assert_eq!(total, 15);
+    }
+
+    #[test]
+    fn late_report_does_not_lower_the_count() {
+        let mut memory = Memory::default();
+        memory.follow(Operation::Admit, "org", &reply(60, 2), SECOND);
+        memory.follow(Operation::Admit, "org", &reply(10, 1), SECOND);
+        assert_eq!(admitted(&mut memory, "org", 60, 1, SECOND), 0);
+        // Those of the first bucket have expired; the rest is younger than that.
+        memory.follow(Operation::Admit, "org", &reply(40, 3), 2 * SECOND);
+        assert_eq!(admitted(&mut memory, "org", 60, 1, 2 * SECOND), 20);
+    }
+
+    #[test]
+    fn expired_keys_are_removed_and_peeks_store_none() {
+        let mut memory = Memory::default();
+        for number in 0..1000 {
+            memory.decide(Operation::Peek, &format!("peeked {number}"), 10, 1, 0);
+        }
+        assert_eq!(memory.failures.by_key.len(), 0);
+        for number in 0..10_000 {
+            memory.decide(Operation::Admit, &format!("old {number}"), 10, 1, 0);
+        }
+        for number in 0..10_000 {
+            memory.decide(Operation::Admit, &format!("new {number}"), 10, 1, 60 * SECOND);
+        }
+        let Counters { by_key, checks } = &memory.requests;
+        assert_eq!((by_key.len(), checks.len()), (10_000, 10_000));
+        assert!(by_key.keys().all(|key| key.starts_with("new")));
     }
 }

@@ -1,30 +1,40 @@
-//! How many requests may come: sixty one-second buckets per organization, and the throttle of failed authentication
-//! per address. Counted in Redis over all processes; in memory, per process, while Redis is away or slow.
+//! Rate limits: sixty one-second buckets per organization, and the throttle of failed authentication per address. Redis
+//! counts for all processes. While it is unavailable each process grants its share from memory.
 
 mod memory;
 mod redis;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use assay_core::connection::Connection;
-use assay_core::{Code, Error, Timestamp, telemetry};
+use assay_core::store::{PgPool, presence};
+use assay_core::{Code, Error, Result, Timestamp, telemetry};
+use tokio::sync::watch;
 
 use self::memory::Memory;
-use self::redis::Counters;
+use self::redis::{Counters, Probe};
 
 /// A window's length in seconds.
 const WINDOW: i64 = 60;
-/// How long an answer of Redis is waited for. Long enough that a machine that is busy for a moment is not taken for a
-/// Redis that is away: then every process would admit the whole allowance for itself.
-const PATIENCE: Duration = Duration::from_millis(250);
-/// How often Redis is asked whether it is back, while requests are counted in memory and wait for nothing.
-const PROBE: Duration = Duration::from_millis(500);
-/// Waiting times of the throttle, in seconds: the first, and the longest.
+/// After this [process time](process_time) without a reply, a request has Redis probed.
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(250);
+/// The probe fails after this process time without a reply.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
+/// No request waits longer for Redis, however little processor time the process gets.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// Time between probes while Redis is unavailable. No request waits for these.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+/// Steps in which process time is measured.
+const STEP: Duration = Duration::from_millis(25);
+/// How often the number of API processes is read.
+const PROCESSES_INTERVAL: Duration = Duration::from_secs(2);
+/// Throttle durations in seconds: the first, and the longest.
 const THROTTLE: (i64, i64) = (60, 15 * 60);
 
-/// What the `X-RateLimit-*` headers say.
+/// The numbers of the `X-RateLimit-*` headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
     /// Requests (or failures) in any sixty consecutive seconds.
@@ -44,33 +54,80 @@ pub struct Verdict {
     pub allowance: Allowance,
 }
 
+/// What is done to a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    /// Count a request, unless it is one too many.
+    Admit,
+    /// Count a failed authentication, unless it is one too many.
+    Fail,
+    /// Read the failed authentications.
+    Peek,
+}
+
+/// Where requests are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Breaker {
+    /// In Redis.
+    Closed,
+    /// In Redis, which has not replied in time to somebody; whether it replies at all is being probed.
+    Probing,
+    /// In memory.
+    Open,
+}
+
+/// What came of a call to Redis.
+enum Called {
+    Decided(Verdict),
+    /// Redis is unavailable.
+    Unavailable,
+    /// This process was too slow to find out whether Redis is available.
+    Starved,
+}
+
 /// The counters.
 pub struct Limits {
     counters: Counters,
     memory: Mutex<Memory>,
+    breaker: Arc<watch::Sender<Breaker>>,
+    /// Live API processes, as last read. They share what is granted from memory.
+    processes: AtomicU32,
     failures: u32,
-    /// Whether Redis did not answer, and is not known to be back.
-    away: Arc<AtomicBool>,
 }
 
 impl Limits {
-    /// Counters under `prefix`; `failures` is the number of failed authentications in a minute that are borne.
+    /// How long a connection waits for Redis before it gives up by itself. Requests do so much earlier.
+    pub const CONNECTION_TIMEOUT: Duration = LONGEST_WAIT;
+
+    /// Counters under `prefix`; `failures` is the number of failed authentications that an address has in a minute.
     pub fn new(connection: Connection, prefix: &str, failures: u32) -> Self {
         metrics::gauge!(telemetry::RATELIMIT_DEGRADED).set(0.0);
-        Self { counters: Counters::new(connection, prefix), memory: Mutex::default(), failures, away: Arc::default() }
+        Self {
+            counters: Counters::new(connection, prefix),
+            memory: Mutex::default(),
+            breaker: Arc::new(watch::Sender::new(Breaker::Closed)),
+            processes: AtomicU32::new(1),
+            failures,
+        }
     }
 
-    /// Counts a request of the organization (or of the person without one), unless it is one too many.
-    pub async fn admit(&self, who: &str, limit: u32) -> Verdict {
-        self.ask(self.counters.admit(who, limit), |memory, now| memory.admit(who, limit, now)).await
+    /// Counts a request of the organization (or of the user without one), unless it is one too many.
+    ///
+    /// # Errors
+    /// `unavailable`, when this process had too little processor time to hear what Redis decided.
+    pub async fn admit(&self, who: &str, limit: u32) -> Result<Verdict> {
+        match self.call(Operation::Admit, who, limit).await {
+            Called::Decided(verdict) => Ok(verdict),
+            Called::Unavailable => Ok(self.decide(Operation::Admit, who, limit)),
+            Called::Starved => Err(Error::unavailable("the process was too slow to read the reply of Redis")),
+        }
     }
 
     async fn fail(&self, address: &str) -> Verdict {
-        let limit = self.failures;
-        self.ask(self.counters.fail(address, limit), |memory, now| memory.fail(address, limit, now)).await
+        self.failures(Operation::Fail, address).await
     }
 
-    /// Counts a failed authentication, and returns what the caller is told of it: the failure, or that it was one too many.
+    /// Counts a failed authentication, and returns the error for the caller: the failure, or that it was one too many.
     pub async fn failed(&self, address: &str, failure: Error) -> (Error, Allowance) {
         let verdict = self.fail(address).await;
         let message = "Too many failed authentications from this address. Wait before you try again.";
@@ -83,46 +140,123 @@ impl Limits {
 
     /// The allowance of an address without a valid credential. Counts nothing.
     pub async fn address(&self, address: &str) -> Allowance {
-        let limit = self.failures;
-        self.ask(self.counters.peek(address, limit), |memory, now| memory.peek(address, limit, now)).await.allowance
+        self.failures(Operation::Peek, address).await.allowance
     }
 
-    /// Asks Redis within our patience, otherwise our own memory.
-    async fn ask(
-        &self,
-        redis: impl Future<Output = ::redis::RedisResult<Verdict>>,
-        memory: impl FnOnce(&mut Memory, i64) -> Verdict,
-    ) -> Verdict {
-        if !self.away.load(Ordering::Relaxed) {
-            let problem = match tokio::time::timeout(PATIENCE, redis).await {
-                Ok(Ok(verdict)) => return verdict,
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => String::from("no answer in time"),
-            };
-            self.count_in_memory(&problem);
+    async fn failures(&self, operation: Operation, address: &str) -> Verdict {
+        match self.call(operation, address, self.failures).await {
+            Called::Decided(verdict) => verdict,
+            // Nothing is granted here that a starved process could grant twice.
+            Called::Unavailable | Called::Starved => self.decide(operation, address, self.failures),
         }
-        let now = Timestamp::now().unix_micros();
-        let mut own = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        memory(&mut own, now)
     }
 
-    /// From here on nobody waits for Redis, until it answers one who asks for nothing else.
-    fn count_in_memory(&self, problem: &str) {
-        if self.away.swap(true, Ordering::Relaxed) {
-            return;
+    /// Reads the number of API processes again and again.
+    pub async fn keep_counting_processes(&self, db: &PgPool) {
+        loop {
+            self.count_processes(db).await;
+            tokio::time::sleep(PROCESSES_INTERVAL).await;
         }
-        metrics::gauge!(telemetry::RATELIMIT_DEGRADED).set(1.0);
-        tracing::warn!(problem, "Redis does not answer: requests are counted in memory");
-        let (away, probe) = (Arc::clone(&self.away), self.counters.probe());
-        tokio::spawn(async move {
-            // One that answers and does not write, because it is full or a replica, is of no use either.
-            while !probe.succeeds(PATIENCE).await {
-                tokio::time::sleep(PROBE).await;
+    }
+
+    async fn count_processes(&self, db: &PgPool) {
+        match presence::count(db).await {
+            Ok(count) => {
+                let processes = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+                if self.processes.swap(processes, Ordering::Relaxed) != processes {
+                    tracing::info!(processes, "number of API processes changed");
+                }
             }
-            away.store(false, Ordering::Relaxed);
-            metrics::gauge!(telemetry::RATELIMIT_DEGRADED).set(0.0);
-            tracing::info!("Redis answers again: requests are counted there");
+            Err(error) => tracing::warn!(%error, "API processes not counted, last number used"),
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Decides by this process's share.
+    fn decide(&self, operation: Operation, who: &str, limit: u32) -> Verdict {
+        let now = Timestamp::now().unix_micros();
+        self.memory().decide(operation, who, limit, self.processes.load(Ordering::Relaxed), now)
+    }
+
+    /// Lets Redis decide.
+    async fn call(&self, operation: Operation, who: &str, limit: u32) -> Called {
+        let decided = tokio::time::timeout(LONGEST_WAIT, self.try_call(operation, who, limit)).await;
+        decided.unwrap_or(Called::Starved)
+    }
+
+    async fn try_call(&self, operation: Operation, who: &str, limit: u32) -> Called {
+        let mut breaker = self.breaker.subscribe();
+        // Once more, if it failed and Redis is available nevertheless: it was restarted, or the connection broke.
+        for _ in 0..2 {
+            if *breaker.borrow_and_update() == Breaker::Open {
+                return Called::Unavailable;
+            }
+            let mut call = pin!(self.counters.run(operation, who, limit));
+            let reply = loop {
+                tokio::select! {
+                    biased;
+                    reply = &mut call => break reply,
+                    _ = breaker.wait_for(|breaker| *breaker == Breaker::Open) => return Called::Unavailable,
+                    () = process_time(RESPONSE_TIMEOUT) => self.probe("no reply in time"),
+                }
+            };
+            match reply {
+                Ok(reply) => {
+                    self.memory().follow(operation, who, &reply, Timestamp::now().unix_micros());
+                    return Called::Decided(reply.verdict);
+                }
+                Err(error) => {
+                    self.probe(&error.to_string());
+                    let _ = breaker.wait_for(|breaker| *breaker != Breaker::Probing).await;
+                }
+            }
+        }
+        Called::Unavailable
+    }
+
+    /// Probes Redis, unless that is being done. If the probe fails, requests are counted in memory until one succeeds.
+    fn probe(&self, problem: &str) {
+        let starts = self.breaker.send_if_modified(|breaker| {
+            let starts = *breaker == Breaker::Closed;
+            if starts {
+                *breaker = Breaker::Probing;
+            }
+            starts
         });
+        if starts {
+            tokio::spawn(probe(Arc::clone(&self.breaker), self.counters.probe(), problem.to_owned()));
+        }
+    }
+}
+
+/// Opens the breaker if Redis does not reply to a probe, and closes it when it does. A Redis that replies and refuses to
+/// write, because it is full or a replica, is of no use either.
+async fn probe(breaker: Arc<watch::Sender<Breaker>>, probe: Probe, problem: String) {
+    if probe.succeeds(PROBE_TIMEOUT).await {
+        tracing::debug!(problem, "Redis replied late");
+        breaker.send_replace(Breaker::Closed);
+        return;
+    }
+    breaker.send_replace(Breaker::Open);
+    metrics::gauge!(telemetry::RATELIMIT_DEGRADED).set(1.0);
+    tracing::warn!(problem, "Redis unavailable, requests counted in memory");
+    while !probe.succeeds(PROBE_TIMEOUT).await {
+        tokio::time::sleep(PROBE_INTERVAL).await;
+    }
+    breaker.send_replace(Breaker::Closed);
+    metrics::gauge!(telemetry::RATELIMIT_DEGRADED).set(0.0);
+    tracing::info!("Redis available, requests counted there");
+}
+
+/// Waits until this process itself was able to work for so long. A timer that fires late counts as one step: while the
+/// process gets no processor time it cannot read replies either, so that time says nothing about Redis. With each step
+/// the runtime has read what had arrived.
+async fn process_time(duration: Duration) {
+    for _ in 0..duration.as_millis() / STEP.as_millis() {
+        tokio::time::sleep(STEP).await;
     }
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use assay_core::connection::Connection;
 use redis::{AsyncCommands as _, RedisResult, Script};
 
-use super::{THROTTLE, Verdict, WINDOW, allowance};
+use super::{Operation, THROTTLE, Verdict, WINDOW, allowance};
 
 /// Sums the live buckets of KEYS[1] and drops the dead ones. A bucket is a second, with the count and the microsecond of
 /// its latest request: it lives until sixty seconds after that one, so that no sixty seconds hold more than the limit,
-/// wherever in its second a burst came. Gives `used`, the `oldest` bucket's second (0 when there is none), and in how
-/// many seconds it counts no more.
+/// wherever in its second a burst came. Gives `used`, the `oldest` bucket's second (0 when there is none), the time, and in
+/// how many seconds that bucket counts no more.
 const WINDOW_LUA: &str = r"
 local time = redis.call('time')
 local now, micros = tonumber(time[1]), tonumber(time[2])
@@ -41,26 +41,26 @@ local max = tonumber(ARGV[1])
 ";
 
 const ADMIT_LUA: &str = r"
-if used >= max then return {1, used, oldest, now, wait} end
+if used >= max then return {1, used, oldest, now, wait, micros} end
 count()
-return {0, used, oldest, now, wait}
+return {0, used, oldest, now, wait, micros}
 ";
 
-const PEEK_LUA: &str = "return {0, used, oldest, now, wait}";
+const PEEK_LUA: &str = "return {0, used, oldest, now, wait, micros}";
 
 /// KEYS[2] holds until when an address is throttled, and how often it was.
 const FAIL_LUA: &str = r"
 local block = redis.call('hmget', KEYS[2], 'until', 'times')
 local till, times = tonumber(block[1] or 0), tonumber(block[2] or 0)
-if till > now then return {1, used, oldest, now, till - now} end
+if till > now then return {1, used, oldest, now, till - now, micros} end
 if used < max then
     count()
-    return {0, used, oldest, now, wait}
+    return {0, used, oldest, now, wait, micros}
 end
 wait = math.min(tonumber(ARGV[2]) * 2 ^ times, tonumber(ARGV[3]))
 redis.call('hset', KEYS[2], 'until', now + wait, 'times', times + 1)
 redis.call('expire', KEYS[2], wait + tonumber(ARGV[3]))
-return {1, used, oldest, now, wait}
+return {1, used, oldest, now, wait, micros}
 ";
 
 pub(super) struct Counters {
@@ -77,57 +77,66 @@ impl Counters {
         Self { connection, prefix: prefix.to_owned(), admit: script(ADMIT_LUA), peek: script(PEEK_LUA), fail: script(FAIL_LUA) }
     }
 
-    /// What asks Redis whether it takes what is counted.
+    /// A check that Redis accepts writes.
     pub(super) fn probe(&self) -> Probe {
         Probe { connection: self.connection.clone(), key: format!("{}.probe", self.prefix) }
     }
 
-    pub(super) async fn admit(&self, who: &str, limit: u32) -> RedisResult<Verdict> {
-        let mut call = self.admit.key(format!("{}.requests.{who}", self.prefix));
-        self.call(call.arg(limit), limit).await
+    pub(super) async fn run(&self, operation: Operation, who: &str, limit: u32) -> RedisResult<Reply> {
+        let prefix = &self.prefix;
+        match operation {
+            Operation::Admit => self.call(self.admit.key(format!("{prefix}.requests.{who}")).arg(limit), limit).await,
+            Operation::Peek => self.call(self.peek.key(format!("{prefix}.failures.{who}")).arg(limit), limit).await,
+            Operation::Fail => {
+                let (first, longest) = THROTTLE;
+                let mut call = self.fail.key(format!("{prefix}.failures.{who}"));
+                let call = call.key(format!("{prefix}.throttle.{who}")).arg(limit).arg(first).arg(longest);
+                self.call(call, limit).await
+            }
+        }
     }
 
-    pub(super) async fn peek(&self, address: &str, limit: u32) -> RedisResult<Verdict> {
-        let mut call = self.peek.key(self.failures(address));
-        self.call(call.arg(limit), limit).await
-    }
-
-    pub(super) async fn fail(&self, address: &str, limit: u32) -> RedisResult<Verdict> {
-        let mut call = self.fail.key(self.failures(address));
-        let (first, longest) = THROTTLE;
-        self.call(call.key(format!("{}.throttle.{address}", self.prefix)).arg(limit).arg(first).arg(longest), limit).await
-    }
-
-    fn failures(&self, address: &str) -> String {
-        format!("{}.failures.{address}", self.prefix)
-    }
-
-    async fn call(&self, call: &redis::ScriptInvocation<'_>, limit: u32) -> RedisResult<Verdict> {
+    async fn call(&self, call: &redis::ScriptInvocation<'_>, limit: u32) -> RedisResult<Reply> {
         let mut connection = self.connection.get();
-        let (refused, used, oldest, now, wait): (bool, i64, i64, i64, i64) = call.invoke_async(&mut connection).await?;
+        let reply: (bool, i64, i64, i64, i64, i64) = call.invoke_async(&mut connection).await?;
+        let (refused, used, oldest, now, wait, micros) = reply;
         let allowance = allowance(limit, used, if oldest > 0 { oldest } else { now });
-        Ok(Verdict { refused_for: refused.then(|| u32::try_from(wait.max(1)).unwrap_or(u32::MAX)), allowance })
+        let refused_for = refused.then(|| u32::try_from(wait.max(1)).unwrap_or(u32::MAX));
+        Ok(Reply { verdict: Verdict { refused_for, allowance }, used, at: now * 1_000_000 + micros })
     }
 }
 
-/// Asks Redis for no more than that it writes.
+/// What Redis decided, and what it knew.
+pub(super) struct Reply {
+    pub(super) verdict: Verdict,
+    /// Requests (or failures) of the last sixty seconds, over all processes.
+    pub(super) used: i64,
+    /// Redis's clock, in microseconds since 1970.
+    pub(super) at: i64,
+}
+
+/// A check that Redis accepts writes. It uses the connection that the counters use, and Redis replies in order: when it
+/// succeeds, the replies to all earlier calls have arrived.
 pub(super) struct Probe {
     connection: Connection,
     key: String,
 }
 
 impl Probe {
-    /// Whether it did within `patience`.
-    pub(super) async fn succeeds(&self, patience: Duration) -> bool {
+    /// Whether the write succeeded within this [process time](super::process_time). If not, later calls use a new
+    /// connection: the network may have dropped this one without a word.
+    pub(super) async fn succeeds(&self, timeout: Duration) -> bool {
         let mut connection = self.connection.get();
-        let write: RedisResult<()> = match tokio::time::timeout(patience, connection.set_ex(&self.key, 1, 60)).await {
-            Ok(write) => write,
-            Err(_) => {
-                self.connection.give_up();
-                return false;
-            }
+        let write = connection.set_ex(&self.key, 1, 60);
+        let written: Option<RedisResult<()>> = tokio::select! {
+            biased;
+            written = write => Some(written),
+            () = super::process_time(timeout) => None,
         };
-        write.is_ok()
+        if written.is_none() {
+            self.connection.give_up();
+        }
+        matches!(written, Some(Ok(())))
     }
 }
 

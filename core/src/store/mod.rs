@@ -19,6 +19,7 @@ pub mod notifications;
 pub mod operator;
 pub mod org;
 pub mod plan;
+pub mod presence;
 mod primary;
 pub mod publish;
 pub mod schema;

@@ -8,7 +8,7 @@ use sqlx::Executor as _;
 use sqlx::postgres::{PgConnectOptions, PgListener};
 use tokio::time::{Instant, timeout_at};
 
-use super::PgPool;
+use super::{PgPool, presence};
 use crate::error::CanFail as _;
 
 /// After this time without a notification the connection is checked: nothing is sent on it, so that neither the process nor
@@ -25,6 +25,7 @@ const CHECK_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 pub struct Notifications {
     pool: PgPool,
     channel: &'static str,
+    marks_presence: bool,
     subscription: Option<Subscription>,
 }
 
@@ -40,7 +41,12 @@ struct Subscription {
 impl Notifications {
     /// A subscription on the pool's server; it connects when it is first waited for.
     pub fn new(pool: PgPool, channel: &'static str) -> Self {
-        Self { pool, channel, subscription: None }
+        Self { pool, channel, marks_presence: false, subscription: None }
+    }
+
+    /// The same subscription, whose connection also marks the process as present: see [`presence`].
+    pub fn marking_presence(pool: PgPool, channel: &'static str) -> Self {
+        Self { marks_presence: true, ..Self::new(pool, channel) }
     }
 
     /// The next notification's payload; nothing when some may have been missed, because nobody listened.
@@ -66,7 +72,7 @@ impl Notifications {
 
     async fn subscribe(&mut self) {
         let server = self.pool.connect_options();
-        match listen(super::listening(&server), self.channel).await {
+        match listen(super::listening(&server), self.channel, self.marks_presence).await {
             Ok(listener) => self.subscription = Some(Subscription { listener, server, checked: Instant::now(), checking: None }),
             failed => {
                 failed.map(drop).can_fail("listening to the database");
@@ -100,12 +106,16 @@ impl Subscription {
 
 /// Boxed, because the compiler cannot tell that a future of the listener's may be sent (it finds its borrows "not
 /// general enough").
-fn listen(pool: PgPool, channel: &'static str) -> BoxFuture<'static, sqlx::Result<PgListener>> {
+fn listen(pool: PgPool, channel: &'static str, marks_presence: bool) -> BoxFuture<'static, sqlx::Result<PgListener>> {
     Box::pin(async move {
         let mut listener = PgListener::connect_with(&pool).await?;
-        // A connection that was lost is reported here, because notifications were lost with it.
+        // A connection that was lost is reported here, because notifications were lost with it, and the lock that marks the
+        // process as present.
         listener.eager_reconnect(false);
         listener.listen(channel).await?;
+        if marks_presence {
+            presence::mark(&mut listener).await?;
+        }
         Ok(listener)
     })
 }

@@ -1,0 +1,30 @@
+//! The number of live API processes. Each holds a shared advisory lock with a connection of its own, so that PostgreSQL
+//! itself notices when one ends, however it ends.
+
+use sqlx::PgExecutor;
+
+use crate::Result;
+
+/// The advisory lock that every API process shares: the letters "assa", and 1.
+const CLASS: i32 = 0x6173_7361;
+const OBJECT: i32 = 1;
+
+/// Takes the lock for as long as this connection lives.
+pub async fn mark(db: impl PgExecutor<'_>) -> sqlx::Result<()> {
+    sqlx::query!("select pg_advisory_lock_shared($1, $2)", CLASS, OBJECT).execute(db).await?;
+    Ok(())
+}
+
+/// Counts the connections that hold the lock in this database.
+pub async fn count(db: impl PgExecutor<'_>) -> Result<i64> {
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from pg_locks
+           where locktype = 'advisory' and granted and classid = $1::int::oid and objid = $2::int::oid and objsubid = 2
+             and database = (select oid from pg_database where datname = current_database())"#,
+        CLASS,
+        OBJECT
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(count)
+}
