@@ -5,9 +5,13 @@ use assay_proto::v1::usage_service_client::UsageServiceClient;
 use assay_tests::client::Client;
 use assay_tests::stack::Plan;
 use serde_json::json;
-use std::time::Duration;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
 
-use crate::harness::{one_prediction, org, text, until, with_token, world_of};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::watch;
+
+use crate::harness::{one_prediction, org, own_ground, text, until, with_token, world_of, world_on};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_shows_the_month_the_totals_and_the_limits() {
@@ -52,4 +56,81 @@ async fn requests_are_counted_over_all_processes_and_survive_them() {
         clients[1].get("/v1/usage").await.unwrap().body["totals"]["requests"] == 21 + asked
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_never_shows_more_requests_than_were_sent() {
+    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    world.widen_plans().await;
+    let sent = AtomicI64::new(0);
+    let began = Instant::now();
+    let send = async |reads: bool| {
+        let client = world.key();
+        while began.elapsed() < Duration::from_secs(8) {
+            sent.fetch_add(1, Ordering::SeqCst);
+            let response = client.get(if reads { "/v1/usage" } else { "/v1/me" }).await.unwrap();
+            let shown = response.body["totals"]["requests"].as_i64().unwrap_or(0);
+            let sent = sent.load(Ordering::SeqCst);
+            assert!(shown <= sent, "{shown} requests are shown, {sent} were sent");
+        }
+    };
+    futures_util::future::join_all((0..8).map(|client| send(client < 4))).await;
+}
+
+/// Passes bytes on to PostgreSQL, until it is told to drop all connections.
+async fn database_proxy(socket: std::path::PathBuf) -> (u16, watch::Sender<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (drops, dropped) = watch::channel(false);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let (socket, mut dropped) = (socket.clone(), dropped.clone());
+            tokio::spawn(async move {
+                let Ok(mut database) = UnixStream::connect(socket).await else { return };
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional::<TcpStream, UnixStream>(&mut client, &mut database) => {}
+                    _ = dropped.wait_for(|dropped| *dropped) => {}
+                }
+            });
+        }
+    });
+    (port, drops)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_commit_result_counts_requests_once() {
+    let Some(ground) = own_ground() else { return };
+    let mut world = world_on(&ground, Plan { apis: 0, workers: 0, ..Plan::default() }).await;
+    let (port, drops) = database_proxy(ground.servers.postgres_socket().unwrap().to_path_buf()).await;
+    let url = world.stack.database.api_url.split('?').next().unwrap().replace("localhost:5432", &format!("127.0.0.1:{port}"));
+    world.stack.database.api_url = url;
+    let api = world.stack.launch_api().unwrap();
+    api.ready().await.unwrap();
+    world.stack.apis.push(api);
+    // Commits that count requests take two seconds: time to lose their result.
+    let slow = "create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(2); return null; end';
+                create constraint trigger slow after insert or update on usage_requests deferrable initially deferred
+                    for each row execute function slow()";
+    sqlx::raw_sql(slow).execute(&mut world.database().await).await.unwrap();
+    for _ in 0..5 {
+        assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
+    }
+    let committing = "select count(*) from pg_stat_activity where state = 'active' and query ilike 'commit%' and wait_event = 'PgSleep'";
+    let mut database = world.database().await;
+    until("a commit that takes long", Duration::from_secs(10), async || {
+        sqlx::query_scalar::<_, i64>(committing).fetch_one(&mut database).await.unwrap() == 1
+    })
+    .await;
+    drops.send_replace(true);
+    let stored = "select coalesce(sum(requests), 0)::bigint from usage_requests";
+    until("the commit nobody heard of", Duration::from_secs(10), async || {
+        sqlx::query_scalar::<_, i64>(stored).fetch_one(&mut database).await.unwrap() > 0
+    })
+    .await;
+    sqlx::raw_sql("drop trigger slow on usage_requests").execute(&mut database).await.unwrap();
+    drops.send_replace(false);
+    until("a response", Duration::from_secs(20), async || world.key().get("/v1/me").await.unwrap().status == 200).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    // Those that found no database are not counted.
+    assert_eq!(sqlx::query_scalar::<_, i64>(stored).fetch_one(&mut database).await.unwrap(), 6);
 }

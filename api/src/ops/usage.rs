@@ -7,11 +7,12 @@ use assay_core::{Result, store};
 
 use crate::app::App;
 
+/// How often the month is read until no request was written meanwhile. They are written once a second.
+const MONTH_ATTEMPTS: u32 = 3;
+
 /// What the organization has used of its plan in the present month.
 pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
-    // First what is not added up yet: what is added up in between is then counted twice for a moment, never left out.
-    let pending = app.requests.pending(caller.org_id());
-    let MonthRow { period_start, period_end, eval_items, requests, active_jobs } = store::usage::month(&app.db, caller.org_id()).await?;
+    let (MonthRow { period_start, period_end, eval_items, requests, active_jobs }, pending) = month(app, caller).await?;
     let plan = caller.plan();
     Ok(Usage {
         org_id: caller.org_id().clone(),
@@ -22,4 +23,21 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
         active_jobs,
         limits: UsageLimits { concurrent_jobs: plan.concurrent_jobs, eval_items_per_month: plan.eval_items_per_month },
     })
+}
+
+/// The stored month, and the requests that are not part of it yet. The number of requests may lag, and is never too high.
+async fn month(app: &App, caller: &Caller) -> Result<(MonthRow, i64)> {
+    let mut attempts = 0;
+    loop {
+        let pending = app.requests.pending(caller.org_id());
+        let row = store::usage::month(&app.db, caller.org_id()).await?;
+        attempts += 1;
+        // Requests that were written in between may be in both numbers.
+        if app.requests.is_disjoint(&pending) {
+            return Ok((row, pending.requests));
+        }
+        if attempts == MONTH_ATTEMPTS {
+            return Ok((row, 0));
+        }
+    }
 }

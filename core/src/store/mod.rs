@@ -36,10 +36,10 @@ use std::time::Duration;
 use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
+use sqlx::Connection as _;
 use sqlx::pool::{PoolConnection, PoolConnectionMetadata};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, Postgres};
-pub use sqlx::{PgConnection, PgPool};
+pub use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::time::{Instant, timeout};
 
 use crate::{Code, Error, Result, Timestamp};

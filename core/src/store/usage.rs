@@ -74,8 +74,9 @@ pub async fn month(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<MonthRow> 
     Ok(row)
 }
 
-/// Adds requests to the present month of each organization. The two slices belong together by index.
-pub async fn add_requests(db: impl PgExecutor<'_>, org_id: &[&str], requests: &[i64]) -> Result<()> {
+/// Adds requests to the present month of each organization. The two slices belong together by index. Returns the id of the
+/// transaction: see [`is_committed`].
+pub async fn add_requests(db: &mut PgConnection, org_id: &[&str], requests: &[i64]) -> Result<String> {
     // In order, so that two processes that add at once do not wait for each other.
     sqlx::query!(
         "insert into usage_requests as u (org_id, period_start, requests)
@@ -85,7 +86,17 @@ pub async fn add_requests(db: impl PgExecutor<'_>, org_id: &[&str], requests: &[
         org_id as &[&str],
         requests
     )
-    .execute(db)
+    .execute(&mut *db)
     .await?;
-    Ok(())
+    Ok(sqlx::query_scalar!(r#"select pg_current_xact_id()::text as "id!""#).fetch_one(db).await?)
+}
+
+/// Whether a transaction was committed. `None` while that is open. One that is too old to be known counts as committed.
+pub async fn is_committed(db: impl PgExecutor<'_>, transaction_id: &str) -> Result<Option<bool>> {
+    let status = sqlx::query_scalar!("select pg_xact_status($1::text::xid8)", transaction_id).fetch_one(db).await?;
+    Ok(match status.as_deref() {
+        Some("in progress") => None,
+        Some("aborted") => Some(false),
+        _ => Some(true),
+    })
 }
