@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::app::App;
 use crate::connections::Connections;
-use crate::layers::{cors, deadline, hold, observe};
+use crate::layers::{cors, deadline, hold, observe, syntax};
 use crate::settings::Settings;
 use crate::{dispatcher, domain_checks, grpc, mail, openapi, page, rest};
 
@@ -92,6 +92,7 @@ async fn router(app: App) -> Result<Router> {
     let pages = rest::routes(&app).merge(page::routes()).merge(openapi::routes()).method_not_allowed_fallback(rest::method_not_allowed);
     let routes = pages.merge(grpc::routes(&app).await?).fallback(fallback);
     let rules = cors::rules(&app.settings.cors_origins);
+    let routes = routes.layer(from_fn(syntax::check_syntax));
     let bounded = routes.layer(from_fn_with_state(rules, cors::cors)).layer(from_fn(deadline::deadline));
     let held = bounded.layer(from_fn_with_state(app.clone(), hold::hold));
     Ok(held.layer(from_fn_with_state(app.clone(), observe::observe)).with_state(app))

@@ -251,3 +251,72 @@ async fn pages_of_the_configured_origins_may_call_and_read_on_both_wires_and_no_
     let plain = client.send(client.request("OPTIONS", "/v1/me").header("origin", "http://localhost:3000")).await.unwrap();
     assert_eq!(plain.status, 405);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_identifying_headers_return_400() {
+    let world = world().await;
+    let owner = world.owner();
+    let json = || owner.request("POST", "/v1/keys").header("content-type", "application/json").body("{}");
+    for (request, name) in [
+        (owner.request("GET", "/v1/me").bearer_auth(&world.org.key), "authorization"),
+        (owner.request("GET", "/v1/me").header("x-org-id", &world.org.id).header("x-org-id", &world.org.id), "x-org-id"),
+        (json().header("content-type", "text/plain"), "content-type"),
+        (world.anonymous().request("GET", "/health").header("x-org-id", "a").header("x-org-id", "b"), "x-org-id"),
+    ] {
+        let response = owner.send(request).await.unwrap();
+        assert_eq!((response.status, code(&response)), (400, "invalid_request".to_owned()), "{name}: {}", response.body);
+        assert!(text(&response.body["error"]["message"]).contains(name), "{}", response.body);
+    }
+}
+
+/// The status and the whole response to these bytes.
+async fn raw(world: &crate::harness::World, bytes: &str) -> (u16, String) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let mut socket = tokio::net::TcpStream::connect(world.stack.apis[0].listen.unwrap()).await.unwrap();
+    socket.write_all(bytes.as_bytes()).await.unwrap();
+    let mut response = Vec::new();
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(20), socket.read_to_end(&mut response)).await;
+    let response = String::from_utf8_lossy(&response).into_owned();
+    (response.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0), response)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn malformed_request_heads_return_the_envelope() {
+    let world = world().await;
+    let (long, some) = ("x".repeat(9_000), "x".repeat(2_000));
+    let many: String = (0..12).map(|i| format!("X-{i}: {some}\r\n")).collect();
+    for (head, expected) in [
+        ("GET /health HTTP/1.1\r\nHost: assay\r\n".to_owned(), 200),
+        ("GET /health HTTP/1.1\r\nHost:\r\n".to_owned(), 200),
+        ("GET /health HTTP/1.0\r\n".to_owned(), 200),
+        ("GET /health HTTP/1.1\r\n".to_owned(), 400),
+        ("GET /health HTTP/1.1\r\nHost: a\r\nHost: a\r\n".to_owned(), 400),
+        ("GET /health HTTP/1.1\r\nHost: a, b\r\n".to_owned(), 400),
+        (format!("GET /health?{long} HTTP/1.1\r\nHost: assay\r\n"), 414),
+        (format!("GET /health HTTP/1.1\r\nHost: assay\r\n{many}"), 431),
+    ] {
+        let (status, response) = raw(&world, &format!("{head}Connection: close\r\n\r\n")).await;
+        assert_eq!(status, expected, "{response}");
+        let response = response.to_lowercase();
+        assert!(response.contains("x-request-id: req_") && response.contains("x-ratelimit-reset: "), "{response}");
+        assert!(status == 200 || response.contains("\"code\":\"invalid_request\""), "{response}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_are_not_stored_by_caches() {
+    let world = world().await;
+    let token = world.link("cache@example.org").await;
+    let (owner, anonymous) = (world.owner(), world.anonymous());
+    for response in [
+        owner.post("/v1/keys", &json!({"name": "x"})).await.unwrap(),
+        anonymous.post("/v1/auth/email/verify", &json!({"token": token})).await.unwrap(),
+        owner.get("/v1/me").await.unwrap(),
+        anonymous.get("/v1/me").await.unwrap(),
+    ] {
+        assert_eq!(response.header("cache-control"), "no-store", "{}", response.body);
+    }
+    // The documentation is the same for everybody.
+    assert_eq!(anonymous.get("/docs/").await.unwrap().header("cache-control"), "no-cache");
+}

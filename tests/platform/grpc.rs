@@ -318,3 +318,26 @@ async fn the_callers_deadline_is_kept() {
     assert_eq!(late.header("grpc-status"), "4", "DEADLINE_EXCEEDED");
     assert!(began.elapsed() < std::time::Duration::from_secs(5));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idempotency_key_in_metadata_is_rejected() {
+    let world = world().await;
+    let mut request = with(v1::CreateEvalRequest::default(), &world.org.key);
+    request.metadata_mut().insert("idempotency-key", "k1".parse().unwrap());
+    let refused = EvalServiceClient::new(connect(&world).await).create_eval(request).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::InvalidArgument, "invalid_request"));
+    assert!(refused.message().contains("`idempotency_key`"), "{}", refused.message());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compressed_flag_without_encoding_is_internal() {
+    let world = world().await;
+    let http = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    let request = http.post(format!("{}/assay.v1.MeService/GetMe", world.stack.url())).bearer_auth(&world.org.key);
+    let request = request.header("content-type", "application/grpc").header("te", "trailers");
+    let response = request.body(vec![1, 0, 0, 0, 3, 1, 2, 3]).send().await.unwrap();
+    assert_eq!(response.headers()["grpc-status"], "13");
+    // It is the client's mistake all the same.
+    let metrics = crate::harness::scrape(&world.stack.apis[0]).await;
+    assert!(!metrics.contains("outcome=\"server_error\""), "{metrics}");
+}

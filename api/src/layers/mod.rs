@@ -7,6 +7,7 @@ pub mod hold;
 pub mod lane;
 pub mod limit;
 pub mod observe;
+pub mod syntax;
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -12,6 +12,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
+use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use ipnet::IpNet;
 use tonic::Status;
@@ -64,6 +65,10 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
     headers.insert(LIMIT, allowance.limit.into());
     headers.insert(REMAINING, allowance.remaining.into());
     headers.insert(RESET, allowance.reset.into());
+    // Responses belong to one caller, and some hold a secret. Only what is the same for everybody says otherwise.
+    if watched.wire == Wire::Rest {
+        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    }
     response
 }
 
@@ -253,11 +258,22 @@ fn grpc_status(headers: &HeaderMap) -> Option<tonic::Code> {
     Some(tonic::Code::from_i32(status))
 }
 
+/// The message of that status.
+fn message(headers: &HeaderMap) -> &str {
+    headers.get(Status::GRPC_MESSAGE).and_then(|message| message.to_str().ok()).unwrap_or_default()
+}
+
 /// What tonic itself refuses, in our words. It says little, and calls a message that it cannot decode a fault of the
 /// server. Our own statuses have details.
 fn translated(headers: &HeaderMap) -> Option<Failure> {
     let status = grpc_status(headers).filter(|_| !headers.contains_key(Status::GRPC_STATUS_DETAILS))?;
     match status {
+        // The gRPC specification wants this status for this mistake, although it is the client's.
+        tonic::Code::Internal if message(headers).contains("compressed-flag") => {
+            let error =
+                Error::new(Code::InvalidRequest, "The message is marked as compressed; send grpc-encoding: identity, uncompressed.");
+            Some(Failure { grpc_status: Some(tonic::Code::Internal), ..error.into() })
+        }
         tonic::Code::Internal => Some(Error::new(Code::InvalidRequest, "The message cannot be decoded.").into()),
         tonic::Code::OutOfRange => Some(Error::new(Code::PayloadTooLarge, "The message is larger than this operation takes.").into()),
         tonic::Code::Unimplemented => {
