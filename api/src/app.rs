@@ -12,6 +12,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use crate::changes::Changes;
 use crate::dns::Dns;
 use crate::limits::Limits;
+use crate::lookups::Lookups;
 use crate::mail::Post;
 use crate::memory::Budget;
 use crate::requests::Requests;
@@ -68,6 +69,8 @@ pub struct Inner {
     pub dns: Dns,
     /// How many requests may come.
     pub limits: Limits,
+    /// Which credentials need no look-up.
+    pub lookups: Lookups,
     /// Where operators are told what a request did.
     pub spans: Spans,
     /// As given.
@@ -102,6 +105,7 @@ impl App {
             post,
             dns: Dns::new(settings.dns_server),
             limits: Limits::new(redis, &settings.common.redis_prefix, settings.auth_failures_per_minute),
+            lookups: Lookups::default(),
             spans: Spans::open("assay-api", &settings.common)?,
             settings,
         })))

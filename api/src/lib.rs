@@ -13,6 +13,7 @@ mod domain_checks;
 mod grpc;
 mod layers;
 mod limits;
+mod lookups;
 mod mail;
 mod memory;
 pub mod openapi;

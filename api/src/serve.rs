@@ -8,13 +8,14 @@ use assay_core::store::schema;
 use assay_core::vitals::Vitals;
 use assay_core::{CanFail as _, Error, Result};
 use axum::Router;
+use axum::handler::Handler as _;
 use axum::middleware::{from_fn, from_fn_with_state};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 
 use crate::app::App;
 use crate::connections::Connections;
-use crate::layers::{cors, deadline, hold, observe, syntax};
+use crate::layers::{auth, cors, deadline, hold, observe, syntax};
 use crate::settings::Settings;
 use crate::{dispatcher, domain_checks, grpc, mail, openapi, page, rest};
 
@@ -89,8 +90,10 @@ async fn refuse_to_read_answers(app: &App) -> Result<()> {
 
 /// Both wires under the layers that every request goes through.
 async fn router(app: App) -> Result<Router> {
-    let pages = rest::routes(&app).merge(page::routes()).merge(openapi::routes()).method_not_allowed_fallback(rest::method_not_allowed);
-    let routes = pages.merge(grpc::routes(&app).await?).fallback(fallback);
+    let unrouted = || from_fn_with_state(app.clone(), auth::count_unrouted);
+    let pages = rest::routes(&app).merge(page::routes()).merge(openapi::routes());
+    let pages = pages.method_not_allowed_fallback(rest::method_not_allowed.layer(unrouted()));
+    let routes = pages.merge(grpc::routes(&app).await?).fallback(fallback.layer(unrouted()));
     let rules = cors::rules(&app.settings.cors_origins);
     let routes = routes.layer(from_fn(syntax::check_syntax));
     let bounded = routes.layer(from_fn_with_state(rules, cors::cors)).layer(from_fn(deadline::deadline));

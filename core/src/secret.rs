@@ -59,7 +59,7 @@ impl Secret {
 }
 
 /// The SHA-256 of a secret: what is stored and looked up.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SecretHash([u8; 32]);
 
 impl SecretHash {

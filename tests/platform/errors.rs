@@ -253,6 +253,36 @@ async fn pages_of_the_configured_origins_may_call_and_read_on_both_wires_and_no_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn unrouted_requests_count_against_the_organization() {
+    let world = world().await;
+    let http2 = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    let unknown_rpc = http2.post(format!("{}/nowhere.Service/Get", world.stack.url())).header("content-type", "application/grpc");
+    let requests = [
+        (world.key().request("GET", "/v1/nowhere"), 404),
+        (world.key().request("PUT", "/v1/me"), 405),
+        (world.key().request("GET", "/assay.v1.MeService/GetMe"), 404),
+        (unknown_rpc.bearer_auth(&world.org.key), 200),
+    ];
+    for (already, (request, status)) in requests.into_iter().enumerate() {
+        let response = request.send().await.unwrap();
+        let header = |name: &str| response.headers()[name].to_str().unwrap().parse::<usize>().unwrap();
+        let left = (header("x-ratelimit-limit"), header("x-ratelimit-remaining"));
+        assert_eq!((response.status().as_u16(), left), (status, (1000, 999 - already)));
+    }
+    // Without a valid credential they show the address's limit, and a wrong credential is a failed authentication.
+    let anonymous = world.anonymous().get("/v1/nowhere").await.unwrap();
+    assert_eq!((anonymous.status, anonymous.header("x-ratelimit-limit"), anonymous.header("x-ratelimit-remaining")), (404, "10", "10"));
+    let guessed = world.client("svc_live_guess").get("/v1/nowhere").await.unwrap();
+    assert_eq!((guessed.status, guessed.header("x-ratelimit-limit"), guessed.header("x-ratelimit-remaining")), (404, "10", "9"));
+    let free = crate::harness::org(&world.stack, "free").await;
+    for _ in 0..60 {
+        assert_eq!(world.client(&free.key).get("/v1/nowhere").await.unwrap().status, 404);
+    }
+    assert_eq!(world.client(&free.key).get("/v1/nowhere").await.unwrap().status, 429);
+    assert_eq!(world.client(&free.key).get("/v1/me").await.unwrap().status, 429);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn repeated_identifying_headers_return_400() {
     let world = world().await;
     let owner = world.owner();

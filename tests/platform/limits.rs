@@ -4,11 +4,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use assay_core::secret::{Secret, SecretKind};
 use assay_tests::client::Client;
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 
-use crate::harness::{code, org, with, world, world_of};
+use crate::harness::{PATIENCE, code, org, until, with, world, world_of};
 
 /// Keeps every core busy until it is dropped.
 struct Load(Arc<AtomicBool>);
@@ -128,4 +129,72 @@ async fn the_forwarded_address_is_believed_only_from_a_trusted_proxy() {
         assert_eq!(from("192.0.2.2").await, second);
         assert_eq!(from("192.0.2.1").await, 429, "the same address again");
     }
+}
+
+/// A key that nobody has, with a valid checksum.
+fn unknown_key() -> String {
+    Secret::random(SecretKind::ApiKey).unwrap().into_text()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejected_requests_need_no_database() {
+    let world = world().await;
+    let me = async |token: &str| world.client(token).get("/v1/me").await.unwrap().status;
+    let repeated = unknown_key();
+    assert_eq!((me(&repeated).await, me(&world.org.session).await), (401, 200));
+    // Far beyond its limit: twice sixty, and one more.
+    let free = org(&world.stack, "free").await;
+    let client = world.client(&free.key);
+    let refused = join_all((0..150).map(|_| client.get("/v1/me"))).await;
+    assert_eq!(refused.iter().filter(|response| response.as_ref().unwrap().status == 200).count(), 60);
+    // While this transaction lasts nobody can read keys.
+    let mut database = world.database().await;
+    let run = async |database: &mut sqlx::PgConnection, sql| drop(sqlx::raw_sql(sql).execute(database).await.unwrap());
+    let (lock, unlock) = ("begin; lock table api_keys in access exclusive mode", "rollback");
+    run(&mut database, lock).await;
+    assert_eq!(me(&repeated).await, 401);
+    assert_eq!(me(&unknown_key()).await, 503, "this one is looked up");
+    run(&mut database, unlock).await;
+    until("a refusal without a look-up", PATIENCE, async || {
+        assert_eq!(client.get("/v1/me").await.unwrap().status, 429);
+        run(&mut database, lock).await;
+        let status = client.get("/v1/me").await.unwrap().status;
+        run(&mut database, unlock).await;
+        status == 429
+    })
+    .await;
+    // The address is throttled after ten failures, and its further unknown credentials are looked up a hundred times.
+    for _ in 0..12 {
+        me(&unknown_key()).await;
+    }
+    join_all((0..110).map(|_| async { me(&unknown_key()).await })).await;
+    run(&mut database, lock).await;
+    let throttled = world.client(&unknown_key()).get("/v1/me").await.unwrap();
+    assert_eq!((throttled.status, code(&throttled), throttled.header("x-ratelimit-remaining")), (429, "rate_limited".to_owned(), "0"));
+    assert!(throttled.header("retry-after").parse::<u32>().is_ok_and(|seconds| (1..=60).contains(&seconds)));
+    run(&mut database, unlock).await;
+    // A credential that was used lately passes all the same.
+    assert_eq!(me(&world.org.session).await, 200);
+    assert_eq!(me(&free.key).await, 429);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ipv6_failures_are_counted_by_prefix() {
+    let mut plan = with("ASSAY_AUTH_FAILURES_PER_MINUTE", "1");
+    plan.env.insert("ASSAY_TRUSTED_PROXIES".into(), "127.0.0.0/8".into());
+    let world = world_of(plan).await;
+    let guesser = world.client("svc_live_guess");
+    let from =
+        async |address: String| guesser.send(guesser.request("GET", "/v1/me").header("x-forwarded-for", address)).await.unwrap().status;
+    // Four times its limit for a /56, sixteen times for a /48.
+    for network in 0..4 {
+        assert_eq!(from(format!("2001:db8:1:{network:x}::1")).await, 401);
+    }
+    assert_eq!(from("2001:db8:1:4::1".into()).await, 429);
+    for network in 4..15 {
+        assert_eq!(from(format!("2001:db8:1:{:x}::1", network << 8)).await, 401, "{network}");
+    }
+    assert_eq!(from("2001:db8:1:ff00::1".into()).await, 401, "the sixteenth");
+    assert_eq!(from("2001:db8:1:fe00::1".into()).await, 429);
+    assert_eq!(from("2001:db8:2::1".into()).await, 401, "another network");
 }

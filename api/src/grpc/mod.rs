@@ -41,7 +41,8 @@ use assay_proto::v1::upload_service_server::UploadServiceServer;
 use assay_proto::v1::usage_service_server::UsageServiceServer;
 use axum::Router;
 use axum::extract::State;
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::handler::Handler as _;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse as _;
 use futures_util::stream::{BoxStream, Stream};
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -52,6 +53,7 @@ use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
+use tower::ServiceExt as _;
 
 use crate::app::App;
 use crate::layers::{self, Call};
@@ -105,7 +107,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
     }
     let open = open.into_axum_router();
     let all = behind_credential.merge(signing_in).merge(open).layer(tonic_web::GrpcWebLayer::new());
-    Ok(all.layer(from_fn(grpc_only)).with_state(()))
+    Ok(all.layer(from_fn_with_state(app.clone(), grpc_only)).with_state(()))
 }
 
 /// Of the two rpcs to sign in with, the one that sends mail is limited by the client's address, as on REST.
@@ -118,9 +120,12 @@ async fn limit_mail(state: State<App>, request: axum::extract::Request, next: Ne
 
 /// To a caller who does not speak gRPC there is nothing at these paths, and gRPC proper needs HTTP/2; the layer of
 /// gRPC-web would answer both with a bare 400.
-async fn grpc_only(request: axum::extract::Request, next: Next) -> axum::response::Response {
+async fn grpc_only(State(app): State<App>, request: axum::extract::Request, next: Next) -> axum::response::Response {
     match Wire::of(request.headers()) {
-        Wire::Rest => crate::rest::not_found().await.into_response(),
+        Wire::Rest => {
+            let not_found = crate::rest::not_found.layer(from_fn_with_state(app, layers::auth::count_unrouted));
+            not_found.with_state(()).oneshot(request).await.into_response()
+        }
         Wire::Grpc if request.version() < http::Version::HTTP_2 => {
             let error = Error::new(Code::InvalidRequest, "gRPC needs HTTP/2; over HTTP/1.1 use gRPC-web.");
             Failure::from(error).into_response()

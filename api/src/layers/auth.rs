@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use assay_core::principal::{Credential, Principal};
-use assay_core::secret::{self, SecretKind};
+use assay_core::secret::{self, SecretHash, SecretKind};
 use assay_core::store;
 use assay_core::store::credential::{self, FoundKey};
 use assay_core::{CanFail as _, Code, Error, OrgId, Result, telemetry};
@@ -13,34 +13,115 @@ use axum::response::{IntoResponse as _, Response};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use super::Call;
 use super::lane::Lane;
+use super::{Call, limit};
 use crate::app::App;
+use crate::limits::Allowance;
+use crate::lookups::Caller;
 use crate::render::Failure;
 
 /// How long the look-up may take.
 const LOOK_UP: Duration = Duration::from_millis(1800);
 
-/// The layer. Behind it every request has a [`Credential`].
+/// The layer. After it every request has a [`Credential`].
 pub async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    let (lane, headers, call) = (Lane::of(&request), request.headers(), request.extensions().get::<Call>());
+    match identify(&app, Lane::of(&request), request.headers(), request.extensions().get()).await {
+        Ok(credential) => {
+            request.extensions_mut().insert(credential);
+            next.run(request).await
+        }
+        Err(refusal) => refused(&app, request.extensions().get(), refusal).await,
+    }
+}
+
+/// The layer of unknown paths and of methods that a path does not take. Everybody gets the same 404 or 405, but a request with
+/// a valid credential is one of its organization's: it is counted, and shows the organization's limit.
+pub async fn count_unrouted(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    if !request.headers().contains_key(AUTHORIZATION) {
+        return next.run(request).await;
+    }
+    match identify(&app, Lane::of(&request), request.headers(), request.extensions().get()).await {
+        Ok(credential) => {
+            request.extensions_mut().insert(credential);
+            limit::limit(State(app), request, next).await
+        }
+        Err(refusal) => {
+            let allowance = refused(&app, request.extensions().get(), refusal).await.extensions().get::<Allowance>().copied();
+            let mut response = next.run(request).await;
+            allowance.map(|allowance| response.extensions_mut().insert(allowance));
+            response
+        }
+    }
+}
+
+/// Why a request is not authenticated, or not even looked at.
+struct Refusal {
+    error: Error,
+    /// What is left, where it is known already and nothing is to be counted.
+    allowance: Option<Allowance>,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self { error, allowance: None }
+    }
+}
+
+/// The caller's credential, or the refusal. It takes parts of a request, because threads cannot share a body.
+async fn identify(app: &App, lane: Lane, headers: &HeaderMap, call: Option<&Call>) -> Result<Credential, Refusal> {
+    let (kind, hash) = secret::read(bearer(headers)?).ok_or_else(invalid)?;
+    if let Some(verdict) = caller(headers).and_then(|caller| app.lookups.refusal(&caller)) {
+        return Err(Refusal { error: limit::refusal(verdict), allowance: Some(verdict.allowance) });
+    }
+    if let Some(code) = app.lookups.rejection(&hash) {
+        return Err(rejection(code).into());
+    }
+    if let Some((call, (error, allowance))) = call.and_then(|call| Some((call, app.limits.throttled(&call.address)?)))
+        && !app.lookups.may_look_up(&hash, &call.address)
+    {
+        return Err(Refusal { error, allowance: Some(allowance) });
+    }
     let look_up = async {
         // A database that does not even answer is away; what waits for it would only pile up.
-        let found = tokio::time::timeout(LOOK_UP, credential(&app, lane, headers, call)).await;
+        // One address that asks very often leaves connections for the others.
+        let [of_jobs, others] = &app.look_ups;
+        let turns = if lane == Lane::Jobs { of_jobs } else { others };
+        let _turn = turns.take(call.map_or("unknown", |call| &call.address)).await?;
+        let found = tokio::time::timeout(LOOK_UP, credential(app, lane, headers, kind, &hash)).await;
         found.unwrap_or_else(|late| Err(Error::unavailable(late)))
     };
     let found = match call {
         Some(call) => call.during(&app.spans, "authenticate", look_up).await,
         None => look_up.await,
     };
-    match found {
+    match &found {
         Ok(credential) => {
-            decided(plan(&credential), "accepted");
-            request.extensions_mut().insert(credential);
-            next.run(request).await
+            app.lookups.accepted(hash);
+            decided(plan(credential), "accepted");
         }
-        Err(error) => refused(&app, call, error).await,
+        Err(error) if matches!(error.code, Code::InvalidToken | Code::KeyRevoked) => app.lookups.rejected(hash, error.code),
+        Err(_) => {}
     }
+    Ok(found?)
+}
+
+/// The caller as the headers name it.
+pub fn caller(headers: &HeaderMap) -> Option<Caller> {
+    let (_, hash) = secret::read(bearer(headers).ok()?)?;
+    Some((hash, headers.get("x-org-id").and_then(|org_id| org_id.to_str().ok()).map(Box::from)))
+}
+
+fn invalid() -> Error {
+    rejection(Code::InvalidToken)
+}
+
+/// The error of a credential that does not hold.
+fn rejection(code: Code) -> Error {
+    let message = match code {
+        Code::KeyRevoked => "This key was revoked. Create another one.",
+        _ => "The key or session token is not valid.",
+    };
+    Error::new(code, message)
 }
 
 /// The plan that a caller is on, for the metrics.
@@ -52,22 +133,16 @@ fn decided(plan: &str, decision: &'static str) {
     metrics::counter!(telemetry::AUTH_DECISIONS, "plan" => plan.to_owned(), "decision" => decision).increment(1);
 }
 
-async fn credential(app: &App, lane: Lane, headers: &HeaderMap, call: Option<&Call>) -> Result<Credential> {
-    let token = bearer(headers)?;
-    let invalid = || Error::new(Code::InvalidToken, "The key or session token is not valid.");
-    let (kind, hash) = secret::read(token).ok_or_else(invalid)?;
-    let [look_ups_for_jobs, other_look_ups] = &app.look_ups;
-    let (pool, look_ups) = if lane == Lane::Jobs { (&app.jobs_db, look_ups_for_jobs) } else { (&app.db, other_look_ups) };
-    // One address that asks very often leaves connections for the others.
-    let _turn = look_ups.take(call.map_or("unknown", |call| &call.address)).await?;
+async fn credential(app: &App, lane: Lane, headers: &HeaderMap, kind: SecretKind, hash: &SecretHash) -> Result<Credential> {
+    let pool = if lane == Lane::Jobs { &app.jobs_db } else { &app.db };
     // One connection for all of it: who holds one and waits for another stands in everybody's way.
     let mut db = store::soon(pool, app.settings.pool_wait).await?;
     match kind {
         // It signs in; it is not a credential.
         SecretKind::Link => Err(invalid()),
-        SecretKind::ApiKey => match credential::key(&mut *db, &hash, &app.settings.terms).await? {
+        SecretKind::ApiKey => match credential::key(&mut *db, hash, &app.settings.terms).await? {
             None => Err(invalid()),
-            Some(FoundKey::Revoked) => Err(Error::new(Code::KeyRevoked, "This key was revoked. Create another one.")),
+            Some(FoundKey::Revoked) => Err(rejection(Code::KeyRevoked)),
             Some(FoundKey::Live { credential, stale }) => {
                 if let (true, Principal::ApiKey { key_id }, Some(membership)) = (stale, &credential.principal, &credential.membership) {
                     credential::touch_key(&mut *db, &membership.org.id, key_id).await.can_fail("noting that a key was used");
@@ -78,7 +153,7 @@ async fn credential(app: &App, lane: Lane, headers: &HeaderMap, call: Option<&Ca
         SecretKind::Session => {
             let asked = Asked::of(headers);
             let org_id = asked.org_id();
-            let found = credential::session(&mut *db, &hash, org_id, &app.settings.terms).await?.ok_or_else(invalid)?;
+            let found = credential::session(&mut *db, hash, org_id, &app.settings.terms).await?.ok_or_else(invalid)?;
             let mut credential = found.credential;
             credential.asked_for_org = asked.is_some();
             if matches!(asked, Asked::Malformed) {
@@ -144,16 +219,25 @@ pub fn bearer(headers: &HeaderMap) -> Result<&str> {
     if scheme.eq_ignore_ascii_case("bearer") { Ok(token.trim()) } else { Err(invalid()) }
 }
 
-/// The refusal. A credential that was presented and did not hold is counted against the address that it came from.
-async fn refused(app: &App, call: Option<&Call>, error: Error) -> Response {
+/// The response to a refusal. A credential that was presented and did not hold is counted against the address that it came from.
+async fn refused(app: &App, call: Option<&Call>, Refusal { error, allowance }: Refusal) -> Response {
     let failed = matches!(error.code, Code::InvalidToken | Code::KeyRevoked);
-    let Some(call) = call.filter(|_| failed) else {
-        decided("none", if error.code == Code::Unauthenticated { "unauthenticated" } else { "unavailable" });
-        return Failure::from(error).into_response();
+    let (error, allowance) = match call.filter(|_| failed) {
+        Some(call) => {
+            let (error, allowance) = app.limits.failed(&call.address, error).await;
+            (error, Some(allowance))
+        }
+        None => (error, allowance),
     };
-    let (error, allowance) = app.limits.failed(&call.address, error).await;
-    decided("none", if error.code == Code::RateLimited { "throttled" } else { error.code.as_str() });
+    decided(
+        "none",
+        match error.code {
+            Code::RateLimited => "throttled",
+            Code::Unauthenticated | Code::InvalidToken | Code::KeyRevoked => error.code.as_str(),
+            _ => "unavailable",
+        },
+    );
     let mut response = Failure::from(error).into_response();
-    response.extensions_mut().insert(allowance);
+    allowance.map(|allowance| response.extensions_mut().insert(allowance));
     response
 }

@@ -53,6 +53,9 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
         }
     }
     decided(credential, if verdict.refused_for.is_none() { "admitted" } else { "refused" });
+    if let (Some(_), Some(caller)) = (verdict.refused_for, auth::caller(request.headers())) {
+        app.lookups.refused(caller, verdict);
+    }
     let response = judged(verdict, request, next).await;
     drop(turn);
     response
@@ -84,12 +87,16 @@ async fn judged(verdict: Verdict, request: Request, next: Next) -> Response {
     let Verdict { refused_for, allowance } = verdict;
     let response = match refused_for {
         None => next.run(request).await,
-        Some(seconds) => {
-            let message = format!("More than {} requests in a minute. Wait {seconds} s.", allowance.limit);
-            Failure::from(Error { retry_after: Some(seconds), ..Error::new(Code::RateLimited, message) }).into_response()
-        }
+        Some(_) => Failure::from(refusal(verdict)).into_response(),
     };
     with(allowance, response)
+}
+
+/// The error of a request beyond the limit.
+pub fn refusal(Verdict { refused_for, allowance }: Verdict) -> Error {
+    let seconds = refused_for.unwrap_or(1);
+    let message = format!("More than {} requests in a minute. Wait {seconds} s.", allowance.limit);
+    Error { retry_after: Some(seconds), ..Error::new(Code::RateLimited, message) }
 }
 
 fn with(allowance: Allowance, mut response: Response) -> Response {

@@ -1,7 +1,7 @@
 //! The outermost layer: gives a request its id, renders whatever failed, adds the headers that every answer carries,
 //! and writes the one log line and the metrics.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -328,6 +328,18 @@ pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Arc<str> 
     }
 }
 
+/// The prefixes that failures of a counting address are counted for, each with how many times its limit it has: of IPv6
+/// also the /56 and the /48, of which one customer of a network may hold all.
+pub fn counting_prefixes(address: &str) -> Vec<(String, u32)> {
+    let mut prefixes = vec![(address.to_owned(), 1)];
+    if let Ok(address) = address.parse::<Ipv6Addr>() {
+        let [a, b, c, d, ..] = address.segments();
+        prefixes.push((format!("{a:x}:{b:x}:{c:x}:{:x}::/56", d & 0xff00), 4));
+        prefixes.push((format!("{a:x}:{b:x}:{c:x}::/48"), 16));
+    }
+    prefixes
+}
+
 /// An address as proxies write it: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]:4711`.
 fn forwarded_address(hop: &str) -> Option<IpAddr> {
     let hop = hop.trim();
@@ -343,6 +355,14 @@ mod tests {
     fn a_status_is_spelt_as_the_conventions_have_it() {
         let spelt = [tonic::Code::Ok, tonic::Code::InvalidArgument, tonic::Code::Unauthenticated].map(screaming);
         assert_eq!(spelt, ["OK", "INVALID_ARGUMENT", "UNAUTHENTICATED"]);
+    }
+
+    #[test]
+    fn ipv6_is_counted_by_three_prefixes() {
+        let counted = |address: &str| counting_prefixes(&client(address.parse().unwrap(), &HeaderMap::new(), &[]));
+        assert_eq!(counted("192.0.2.1"), [("192.0.2.1".to_owned(), 1)]);
+        let expected = [("2001:db8:1:2345::", 1), ("2001:db8:1:2300::/56", 4), ("2001:db8:1::/48", 16)];
+        assert_eq!(counted("2001:db8:1:2345::7"), expected.map(|(prefix, times)| (prefix.to_owned(), times)));
     }
 
     #[test]

@@ -217,6 +217,14 @@ impl Memory {
         })
     }
 
+    /// The refusal of an address that is throttled as far as this process knows.
+    pub(super) fn throttled(&mut self, address: &str, limit: u32, now: i64) -> Option<Verdict> {
+        let counter = self.failures.by_key.get(address)?;
+        let left = u32::try_from(counter.throttle.until - now / SECOND).ok().filter(|left| *left > 0)?;
+        let oldest = counter.reported.oldest().or(counter.own.oldest()).unwrap_or(now);
+        Some(Verdict { refused_for: Some(left), allowance: allowance(limit, i64::from(limit), oldest / SECOND) })
+    }
+
     /// Notes what Redis decided.
     pub(super) fn follow(&mut self, operation: Operation, key: &str, reply: &Reply, now: i64) {
         self.counters(operation).with(key, now, |counter| {

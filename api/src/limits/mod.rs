@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use self::memory::Memory;
 use self::redis::{Counters, Probe};
+use crate::layers::observe::counting_prefixes;
 
 /// A window's length in seconds.
 const WINDOW: i64 = 60;
@@ -123,31 +124,52 @@ impl Limits {
         }
     }
 
+    /// Counts a failed authentication of an address and of the prefixes around it, unless it is one too many.
     async fn fail(&self, address: &str) -> Verdict {
-        self.failures(Operation::Fail, address).await
+        let mut verdict = self.fail_prefix(address, self.failures).await;
+        for (prefix, times) in counting_prefixes(address).into_iter().skip(1) {
+            if verdict.refused_for.is_some() {
+                break;
+            }
+            let wider = self.fail_prefix(&prefix, self.failures.saturating_mul(times)).await;
+            if wider.refused_for.is_some() {
+                verdict = Verdict { refused_for: wider.refused_for, allowance: Allowance { remaining: 0, ..verdict.allowance } };
+            }
+        }
+        verdict
+    }
+
+    async fn fail_prefix(&self, prefix: &str, limit: u32) -> Verdict {
+        // Redis would say the same until then.
+        let throttled = self.memory().throttled(prefix, limit, Timestamp::now().unix_micros());
+        match throttled {
+            Some(verdict) => verdict,
+            None => self.failures(Operation::Fail, prefix, limit).await,
+        }
     }
 
     /// Counts a failed authentication, and returns the error for the caller: the failure, or that it was one too many.
     pub async fn failed(&self, address: &str, failure: Error) -> (Error, Allowance) {
         let verdict = self.fail(address).await;
-        let message = "Too many failed authentications from this address. Wait before you try again.";
-        let told = match verdict.refused_for {
-            None => failure,
-            Some(seconds) => Error { retry_after: Some(seconds), ..Error::new(Code::RateLimited, message) },
-        };
-        (told, verdict.allowance)
+        (verdict.refused_for.map_or(failure, throttled), verdict.allowance)
+    }
+
+    /// The error of an address that is known here to be throttled. Asks nobody and counts nothing.
+    pub fn throttled(&self, address: &str) -> Option<(Error, Allowance)> {
+        let verdict = self.memory().throttled(address, self.failures, Timestamp::now().unix_micros())?;
+        Some((throttled(verdict.refused_for?), verdict.allowance))
     }
 
     /// The allowance of an address without a valid credential. Counts nothing.
     pub async fn address(&self, address: &str) -> Allowance {
-        self.failures(Operation::Peek, address).await.allowance
+        self.failures(Operation::Peek, address, self.failures).await.allowance
     }
 
-    async fn failures(&self, operation: Operation, address: &str) -> Verdict {
-        match self.call(operation, address, self.failures).await {
+    async fn failures(&self, operation: Operation, prefix: &str, limit: u32) -> Verdict {
+        match self.call(operation, prefix, limit).await {
             Called::Decided(verdict) => verdict,
             // Nothing is granted here that a starved process could grant twice.
-            Called::Unavailable | Called::Starved => self.decide(operation, address, self.failures),
+            Called::Unavailable | Called::Starved => self.decide(operation, prefix, limit),
         }
     }
 
@@ -258,6 +280,11 @@ async fn process_time(duration: Duration) {
     for _ in 0..duration.as_millis() / STEP.as_millis() {
         tokio::time::sleep(STEP).await;
     }
+}
+
+fn throttled(seconds: u32) -> Error {
+    let message = "Too many failed authentications from this address. Wait before you try again.";
+    Error { retry_after: Some(seconds), ..Error::new(Code::RateLimited, message) }
 }
 
 /// `oldest` is the second of the oldest bucket that lives.
