@@ -26,34 +26,35 @@ const ONCE: [HeaderName; 3] = [AUTHORIZATION, CONTENT_TYPE, HeaderName::from_sta
 
 /// The layer.
 pub async fn check_syntax(request: Request, next: Next) -> Response {
-    match check(&request) {
-        Ok(()) => next.run(request).await,
-        Err(failure) => failure.into_response(),
+    match fault(&request) {
+        None => next.run(request).await,
+        Some(failure) => failure.into_response(),
     }
 }
 
-fn check(request: &Request) -> Result<(), Failure> {
+/// What is wrong with the head of a request, if anything.
+fn fault(request: &Request) -> Option<Failure> {
     let headers = request.headers();
     if request.uri().path_and_query().is_some_and(|target| target.as_str().len() > MAX_TARGET_BYTES) {
-        return Err(rejected(StatusCode::URI_TOO_LONG, format!("Path and query may have {MAX_TARGET_BYTES} bytes together.")));
+        return Some(rejected(StatusCode::URI_TOO_LONG, format!("Path and query may have {MAX_TARGET_BYTES} bytes together.")));
     }
     if headers.len() > MAX_HEADERS || size(headers) > MAX_HEADERS_BYTES {
         let message = format!("A request may have {MAX_HEADERS} headers, of {MAX_HEADERS_BYTES} bytes together.");
-        return Err(rejected(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
+        return Some(rejected(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
     }
     if let Some(name) = ONCE.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
-        return Err(rejected(StatusCode::BAD_REQUEST, format!("Send the header `{name}` once.")));
+        return Some(rejected(StatusCode::BAD_REQUEST, format!("Send the header `{name}` once.")));
     }
     // A client that maps REST's headers to metadata would lose its idempotency without a word.
     if Wire::of(headers) != Wire::Rest && headers.contains_key("idempotency-key") {
         let message = "Send the idempotency key as the field `idempotency_key` of the message, not as metadata.";
-        return Err(rejected(StatusCode::BAD_REQUEST, message.into()));
+        return Some(rejected(StatusCode::BAD_REQUEST, message.into()));
     }
     // In HTTP/2 the pseudo-header `:authority` takes its place, and in HTTP/1.0 it is optional.
     if request.version() == Version::HTTP_11 && !has_one_host(headers) {
-        return Err(rejected(StatusCode::BAD_REQUEST, "Send the header `Host` once: a host, and a port if there is one.".into()));
+        return Some(rejected(StatusCode::BAD_REQUEST, "Send the header `Host` once: a host, and a port if there is one.".into()));
     }
-    Ok(())
+    None
 }
 
 fn rejected(status: StatusCode, message: String) -> Failure {
