@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use assay_core::Result;
 use assay_core::artifact::Artifacts;
-use assay_core::spans::Spans;
+use assay_core::spans::{Sampling, Spans};
 use assay_core::store::{self, Bounds, PgPool};
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -106,7 +106,7 @@ impl App {
             dns: Dns::new(settings.dns_server),
             limits: Limits::new(redis, &settings.common.redis_prefix, settings.auth_failures_per_minute),
             lookups: Lookups::default(),
-            spans: Spans::open("assay-api", &settings.common)?,
+            spans: Spans::open("assay-api", &settings.common, Sampling::share(&settings.common))?,
             settings,
         })))
     }

@@ -217,6 +217,6 @@ fn violation(fault: &FieldError) -> FieldViolation {
 pub fn log_cause(error: &Error, call: &Call) {
     if let Some(cause) = &error.cause {
         let Call { request_id, trace, .. } = call;
-        tracing::error!(%request_id, trace_id = %trace.place.trace_id, code = error.code.as_str(), %cause, "a request failed");
+        tracing::error!(%request_id, trace_id = %trace.context().place.trace_id, code = error.code.as_str(), %cause, "a request failed");
     }
 }

@@ -1,7 +1,47 @@
 //! The trace that a request belongs to (W3C Trace Context, header `traceparent`).
 
-use assay_core::spans::{Place, SpanId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use assay_core::spans::{Place, SpanId, TraceId};
 use http::HeaderMap;
+
+/// A request's trace. Until the caller has shown a valid credential it is one of our own, which links to the caller's:
+/// strangers add no spans to the traces of others. Clones are the same.
+#[derive(Clone)]
+pub struct Trace {
+    claimed: TraceParent,
+    own: TraceId,
+    is_joined: Arc<AtomicBool>,
+}
+
+impl Trace {
+    /// The trace of a request with these headers, whose caller is not known yet.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let claimed = TraceParent::of(headers);
+        let own = if claimed.parent.is_some() { Place::new().trace_id } else { claimed.place.trace_id };
+        Self { claimed, own, is_joined: Arc::default() }
+    }
+
+    /// Joins the caller's trace, because the caller has a valid credential.
+    pub fn join(&self) {
+        self.is_joined.store(true, Ordering::Relaxed);
+    }
+
+    /// The request's place, as it is now.
+    pub fn context(&self) -> TraceParent {
+        match self.is_joined.load(Ordering::Relaxed) {
+            true => self.claimed,
+            false => TraceParent { place: Place { trace_id: self.own, ..self.claimed.place }, parent: None },
+        }
+    }
+
+    /// The caller's span, if its trace is not joined.
+    pub fn link(&self) -> Option<Place> {
+        let is_joined = self.is_joined.load(Ordering::Relaxed);
+        self.claimed.parent.filter(|_| !is_joined).map(|span_id| Place { span_id, ..self.claimed.place })
+    }
+}
 
 /// A request's place in its trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +79,19 @@ impl TraceParent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn callers_trace_is_joined_with_a_credential_only() {
+        let header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let trace = Trace::of(&HeaderMap::from_iter([("traceparent".parse().unwrap(), header.parse().unwrap())]));
+        let (client, before) = (TraceParent::read(header).unwrap(), trace.context());
+        assert_eq!((before.place.trace_id == client.trace_id, before.parent, trace.link()), (false, None, Some(client)));
+        trace.clone().join();
+        let after = trace.context();
+        assert_eq!((after.place, after.parent), (Place { span_id: before.place.span_id, ..client }, Some(client.span_id)));
+        assert_eq!(trace.link(), None);
+        assert_eq!(Trace::of(&HeaderMap::new()).link(), None);
+    }
 
     #[test]
     fn only_a_well_formed_header_is_taken() {

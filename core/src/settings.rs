@@ -70,7 +70,7 @@ settings! {
     WORKER_ANSWERS_MIB = "1024"; "Memory, in MiB, for the answers of suites, kept from one job to the next; those used longest ago go first. What is in use stays, whatever its size."
     DRAIN_SECONDS = "25"; "How long a process that was told to end may finish what it has begun."
     OTLP_ENDPOINT = ""; "Where traces are exported to, by OTLP over gRPC, such as `http://collector:4317` (headers in the usual `OTEL_EXPORTER_OTLP_HEADERS`); empty: nowhere."
-    TRACE_SHARE = "1"; "Share of the traces that is exported, from 0 to 1. The trace's id decides, so that all processes take the same ones."
+    TRACE_SHARE = "1"; "Share of the traces that is exported, from 0 to 1. A keyed hash of the trace's id decides: all API processes export the same ones, and callers cannot choose."
     LOG = "info"; "What is logged: `error`, `warn`, `info`, `debug`, or directives such as `info,sqlx=debug`."
     LOG_FORMAT = "json"; "`json` or `text`."
 }

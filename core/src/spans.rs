@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::InstrumentationScope;
-use opentelemetry::trace::{SpanContext, Status, TraceFlags, TraceState};
+use opentelemetry::trace::{Link, SpanContext, Status, TraceFlags, TraceState};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor as _};
+
+use sha2::{Digest as _, Sha256};
 
 pub use opentelemetry::KeyValue;
 pub use opentelemetry::trace::{SpanId, SpanKind, TraceId};
@@ -79,6 +81,8 @@ pub struct Span {
     pub attributes: Vec<KeyValue>,
     /// What failed, if something of ours did: a code.
     pub failed: Option<Cow<'static, str>>,
+    /// A span of another trace that it belongs with.
+    pub link: Option<Place>,
 }
 
 /// What is done with a job as a message, by the conventions.
@@ -104,7 +108,7 @@ impl Span {
             KeyValue::new("messaging.operation.type", operation),
             KeyValue::new("messaging.message.id", job_id.to_string()),
         ];
-        Self { place, parent, name: name.into(), kind, began, ended, attributes, failed: None }
+        Self { place, parent, name: name.into(), kind, began, ended, attributes, failed: None, link: None }
     }
 
     /// That of a part of what was done.
@@ -118,6 +122,7 @@ impl Span {
             ended,
             attributes: Vec::new(),
             failed: None,
+            link: None,
         }
     }
 
@@ -142,13 +147,46 @@ pub struct Spans(Option<Arc<Exporting>>);
 struct Exporting {
     processor: BatchSpanProcessor,
     scope: InstrumentationScope,
-    /// Traces whose id, by its last 64 bits, is not beyond this.
-    last: u64,
+    sampling: Sampling,
+}
+
+/// Which traces a process exports.
+#[derive(Debug, Clone, Copy)]
+pub enum Sampling {
+    /// Those that another process has chosen: a job's row names the span that stored it only if its trace is exported.
+    Chosen,
+    /// A share of all, by a keyed hash of the trace's id. Callers choose their trace ids, and must not choose which are kept.
+    Share {
+        /// What callers do not know, and all processes that decide do.
+        key: [u8; 32],
+        /// The largest hash that is exported.
+        last: u64,
+    },
+}
+
+impl Sampling {
+    /// The share that the settings name. The key comes from the database's address, which holds a password and is the same
+    /// for all API processes.
+    pub fn share(settings: &Common) -> Self {
+        let key = Sha256::new().chain_update("assay trace sampling").chain_update(&settings.database_url).finalize().into();
+        Self::Share { key, last: (settings.trace_share * u64::MAX as f64) as u64 }
+    }
+
+    fn takes(&self, trace_id: TraceId) -> bool {
+        match self {
+            Self::Chosen => true,
+            Self::Share { key, last } => {
+                let hash: [u8; 32] = Sha256::new().chain_update(key).chain_update(trace_id.to_bytes()).finalize().into();
+                let [a, b, c, d, e, f, g, h, ..] = hash;
+                u64::from_be_bytes([a, b, c, d, e, f, g, h]) <= *last
+            }
+        }
+    }
 }
 
 impl Spans {
     /// Spans of a service of this name. They go nowhere unless the settings say where. To be called in a runtime.
-    pub fn open(service: &'static str, settings: &Common) -> Result<Self> {
+    pub fn open(service: &'static str, settings: &Common, sampling: Sampling) -> Result<Self> {
         if settings.otlp_endpoint.is_empty() {
             return Ok(Self(None));
         }
@@ -162,22 +200,23 @@ impl Spans {
         ];
         let attributes = attributes.map(|(key, value)| KeyValue::new(key, value));
         processor.set_resource(&Resource::builder().with_service_name(service).with_attributes(attributes).build());
-        let last = (settings.trace_share * u64::MAX as f64) as u64;
-        Ok(Self(Some(Arc::new(Exporting { processor, scope: InstrumentationScope::builder("assay").build(), last }))))
+        Ok(Self(Some(Arc::new(Exporting { processor, scope: InstrumentationScope::builder("assay").build(), sampling }))))
     }
 
     /// Whether anybody is told of this trace.
     pub fn takes(&self, trace_id: TraceId) -> bool {
-        let last_bits = |trace_id: TraceId| u128::from_be_bytes(trace_id.to_bytes()) as u64;
-        self.0.as_ref().is_some_and(|exporting| last_bits(trace_id) <= exporting.last)
+        self.0.as_ref().is_some_and(|exporting| exporting.sampling.takes(trace_id))
     }
 
     /// Tells of a span of this trace that has ended, if anybody is told of it. Never waits.
     pub fn tell(&self, trace_id: TraceId, span: impl FnOnce() -> Span) {
         let Some(exporting) = self.0.as_ref().filter(|_| self.takes(trace_id)) else { return };
-        let Span { place, parent, name, kind, began, ended, attributes, failed } = span();
+        let Span { place, parent, name, kind, began, ended, attributes, failed, link } = span();
+        let context = |place: Place| SpanContext::new(place.trace_id, place.span_id, TraceFlags::SAMPLED, false, TraceState::NONE);
+        let mut links = SpanLinks::default();
+        links.links.extend(link.map(|link| Link::with_context(context(link))));
         exporting.processor.on_end(SpanData {
-            span_context: SpanContext::new(place.trace_id, place.span_id, TraceFlags::SAMPLED, false, TraceState::NONE),
+            span_context: context(place),
             parent_span_id: parent.unwrap_or(SpanId::INVALID),
             parent_span_is_remote: matches!(kind, SpanKind::Server | SpanKind::Consumer),
             span_kind: kind,
@@ -187,7 +226,7 @@ impl Spans {
             attributes,
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
-            links: SpanLinks::default(),
+            links,
             status: failed.map_or(Status::Unset, |description| Status::Error { description }),
             instrumentation_scope: exporting.scope.clone(),
         });
@@ -201,5 +240,23 @@ impl Spans {
             Ok(_) => {}
             Err(_) => tracing::warn!("the last spans could not be sent in time"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trace_ids_do_not_decide_sampling() {
+        let share = |key, share: f64| Sampling::Share { key, last: (share * u64::MAX as f64) as u64 };
+        // All of these were exported when the last 64 bits decided.
+        let chosen: Vec<_> = (1..=1000_u128).map(|high| TraceId::from_bytes((high << 64).to_be_bytes())).collect();
+        let taken = |sampling: Sampling| chosen.iter().map(|trace_id| sampling.takes(*trace_id)).collect::<Vec<_>>();
+        let tenth = taken(share([1; 32], 0.1));
+        assert!((50..200).contains(&tenth.iter().filter(|taken| **taken).count()));
+        assert_eq!(tenth, taken(share([1; 32], 0.1)), "all processes decide alike");
+        assert_ne!(tenth, taken(share([2; 32], 0.1)), "nobody else knows how");
+        assert!(taken(share([1; 32], 1.0)).iter().all(|taken| *taken));
     }
 }

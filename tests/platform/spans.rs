@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use assay_core::Timestamp;
 use assay_core::settings::{Common, Reader};
-use assay_core::spans::{Place, Span, SpanKind, Spans};
+use assay_core::spans::{Place, Sampling, Span, SpanKind, Spans};
+use assay_tests::client::Client;
 use assay_tests::databases;
 use assay_tests::servers::{Guarded, GuardedCommand};
 use assay_tests::stack::Plan;
@@ -93,7 +94,7 @@ async fn exporting(collector: &Collector, workers: usize) -> World {
 fn client(collector: &Collector) -> Spans {
     let given = [("ASSAY_OTLP_ENDPOINT", collector.grpc.as_str()), ("ASSAY_DATABASE_URL", "-"), ("ASSAY_REDIS_URL", "-")];
     let mut reader = Reader::new(given.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    Spans::open("client", &Common::read(&mut reader, "client")).unwrap()
+    Spans::open("client", &Common::read(&mut reader, "client"), Sampling::Chosen).unwrap()
 }
 
 /// The spans by service, name and what tells them apart, after a look that all of them hang together in one tree.
@@ -217,29 +218,47 @@ async fn an_rpc_is_named_by_the_conventions_and_its_errors_are_the_clients() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_share_of_the_traces_all_processes_export_the_same_ones() {
+async fn share_of_the_traces_is_the_same_in_all_processes() {
     let Some(collector) = Collector::start().await else { return };
     let env = [("ASSAY_OTLP_ENDPOINT", collector.grpc.as_str()), ("ASSAY_TRACE_SHARE", "0.5")];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    let world = world_of(Plan { env, ..Plan::default() }).await;
-    // One of each half.
-    for (half, taken) in [("7fffffffffffff00", true), ("8000000000000100", false)] {
-        let trace_id = format!("{:016x}{half}", Place::new().trace_id.to_bytes()[0]);
-        let request = world.key().request("POST", "/v1/evals").header("traceparent", format!("00-{trace_id}-00f067aa0ba902b7-01"));
-        let queued = world.key().send(request.json(&json!({"suite_id": "suite:lunch", "predictions": one_prediction()}))).await.unwrap();
+    let world = world_of(Plan { apis: 2, env, ..Plan::default() }).await;
+    let apis: Vec<_> = world.stack.addresses().into_iter().map(|url| Client::new(url, Some(&world.org.key))).collect();
+    // Low last bits, which a caller might think to be favoured.
+    let traces: Vec<_> = (0..24).map(|number| format!("{:032x}", (number + 1_u128) << 64 | 1)).collect();
+    for trace_id in &traces {
+        let header = format!("00-{trace_id}-00f067aa0ba902b7-01");
+        // One process stores the job, the other one is asked for something in the same trace.
+        let request = apis[0].request("POST", "/v1/evals").header("traceparent", &header);
+        let queued = apis[0].send(request.json(&json!({"suite_id": "suite:lunch", "predictions": one_prediction()}))).await.unwrap();
+        assert_eq!(queued.status, 202, "{}", queued.body);
         world.ended(&text(&queued.body["id"])).await;
-        if taken {
-            until("both halves of the trace", Duration::from_secs(20), async || {
-                let services: HashSet<String> = collector.spans(&trace_id).into_iter().map(|(service, _)| service).collect();
-                services.len() == 2
-            })
-            .await;
-        } else {
-            // Longer than spans are kept back.
-            tokio::time::sleep(Duration::from_secs(6)).await;
-            assert_eq!(collector.spans(&trace_id).len(), 0);
-        }
+        assert_eq!(apis[1].send(apis[1].request("GET", "/v1/me").header("traceparent", &header)).await.unwrap().status, 200);
     }
+    // Longer than spans are kept back.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let mut taken = 0;
+    for trace_id in &traces {
+        let spans = collector.spans(trace_id);
+        let named = |name: &str| spans.iter().any(|(_, span)| span["name"] == name);
+        let told = [named("POST /v1/evals"), named("GET /v1/me"), spans.iter().any(|(service, _)| service == "assay-worker")];
+        assert!(told == [true; 3] || told == [false; 3], "{trace_id}: {told:?}");
+        taken += usize::from(told[0]);
+    }
+    assert!((1..24).contains(&taken), "{taken} of 24");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_start_their_own_traces() {
+    let Some(collector) = Collector::start().await else { return };
+    let world = exporting(&collector, 0).await;
+    let trace_id = Place::new().trace_id.to_string();
+    for client in [world.anonymous(), world.client("svc_live_guess")] {
+        let request = client.request("GET", "/v1/me").header("traceparent", format!("00-{trace_id}-00f067aa0ba902b7-01"));
+        assert_eq!(client.send(request).await.unwrap().status, 401);
+    }
+    until("two links", Duration::from_secs(20), async || collector.text().matches("00f067aa0ba902b7").count() >= 2).await;
+    assert_eq!(collector.spans(&trace_id).len(), 0, "no span joined the trace");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use assay_core::artifact::Artifacts;
 use assay_core::process;
 use assay_core::queue::{self, OnBell};
 use assay_core::settings::ADMIN_LISTEN;
-use assay_core::spans::Spans;
+use assay_core::spans::{Sampling, Spans};
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, Bounds, within_response_timeout};
 use assay_core::vitals::Vitals;
@@ -54,7 +54,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
         artifacts: Artifacts::open(&settings.common.artifacts).await?,
         tables: Tables::new(db.clone(), settings.answers_bytes_max),
         hfm_sha: settings.common.hfm_sha.clone(),
-        spans: Spans::open("assay-worker", &settings.common)?,
+        spans: Spans::open("assay-worker", &settings.common, Sampling::Chosen)?,
         db: db.clone(),
     };
     let (stop, stopped) = watch::channel(false);

@@ -88,7 +88,11 @@ async fn identify(app: &App, lane: Lane, headers: &HeaderMap, call: Option<&Call
         let turns = if lane == Lane::Jobs { of_jobs } else { others };
         let _turn = turns.take(call.map_or("unknown", |call| &call.address)).await?;
         let found = tokio::time::timeout(LOOK_UP, credential(app, lane, headers, kind, &hash)).await;
-        found.unwrap_or_else(|late| Err(Error::unavailable(late)))
+        let found = found.unwrap_or_else(|late| Err(Error::unavailable(late)));
+        if let (Ok(_), Some(call)) = (&found, call) {
+            call.trace.join();
+        }
+        found
     };
     let found = match call {
         Some(call) => call.during(&app.spans, "authenticate", look_up).await,

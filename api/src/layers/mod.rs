@@ -16,7 +16,7 @@ use std::time::Instant;
 use assay_core::spans::{Span, Spans};
 use assay_core::{RequestId, Timestamp};
 
-use crate::traceparent::TraceParent;
+use crate::traceparent::Trace;
 
 /// What is known of a request before anything else is. In the extensions of every request.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ pub struct Call {
     /// When its head had arrived.
     pub began: Instant,
     /// The trace that it belongs to.
-    pub trace: TraceParent,
+    pub trace: Trace,
     /// What was done for it so far, for operators.
     pub parts: Parts,
     /// Whom failed authentication is counted for: the client's address, of IPv6 the first 64 bits.
@@ -52,13 +52,13 @@ impl Parts {
 impl Call {
     /// Does a part of the work, and notes what it was if operators are told of it.
     pub async fn during<T>(&self, spans: &Spans, name: &'static str, work: impl Future<Output = T>) -> T {
-        let place = self.trace.place;
-        if !spans.takes(place.trace_id) {
-            return work.await;
-        }
         let began = Timestamp::now();
         let done = work.await;
-        self.parts.push(Span::of_part(place.child(), place.span_id, name, began, Timestamp::now()));
+        // Only now: authentication decides which trace it is.
+        let place = self.trace.context().place;
+        if spans.takes(place.trace_id) {
+            self.parts.push(Span::of_part(place.child(), place.span_id, name, began, Timestamp::now()));
+        }
         done
     }
 }

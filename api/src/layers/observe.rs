@@ -22,7 +22,7 @@ use super::{Call, Parts, Peer, deadline};
 use crate::app::App;
 use crate::limits::Allowance;
 use crate::render::{self, Failure, Pending, Wire};
-use crate::traceparent::TraceParent;
+use crate::traceparent::{Trace, TraceParent};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -44,7 +44,7 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
     };
     let peer = request.extensions().get::<Peer>();
     let address = peer.map_or_else(|| Arc::from("unknown"), |Peer(peer)| client(*peer, request.headers(), &app.settings.trusted_proxies));
-    let call = Call { request_id, began, trace: TraceParent::of(request.headers()), address, parts: Parts::default() };
+    let call = Call { request_id, began, trace: Trace::of(request.headers()), address, parts: Parts::default() };
     request.extensions_mut().insert(call.clone());
     let mut watched = Watched::new(app, &request, call);
 
@@ -122,7 +122,7 @@ impl Watched {
     }
 
     fn span(&self, answered: &Answered, outcome: &str) -> Span {
-        let TraceParent { place, parent } = self.call.trace;
+        let TraceParent { place, parent } = self.call.trace.context();
         let method = known(&self.method);
         let mut attributes = vec![KeyValue::new("assay.request.id", self.call.request_id.to_string())];
         let name = match &self.route {
@@ -150,7 +150,8 @@ impl Watched {
         }
         // By the conventions, what the client did wrong is no error of the server's span.
         let failed = (outcome == "server_error").then(|| answered.code.clone().into());
-        Span { place, parent, name: name.into(), kind: SpanKind::Server, began: self.at, ended: Timestamp::now(), attributes, failed }
+        let (link, ended) = (self.call.trace.link(), Timestamp::now());
+        Span { place, parent, name: name.into(), kind: SpanKind::Server, began: self.at, ended, attributes, failed, link }
     }
 }
 
@@ -161,7 +162,7 @@ impl Drop for Watched {
         let operation = self.route.operation(&self.method, answered.status);
         let (wire, took) = (self.wire.as_str(), self.call.began.elapsed());
         let (seconds, outcome) = (took.as_secs_f64(), answered.outcome(self.patience.is_none_or(|patience| took < patience)));
-        let trace_id = self.call.trace.place.trace_id;
+        let trace_id = self.call.trace.context().place.trace_id;
         self.app.spans.tell(trace_id, || self.span(&answered, outcome));
         self.call.parts.take().into_iter().for_each(|part| self.app.spans.tell(trace_id, || part));
         let Answered { code, status, .. } = answered;
@@ -170,8 +171,8 @@ impl Drop for Watched {
         if outcome != "ok" {
             metrics::counter!(telemetry::REQUEST_ERRORS, "wire" => wire, "code" => code.clone()).increment(1);
         }
-        let (Call { request_id, trace, .. }, client_request_id, method) = (&self.call, &self.client_request_id, &self.method);
-        let (trace_id, status) = (trace.place.trace_id, status.as_u16());
+        let (request_id, client_request_id, method) = (&self.call.request_id, &self.client_request_id, &self.method);
+        let status = status.as_u16();
         tracing::info!(%request_id, %trace_id, client_request_id, wire, operation, %method, status, code, seconds, "request");
     }
 }

@@ -76,7 +76,7 @@ impl Origin {
     /// That of a call.
     pub fn of(call: Call) -> Self {
         let Call { request_id, began, trace, parts, address: _ } = call;
-        Self { request_id, began, trace, parts }
+        Self { request_id, began, trace: trace.context(), parts }
     }
 }
 
@@ -132,6 +132,7 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         request_sha256: &request_sha256,
         elapsed_us: i64::try_from(origin.began.elapsed().as_micros()).unwrap_or(i64::MAX),
         stored_as,
+        is_exported: app.spans.takes(stored_as.trace_id),
         client_span: origin.trace.parent,
     };
     let began = Timestamp::now();
@@ -145,7 +146,7 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         Submitted::Accepted(row) => {
             metrics::counter!(telemetry::JOBS_SUBMITTED, "type" => row.r#type.as_str()).increment(1);
             let parent = Some(origin.trace.place.span_id);
-            if app.spans.takes(stored_as.trace_id) {
+            if new.is_exported {
                 origin.parts.push(Span::of_job(Handling::Send, stored_as, parent, &job_id, began, Timestamp::now()));
             }
             app.submitted.notify_one();

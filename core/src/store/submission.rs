@@ -40,6 +40,8 @@ pub struct NewJob<'a> {
     pub elapsed_us: i64,
     /// The span in whose name the job is stored.
     pub stored_as: Place,
+    /// Whether its trace is exported. If not, the row does not name the span, and workers export nothing of the job.
+    pub is_exported: bool,
     /// The client's span, if it sent one.
     pub client_span: Option<SpanId>,
 }
@@ -168,6 +170,7 @@ async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created
         request_sha256,
         elapsed_us,
         stored_as,
+        is_exported,
         client_span,
     } = new;
     let row = sqlx::query_as!(
@@ -197,7 +200,7 @@ async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created
         stored_as.trace_id.to_string(),
         client_span.map(|span| span.to_string()),
         upload_id.map(UploadId::as_str),
-        stored_as.span_id.to_string()
+        is_exported.then(|| stored_as.span_id.to_string())
     )
     .fetch_optional(db)
     .await?;
