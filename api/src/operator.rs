@@ -74,7 +74,7 @@ pub async fn org_create(url: &str, name: &str, plan: &str, owner_email: &str) ->
     known_plan(&pool, plan).await?;
     let org_id = OrgId::random()?;
     let mut transaction = pool.begin().await?;
-    let user_id = store::org::user(&mut *transaction, &email, &UserId::random()?).await?;
+    let user_id = store::org::user(&mut transaction, &email, &UserId::random()?).await?;
     store::org::insert(&mut *transaction, &org_id, &name, plan, None).await?;
     store::org::add_member(&mut *transaction, &org_id, &user_id, Role::Owner).await?;
     transaction.commit().await?;

@@ -51,7 +51,7 @@ async fn sign_in(app: &App, link: &SecretHash) -> Result<Option<SignedIn>> {
     let session_id = SessionId::random()?;
     let mut transaction = app.db.begin().await?;
     let Some(email) = store::auth::use_link(&mut transaction, link).await? else { return Ok(None) };
-    let user_id = store::org::user(&mut *transaction, &email, &UserId::random()?).await?;
+    let user_id = store::org::user(&mut transaction, &email, &UserId::random()?).await?;
     store::auth::accept_invites(&mut transaction, &email, &user_id).await?;
     if let Some((_, domain)) = email.rsplit_once('@') {
         store::auth::join_by_domain(&mut transaction, domain, &user_id).await?;
