@@ -149,7 +149,9 @@ async fn rejected_requests_need_no_database() {
     assert_eq!(refused.iter().filter(|response| response.as_ref().unwrap().status == 200).count(), 60);
     // While this transaction lasts nobody can read keys.
     let mut database = world.database().await;
-    let run = async |database: &mut sqlx::PgConnection, sql| drop(sqlx::raw_sql(sql).execute(database).await.unwrap());
+    let run = async |database: &mut sqlx::PgConnection, sql| {
+        sqlx::raw_sql(sql).execute(database).await.unwrap();
+    };
     let (lock, unlock) = ("begin; lock table api_keys in access exclusive mode", "rollback");
     run(&mut database, lock).await;
     assert_eq!(me(&repeated).await, 401);
