@@ -59,6 +59,8 @@ pub struct Inner {
     pub parts: Turns,
     /// Whose turn it is to have an upload read, which takes a core.
     pub completions: Turns,
+    /// Whose turn it is to list jobs: lists of one organization must not take all connections for jobs.
+    pub listings: Turns,
     /// Whose turn it is to have two jobs compared, which takes a core for moments.
     pub comparisons: Turns,
     /// Requests admitted, for the usage.
@@ -100,6 +102,7 @@ impl App {
             turns: Turns::new(3, Semaphore::MAX_PERMITS, Duration::from_secs(2)),
             parts: Turns::new(4, Semaphore::MAX_PERMITS, Duration::from_secs(10)),
             completions: Turns::new(1, 2, Duration::from_secs(600)),
+            listings: Turns::new(1, Semaphore::MAX_PERMITS, CROWD_PATIENCE),
             comparisons: Turns::new(1, 2, Duration::from_secs(10)),
             requests: Requests::default(),
             post,

@@ -5,14 +5,13 @@
 
 use std::time::{Duration, Instant};
 
-use assay_core::artifact::Artifacts;
 use assay_core::connection::Connection;
 use assay_core::job::FailureCode;
 use assay_core::queue::Ringer;
 use assay_core::spans::{Handling, Place, Span, Spans};
 use assay_core::store::dispatch::{self, Ring, Swept};
-use assay_core::store::{PgPool, auth, notifications::Notifications, within_response_timeout};
-use assay_core::{CanFail as _, Result, telemetry, upload};
+use assay_core::store::{PgPool, notifications::Notifications, within_response_timeout};
+use assay_core::{CanFail as _, Result, telemetry};
 use tokio::sync::{Notify, watch};
 
 use crate::app::App;
@@ -34,7 +33,6 @@ pub async fn tell(db: PgPool, submitted: &Notify) {
 
 struct Dispatcher {
     db: PgPool,
-    artifacts: Artifacts,
     spans: Spans,
     ringer: Ringer,
     tidied: Option<Instant>,
@@ -47,9 +45,9 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
     let settings = &app.settings.common;
     let connection = Connection::new(&settings.redis_url, Duration::from_millis(500))?;
     let ringer = Ringer::new(connection, &settings.redis_prefix);
-    let (db, artifacts, spans) = (app.db.clone(), app.artifacts.clone(), app.spans.clone());
+    let (db, spans) = (app.db.clone(), app.spans.clone());
     let mut notifications = Notifications::new(db.clone(), dispatch::CHANNEL);
-    let mut dispatcher = Dispatcher { db, artifacts, spans, ringer, tidied: None, steady_since: None };
+    let mut dispatcher = Dispatcher { db, spans, ringer, tidied: None, steady_since: None };
     let mut swept = None::<Instant>;
     loop {
         let sweep = swept.is_none_or(|at| at.elapsed() >= TICK);
@@ -71,9 +69,8 @@ impl Dispatcher {
         let room = self.room().await;
         let silence_counts = self.steady_since.is_some_and(|since| since.elapsed() > dispatch::LEASE);
         let steady_since = self.steady_since.take().unwrap_or_else(Instant::now);
-        let tidy = self.tidied.is_none_or(|at| at.elapsed() >= TIDY);
         // On a connection that is dead without having been closed, the round would never end.
-        let decided = self.decide(sweep.then_some(silence_counts), *room.as_ref().unwrap_or(&0), tidy);
+        let decided = self.decide(sweep.then_some(silence_counts), *room.as_ref().unwrap_or(&0));
         let Some((swept, rings)) = within_response_timeout(decided).await? else {
             self.steady_since = Some(steady_since);
             return Ok(());
@@ -88,12 +85,8 @@ impl Dispatcher {
             metrics::counter!(telemetry::BELLS_RUNG, "kind" => "first").increment(first.len() as u64);
             metrics::counter!(telemetry::BELLS_RUNG, "kind" => "again").increment(again.len() as u64);
         }
-        if tidy {
+        if self.tidied.is_none_or(|at| at.elapsed() >= TIDY) {
             self.tidied = Some(Instant::now());
-            self.tidy_jobs().await.can_fail("removing what ended jobs do not need; it is removed later");
-            self.remove_item_scores().await.can_fail("removing item scores that have expired; they are removed later");
-            self.remove_uploads().await.can_fail("removing uploads that have ended; they are removed later");
-            self.remove_orgs().await.can_fail("removing objects of deleted organizations; they are removed later");
             self.ringer.tidy().await?;
         }
         Ok(())
@@ -101,7 +94,7 @@ impl Dispatcher {
 
     /// The round's transaction: what it swept, if it swept, and the jobs that it chose to ring for. Nothing where another
     /// process leads.
-    async fn decide(&self, sweep: Option<bool>, room: i64, tidy: bool) -> Result<Option<(Vec<Swept>, Vec<Ring>)>> {
+    async fn decide(&self, sweep: Option<bool>, room: i64) -> Result<Option<(Vec<Swept>, Vec<Ring>)>> {
         let mut transaction = self.db.begin().await?;
         if !dispatch::lead(&mut transaction).await? {
             return Ok(None);
@@ -111,11 +104,6 @@ impl Dispatcher {
             None => Vec::new(),
         };
         let rings = if room > 0 { dispatch::choose(&mut transaction, room).await? } else { Vec::new() };
-        if tidy {
-            dispatch::forget_workers(&mut transaction).await?;
-            auth::forget(&mut transaction).await?;
-            dispatch::expire_uploads(&mut transaction).await?;
-        }
         // First noted, then rung: a bell that is lost in between is found by a worker that looks for itself.
         transaction.commit().await?;
         Ok(Some((swept, rings)))
@@ -144,62 +132,6 @@ impl Dispatcher {
                 });
             }
         }
-    }
-
-    /// Removes the submissions of jobs that have ended, and what attempts kept that did not end them.
-    async fn tidy_jobs(&self) -> Result<()> {
-        let jobs = within_response_timeout(dispatch::untidy_jobs(&self.db)).await?;
-        for dispatch::Untidy { job_id, org_id, input_key, attempts, scores_key } in &jobs {
-            let kept = (1..=*attempts).map(|attempt| Artifacts::scores_key(org_id, job_id, attempt));
-            for key in kept.filter(|key| scores_key.as_ref() != Some(key)).chain(input_key.clone()) {
-                self.artifacts.delete(&key).await?;
-            }
-        }
-        let job_ids: Vec<&str> = jobs.iter().map(|job| job.job_id.as_str()).collect();
-        within_response_timeout(dispatch::note_tidied(&self.db, &job_ids)).await
-    }
-
-    /// Removes the scores of items that have expired. Readers lose them first, so that none finds half an object. One that cannot
-    /// be removed is left for later, and holds up no other.
-    async fn remove_item_scores(&self) -> Result<()> {
-        loop {
-            let expired = within_response_timeout(dispatch::expired_item_scores(&self.db)).await?;
-            let job_ids: Vec<&str> = expired.iter().map(|expired| expired.job_id.as_str()).collect();
-            within_response_timeout(dispatch::withdraw_item_scores(&self.db, &job_ids)).await?;
-            let mut removed = Vec::new();
-            for dispatch::ExpiredScores { job_id, scores_key } in &expired {
-                match self.artifacts.delete(scores_key).await {
-                    Ok(()) => removed.push(job_id.as_str()),
-                    Err(error) => tracing::warn!(%job_id, %error, "item scores could not be removed"),
-                }
-            }
-            within_response_timeout(dispatch::forget_item_scores(&self.db, &removed)).await?;
-            // The next round sees the same ones again where some stay.
-            if removed.len() < dispatch::EXPIRED_SCORES_MAX || removed.len() < expired.len() {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Removes all objects of uploads that have ended, those included that nobody knows of because a process died.
-    async fn remove_uploads(&self) -> Result<()> {
-        let uploads = within_response_timeout(dispatch::ended_uploads(&self.db)).await?;
-        for ended in &uploads {
-            self.artifacts.delete_under(&upload::prefix(&ended.org_id, &ended.id)).await?;
-        }
-        let upload_ids: Vec<&str> = uploads.iter().map(|ended| ended.id.as_str()).collect();
-        within_response_timeout(dispatch::forget_uploads(&self.db, &upload_ids)).await
-    }
-
-    /// Removes all objects of deleted organizations. Removing them again changes nothing, so a process that dies here leaves the rest
-    /// to the next round.
-    async fn remove_orgs(&self) -> Result<()> {
-        for org_id in dispatch::deleted_orgs(&self.db).await? {
-            self.artifacts.delete_under(org_id.as_str()).await?;
-            dispatch::note_removed(&self.db, &org_id).await?;
-            tracing::info!(%org_id, "objects of a deleted organization removed");
-        }
-        Ok(())
     }
 
     /// How many bells may be rung. When Redis forgot those that were, all are to be rung again.

@@ -6,6 +6,7 @@
 mod app;
 mod audit;
 mod changes;
+mod cleanup;
 mod connections;
 mod dispatcher;
 mod dns;
@@ -20,6 +21,7 @@ pub mod openapi;
 pub mod operator;
 mod ops;
 mod page;
+mod reconcile;
 mod render;
 mod requests;
 mod rest;

@@ -36,6 +36,9 @@ enum Command {
     /// Plans
     #[command(subcommand)]
     Plan(PlanCommand),
+    /// The artifact store
+    #[command(subcommand)]
+    Artifacts(ArtifactsCommand),
     /// Sessions of people
     #[command(subcommand)]
     Session(SessionCommand),
@@ -124,12 +127,25 @@ struct PlanArguments {
     /// Bytes of the largest upload
     #[arg(long, value_parser = value_parser!(i64).range(1..))]
     upload_bytes_max: Option<i64>,
+    /// Bytes stored at once; ten times the largest upload if it was never given
+    #[arg(long, value_parser = value_parser!(i64).range(1..))]
+    storage_bytes: Option<i64>,
+}
+
+#[derive(Subcommand)]
+enum ArtifactsCommand {
+    /// Remove objects that are a day old and that no row names, and count rows whose object is missing
+    Reconcile {
+        /// Remove nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 impl From<PlanArguments> for PlanChange {
     fn from(arguments: PlanArguments) -> Self {
-        let PlanArguments { requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max } = arguments;
-        Self { requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max }
+        let PlanArguments { requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes } = arguments;
+        Self { requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes }
     }
 }
 
@@ -281,10 +297,16 @@ async fn run_server() -> Result<(), String> {
 }
 
 async fn operate(command: Command) -> Result<(), String> {
+    if let Command::Artifacts(ArtifactsCommand::Reconcile { dry_run }) = command {
+        let (url, artifacts) = settings::reconciliation().map_err(|bad| bad.to_string())?;
+        let object = operator::reconcile(&url, &artifacts, dry_run).await.map_err(|error| told(&error))?;
+        println!("{object}");
+        return Ok(());
+    }
     let url = settings::operator().map_err(|bad| bad.to_string())?;
     let url = url.as_str();
     let done = match command {
-        Command::Serve | Command::Openapi { .. } | Command::Suite(SuiteCommand::Audit { .. }) => return Ok(()),
+        Command::Serve | Command::Openapi { .. } | Command::Artifacts(_) | Command::Suite(SuiteCommand::Audit { .. }) => return Ok(()),
         // The table of the log is made by a migration.
         Command::Migrate => operator::migrate(url).await,
         Command::Org(OrgCommand::Create { name, plan, owner_email }) => {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use assay_core::artifact::Artifacts;
 use assay_core::key::NewKey;
 use assay_core::model::ModelFile;
 use assay_core::org::{PlanChange, PlanRow, Role};
@@ -14,6 +15,7 @@ use assay_core::{CanFail as _, Error, KeyId, OrgId, Result, SessionId, UserId, f
 use serde_json::{Value, json};
 
 use crate::audit::Audit;
+use crate::reconcile;
 
 /// How many items are stored by one statement.
 const BATCH: usize = 5_000;
@@ -109,15 +111,26 @@ pub async fn plan_set(url: &str, name: &str, change: &PlanChange) -> Result<Valu
         eval_items_per_month: Some(eval_items_per_month),
         concurrent_jobs: Some(concurrent_jobs),
         upload_bytes_max: Some(upload_bytes_max),
+        storage_bytes,
     } = *change
     else {
         return Err(refused(format!(
             "there is no plan {name:?} yet; a new one needs --requests-per-minute, --eval-items-per-month, --concurrent-jobs and --upload-bytes-max"
         )));
     };
-    let row = PlanRow { plan: name, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max };
+    let storage_bytes = storage_bytes.unwrap_or(upload_bytes_max.saturating_mul(10));
+    let row = PlanRow { plan: name, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes };
     store::plan::insert(&pool, &row).await?;
     Ok(json!(row))
+}
+
+/// `artifacts reconcile`: removes objects that no row names, and counts rows without their object. A dry run only counts.
+pub async fn reconcile(url: &str, artifacts: &str, dry_run: bool) -> Result<Value> {
+    let artifacts = Artifacts::open(artifacts).await?;
+    let report = reconcile::once(&pool(url)?, &artifacts, dry_run).await?;
+    let mut object = json!(report);
+    object["dry_run"] = json!(dry_run);
+    Ok(object)
 }
 
 /// `session create`: a session of a person who is known, for trying and for the first sign-in.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use assay_core::process;
 use assay_core::settings::{ADMIN_LISTEN, LISTEN};
-use assay_core::store::schema;
+use assay_core::store::{self, Bounds, schema};
 use assay_core::vitals::Vitals;
 use assay_core::{CanFail as _, Error, Result};
 use axum::Router;
@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::connections::Connections;
 use crate::layers::{auth, cors, deadline, hold, observe, syntax};
 use crate::settings::Settings;
-use crate::{dispatcher, domain_checks, grpc, mail, openapi, page, rest};
+use crate::{cleanup, dispatcher, domain_checks, grpc, mail, openapi, page, reconcile, rest};
 
 /// Serves until the process is told to end (SIGTERM or SIGINT), then finishes what it has begun.
 /// `metrics` is what operators are shown.
@@ -31,10 +31,14 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     refuse_to_read_answers(&app).await?;
     // The first request should not be the one that waits for the connection.
     app.limits.address("").await;
-    let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, app.jobs_db.clone(), stopped.clone()));
+    // A connection of its own: requests that take all others must not make a process that is alive unready.
+    let readiness = store::pool(&settings.common.database_url, 1, "assay-readiness", Bounds::REQUESTS)?;
+    let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, readiness, stopped.clone()));
     let vitals = Vitals::new(&settings.common, [("jobs", &app.jobs_db), ("requests", &app.db)])?;
     let vitals = tokio::spawn(vitals.sample(Some(app.jobs_db.clone())));
     let mut dispatcher = tokio::spawn(dispatcher::run(app.clone(), stopped.clone()));
+    let cleanup = tokio::spawn(cleanup::run(app.clone(), stopped.clone()));
+    let reconciliation = tokio::spawn(reconcile::run(app.clone(), stopped.clone()));
     let telling = app.clone();
     let telling = tokio::spawn(async move { dispatcher::tell(telling.db.clone(), &telling.submitted).await });
     let changes = tokio::spawn(app.changes.clone().pass_on(app.db.clone()));
@@ -64,6 +68,9 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     tokio::time::timeout(Duration::from_secs(5), carrier).await.can_fail("sending the last mails");
     // A query that hangs must not keep the process.
     tokio::time::timeout(Duration::from_secs(2), dispatcher).await.can_fail("ending the dispatcher");
+    // They may be dropped anywhere; the next process continues.
+    cleanup.abort();
+    reconciliation.abort();
     admin.abort();
     changes.abort();
     domain_checks.abort();

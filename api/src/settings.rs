@@ -47,6 +47,40 @@ pub struct Settings {
     pub domain_check_days: i32,
     /// The terms that hold now, if there are any.
     pub terms: Option<Arc<CurrentTerms>>,
+    /// How many hours a completed upload can be submitted on the plan `free`.
+    pub free_upload_hours: u32,
+    /// How long rows are stored.
+    pub retention: Retention,
+}
+
+/// How many days rows are stored whose time is over.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    /// Finished jobs, after their submission.
+    pub job_days: u32,
+    /// Cancelled jobs, after their submission.
+    pub cancelled_job_days: u32,
+    /// Uploads, after their objects were removed.
+    pub upload_days: u32,
+    /// Sessions, after their end.
+    pub session_days: u32,
+    /// Revoked keys, ended invites and expired domain claims.
+    pub record_days: u32,
+}
+
+/// The usage by day is shown for 92 days, and the current day. The rows that it is computed from are stored with the jobs.
+const JOB_DAYS_MIN: u32 = 93;
+
+impl Retention {
+    fn read(read: &mut Reader) -> Self {
+        Self {
+            job_days: read.at_least(&settings::JOB_DAYS, JOB_DAYS_MIN),
+            cancelled_job_days: read.at_least(&settings::CANCELLED_JOB_DAYS, JOB_DAYS_MIN),
+            upload_days: read.positive(&settings::UPLOAD_DAYS),
+            session_days: read.positive(&settings::SESSION_DAYS),
+            record_days: read.positive(&settings::RECORD_DAYS),
+        }
+    }
 }
 
 /// See [`Settings`].
@@ -83,6 +117,8 @@ impl Settings {
             dns_server: dns_server(&mut read),
             domain_check_days: i32::try_from(read.positive(&settings::DOMAIN_CHECK_DAYS)).unwrap_or(i32::MAX),
             terms: terms(&mut read),
+            free_upload_hours: read.positive(&settings::FREE_UPLOAD_HOURS),
+            retention: Retention::read(&mut read),
         };
         read.finish()?;
         Ok(settings)
@@ -133,7 +169,15 @@ fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The one setting that the operator's commands need.
+/// What the operator's command that reconciles the artifact store needs: the address of the database, and the store.
+pub fn reconciliation() -> Result<(String, String), BadSettings> {
+    let mut read = Reader::from_env();
+    let (url, artifacts) = (read.get(&settings::DATABASE_URL), read.get(&settings::ARTIFACTS));
+    read.finish()?;
+    Ok((url, artifacts))
+}
+
+/// The one setting that the operator's other commands need.
 pub fn operator() -> Result<String, BadSettings> {
     let mut read = Reader::from_env();
     let url = read.get(&settings::DATABASE_URL);

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
@@ -128,6 +128,33 @@ impl Artifacts {
         }
     }
 
+    /// Whether this is the object that marks the store as one.
+    pub fn is_marker(key: &str) -> bool {
+        key == MARKER
+    }
+
+    /// Whether there is an object of this name.
+    pub async fn exists(&self, key: &str) -> Result<bool> {
+        match self.store.head(&Path::from(key)).await {
+            Ok(_) => Ok(true),
+            Err(error) => Ok(missing::<()>(error)?.is_some()),
+        }
+    }
+
+    /// All objects of the store, in no order. The listing holds a bounded number of them in memory.
+    pub fn list(&self) -> impl Stream<Item = Result<Object>> + Send + Unpin + use<> {
+        let objects = self.store.list(None).map_err(Error::unavailable);
+        objects.map_ok(|object| Object { key: object.location.into(), bytes: object.size, modified: object.last_modified.into() }).boxed()
+    }
+
+    /// Counts the files that hold objects whose writer died, and that were written before this time; removes them if `remove`. Only
+    /// folders have such files. A bucket has incomplete multipart uploads, which a rule of the bucket removes.
+    pub async fn remove_unfinished(&self, before: SystemTime, remove: bool) -> Result<u64> {
+        let Some(folder) = self.folder.clone() else { return Ok(0) };
+        let found = tokio::task::spawn_blocking(move || remove_unfinished(&folder, before, remove)).await.map_err(Error::internal)?;
+        found.map_err(Error::unavailable)
+    }
+
     /// Removes all objects whose names begin with `prefix` and a slash, those that were begun and never finished
     /// included. (In S3 these are parts that no listing shows: let a rule of the bucket's remove them.)
     pub async fn delete_under(&self, prefix: &str) -> Result<()> {
@@ -148,6 +175,48 @@ impl Artifacts {
         }
         Ok(())
     }
+}
+
+/// An object as a listing shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// Its name.
+    pub key: String,
+    /// Its length.
+    pub bytes: u64,
+    /// When it was written, by the store's clock.
+    pub modified: SystemTime,
+}
+
+fn remove_unfinished(folder: &FilePath, before: SystemTime, remove: bool) -> std::io::Result<u64> {
+    let gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if gone(&error) => return Ok(0),
+        entries => entries?,
+    };
+    let mut found = 0;
+    for entry in entries {
+        let entry = entry?;
+        // Others remove files and folders meanwhile.
+        let about = match entry.metadata() {
+            Err(error) if gone(&error) => continue,
+            about => about?,
+        };
+        if about.is_dir() {
+            found += remove_unfinished(&entry.path(), before, remove)?;
+        } else if is_unfinished(&entry.file_name().to_string_lossy()) && about.modified()? < before {
+            found += 1;
+            if remove {
+                std::fs::remove_file(entry.path()).or_else(|error| if gone(&error) { Ok(()) } else { Err(error) })?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a file holds an object that is being written: the store appends a number sign and digits to its name.
+fn is_unfinished(name: &str) -> bool {
+    name.rsplit_once('#').is_some_and(|(_, digits)| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The ranges in which an object of this many bytes is read through, so that no more than one of them is in memory.
@@ -262,6 +331,16 @@ mod tests {
         begun.write(&vec![0; 2 * CHUNK]).await.unwrap();
         // As when the process is killed.
         std::mem::forget(begun);
+        let mut unfinished = artifacts.writer("o/v/1");
+        unfinished.write(&vec![0; 2 * CHUNK]).await.unwrap();
+        std::mem::forget(unfinished);
+        let (past, future) = (SystemTime::UNIX_EPOCH, SystemTime::from(crate::Timestamp::now()) + Duration::from_secs(60));
+        assert_eq!(artifacts.remove_unfinished(past, true).await.unwrap(), 0);
+        assert_eq!(artifacts.remove_unfinished(future, false).await.unwrap(), 2);
+        assert_eq!(artifacts.remove_unfinished(future, true).await.unwrap(), 2);
+        let listed: Vec<String> = artifacts.list().map_ok(|object| object.key).try_collect().await.unwrap();
+        assert_eq!(listed.len(), 4, "with the marker: {listed:?}");
+        assert!(artifacts.exists("o/ux").await.unwrap() && !artifacts.exists("o/v/1").await.unwrap());
         artifacts.delete_under("o/u").await.unwrap();
         artifacts.delete_under("o/u").await.unwrap();
         assert!(artifacts.get("o/ux").await.unwrap().is_some());

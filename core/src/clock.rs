@@ -13,6 +13,9 @@ use time::{Duration, OffsetDateTime, UtcOffset};
 pub struct Timestamp(OffsetDateTime);
 
 impl Timestamp {
+    /// The beginning of 1970.
+    pub const UNIX_EPOCH: Self = Self(OffsetDateTime::UNIX_EPOCH);
+
     /// This process's own clock. What is stored or compared comes from the database's clock instead;
     /// this one is for what no database can say: the limits while Redis is away.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the process's clock")]
@@ -28,6 +31,11 @@ impl Timestamp {
     /// Microseconds since 1970, rounded down, as the written form is.
     pub fn unix_micros(self) -> i64 {
         i64::try_from(self.0.unix_timestamp_nanos().div_euclid(1000)).unwrap_or(i64::MAX)
+    }
+
+    /// The time so many microseconds after 1970. `None` if its year is not one of 1 to 9999.
+    pub fn from_unix_micros(micros: i64) -> Option<Self> {
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000).ok().filter(|at| (1..=9999).contains(&at.year())).map(Self)
     }
 
     /// Nanoseconds since 1970.

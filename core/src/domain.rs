@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::page::Cursor;
 use crate::{FieldError, OrgId, Result, Timestamp, UserId, field, random};
 
 /// Where anybody can have an e-mail address; a domain a line.
@@ -30,11 +31,14 @@ pub struct ClaimedDomain {
     pub auto_join: bool,
 }
 
-/// Answer of the listing of domains, by name.
+/// A page of domains, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Domains {
     /// Those that were verified.
+    #[schema(max_items = 200)]
     pub domains: Vec<ClaimedDomain>,
+    /// Where the next page begins; null at the end.
+    pub next_cursor: Option<Cursor>,
 }
 
 /// The domain that is to be claimed.

@@ -290,6 +290,15 @@ impl Error {
         Self { details: Some(Details::OrgSuspended { reason: "org_suspended" }), ..Self::new(Code::Forbidden, message) }
     }
 
+    /// The organization stores as many bytes as its plan allows. `seconds` is the time until space becomes free.
+    pub fn storage_full(used: i64, max: i64, resets_at: Timestamp, seconds: u32) -> Self {
+        let details = Details::Quota { limit: "storage_bytes", max, active: Some(used), resets_at };
+        let message = format!(
+            "{used} bytes are stored; the plan allows {max} at once. Delete uploads that you do not need, or wait until jobs have finished."
+        );
+        Self::quota(message, details, seconds)
+    }
+
     /// The organization may not submit to the suite.
     pub fn suite_access(access: SuiteAccess) -> Self {
         let message = match access {

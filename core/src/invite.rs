@@ -4,6 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::org::Role;
+use crate::page::Cursor;
 use crate::{InviteId, OrgId, Timestamp, UserId, field};
 
 /// An invite. It is consumed when the person with this address signs in.
@@ -42,9 +43,15 @@ pub struct InviteCreate {
     pub role: Option<Role>,
 }
 
-/// Answer of the listing of invites, newest first.
+/// How many open invites an organization may have.
+pub const OPEN_MAX: i64 = 200;
+
+/// A page of invites, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Invites {
-    /// All of them: open ones, and those that were consumed or revoked or have expired.
+    /// Open ones, and those that were consumed or revoked or have expired.
+    #[schema(max_items = 200)]
     pub invites: Vec<Invite>,
+    /// Where the next page begins; null at the end.
+    pub next_cursor: Option<Cursor>,
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::field;
+use crate::page::Cursor;
 use crate::secret::{Secret, SecretKind};
 use crate::{KeyId, OrgId, Result, Timestamp, UserId};
 
@@ -26,7 +27,7 @@ pub struct ApiKey {
     pub created_at: Timestamp,
     /// When it was last used, to about a minute.
     pub last_used_at: Option<Timestamp>,
-    /// When it was revoked. Rows are never deleted.
+    /// When it was revoked. A revoked key is listed for 90 days, or as the operator sets it.
     pub revoked_at: Option<Timestamp>,
 }
 
@@ -49,12 +50,18 @@ pub struct ApiKeyCreated {
     pub key: String,
 }
 
-/// Answer of the listing of keys, newest first.
+/// A page of keys, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ApiKeys {
-    /// All keys of the organization, revoked ones too.
+    /// Keys of the organization, revoked ones too.
+    #[schema(max_items = 200)]
     pub keys: Vec<ApiKey>,
+    /// Where the next page begins; null at the end.
+    pub next_cursor: Option<Cursor>,
 }
+
+/// How many live keys an organization may have.
+pub const LIVE_MAX: i64 = 100;
 
 /// A key that is about to be stored.
 pub struct NewKey {

@@ -18,6 +18,7 @@ pub mod key;
 pub mod member;
 pub mod model;
 pub mod org;
+pub mod page;
 pub mod prediction;
 pub mod principal;
 pub mod process;

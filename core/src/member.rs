@@ -4,6 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::org::Role;
+use crate::page::Cursor;
 use crate::{Timestamp, UserId, field};
 
 /// A person in an organization.
@@ -27,9 +28,12 @@ pub struct MemberUpdate {
     pub role: Role,
 }
 
-/// Answer of the listing of members, the longest membership first.
+/// A page of members, the longest membership first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Members {
-    /// All of them.
+    /// The members.
+    #[schema(max_items = 200)]
     pub members: Vec<Member>,
+    /// Where the next page begins; null at the end.
+    pub next_cursor: Option<Cursor>,
 }

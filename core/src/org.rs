@@ -82,9 +82,13 @@ pub struct Me {
     pub principal: PrincipalKind,
     /// The organization that the credential resolves to.
     pub org_id: OrgId,
-    /// The organizations that the caller belongs to.
+    /// The organizations that the caller belongs to, the oldest membership first; at most 200.
+    #[schema(max_items = 200)]
     pub orgs: Vec<Org>,
 }
+
+/// The plan of organizations that users create.
+pub const FREE: &str = "free";
 
 /// How many organizations a user may create.
 pub const CREATED_MAX: i64 = 20;
@@ -100,6 +104,13 @@ pub struct Plan {
     pub concurrent_jobs: i64,
     /// Bytes of an upload, as it is sent and decompressed.
     pub upload_bytes_max: i64,
+    /// Bytes stored at once: parts of uploads, and inline predictions of jobs that have not finished.
+    pub storage_bytes: i64,
+}
+
+/// Bytes that a plan stores at once unless the operator set it: ten times its largest upload.
+pub const fn default_storage_bytes(upload_bytes_max: i64) -> i64 {
+    upload_bytes_max.saturating_mul(10)
 }
 
 /// What the operator changes of a plan. What is not given stays.
@@ -113,6 +124,8 @@ pub struct PlanChange {
     pub concurrent_jobs: Option<i32>,
     /// Bytes of the largest upload.
     pub upload_bytes_max: Option<i64>,
+    /// Bytes stored at once.
+    pub storage_bytes: Option<i64>,
 }
 
 /// A plan as the operator sees it.
@@ -128,4 +141,6 @@ pub struct PlanRow {
     pub concurrent_jobs: i32,
     /// Bytes of the largest upload.
     pub upload_bytes_max: i64,
+    /// Bytes stored at once; ten times the largest upload, unless it was set.
+    pub storage_bytes: i64,
 }

@@ -276,7 +276,7 @@ mod tests {
                 role,
                 created_at: Timestamp::now(),
             },
-            plan: Plan { requests_per_minute: 60, eval_items_per_month: 1, concurrent_jobs: 1, upload_bytes_max: 1 },
+            plan: Plan { requests_per_minute: 60, eval_items_per_month: 1, concurrent_jobs: 1, upload_bytes_max: 1, storage_bytes: 10 },
             terms_owed: None,
             is_suspended: false,
         });

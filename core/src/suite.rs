@@ -189,18 +189,33 @@ pub struct SuiteItems {
 /// Default and largest size of a page of items.
 pub const ITEMS_PAGE: (u32, u32) = (500, 1000);
 
-/// Where a page of items begins. It names the version, so that paging goes on through the version it began with.
+/// Where a page of items begins. It names the suite, so that it is not valid for another one, and the version, so that paging goes on
+/// through the version it began with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemCursor {
+    /// A checksum of the suite's id: the id itself would make the cursor longer than clients were told.
+    suite: u32,
     /// The version being paged.
     pub version: String,
     /// Ordinal of the first item of the page.
     pub ordinal: i32,
 }
 
+impl ItemCursor {
+    /// The cursor of an item of a suite.
+    pub fn new(suite_id: &SuiteId, version: String, ordinal: i32) -> Self {
+        Self { suite: crc32fast::hash(suite_id.as_str().as_bytes()), version, ordinal }
+    }
+
+    /// Checks that the cursor is one of this suite.
+    pub fn of(self, suite_id: &SuiteId) -> Result<Self> {
+        if self.suite == crc32fast::hash(suite_id.as_str().as_bytes()) { Ok(self) } else { Err(bad_cursor()) }
+    }
+}
+
 impl fmt::Display for ItemCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&URL_SAFE_NO_PAD.encode(format!("{}:{}", self.ordinal, self.version)))
+        f.write_str(&URL_SAFE_NO_PAD.encode(format!("{}:{}:{:08x}", self.ordinal, self.version, self.suite)))
     }
 }
 
@@ -209,8 +224,10 @@ impl FromStr for ItemCursor {
     fn from_str(text: &str) -> Result<Self> {
         let read = || {
             let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
-            let (ordinal, version) = std::str::from_utf8(&bytes).ok()?.split_once(':')?;
-            let cursor = Self { version: version.to_owned(), ordinal: ordinal.parse().ok()? };
+            let (ordinal, rest) = std::str::from_utf8(&bytes).ok()?.split_once(':')?;
+            let (version, suite) = rest.split_once(':')?;
+            let suite = u32::from_str_radix(suite, 16).ok()?;
+            let cursor = Self { suite, version: version.to_owned(), ordinal: ordinal.parse().ok()? };
             // Written again it must be the same, so that there is one text for one cursor.
             (cursor.ordinal >= 0 && is_version(version) && cursor.to_string() == text).then_some(cursor)
         };
@@ -229,7 +246,7 @@ pub fn bad_cursor() -> Error {
 
 impl PartialSchema for ItemCursor {
     fn schema() -> RefOr<Schema> {
-        crate::schema::text("Says where a page begins. Opaque.", "^[A-Za-z0-9_-]+$", 128, "NTAwOjE")
+        crate::schema::text("Says where a page begins. Opaque.", "^[A-Za-z0-9_-]+$", 128, "NTAwOjE6ZDI1NGQwNjg")
     }
 }
 
@@ -247,9 +264,13 @@ mod tests {
 
     #[test]
     fn a_cursor_is_read_back_and_tampering_is_refused() {
-        let cursor = ItemCursor { version: "2026-01".into(), ordinal: 500 };
+        let (lunch, dinner): (SuiteId, SuiteId) = ("suite:lunch".parse().unwrap(), "suite:dinner".parse().unwrap());
+        let cursor = ItemCursor::new(&lunch, "2026-01".into(), 500);
+        assert!(cursor.clone().of(&lunch).is_ok() && cursor.clone().of(&dinner).is_err());
+        let longest = ItemCursor::new(&lunch, "v".repeat(VERSION_MAX), i32::MAX);
+        assert!(longest.to_string().len() <= 128, "as its schema says");
         assert_eq!(cursor.to_string().parse::<ItemCursor>().unwrap(), cursor);
-        let bad = ["", "x", "LTE6MQ", &format!("{cursor}="), &URL_SAFE_NO_PAD.encode("007:1"), &URL_SAFE_NO_PAD.encode("1:\0")];
+        let bad = ["", "x", "LTE6MQ", &format!("{cursor}="), &URL_SAFE_NO_PAD.encode("007:1"), &URL_SAFE_NO_PAD.encode("1:\0"), "Mjox"];
         for text in bad {
             assert!(text.parse::<ItemCursor>().is_err(), "{text:?}");
         }

@@ -21,6 +21,9 @@ pub struct Usage {
     /// Jobs queued or running now.
     #[schema(minimum = 0)]
     pub active_jobs: i64,
+    /// Bytes stored now: parts of uploads, and inline predictions of jobs that have not finished or finished a minute ago.
+    #[schema(minimum = 0)]
+    pub stored_bytes: i64,
     /// What the plan grants.
     pub limits: UsageLimits,
 }
@@ -45,4 +48,7 @@ pub struct UsageLimits {
     /// Predictions in a calendar month.
     #[schema(minimum = 0)]
     pub eval_items_per_month: i64,
+    /// Bytes stored at once.
+    #[schema(minimum = 1)]
+    pub storage_bytes: i64,
 }

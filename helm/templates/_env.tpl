@@ -103,6 +103,18 @@ names a folder otherwise replaces them. */}}
   value: {{ .authFailuresPerMinute | quote }}
 - name: ASSAY_SIGN_IN_MAILS_PER_MINUTE
   value: {{ .signInMailsPerMinute | quote }}
+- name: ASSAY_FREE_UPLOAD_HOURS
+  value: {{ .freeUploadHours | quote }}
+- name: ASSAY_JOB_DAYS
+  value: {{ .retention.jobDays | quote }}
+- name: ASSAY_CANCELLED_JOB_DAYS
+  value: {{ .retention.cancelledJobDays | quote }}
+- name: ASSAY_UPLOAD_DAYS
+  value: {{ .retention.uploadDays | quote }}
+- name: ASSAY_SESSION_DAYS
+  value: {{ .retention.sessionDays | quote }}
+- name: ASSAY_RECORD_DAYS
+  value: {{ .retention.recordDays | quote }}
 {{- with .trustedProxies }}
 - name: ASSAY_TRUSTED_PROXIES
   value: {{ join "," . | quote }}

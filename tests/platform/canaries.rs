@@ -255,9 +255,9 @@ async fn credentials(world: &World, planted: &mut Planted, heard: &Heard) -> Cli
         }
     }
     let mut keys = KeyServiceClient::new(world.channel().await);
-    heard.grpc(&keys.list_keys(with_token(v1::ListKeysRequest {}, &key)).await);
-    heard.grpc(&keys.list_keys(with_token(v1::ListKeysRequest {}, &typo)).await);
-    heard.grpc(&keys.list_keys(with_token(v1::ListKeysRequest {}, &world.org.session)).await);
+    heard.grpc(&keys.list_keys(with_token(v1::ListKeysRequest::default(), &key)).await);
+    heard.grpc(&keys.list_keys(with_token(v1::ListKeysRequest::default(), &typo)).await);
+    heard.grpc(&keys.list_keys(with_token(v1::ListKeysRequest::default(), &world.org.session)).await);
     let revoked = owner.send(owner.request("DELETE", &format!("/v1/keys/{}", text(&made.body["id"])))).await.unwrap();
     heard.rest(&revoked);
     heard.rest(&world.client(&key).get("/v1/me").await.unwrap());

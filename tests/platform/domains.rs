@@ -269,7 +269,7 @@ async fn domains_are_the_same_over_grpc() {
     assert!(grpc.verify_domain(with_token(ask.clone(), session)).await.unwrap().into_inner().verified);
     let change = v1::UpdateDomainRequest { domain: "acme.example".into(), auto_join: Some(true) };
     assert!(grpc.update_domain(with_token(change, session)).await.unwrap().into_inner().domain.unwrap().auto_join);
-    let theirs = grpc.list_domains(with_token(v1::ListDomainsRequest {}, session)).await.unwrap().into_inner().domains.remove(0);
+    let theirs = grpc.list_domains(with_token(v1::ListDomainsRequest::default(), session)).await.unwrap().into_inner().domains.remove(0);
     let ours = listed(&world.owner()).await[0].clone();
     let fields = json!([theirs.org_id, theirs.domain, theirs.claimed_by, theirs.auto_join]);
     assert_eq!(json!([ours["org_id"], ours["domain"], ours["claimed_by"], ours["auto_join"]]), fields);

@@ -61,7 +61,7 @@ async fn keys_live_on_both_wires() {
         .unwrap();
     assert_eq!(world.client(&made.key).get("/v1/me").await.unwrap().status, 200);
     let revoked = keys.revoke_key(with(v1::RevokeKeyRequest { key_id: made.id.clone() }, &world.org.session)).await.unwrap().into_inner();
-    let listed = keys.list_keys(with(v1::ListKeysRequest {}, &world.org.session)).await.unwrap().into_inner().keys;
+    let listed = keys.list_keys(with(v1::ListKeysRequest::default(), &world.org.session)).await.unwrap().into_inner().keys;
     let rest = world.owner().get("/v1/keys").await.unwrap().body;
     assert_eq!(listed.len(), 2);
     for (ours, theirs) in rest["keys"].as_array().unwrap().iter().zip(&listed) {
@@ -213,7 +213,7 @@ async fn the_same_mistakes_have_the_same_codes_and_fields_on_both_wires() {
     assert_eq!(rest.body["error"]["message"], grpc.message());
 
     let rest = key.get("/v1/keys").await.unwrap();
-    let grpc = KeyServiceClient::new(channel.clone()).list_keys(with(v1::ListKeysRequest {}, &world.org.key)).await.unwrap_err();
+    let grpc = KeyServiceClient::new(channel.clone()).list_keys(with(v1::ListKeysRequest::default(), &world.org.key)).await.unwrap_err();
     assert_eq!((code(&rest), Code::PermissionDenied), (reason(&grpc), grpc.code()));
 
     let rest = viewer.post("/v1/evals", &json!({})).await.unwrap();

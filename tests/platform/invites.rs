@@ -244,11 +244,11 @@ async fn invites_are_the_same_over_grpc() {
     assert_eq!(bad.field_violations.iter().map(|fault| fault.field.as_str()).collect::<Vec<_>>(), ["email", "role"]);
     world.sign_in(ADA).await;
     invite(&world.owner(), "bob@example.org").await;
-    let bob = grpc.list_invites(with_token(v1::ListInvitesRequest {}, session)).await.unwrap().into_inner().invites[0].id.clone();
+    let bob = grpc.list_invites(with_token(v1::ListInvitesRequest::default(), session)).await.unwrap().into_inner().invites[0].id.clone();
     let revoke = v1::RevokeInviteRequest { invite_id: bob };
     let revoked = grpc.revoke_invite(with_token(revoke, session)).await.unwrap().into_inner().invite.unwrap();
     assert!(revoked.revoked_at.is_some() && revoked.accepted_at.is_none());
-    let theirs = grpc.list_invites(with_token(v1::ListInvitesRequest {}, session)).await.unwrap().into_inner().invites;
+    let theirs = grpc.list_invites(with_token(v1::ListInvitesRequest::default(), session)).await.unwrap().into_inner().invites;
     let ours = listed(&world.owner()).await;
     assert_eq!((ours.len(), &theirs[1].id), (2, &made.id));
     for (ours, theirs) in ours.iter().zip(&theirs) {

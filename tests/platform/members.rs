@@ -89,7 +89,7 @@ async fn members_are_the_same_over_grpc() {
     let world = world().await;
     world.member("viewer").await;
     let mut grpc = MemberServiceClient::new(world.channel().await);
-    let listed = grpc.list_members(with_token(v1::ListMembersRequest {}, &world.org.session)).await.unwrap().into_inner().members;
+    let listed = grpc.list_members(with_token(v1::ListMembersRequest::default(), &world.org.session)).await.unwrap().into_inner().members;
     for (ours, theirs) in members(&world.owner()).await.iter().zip(&listed) {
         assert_eq!(json!([ours["user_id"], ours["email"], ours["role"]]), json!([theirs.user_id, theirs.email, theirs.role]));
         assert_eq!(text(&ours["created_at"]).parse(), Ok(theirs.created_at.unwrap()));

@@ -50,15 +50,14 @@ async fn a_plan_holds_from_the_next_request_on_at_every_process() {
         world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.key))).collect();
     let numbers = ["--requests-per-minute", "777", "--eval-items-per-month", "1", "--concurrent-jobs", "3", "--upload-bytes-max", "4096"];
     let gold = world.stack.operate(&[&["plan", "set", "gold"] as &[&str], &numbers].concat()).await.unwrap();
-    let whole =
-        json!({"plan": "gold", "requests_per_minute": 777, "eval_items_per_month": 1, "concurrent_jobs": 3, "upload_bytes_max": 4096});
+    let whole = json!({"plan": "gold", "requests_per_minute": 777, "eval_items_per_month": 1, "concurrent_jobs": 3, "upload_bytes_max": 4096, "storage_bytes": 40960});
     assert_eq!(gold, whole);
     let set = world.stack.operate(&["org", "set", "--org", &world.org.id, "--plan", "gold"]).await.unwrap();
     assert_eq!(set, json!({"org_id": world.org.id, "name": "Acme", "plan": "gold"}));
     for api in &apis {
         let usage = api.get("/v1/usage").await.unwrap();
         assert_eq!((usage.header("x-ratelimit-limit"), &usage.body["plan"]), ("777", &json!("gold")));
-        assert_eq!(usage.body["limits"], json!({"concurrent_jobs": 3, "eval_items_per_month": 1}));
+        assert_eq!(usage.body["limits"], json!({"concurrent_jobs": 3, "eval_items_per_month": 1, "storage_bytes": 40960}));
     }
     // What is not given stays; nothing given shows the plan.
     let changed =

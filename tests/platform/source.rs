@@ -61,7 +61,7 @@ fn the_metrics_are_listed_with_their_labels_and_help() {
 }
 
 /// Tables whose rows belong to an organization.
-const TENANTS: [&str; 19] = [
+const TENANTS: [&str; 21] = [
     "api_keys",
     "jobs",
     "job_attempts",
@@ -81,11 +81,13 @@ const TENANTS: [&str; 19] = [
     "sealed_results",
     "closed_sealed_results",
     "stored_item_scores",
+    "stored_predictions",
+    "org_storage",
 ];
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 49] = [
+const FOR_ALL: [(&str, &str); 63] = [
     ("exists(select from sessions s join memberships m", "names the organization in either half"),
     ("and expires_at <= now()\n", "uploads whose time is over"),
     ("update uploads u set status = 'expired'", "uploads whose time is over"),
@@ -112,6 +114,20 @@ const FOR_ALL: [(&str, &str); 49] = [
     ("worker_id = 'nobody'", "giving lost claims up"),
     ("tidied_at is null and finished_at <", "jobs of which more is kept than anybody needs"),
     ("set input_key = null, tidied_at", "jobs that were tidied up"),
+    ("set abandoned_at = coalesce", "predictions of submissions that did not become jobs"),
+    ("where abandoned_at is not null and job_id", "predictions of submissions that did not become jobs"),
+    ("hashtextextended('invites of '", "a lock by the organization's id"),
+    ("insert into stored_predictions", "names the organization in its values"),
+    ("with gone as (\n             select j.id", "jobs whose time is over"),
+    ("delete from uploads where id in", "uploads whose time is over"),
+    ("delete from api_keys where id in", "keys that were revoked long ago"),
+    ("delete from invites where id in", "invites that ended long ago"),
+    ("delete from domain_claims where (org_id, domain) in", "domain claims that expired long ago"),
+    ("as o(key, org_id, owner_id, number)", "the rows that name objects of the artifact store"),
+    ("from stored_predictions p join jobs j", "rows that name predictions"),
+    ("from stored_item_scores where job_id > $1", "rows that name item scores"),
+    ("where (p.upload_id, p.number) > ($1, $2)", "rows that name parts"),
+    ("select case $1::integer", "a row that names an object"),
     ("with held as", "an attempt looks whether it holds its job, and notes its progress"),
     ("set status = 'cancelled'", "names the organization; its second half goes by the job's id"),
     ("set status = 'succeeded'", "an end, fenced by the attempt"),

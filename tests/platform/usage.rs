@@ -21,7 +21,7 @@ async fn usage_shows_the_month_the_totals_and_the_limits() {
     let (start, end) = (text(&usage["period_start"]), text(&usage["period_end"]));
     assert!(start.ends_with("-01T00:00:00.000000Z") && end.ends_with("-01T00:00:00.000000Z") && start < end, "{start} {end}");
     assert_eq!((&usage["org_id"], &usage["plan"], &usage["active_jobs"]), (&json!(world.org.id), &json!("team"), &json!(1)));
-    assert_eq!(usage["limits"], json!({"concurrent_jobs": 50, "eval_items_per_month": 2_000_000}));
+    assert_eq!(usage["limits"], json!({"concurrent_jobs": 50, "eval_items_per_month": 2_000_000, "storage_bytes": 53_687_091_200_i64}));
     assert_eq!(usage["totals"], json!({"eval_items": 1, "requests": 2}), "this request is one of them");
     let other = org(&world.stack, "free").await;
     let theirs = world.client(&other.key).get("/v1/usage").await.unwrap().body;

@@ -1,5 +1,6 @@
 //! `DomainService`
 
+use assay_core::page::PageQuery;
 use assay_core::principal::{Owner, Session};
 use assay_proto::v1;
 use assay_proto::v1::domain_service_server::DomainService;
@@ -11,7 +12,11 @@ use crate::ops::domains;
 #[tonic::async_trait]
 impl DomainService for Service {
     async fn list_domains(&self, request: Request<v1::ListDomainsRequest>) -> Result<Response<v1::ListDomainsResponse>, Status> {
-        self.answer(request, |app, session: Session, _| async move { Ok(domains::list(&app, &session).await?.into()) }).await
+        self.answer(request, |app, session: Session, input| async move {
+            let v1::ListDomainsRequest { limit, cursor } = input.message;
+            Ok(domains::list(&app, &session, PageQuery { limit, cursor }).await?.into())
+        })
+        .await
     }
 
     async fn claim_domain(&self, request: Request<v1::ClaimDomainRequest>) -> Result<Response<v1::ClaimDomainResponse>, Status> {

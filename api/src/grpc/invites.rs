@@ -1,5 +1,6 @@
 //! `InviteService`
 
+use assay_core::page::PageQuery;
 use assay_core::principal::Owner;
 use assay_proto::v1;
 use assay_proto::v1::invite_service_server::InviteService;
@@ -11,7 +12,11 @@ use crate::ops::invites;
 #[tonic::async_trait]
 impl InviteService for Service {
     async fn list_invites(&self, request: Request<v1::ListInvitesRequest>) -> Result<Response<v1::ListInvitesResponse>, Status> {
-        self.answer(request, |app, owner: Owner, _| async move { Ok(invites::list(&app, &owner).await?.into()) }).await
+        self.answer(request, |app, owner: Owner, input| async move {
+            let v1::ListInvitesRequest { limit, cursor } = input.message;
+            Ok(invites::list(&app, &owner, PageQuery { limit, cursor }).await?.into())
+        })
+        .await
     }
 
     async fn create_invite(&self, request: Request<v1::CreateInviteRequest>) -> Result<Response<v1::CreateInviteResponse>, Status> {

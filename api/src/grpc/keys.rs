@@ -1,5 +1,6 @@
 //! `KeyService`
 
+use assay_core::page::PageQuery;
 use assay_core::principal::{Member, Session, TermsAccepted};
 use assay_proto::v1;
 use assay_proto::v1::key_service_server::KeyService;
@@ -11,7 +12,11 @@ use crate::ops::keys;
 #[tonic::async_trait]
 impl KeyService for Service {
     async fn list_keys(&self, request: Request<v1::ListKeysRequest>) -> Result<Response<v1::ListKeysResponse>, Status> {
-        self.answer(request, |app, session: Session, _| async move { Ok(keys::list(&app, &session).await?.into()) }).await
+        self.answer(request, |app, session: Session, input| async move {
+            let v1::ListKeysRequest { limit, cursor } = input.message;
+            Ok(keys::list(&app, &session, PageQuery { limit, cursor }).await?.into())
+        })
+        .await
     }
 
     async fn create_key(&self, request: Request<v1::CreateKeyRequest>) -> Result<Response<v1::CreateKeyResponse>, Status> {

@@ -1,5 +1,6 @@
 //! `MemberService`
 
+use assay_core::page::PageQuery;
 use assay_core::principal::{Owner, Session};
 use assay_proto::v1;
 use assay_proto::v1::member_service_server::MemberService;
@@ -11,7 +12,11 @@ use crate::ops::members;
 #[tonic::async_trait]
 impl MemberService for Service {
     async fn list_members(&self, request: Request<v1::ListMembersRequest>) -> Result<Response<v1::ListMembersResponse>, Status> {
-        self.answer(request, |app, session: Session, _| async move { Ok(members::list(&app, &session).await?.into()) }).await
+        self.answer(request, |app, session: Session, input| async move {
+            let v1::ListMembersRequest { limit, cursor } = input.message;
+            Ok(members::list(&app, &session, PageQuery { limit, cursor }).await?.into())
+        })
+        .await
     }
 
     async fn update_member(&self, request: Request<v1::UpdateMemberRequest>) -> Result<Response<v1::UpdateMemberResponse>, Status> {

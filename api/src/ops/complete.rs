@@ -5,8 +5,10 @@
 
 use std::ops::ControlFlow;
 
+use assay_core::org::FREE;
 use assay_core::prediction::{MAX_FAULTS, Prediction, SubmissionDigest};
 use assay_core::principal::{Caller, Submitter};
+use assay_core::store::upload::ReadThrough;
 use assay_core::upload::{Content, ContentFault, Ended, PartObject, Upload, UploadFailure, UploadRow, UploadStatus, read_through};
 use assay_core::{CanFail as _, Code, Error, FieldError, Result, UploadId, store, telemetry, upload};
 
@@ -61,7 +63,8 @@ async fn read_and_note(app: &App, caller: &Caller, upload_id: &UploadId) -> Resu
     }
     match read? {
         Verdict::Good { n_items, digest } => {
-            store::upload::ready(&mut transaction, caller.org_id(), upload_id, bytes, n_items, &digest).await?;
+            let read = ReadThrough { bytes, n_items, digest: &digest };
+            store::upload::ready(&mut transaction, caller.org_id(), upload_id, &read, hours(app, caller)).await?;
             transaction.commit().await?;
             metrics::counter!(telemetry::UPLOADS_COMPLETED, "outcome" => "ready").increment(1);
             let row = store::upload::find(&app.db, caller.org_id(), upload_id).await?.ok_or_else(missing)?;
@@ -76,6 +79,13 @@ async fn read_and_note(app: &App, caller: &Caller, upload_id: &UploadId) -> Resu
             Err(error)
         }
     }
+}
+
+/// How many hours an upload that is ready can be submitted.
+const READY_HOURS: u32 = 7 * 24;
+
+fn hours(app: &App, caller: &Caller) -> u32 {
+    if caller.org().plan == FREE { app.settings.free_upload_hours } else { READY_HOURS }
 }
 
 /// How many bytes there are, if no part is missing and there are as many as were announced.

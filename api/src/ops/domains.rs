@@ -1,9 +1,10 @@
 //! `/v1/domains`
 
 use assay_core::domain::{self, ClaimedDomain, DomainClaim, DomainRecord, DomainVerification, Domains, MISSES_MAX};
+use assay_core::page::{Listing, PageQuery};
 use assay_core::principal::{Owner, Session};
 use assay_core::store::domain::{Claim, Standing, Verified};
-use assay_core::{Code, Error, FieldError, Resource, Result, field, store};
+use assay_core::{Code, Error, FieldError, Resource, Result, Timestamp, field, store};
 
 use crate::app::App;
 
@@ -20,9 +21,12 @@ fn named(domain: &str) -> Result<String> {
     field::domain("domain", domain).map_err(|_| missing())
 }
 
-/// The domains that are known to be the organization's.
-pub async fn list(app: &App, session: &Session) -> Result<Domains> {
-    Ok(Domains { domains: store::domain::list(&app.db, session.org_id()).await? })
+/// A page of the organization's verified domains, by name.
+pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Domains> {
+    let page = page.read(Listing::Domains)?;
+    let mut domains = store::domain::list(&app.db, session.org_id(), &page).await?;
+    let next_cursor = page.cut(&mut domains, |domain| (Timestamp::UNIX_EPOCH, domain.domain.clone()));
+    Ok(Domains { domains, next_cursor })
 }
 
 /// Whether the name server shows the record of a claim with this token.

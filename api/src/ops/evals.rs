@@ -22,6 +22,7 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::app::App;
 use crate::layers::{Call, Parts};
 use crate::traceparent::TraceParent;
+use crate::turns::Turn;
 
 /// Largest body of a submission on either wire, in bytes.
 pub const BODY_MAX: usize = 5 * 1024 * 1024;
@@ -105,16 +106,11 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         return Err(Error::suite_access(suite.access));
     }
     let job_id = JobId::random()?;
-    let (input_key, upload_id) = match input {
-        Input::Inline(predictions) => {
-            let input_key = Artifacts::predictions_key(caller.org_id(), &job_id);
-            app.artifacts.put(&input_key, predictions).await?;
-            (Some(input_key), None)
-        }
+    let (predictions, upload_id) = match input {
+        Input::Inline(predictions) => (Some((Artifacts::predictions_key(caller.org_id(), &job_id), predictions)), None),
         Input::Upload { id, usable: true } => (None, Some(id)),
         Input::Upload { usable: false, .. } => return Err(no_upload().into()),
     };
-    drop(turn);
     let stored_as = origin.trace.place.child();
     let new = NewJob {
         id: &job_id,
@@ -123,7 +119,7 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         hfm_sha: &app.settings.common.hfm_sha,
         suite_id: &suite.suite_id,
         suite_version: &suite.version,
-        input_key: input_key.as_deref(),
+        input_key: predictions.as_ref().map(|(key, _)| key.as_str()),
         upload_id: upload_id.as_ref(),
         n_submitted: checked.n_items,
         charged_items: charged_items(checked.n_items, i64::from(suite.n_items)),
@@ -136,12 +132,14 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         client_span: origin.trace.parent,
     };
     let began = Timestamp::now();
-    let submitted = store(app, caller, &new).await;
+    let submitted = match &predictions {
+        Some((key, predictions)) => store_with_predictions(app, caller, &new, key, predictions.clone(), turn).await,
+        None => {
+            drop(turn);
+            store(app, caller, &new).await
+        }
+    };
     count(&submitted, &suite);
-    if let (Some(input_key), false) = (&input_key, matches!(submitted, Ok(Submitted::Accepted(_)) | Err(_))) {
-        // After an error it is not known whether the job was made; then its input must stay.
-        app.artifacts.delete(input_key).await.can_fail("removing the input of a job that was not made");
-    }
     match submitted? {
         Submitted::Accepted(row) => {
             metrics::counter!(telemetry::JOBS_SUBMITTED, "type" => row.r#type.as_str()).increment(1);
@@ -154,6 +152,10 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
         }
         Submitted::Repeated { job_id, request_sha256: before } => replay(app, caller, &job_id, before == request_sha256).await,
         Submitted::UploadGone => Err(no_upload().into()),
+        Submitted::Abandoned => Err(Error::unavailable("cleanup gave the submission up before it was stored")),
+        Submitted::StorageFull { used, resets_at, seconds } => {
+            Err(Error::storage_full(used, caller.plan().storage_bytes, resets_at, seconds))
+        }
         Submitted::DayFull { max, resets_at, seconds } => Err(Error::day_used_up(&suite.suite_id, max, resets_at, seconds)),
         Submitted::SuiteUsedUp { max } => Err(Error::submissions_used_up(max)),
         Submitted::JobsFull { active, resets_at } => {
@@ -167,6 +169,59 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
             Err(Error::quota(format!("This submission would exceed the plan's {max} eval items a month."), details, seconds))
         }
     }
+}
+
+/// Records the predictions, writes them to the artifact store, and stores the job. What a process that dies in between leaves is
+/// found by cleanup.
+async fn store_with_predictions(
+    app: &App,
+    caller: &Caller,
+    new: &NewJob<'_>,
+    key: &str,
+    predictions: Bytes,
+    turn: Turn,
+) -> Result<Submitted> {
+    if let Some(rejected) = reserve(app, caller, new, predictions.len()).await? {
+        return Ok(rejected);
+    }
+    if let Err(error) = app.artifacts.put(key, predictions).await {
+        discard(app, caller, new.id, key).await;
+        return Err(error);
+    }
+    drop(turn);
+    let submitted = store(app, caller, new).await;
+    // After an error it is not known whether the job was stored; then its predictions stay, and cleanup finds out.
+    if !matches!(submitted, Ok(Submitted::Accepted(_)) | Err(_)) {
+        discard(app, caller, new.id, key).await;
+    }
+    submitted
+}
+
+/// Removes the predictions of a submission that did not become a job, and then their record. Best effort: cleanup does it later.
+async fn discard(app: &App, caller: &Caller, job_id: &JobId, key: &str) {
+    match app.artifacts.delete(key).await {
+        Ok(()) => store::storage::forget(&app.db, caller.org_id(), job_id).await.can_fail("deleting the record of rejected predictions"),
+        failed => failed.can_fail("removing the predictions of a rejected submission"),
+    }
+}
+
+/// Checks the limits, and records the predictions that are to be written.
+async fn reserve(app: &App, caller: &Caller, new: &NewJob<'_>, bytes: usize) -> Result<Option<Submitted>> {
+    let _turn = app.turns.take(caller.org_id().as_str()).await?;
+    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    let mut transaction = app.db.begin().await?;
+    let Some(rejected) = store::submission::reserve(&mut transaction, caller.org_id(), caller.plan(), new, bytes).await? else {
+        transaction.commit().await?;
+        return Ok(None);
+    };
+    transaction.rollback().await?;
+    // The request with the same key that was in progress may be what reached the limit.
+    if let Some(key) = new.idempotency_key
+        && let Some((job_id, request_sha256)) = store::submission::repeated(&app.db, caller.org_id(), key).await?
+    {
+        return Ok(Some(Submitted::Repeated { job_id, request_sha256 }));
+    }
+    Ok(Some(rejected))
 }
 
 /// One transaction: everything of the submission, or nothing.
@@ -193,11 +248,12 @@ fn count(submitted: &Result<Submitted>, suite: &SuiteRow) {
         Ok(Submitted::DayFull { .. }) => Some("submissions_per_day"),
         Ok(Submitted::JobsFull { .. }) => Some("concurrent_jobs"),
         Ok(Submitted::MonthFull { .. }) => Some("eval_items_per_month"),
-        Ok(Submitted::Repeated { .. } | Submitted::UploadGone) | Err(_) => return,
+        Ok(Submitted::StorageFull { .. }) => Some("storage_bytes"),
+        Ok(Submitted::Repeated { .. } | Submitted::UploadGone | Submitted::Abandoned) | Err(_) => return,
     };
     // In the order in which they are held against; what stands behind the one that refuses is not asked.
     let of_suite = [suite.max_submissions.map(|_| "max_submissions"), suite.max_submissions_per_day.map(|_| "submissions_per_day")];
-    for limit in of_suite.into_iter().flatten().chain(["concurrent_jobs", "eval_items_per_month"]) {
+    for limit in of_suite.into_iter().flatten().chain(["concurrent_jobs", "eval_items_per_month", "storage_bytes"]) {
         let decision = if refused_by == Some(limit) { "refused" } else { "admitted" };
         metrics::counter!(telemetry::QUOTA_DECISIONS, "limit" => limit, "decision" => decision).increment(1);
         if refused_by == Some(limit) {

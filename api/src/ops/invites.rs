@@ -1,7 +1,8 @@
 //! `/v1/invites`
 
-use assay_core::invite::{Invite, Invites};
+use assay_core::invite::{Invite, Invites, OPEN_MAX};
 use assay_core::org::Role;
+use assay_core::page::{Listing, PageQuery};
 use assay_core::principal::Owner;
 use assay_core::store::invite::NewInvite;
 use assay_core::{Code, Error, InviteId, Resource, Result, field, store};
@@ -9,9 +10,12 @@ use assay_core::{Code, Error, InviteId, Resource, Result, field, store};
 use crate::app::App;
 use crate::mail;
 
-/// All invites of the organization, newest first.
-pub async fn list(app: &App, owner: &Owner) -> Result<Invites> {
-    Ok(Invites { invites: store::invite::list(&app.db, owner.session().org_id()).await? })
+/// A page of the organization's invites, newest first.
+pub async fn list(app: &App, owner: &Owner, page: PageQuery) -> Result<Invites> {
+    let page = page.read(Listing::Invites)?;
+    let mut invites = store::invite::list(&app.db, owner.session().org_id(), &page).await?;
+    let next_cursor = page.cut(&mut invites, |invite| (invite.created_at, invite.id.to_string()));
+    Ok(Invites { invites, next_cursor })
 }
 
 /// Invites somebody by their address. They are told, and become a member when they sign in.
@@ -27,6 +31,11 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
     let mut transaction = app.db.begin().await?;
     if store::invite::is_member(&mut *transaction, session.org_id(), &email).await? {
         return Err(Error::new(Code::Conflict, format!("{email} is a member already.")));
+    }
+    if store::invite::lock_open(&mut transaction, session.org_id()).await? >= OPEN_MAX {
+        let message =
+            format!("The organization has {OPEN_MAX} open invites, and may have no more. Revoke some, or wait until they are accepted.");
+        return Err(Error::new(Code::Conflict, message));
     }
     let invite = store::invite::insert(&mut transaction, session.org_id(), &new).await?;
     let invite =

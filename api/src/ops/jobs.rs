@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use assay_core::job::{FINAL_JOBS_MAX, ITEM_SCORES_DAYS, ItemScore, JOBS_PAGE, Job, JobItems, JobStatus, Jobs, Trigger};
+use assay_core::job::{FINAL_JOBS_MAX, ITEM_SCORES_DAYS, ItemScore, JOBS_PAGE, Job, JobItems, JobStatus, JobType, Jobs, Trigger};
 use assay_core::principal::{Caller, Submitter};
 use assay_core::store::credential::Standing;
 use assay_core::store::job::{Feedback, Finalized};
@@ -43,8 +43,13 @@ pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
     if !faults.is_empty() {
         return Err(Error::fields(faults));
     }
+    // All jobs are evals.
+    if r#type == Some(JobType::Predict) {
+        return Ok(Jobs { jobs: Vec::new(), next_before: None });
+    }
+    let _turn = app.listings.take(caller.org_id().as_str()).await?;
     // One more than is shown tells whether there is a next page.
-    let mut rows = store::job::list(&app.jobs_db, caller.org_id(), r#type, status, before, limit + 1).await?;
+    let mut rows = store::job::list(&app.jobs_db, caller.org_id(), status, before, limit + 1).await?;
     let more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
     let next_before = rows.last().filter(|_| more).map(|row| row.created_at);
@@ -170,6 +175,7 @@ pub async fn items(app: &App, caller: &Caller, job_id: &str, cursor: Option<&str
     if !per_item_feedback {
         return Err(Error::new(Code::Forbidden, "The suite does not give feedback on single items."));
     }
+    let cursor = cursor.map(|cursor| cursor.of(&suite_id)).transpose()?;
     let from = cursor.as_ref().map_or(0, |cursor| cursor.ordinal);
     if from >= n_items || cursor.is_some_and(|cursor| cursor.version != suite_version) {
         return Err(bad_cursor());
@@ -189,7 +195,7 @@ pub async fn items(app: &App, caller: &Caller, job_id: &str, cursor: Option<&str
     let kept = KeptItems::open(app, &scores_key, u64::from(n_items.unsigned_abs())).await?;
     let scores = kept.scores(u64::from(from.unsigned_abs())..u64::from(next.unsigned_abs())).await?;
     let items = item_ids.into_iter().zip(scores).map(|(item_id, score)| ItemScore { item_id, score });
-    let next_cursor = (next < n_items).then(|| ItemCursor { version: suite_version.clone(), ordinal: next });
+    let next_cursor = (next < n_items).then(|| ItemCursor::new(&suite_id, suite_version.clone(), next));
     Ok(JobItems { job_id, suite_id, suite_version, items: items.collect(), n_items: i64::from(n_items), next_cursor })
 }
 

@@ -1,14 +1,18 @@
 //! `/v1/keys`
 
-use assay_core::key::{ApiKey, ApiKeyCreated, ApiKeys, NewKey};
+use assay_core::key::{ApiKey, ApiKeyCreated, ApiKeys, LIVE_MAX, NewKey};
+use assay_core::page::{Listing, PageQuery};
 use assay_core::principal::{Member, Session, TermsAccepted};
-use assay_core::{Error, Resource, Result, field, store};
+use assay_core::{Code, Error, Resource, Result, field, store};
 
 use crate::app::App;
 
-/// All keys of the organization, revoked ones too.
-pub async fn list(app: &App, session: &Session) -> Result<ApiKeys> {
-    Ok(ApiKeys { keys: store::key::list(&app.db, session.org_id()).await? })
+/// A page of the organization's keys, revoked ones too, newest first.
+pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<ApiKeys> {
+    let page = page.read(Listing::Keys)?;
+    let mut keys = store::key::list(&app.db, session.org_id(), &page).await?;
+    let next_cursor = page.cut(&mut keys, |key| (key.created_at, key.id.to_string()));
+    Ok(ApiKeys { keys, next_cursor })
 }
 
 /// Makes a key. Its secret is in this answer only.
@@ -16,7 +20,13 @@ pub async fn create(app: &App, member: &TermsAccepted<Member>, name: &str) -> Re
     let name = field::text("name", name)?;
     let session = member.who().session();
     let new = NewKey::random(name, session.user_id().clone())?;
-    let api_key = store::key::insert(&app.db, session.org_id(), &new).await?;
+    let mut transaction = app.db.begin().await?;
+    if store::key::lock_live(&mut transaction, session.org_id()).await? >= LIVE_MAX {
+        let message = format!("The organization has {LIVE_MAX} live keys, and may have no more. Revoke a key that is not used.");
+        return Err(Error::new(Code::Conflict, message));
+    }
+    let api_key = store::key::insert(&mut *transaction, session.org_id(), &new).await?;
+    transaction.commit().await?;
     Ok(ApiKeyCreated { api_key, key: new.secret.into_text() })
 }
 

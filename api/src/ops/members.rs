@@ -2,6 +2,7 @@
 
 use assay_core::member::{Member, Members};
 use assay_core::org::Role;
+use assay_core::page::{Listing, PageQuery};
 use assay_core::principal::{Owner, Session};
 use assay_core::store::PgConnection;
 use assay_core::{Error, FieldError, OrgId, Resource, Result, UserId, field, store};
@@ -12,9 +13,12 @@ fn missing() -> Error {
     Error::not_found(Resource::Member)
 }
 
-/// All members of the organization.
-pub async fn list(app: &App, session: &Session) -> Result<Members> {
-    Ok(Members { members: store::member::list(&app.db, session.org_id()).await? })
+/// A page of the organization's members, the longest membership first.
+pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Members> {
+    let page = page.read(Listing::Members)?;
+    let mut members = store::member::list(&app.db, session.org_id(), &page).await?;
+    let next_cursor = page.cut(&mut members, |member| (member.created_at, member.user_id.to_string()));
+    Ok(Members { members, next_cursor })
 }
 
 /// Changes a member's role. An owner may demote themselves once there is another.

@@ -1,13 +1,10 @@
 //! `/v1/orgs`
 
-use assay_core::org::{CREATED_MAX, DataUse, Org, Role};
+use assay_core::org::{CREATED_MAX, DataUse, FREE, Org, Role};
 use assay_core::principal::{Owner, Person};
 use assay_core::{Error, OrgId, Resource, Result, field, store};
 
 use crate::app::App;
-
-/// The plan of an organization that somebody makes for themselves.
-const FIRST_PLAN: &str = "free";
 
 /// Makes an organization with the caller as its owner.
 pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
@@ -21,7 +18,7 @@ pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
         );
         return Err(Error::invalid_state(Resource::Organization, message));
     }
-    let org = store::org::insert(&mut *transaction, &org_id, &name, FIRST_PLAN, Some(person.user_id())).await?;
+    let org = store::org::insert(&mut *transaction, &org_id, &name, FREE, Some(person.user_id())).await?;
     store::org::add_member(&mut *transaction, &org_id, person.user_id(), Role::Owner).await?;
     transaction.commit().await?;
     Ok(org)

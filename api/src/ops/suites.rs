@@ -56,6 +56,7 @@ pub async fn items(app: &App, _: &Caller, suite_id: &str, cursor: Option<&str>, 
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
     let missing = || Error::not_found(Resource::Suite);
     let suite_id: SuiteId = suite_id.parse().map_err(|_| missing())?;
+    let cursor = cursor.map(|cursor| cursor.of(&suite_id)).transpose()?;
     let found = store::suite::find(&app.db, &suite_id, cursor.as_ref().map(|cursor| cursor.version.as_str())).await?;
     let suite = match (found, &cursor) {
         (Some(suite), _) => suite,
@@ -69,6 +70,6 @@ pub async fn items(app: &App, _: &Caller, suite_id: &str, cursor: Option<&str>, 
     }
     let items = store::suite::items(&app.db, &suite_id, &suite.version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(items.len()).unwrap_or(i32::MAX));
-    let next_cursor = (next < suite.n_items).then(|| ItemCursor { version: suite.version.clone(), ordinal: next });
+    let next_cursor = (next < suite.n_items).then(|| ItemCursor::new(&suite_id, suite.version.clone(), next));
     Ok(SuiteItems { suite_id, suite_version: suite.version, items, n_items: i64::from(suite.n_items), next_cursor })
 }

@@ -107,8 +107,13 @@ pub async fn put_part(
     let upload_id: UploadId = upload_id.parse().map_err(|_| missing())?;
     let row = store::upload::find(&app.db, caller.org_id(), &upload_id).await?.ok_or_else(missing)?;
     refuse_unless_pending(&row)?;
-    let beside = store::upload::bytes_beside(&app.db, caller.org_id(), &upload_id, number).await?;
-    refuse_too_many(beside.saturating_add_unsigned(announced.unwrap_or(0)), caller)?;
+    let received = store::upload::received(&app.db, caller.org_id(), &upload_id, number).await?;
+    refuse_too_many(received.others.saturating_add_unsigned(announced.unwrap_or(0)), caller)?;
+    // Read without a lock: it spares most parts that do not fit. What is stored when the part is recorded decides.
+    let stored = store::storage::used(&app.db, caller.org_id()).await?;
+    if stored.saturating_sub(received.part).saturating_add_unsigned(announced.unwrap_or(1)) > caller.plan().storage_bytes {
+        return Err(storage_full(app, caller, stored).await?);
+    }
 
     let _turn = app.parts.take(caller.org_id().as_str()).await?;
     let object_key = upload::part_key(caller.org_id(), &upload_id, number)?;
@@ -162,11 +167,24 @@ async fn note(app: &App, caller: &Caller, upload_id: &UploadId, object: &PartObj
     let mut transaction = app.db.begin().await?;
     let row = store::upload::lock(&mut transaction, caller.org_id(), upload_id).await?.ok_or_else(missing)?;
     refuse_unless_pending(&row)?;
-    let beside = store::upload::bytes_beside(&mut *transaction, caller.org_id(), upload_id, object.number).await?;
-    refuse_too_many(beside.saturating_add(object.bytes), caller)?;
+    let received = store::upload::received(&mut *transaction, caller.org_id(), upload_id, object.number).await?;
+    refuse_too_many(received.others.saturating_add(object.bytes), caller)?;
     let noted = store::upload::put_part(&mut transaction, caller.org_id(), upload_id, object, sha256).await?;
+    let stored = store::storage::used(&mut *transaction, caller.org_id()).await?;
+    if stored > caller.plan().storage_bytes {
+        transaction.rollback().await?;
+        return Err(storage_full(app, caller, stored.saturating_sub(object.bytes).saturating_add(received.part)).await?);
+    }
     transaction.commit().await?;
+    metrics::counter!(telemetry::QUOTA_DECISIONS, "limit" => "storage_bytes", "decision" => "admitted").increment(1);
     Ok(noted)
+}
+
+/// The rejection of a part for which there is no room.
+async fn storage_full(app: &App, caller: &Caller, stored: i64) -> Result<Error> {
+    metrics::counter!(telemetry::QUOTA_DECISIONS, "limit" => "storage_bytes", "decision" => "refused").increment(1);
+    let (resets_at, seconds) = store::storage::frees_at(&app.db, caller.org_id()).await?;
+    Ok(Error::storage_full(stored, caller.plan().storage_bytes, resets_at, seconds))
 }
 
 /// Drops an upload. One that a job needs stays.

@@ -12,7 +12,7 @@ const MONTH_ATTEMPTS: u32 = 3;
 
 /// What the organization has used of its plan in the present month.
 pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
-    let (MonthRow { period_start, period_end, eval_items, requests, active_jobs }, pending) = month(app, caller).await?;
+    let (MonthRow { period_start, period_end, eval_items, requests, active_jobs, stored_bytes }, pending) = month(app, caller).await?;
     let plan = caller.plan();
     Ok(Usage {
         org_id: caller.org_id().clone(),
@@ -21,7 +21,12 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
         period_end,
         totals: UsageTotals { eval_items, requests: requests + pending },
         active_jobs,
-        limits: UsageLimits { concurrent_jobs: plan.concurrent_jobs, eval_items_per_month: plan.eval_items_per_month },
+        stored_bytes,
+        limits: UsageLimits {
+            concurrent_jobs: plan.concurrent_jobs,
+            eval_items_per_month: plan.eval_items_per_month,
+            storage_bytes: plan.storage_bytes,
+        },
     })
 }
 

@@ -1,25 +1,30 @@
 //! `/v1/domains`
 
 use assay_core::domain::{ClaimedDomain, DomainClaim, DomainCreate, DomainUpdate, DomainVerification, Domains};
-use assay_core::field;
+use assay_core::field::{self, PageSize};
+use assay_core::page::{Cursor, PAGE};
 use assay_core::principal::{Owner, Session};
 use axum::Json;
 use axum::extract::{Request, State};
-use http::StatusCode;
+use http::{StatusCode, Uri};
 
 use super::extract::{Id, Permitted, SMALL, json_body};
-use super::input::Fields;
+use super::input::{Fields, page_query};
 use crate::app::App;
 use crate::ops::domains;
 use crate::render::Failure;
 
 /// List domains
 ///
-/// Those that were verified, by name.
+/// Verified domains of the organization, by name. Page on with `next_cursor` until it is null.
 #[utoipa::path(get, path = "/v1/domains", operation_id = "listDomains", tag = "domains", security(("session" = [])),
-    responses((status = 200, description = "All verified domains.", body = Domains)))]
-pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<Session>) -> Result<Json<Domains>, Failure> {
-    Ok(Json(domains::list(&app, &session).await?))
+    params(
+        ("limit" = inline(Option<PageSize<{ PAGE.0 }, { PAGE.1 }>>), Query, description = "Size of the page."),
+        ("cursor" = inline(Option<Cursor>), Query, description = "`next_cursor` of the page before; without it, the first page."),
+    ),
+    responses((status = 200, description = "A page of domains.", body = Domains)))]
+pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<Session>, uri: Uri) -> Result<Json<Domains>, Failure> {
+    Ok(Json(domains::list(&app, &session, page_query(&uri)?).await?))
 }
 
 /// Claim a domain

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use assay_core::json::{DEPTH_MAX, depth};
+use assay_core::page::PageQuery;
 use assay_core::{Code, Error, FieldError, Result};
 use http::Uri;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
@@ -206,6 +207,14 @@ impl Query {
         self.faults.extend(unknown);
         if self.faults.is_empty() { Ok(()) } else { Err(Error::fields(self.faults)) }
     }
+}
+
+/// Reads the query of a listing with pages.
+pub fn page_query(uri: &Uri) -> Result<PageQuery> {
+    let mut query = Query::read(uri);
+    let page = PageQuery { limit: query.integer("limit"), cursor: query.text("cursor") };
+    query.finish()?;
+    Ok(page)
 }
 
 #[cfg(test)]

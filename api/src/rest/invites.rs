@@ -1,25 +1,32 @@
 //! `/v1/invites`
 
 use assay_core::InviteId;
+use assay_core::field::PageSize;
 use assay_core::invite::{Invite, InviteCreate, Invites};
+use assay_core::page::{Cursor, PAGE};
 use assay_core::principal::Owner;
 use axum::Json;
 use axum::extract::{Request, State};
-use http::StatusCode;
+use http::{StatusCode, Uri};
 
 use super::extract::{Id, Permitted, SMALL, json_body};
-use super::input::Fields;
+use super::input::{Fields, page_query};
 use crate::app::App;
 use crate::ops::invites;
 use crate::render::Failure;
 
 /// List invites
 ///
-/// All invites of the organization, newest first: open ones, and those that were accepted or revoked or have expired.
+/// Invites of the organization, newest first: open ones, and those that were accepted or revoked or have expired. Page on with
+/// `next_cursor` until it is null.
 #[utoipa::path(get, path = "/v1/invites", operation_id = "listInvites", tag = "invites", security(("session" = ["owner"])),
-    responses((status = 200, description = "All invites.", body = Invites)))]
-pub(super) async fn list(State(app): State<App>, Permitted(owner): Permitted<Owner>) -> Result<Json<Invites>, Failure> {
-    Ok(Json(invites::list(&app, &owner).await?))
+    params(
+        ("limit" = inline(Option<PageSize<{ PAGE.0 }, { PAGE.1 }>>), Query, description = "Size of the page."),
+        ("cursor" = inline(Option<Cursor>), Query, description = "`next_cursor` of the page before; without it, the first page."),
+    ),
+    responses((status = 200, description = "A page of invites.", body = Invites)))]
+pub(super) async fn list(State(app): State<App>, Permitted(owner): Permitted<Owner>, uri: Uri) -> Result<Json<Invites>, Failure> {
+    Ok(Json(invites::list(&app, &owner, page_query(&uri)?).await?))
 }
 
 /// Invite somebody
@@ -29,7 +36,7 @@ pub(super) async fn list(State(app): State<App>, Permitted(owner): Permitted<Own
     request_body = InviteCreate,
     responses(
         (status = 201, description = "The invite.", body = Invite),
-        (status = 409, description = "There is a member or an open invite with this address."),
+        (status = 409, description = "There is a member or an open invite with this address, or the organization has 200 open invites."),
     ))]
 pub(super) async fn create(
     State(app): State<App>,

@@ -1,25 +1,31 @@
 //! `/v1/keys`
 
 use assay_core::KeyId;
+use assay_core::field::PageSize;
 use assay_core::key::{ApiKey, ApiKeyCreate, ApiKeyCreated, ApiKeys};
+use assay_core::page::{Cursor, PAGE};
 use assay_core::principal::{Member, Session, TermsAccepted};
 use axum::Json;
 use axum::extract::{Request, State};
-use http::StatusCode;
+use http::{StatusCode, Uri};
 
 use super::extract::{Id, Permitted, SMALL, json_body};
-use super::input::Fields;
+use super::input::{Fields, page_query};
 use crate::app::App;
 use crate::ops::keys;
 use crate::render::Failure;
 
 /// List API keys
 ///
-/// All keys of the organization, newest first, revoked ones too; never their secrets.
+/// Keys of the organization, newest first, revoked ones too; never their secrets. Page on with `next_cursor` until it is null.
 #[utoipa::path(get, path = "/v1/keys", operation_id = "listKeys", tag = "keys", security(("session" = [])),
-    responses((status = 200, description = "All keys.", body = ApiKeys)))]
-pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<Session>) -> Result<Json<ApiKeys>, Failure> {
-    Ok(Json(keys::list(&app, &session).await?))
+    params(
+        ("limit" = inline(Option<PageSize<{ PAGE.0 }, { PAGE.1 }>>), Query, description = "Size of the page."),
+        ("cursor" = inline(Option<Cursor>), Query, description = "`next_cursor` of the page before; without it, the first page."),
+    ),
+    responses((status = 200, description = "A page of keys.", body = ApiKeys)))]
+pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<Session>, uri: Uri) -> Result<Json<ApiKeys>, Failure> {
+    Ok(Json(keys::list(&app, &session, page_query(&uri)?).await?))
 }
 
 /// Create an API key
@@ -31,6 +37,7 @@ pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<S
     responses(
         (status = 201, description = "The key, with its secret.", body = ApiKeyCreated),
         (status = 403, description = "Or the organization has not accepted the terms."),
+        (status = 409, description = "The organization has 100 live keys."),
     ))]
 pub(super) async fn create(
     State(app): State<App>,

@@ -1,25 +1,31 @@
 //! `/v1/members`
 
 use assay_core::UserId;
+use assay_core::field::PageSize;
 use assay_core::member::{Member, MemberUpdate, Members};
+use assay_core::page::{Cursor, PAGE};
 use assay_core::principal::{Owner, Session};
 use axum::Json;
 use axum::extract::{Request, State};
-use http::StatusCode;
+use http::{StatusCode, Uri};
 
 use super::extract::{Id, Permitted, SMALL, json_body};
-use super::input::Fields;
+use super::input::{Fields, page_query};
 use crate::app::App;
 use crate::ops::members;
 use crate::render::Failure;
 
 /// List members
 ///
-/// All members of the organization, the longest membership first.
+/// Members of the organization, the longest membership first. Page on with `next_cursor` until it is null.
 #[utoipa::path(get, path = "/v1/members", operation_id = "listMembers", tag = "members", security(("session" = [])),
-    responses((status = 200, description = "All members.", body = Members)))]
-pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<Session>) -> Result<Json<Members>, Failure> {
-    Ok(Json(members::list(&app, &session).await?))
+    params(
+        ("limit" = inline(Option<PageSize<{ PAGE.0 }, { PAGE.1 }>>), Query, description = "Size of the page."),
+        ("cursor" = inline(Option<Cursor>), Query, description = "`next_cursor` of the page before; without it, the first page."),
+    ),
+    responses((status = 200, description = "A page of members.", body = Members)))]
+pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<Session>, uri: Uri) -> Result<Json<Members>, Failure> {
+    Ok(Json(members::list(&app, &session, page_query(&uri)?).await?))
 }
 
 /// Change a member's role

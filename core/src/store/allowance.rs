@@ -7,10 +7,10 @@ use super::{PgConnection, PgPool};
 use crate::domain;
 use crate::job::EvalResult;
 use crate::suite::{Allowance, SuiteId};
-use crate::{DisclosurePolicy, Figures, JobId, Ladder, OrgId, Result, Timestamp};
+use crate::{DisclosurePolicy, Figures, JobId, Ladder, OrgId, Result, Timestamp, org};
 
 /// Organizations on this plan share the allowance of the user who created them.
-const SHARED_PLAN: &str = "free";
+const SHARED_PLAN: &str = org::FREE;
 
 /// How much of an allowance is used, by the holder that has used most.
 struct Used {
@@ -184,9 +184,14 @@ pub enum Decision {
 
 /// Locks the organization's allowances and checks whether they permit one more submission or comparison.
 pub async fn permit(db: &mut PgConnection, org_id: &OrgId, allowance: &Allowance<'_>, at: Timestamp) -> Result<Decision> {
-    let Allowance { suite_id, suite_version, max_submissions, max_submissions_per_day } = *allowance;
     let holders = holders(db, org_id).await?;
-    lock(db, &holders, suite_id, suite_version).await?;
+    lock(db, &holders, allowance.suite_id, allowance.suite_version).await?;
+    decide(db, holders, allowance, at).await
+}
+
+/// Checks whether the allowances of these holders permit one more submission or comparison. Exact only while they are locked.
+pub async fn decide(db: &mut PgConnection, holders: Vec<String>, allowance: &Allowance<'_>, at: Timestamp) -> Result<Decision> {
+    let Allowance { suite_id, suite_version, max_submissions, max_submissions_per_day } = *allowance;
     if max_submissions.is_none() && max_submissions_per_day.is_none() {
         return Ok(Decision::Granted(holders));
     }

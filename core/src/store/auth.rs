@@ -95,7 +95,7 @@ pub async fn join_by_domain(db: &mut PgConnection, domain: &str, user_id: &UserI
     Ok(joined)
 }
 
-/// Removes links and counts that say nothing any more.
+/// Deletes sign-in links that expired a day ago, and counts of emails of more than an hour ago.
 pub async fn forget(db: &mut PgConnection) -> Result<()> {
     sqlx::query!("delete from sign_in_links where expires_at < now() - interval '1 day'").execute(&mut *db).await?;
     sqlx::query!("delete from mailed where empty_at < now()").execute(db).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sqlx::PgExecutor;
 
-use crate::org::{DataUse, Org, Plan, Role};
+use crate::org::{DataUse, Org, Plan, Role, default_storage_bytes};
 use crate::principal::{Credential, Membership, Principal};
 use crate::secret::SecretHash;
 use crate::terms::CurrentTerms;
@@ -37,7 +37,7 @@ pub async fn key(db: impl PgExecutor<'_>, hash: &SecretHash, terms: &Terms) -> R
                   coalesce(k.last_used_at < now() - interval '1 minute', true) as "stale!",
                   o.id as "org_id: OrgId", o.name, o.plan, o.data_use as "data_use: DataUse", o.created_at as "created_at: Timestamp",
                   o.suspended_at is not null as "is_suspended!",
-                  p.requests_per_minute, p.eval_items_per_month, p.concurrent_jobs, p.upload_bytes_max,
+                  p.requests_per_minute, p.eval_items_per_month, p.concurrent_jobs, p.upload_bytes_max, p.storage_bytes,
                   exists(select from terms_acceptances t where t.org_id = o.id and t.version = $2) as "terms_accepted!"
            from api_keys k join orgs o on o.id = k.org_id join plans p on p.plan = o.plan
            where k.secret_hash = $1"#,
@@ -53,7 +53,7 @@ pub async fn key(db: impl PgExecutor<'_>, hash: &SecretHash, terms: &Terms) -> R
         // A key acts as a member of its organization, whoever made it.
         let org =
             Org { id: row.org_id, name: row.name, plan: row.plan, data_use: row.data_use, role: Role::Member, created_at: row.created_at };
-        let plan = plan(row.requests_per_minute, row.eval_items_per_month, row.concurrent_jobs, row.upload_bytes_max);
+        let plan = plan(row.requests_per_minute, row.eval_items_per_month, row.concurrent_jobs, row.upload_bytes_max, row.storage_bytes);
         let credential = Credential {
             principal: Principal::ApiKey { key_id: row.id },
             membership: Some(Membership {
@@ -86,13 +86,13 @@ pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&
                   m.org_id as "org_id?: OrgId", m.role as "role?: Role", m.name as "name?", m.plan as "plan?",
                   m.data_use as "data_use?: DataUse", m.created_at as "created_at?: Timestamp",
                   m.requests_per_minute as "requests_per_minute?", m.eval_items_per_month as "eval_items_per_month?",
-                  m.concurrent_jobs as "concurrent_jobs?", m.upload_bytes_max as "upload_bytes_max?",
+                  m.concurrent_jobs as "concurrent_jobs?", m.upload_bytes_max as "upload_bytes_max?", m.storage_bytes as "storage_bytes?",
                   coalesce(m.is_suspended, false) as "is_suspended!",
                   exists(select from terms_acceptances t where t.org_id = m.org_id and t.version = $3) as "terms_accepted!"
            from sessions s
            left join lateral (
                select ms.org_id, ms.role, o.name, o.plan, o.data_use, o.created_at, o.suspended_at is not null as is_suspended,
-                      p.requests_per_minute, p.eval_items_per_month, p.concurrent_jobs, p.upload_bytes_max
+                      p.requests_per_minute, p.eval_items_per_month, p.concurrent_jobs, p.upload_bytes_max, p.storage_bytes
                from memberships ms join orgs o on o.id = ms.org_id join plans p on p.plan = o.plan
                where ms.user_id = s.user_id and ($2::text is null or ms.org_id = $2)
                order by coalesce(ms.org_id = s.org_id, false) desc, ms.created_at, ms.org_id
@@ -116,16 +116,25 @@ pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&
             created_at: row.created_at?,
         })
     })();
-    let plan = (|| Some(plan(row.requests_per_minute?, row.eval_items_per_month?, row.concurrent_jobs?, row.upload_bytes_max?)))();
+    let plan = (|| {
+        Some(plan(row.requests_per_minute?, row.eval_items_per_month?, row.concurrent_jobs?, row.upload_bytes_max?, row.storage_bytes))
+    })();
     let terms_owed = terms.clone().filter(|_| !row.terms_accepted);
     let membership = org.zip(plan).map(|(org, plan)| Membership { org, plan, terms_owed, is_suspended: row.is_suspended });
     let principal = Principal::Session { session_id: row.id, user_id: row.user_id };
     Ok(Some(FoundSession { credential: Credential { principal, membership, asked_for_org: asked.is_some() }, stale: row.stale }))
 }
 
-fn plan(requests_per_minute: i32, eval_items_per_month: i64, concurrent_jobs: i32, upload_bytes_max: i64) -> Plan {
+fn plan(
+    requests_per_minute: i32,
+    eval_items_per_month: i64,
+    concurrent_jobs: i32,
+    upload_bytes_max: i64,
+    storage_bytes: Option<i64>,
+) -> Plan {
+    let storage_bytes = storage_bytes.unwrap_or(default_storage_bytes(upload_bytes_max));
     let requests_per_minute = requests_per_minute.unsigned_abs();
-    Plan { requests_per_minute, eval_items_per_month, concurrent_jobs: i64::from(concurrent_jobs), upload_bytes_max }
+    Plan { requests_per_minute, eval_items_per_month, concurrent_jobs: i64::from(concurrent_jobs), upload_bytes_max, storage_bytes }
 }
 
 /// What a credential that was valid is now, for its organization.

@@ -6,7 +6,7 @@ use sqlx::PgExecutor;
 
 use super::{PgConnection, PgPool};
 use crate::job::ATTEMPTS_MAX;
-use crate::{JobId, OrgId, Result, Timestamp, UploadId};
+use crate::{JobId, Result, Timestamp};
 
 /// The channel on which the api says that there is something to dispatch.
 pub const CHANNEL: &str = "assay_jobs";
@@ -161,12 +161,6 @@ pub async fn refund(db: &mut PgConnection, job_ids: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Forgets the processes that were not heard of for an hour.
-pub async fn forget_workers(db: &mut PgConnection) -> Result<()> {
-    sqlx::query!("delete from workers where seen_at < now() - interval '1 hour'").execute(db).await?;
-    Ok(())
-}
-
 /// A job whose bell is to be rung.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ring {
@@ -218,159 +212,4 @@ pub async fn unring(db: &PgPool) -> Result<u64> {
     let done =
         sqlx::query!("update jobs set dispatched_at = null where status = 'queued' and dispatched_at is not null").execute(db).await?;
     Ok(done.rows_affected())
-}
-
-/// An ended job, of which more is kept than anybody needs.
-pub struct Untidy {
-    /// The job.
-    pub job_id: JobId,
-    /// Its organization.
-    pub org_id: OrgId,
-    /// Where its submission is kept, if it came inline.
-    pub input_key: Option<String>,
-    /// How often it was begun.
-    pub attempts: i32,
-    /// Where the scores of its items are that count.
-    pub scores_key: Option<String>,
-}
-
-/// Jobs that ended more than a minute ago, by when no attempt reads or writes any more, and were not tidied up.
-pub async fn untidy_jobs(db: &PgPool) -> Result<Vec<Untidy>> {
-    let jobs = sqlx::query_as!(
-        Untidy,
-        r#"select id as "job_id: JobId", org_id as "org_id: OrgId", input_key, attempts, scores_key from jobs
-           where tidied_at is null and finished_at < now() - interval '1 minute' order by finished_at limit 1000"#
-    )
-    .fetch_all(db)
-    .await?;
-    Ok(jobs)
-}
-
-/// Notes that jobs were tidied up: their submissions are gone.
-pub async fn note_tidied(db: &PgPool, job_ids: &[&str]) -> Result<()> {
-    sqlx::query!("update jobs set input_key = null, tidied_at = now() where id = any($1) and finished_at is not null", job_ids as &[&str])
-        .execute(db)
-        .await?;
-    Ok(())
-}
-
-/// The stored scores of a job's items, which have expired.
-pub struct ExpiredScores {
-    /// The job.
-    pub job_id: JobId,
-    /// Where the artifact store has them.
-    pub scores_key: String,
-}
-
-/// How many expired item scores one statement reads.
-pub const EXPIRED_SCORES_MAX: usize = 1000;
-
-/// At most [`EXPIRED_SCORES_MAX`] item scores that have expired.
-pub async fn expired_item_scores(db: &PgPool) -> Result<Vec<ExpiredScores>> {
-    let expired = sqlx::query_as!(
-        ExpiredScores,
-        r#"select job_id as "job_id: JobId", scores_key from stored_item_scores where expires_at <= now() order by expires_at limit $1"#,
-        EXPIRED_SCORES_MAX as i64
-    )
-    .fetch_all(db)
-    .await?;
-    Ok(expired)
-}
-
-/// Notes that the item scores of these jobs are to be removed: nobody reads them any more.
-pub async fn withdraw_item_scores(db: &PgPool, job_ids: &[&str]) -> Result<()> {
-    sqlx::query!("update jobs set scores_key = null where scores_key is not null and id = any($1)", job_ids as &[&str]).execute(db).await?;
-    Ok(())
-}
-
-/// Notes that the item scores of these jobs were removed.
-pub async fn forget_item_scores(db: &PgPool, job_ids: &[&str]) -> Result<()> {
-    sqlx::query!("delete from stored_item_scores where expires_at <= now() and job_id = any($1)", job_ids as &[&str]).execute(db).await?;
-    Ok(())
-}
-
-/// How long after its end an upload's objects are removed for good, in minutes: longer than a part may take to arrive, so
-/// that nothing is left of one that was just coming.
-const UPLOAD_REST: f64 = 20.0;
-
-/// How many uploads one round ends or removes.
-const UPLOADS: i64 = 100;
-
-/// Ends the uploads whose time is over and that no job needs any more.
-pub async fn expire_uploads(db: &mut PgConnection) -> Result<()> {
-    // Whoever submits one of them now waits for these rows. Whether a job needs them is a statement of its own: one that
-    // waited for a row would not see the job that was made meanwhile.
-    let over: Vec<String> = sqlx::query_scalar!(
-        "select id from uploads where status in ('pending', 'ready') and deleted_at is null and expires_at <= now()
-         order by expires_at limit $1 for update skip locked",
-        UPLOADS
-    )
-    .fetch_all(&mut *db)
-    .await?;
-    sqlx::query!(
-        "update uploads u set status = 'expired'
-         where u.id = any($1) and not exists (select from jobs j where j.upload_id = u.id and j.status in ('queued', 'running'))",
-        &over
-    )
-    .execute(db)
-    .await?;
-    Ok(())
-}
-
-/// An upload whose objects nobody needs any more.
-pub struct EndedUpload {
-    /// Whose it is.
-    pub org_id: OrgId,
-    /// The upload.
-    pub id: UploadId,
-}
-
-/// Uploads that were dropped, failed or expired a while ago and still have objects.
-pub async fn ended_uploads(db: &PgPool) -> Result<Vec<EndedUpload>> {
-    let uploads = sqlx::query_as!(
-        EndedUpload,
-        r#"select org_id as "org_id: OrgId", id as "id: UploadId" from uploads
-           where removed_at is null and (deleted_at is not null or status in ('failed', 'expired'))
-             and coalesce(deleted_at, failed_at, expires_at) < now() - $2::float8 * interval '1 minute'
-           limit $1"#,
-        UPLOADS,
-        UPLOAD_REST
-    )
-    .fetch_all(db)
-    .await?;
-    Ok(uploads)
-}
-
-/// Notes that all objects of these uploads were removed.
-pub async fn forget_uploads(db: &PgPool, upload_ids: &[&str]) -> Result<()> {
-    sqlx::query!(
-        "with removed as (update uploads set removed_at = now() where id = any($1) returning id)
-         delete from upload_parts p using removed r where p.upload_id = r.id",
-        upload_ids as &[&str]
-    )
-    .execute(db)
-    .await?;
-    Ok(())
-}
-
-/// How many deleted organizations one round removes.
-const ORGS: i64 = 10;
-
-/// Organizations that were deleted a while ago and still have objects: as long ago as a part of an upload may take to arrive, so
-/// that no request or attempt that was under way leaves any.
-pub async fn deleted_orgs(db: &PgPool) -> Result<Vec<OrgId>> {
-    let orgs = sqlx::query_scalar!(
-        r#"select id as "id: OrgId" from orgs
-           where deleted_at < now() - $2::float8 * interval '1 minute' and removed_at is null
-           order by deleted_at limit $1"#,
-        ORGS,
-        UPLOAD_REST
-    );
-    Ok(orgs.fetch_all(db).await?)
-}
-
-/// Records that all objects of a deleted organization were removed.
-pub async fn note_removed(db: &PgPool, org_id: &OrgId) -> Result<()> {
-    sqlx::query!("update orgs set removed_at = now() where id = $1 and deleted_at is not null", org_id.as_str()).execute(db).await?;
-    Ok(())
 }

@@ -4,16 +4,20 @@ use sqlx::PgExecutor;
 
 use super::{PgConnection, unique_violation};
 use crate::domain::{ClaimedDomain, MISSES_MAX};
+use crate::page::Page;
 use crate::{OrgId, Result, Timestamp, UserId};
 
-/// The verified domains of an organization, by name.
-pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Vec<ClaimedDomain>> {
+/// The verified domains of an organization on a page, by name.
+pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<ClaimedDomain>> {
     let domains = sqlx::query_as!(
         ClaimedDomain,
         r#"select org_id as "org_id: OrgId", domain, claimed_by as "claimed_by: UserId", verified_at as "verified_at!: Timestamp",
                   created_at as "created_at: Timestamp", auto_join
-           from domain_claims where org_id = $1 and verified_at is not null order by domain"#,
-        org_id.as_str()
+           from domain_claims
+           where org_id = $1 and verified_at is not null and domain > coalesce($2, '') order by domain limit $3"#,
+        org_id.as_str(),
+        page.id.as_deref(),
+        page.rows()
     )
     .fetch_all(db)
     .await?;

@@ -5,21 +5,40 @@ use sqlx::PgExecutor;
 use super::{PgConnection, unique_violation};
 use crate::invite::Invite;
 use crate::org::Role;
+use crate::page::Page;
 use crate::{InviteId, OrgId, Result, Timestamp, UserId};
 
-/// All invites of an organization, newest first.
-pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Vec<Invite>> {
+/// The invites of an organization on a page, newest first.
+pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<Invite>> {
     let invites = sqlx::query_as!(
         Invite,
         r#"select id as "id: InviteId", org_id as "org_id: OrgId", email, role as "role: Role", invited_by as "invited_by: UserId",
                   created_at as "created_at: Timestamp", expires_at as "expires_at: Timestamp", accepted_at as "accepted_at: Timestamp",
                   accepted_by as "accepted_by: UserId", revoked_at as "revoked_at: Timestamp"
-           from invites where org_id = $1 order by created_at desc, id"#,
-        org_id.as_str()
+           from invites where org_id = $1 and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), coalesce($3, ''))
+           order by created_at desc, id desc limit $4"#,
+        org_id.as_str(),
+        page.at as Option<Timestamp>,
+        page.id.as_deref(),
+        page.rows()
     )
     .fetch_all(db)
     .await?;
     Ok(invites)
+}
+
+/// Locks the creation of invites of the organization until the transaction ends, and returns how many open invites it has.
+pub async fn lock_open(db: &mut PgConnection, org_id: &OrgId) -> Result<i64> {
+    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('invites of ' || $1, 0))", org_id.as_str()).execute(&mut *db).await?;
+    // A second statement: the first one sees the rows of before it waited.
+    let open = sqlx::query_scalar!(
+        r#"select count(*) as "open!" from invites
+           where org_id = $1 and accepted_at is null and revoked_at is null and replaced_at is null and expires_at > now()"#,
+        org_id.as_str()
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(open)
 }
 
 /// What is stored of a new invite.

@@ -2,21 +2,37 @@
 
 use sqlx::PgExecutor;
 
+use super::PgConnection;
 use crate::key::{ApiKey, NewKey};
+use crate::page::Page;
 use crate::{KeyId, OrgId, Result, Timestamp, UserId};
 
-/// All keys of an organization, newest first.
-pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Vec<ApiKey>> {
+/// The keys of an organization on a page, newest first.
+pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<ApiKey>> {
     let keys = sqlx::query_as!(
         ApiKey,
         r#"select id as "id: KeyId", org_id as "org_id: OrgId", name, prefix, created_by as "created_by: UserId",
                   created_at as "created_at: Timestamp", last_used_at as "last_used_at: Timestamp", revoked_at as "revoked_at: Timestamp"
-           from api_keys where org_id = $1 order by created_at desc, id"#,
-        org_id.as_str()
+           from api_keys where org_id = $1 and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), coalesce($3, ''))
+           order by created_at desc, id desc limit $4"#,
+        org_id.as_str(),
+        page.at as Option<Timestamp>,
+        page.id.as_deref(),
+        page.rows()
     )
     .fetch_all(db)
     .await?;
     Ok(keys)
+}
+
+/// Locks the creation of keys of the organization until the transaction ends, and returns how many live keys it has.
+pub async fn lock_live(db: &mut PgConnection, org_id: &OrgId) -> Result<i64> {
+    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('keys of ' || $1, 0))", org_id.as_str()).execute(&mut *db).await?;
+    // A second statement: the first one sees the rows of before it waited.
+    let live = sqlx::query_scalar!(r#"select count(*) as "live!" from api_keys where org_id = $1 and revoked_at is null"#, org_id.as_str())
+        .fetch_one(db)
+        .await?;
+    Ok(live)
 }
 
 /// Stores a new key.

@@ -5,15 +5,21 @@ use sqlx::PgExecutor;
 use super::PgConnection;
 use crate::member::Member;
 use crate::org::Role;
+use crate::page::Page;
 use crate::{OrgId, Result, Timestamp, UserId};
 
-/// All members of an organization, the longest membership first.
-pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Vec<Member>> {
+/// The members of an organization on a page, the longest membership first.
+pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<Member>> {
     let members = sqlx::query_as!(
         Member,
         r#"select m.user_id as "user_id: UserId", u.email, m.role as "role: Role", m.created_at as "created_at: Timestamp"
-           from memberships m join users u on u.id = m.user_id where m.org_id = $1 order by m.created_at, m.user_id"#,
-        org_id.as_str()
+           from memberships m join users u on u.id = m.user_id
+           where m.org_id = $1 and (m.created_at, m.user_id) > (coalesce($2::timestamptz, '-infinity'), coalesce($3, ''))
+           order by m.created_at, m.user_id limit $4"#,
+        org_id.as_str(),
+        page.at as Option<Timestamp>,
+        page.id.as_deref(),
+        page.rows()
     )
     .fetch_all(db)
     .await?;

@@ -1,12 +1,13 @@
 //! Every SQL statement of the platform, one function each.
 //!
 //! What lives here: SQL, and nothing else knows sqlx's queries. A statement on a tenant's table has the organization as
-//! the function's second parameter and in its `where`. The statements of the dispatcher and of the workers act for all
-//! organizations; they live in `dispatch` and `work` only.
+//! the function's second parameter and in its `where`. The statements of the dispatcher, of cleanup and of the workers act for all
+//! organizations; they live in `dispatch`, `work`, `cleanup` and `reconcile` only.
 //! What may not: decisions. A function returns what it found; the operation says what that means.
 
 pub mod allowance;
 pub mod auth;
+pub mod cleanup;
 pub mod credential;
 pub mod dispatch;
 pub mod domain;
@@ -22,7 +23,9 @@ pub mod plan;
 pub mod presence;
 mod primary;
 pub mod publish;
+pub mod reconcile;
 pub mod schema;
+pub mod storage;
 pub mod submission;
 pub mod suite;
 pub mod terms;
@@ -36,13 +39,13 @@ use std::time::Duration;
 use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
-use sqlx::Connection as _;
 use sqlx::pool::{PoolConnection, PoolConnectionMetadata};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions as _, Connection as _};
 pub use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::time::{Instant, timeout};
 
-use crate::{Code, Error, Result, Timestamp};
+use crate::{CanFail as _, Code, Error, Result, Timestamp};
 
 /// How long a request waits for a connection before it is told that the service is not available.
 const ACQUIRE: Duration = Duration::from_millis(1500);
@@ -79,8 +82,32 @@ impl Bounds {
     /// Workers read whole suites.
     pub const WORK: Self =
         Self { times: &[("statement_timeout", "10min"), ("idle_in_transaction_session_timeout", "10s")], at_once: false };
+    /// Cleanup reads and deletes bounded numbers of rows.
+    pub const CLEANUP: Self = Self {
+        times: &[("statement_timeout", "60s"), ("lock_timeout", "2s"), ("idle_in_transaction_session_timeout", "10s")],
+        at_once: false,
+    };
     /// The operator knows how long.
     pub const OPERATOR: Self = Self { times: &[], at_once: false };
+}
+
+/// Opens one connection to the server that the pool uses, for work that outlives requests.
+pub async fn connect(pool: &PgPool, application: &str, bounds: Bounds) -> Result<PgConnection> {
+    let options = pool.connect_options().as_ref().clone().application_name(application).options(bounds.times.iter().copied());
+    let mut db = timeout(ACQUIRE, options.connect()).await.map_err(|_| Error::unavailable("the database does not respond"))??;
+    require_writable(&mut db).await?;
+    Ok(db)
+}
+
+/// Closes a connection, and with it ends its advisory locks. Best effort: the server closes it with the socket, too.
+pub async fn disconnect(db: PgConnection) {
+    db.close().await.can_fail("closing a connection to the database");
+}
+
+/// Takes an advisory lock that ends with the connection. Returns `false` if another connection holds it.
+async fn try_lock(db: &mut PgConnection, key: i64) -> Result<bool> {
+    let locked = sqlx::query_scalar!(r#"select pg_try_advisory_lock($1) as "locked!""#, key).fetch_one(db).await?;
+    Ok(locked)
 }
 
 /// Opens a pool. It connects in the background: a database that is away now is no reason not to start.

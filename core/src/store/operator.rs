@@ -157,6 +157,9 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
     );
     let uploads = uploads.execute(&mut *db).await?.rows_affected();
     sqlx::query!("delete from upload_parts where org_id = $1", org).execute(&mut *db).await?;
+    sqlx::query!("delete from stored_predictions where org_id = $1", org).execute(&mut *db).await?;
+    // Last, because the two statements before still count in it.
+    sqlx::query!("delete from org_storage where org_id = $1", org).execute(&mut *db).await?;
     let keys = sqlx::query!("delete from api_keys where org_id = $1", org).execute(&mut *db).await?.rows_affected();
     let invites = sqlx::query!("delete from invites where org_id = $1", org).execute(&mut *db).await?.rows_affected();
     let domains = sqlx::query!("delete from domain_claims where org_id = $1", org).execute(&mut *db).await?.rows_affected();

@@ -7,14 +7,18 @@ use crate::org::{DataUse, Org, Role};
 use crate::secret::SecretHash;
 use crate::{OrgId, Result, SessionId, Timestamp, UserId};
 
-/// The organizations that a person belongs to, the oldest membership first.
+/// The largest number of organizations that are listed for a user.
+pub const LISTED_MAX: i64 = 200;
+
+/// The organizations that a user belongs to, the oldest membership first; at most [`LISTED_MAX`].
 pub async fn of_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<Org>> {
     let orgs = sqlx::query_as!(
         Org,
         r#"select o.id as "id: OrgId", o.name, o.plan, o.data_use as "data_use: DataUse", m.role as "role: Role", o.created_at as "created_at: Timestamp"
            from memberships m join orgs o on o.id = m.org_id
-           where m.user_id = $1 order by m.created_at, m.org_id"#,
-        user_id.as_str()
+           where m.user_id = $1 order by m.created_at, m.org_id limit $2"#,
+        user_id.as_str(),
+        LISTED_MAX
     )
     .fetch_all(db)
     .await?;

@@ -2,7 +2,7 @@
 
 use sqlx::PgExecutor;
 
-use crate::org::{PlanChange, PlanRow};
+use crate::org::{PlanChange, PlanRow, default_storage_bytes};
 use crate::{OrgId, Result};
 
 /// Whether there is a plan of this name.
@@ -19,37 +19,50 @@ pub async fn names(db: impl PgExecutor<'_>) -> Result<Vec<String>> {
 
 /// Changes a plan; what is not given stays. `None` when there is no such plan.
 pub async fn update(db: impl PgExecutor<'_>, plan: &str, change: &PlanChange) -> Result<Option<PlanRow>> {
-    let PlanChange { requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max } = change;
-    let row = sqlx::query_as!(
-        PlanRow,
+    let PlanChange { requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes } = change;
+    let row = sqlx::query!(
         "update plans set requests_per_minute = coalesce($2, requests_per_minute), eval_items_per_month = coalesce($3, eval_items_per_month),
-                          concurrent_jobs = coalesce($4, concurrent_jobs), upload_bytes_max = coalesce($5, upload_bytes_max)
+                          concurrent_jobs = coalesce($4, concurrent_jobs), upload_bytes_max = coalesce($5, upload_bytes_max),
+                          storage_bytes = coalesce($6, storage_bytes)
          where plan = $1
-         returning plan, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max",
+         returning plan, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes",
         plan,
         *requests_per_minute,
         *eval_items_per_month,
         *concurrent_jobs,
-        *upload_bytes_max
+        *upload_bytes_max,
+        *storage_bytes
     )
     .fetch_optional(db)
     .await?;
-    Ok(row)
+    Ok(row.map(|row| PlanRow {
+        plan: row.plan,
+        requests_per_minute: row.requests_per_minute,
+        eval_items_per_month: row.eval_items_per_month,
+        concurrent_jobs: row.concurrent_jobs,
+        upload_bytes_max: row.upload_bytes_max,
+        storage_bytes: row.storage_bytes.unwrap_or(default_storage_bytes(row.upload_bytes_max)),
+    }))
 }
 
 /// Makes a plan, or changes all of it when somebody else has just made it.
 pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
-    let PlanRow { plan, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max } = plan;
+    let PlanRow { plan, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes } = plan;
+    // The default is not stored, so that it follows the largest upload.
+    let storage_bytes = (*storage_bytes != default_storage_bytes(*upload_bytes_max)).then_some(*storage_bytes);
     sqlx::query!(
-        "insert into plans (plan, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max) values ($1, $2, $3, $4, $5)
+        "insert into plans (plan, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes)
+         values ($1, $2, $3, $4, $5, $6)
          on conflict (plan) do update set requests_per_minute = excluded.requests_per_minute,
              eval_items_per_month = excluded.eval_items_per_month, concurrent_jobs = excluded.concurrent_jobs,
-             upload_bytes_max = excluded.upload_bytes_max",
+             upload_bytes_max = excluded.upload_bytes_max,
+             storage_bytes = excluded.storage_bytes",
         plan,
         requests_per_minute,
         eval_items_per_month,
         concurrent_jobs,
-        upload_bytes_max
+        upload_bytes_max,
+        storage_bytes
     )
     .execute(db)
     .await?;

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::{ConnectOptions as _, Connection as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
 use super::PgPool;
 use crate::{CanFail as _, Error, Result};
@@ -34,7 +34,7 @@ pub async fn migrate(pool: &PgPool) -> Result<u64> {
         let done = MIGRATIONS.run(&mut connection).await;
         connection.close().await.can_fail("ending a connection");
         match done {
-            Ok(()) => return Ok(MIGRATIONS.iter().count() as u64),
+            Ok(()) => break,
             Err(error) if waited_in_vain(&error) && began.elapsed() < PATIENCE => {
                 tracing::info!("somebody holds what a migration needs; trying again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -42,6 +42,41 @@ pub async fn migrate(pool: &PgPool) -> Result<u64> {
             Err(error) => return Err(Error::internal(error)),
         }
     }
+    build_indexes(pool).await?;
+    Ok(MIGRATIONS.iter().count() as u64)
+}
+
+/// Indexes of tables that are too large to be locked while an index is built, by name. A build without them is slower and not wrong.
+const INDEXES: [(&str, &str); 1] =
+    [("jobs_status_idx", "create index concurrently if not exists jobs_status_idx on jobs (org_id, status, created_at)")];
+
+/// The advisory lock of the process that builds indexes: the letters "index".
+const INDEXING: i64 = 0x69_6e_64_65_78;
+
+/// Builds the indexes that are missing. That cannot be done in a migration, which is a transaction.
+async fn build_indexes(pool: &PgPool) -> Result<()> {
+    let mut db = pool.connect_options().as_ref().clone().connect().await?;
+    // It must not wait in a statement: building waits for the end of all statements that began before.
+    while !super::try_lock(&mut db, INDEXING).await? {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for (name, statement) in INDEXES {
+        let is_valid = sqlx::query_scalar!(r#"select i.indisvalid from pg_index i where i.indexrelid = to_regclass($1)"#, name)
+            .fetch_optional(&mut db)
+            .await?;
+        match is_valid {
+            Some(true) => continue,
+            // Somebody ended the process that built it.
+            Some(false) => {
+                sqlx::raw_sql(AssertSqlSafe(format!("drop index concurrently {name}"))).execute(&mut db).await?;
+            }
+            None => {}
+        }
+        tracing::info!(name, "building an index");
+        sqlx::raw_sql(statement).execute(&mut db).await?;
+    }
+    super::disconnect(db).await;
+    Ok(())
 }
 
 fn waited_in_vain(error: &MigrateError) -> bool {

@@ -1,7 +1,7 @@
 //! Accepting a job: the statements of one transaction, in the order in which they are used.
 
 use super::allowance::{self, Decision, Use};
-use super::{PgConnection, upload, usage};
+use super::{PgConnection, storage, upload, usage};
 use crate::job::{FailureCode, JobRow, JobStatus, JobType};
 use crate::org::Plan;
 use crate::spans::{Place, SpanId};
@@ -59,6 +59,17 @@ pub enum Submitted {
     },
     /// The upload was dropped or has expired. Nothing was made, nothing charged.
     UploadGone,
+    /// Cleanup gave the submission up before it was stored. Nothing was made, nothing charged.
+    Abandoned,
+    /// The organization stores as many bytes as it may. Nothing was made, nothing charged.
+    StorageFull {
+        /// How many it stores.
+        used: i64,
+        /// When space becomes free at the latest.
+        resets_at: Timestamp,
+        /// The same, in seconds from now.
+        seconds: u32,
+    },
     /// As many submissions were made today for the suite as may be. Nothing was made, nothing charged.
     DayFull {
         /// How many may be.
@@ -101,6 +112,40 @@ pub async fn repeated(db: impl sqlx::PgExecutor<'_>, org_id: &OrgId, key: &str) 
     Ok(row.map(|row| (row.id, row.request_sha256)))
 }
 
+/// Checks the limits of a submission and records its predictions, before they are written to the artifact store. The caller
+/// commits when it returns `None`, and rolls back otherwise.
+///
+/// Only the stored bytes are checked exactly. The other limits are read without locks, so that most submissions that they reject
+/// cost no write; [`submit`] decides them.
+pub async fn reserve(db: &mut PgConnection, org_id: &OrgId, plan: &Plan, new: &NewJob<'_>, bytes: i64) -> Result<Option<Submitted>> {
+    let at = super::now(&mut *db).await?;
+    if let Some(allowance) = &new.allowance {
+        let holders = allowance::holders(db, org_id).await?;
+        match allowance::decide(db, holders, allowance, at).await? {
+            Decision::UsedUp { max } => return Ok(Some(Submitted::SuiteUsedUp { max })),
+            Decision::DayUsedUp { max, resets_at } => {
+                return Ok(Some(Submitted::DayFull { max, resets_at, seconds: at.seconds_until(resets_at) }));
+            }
+            Decision::Granted(_) => {}
+        }
+    }
+    let (active, resets_at) = active(db, org_id).await?;
+    if active >= plan.concurrent_jobs {
+        return Ok(Some(Submitted::JobsFull { active, resets_at }));
+    }
+    if !usage::fits(&mut *db, org_id, new.charged_items, at, plan.eval_items_per_month).await? {
+        let resets_at = usage::next_month(db, at).await?;
+        return Ok(Some(Submitted::MonthFull { resets_at, seconds: at.seconds_until(resets_at) }));
+    }
+    storage::reserve(db, org_id, new.id, bytes).await?;
+    let used = storage::used(&mut *db, org_id).await?;
+    if used > plan.storage_bytes {
+        let (resets_at, seconds) = storage::frees_at(db, org_id).await?;
+        return Ok(Some(Submitted::StorageFull { used: used - bytes, resets_at, seconds }));
+    }
+    Ok(None)
+}
+
 /// Makes the job and charges for it, or does neither. The caller commits when it is accepted, and rolls back otherwise.
 pub async fn submit(db: &mut PgConnection, org_id: &OrgId, plan: &Plan, new: &NewJob<'_>) -> Result<Submitted> {
     // Whoever holds this row submits alone for the organization. What follows are statements of their own: each sees
@@ -116,6 +161,9 @@ pub async fn submit(db: &mut PgConnection, org_id: &OrgId, plan: &Plan, new: &Ne
         && !upload::hold(db, org_id, upload_id).await?
     {
         return Ok(Submitted::UploadGone);
+    }
+    if new.input_key.is_some() && !storage::accept(db, org_id, new.id).await? {
+        return Ok(Submitted::Abandoned);
     }
     if let Some(allowance) = &new.allowance {
         match allowance::permit(db, org_id, allowance, created_at).await? {
@@ -207,13 +255,13 @@ async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created
     Ok(row)
 }
 
-/// How many jobs of the organization are active, and when the oldest of them must have ended at the latest: all tries
-/// that are left, each at its full length.
+/// How many jobs of the organization are active, and when the oldest of them must have finished at the latest: all attempts
+/// that are left, each at its full length. Without active jobs that is now.
 async fn active(db: &mut PgConnection, org_id: &OrgId) -> Result<(i64, Timestamp)> {
     let row = sqlx::query!(
         r#"select count(*) as "active!",
-                  (array_agg(coalesce(started_at, now()) + interval '15 minutes' * (4 - attempts + (status = 'running')::integer)
-                             order by created_at))[1] as "resets_at!: Timestamp"
+                  coalesce((array_agg(coalesce(started_at, now()) + interval '15 minutes' * (4 - attempts + (status = 'running')::integer)
+                                      order by created_at))[1], now()) as "resets_at!: Timestamp"
            from jobs where org_id = $1 and status in ('queued', 'running')"#,
         org_id.as_str()
     )

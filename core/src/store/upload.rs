@@ -120,17 +120,28 @@ pub async fn part_objects(db: impl PgExecutor<'_>, org_id: &OrgId, upload_id: &U
     Ok(parts)
 }
 
-/// How many bytes were received, without those of one part.
-pub async fn bytes_beside(db: impl PgExecutor<'_>, org_id: &OrgId, upload_id: &UploadId, number: i32) -> Result<i64> {
-    let bytes = sqlx::query_scalar!(
-        r#"select coalesce(sum(bytes), 0)::bigint as "bytes!" from upload_parts where org_id = $1 and upload_id = $2 and number <> $3"#,
+/// How many bytes of an upload were received.
+pub struct Received {
+    /// Those of one part, if it was received before.
+    pub part: i64,
+    /// Those of all others.
+    pub others: i64,
+}
+
+/// How many bytes were received, of one part and of the others.
+pub async fn received(db: impl PgExecutor<'_>, org_id: &OrgId, upload_id: &UploadId, number: i32) -> Result<Received> {
+    let received = sqlx::query_as!(
+        Received,
+        r#"select coalesce(sum(bytes) filter (where number = $3), 0)::bigint as "part!",
+                  coalesce(sum(bytes) filter (where number <> $3), 0)::bigint as "others!"
+           from upload_parts where org_id = $1 and upload_id = $2"#,
         org_id.as_str(),
         upload_id.as_str(),
         number
     )
     .fetch_one(db)
     .await?;
-    Ok(bytes)
+    Ok(received)
 }
 
 /// Notes a part that was received, and returns the name of the object that it replaces. The upload is locked.
@@ -163,16 +174,29 @@ pub async fn put_part(
     Ok((part, row.replaced))
 }
 
-/// The upload was read through and can be submitted for 7 days. It is locked.
-pub async fn ready(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId, bytes: i64, n_items: i64, digest: &[u8; 32]) -> Result<()> {
+/// What was found in an upload that was read through.
+pub struct ReadThrough<'a> {
+    /// Its length.
+    pub bytes: i64,
+    /// The number of its predictions.
+    pub n_items: i64,
+    /// The digest of its content.
+    pub digest: &'a [u8; 32],
+}
+
+/// Records that the upload was read through, and can be submitted for so many hours. It is locked.
+pub async fn ready(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId, read: &ReadThrough<'_>, hours: u32) -> Result<()> {
+    let ReadThrough { bytes, n_items, digest } = read;
     sqlx::query!(
-        "update uploads set status = 'ready', bytes = $3, n_items = $4, digest = $5, completed_at = now(), expires_at = now() + interval '7 days'
+        "update uploads set status = 'ready', bytes = $3, n_items = $4, digest = $5, completed_at = now(),
+                expires_at = now() + $6::float8 * interval '1 hour'
          where org_id = $1 and id = $2 and status = 'pending'",
         org_id.as_str(),
         upload_id.as_str(),
         bytes,
         n_items,
-        digest
+        *digest,
+        f64::from(hours)
     )
     .execute(db)
     .await?;

@@ -29,6 +29,21 @@ pub async fn charge(db: &mut PgConnection, org_id: &OrgId, job_id: &JobId, eval_
     Ok(charged.rows_affected() == 1)
 }
 
+/// Whether the month's maximum suffices for so many more items, as far as is known without a lock.
+pub async fn fits(db: impl PgExecutor<'_>, org_id: &OrgId, eval_items: i64, at: Timestamp, max: i64) -> Result<bool> {
+    let fits = sqlx::query_scalar!(
+        r#"select coalesce((select eval_items from usage where org_id = $1 and period_start = date_trunc('month', $3::timestamptz, 'UTC')), 0)
+                  + $2::bigint <= $4::bigint as "fits!""#,
+        org_id.as_str(),
+        eval_items,
+        at as Timestamp,
+        max
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(fits)
+}
+
 /// The first moment of the month after the given one, UTC.
 pub async fn next_month(db: impl PgExecutor<'_>, at: Timestamp) -> Result<Timestamp> {
     let next = sqlx::query_scalar!(
@@ -52,6 +67,8 @@ pub struct MonthRow {
     pub requests: i64,
     /// Jobs queued or running.
     pub active_jobs: i64,
+    /// Bytes stored: parts of uploads and inline predictions.
+    pub stored_bytes: i64,
 }
 
 /// The present month of an organization.
@@ -65,7 +82,8 @@ pub async fn month(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<MonthRow> 
          select first as "period_start!: Timestamp", next as "period_end!: Timestamp",
                 coalesce((select eval_items from usage where org_id = $1 and period_start = first), 0) as "eval_items!",
                 coalesce((select requests from usage_requests where org_id = $1 and period_start = first), 0) as "requests!",
-                (select count(*) from jobs where org_id = $1 and status in ('queued', 'running')) as "active_jobs!"
+                (select count(*) from jobs where org_id = $1 and status in ('queued', 'running')) as "active_jobs!",
+                coalesce((select bytes from org_storage where org_id = $1), 0) as "stored_bytes!"
          from period"#,
         org_id.as_str()
     )

@@ -21,8 +21,8 @@ impl From<ClaimedDomain> for v1::ClaimedDomain {
 
 impl From<Domains> for v1::ListDomainsResponse {
     fn from(listing: Domains) -> Self {
-        let Domains { domains } = listing;
-        Self { domains: domains.into_iter().map(Into::into).collect() }
+        let Domains { domains, next_cursor } = listing;
+        Self { domains: domains.into_iter().map(Into::into).collect(), next_cursor: next_cursor.map(|cursor| cursor.to_string()) }
     }
 }
 

@@ -25,7 +25,7 @@ impl From<Invite> for v1::Invite {
 
 impl From<Invites> for v1::ListInvitesResponse {
     fn from(listing: Invites) -> Self {
-        let Invites { invites } = listing;
-        Self { invites: invites.into_iter().map(Into::into).collect() }
+        let Invites { invites, next_cursor } = listing;
+        Self { invites: invites.into_iter().map(Into::into).collect(), next_cursor: next_cursor.map(|cursor| cursor.to_string()) }
     }
 }

@@ -31,7 +31,7 @@ impl From<ApiKeyCreated> for v1::ApiKeyCreated {
 
 impl From<ApiKeys> for v1::ListKeysResponse {
     fn from(listing: ApiKeys) -> Self {
-        let ApiKeys { keys } = listing;
-        Self { keys: keys.into_iter().map(Into::into).collect() }
+        let ApiKeys { keys, next_cursor } = listing;
+        Self { keys: keys.into_iter().map(Into::into).collect(), next_cursor: next_cursor.map(|cursor| cursor.to_string()) }
     }
 }

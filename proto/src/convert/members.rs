@@ -14,7 +14,7 @@ impl From<Member> for v1::Member {
 
 impl From<Members> for v1::ListMembersResponse {
     fn from(listing: Members) -> Self {
-        let Members { members } = listing;
-        Self { members: members.into_iter().map(Into::into).collect() }
+        let Members { members, next_cursor } = listing;
+        Self { members: members.into_iter().map(Into::into).collect(), next_cursor: next_cursor.map(|cursor| cursor.to_string()) }
     }
 }

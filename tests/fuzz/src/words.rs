@@ -61,7 +61,8 @@ fn cursors(text: &str) {
         Err(error) => fit_to_be_told(&error.message),
     }
     let ordinal = Seeded::of(text.as_bytes()).below(1 << 31) as i32;
-    let cursor = ItemCursor { version: text.to_owned(), ordinal };
+    let Ok(suite_id) = "suite:lunch".parse() else { return };
+    let cursor = ItemCursor::new(&suite_id, text.to_owned(), ordinal);
     assert_eq!(cursor.to_string().parse().ok(), is_version(text).then_some(cursor));
 }
 

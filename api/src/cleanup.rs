@@ -1,0 +1,245 @@
+//! Cleanup: removes objects that nobody needs and rows whose time is over.
+//!
+//! Every API process runs it once a minute; an advisory lock lets one of them work at a time. It has a connection of its own, so that no
+//! request waits for it, and each statement handles a bounded number of rows. What a round does not finish, the next one does.
+
+use std::time::{Duration, Instant};
+
+use assay_core::artifact::Artifacts;
+use assay_core::job::JobStatus;
+use assay_core::store::cleanup::{self, BATCH, OldRows};
+use assay_core::store::{self, Bounds, PgConnection, auth};
+use assay_core::{CanFail as _, OrgId, Result, Timestamp, telemetry, upload};
+use futures_util::{StreamExt as _, stream};
+use tokio::sync::watch;
+
+use crate::app::App;
+use crate::settings::Retention;
+
+/// How often cleanup starts a round.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often a process looks for rows whose time is over: that is days, and looking for jobs visits every organization.
+const RETENTION_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// How many objects are removed at once.
+const PARALLEL: usize = 16;
+
+/// Cleans up until `stop` is set. Dropping it in the middle of a round is safe.
+pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
+    let mut retained = None;
+    loop {
+        round(&app, &mut retained).await.can_fail("cleanup; the next round continues");
+        tokio::select! {
+            () = tokio::time::sleep(INTERVAL) => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+async fn round(app: &App, retained: &mut Option<Instant>) -> Result<()> {
+    let mut db = store::connect(&app.db, "assay-cleanup", Bounds::CLEANUP).await?;
+    if cleanup::lead(&mut db).await? {
+        let mut cleaner = Cleaner { db: &mut db, artifacts: &app.artifacts };
+        // A store that fails for one kind of object must not hold up the rest.
+        cleaner.forget().await.can_fail("deleting expired sign-in links and workers");
+        cleaner.jobs().await.can_fail("removing the objects of finished jobs");
+        cleaner.abandoned_predictions().await.can_fail("removing predictions of submissions that did not become jobs");
+        cleaner.item_scores().await.can_fail("removing expired item scores");
+        cleaner.uploads().await.can_fail("removing uploads that have ended");
+        cleaner.deleted_orgs().await.can_fail("removing objects of deleted organizations");
+        if retained.is_none_or(|at| at.elapsed() >= RETENTION_INTERVAL) {
+            cleaner.old_rows(&app.settings.retention).await?;
+            *retained = Some(Instant::now());
+        }
+    }
+    store::disconnect(db).await;
+    Ok(())
+}
+
+struct Cleaner<'a> {
+    db: &'a mut PgConnection,
+    artifacts: &'a Artifacts,
+}
+
+impl Cleaner<'_> {
+    async fn forget(&mut self) -> Result<()> {
+        cleanup::forget_workers(&mut *self.db).await?;
+        auth::forget(self.db).await
+    }
+
+    /// Removes the predictions of finished jobs, and the item scores of attempts that did not finish them.
+    async fn jobs(&mut self) -> Result<()> {
+        loop {
+            let jobs = cleanup::untidy_jobs(&mut *self.db).await?;
+            let mut objects = Vec::with_capacity(jobs.len());
+            for cleanup::Untidy { job_id, org_id, input_key, attempts, scores_key } in &jobs {
+                let stored = (1..=*attempts).map(|attempt| Artifacts::scores_key(org_id, job_id, attempt));
+                let keys = stored.filter(|key| scores_key.as_ref() != Some(key)).chain(input_key.clone()).collect();
+                objects.push((job_id.to_string(), keys));
+            }
+            let removed = remove(self.artifacts, objects).await;
+            cleanup::note_tidied(&mut *self.db, &removed).await?;
+            if is_done(jobs.len(), removed.len()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes the predictions of submissions whose client disconnected or whose process died before they became jobs.
+    async fn abandoned_predictions(&mut self) -> Result<()> {
+        loop {
+            let abandoned = cleanup::abandon_predictions(&mut *self.db).await?;
+            let mut objects = Vec::with_capacity(abandoned.len());
+            for cleanup::Abandoned { org_id, job_id } in &abandoned {
+                objects.push((job_id.to_string(), vec![Artifacts::predictions_key(org_id, job_id)]));
+            }
+            let removed = remove(self.artifacts, objects).await;
+            cleanup::forget_predictions(&mut *self.db, &removed).await?;
+            if is_done(abandoned.len(), removed.len()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes item scores that have expired. Their jobs lose them first, so that no request finds half an object.
+    async fn item_scores(&mut self) -> Result<()> {
+        loop {
+            let expired = cleanup::expired_item_scores(&mut *self.db).await?;
+            let job_ids: Vec<String> = expired.iter().map(|expired| expired.job_id.to_string()).collect();
+            cleanup::withdraw_item_scores(&mut *self.db, &job_ids).await?;
+            let objects = expired.iter().map(|expired| (expired.job_id.to_string(), vec![expired.scores_key.clone()])).collect();
+            let removed = remove(self.artifacts, objects).await;
+            cleanup::forget_item_scores(&mut *self.db, &removed).await?;
+            if is_done(expired.len(), removed.len()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends uploads whose time is over, and removes all objects of uploads that have ended, those of parts that were never recorded
+    /// included.
+    async fn uploads(&mut self) -> Result<()> {
+        while cleanup::expire_uploads(self.db).await? >= BATCH {}
+        loop {
+            let ended = cleanup::ended_uploads(&mut *self.db).await?;
+            let mut removals = Vec::with_capacity(ended.len());
+            for cleanup::EndedUpload { org_id, id } in &ended {
+                removals.push(remove_under(self.artifacts.clone(), id.to_string(), upload::prefix(org_id, id)));
+            }
+            let removed = in_parallel(removals).await;
+            cleanup::forget_uploads(&mut *self.db, &removed).await?;
+            if is_done(ended.len(), removed.len()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes all objects of deleted organizations. Removing them again changes nothing, so a process that dies here leaves the rest
+    /// to the next round.
+    async fn deleted_orgs(&mut self) -> Result<()> {
+        for org_id in cleanup::deleted_orgs(&mut *self.db).await? {
+            self.artifacts.delete_under(org_id.as_str()).await?;
+            cleanup::note_removed(&mut *self.db, &org_id).await?;
+            tracing::info!(%org_id, "objects of a deleted organization removed");
+        }
+        Ok(())
+    }
+
+    /// Deletes rows whose time is over.
+    async fn old_rows(&mut self, retention: &Retention) -> Result<()> {
+        let Retention { job_days, cancelled_job_days, upload_days, session_days, record_days } = *retention;
+        let mut jobs = 0;
+        let mut last = String::new();
+        loop {
+            let orgs = cleanup::orgs_after(&mut *self.db, &last).await?;
+            for org_id in &orgs {
+                jobs += self.old_jobs(org_id, JobStatus::Succeeded, job_days).await?;
+                jobs += self.old_jobs(org_id, JobStatus::Failed, job_days).await?;
+                jobs += self.old_jobs(org_id, JobStatus::Cancelled, cancelled_job_days).await?;
+            }
+            match orgs.last() {
+                Some(org_id) => last = org_id.to_string(),
+                None => break,
+            }
+        }
+        count("jobs", jobs);
+        // Uploads after the jobs that named them.
+        for (rows, days) in [
+            (OldRows::Sessions, session_days),
+            (OldRows::Keys, record_days),
+            (OldRows::Invites, record_days),
+            (OldRows::DomainClaims, record_days),
+            (OldRows::Uploads, upload_days),
+        ] {
+            self.delete_old(rows, days).await.can_fail("deleting old rows");
+        }
+        Ok(())
+    }
+
+    async fn delete_old(&mut self, rows: OldRows, days: u32) -> Result<()> {
+        let mut deleted = 0;
+        loop {
+            let batch = cleanup::delete_old(self.db, rows, days).await?;
+            deleted += batch;
+            if batch < BATCH as u64 {
+                count(rows.as_str(), deleted);
+                return Ok(());
+            }
+        }
+    }
+
+    async fn old_jobs(&mut self, org_id: &OrgId, status: JobStatus, days: u32) -> Result<u64> {
+        let (mut deleted, mut after) = (0, None::<Timestamp>);
+        loop {
+            // Some of them stay, so each batch starts after the one before.
+            let jobs = cleanup::old_jobs(&mut *self.db, org_id, status, days, after).await?;
+            let Some(last) = jobs.last() else { return Ok(deleted) };
+            after = Some(last.created_at);
+            let job_ids: Vec<String> = jobs.into_iter().map(|job| job.id).collect();
+            deleted += cleanup::delete_jobs(&mut *self.db, &job_ids).await?;
+        }
+    }
+}
+
+fn count(kind: &'static str, rows: u64) {
+    metrics::counter!(telemetry::ROWS_DELETED, "kind" => kind).increment(rows);
+    if rows > 0 {
+        tracing::info!(kind, rows, "old rows deleted");
+    }
+}
+
+/// Removes the objects of each id, several ids at once. Returns the ids of which all objects are removed.
+async fn remove(artifacts: &Artifacts, objects: Vec<(String, Vec<String>)>) -> Vec<String> {
+    in_parallel(objects.into_iter().map(|(id, keys)| remove_keys(artifacts.clone(), id, keys)).collect()).await
+}
+
+async fn in_parallel(removals: Vec<impl Future<Output = Option<String>>>) -> Vec<String> {
+    let removed: Vec<Option<String>> = stream::iter(removals).buffer_unordered(PARALLEL).collect().await;
+    removed.into_iter().flatten().collect()
+}
+
+async fn remove_keys(artifacts: Artifacts, id: String, keys: Vec<String>) -> Option<String> {
+    for key in keys {
+        if let Err(error) = artifacts.delete(&key).await {
+            tracing::warn!(key, %error, "an object could not be removed");
+            return None;
+        }
+    }
+    Some(id)
+}
+
+async fn remove_under(artifacts: Artifacts, id: String, prefix: String) -> Option<String> {
+    match artifacts.delete_under(&prefix).await {
+        Ok(()) => Some(id),
+        Err(error) => {
+            tracing::warn!(prefix, %error, "objects could not be removed");
+            None
+        }
+    }
+}
+
+/// Whether a batch was the last one. If some of its objects stay, the next batch would hold them again.
+fn is_done(found: usize, removed: usize) -> bool {
+    found < BATCH || removed < found
+}

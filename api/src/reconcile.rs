@@ -1,0 +1,221 @@
+//! Reconciliation: compares the artifact store with the rows that name its objects, in both directions.
+//!
+//! Every object is recorded before it is written, or lies under the name of an upload or job that is. So an object that is a day old and
+//! that no row names is an orphan: its writer died, its row was restored from an older backup, or its removal failed. Objects of
+//! organizations that the database does not know are left alone: the store may be shared by mistake.
+
+use std::time::{Duration, SystemTime};
+
+use assay_core::artifact::{Artifacts, Object};
+use assay_core::store::reconcile::{self, BATCH, Found, Kind, Known, Objects, Recorded};
+use assay_core::store::{self, Bounds, PgConnection, PgPool};
+use assay_core::{CanFail as _, Error, JobId, OrgId, Result, UploadId, telemetry};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::app::App;
+
+/// How often a process checks whether the daily reconciliation is due.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// How many objects are looked up or removed at once.
+const PARALLEL: usize = 16;
+
+/// What a reconciliation found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Objects of the store.
+    pub objects: u64,
+    /// Objects that are a day old and that no row names.
+    pub orphans: u64,
+    /// Their bytes.
+    pub orphan_bytes: u64,
+    /// Orphans that were removed; none in a dry run.
+    pub removed: u64,
+    /// Files of a folder whose writer died; they are orphans, too.
+    pub unfinished: u64,
+    /// Objects of organizations that the database does not know, and objects of unknown form. They are never removed.
+    pub foreign: u64,
+    /// Rows whose object is missing.
+    pub missing: u64,
+}
+
+/// Reconciles once a day, one process of the installation at a time, until `stop` is set. Dropping it at any time is safe.
+pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
+    loop {
+        daily(&app).await.can_fail("reconciling the artifact store; it is tried again");
+        tokio::select! {
+            () = tokio::time::sleep(INTERVAL) => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+async fn daily(app: &App) -> Result<()> {
+    metrics::gauge!(telemetry::ARTIFACTS_MISSING).set(reconcile::missing(&app.db).await? as f64);
+    let mut db = store::connect(&app.db, "assay-reconcile", Bounds::CLEANUP).await?;
+    if reconcile::lead(&mut db).await? && reconcile::start(&mut db).await? {
+        let report = reconcile(&mut db, &app.artifacts, false).await?;
+        let Report { objects, orphans, orphan_bytes, removed, unfinished, foreign, missing } = report;
+        tracing::info!(objects, orphans, orphan_bytes, removed, unfinished, foreign, missing, "artifact store reconciled");
+        metrics::counter!(telemetry::ARTIFACTS_ORPHANED).increment(removed);
+        metrics::gauge!(telemetry::ARTIFACTS_MISSING).set(missing as f64);
+    }
+    store::disconnect(db).await;
+    Ok(())
+}
+
+/// Reconciles now. A dry run removes nothing and records nothing. Fails if another process reconciles.
+pub async fn once(pool: &PgPool, artifacts: &Artifacts, dry_run: bool) -> Result<Report> {
+    let mut db = store::connect(pool, "assay-reconcile", Bounds::CLEANUP).await?;
+    if !reconcile::lead(&mut db).await? {
+        return Err(Error::field("command", "refused", "another process reconciles the artifact store; try again when it has finished"));
+    }
+    let report = reconcile(&mut db, artifacts, dry_run).await?;
+    store::disconnect(db).await;
+    Ok(report)
+}
+
+async fn reconcile(db: &mut PgConnection, artifacts: &Artifacts, dry_run: bool) -> Result<Report> {
+    let before = SystemTime::from(reconcile::orphaned_before(db).await?);
+    let mut report = Report { unfinished: artifacts.remove_unfinished(before, !dry_run).await?, ..Report::default() };
+    let mut listed = artifacts.list().try_chunks(BATCH);
+    while let Some(objects) = listed.next().await {
+        let objects = objects.map_err(|error| error.1)?;
+        report.objects += objects.len() as u64;
+        remove_orphans(db, artifacts, dry_run, before, &objects, &mut report).await?;
+    }
+    for kind in Kind::ALL {
+        find_missing(db, artifacts, kind, &mut report).await?;
+    }
+    if !dry_run {
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let found = Found { removed: count(report.removed), removed_bytes: count(report.orphan_bytes), missing: count(report.missing) };
+        reconcile::finish(db, &found).await?;
+    }
+    Ok(report)
+}
+
+/// The rows are read after the objects were listed: an object whose row is deleted in between is removed by whoever deleted the row.
+async fn remove_orphans(
+    db: &mut PgConnection,
+    artifacts: &Artifacts,
+    dry_run: bool,
+    before: SystemTime,
+    objects: &[Object],
+    report: &mut Report,
+) -> Result<()> {
+    let mut named = Objects::default();
+    let old = objects.iter().filter(|object| object.modified < before && !Artifacts::is_marker(&object.key));
+    for object in old {
+        match Name::of(&object.key) {
+            Some(Name { org_id, owner_id, number }) => {
+                named.keys.push(&object.key);
+                named.org_ids.push(org_id);
+                named.owner_ids.push(owner_id);
+                named.numbers.push(number);
+            }
+            None => report.foreign += 1,
+        }
+    }
+    let known = reconcile::known(db, &named).await?;
+    report.foreign += known.iter().filter(|known| !known.is_ours).count() as u64;
+    let mut removals = Vec::new();
+    for Known { key, .. } in known.into_iter().filter(|known| known.is_ours && !known.is_recorded) {
+        report.orphans += 1;
+        report.orphan_bytes += objects.iter().find(|object| object.key == key).map_or(0, |object| object.bytes);
+        tracing::info!(key, dry_run, "orphaned object");
+        if !dry_run {
+            removals.push(remove(artifacts.clone(), key));
+        }
+    }
+    let removed: Vec<bool> = stream::iter(removals).buffer_unordered(PARALLEL).collect().await;
+    report.removed += removed.into_iter().filter(|is_removed| *is_removed).count() as u64;
+    Ok(())
+}
+
+async fn remove(artifacts: Artifacts, key: String) -> bool {
+    let removed = artifacts.delete(&key).await;
+    if let Err(error) = &removed {
+        tracing::warn!(key, %error, "an orphaned object could not be removed");
+    }
+    removed.is_ok()
+}
+
+async fn find_missing(db: &mut PgConnection, artifacts: &Artifacts, kind: Kind, report: &mut Report) -> Result<()> {
+    let mut after = (String::new(), 0);
+    loop {
+        let rows = reconcile::recorded(db, kind, (&after.0, after.1)).await?;
+        let Some(last) = rows.last() else { return Ok(()) };
+        after = (last.owner_id.clone(), last.number);
+        let looked_up: Vec<_> = rows.into_iter().map(|row| look_up(artifacts.clone(), row)).collect();
+        let missing: Vec<Option<Recorded>> = stream::iter(looked_up).buffer_unordered(PARALLEL).try_collect().await?;
+        for row in missing.into_iter().flatten() {
+            if reconcile::is_recorded(db, kind, &row).await? {
+                tracing::error!(org_id = %row.org_id, owner_id = row.owner_id, key = row.key, "an object is missing from the artifact store");
+                report.missing += 1;
+            }
+        }
+    }
+}
+
+/// The row, if its object is missing.
+async fn look_up(artifacts: Artifacts, row: Recorded) -> Result<Option<Recorded>> {
+    Ok((!artifacts.exists(&row.key).await?).then_some(row))
+}
+
+/// What the key of an object says.
+#[derive(Debug, PartialEq, Eq)]
+struct Name<'a> {
+    org_id: &'a str,
+    /// A job or an upload.
+    owner_id: &'a str,
+    /// The number of a part; 0 for the objects of jobs.
+    number: i32,
+}
+
+impl<'a> Name<'a> {
+    /// Reads a key as [`Artifacts`] and `upload` form it. `None` if it is not one.
+    fn of(key: &'a str) -> Option<Self> {
+        let (org_id, rest) = key.split_once('/')?;
+        org_id.parse::<OrgId>().ok()?;
+        if let Some((owner_id, part)) = rest.split_once('/') {
+            owner_id.parse::<UploadId>().ok()?;
+            return Some(Self { org_id, owner_id, number: part.split_once('-')?.0.parse().ok()? });
+        }
+        let (owner_id, kind) = rest.split_once('.')?;
+        owner_id.parse::<JobId>().ok()?;
+        let is_scores = |kind: &str| {
+            let attempt = kind.strip_suffix(".scores").or_else(|| kind.strip_suffix(".f64"));
+            attempt.is_some_and(|attempt| attempt.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        (kind == "predictions.json" || is_scores(kind)).then_some(Self { org_id, owner_id, number: 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_keys_are_read_and_others_are_not() {
+        let (org_id, job_id, upload_id) = (OrgId::random().unwrap(), JobId::random().unwrap(), UploadId::random().unwrap());
+        let of_job = Some((job_id.to_string(), 0));
+        let part = assay_core::upload::part_key(&org_id, &upload_id, 12).unwrap();
+        for (key, expected) in [
+            (Artifacts::predictions_key(&org_id, &job_id), of_job.clone()),
+            (Artifacts::scores_key(&org_id, &job_id, 3), of_job.clone()),
+            (format!("{org_id}/{job_id}.1.f64"), of_job),
+            (part, Some((upload_id.to_string(), 12))),
+            (format!("{org_id}/{job_id}.predictions.json.bak"), None),
+            (format!("{org_id}/{job_id}.x.scores"), None),
+            (format!("{org_id}/notes.txt"), None),
+            (format!("backup/{job_id}.predictions.json"), None),
+            (String::from("readme"), None),
+        ] {
+            let read = Name::of(&key).map(|name| (name.owner_id.to_owned(), name.number));
+            assert_eq!(read, expected, "{key}");
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! What cleanup deletes: objects that nobody needs, and rows whose time is over. The statements act for all organizations, each for a
+//! bounded number of rows, so that none holds its locks for long.
+
+use sqlx::{Connection as _, PgExecutor};
+
+use super::PgConnection;
+use crate::job::JobStatus;
+use crate::{JobId, OrgId, Result, Timestamp, UploadId};
+
+/// The largest number of rows that one statement reads or deletes.
+pub const BATCH: usize = 500;
+
+/// The advisory lock of the process that cleans up: the letters "clean".
+const CLEANUP: i64 = 0x63_6c_65_61_6e;
+
+/// Whether this connection is the one that cleans up. The lock ends with the connection.
+pub async fn lead(db: &mut PgConnection) -> Result<bool> {
+    super::try_lock(db, CLEANUP).await
+}
+
+/// Deletes the rows of worker processes whose lease expired an hour ago.
+pub async fn forget_workers(db: impl PgExecutor<'_>) -> Result<()> {
+    sqlx::query!("delete from workers where seen_at < now() - interval '1 hour'").execute(db).await?;
+    Ok(())
+}
+
+/// A finished job with objects that nobody needs.
+pub struct Untidy {
+    /// The job.
+    pub job_id: JobId,
+    /// Its organization.
+    pub org_id: OrgId,
+    /// The key of its inline predictions.
+    pub input_key: Option<String>,
+    /// The number of its attempts.
+    pub attempts: i32,
+    /// The key of the item scores that count.
+    pub scores_key: Option<String>,
+}
+
+/// Jobs that finished more than a minute ago, by when no attempt reads or writes any more, and whose objects are not removed yet.
+pub async fn untidy_jobs(db: impl PgExecutor<'_>) -> Result<Vec<Untidy>> {
+    let jobs = sqlx::query_as!(
+        Untidy,
+        r#"select id as "job_id: JobId", org_id as "org_id: OrgId", input_key, attempts, scores_key from jobs
+           where tidied_at is null and finished_at < now() - interval '1 minute' order by finished_at limit $1"#,
+        BATCH as i64
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(jobs)
+}
+
+/// Records that the objects of these jobs were removed.
+pub async fn note_tidied(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
+    sqlx::query!(
+        "with tidied as (
+             update jobs set input_key = null, tidied_at = now() where id = any($1) and finished_at is not null returning id
+         )
+         delete from stored_predictions p using tidied t where p.job_id = t.id",
+        job_ids
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Inline predictions of a submission that never became a job.
+pub struct Abandoned {
+    /// The organization.
+    pub org_id: OrgId,
+    /// The job that they were for.
+    pub job_id: JobId,
+}
+
+/// Gives up submissions that recorded their predictions 15 minutes ago and did not become a job: their client disconnected, or their
+/// process died. A request ends after 40 s. From here on none of them can become a job, so that its object can be removed.
+pub async fn abandon_predictions(db: impl PgExecutor<'_>) -> Result<Vec<Abandoned>> {
+    let abandoned = sqlx::query_as!(
+        Abandoned,
+        r#"update stored_predictions set abandoned_at = coalesce(abandoned_at, now())
+           where job_id in (
+               select job_id from stored_predictions where accepted_at is null and created_at < now() - interval '15 minutes'
+               order by created_at limit $1 for update skip locked
+           )
+           returning org_id as "org_id: OrgId", job_id as "job_id: JobId""#,
+        BATCH as i64
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(abandoned)
+}
+
+/// Records that the objects of these submissions were removed.
+pub async fn forget_predictions(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
+    sqlx::query!("delete from stored_predictions where abandoned_at is not null and job_id = any($1)", job_ids).execute(db).await?;
+    Ok(())
+}
+
+/// The stored scores of a job's items, which have expired.
+pub struct ExpiredScores {
+    /// The job.
+    pub job_id: JobId,
+    /// Their key in the artifact store.
+    pub scores_key: String,
+}
+
+/// At most [`BATCH`] item scores that have expired.
+pub async fn expired_item_scores(db: impl PgExecutor<'_>) -> Result<Vec<ExpiredScores>> {
+    let expired = sqlx::query_as!(
+        ExpiredScores,
+        r#"select job_id as "job_id: JobId", scores_key from stored_item_scores where expires_at <= now() order by expires_at limit $1"#,
+        BATCH as i64
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(expired)
+}
+
+/// Records that the item scores of these jobs are to be removed: no request reads them any more.
+pub async fn withdraw_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
+    sqlx::query!("update jobs set scores_key = null where scores_key is not null and id = any($1)", job_ids).execute(db).await?;
+    Ok(())
+}
+
+/// Records that the item scores of these jobs were removed.
+pub async fn forget_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
+    sqlx::query!("delete from stored_item_scores where expires_at <= now() and job_id = any($1)", job_ids).execute(db).await?;
+    Ok(())
+}
+
+/// How long after its end an upload's objects are removed for good, in minutes: longer than a part may take to arrive, so that nothing
+/// is left of a part that was still being received.
+const UPLOAD_REST: f64 = 20.0;
+
+/// Ends uploads whose time is over and that no active job needs. Returns how many it ended.
+pub async fn expire_uploads(db: &mut PgConnection) -> Result<usize> {
+    let mut transaction = db.begin().await?;
+    // A submission of one of them waits for these rows. Whether a job needs them is a second statement: one that waited for a row
+    // would not see the job that was stored meanwhile. The first statement leaves them out so that they hold up no others.
+    let over: Vec<String> = sqlx::query_scalar!(
+        "select id from uploads u where status in ('pending', 'ready') and deleted_at is null and expires_at <= now()
+           and not exists (select from jobs j where j.upload_id = u.id and j.status in ('queued', 'running'))
+         order by expires_at limit $1 for update skip locked",
+        BATCH as i64
+    )
+    .fetch_all(&mut *transaction)
+    .await?;
+    sqlx::query!(
+        "update uploads u set status = 'expired'
+         where u.id = any($1) and not exists (select from jobs j where j.upload_id = u.id and j.status in ('queued', 'running'))",
+        &over
+    )
+    .execute(&mut *transaction)
+    .await?;
+    transaction.commit().await?;
+    Ok(over.len())
+}
+
+/// An upload whose objects nobody needs any more.
+pub struct EndedUpload {
+    /// Its organization.
+    pub org_id: OrgId,
+    /// The upload.
+    pub id: UploadId,
+}
+
+/// Uploads that were deleted, failed or expired a while ago and still have objects.
+pub async fn ended_uploads(db: impl PgExecutor<'_>) -> Result<Vec<EndedUpload>> {
+    let uploads = sqlx::query_as!(
+        EndedUpload,
+        r#"select org_id as "org_id: OrgId", id as "id: UploadId" from uploads
+           where removed_at is null and (deleted_at is not null or status in ('failed', 'expired'))
+             and coalesce(deleted_at, failed_at, expires_at) < now() - $2::float8 * interval '1 minute'
+           limit $1"#,
+        BATCH as i64,
+        UPLOAD_REST
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(uploads)
+}
+
+/// Records that all objects of these uploads were removed.
+pub async fn forget_uploads(db: impl PgExecutor<'_>, upload_ids: &[String]) -> Result<()> {
+    sqlx::query!(
+        "with removed as (update uploads set removed_at = now() where id = any($1) returning id)
+         delete from upload_parts p using removed r where p.upload_id = r.id",
+        upload_ids
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Organizations that were deleted a while ago and still have objects: as long ago as a part of an upload may take to arrive, so
+/// that no request or attempt that was under way leaves any.
+pub async fn deleted_orgs(db: impl PgExecutor<'_>) -> Result<Vec<OrgId>> {
+    let orgs = sqlx::query_scalar!(
+        r#"select id as "id: OrgId" from orgs
+           where deleted_at < now() - $2::float8 * interval '1 minute' and removed_at is null
+           order by deleted_at limit $1"#,
+        BATCH as i64,
+        UPLOAD_REST
+    );
+    Ok(orgs.fetch_all(db).await?)
+}
+
+/// Records that all objects of a deleted organization were removed.
+pub async fn note_removed(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<()> {
+    sqlx::query!("update orgs set removed_at = now() where id = $1 and deleted_at is not null", org_id.as_str()).execute(db).await?;
+    Ok(())
+}
+
+/// Organizations in the order of their ids, after the given one.
+pub async fn orgs_after(db: impl PgExecutor<'_>, after: &str) -> Result<Vec<OrgId>> {
+    let orgs = sqlx::query_scalar!(r#"select id as "id: OrgId" from orgs where id > $1 order by id limit $2"#, after, BATCH as i64)
+        .fetch_all(db)
+        .await?;
+    Ok(orgs)
+}
+
+/// A finished job of an organization.
+pub struct OldJob {
+    /// The job.
+    pub id: String,
+    /// When it was submitted.
+    pub created_at: Timestamp,
+}
+
+/// Jobs of an organization in this status that were submitted more than `days` ago, oldest first, after the given time.
+pub async fn old_jobs(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    status: JobStatus,
+    days: u32,
+    after: Option<Timestamp>,
+) -> Result<Vec<OldJob>> {
+    let jobs = sqlx::query_as!(
+        OldJob,
+        r#"select id, created_at as "created_at: Timestamp" from jobs
+           where org_id = $1 and status = $2 and created_at < now() - $3::float8 * interval '1 day'
+             and created_at > coalesce($4::timestamptz, '-infinity')
+           order by created_at limit $5"#,
+        org_id.as_str(),
+        status as JobStatus,
+        f64::from(days),
+        after as Option<Timestamp>,
+        BATCH as i64
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(jobs)
+}
+
+/// Deletes finished jobs with their attempts and their rows of the usage ledger. Jobs stay if they have objects in the artifact store,
+/// if they count for an allowance, or if their suite has sealed items.
+pub async fn delete_jobs(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<u64> {
+    let done = sqlx::query!(
+        "with gone as (
+             select j.id from jobs j
+             where j.id = any($1) and j.finished_at is not null and j.tidied_at is not null and j.scores_key is null and j.final_at is null
+               and not exists (select from stored_item_scores s where s.job_id = j.id)
+               and not exists (select from suite_disclosures d where d.job_id = j.id)
+               and not exists (select from suites s where s.suite_id = j.suite_id and s.version = j.suite_version and s.n_sealed > 0)
+             for update of j skip locked
+         ), attempts as (
+             delete from job_attempts a using gone g where a.job_id = g.id
+         ), ledger as (
+             delete from usage_ledger l using gone g where l.job_id = g.id
+         )
+         delete from jobs j using gone g where j.id = g.id",
+        job_ids
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// The kinds of rows, other than jobs, that are deleted when their time is over.
+#[derive(Debug, Clone, Copy)]
+pub enum OldRows {
+    /// Sessions that ended or expired.
+    Sessions,
+    /// Keys that were revoked.
+    Keys,
+    /// Invites that were accepted, revoked or replaced, or that expired.
+    Invites,
+    /// Domain claims that expired unverified.
+    DomainClaims,
+    /// Uploads whose objects were removed and that no stored job names.
+    Uploads,
+}
+
+impl OldRows {
+    /// The kind as a label of a Prometheus metric.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sessions => "sessions",
+            Self::Keys => "keys",
+            Self::Invites => "invites",
+            Self::DomainClaims => "domain_claims",
+            Self::Uploads => "uploads",
+        }
+    }
+}
+
+/// Deletes at most [`BATCH`] rows whose time was over more than `days` ago. Returns how many it deleted.
+pub async fn delete_old(db: &mut PgConnection, rows: OldRows, days: u32) -> Result<u64> {
+    match rows {
+        OldRows::Sessions => delete_sessions(db, days).await,
+        OldRows::Keys => delete_keys(db, days).await,
+        OldRows::Invites => delete_invites(db, days).await,
+        OldRows::DomainClaims => delete_domain_claims(db, days).await,
+        OldRows::Uploads => delete_uploads(db, days).await,
+    }
+}
+
+async fn delete_uploads(db: &mut PgConnection, days: u32) -> Result<u64> {
+    let done = sqlx::query!(
+        "delete from uploads where id in (
+             select u.id from uploads u
+             where u.removed_at < now() - $1::float8 * interval '1 day' and not exists (select from jobs j where j.upload_id = u.id)
+             order by u.removed_at limit $2 for update skip locked
+         )",
+        f64::from(days),
+        BATCH as i64
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+async fn delete_sessions(db: &mut PgConnection, days: u32) -> Result<u64> {
+    let done = sqlx::query!(
+        "delete from sessions where id in (
+             select id from sessions
+             where expires_at < now() - $1::float8 * interval '1 day' or ended_at < now() - $1::float8 * interval '1 day'
+             limit $2 for update skip locked
+         )",
+        f64::from(days),
+        BATCH as i64
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+async fn delete_keys(db: &mut PgConnection, days: u32) -> Result<u64> {
+    let done = sqlx::query!(
+        "delete from api_keys where id in (
+             select id from api_keys where revoked_at < now() - $1::float8 * interval '1 day'
+             order by revoked_at limit $2 for update skip locked
+         )",
+        f64::from(days),
+        BATCH as i64
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+async fn delete_invites(db: &mut PgConnection, days: u32) -> Result<u64> {
+    let done = sqlx::query!(
+        "delete from invites where id in (
+             select id from invites
+             where coalesce(accepted_at, revoked_at, replaced_at, expires_at) < now() - $1::float8 * interval '1 day'
+             order by coalesce(accepted_at, revoked_at, replaced_at, expires_at) limit $2 for update skip locked
+         )",
+        f64::from(days),
+        BATCH as i64
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+async fn delete_domain_claims(db: &mut PgConnection, days: u32) -> Result<u64> {
+    let done = sqlx::query!(
+        "delete from domain_claims where (org_id, domain) in (
+             select org_id, domain from domain_claims
+             where verified_at is null and expires_at < now() - $1::float8 * interval '1 day'
+             order by expires_at limit $2 for update skip locked
+         )",
+        f64::from(days),
+        BATCH as i64
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected())
+}

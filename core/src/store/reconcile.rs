@@ -1,0 +1,206 @@
+//! Comparing the artifact store with the rows that name its objects. The statements act for all organizations.
+
+use sqlx::PgExecutor;
+
+use super::PgConnection;
+use crate::{OrgId, Result, Timestamp};
+
+/// The largest number of rows that one statement reads.
+pub const BATCH: usize = 500;
+
+/// The advisory lock of the process that reconciles: the letters "store".
+const RECONCILIATION: i64 = 0x73_74_6f_72_65;
+
+/// Whether this connection is the one that reconciles. The lock ends with the connection.
+pub async fn lead(db: &mut PgConnection) -> Result<bool> {
+    super::try_lock(db, RECONCILIATION).await
+}
+
+/// Starts the daily reconciliation. Returns `false` if it is not due: one finished less than a day ago, or was interrupted less than an
+/// hour ago.
+pub async fn start(db: &mut PgConnection) -> Result<bool> {
+    let done = sqlx::query!(
+        "update artifact_reconciliation set started_at = now()
+         where (finished_at >= started_at and finished_at < now() - interval '1 day')
+            or (coalesce(finished_at < started_at, true) and started_at < now() - interval '1 hour')"
+    )
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// What a reconciliation found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Objects without a row that were removed.
+    pub removed: i64,
+    /// Their bytes.
+    pub removed_bytes: i64,
+    /// Rows without their object.
+    pub missing: i64,
+}
+
+/// Records the result of a reconciliation that has finished.
+pub async fn finish(db: &mut PgConnection, found: &Found) -> Result<()> {
+    sqlx::query!(
+        "update artifact_reconciliation set finished_at = clock_timestamp(), removed = $1, removed_bytes = $2, missing = $3",
+        found.removed,
+        found.removed_bytes,
+        found.missing
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// How many rows without their object the last reconciliation found.
+pub async fn missing(db: impl PgExecutor<'_>) -> Result<i64> {
+    let missing = sqlx::query_scalar!("select missing from artifact_reconciliation").fetch_optional(db).await?;
+    Ok(missing.unwrap_or(0))
+}
+
+/// The time before which an object must have been written to count as an orphan: a day ago, by the database's clock.
+pub async fn orphaned_before(db: &mut PgConnection) -> Result<Timestamp> {
+    let at = sqlx::query_scalar!(r#"select now() - interval '1 day' as "at!: Timestamp""#).fetch_one(db).await?;
+    Ok(at)
+}
+
+/// Objects by their keys, each with the organization and the job or upload that its key names, and the number of its part (0 for the
+/// objects of jobs). The slices belong together by index.
+#[derive(Debug, Default)]
+pub struct Objects<'a> {
+    #[expect(missing_docs, reason = "see the struct")]
+    pub keys: Vec<&'a str>,
+    #[expect(missing_docs, reason = "see the struct")]
+    pub org_ids: Vec<&'a str>,
+    #[expect(missing_docs, reason = "see the struct")]
+    pub owner_ids: Vec<&'a str>,
+    #[expect(missing_docs, reason = "see the struct")]
+    pub numbers: Vec<i32>,
+}
+
+/// What the rows say of an object.
+pub struct Known {
+    /// Its key.
+    pub key: String,
+    /// Whether the organization in its key exists. Objects of others belong to another installation, and are never removed.
+    pub is_ours: bool,
+    /// Whether a row names it, or may still come to name it.
+    pub is_recorded: bool,
+}
+
+/// What the rows say of these objects.
+pub async fn known(db: &mut PgConnection, objects: &Objects<'_>) -> Result<Vec<Known>> {
+    let known = sqlx::query_as!(
+        Known,
+        r#"select o.key as "key!", exists(select from orgs where id = o.org_id) as "is_ours!",
+                  (exists(select from upload_parts p where p.upload_id = o.owner_id and p.number = o.number and p.object_key = o.key)
+                   or exists(select from stored_predictions p where p.job_id = o.owner_id)
+                   or exists(select from stored_item_scores s where s.job_id = o.owner_id and s.scores_key = o.key)
+                   or exists(select from jobs j where j.id = o.owner_id
+                             and (j.tidied_at is null or j.input_key = o.key or j.scores_key = o.key))) as "is_recorded!"
+           from unnest($1::text[], $2::text[], $3::text[], $4::integer[]) as o(key, org_id, owner_id, number)"#,
+        objects.keys.as_slice() as _,
+        objects.org_ids.as_slice() as _,
+        objects.owner_ids.as_slice() as _,
+        objects.numbers.as_slice() as _
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(known)
+}
+
+/// A row that names an object.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// The organization.
+    pub org_id: OrgId,
+    /// The job or upload.
+    pub owner_id: String,
+    /// The number of the part; 0 for the objects of jobs.
+    pub number: i32,
+    /// The key of the object.
+    pub key: String,
+}
+
+/// The kinds of rows that name objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Inline predictions of jobs that have not finished.
+    Predictions,
+    /// Item scores that have not expired.
+    Scores,
+    /// Parts of uploads that can be completed or submitted.
+    Parts,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Predictions, Self::Scores, Self::Parts];
+}
+
+/// Rows of a kind in the order of owner and number, after the given one.
+pub async fn recorded(db: &mut PgConnection, kind: Kind, after: (&str, i32)) -> Result<Vec<Recorded>> {
+    let rows = match kind {
+        Kind::Predictions => {
+            sqlx::query_as!(
+                Recorded,
+                r#"select p.org_id as "org_id: OrgId", p.job_id as owner_id, 0 as "number!", j.input_key as "key!"
+                   from stored_predictions p join jobs j on j.id = p.job_id
+                   where p.job_id > $1 and j.status in ('queued', 'running') and j.input_key is not null
+                   order by p.job_id limit $2"#,
+                after.0,
+                BATCH as i64
+            )
+            .fetch_all(db)
+            .await?
+        }
+        Kind::Scores => {
+            sqlx::query_as!(
+                Recorded,
+                r#"select org_id as "org_id: OrgId", job_id as owner_id, 0 as "number!", scores_key as key
+                   from stored_item_scores where job_id > $1 and expires_at > now() order by job_id limit $2"#,
+                after.0,
+                BATCH as i64
+            )
+            .fetch_all(db)
+            .await?
+        }
+        Kind::Parts => {
+            sqlx::query_as!(
+                Recorded,
+                r#"select p.org_id as "org_id: OrgId", p.upload_id as owner_id, p.number, p.object_key as key
+                   from upload_parts p join uploads u on u.id = p.upload_id
+                   where (p.upload_id, p.number) > ($1, $2) and u.status in ('pending', 'ready') and u.deleted_at is null
+                   order by p.upload_id, p.number limit $3"#,
+                after.0,
+                after.1,
+                BATCH as i64
+            )
+            .fetch_all(db)
+            .await?
+        }
+    };
+    Ok(rows)
+}
+
+/// Whether a row still names its object: it may have been deleted, with the object, after it was read.
+pub async fn is_recorded(db: &mut PgConnection, kind: Kind, row: &Recorded) -> Result<bool> {
+    let (owner_id, key) = (row.owner_id.as_str(), row.key.as_str());
+    let is_recorded = sqlx::query_scalar!(
+        r#"select case $1::integer
+                    when 0 then exists(select from jobs where id = $2 and input_key = $3 and status in ('queued', 'running'))
+                    when 1 then exists(select from stored_item_scores where job_id = $2 and scores_key = $3 and expires_at > now())
+                    else exists(select from upload_parts p join uploads u on u.id = p.upload_id
+                                where p.upload_id = $2 and p.number = $4 and p.object_key = $3
+                                  and u.status in ('pending', 'ready') and u.deleted_at is null)
+                  end as "recorded!""#,
+        kind as i32,
+        owner_id,
+        key,
+        row.number
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(is_recorded)
+}
