@@ -157,6 +157,12 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
             metadata.extend([("limit", (*limit).to_owned()), ("max", max.to_string()), ("resets_at", resets_at.to_string())].map(own));
             metadata.extend(active.map(|active| own(("active", active.to_string()))));
         }
+        Some(Details::ChooseOrg { reason, header, orgs }) => {
+            let ids: Vec<&str> = orgs.iter().map(|org| org.id.as_str()).collect();
+            let choice = |id: &&str| PreconditionViolation::new("ORGANIZATION", *id, error.message.as_ref());
+            details.set_precondition_failure(ids.iter().map(choice).collect::<Vec<_>>());
+            metadata.extend([("reason", (*reason).to_owned()), ("header", (*header).to_owned()), ("orgs", ids.join(","))].map(own));
+        }
         Some(Details::SuiteAccess { reason, access }) => {
             details.set_precondition_failure(vec![PreconditionViolation::new("SUITE_ACCESS", access.as_str(), error.message.as_ref())]);
             metadata.extend([("reason", (*reason).to_owned()), ("access", access.to_string())].map(own));

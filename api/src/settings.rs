@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use assay_core::auth::SignUp;
 use assay_core::settings::{self, BadSettings, Common, Reader};
 use assay_core::terms::CurrentTerms;
 use ipnet::IpNet;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub auth_failures_per_minute: u32,
     /// Mails to sign in with that may be asked for from one address.
     pub sign_in_mails_per_minute: u32,
+    /// Who may sign up.
+    pub sign_up: SignUp,
     /// How mails go out.
     pub mail: MailSettings,
     /// The name server that is asked; nothing: the system's.
@@ -113,6 +116,7 @@ impl Settings {
             grpc_reflection: read.get(&settings::GRPC_REFLECTION),
             auth_failures_per_minute: read.positive(&settings::AUTH_FAILURES_PER_MINUTE),
             sign_in_mails_per_minute: read.positive(&settings::SIGN_IN_MAILS_PER_MINUTE),
+            sign_up: sign_up(&mut read),
             mail: MailSettings::read(&mut read),
             dns_server: dns_server(&mut read),
             domain_check_days: i32::try_from(read.positive(&settings::DOMAIN_CHECK_DAYS)).unwrap_or(i32::MAX),
@@ -143,6 +147,14 @@ impl MailSettings {
         });
         Self { smtp_url, from, folder: read.get(&settings::MAIL_FOLDER) }
     }
+}
+
+fn sign_up(read: &mut Reader) -> SignUp {
+    let text: String = read.get(&settings::SIGN_UP);
+    text.parse().unwrap_or_else(|_| {
+        read.refuse(&settings::SIGN_UP, "must be open, invited or domains");
+        SignUp::Invited
+    })
 }
 
 fn dns_server(read: &mut Reader) -> Option<SocketAddr> {

@@ -3,7 +3,19 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{Timestamp, UserId, field};
+use crate::{Timestamp, UserId, field, text_enum};
+
+text_enum! {
+    /// Who may sign up. Existing users always sign in.
+    pub enum SignUp {
+        /// Everybody.
+        Open = "open",
+        /// Those who have an open invite.
+        Invited = "invited",
+        /// Also those whose address has a domain that an organization has verified.
+        Domains = "domains",
+    }
+}
 
 /// Who wants to sign in.
 #[derive(ToSchema)]

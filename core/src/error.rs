@@ -11,6 +11,7 @@ use serde::Serialize;
 
 pub use assay_eval::FieldError;
 
+use crate::org::OrgChoice;
 use crate::suite::{SuiteAccess, SuiteId};
 use crate::{JobId, Timestamp};
 
@@ -124,6 +125,7 @@ pub enum Resource {
     Member,
     Model,
     Organization,
+    Session,
     Suite,
     Terms,
     Trace,
@@ -141,6 +143,7 @@ impl Resource {
             Self::Member => "member",
             Self::Model => "model",
             Self::Organization => "organization",
+            Self::Session => "session",
             Self::Suite => "suite",
             Self::Terms => "terms",
             Self::Trace => "trace",
@@ -178,6 +181,15 @@ pub enum Details {
     OrgSuspended {
         /// Always `org_suspended`.
         reason: &'static str,
+    },
+    /// The caller belongs to several organizations and has not chosen one.
+    ChooseOrg {
+        /// Always `choose_organization`.
+        reason: &'static str,
+        /// The header that names the chosen one.
+        header: &'static str,
+        /// The organizations, at most 20.
+        orgs: Vec<OrgChoice>,
     },
     /// The organization may not submit to the suite.
     SuiteAccess {
@@ -297,6 +309,13 @@ impl Error {
             "{used} bytes are stored; the plan allows {max} at once. Delete uploads that you do not need, or wait until jobs have finished."
         );
         Self::quota(message, details, seconds)
+    }
+
+    /// The caller belongs to several organizations and has not chosen one.
+    pub fn choose_org(orgs: Vec<OrgChoice>) -> Self {
+        let details = Details::ChooseOrg { reason: "choose_organization", header: "X-Org-Id", orgs };
+        let message = "You belong to several organizations. Choose an organization with the header X-Org-Id; the session stays with it.";
+        Self { details: Some(details), ..Self::new(Code::Conflict, message) }
     }
 
     /// The organization may not submit to the suite.

@@ -26,6 +26,7 @@ pub mod queue;
 mod random;
 pub mod schema;
 pub mod secret;
+pub mod session;
 pub mod settings;
 pub mod spans;
 pub mod store;

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::org::Role;
 use crate::page::Cursor;
-use crate::{Timestamp, UserId, field};
+use crate::{KeyId, Timestamp, UserId, field};
 
 /// A person in an organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -19,6 +19,9 @@ pub struct Member {
     pub role: Role,
     /// When they joined.
     pub created_at: Timestamp,
+    /// API keys that they created and that are not revoked, the oldest first. The keys belong to the organization and keep working when
+    /// the member is removed.
+    pub live_keys: Vec<KeyId>,
 }
 
 /// What is to change of a member.

@@ -57,10 +57,19 @@ pub struct Org {
     pub created_at: Timestamp,
 }
 
+/// An organization among which a session must choose.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OrgChoice {
+    /// `org_…`
+    pub id: OrgId,
+    /// As its owner named it.
+    pub name: String,
+}
+
 /// What a new organization is to be.
 #[derive(ToSchema)]
 pub struct OrgCreate {
-    /// For people.
+    /// For people. Without links, because the mails of invites show it.
     #[schema(value_type = field::Text)]
     pub name: String,
 }
@@ -68,7 +77,7 @@ pub struct OrgCreate {
 /// What is to change of an organization. What is not given stays; at least one is given.
 #[derive(ToSchema)]
 pub struct OrgUpdate {
-    /// Its new name.
+    /// Its new name, without links.
     #[schema(value_type = Option<field::Text>)]
     pub name: Option<String>,
     /// What its submissions may be used for from now on.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::org::{Org, Plan, Role};
+use crate::org::{Org, OrgChoice, Plan, Role};
 use crate::terms::CurrentTerms;
 use crate::{Code, Details, Error, KeyId, OrgId, Resource, Result, SessionId, UserId};
 
@@ -46,6 +46,8 @@ pub struct Credential {
     pub principal: Principal,
     /// For whom, if for anyone.
     pub membership: Option<Membership>,
+    /// Where the caller must choose an organization first: those there are. Otherwise empty.
+    pub choices: Vec<OrgChoice>,
     /// Whether the caller asked for a certain organization. Then having none means that there is no such one.
     pub asked_for_org: bool,
 }
@@ -59,6 +61,7 @@ pub trait Permit: Sized {
 fn membership(credential: &Credential) -> Result<&Membership> {
     let none = || match credential.asked_for_org {
         true => Error::not_found(Resource::Organization),
+        false if !credential.choices.is_empty() => Error::choose_org(credential.choices.clone()),
         false => Error::new(Code::OrgRequired, "This credential resolves to no organization. Join one or create one first."),
     };
     let membership = credential.membership.as_ref().ok_or_else(none)?;
@@ -280,7 +283,7 @@ mod tests {
             terms_owed: None,
             is_suspended: false,
         });
-        Credential { principal, membership, asked_for_org: false }
+        Credential { principal, membership, choices: Vec::new(), asked_for_org: false }
     }
 
     fn code<P: Permit>(credential: &Credential) -> Option<Code> {
@@ -322,6 +325,17 @@ mod tests {
         assert_eq!(Member::permit(&owner).map_err(refused).unwrap_err(), (Code::Forbidden, true));
         assert_eq!(Owner::permit(&owner).map_err(refused).unwrap_err(), (Code::Forbidden, true));
         assert_eq!(code::<Person>(&owner), None, "a person can sign out, and may belong to other organizations");
+    }
+
+    #[test]
+    fn session_that_must_choose_is_a_conflict() {
+        let mut credential = credential(false, None);
+        credential.choices = vec![OrgChoice { id: OrgId::random().unwrap(), name: "o".into() }];
+        assert_eq!(code::<Caller>(&credential), Some(Code::Conflict));
+        assert_eq!(code::<Owner>(&credential), Some(Code::Conflict));
+        assert_eq!(code::<Person>(&credential), None);
+        credential.asked_for_org = true;
+        assert_eq!(code::<Caller>(&credential), Some(Code::NotFound));
     }
 
     #[test]

@@ -59,6 +59,7 @@ settings! {
     GRPC_REFLECTION = "true"; "Whether gRPC reflection describes the contract to callers, with or without a credential."
     AUTH_FAILURES_PER_MINUTE = "10"; "Failed authentications from one address in 60 seconds before it is throttled."
     SIGN_IN_MAILS_PER_MINUTE = "10"; "Mails to sign in with that may be asked for from one address in 60 seconds."
+    SIGN_UP = "open"; "Who may sign up: `open`: everybody; `invited`: those who have an open invite; `domains`: also those whose address has a domain that an organization has verified. Existing users always sign in. Unless it is `open`, only owners create further organizations."
     SMTP_URL = "", secret; "Mail server, such as `smtps://user:password@host:465` or `smtp://localhost:1025`; empty: mails are written to `ASSAY_MAIL_FOLDER`."
     MAIL_FROM = ""; "Sender of mails, such as `Assay <assay@example.org>`; required with `ASSAY_SMTP_URL`."
     MAIL_FOLDER = "mail"; "Folder to which mails are written, one `.eml` each, when there is no mail server."

@@ -101,6 +101,8 @@ names a folder otherwise replaces them. */}}
   value: {{ .grpcReflection | quote }}
 - name: ASSAY_AUTH_FAILURES_PER_MINUTE
   value: {{ .authFailuresPerMinute | quote }}
+- name: ASSAY_SIGN_UP
+  value: {{ .signUp | quote }}
 - name: ASSAY_SIGN_IN_MAILS_PER_MINUTE
   value: {{ .signInMailsPerMinute | quote }}
 - name: ASSAY_FREE_UPLOAD_HOURS

@@ -62,7 +62,8 @@ async fn a_link_by_mail_signs_in_whether_or_not_the_address_was_known() {
     let again = verify(&world.anonymous(), &world.link(ADA).await).await;
     assert_eq!(again.body["user_id"], signed_in.body["user_id"], "the same person");
     // The owner keeps what they had.
-    let owner = world.client(&world.sign_in(&world.org.email).await);
+    let link = only_mail(&world, &world.org.email).await.token().unwrap();
+    let owner = world.client(&text(&verify(&world.anonymous(), &link).await.body["token"]));
     assert_eq!(owner.get("/v1/me").await.unwrap().body["org_id"], world.org.id.as_str());
 }
 
@@ -125,17 +126,29 @@ async fn one_link_used_twice_at_once_is_one_session() {
     }
 }
 
+/// Lets the next mail to every address be sent, as if half a minute had passed.
+async fn pass_half_a_minute(world: &World) {
+    as_owner(
+        world,
+        "update sign_in_links set created_at = created_at - interval '31 seconds', expires_at = expires_at - interval '31 seconds'",
+    )
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn two_links_of_a_new_address_used_at_once_are_one_person() {
+async fn two_links_used_at_once_are_one_sign_in() {
     let world = world().await;
     let apis = apis(&world);
     for round in 0..10 {
         let email = format!("ada{round}@example.org");
         world.owner().post("/v1/invites", &json!({"email": email})).await.unwrap();
-        let links = [world.link(&email).await, world.link(&email).await];
-        let (a, b) = tokio::join!(verify(&apis[0], &links[0]), verify(&apis[1], &links[1]));
-        assert_eq!((a.status, b.status), (201, 201), "{} {}", a.body, b.body);
-        assert_eq!(a.body["user_id"], b.body["user_id"]);
+        let first = world.link(&email).await;
+        pass_half_a_minute(&world).await;
+        let second = world.link(&email).await;
+        let (a, b) = tokio::join!(verify(&apis[0], &first), verify(&apis[1], &second));
+        let mut statuses = [a.status, b.status];
+        statuses.sort_unstable();
+        assert!(statuses[0] == 201 && [401, 429].contains(&statuses[1]), "{} {}", a.body, b.body);
     }
     assert_eq!(world.owner().get("/v1/members").await.unwrap().body["members"].as_array().unwrap().len(), 11);
 }
@@ -179,29 +192,130 @@ async fn ten_mails_a_minute_may_be_asked_for_from_an_address_over_all_processes_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_mails_an_hour_go_to_an_address_and_nobody_is_told() {
+async fn closed_sign_up_admits_users_invites_and_domains_alone() {
+    for mode in ["invited", "domains"] {
+        let mut plan = with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000");
+        plan.env.insert("ASSAY_SIGN_UP".into(), mode.into());
+        let world = world_of(Plan { workers: 0, ..plan }).await;
+        let domain = "insert into domain_claims (org_id, domain, token, claimed_by, expires_at, verified_at)
+                      select org_id, 'acme.example', 't', user_id, now(), now() from memberships";
+        as_owner(&world, domain).await;
+        // A stranger is told the same as everybody, and is sent nothing, however often they ask.
+        for email in [ADA, "ada@sub.acme.example"] {
+            for _ in 0..3 {
+                let answer = ask(&world.anonymous(), email).await;
+                assert_eq!((answer.status, &answer.body["email"]), (202, &json!(email)));
+            }
+        }
+        let employee = ask(&world.anonymous(), "bob@acme.example").await;
+        assert_eq!(employee.status, 202);
+        // Existing users and invited addresses get a link, also just after they asked in vain.
+        let owner = world.client(&world.sign_in(&world.org.email).await);
+        assert_eq!(world.owner().post("/v1/invites", &json!({"email": "eve@example.org"})).await.unwrap().status, 201);
+        world.owner().post("/v1/invites", &json!({"email": ADA})).await.unwrap();
+        let ada = world.client(&world.sign_in(ADA).await);
+        let links = |email: &str| mail::links(&world, email).len();
+        assert_eq!((links(ADA), links("ada@sub.acme.example"), links("bob@acme.example")), (1, 0, usize::from(mode == "domains")));
+        // An invite that is revoked after its link was sent.
+        let link = world.link("eve@example.org").await;
+        as_owner(&world, "update invites set revoked_at = now() where email = 'eve@example.org'").await;
+        assert_eq!(verify(&world.anonymous(), &link).await.status, 401);
+        // Organizations are created by those who have one.
+        let create = async |client: &Client| client.post("/v1/orgs", &json!({"name": "One more"})).await.unwrap();
+        let refused = create(&ada).await;
+        assert_eq!((refused.status, code(&refused)), (403, "forbidden".to_owned()), "{}", refused.body);
+        assert_eq!(create(&owner).await.status, 201);
+        if mode == "domains" {
+            let bob = world.client(&text(&verify(&world.anonymous(), &mail::links(&world, "bob@acme.example")[0]).await.body["token"]));
+            assert_eq!(code(&bob.get("/v1/me").await.unwrap()), "org_required");
+            assert_eq!(code(&create(&bob).await), "forbidden");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wide_ipv6_network_has_few_sign_in_mails() {
+    let mut plan = with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "2");
+    plan.env.insert("ASSAY_TRUSTED_PROXIES".into(), "127.0.0.0/8".into());
+    let world = world_of(Plan { workers: 0, ..plan }).await;
+    let client = world.anonymous();
+    let admitted = async |addresses: Vec<String>| {
+        let answers = join_all(addresses.iter().enumerate().map(async |(n, address)| {
+            let request = client.request("POST", "/v1/auth/email").header("X-Forwarded-For", address);
+            client.send(request.json(&json!({"email": format!("a{n}@example.org")}))).await.unwrap()
+        }))
+        .await;
+        assert!(answers.iter().all(|answer| [202, 429].contains(&answer.status)));
+        answers.iter().filter(|answer| answer.status == 202).count()
+    };
+    // Two from one /64, eight from one /56, 32 from one /48; another network is not affected.
+    assert_eq!(admitted((0..6).map(|n| format!("2001:db8:1:1::{n:x}")).collect()).await, 2);
+    assert_eq!(admitted((0..20).map(|n| format!("2001:db8:2:{n:x}::1")).collect()).await, 8);
+    assert_eq!(admitted((0..60).map(|n| format!("2001:db8:3:{n:x}00::1")).collect()).await, 32);
+    assert_eq!(admitted(vec!["2001:db8:4::1".into(), "192.0.2.1".into()]).await, 2);
+}
+
+/// Waits until this many mails have come to Ada, and a while longer for one too many.
+async fn mails_to_ada(world: &World, expected: usize) -> Vec<mail::Mail> {
+    until("the mails", crate::harness::PATIENCE, async || mail::mails(world, ADA).len() >= expected).await;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let mails = mail::mails(world, ADA);
+    assert_eq!(mails.len(), expected);
+    mails
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flood_of_requests_always_leaves_a_live_link() {
     let world = world().await;
     let apis = apis(&world);
-    let answers = join_all((0..20).map(|n| ask(&apis[n % 2], ADA))).await;
-    assert!(answers.iter().all(|answer| answer.status == 202 && answer.body["expires_at"].is_string()));
-    until("five mails", crate::harness::PATIENCE, async || mail::mails(&world, ADA).len() >= 5).await;
-    // Another address is not concerned; when its mail is there, one of ours that came after the fifth would be too.
-    world.link("bob@example.org").await;
-    assert_eq!(mail::mails(&world, ADA).len(), 5);
-    let links: i64 = sqlx::query_scalar("select count(*) from sign_in_links where email = $1")
-        .bind(ADA)
-        .fetch_one(&mut world.database().await)
-        .await
-        .unwrap();
-    assert_eq!(links, 5);
-    // The window moves.
-    let back = "update mailed set sent_at[1] = now() - interval '61 minutes' where email = 'ada@example.org'";
-    assert_eq!(as_owner(&world, back).await, 1);
-    ask(&apis[0], ADA).await;
-    ask(&apis[1], ADA).await;
-    until("the sixth mail", crate::harness::PATIENCE, async || mail::mails(&world, ADA).len() >= 6).await;
-    world.link("bob@example.org").await;
-    assert_eq!(mail::mails(&world, ADA).len(), 6);
+    let flood = async || {
+        let answers = join_all((0..10).map(|n| ask(&apis[n % 2], ADA))).await;
+        assert!(answers.iter().all(|answer| answer.status == 202 && answer.body["expires_at"].is_string()));
+    };
+    // One mail per half minute, five with live links; the last one says so.
+    for sent in 1..=5 {
+        flood().await;
+        let mails = mails_to_ada(&world, sent).await;
+        let last = mails.iter().filter(|mail| mail.text.contains("This is the last mail for now")).count();
+        assert_eq!(last, usize::from(sent == 5), "{}", mails[sent - 1].text);
+        pass_half_a_minute(&world).await;
+    }
+    flood().await;
+    let links: Vec<_> = mails_to_ada(&world, 5).await.iter().map(|mail| mail.token().unwrap()).collect();
+    // Every link that was sent works, and the first use ends the others.
+    assert_eq!(verify(&world.anonymous(), &links[1]).await.status, 201);
+    for link in &links {
+        assert_eq!(verify(&world.anonymous(), link).await.status, 401);
+    }
+    // It also makes room: the user can sign in again at once.
+    flood().await;
+    for sent in 7..=10 {
+        pass_half_a_minute(&world).await;
+        flood().await;
+        mails_to_ada(&world, sent).await;
+    }
+    pass_half_a_minute(&world).await;
+    flood().await;
+    mails_to_ada(&world, 10).await;
+    // When the first of the five expires, the others still live, and there is room for the next.
+    let expire = "update sign_in_links set expires_at = now() where created_at = (
+                      select min(created_at) from sign_in_links where used_at is null and expires_at > now())";
+    assert_eq!(as_owner(&world, expire).await, 1);
+    flood().await;
+    let mails = mails_to_ada(&world, 11).await;
+    assert_eq!(verify(&world.anonymous(), &mails[9].token().unwrap()).await.status, 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invites_do_not_use_up_sign_in_mails() {
+    let world = world().await;
+    for _ in 0..7 {
+        let made = world.owner().post("/v1/invites", &json!({"email": ADA})).await.unwrap();
+        assert_eq!(made.status, 201, "{}", made.body);
+        let revoke = world.owner().request("DELETE", &format!("/v1/invites/{}", text(&made.body["id"])));
+        world.owner().send(revoke).await.unwrap();
+    }
+    world.sign_in(ADA).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -224,6 +338,96 @@ async fn an_ended_session_is_refused_everywhere_at_once_and_others_go_on() {
     let other = world.client(&world.sign_in(&world.org.email).await);
     let ended = other.send(other.request("DELETE", "/v1/session").header("X-Org-Id", "org_0")).await.unwrap();
     assert_eq!((ended.status, ended.body), (204, Value::Null));
+}
+
+async fn sessions(client: &Client) -> Vec<Value> {
+    client.get("/v1/sessions").await.unwrap().body["sessions"].as_array().unwrap().clone()
+}
+
+async fn end_session(client: &Client, id: &Value) -> Answer {
+    client.send(client.request("DELETE", &format!("/v1/sessions/{}", text(id)))).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_lists_and_ends_sessions() {
+    let world = world().await;
+    let (laptop, phone) = (world.client(&world.sign_in(ADA).await), world.client(&world.sign_in(ADA).await));
+    let stolen = world.client(&world.sign_in(ADA).await);
+    let listed = sessions(&laptop).await;
+    assert_eq!(
+        listed.iter().map(|session| session["current"].as_bool().unwrap()).collect::<Vec<_>>(),
+        [false, false, true],
+        "newest first"
+    );
+    let mut fields: Vec<_> = listed[0].as_object().unwrap().keys().map(String::as_str).collect();
+    fields.sort_unstable();
+    assert_eq!(fields, ["address", "created_at", "current", "expires_at", "id", "last_used_at", "user_agent"]);
+    assert!(text(&listed[0]["id"]).starts_with("ses_") && listed[0]["address"] == "127.0.0.1", "{listed:?}");
+    // It ends 7 days after its last use.
+    let idle = "select count(*) from sessions where created_at + interval '7 days' between $1::timestamptz - interval '1 minute' and $1::timestamptz";
+    let idle: i64 = sqlx::query_scalar(idle).bind(text(&listed[0]["expires_at"])).fetch_one(&mut world.database().await).await.unwrap();
+    assert!(idle > 0, "{listed:?}");
+    // The address and the program are those of the last use.
+    as_owner(&world, "update sessions set last_used_at = now() - interval '2 minutes', address = '192.0.2.1'").await;
+    let request = stolen.request("GET", "/v1/sessions").header("User-Agent", format!("curl/8 {}", "x".repeat(300)));
+    stolen.send(request).await.unwrap();
+    let seen = &sessions(&laptop).await[0];
+    assert_eq!((&seen["address"], text(&seen["user_agent"]).len()), (&json!("127.0.0.1"), 200), "{seen}");
+    let request = phone.request("GET", "/v1/sessions").header("User-Agent", format!("oops {}", phone.token().unwrap()));
+    phone.send(request).await.unwrap();
+    assert_eq!(sessions(&laptop).await[1]["user_agent"], Value::Null, "no secret is stored");
+
+    // One, by its id, at every process; nobody else's.
+    let other = world.client(&world.sign_in("bob@example.org").await);
+    for id in [&listed[0]["id"], &json!("ses_0"), &json!("nonsense")] {
+        let refused = end_session(&other, id).await;
+        assert_eq!((refused.status, text(&refused.body["error"]["message"])), (404, "No such session.".to_owned()));
+    }
+    assert_eq!(end_session(&laptop, &listed[0]["id"]).await.status, 204);
+    assert_eq!(end_session(&laptop, &listed[0]["id"]).await.status, 204, "again changes nothing");
+    for api in &world.stack.apis {
+        let refused = Client::new(format!("http://{}", api.listen.unwrap()), stolen.token()).get("/v1/me").await.unwrap();
+        assert_eq!((refused.status, code(&refused)), (401, "invalid_token".to_owned()));
+    }
+    // All others.
+    let third = world.client(&world.sign_in(ADA).await);
+    assert_eq!(laptop.send(laptop.request("DELETE", "/v1/sessions")).await.unwrap().status, 204);
+    let left = sessions(&laptop).await;
+    assert_eq!((left.len(), &left[0]["current"]), (1, &json!(true)));
+    for ended in [&phone, &third] {
+        assert_eq!(ended.get("/v1/sessions").await.unwrap().status, 401);
+    }
+    assert_eq!(sessions(&other).await.len(), 1, "another user's go on");
+    // The same over gRPC.
+    let mut grpc = SessionServiceClient::new(world.channel().await);
+    let again = world.client(&world.sign_in(ADA).await);
+    let theirs = grpc.list_sessions(with_token(v1::ListSessionsRequest {}, laptop.token().unwrap())).await.unwrap().into_inner().sessions;
+    assert_eq!(theirs.iter().map(|session| session.current).collect::<Vec<_>>(), [false, true]);
+    let end = v1::DeleteSessionRequest { session_id: theirs[0].id.clone() };
+    let refused = grpc.delete_session(with_token(end.clone(), other.token().unwrap())).await.unwrap_err();
+    assert_eq!((refused.code(), refused.get_details_error_info().unwrap().reason.as_str()), (tonic::Code::NotFound, "NOT_FOUND"));
+    grpc.delete_session(with_token(end, laptop.token().unwrap())).await.unwrap();
+    assert_eq!(again.get("/v1/sessions").await.unwrap().status, 401);
+    let key = grpc.delete_other_sessions(with_token(v1::DeleteOtherSessionsRequest {}, &world.org.key)).await.unwrap_err();
+    assert_eq!(key.get_details_error_info().unwrap().reason, "SESSION_REQUIRED");
+    grpc.delete_other_sessions(with_token(v1::DeleteOtherSessionsRequest {}, laptop.token().unwrap())).await.unwrap();
+    assert_eq!(sessions(&laptop).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_has_at_most_a_hundred_sessions() {
+    let world = world().await;
+    let first = world.client(&world.sign_in(ADA).await);
+    let more = "insert into sessions (id, user_id, token_hash, last_used_at, expires_at)
+                select 'ses_' || n, user_id, sha256(n::text::bytea), now() - n * interval '1 minute', now() + interval '30 days'
+                from sessions s, generate_series(1, 120) n where s.user_id = (select id from users where email = 'ada@example.org')";
+    as_owner(&world, more).await;
+    let last = world.client(&world.sign_in(ADA).await);
+    assert_eq!(sessions(&first).await.len(), 100);
+    assert_eq!(sessions(&last).await.len(), 100);
+    let ended = "select min(substr(id, 5)::int) from sessions where ended_at is not null and id ~ '^ses_[0-9]{1,3}$'";
+    let ended: i32 = sqlx::query_scalar(ended).fetch_one(&mut world.database().await).await.unwrap();
+    assert_eq!(ended, 99, "the longest unused");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,8 +60,9 @@ async fn an_invite_brings_a_mail_and_is_consumed_by_signing_in() {
         .unwrap();
     assert!((days - 14.0).abs() < 1e-6, "{days}");
     let mail = only_mail(&world, ADA).await;
-    assert_eq!((mail.subject.as_str(), mail.token()), ("You are invited to Acme on Assay", None));
-    assert!(mail.text.contains("viewer") && mail.text.contains(&format!("{}/sign-in", world.stack.url())), "{}", mail.text);
+    assert_eq!((mail.subject.as_str(), mail.token()), ("You are invited to an organization on Assay", None));
+    let inviter = format!("{} invites you to the organization “Acme” on Assay, as viewer.", world.org.email);
+    assert!(mail.text.contains(&inviter) && mail.text.contains(&format!("{}/sign-in", world.stack.url())), "{}", mail.text);
 
     let ada = world.client(&world.sign_in(ADA).await);
     let me = ada.get("/v1/me").await.unwrap().body;
@@ -80,7 +81,8 @@ async fn invites_of_several_organizations_are_consumed_at_once_and_a_membership_
     invite(&world.client(&other.session), ADA).await;
     invite(&world.owner(), ADA).await;
     let ada = world.client(&world.sign_in(ADA).await);
-    assert_eq!(ada.get("/v1/me").await.unwrap().body["orgs"].as_array().unwrap().len(), 2);
+    let me = ada.send(ada.request("GET", "/v1/me").header("X-Org-Id", &world.org.id)).await.unwrap();
+    assert_eq!(me.body["orgs"].as_array().unwrap().len(), 2);
     // One that is accepted by somebody who has become a member in the meantime.
     let made = invite(&world.owner(), "bob@example.org").await.body["id"].clone();
     as_owner(&world, "insert into users (id, email) values ('usr_bob', 'bob@example.org')").await;
@@ -93,6 +95,93 @@ async fn invites_of_several_organizations_are_consumed_at_once_and_a_membership_
     assert!(roles(&world).await.contains(&json!(["bob@example.org", "owner"])));
     let found = listed(&world.owner()).await.into_iter().find(|invite| invite["id"] == made).unwrap();
     assert_eq!(found["accepted_by"], "usr_bob");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_with_several_invites_must_choose() {
+    let world = world().await;
+    let stranger = org(&world.stack, "free").await;
+    assert_eq!(invite(&world.client(&stranger.session), ADA).await.status, 201);
+    let ada = world.client(&world.sign_in(ADA).await);
+    let me = async |client: &Client, org: Option<&str>| {
+        let request = client.request("GET", "/v1/me");
+        client
+            .send(match org {
+                Some(org) => request.header("X-Org-Id", org),
+                None => request,
+            })
+            .await
+            .unwrap()
+    };
+    assert_eq!(me(&ada, None).await.body["org_id"], stranger.id.as_str(), "the only one there is");
+    assert_eq!(invite(&world.owner(), ADA).await.status, 201);
+    let second = world.client(&world.sign_in(ADA).await);
+    // Whoever invited first does not get what she creates from now on.
+    let refused = second.post("/v1/keys", &json!({"name": "x"})).await.unwrap();
+    assert_eq!((refused.status, code(&refused)), (409, "conflict".to_owned()), "{}", refused.body);
+    let details = &refused.body["error"]["details"];
+    assert_eq!(json!([details["reason"], details["header"]]), json!(["choose_organization", "X-Org-Id"]));
+    let ids: Vec<_> = details["orgs"].as_array().unwrap().iter().map(|org| text(&org["id"])).collect();
+    assert_eq!(ids, [stranger.id.clone(), world.org.id.clone()]);
+    // A session that began with one organization stays with it.
+    assert_eq!(me(&ada, None).await.body["org_id"], stranger.id.as_str());
+    let grpc = v1::me_service_client::MeServiceClient::new(world.channel().await)
+        .get_me(with_token(v1::GetMeRequest {}, second.token().unwrap()))
+        .await
+        .unwrap_err();
+    let info = grpc.get_details_error_info().unwrap();
+    assert_eq!(
+        (grpc.code(), info.reason.as_str(), info.metadata["reason"].as_str()),
+        (tonic::Code::AlreadyExists, "CONFLICT", "choose_organization")
+    );
+    assert_eq!(info.metadata["orgs"], format!("{},{}", stranger.id, world.org.id));
+    // What needs no organization goes on; the choice holds for the session.
+    assert_eq!(second.post("/v1/orgs", &json!({"name": "Own"})).await.unwrap().status, 201);
+    assert_eq!(me(&second, None).await.status, 409);
+    assert_eq!(me(&second, Some("org_0")).await.status, 404);
+    assert_eq!(me(&second, Some(&world.org.id)).await.body["org_id"], world.org.id.as_str());
+    assert_eq!(me(&second, None).await.body["org_id"], world.org.id.as_str());
+    assert_eq!(world.client(&world.sign_in(ADA).await).get("/v1/me").await.unwrap().status, 409, "each session chooses");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invite_of_a_stranger_does_not_move_a_user() {
+    let world = world().await;
+    let ada = world.client(&world.sign_in(ADA).await);
+    let own = ada.post("/v1/orgs", &json!({"name": "Own"})).await.unwrap().body["id"].clone();
+    invite(&world.owner(), ADA).await;
+    for client in [&world.client(&world.sign_in(ADA).await), &ada] {
+        let me = client.get("/v1/me").await.unwrap().body;
+        assert_eq!((&me["org_id"], me["orgs"].as_array().unwrap().len()), (&own, 2));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn organization_of_the_domain_goes_before_strangers() {
+    let world = world().await;
+    let domain = "insert into domain_claims (org_id, domain, token, claimed_by, expires_at, verified_at, auto_join)
+                  select org_id, 'acme.example', 't', user_id, now(), now(), true from memberships";
+    as_owner(&world, domain).await;
+    let eve = world.homeless("eve").await;
+    for newcomer in ["ada@acme.example", "bob@acme.example"] {
+        // Many, so that one of them has the smaller id; by a user without a domain, before the company acts.
+        for n in 0..5 {
+            let theirs = eve.post("/v1/orgs", &json!({"name": format!("Good {n}")})).await.unwrap();
+            let request = eve.request("POST", "/v1/invites").header("X-Org-Id", text(&theirs.body["id"]));
+            assert_eq!(eve.send(request.json(&json!({"email": newcomer}))).await.unwrap().status, 201);
+        }
+        // Bob is invited by the company, too, as an owner.
+        if newcomer.starts_with("bob") {
+            let invited = world.owner().post("/v1/invites", &json!({"email": newcomer, "role": "owner"})).await.unwrap();
+            assert_eq!(invited.status, 201);
+        }
+        let client = world.client(&world.sign_in(newcomer).await);
+        let me = client.get("/v1/me").await.unwrap().body;
+        assert_eq!((&me["org_id"], me["orgs"].as_array().unwrap().len()), (&json!(world.org.id), 6));
+        let made = client.post("/v1/keys", &json!({"name": "mine"})).await.unwrap();
+        assert_eq!((made.status, &made.body["org_id"]), (201, &json!(world.org.id)));
+    }
+    assert!(roles(&world).await.contains(&json!(["bob@acme.example", "owner"])));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -225,9 +314,47 @@ async fn nobody_is_flooded_by_invites() {
         assert_eq!(made.status, 201);
         revoke(&world.owner(), &made.body["id"]).await;
     }
-    // The carrier is done with what came before once this is there.
-    world.link("bob@example.org").await;
+    // Mails of invites are sent in their order.
+    assert_eq!(invite(&world.owner(), "bob@example.org").await.status, 201);
+    only_mail(&world, "bob@example.org").await;
     assert_eq!(mails(&world, ADA).len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn free_organizations_of_one_user_share_twenty_invites_a_day() {
+    let world = world().await;
+    let eve = world.homeless("eve").await;
+    let create_org = async |name: &str| text(&eve.post("/v1/orgs", &json!({"name": name})).await.unwrap().body["id"]);
+    let (first, second) = (create_org("First").await, create_org("Second").await);
+    let invite_for = async |org: &str, email: String| {
+        let request = eve.request("POST", "/v1/invites").header("X-Org-Id", org).json(&json!({"email": email}));
+        eve.send(request).await.unwrap()
+    };
+    // All at once: the count holds for concurrent requests.
+    let invites = (0..25).map(|n| invite_for(if n % 2 == 0 { &first } else { &second }, format!("stranger{n}@example.org")));
+    let answers = futures_util::future::join_all(invites).await;
+    assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 20);
+    let refused = answers.iter().find(|answer| answer.status != 201).unwrap();
+    let details = &refused.body["error"]["details"];
+    assert_eq!((refused.status, code(refused)), (429, "quota_exceeded".to_owned()));
+    assert_eq!(json!([details["limit"], details["max"]]), json!(["invites_per_day", 20]));
+    assert!(details["resets_at"].is_string() && refused.header("retry-after").parse::<i64>().unwrap() > 86_000, "{}", refused.body);
+    // Nothing of a rejected invite is stored, and revoking one does not make room for another mail.
+    let stored: i64 = sqlx::query_scalar("select count(*) from invites").fetch_one(&mut world.database().await).await.unwrap();
+    assert_eq!(stored, 20);
+    as_owner(&world, "update invites set revoked_at = now()").await;
+    assert_eq!(invite_for(&first, "late@example.org".into()).await.status, 429);
+    // A day later there is room again.
+    as_owner(&world, "update invites set created_at = created_at - interval '25 hours' where org_id <> ''").await;
+    assert_eq!(invite_for(&first, "late@example.org".into()).await.status, 201);
+    // An organization with a verified domain has a limit of its own, which is larger.
+    as_owner(&world, "update invites set created_at = now()").await;
+    assert_eq!(invite_for(&first, "later@example.org".into()).await.status, 429);
+    let verified = "insert into domain_claims (org_id, domain, token, claimed_by, expires_at, verified_at)
+                    select id, 'first.example', 't', created_by, now(), now() from orgs where name = 'First'";
+    as_owner(&world, verified).await;
+    assert_eq!(invite_for(&first, "later@example.org".into()).await.status, 201);
+    assert_eq!(invite_for(&second, "latest@example.org".into()).await.status, 429);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -235,3 +235,17 @@ async fn a_key_that_is_revoked_sees_no_further_change() {
     assert_eq!(cancel(&world.key(), &job_id).await.status, 200);
     assert_eq!(watched.message().await.unwrap_err().code(), tonic::Code::Unauthenticated);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_session_ends_its_watch() {
+    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    let mut jobs = JobServiceClient::new(world.channel().await);
+    let ask = with_token(v1::WatchJobRequest { job_id: job_id.clone() }, &world.org.session);
+    let mut watched = jobs.watch_job(ask).await.unwrap().into_inner();
+    assert_eq!(watched.message().await.unwrap().unwrap().job.unwrap().status, "queued");
+    let idle = "update sessions set last_used_at = now() - interval '8 days'";
+    sqlx::query(idle).execute(&mut world.database().await).await.unwrap();
+    assert_eq!(cancel(&world.key(), &job_id).await.status, 200);
+    assert_eq!(watched.message().await.unwrap_err().code(), tonic::Code::Unauthenticated);
+}

@@ -6,7 +6,7 @@ use assay_tests::client::{Answer, Client};
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
-use crate::harness::{World, code, fault, faults, org, text, with_token, world_of};
+use crate::harness::{World, code, fault, faults, org, text, with, with_token, world_of};
 
 async fn members(client: &Client) -> Vec<Value> {
     client.get("/v1/members").await.unwrap().body["members"].as_array().unwrap().clone()
@@ -21,7 +21,7 @@ async fn remove(client: &Client, user_id: &str) -> Answer {
 }
 
 async fn world() -> World {
-    world_of(Plan { apis: 2, workers: 0, ..Plan::default() }).await
+    world_of(Plan { apis: 2, workers: 0, ..with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000") }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,6 +70,92 @@ async fn the_last_owner_stays() {
     assert_eq!(set_role(&world.owner(), &me, "member").await.status, 200, "there is another one now");
     assert_eq!(code(&set_role(&world.owner(), &me, "owner").await), "forbidden", "and the first has no say any more");
     assert_eq!(set_role(&second, &me, "owner").await.status, 200);
+}
+
+async fn revoked(world: &World, email: &str) -> Option<bool> {
+    let invites = world.owner().get("/v1/invites").await.unwrap().body["invites"].as_array().unwrap().clone();
+    invites.iter().find(|invite| invite["email"] == email).map(|invite| invite["revoked_at"].is_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn removed_or_demoted_owner_leaves_no_open_invite() {
+    let world = world().await;
+    for (n, demote) in [true, false].into_iter().enumerate() {
+        let leaving = world.member("owner").await;
+        let me = text(&members(&leaving).await.last().unwrap()["user_id"]);
+        let (private, other) = (format!("private{n}@example.org"), format!("other{n}@example.org"));
+        let own = leaving.post("/v1/invites", &json!({"email": private, "role": "owner"})).await.unwrap();
+        assert_eq!(own.status, 201, "{}", own.body);
+        assert_eq!(world.owner().post("/v1/invites", &json!({"email": other})).await.unwrap().status, 201);
+        let status = if demote { set_role(&world.owner(), &me, "member").await } else { remove(&world.owner(), &me).await }.status;
+        assert_eq!(status, if demote { 200 } else { 204 });
+        assert_eq!((revoked(&world, &private).await, revoked(&world, &other).await), (Some(true), Some(false)));
+        let back = world.client(&world.sign_in(&private).await);
+        assert_eq!(code(&back.get("/v1/me").await.unwrap()), "org_required");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn removed_member_does_not_return_by_an_old_invite() {
+    let world = world().await;
+    // Ada is invited, and becomes a member in another way before she uses the invite.
+    let invited = world.owner().post("/v1/invites", &json!({"email": "ada@example.org"})).await.unwrap();
+    assert_eq!(invited.status, 201);
+    let ada = "with ada as (insert into users (id, email) values ('usr_ada', 'ada@example.org') returning id)
+               insert into memberships (org_id, user_id, role) select $1, id, 'member' from ada";
+    sqlx::query(ada).bind(&world.org.id).execute(&mut world.database().await).await.unwrap();
+    assert_eq!(remove(&world.owner(), "usr_ada").await.status, 204);
+    let ada = world.client(&world.sign_in("ada@example.org").await);
+    assert_eq!(code(&ada.get("/v1/me").await.unwrap()), "org_required");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_invite_and_removal_leave_no_open_invite() {
+    let world = world().await;
+    let first = &Client::new(format!("http://{}", world.stack.apis[0].listen.unwrap()), Some(&world.org.session));
+    let (mut invited, mut refused) = (0, 0);
+    for round in 0..12 {
+        let leaving = world.member("owner").await;
+        let me = text(&members(&leaving).await.last().unwrap()["user_id"]);
+        let private = format!("private{round}@example.org");
+        let (made, removed) = tokio::join!(
+            async {
+                tokio::time::sleep(std::time::Duration::from_millis(round % 4)).await;
+                leaving.post("/v1/invites", &json!({"email": private, "role": "owner"})).await.unwrap()
+            },
+            async {
+                tokio::time::sleep(std::time::Duration::from_millis(round % 3)).await;
+                remove(first, &me).await
+            }
+        );
+        assert_eq!(removed.status, 204, "{}", removed.body);
+        match made.status {
+            201 => invited += 1,
+            _ => refused += 1,
+        }
+        assert_ne!(revoked(&world, &private).await, Some(false), "{}", made.body);
+    }
+    eprintln!("{invited} invited, {refused} refused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn member_lists_live_keys() {
+    let world = world().await;
+    let member = world.member("member").await;
+    let mut keys = Vec::new();
+    for name in ["a", "b", "c"] {
+        keys.push(member.post("/v1/keys", &json!({"name": name})).await.unwrap().body["id"].clone());
+    }
+    member.send(member.request("DELETE", &format!("/v1/keys/{}", text(&keys[1])))).await.unwrap();
+    let listed = members(&member).await;
+    assert_eq!(listed[1]["live_keys"], json!([keys[0], keys[2]]));
+    assert_eq!(listed[0]["live_keys"].as_array().unwrap().len(), 1, "the key of the organization's owner");
+    let id = text(&listed[1]["user_id"]);
+    assert_eq!(set_role(&world.owner(), &id, "viewer").await.body["live_keys"], json!([keys[0], keys[2]]));
+    let mut grpc = MemberServiceClient::new(world.channel().await);
+    let change = v1::UpdateMemberRequest { user_id: id, role: "member".into() };
+    let changed = grpc.update_member(with_token(change, &world.org.session)).await.unwrap().into_inner().member.unwrap();
+    assert_eq!(json!(changed.live_keys), json!([keys[0], keys[2]]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,6 +45,7 @@ async fn a_person_makes_an_organization_and_owns_it() {
         (json!({}), fault("name", "required")),
         (json!({"name": "a\u{0}"}), fault("name", "format")),
         (json!({"name": "a", "plan": "team"}), fault("plan", "unknown_field")),
+        (json!({"name": "ALERT: confirm at https://evil.example"}), fault("name", "format")),
     ] {
         assert_eq!(faults(&ada.post("/v1/orgs", &body).await.unwrap()), [expected]);
     }

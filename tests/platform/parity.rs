@@ -332,7 +332,12 @@ async fn each_answer_has_the_same_fields_on_both_wires() {
     // From here on jobs wait.
     world.stack.workers.clear();
     for route in ROUTES {
-        let (rest_client, grpc_client) = (caller(&world, route).await, caller(&world, route).await);
+        let rest_client = caller(&world, route).await;
+        // Sessions list themselves, so that only one caller reads the same twice.
+        let grpc_client = match route.method {
+            "GET" => Client::new(world.stack.url(), rest_client.token()),
+            _ => caller(&world, route).await,
+        };
         let rest_id = match scored.iter().find(|(thing, _)| *thing == route.thing) {
             Some((_, id)) => id.clone(),
             None => world.thing(&world.org, route.thing).await,

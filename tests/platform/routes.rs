@@ -94,6 +94,8 @@ pub enum Thing {
     Domain,
     /// An upload that has its first part.
     Upload,
+    /// One that the caller does not have: a session belongs to its user alone.
+    Session,
     /// Published for everybody: there is no other organization's.
     Suite,
     Model,
@@ -107,6 +109,7 @@ impl Thing {
             Self::Key => ["key_0", "nonsense"],
             Self::Member => ["usr_0", "nonsense"],
             Self::Org => ["org_0", "nonsense"],
+            Self::Session => ["ses_0", "nonsense"],
             Self::Invite => ["inv_0", "nonsense"],
             Self::Claim | Self::Domain => ["unclaimed.example", "nonsense"],
             Self::Job | Self::Scored | Self::ScoredWithFeedback | Self::ScoredWithSealed => ["job_0", "nonsense"],
@@ -118,7 +121,7 @@ impl Thing {
 
     /// Whether it belongs to an organization.
     pub const fn is_owned(self) -> bool {
-        !matches!(self, Self::None | Self::Suite | Self::Model)
+        !matches!(self, Self::None | Self::Session | Self::Suite | Self::Model)
     }
 }
 
@@ -190,6 +193,9 @@ pub const ROUTES: &[Route] = &[
     call("POST", "/v1/jobs/{job_id}/final", Class::Submitter, Thing::ScoredWithSealed, no_body, 200),
     get("/v1/jobs/{job_id}/items", Class::Any, Thing::ScoredWithFeedback),
     get("/v1/jobs/{job_id}/trace", Class::Any, Thing::Scored),
+    get("/v1/sessions", Class::Person, Thing::None),
+    call("DELETE", "/v1/sessions/{session_id}", Class::Person, Thing::Session, no_body, 404),
+    call("DELETE", "/v1/sessions", Class::Person, Thing::None, no_body, 204),
     // Last: who called it has no session any more.
     call("DELETE", "/v1/session", Class::Person, Thing::None, no_body, 204),
 ];
@@ -333,6 +339,7 @@ impl World {
         let (owner, key) = (self.client(&org.session), self.client(&org.key));
         match thing {
             Thing::None => String::new(),
+            Thing::Session => "ses_00".into(),
             Thing::Suite => "suite:lunch".into(),
             Thing::Model => "next-1".into(),
             Thing::Key => text(&owner.post("/v1/keys", &json!({"name": "thing"})).await.unwrap().body["id"]),

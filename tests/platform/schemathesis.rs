@@ -106,6 +106,7 @@ async fn known(world: &World, name_server: &NameServer) -> Value {
         "version": TERMS.0,
         // Of somebody who joins nothing: with a second member the owner could lose their role.
         "token": world.link(&format!("guest-{name}@example.org")).await,
+        "session_id": owner.get("/v1/sessions").await.unwrap().body["sessions"].as_array().unwrap().last().unwrap()["id"],
         // One that is ready, and one that waits for parts.
         "upload_id": uploads[0],
         "input_ref": uploads[0],

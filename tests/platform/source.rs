@@ -87,7 +87,7 @@ const TENANTS: [&str; 21] = [
 
 /// Statements that act for all organizations, by a word of theirs: credentials are looked up by their hash; the
 /// dispatcher and the workers serve everybody.
-const FOR_ALL: [(&str, &str); 63] = [
+const FOR_ALL: [(&str, &str); 65] = [
     ("exists(select from sessions s join memberships m", "names the organization in either half"),
     ("and expires_at <= now()\n", "uploads whose time is over"),
     ("update uploads u set status = 'expired'", "uploads whose time is over"),
@@ -96,6 +96,8 @@ const FOR_ALL: [(&str, &str); 63] = [
     ("where k.secret_hash = $1", "a credential says which organization it is"),
     ("where s.token_hash = $1", "a credential says which organization it is"),
     ("where m.user_id = $1 order by", "the organizations of a person"),
+    ("or exists(select from invites where email = $1", "whether an address may sign up, whoever invited it"),
+    ("where user_id = $1 and role = 'owner'", "whether a user owns any organization"),
     ("with accepted as", "a sign-in consumes its person's invites, whoever made them"),
     (
         "insert into memberships (org_id, user_id, role)\n           select c.org_id",

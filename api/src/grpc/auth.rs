@@ -16,7 +16,7 @@ impl AuthService for Service {
     async fn verify_sign_in(&self, request: Request<v1::VerifySignInRequest>) -> Result<Response<v1::VerifySignInResponse>, Status> {
         self.answer_anybody(
             request,
-            |app, input| async move { Ok(auth::verify(&app, &input.call.address, &input.message.token).await?.into()) },
+            |app, input| async move { Ok(auth::verify(&app, input.call.origin(), &input.message.token).await?.into()) },
         )
         .await
     }

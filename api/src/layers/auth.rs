@@ -87,7 +87,7 @@ async fn identify(app: &App, lane: Lane, headers: &HeaderMap, call: Option<&Call
         let [of_jobs, others] = &app.look_ups;
         let turns = if lane == Lane::Jobs { of_jobs } else { others };
         let _turn = turns.take(call.map_or("unknown", |call| &call.address)).await?;
-        let found = tokio::time::timeout(LOOK_UP, credential(app, lane, headers, kind, &hash)).await;
+        let found = tokio::time::timeout(LOOK_UP, credential(app, lane, headers, kind, &hash, call)).await;
         let found = found.unwrap_or_else(|late| Err(Error::unavailable(late)));
         if let (Ok(_), Some(call)) = (&found, call) {
             call.trace.join();
@@ -137,7 +137,14 @@ fn decided(plan: &str, decision: &'static str) {
     metrics::counter!(telemetry::AUTH_DECISIONS, "plan" => plan.to_owned(), "decision" => decision).increment(1);
 }
 
-async fn credential(app: &App, lane: Lane, headers: &HeaderMap, kind: SecretKind, hash: &SecretHash) -> Result<Credential> {
+async fn credential(
+    app: &App,
+    lane: Lane,
+    headers: &HeaderMap,
+    kind: SecretKind,
+    hash: &SecretHash,
+    call: Option<&Call>,
+) -> Result<Credential> {
     let pool = if lane == Lane::Jobs { &app.jobs_db } else { &app.db };
     // One connection for all of it: who holds one and waits for another stands in everybody's way.
     let mut db = store::soon(pool, app.settings.pool_wait).await?;
@@ -157,15 +164,15 @@ async fn credential(app: &App, lane: Lane, headers: &HeaderMap, kind: SecretKind
         SecretKind::Session => {
             let asked = Asked::of(headers);
             let org_id = asked.org_id();
-            let found = credential::session(&mut *db, hash, org_id, &app.settings.terms).await?.ok_or_else(invalid)?;
+            let found = credential::session(&mut db, hash, org_id, &app.settings.terms).await?.ok_or_else(invalid)?;
             let mut credential = found.credential;
             credential.asked_for_org = asked.is_some();
             if matches!(asked, Asked::Malformed) {
                 credential.membership = None;
             }
-            if let (true, Principal::Session { session_id, .. }) = (found.stale, &credential.principal) {
+            if let (true, Some(call), Principal::Session { session_id, .. }) = (found.stale, call, &credential.principal) {
                 let chosen = org_id.filter(|_| credential.membership.is_some());
-                credential::touch_session(&mut *db, chosen, session_id).await.can_fail("noting that a session was used");
+                store::session::touch(&mut *db, session_id, chosen, call.origin()).await.can_fail("noting that a session was used");
             }
             Ok(credential)
         }

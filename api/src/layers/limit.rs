@@ -7,7 +7,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use super::lane::Lane;
-use super::{Call, auth, hold};
+use super::{Call, auth, hold, observe};
 use crate::app::App;
 use crate::limits::{Allowance, Verdict};
 use crate::render::Failure;
@@ -72,14 +72,27 @@ fn crowded(error: Error) -> Error {
     Error { message: message.into(), ..error }
 }
 
-/// The layer of what sends mail and asks for no credential: it is limited by the client's address.
+/// The layer of what sends mail and asks for no credential: it is limited by the client's address, and by the networks around it.
 pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) -> Response {
     let Some(call) = request.extensions().get::<Call>() else {
         return Failure::from(Error::internal("a request without an address")).into_response();
     };
-    match app.limits.admit(&format!("mail.{}", call.address), app.settings.sign_in_mails_per_minute).await {
-        Ok(verdict) => judged(verdict, request, next).await,
-        Err(error) => Failure::from(error).into_response(),
+    let mut verdict = None;
+    for (prefix, multiple) in observe::counting_prefixes(&call.address) {
+        let limit = app.settings.sign_in_mails_per_minute.saturating_mul(multiple);
+        match app.limits.admit(&format!("mail.{prefix}"), limit).await {
+            Err(error) => return Failure::from(error).into_response(),
+            Ok(refused) if refused.refused_for.is_some() => {
+                verdict = Some(refused);
+                break;
+            }
+            // Callers see the allowance of their own address, unless a wider network has none left.
+            Ok(admitted) => verdict = verdict.or(Some(admitted)),
+        }
+    }
+    match verdict {
+        Some(verdict) => judged(verdict, request, next).await,
+        None => next.run(request).await,
     }
 }
 

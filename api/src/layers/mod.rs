@@ -13,6 +13,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use assay_core::session::Origin;
 use assay_core::spans::{Span, Spans};
 use assay_core::{RequestId, Timestamp};
 
@@ -31,6 +32,8 @@ pub struct Call {
     pub parts: Parts,
     /// Whom failed authentication is counted for: the client's address, of IPv6 the first 64 bits.
     pub address: Arc<str>,
+    /// The client's `User-Agent`, as its sessions show it.
+    pub user_agent: Option<Arc<str>>,
 }
 
 /// Parts of a request that have ended. They are told of after the whole, so that none is ever without it.
@@ -50,6 +53,11 @@ impl Parts {
 }
 
 impl Call {
+    /// Where the request comes from.
+    pub fn origin(&self) -> Origin<'_> {
+        Origin { address: &self.address, user_agent: self.user_agent.as_deref() }
+    }
+
     /// Does a part of the work, and notes what it was if operators are told of it.
     pub async fn during<T>(&self, spans: &Spans, name: &'static str, work: impl Future<Output = T>) -> T {
         let began = Timestamp::now();

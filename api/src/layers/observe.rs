@@ -44,7 +44,14 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
     };
     let peer = request.extensions().get::<Peer>();
     let address = peer.map_or_else(|| Arc::from("unknown"), |Peer(peer)| client(*peer, request.headers(), &app.settings.trusted_proxies));
-    let call = Call { request_id, began, trace: Trace::of(request.headers()), address, parts: Parts::default() };
+    let call = Call {
+        request_id,
+        began,
+        trace: Trace::of(request.headers()),
+        address,
+        user_agent: user_agent(request.headers()),
+        parts: Parts::default(),
+    };
     request.extensions_mut().insert(call.clone());
     let mut watched = Watched::new(app, &request, call);
 
@@ -305,6 +312,16 @@ pub fn client_request_id(headers: &HeaderMap) -> Option<String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     // Who puts a secret there by mistake does not find it in the log.
     ((1..=128).contains(&text.len()) && text.bytes().all(allowed) && !text.contains("svc_")).then(|| text.to_owned())
+}
+
+/// Longest `User-Agent` that is stored, in characters.
+const USER_AGENT_MAX: usize = 200;
+
+/// The client's `User-Agent`: visible ASCII, at most [`USER_AGENT_MAX`] characters of it.
+fn user_agent(headers: &HeaderMap) -> Option<Arc<str>> {
+    let text: String = headers.get(http::header::USER_AGENT)?.to_str().ok()?.trim().chars().take(USER_AGENT_MAX).collect();
+    // A secret that is sent there by mistake is not stored.
+    (!text.is_empty() && !text.contains("svc_")).then(|| Arc::from(text))
 }
 
 /// The client's address: that of the peer, or what trusted proxies say, read from the right, where they append.

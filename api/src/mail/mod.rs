@@ -1,8 +1,11 @@
-//! The post: mails are put into a queue by requests and carried off outside of them, so that how long a request takes
-//! tells nothing about what was sent.
+//! Mails: requests put them into a queue, and a delivery task sends them, so that how long a request takes says nothing about what was
+//! sent.
 //!
 //! By SMTP where a mail server is configured, otherwise into a folder, a file each. A mail that waits when the process is
 //! killed is lost; whoever missed it asks for another one.
+//!
+//! Sign-in mails have a queue of their own and go first: other mails, which users can cause in numbers, must not delay them. A mail that
+//! waits for its next attempt does not count as a delivery.
 
 mod letters;
 
@@ -19,20 +22,26 @@ use tokio::task::JoinSet;
 pub use self::letters::{invite, sign_in};
 use crate::settings::MailSettings;
 
-/// How many mails may wait. More is a mail server that does not keep up, or an attack.
-const WAITING_MAX: usize = 1_000;
+/// Mails that may wait in each queue, and again as many that wait for their next attempt. More means that the mail server does not keep
+/// up, or an attack.
+const QUEUE_MAX: usize = 1_000;
 
-/// How many are carried off at once.
-const AT_ONCE: usize = 8;
+/// Concurrent deliveries.
+const DELIVERIES_MAX: usize = 8;
 
-/// How long one try may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Concurrent deliveries of mails other than sign-in mails. The rest is free for sign-in mails, also when the mail server is slow.
+const NOTICE_DELIVERIES_MAX: usize = 4;
 
-/// How long to wait before each further try.
-const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
+/// How long one attempt may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is written to somebody. No `Debug`: it may hold a secret.
+/// How long to wait before each further attempt.
+const RETRY_DELAYS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
+
+/// A mail. No `Debug`: it may hold a secret.
 pub struct Letter {
+    /// Its queue.
+    pub kind: Kind,
     /// To whom, in the one form of addresses.
     pub to: String,
     /// What it is about.
@@ -43,97 +52,180 @@ pub struct Letter {
     pub html: String,
 }
 
-/// Where letters are put.
+/// The kinds of mails, which have separate queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A link to sign in with, for which a user waits.
+    SignIn,
+    /// Anything else.
+    Notice,
+}
+
+/// The queues that requests put mails into.
 pub struct Post {
-    queue: Mutex<Option<Sender<Letter>>>,
+    queues: Mutex<Option<Queues>>,
 }
 
-/// Who carries them off.
+struct Queues {
+    sign_ins: Sender<Letter>,
+    notices: Sender<Letter>,
+}
+
+/// The delivery of queued mails.
 pub struct Carrier {
-    queue: Receiver<Letter>,
-    way: Way,
-    from: Mailbox,
+    sign_ins: Lane,
+    notices: Lane,
 }
 
-/// How letters go out.
+/// Where mails go.
 #[derive(Clone)]
 enum Way {
     Smtp(AsyncSmtpTransport<Tokio1Executor>),
     Folder(PathBuf),
+    /// Test double: sees each attempt, and says how long it takes and whether it succeeds.
+    #[cfg(test)]
+    Script(fn(&str) -> (Duration, bool), mpsc::UnboundedSender<String>),
 }
 
-/// A post office. The carrier has to be run.
+/// Opens the queues. The carrier has to be run.
 pub fn open(settings: &MailSettings) -> Result<(Post, Carrier)> {
     let way = match &settings.smtp_url {
         // The cause is not kept: it could repeat the address, and with it the password.
         Some(url) => Way::Smtp(
             AsyncSmtpTransport::<Tokio1Executor>::from_url(url)
                 .map_err(|_| Error::internal("the address of the mail server cannot be used"))?
-                .timeout(Some(PATIENCE))
+                .timeout(Some(ATTEMPT_TIMEOUT))
                 .build(),
         ),
         None => Way::Folder(PathBuf::from(&settings.folder)),
     };
-    let (sender, queue) = mpsc::channel(WAITING_MAX);
-    Ok((Post { queue: Mutex::new(Some(sender)) }, Carrier { queue, way, from: settings.from.clone() }))
+    Ok(open_way(&way, &settings.from))
+}
+
+fn open_way(way: &Way, from: &Mailbox) -> (Post, Carrier) {
+    let lane = || {
+        let (sender, queue) = mpsc::channel(QUEUE_MAX);
+        (sender, Lane { queue, retries: JoinSet::new(), deliveries: JoinSet::new(), way: way.clone(), from: from.clone() })
+    };
+    let ((to_sign_ins, sign_ins), (to_notices, notices)) = (lane(), lane());
+    let queues = Queues { sign_ins: to_sign_ins, notices: to_notices };
+    (Post { queues: Mutex::new(Some(queues)) }, Carrier { sign_ins, notices })
 }
 
 impl Post {
-    fn queue(&self) -> std::sync::MutexGuard<'_, Option<Sender<Letter>>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queues(&self) -> std::sync::MutexGuard<'_, Option<Queues>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a letter, to be carried off soon. Never waits.
+    /// Queues a mail. Never waits.
     pub fn put(&self, letter: Letter) {
-        let taken = self.queue().as_ref().is_some_and(|queue| queue.try_send(letter).is_ok());
-        if !taken {
+        let queued = self.queues().as_ref().is_some_and(|Queues { sign_ins, notices }| {
+            let queue = if letter.kind == Kind::SignIn { sign_ins } else { notices };
+            queue.try_send(letter).is_ok()
+        });
+        if !queued {
             metrics::counter!(telemetry::MAILS, "outcome" => "dropped").increment(1);
             tracing::error!("a mail was dropped: too many wait for the mail server");
         }
     }
 
-    /// Takes no more. The carrier ends when it has carried off what waits.
+    /// Takes no more mails. The carrier ends when it has delivered what waits.
     pub fn close(&self) {
-        self.queue().take();
+        self.queues().take();
     }
 }
 
 impl Carrier {
-    /// Carries letters off until the post is closed and nothing waits any more.
+    /// Delivers mails until the queues are closed and nothing waits any more.
     pub async fn run(mut self) {
-        if let Way::Folder(folder) = &self.way {
+        if let Way::Folder(folder) = &self.notices.way {
             tracing::info!(folder = %folder.display(), "there is no mail server: mails are written to a folder");
         }
-        let mut under_way = JoinSet::new();
-        while let Some(letter) = self.queue.recv().await {
-            if under_way.len() >= AT_ONCE {
-                under_way.join_next().await;
+        loop {
+            let has_room = self.sign_ins.deliveries.len() + self.notices.deliveries.len() < DELIVERIES_MAX;
+            let notice_has_room = has_room && self.notices.deliveries.len() < NOTICE_DELIVERIES_MAX;
+            tokio::select! {
+                biased;
+                Some(()) = self.sign_ins.step(has_room) => {}
+                Some(()) = self.notices.step(notice_has_room) => {}
+                else => break,
             }
-            under_way.spawn(carry(self.way.clone(), self.from.clone(), letter));
         }
-        under_way.join_all().await;
     }
 }
 
-/// Tries a few times.
-async fn carry(way: Way, from: Mailbox, letter: Letter) {
-    let mut pauses = PAUSES.into_iter();
-    let outcome = loop {
-        match deliver(&way, &from, &letter).await {
-            Ok(()) => break "sent",
-            Err(Undelivered { lasting, error }) => match pauses.next().filter(|_| !lasting) {
-                Some(pause) => {
-                    tracing::warn!(%error, "a mail could not be sent; trying again in {} s", pause.as_secs());
-                    tokio::time::sleep(pause).await;
+/// One queue, with its mails under way.
+struct Lane {
+    queue: Receiver<Letter>,
+    /// Mails that wait for their next attempt.
+    retries: JoinSet<Attempt>,
+    /// Each ends with the mail that needs another attempt, if it does.
+    deliveries: JoinSet<Option<Attempt>>,
+    way: Way,
+    from: Mailbox,
+}
+
+/// A mail, with the number of attempts before this one.
+struct Attempt {
+    letter: Letter,
+    failures: usize,
+}
+
+impl Lane {
+    /// Waits for the next event and handles it: an attempt has ended or, if there is room, can start. `None` when nothing is left.
+    async fn step(&mut self, has_room: bool) -> Option<()> {
+        tokio::select! {
+            biased;
+            Some(done) = self.deliveries.join_next() => {
+                if let Ok(Some(attempt)) = done {
+                    self.retry(attempt);
                 }
-                None => {
-                    tracing::error!(%error, "a mail could not be sent");
-                    break "failed";
+            }
+            Some(due) = self.retries.join_next(), if has_room => {
+                if let Ok(attempt) = due {
+                    self.start(attempt);
                 }
-            },
+            }
+            Some(letter) = self.queue.recv(), if has_room => self.start(Attempt { letter, failures: 0 }),
+            else => return None,
+        }
+        Some(())
+    }
+
+    fn start(&mut self, attempt: Attempt) {
+        self.deliveries.spawn(try_once(self.way.clone(), self.from.clone(), attempt));
+    }
+
+    fn retry(&mut self, attempt: Attempt) {
+        let delay = RETRY_DELAYS.get(attempt.failures - 1).filter(|_| self.retries.len() < QUEUE_MAX);
+        let Some(&delay) = delay else {
+            tracing::error!("a mail could not be sent: no attempt is left");
+            metrics::counter!(telemetry::MAILS, "outcome" => "failed").increment(1);
+            return;
+        };
+        self.retries.spawn(async move {
+            tokio::time::sleep(delay).await;
+            attempt
+        });
+    }
+}
+
+/// Tries to deliver a mail. Returns it if another attempt makes sense.
+async fn try_once(way: Way, from: Mailbox, attempt: Attempt) -> Option<Attempt> {
+    let Attempt { letter, failures } = attempt;
+    let outcome = match deliver(&way, &from, &letter).await {
+        Ok(()) => "sent",
+        Err(Undelivered { lasting: true, error }) => {
+            tracing::error!(%error, "a mail could not be sent");
+            "failed"
+        }
+        Err(Undelivered { lasting: false, error }) => {
+            tracing::warn!(%error, failures, "a mail could not be sent, attempt failed");
+            return Some(Attempt { letter, failures: failures + 1 });
         }
     };
     metrics::counter!(telemetry::MAILS, "outcome" => outcome).increment(1);
+    None
 }
 
 /// Why a letter did not go out, and whether another try could change that.
@@ -150,11 +242,18 @@ async fn deliver(way: &Way, from: &Mailbox, letter: &Letter) -> Result<(), Undel
             sent.map(drop).map_err(|error| Undelivered { lasting: error.is_permanent(), error: Error::internal(error) })
         }
         Way::Folder(folder) => write(folder, &message.formatted()).await.map_err(|error| Undelivered { lasting: false, error }),
+        #[cfg(test)]
+        Way::Script(script, attempts) => {
+            let (duration, succeeds) = script(&letter.to);
+            attempts.send(letter.to.clone()).unwrap();
+            tokio::time::sleep(duration).await;
+            if succeeds { Ok(()) } else { Err(Undelivered { lasting: false, error: Error::internal("put off") }) }
+        }
     }
 }
 
 fn message(from: &Mailbox, letter: &Letter) -> Result<Message> {
-    let Letter { to, subject, text, html } = letter;
+    let Letter { kind: _, to, subject, text, html } = letter;
     let to = Mailbox::new(None, to.parse().map_err(Error::internal)?);
     // Without the machine's name in it, and distinct for each try.
     let id = format!("<{}@{}>", RequestId::random()?, from.email.domain());
@@ -195,6 +294,7 @@ mod tests {
     fn a_mail_has_both_forms_and_no_header_can_be_smuggled_in() {
         let from: Mailbox = "Assay <assay@example.org>".parse().unwrap();
         let letter = Letter {
+            kind: Kind::Notice,
             to: "ada@xn--bcher-kva.example".into(),
             subject: "Ünïcode\r\nBcc: eve@example.org".into(),
             text: "plain".into(),
@@ -207,5 +307,72 @@ mod tests {
             assert!(head.contains(header), "{header}: {head}");
         }
         assert!(body.contains("text/plain") && body.contains("text/html") && body.contains("plain") && body.contains("<p>rich</p>"));
+    }
+
+    fn letter(kind: Kind, to: &str) -> Letter {
+        Letter { kind, to: to.into(), subject: "s".into(), text: "t".into(), html: "h".into() }
+    }
+
+    fn scripted(script: fn(&str) -> (Duration, bool)) -> (Post, mpsc::UnboundedReceiver<String>) {
+        let (seen, attempts) = mpsc::unbounded_channel();
+        let from: Mailbox = "Assay <assay@example.org>".parse().unwrap();
+        let (post, carrier) = open_way(&Way::Script(script, seen), &from);
+        tokio::spawn(carrier.run());
+        (post, attempts)
+    }
+
+    async fn next(attempts: &mut mpsc::UnboundedReceiver<String>) -> String {
+        tokio::time::timeout(Duration::from_secs(10), attempts.recv()).await.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn sign_in_mail_does_not_wait_for_invites() {
+        // The mail server takes very long for whatever is not to Ada.
+        let (post, mut attempts) = scripted(|to| (Duration::from_secs(if to == "ada@example.org" { 0 } else { 600 }), true));
+        for n in 0..QUEUE_MAX + 100 {
+            post.put(letter(Kind::Notice, &format!("stranger{n}@example.org")));
+        }
+        for _ in 0..NOTICE_DELIVERIES_MAX {
+            assert!(next(&mut attempts).await.starts_with("stranger"));
+        }
+        post.put(letter(Kind::SignIn, "ada@example.org"));
+        assert_eq!(next(&mut attempts).await, "ada@example.org");
+    }
+
+    #[tokio::test]
+    async fn retried_mail_does_not_occupy_a_delivery() {
+        let (post, mut attempts) = scripted(|to| (Duration::ZERO, to == "ada@example.org"));
+        let put_off = 3 * DELIVERIES_MAX;
+        for n in 0..put_off {
+            post.put(letter(Kind::SignIn, &format!("later{n}@example.org")));
+        }
+        post.put(letter(Kind::SignIn, "ada@example.org"));
+        // All first attempts come before any second one, which waits for a second.
+        let mut first: Vec<String> = Vec::new();
+        for _ in 0..=put_off {
+            first.push(next(&mut attempts).await);
+        }
+        first.sort();
+        first.dedup();
+        assert_eq!(first.len(), put_off + 1);
+        assert!(first.contains(&String::from("ada@example.org")));
+        assert!(next(&mut attempts).await.starts_with("later"), "the second attempt");
+    }
+
+    #[tokio::test]
+    async fn closed_queue_is_delivered_to_its_end() {
+        let (seen, mut attempts) = mpsc::unbounded_channel();
+        let from: Mailbox = "Assay <assay@example.org>".parse().unwrap();
+        let (post, carrier) = open_way(&Way::Script(|_| (Duration::from_millis(1), true), seen), &from);
+        for n in 0..20 {
+            post.put(letter(if n % 2 == 0 { Kind::SignIn } else { Kind::Notice }, "ada@example.org"));
+        }
+        post.close();
+        tokio::time::timeout(Duration::from_secs(10), carrier.run()).await.unwrap();
+        let mut delivered = 0;
+        while attempts.recv().await.is_some() {
+            delivered += 1;
+        }
+        assert_eq!(delivered, 20);
     }
 }

@@ -115,6 +115,19 @@ fn choice_of_org(operation: &mut Value) {
     if missing.is_null() {
         *missing = errors::response("`X-Org-Id` names no organization of the caller.", [org]);
     }
+    let choose = "The caller belongs to several organizations by invites and has not chosen one: send `X-Org-Id`.";
+    let conflict = &mut operation["responses"]["409"];
+    match conflict["description"].as_str() {
+        Some(own) => conflict["description"] = format!("{own} Or: {choose}").into(),
+        None => {
+            let details = json!({"reason": "choose_organization", "header": "X-Org-Id", "orgs": [
+                {"id": "org_2ZKJqvzEYcyr5PBmRLOzVu", "name": "Acme"}, {"id": "org_7TGlmJTLG9Xk1kCsQ0mqzL", "name": "Hopper & Co"},
+            ]});
+            let message =
+                "You belong to several organizations. Choose an organization with the header X-Org-Id; the session stays with it.";
+            *conflict = errors::response(choose, [errors::example(Code::Conflict, message, Some(details))]);
+        }
+    }
 }
 
 /// Where an idempotency key may be sent, the answer tells whether it was known.
@@ -192,7 +205,8 @@ fn org_parameter() -> Value {
     json!({
         "name": "X-Org-Id",
         "in": "header",
-        "description": "The organization that a session acts for; without it, the one that it last acted for, or else the oldest membership. \
+        "description": "The organization that a session acts for; without it, the one that it last chose, or else the oldest membership. A \
+                        user of several organizations whose oldest membership began with an invite must choose: 409 `conflict`. \
                         An API key has one organization; to it there is no other.",
         "schema": {"type": "string", "pattern": "^org_[0-9A-Za-z]{1,40}$", "maxLength": 44},
     })

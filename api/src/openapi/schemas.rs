@@ -187,7 +187,12 @@ fn details() -> Value {
             "limit": {"type": "string", "description": "`quota_exceeded`: name of the limit, such as `eval_items_per_month`."},
             "max": {"type": "integer", "format": "int64", "minimum": 0, "description": "`quota_exceeded`, and `forbidden` of `submissions_used_up`: what the plan, or the suite, grants."},
             "active": {"type": "integer", "format": "int64", "minimum": 0, "description": "`quota_exceeded` of `concurrent_jobs`: how many are active."},
-            "reason": {"type": "string", "description": "`forbidden`: `terms_not_accepted`, where the organization must first accept the terms; `org_suspended`, where the operator has suspended the organization; `suite_access`, where it may not submit to the suite; `submissions_used_up`, where the submissions that the suite allows are used up for good."},
+            "reason": {"type": "string", "description": "`forbidden`: `terms_not_accepted`, where the organization must first accept the terms; `org_suspended`, where the operator has suspended the organization; `suite_access`, where it may not submit to the suite; `submissions_used_up`, where the submissions that the suite allows are used up for good. `conflict`: `choose_organization`, where the caller belongs to several organizations and must choose one."},
+            "header": {"type": "string", "description": "`conflict` of `choose_organization`: the header that names the chosen organization, `X-Org-Id`."},
+            "orgs": {"type": "array", "maxItems": 20, "description": "`conflict` of `choose_organization`: organizations of the caller.", "items": {
+                "type": "object", "required": ["id", "name"], "additionalProperties": false,
+                "properties": {"id": {"$ref": "#/components/schemas/OrgId"}, "name": {"type": "string", "description": "As its owner named it."}},
+            }},
             "access": {"$ref": "#/components/schemas/SuiteAccess", "description": "`forbidden` of `suite_access`: who may submit."},
             "version": {"type": "string", "description": "`forbidden`: the version of the terms that is to be accepted."},
             "url": {"type": "string", "format": "uri", "description": "`forbidden`: where the terms can be read."},

@@ -76,7 +76,7 @@ pub struct Origin {
 impl Origin {
     /// That of a call.
     pub fn of(call: Call) -> Self {
-        let Call { request_id, began, trace, parts, address: _ } = call;
+        let Call { request_id, began, trace, parts, address: _, user_agent: _ } = call;
         Self { request_id, began, trace: trace.context(), parts }
     }
 }

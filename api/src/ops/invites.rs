@@ -4,8 +4,8 @@ use assay_core::invite::{Invite, Invites, OPEN_MAX};
 use assay_core::org::Role;
 use assay_core::page::{Listing, PageQuery};
 use assay_core::principal::Owner;
-use assay_core::store::invite::NewInvite;
-use assay_core::{Code, Error, InviteId, Resource, Result, field, store};
+use assay_core::store::invite::{DailyInvites, NewInvite};
+use assay_core::{Code, Details, Error, InviteId, Resource, Result, field, store};
 
 use crate::app::App;
 use crate::mail;
@@ -29,6 +29,9 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
     let session = owner.session();
     let new = NewInvite { id: &InviteId::random()?, email: &email, role: role.unwrap_or(Role::Member), invited_by: session.user_id() };
     let mut transaction = app.db.begin().await?;
+    if !store::member::lock_owner(&mut transaction, session.org_id(), session.user_id()).await? {
+        return Err(Error::new(Code::Forbidden, "You are no longer an owner of this organization."));
+    }
     if store::invite::is_member(&mut *transaction, session.org_id(), &email).await? {
         return Err(Error::new(Code::Conflict, format!("{email} is a member already.")));
     }
@@ -37,14 +40,23 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
             format!("The organization has {OPEN_MAX} open invites, and may have no more. Revoke some, or wait until they are accepted.");
         return Err(Error::new(Code::Conflict, message));
     }
+    let DailyInvites { max, used, resets_at, seconds } = store::invite::lock_daily(&mut transaction, session.org_id()).await?;
     let invite = store::invite::insert(&mut transaction, session.org_id(), &new).await?;
     let invite =
         invite.ok_or_else(|| Error::new(Code::Conflict, format!("{email} is invited already; revoke that invite to make another one.")))?;
-    let told = store::auth::count_mail(&mut *transaction, &email).await?;
+    // After the conflicts, which a caller can resolve, and rolling the invite back.
+    if used >= max {
+        let details = Details::Quota { limit: "invites_per_day", max, active: None, resets_at };
+        let message =
+            format!("{max} invites were created in the last 24 hours. Wait, verify a domain, or ask the operator for another plan.");
+        return Err(Error::quota(message, details, seconds.unsigned_abs()));
+    }
+    let sends = store::auth::count_invite_mail(&mut *transaction, &email).await?;
     let org = store::org::name(&mut *transaction, session.org_id()).await?;
+    let inviter = store::org::email(&mut *transaction, session.user_id()).await?;
     transaction.commit().await?;
-    if told {
-        app.post.put(mail::invite(&app.settings.public_url, &email, &org, invite.role.as_str()));
+    if sends {
+        app.post.put(mail::invite(&app.settings.public_url, &email, &org, &inviter, invite.role.as_str()));
     }
     Ok(invite)
 }

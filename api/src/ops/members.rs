@@ -21,7 +21,8 @@ pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Membe
     Ok(Members { members, next_cursor })
 }
 
-/// Changes a member's role. An owner may demote themselves once there is another.
+/// Changes a member's role. An owner may demote themselves once there is another. The open invites of a member who is not an owner
+/// any more are revoked.
 pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Result<Member> {
     let role: Role = match role {
         "" => return Err(FieldError::required("role").into()),
@@ -34,11 +35,15 @@ pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Re
         keep_an_owner(&mut transaction, org_id, &user_id).await?;
     }
     let member = store::member::set_role(&mut transaction, org_id, &user_id, role).await?.ok_or_else(missing)?;
+    if role != Role::Owner {
+        store::invite::revoke_of_member(&mut transaction, org_id, &user_id).await?;
+    }
     transaction.commit().await?;
     Ok(member)
 }
 
-/// Ends a membership. Keys that the member created go on; they are revoked separately.
+/// Ends a membership, and revokes the open invites by which the member could come back. Keys that the member created keep working;
+/// they are revoked separately.
 pub async fn remove(app: &App, owner: &Owner, user_id: &str) -> Result<()> {
     let user_id: UserId = user_id.parse().map_err(|_| missing())?;
     let org_id = owner.session().org_id();
@@ -47,6 +52,7 @@ pub async fn remove(app: &App, owner: &Owner, user_id: &str) -> Result<()> {
     if !store::member::remove(&mut transaction, org_id, &user_id).await? {
         return Err(missing());
     }
+    store::invite::revoke_of_member(&mut transaction, org_id, &user_id).await?;
     transaction.commit().await?;
     Ok(())
 }

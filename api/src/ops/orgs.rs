@@ -1,14 +1,18 @@
 //! `/v1/orgs`
 
+use assay_core::auth::SignUp;
 use assay_core::org::{CREATED_MAX, DataUse, FREE, Org, Role};
 use assay_core::principal::{Owner, Person};
-use assay_core::{Error, OrgId, Resource, Result, field, store};
+use assay_core::{Code, Error, OrgId, Resource, Result, field, store};
 
 use crate::app::App;
 
-/// Makes an organization with the caller as its owner.
+/// Makes an organization with the caller as its owner. Where sign-up is not open, the caller must own one already.
 pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
-    let name = field::text("name", name)?;
+    if app.settings.sign_up != SignUp::Open && !store::org::owns_any(&app.db, person.user_id()).await? {
+        return Err(Error::new(Code::Forbidden, "The operator of this installation creates organizations. Ask the operator for one."));
+    }
+    let name = field::org_name("name", name)?;
     let org_id = OrgId::random()?;
     let mut transaction = app.db.begin().await?;
     let created = store::org::lock_created(&mut transaction, person.user_id()).await?;
@@ -27,7 +31,7 @@ pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
 /// Changes the organization that the session acts for. What is not given stays.
 pub async fn update(app: &App, owner: &Owner, org_id: &str, name: Option<&str>, data_use: Option<&str>) -> Result<Org> {
     let mut faults = Vec::new();
-    let new_name = field::noted(&mut faults, name.map(|name| field::text("name", name)).transpose());
+    let new_name = field::noted(&mut faults, name.map(|name| field::org_name("name", name)).transpose());
     let new_use: Option<DataUse> = field::noted(&mut faults, data_use.map(|text| field::one_of("data_use", text)).transpose());
     if !faults.is_empty() {
         return Err(Error::fields(faults));

@@ -14,10 +14,10 @@ use crate::render::Failure;
 
 /// Ask for a sign-in link
 ///
-/// Sends a mail with a link that holds for 15 minutes and for one use. The answer is the same whether or not the address
-/// is known, and whether or not it has had enough mails for now.
+/// Sends a mail with a link that is valid for 15 minutes and for one use. While the mailbox has live links, at most one mail in 30 s and
+/// five in 15 minutes are sent. The response is the same whether or not the address is known, and whether or not a mail is sent.
 #[utoipa::path(post, path = "/v1/auth/email", operation_id = "requestSignIn", tag = "auth", security(()), request_body = SignInRequest,
-    responses((status = 202, description = "The mail is on its way.", body = SignInRequested)))]
+    responses((status = 202, description = "The request was accepted.", body = SignInRequested)))]
 pub(super) async fn request(State(app): State<App>, request: Request) -> Result<(StatusCode, Json<SignInRequested>), Failure> {
     let body = json_body(request, SMALL).await?;
     let mut fields = Fields::read(&body)?;
@@ -28,17 +28,17 @@ pub(super) async fn request(State(app): State<App>, request: Request) -> Result<
 
 /// Sign in
 ///
-/// Makes a session of a link's token, once. At the first sign-in the address becomes a person. Open invites to it are
+/// Makes a session of a link's token, once, and ends the other links of the address. At the first sign-in the address becomes a person. Open invites to it are
 /// accepted, and organizations joined that have its domain and let its people join.
 #[utoipa::path(post, path = "/v1/auth/email/verify", operation_id = "signIn", tag = "auth", security(()), request_body = SignIn,
     responses(
         (status = 201, description = "The session, with its token.", body = SignedIn),
-        (status = 401, description = "The link was used, or is older than 15 minutes, or there never was such a one."),
+        (status = 401, description = "The link, or another one of the address, was used; or it is older than 15 minutes; or it does not exist."),
     ))]
 pub(super) async fn verify(State(app): State<App>, call: Call, request: Request) -> Result<(StatusCode, Json<SignedIn>), Failure> {
     let body = json_body(request, SMALL).await?;
     let mut fields = Fields::read(&body)?;
     let token = fields.text("token");
     fields.finish()?;
-    Ok((StatusCode::CREATED, Json(auth::verify(&app, &call.address, &token).await?)))
+    Ok((StatusCode::CREATED, Json(auth::verify(&app, call.origin(), &token).await?)))
 }

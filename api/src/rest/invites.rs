@@ -31,7 +31,8 @@ pub(super) async fn list(State(app): State<App>, Permitted(owner): Permitted<Own
 
 /// Invite somebody
 ///
-/// They get a mail, and become a member when they sign in with this address while the invite is open.
+/// They get a mail, and become a member when they sign in with this address while the invite is open. The number of invites in 24 hours is
+/// limited (`invites_per_day`).
 #[utoipa::path(post, path = "/v1/invites", operation_id = "createInvite", tag = "invites", security(("session" = ["owner"])),
     request_body = InviteCreate,
     responses(

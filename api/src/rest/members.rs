@@ -30,7 +30,8 @@ pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<S
 
 /// Change a member's role
 ///
-/// It holds from the member's next request on. The last owner stays an owner.
+/// The role applies from the member's next request on. The open invites of a member who is not an owner any more are revoked. The last
+/// owner stays an owner.
 #[utoipa::path(patch, path = "/v1/members/{user_id}", operation_id = "updateMember", tag = "members", security(("session" = ["owner"])),
     params(("user_id" = UserId, Path, description = "The member.")), request_body = MemberUpdate,
     responses(
@@ -53,8 +54,9 @@ pub(super) async fn set_role(
 
 /// Remove a member
 ///
-/// The membership ends at once, and with it what the person's sessions may do here. Keys that the member created go on;
-/// they are revoked separately. The last owner cannot be removed.
+/// The membership ends at once, and with it what the user's sessions may do here. The open invites that the member created are revoked.
+/// Keys that the member created keep working: `live_keys` of the member lists them before the removal, and `created_by` of each key
+/// after it. The last owner cannot be removed.
 #[utoipa::path(delete, path = "/v1/members/{user_id}", operation_id = "removeMember", tag = "members", security(("session" = ["owner"])),
     params(("user_id" = UserId, Path, description = "The member.")),
     responses(

@@ -58,7 +58,9 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/jobs/{job_id}/final", post(jobs::finalize))
         .route("/v1/jobs/{job_id}/items", get(jobs::items))
         .route("/v1/jobs/{job_id}/trace", get(jobs::trace))
-        .route("/v1/session", delete(sessions::end))
+        .route("/v1/session", delete(sessions::end_current))
+        .route("/v1/sessions", get(sessions::list).delete(sessions::end_others))
+        .route("/v1/sessions/{session_id}", delete(sessions::end))
         .route("/v1/orgs", post(orgs::create))
         .route("/v1/orgs/{org_id}", patch(orgs::update))
         .route("/v1/invites", get(invites::list).post(invites::create))
@@ -109,7 +111,10 @@ pub fn routes(app: &App) -> Router<App> {
     uploads::delete,
     auth::request,
     auth::verify,
+    sessions::end_current,
+    sessions::list,
     sessions::end,
+    sessions::end_others,
     orgs::create,
     orgs::update,
     invites::list,

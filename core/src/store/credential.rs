@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sqlx::PgExecutor;
 
+use super::PgConnection;
 use crate::org::{DataUse, Org, Plan, Role, default_storage_bytes};
 use crate::principal::{Credential, Membership, Principal};
 use crate::secret::SecretHash;
@@ -62,6 +63,7 @@ pub async fn key(db: impl PgExecutor<'_>, hash: &SecretHash, terms: &Terms) -> R
                 terms_owed: terms.clone().filter(|_| !row.terms_accepted),
                 is_suspended: row.is_suspended,
             }),
+            choices: Vec::new(),
             asked_for_org: false,
         };
         FoundKey::Live { credential: Box::new(credential), stale: row.stale }
@@ -78,7 +80,10 @@ pub struct FoundSession {
 
 /// Looks a session up by its token's hash. It resolves to the organization asked for, if its user is a member of it;
 /// when none is asked for, to the one last chosen, otherwise to the oldest membership.
-pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&OrgId>, terms: &Terms) -> Result<Option<FoundSession>> {
+///
+/// Of memberships that are equally old, one that did not begin with an invite goes first. A membership that began with an invite decides
+/// only while it is the user's only one: an organization must not acquire what users create by inviting them first.
+pub async fn session(db: &mut PgConnection, hash: &SecretHash, asked: Option<&OrgId>, terms: &Terms) -> Result<Option<FoundSession>> {
     let asked = asked.map(OrgId::as_str);
     let row = sqlx::query!(
         r#"select s.id as "id: SessionId", s.user_id as "user_id: UserId",
@@ -88,14 +93,17 @@ pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&
                   m.requests_per_minute as "requests_per_minute?", m.eval_items_per_month as "eval_items_per_month?",
                   m.concurrent_jobs as "concurrent_jobs?", m.upload_bytes_max as "upload_bytes_max?", m.storage_bytes as "storage_bytes?",
                   coalesce(m.is_suspended, false) as "is_suspended!",
-                  exists(select from terms_acceptances t where t.org_id = m.org_id and t.version = $3) as "terms_accepted!"
+                  exists(select from terms_acceptances t where t.org_id = m.org_id and t.version = $3) as "terms_accepted!",
+                  coalesce($2::text is null and m.by_invite and not m.is_chosen
+                           and exists(select from memberships o where o.user_id = s.user_id and o.org_id <> m.org_id), false) as "must_choose!"
            from sessions s
            left join lateral (
-               select ms.org_id, ms.role, o.name, o.plan, o.data_use, o.created_at, o.suspended_at is not null as is_suspended,
+               select ms.org_id, ms.role, ms.by_invite, coalesce(ms.org_id = s.org_id, false) as is_chosen, o.name, o.plan, o.data_use, o.created_at,
+                      o.suspended_at is not null as is_suspended,
                       p.requests_per_minute, p.eval_items_per_month, p.concurrent_jobs, p.upload_bytes_max, p.storage_bytes
                from memberships ms join orgs o on o.id = ms.org_id join plans p on p.plan = o.plan
                where ms.user_id = s.user_id and ($2::text is null or ms.org_id = $2)
-               order by coalesce(ms.org_id = s.org_id, false) desc, ms.created_at, ms.org_id
+               order by coalesce(ms.org_id = s.org_id, false) desc, ms.created_at, ms.by_invite, ms.org_id
                limit 1
            ) m on true
            where s.token_hash = $1 and s.ended_at is null and s.expires_at > now() and s.last_used_at > now() - interval '7 days'"#,
@@ -103,9 +111,17 @@ pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&
         asked,
         version(terms)
     )
-    .fetch_optional(db)
+    .fetch_optional(&mut *db)
     .await?;
     let Some(row) = row else { return Ok(None) };
+    let principal = Principal::Session { session_id: row.id, user_id: row.user_id.clone() };
+    if row.must_choose {
+        let choices = super::org::choices(db, &row.user_id).await?;
+        return Ok(Some(FoundSession {
+            credential: Credential { principal, membership: None, choices, asked_for_org: false },
+            stale: row.stale,
+        }));
+    }
     let org = (|| {
         Some(Org {
             id: row.org_id?,
@@ -121,8 +137,8 @@ pub async fn session(db: impl PgExecutor<'_>, hash: &SecretHash, asked: Option<&
     })();
     let terms_owed = terms.clone().filter(|_| !row.terms_accepted);
     let membership = org.zip(plan).map(|(org, plan)| Membership { org, plan, terms_owed, is_suspended: row.is_suspended });
-    let principal = Principal::Session { session_id: row.id, user_id: row.user_id };
-    Ok(Some(FoundSession { credential: Credential { principal, membership, asked_for_org: asked.is_some() }, stale: row.stale }))
+    let credential = Credential { principal, membership, choices: Vec::new(), asked_for_org: asked.is_some() };
+    Ok(Some(FoundSession { credential, stale: row.stale }))
 }
 
 fn plan(
@@ -157,7 +173,8 @@ pub async fn standing(db: impl PgExecutor<'_>, org_id: &OrgId, principal: &Princ
     let now = sqlx::query!(
         r#"select exists(select from api_keys where org_id = $1 and id = $2 and revoked_at is null)
                or exists(select from sessions s join memberships m on m.user_id = s.user_id
-                         where m.org_id = $1 and s.id = $3 and s.ended_at is null and s.expires_at > now()) as "is_valid!",
+                         where m.org_id = $1 and s.id = $3 and s.ended_at is null and s.expires_at > now()
+                           and s.last_used_at > now() - interval '7 days') as "is_valid!",
                   exists(select from orgs where id = $1 and suspended_at is not null) as "is_suspended!""#,
         org_id.as_str(),
         key_id,
@@ -177,17 +194,5 @@ pub async fn touch_key(db: impl PgExecutor<'_>, org_id: &OrgId, key_id: &KeyId) 
     sqlx::query!("update api_keys set last_used_at = now() where org_id = $1 and id = $2", org_id.as_str(), key_id.as_str())
         .execute(db)
         .await?;
-    Ok(())
-}
-
-/// Notes that a session was used, and the organization that was chosen with it, if any.
-pub async fn touch_session(db: impl PgExecutor<'_>, chosen: Option<&OrgId>, session_id: &SessionId) -> Result<()> {
-    sqlx::query!(
-        "update sessions set last_used_at = now(), org_id = coalesce($1, org_id) where id = $2",
-        chosen.map(OrgId::as_str),
-        session_id.as_str()
-    )
-    .execute(db)
-    .await?;
     Ok(())
 }

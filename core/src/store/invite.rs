@@ -65,6 +65,53 @@ pub async fn is_member(db: impl PgExecutor<'_>, org_id: &OrgId, email: &str) -> 
     Ok(found)
 }
 
+/// How many invites may be created in 24 hours.
+pub struct DailyInvites {
+    /// The limit.
+    pub max: i64,
+    /// Those of the last 24 hours.
+    pub used: i64,
+    /// When the oldest of them stops counting; now, if there is none.
+    pub resets_at: Timestamp,
+    /// Seconds until then.
+    pub seconds: i32,
+}
+
+/// Invites in 24 hours of an organization on the plan `free`, of one that has a verified domain, and of one on another plan.
+const INVITES_PER_DAY: [i64; 3] = [20, 200, 1_000];
+
+/// Counts the invites of the last 24 hours. An organization on the plan `free` without a verified domain shares its limit with those that
+/// the same user created. Until the transaction ends nobody else counts them.
+pub async fn lock_daily(db: &mut PgConnection, org_id: &OrgId) -> Result<DailyInvites> {
+    let org = sqlx::query!(
+        r#"select plan = 'free' as "is_free!", created_by,
+                  exists(select from domain_claims c where c.org_id = $1 and c.verified_at is not null) as "has_domain!"
+           from orgs o where o.id = $1"#,
+        org_id.as_str()
+    )
+    .fetch_one(&mut *db)
+    .await?;
+    let [free, with_domain, paid] = INVITES_PER_DAY;
+    let (max, sharing) = match (org.is_free, org.has_domain) {
+        (false, _) => (paid, None),
+        (true, true) => (with_domain, None),
+        (true, false) => (free, org.created_by),
+    };
+    super::lock_name(&mut *db, &format!("invites:{}", sharing.as_deref().unwrap_or(org_id.as_str()))).await?;
+    let used = sqlx::query!(
+        r#"select count(*) as "used!", coalesce(min(created_at) + interval '24 hours', now()) as "resets_at!: Timestamp",
+                  coalesce(ceil(extract(epoch from min(created_at) + interval '24 hours' - now())), 0)::int as "seconds!"
+           from invites
+           where (org_id = $1 or org_id in (select id from orgs where created_by = $2 and plan = 'free'))
+             and created_at > now() - interval '24 hours'"#,
+        org_id.as_str(),
+        sharing
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(DailyInvites { max, used: used.used, resets_at: used.resets_at, seconds: used.seconds })
+}
+
 /// Stores a new invite of two weeks. `None` when an open one for the address is there. One that has expired makes room.
 pub async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewInvite<'_>) -> Result<Option<Invite>> {
     let NewInvite { id, email, role, invited_by } = new;
@@ -112,6 +159,20 @@ pub async fn revoke(db: impl PgExecutor<'_>, org_id: &OrgId, invite_id: &InviteI
     .fetch_optional(db)
     .await?;
     Ok(invite)
+}
+
+/// Revokes the open invites that a member created, and those to the member's own address: by any of them the member could come back.
+pub async fn revoke_of_member(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId) -> Result<()> {
+    sqlx::query!(
+        "update invites set revoked_at = now()
+         where org_id = $1 and (invited_by = $2 or email = (select email from users where id = $2))
+           and accepted_at is null and revoked_at is null and replaced_at is null",
+        org_id.as_str(),
+        user_id.as_str()
+    )
+    .execute(db)
+    .await?;
+    Ok(())
 }
 
 /// Whether there is such an invite.

@@ -6,14 +6,19 @@ use super::PgConnection;
 use crate::member::Member;
 use crate::org::Role;
 use crate::page::Page;
-use crate::{OrgId, Result, Timestamp, UserId};
+use crate::{KeyId, OrgId, Result, Timestamp, UserId};
 
 /// The members of an organization on a page, the longest membership first.
 pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<Member>> {
     let members = sqlx::query_as!(
         Member,
-        r#"select m.user_id as "user_id: UserId", u.email, m.role as "role: Role", m.created_at as "created_at: Timestamp"
+        r#"select m.user_id as "user_id: UserId", u.email, m.role as "role: Role", m.created_at as "created_at: Timestamp",
+                  coalesce(k.ids, array[]::text[]) as "live_keys!: Vec<KeyId>"
            from memberships m join users u on u.id = m.user_id
+           left join (
+               select created_by, array_agg(id order by created_at, id) as ids from api_keys
+               where org_id = $1 and revoked_at is null group by created_by
+           ) k on k.created_by = m.user_id
            where m.org_id = $1 and (m.created_at, m.user_id) > (coalesce($2::timestamptz, '-infinity'), coalesce($3, ''))
            order by m.created_at, m.user_id limit $4"#,
         org_id.as_str(),
@@ -40,12 +45,25 @@ pub async fn lock_owners(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<Us
     Ok(owners)
 }
 
+/// Locks the role of an owner until the transaction ends, for what they leave behind: it must not come into being after they are
+/// removed or demoted. `false` when the user is not an owner any more.
+pub async fn lock_owner(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId) -> Result<bool> {
+    let locked = sqlx::query!(
+        "select from memberships where org_id = $1 and user_id = $2 and role = 'owner' for share",
+        org_id.as_str(),
+        user_id.as_str()
+    );
+    Ok(locked.fetch_optional(db).await?.is_some())
+}
+
 /// Changes a member's role. `None` when the organization has no such member.
 pub async fn set_role(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId, role: Role) -> Result<Option<Member>> {
     let member = sqlx::query_as!(
         Member,
         r#"update memberships m set role = $3 from users u where m.org_id = $1 and m.user_id = $2 and u.id = m.user_id
-           returning m.user_id as "user_id: UserId", u.email, m.role as "role: Role", m.created_at as "created_at: Timestamp""#,
+           returning m.user_id as "user_id: UserId", u.email, m.role as "role: Role", m.created_at as "created_at: Timestamp",
+                     array(select k.id from api_keys k where k.org_id = $1 and k.created_by = $2 and k.revoked_at is null
+                           order by k.created_at, k.id) as "live_keys!: Vec<KeyId>""#,
         org_id.as_str(),
         user_id.as_str(),
         role as Role

@@ -25,6 +25,7 @@ mod primary;
 pub mod publish;
 pub mod reconcile;
 pub mod schema;
+pub mod session;
 pub mod storage;
 pub mod submission;
 pub mod suite;
@@ -232,6 +233,13 @@ impl From<sqlx::Error> for Error {
         };
         if away { Self::unavailable(error) } else { Self::internal(error) }
     }
+}
+
+/// Locks a name until the transaction ends, for a rule about rows that may not exist yet. Transactions that take several such locks must
+/// take them in the same order.
+pub async fn lock_name(db: &mut PgConnection, name: &str) -> Result<()> {
+    sqlx::query!("select pg_advisory_xact_lock(hashtextextended($1, 0))", name).execute(db).await?;
+    Ok(())
 }
 
 /// The database's clock, at this statement.

@@ -3,7 +3,7 @@
 use sqlx::PgExecutor;
 
 use super::PgConnection;
-use crate::org::{DataUse, Org, Role};
+use crate::org::{DataUse, Org, OrgChoice, Role};
 use crate::secret::SecretHash;
 use crate::{OrgId, Result, SessionId, Timestamp, UserId};
 
@@ -19,6 +19,19 @@ pub async fn of_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<Or
            where m.user_id = $1 order by m.created_at, m.org_id limit $2"#,
         user_id.as_str(),
         LISTED_MAX
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(orgs)
+}
+
+/// Organizations among which a user chooses: as many as fit into an error.
+pub async fn choices(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<OrgChoice>> {
+    let orgs = sqlx::query_as!(
+        OrgChoice,
+        r#"select o.id as "id: OrgId", o.name from memberships m join orgs o on o.id = m.org_id
+           where m.user_id = $1 order by m.by_invite, m.created_at, m.org_id limit 20"#,
+        user_id.as_str()
     )
     .fetch_all(db)
     .await?;
@@ -70,6 +83,13 @@ pub async fn name(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<String> {
     Ok(name)
 }
 
+/// Whether a user owns an organization.
+pub async fn owns_any(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<bool> {
+    let owns =
+        sqlx::query_scalar!(r#"select exists(select from memberships where user_id = $1 and role = 'owner') as "owns!""#, user_id.as_str());
+    Ok(owns.fetch_one(db).await?)
+}
+
 /// How many organizations a user has created, whoever owns them now. Until the transaction ends nobody else can count them, so
 /// that two requests of one user create one after the other.
 pub async fn lock_created(db: &mut PgConnection, user_id: &UserId) -> Result<i64> {
@@ -102,6 +122,12 @@ pub async fn user(db: &mut PgConnection, email: &str, fresh: &UserId) -> Result<
 pub async fn lock_address(db: &mut PgConnection, email: &str) -> Result<()> {
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended('user ' || $1, 0))", email).execute(db).await?;
     Ok(())
+}
+
+/// The address of a user.
+pub async fn email(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<String> {
+    let email = sqlx::query_scalar!("select email from users where id = $1", user_id.as_str()).fetch_one(db).await?;
+    Ok(email)
 }
 
 /// The person with this address, if there is one.
@@ -160,10 +186,4 @@ pub async fn insert_session(
     .fetch_one(db)
     .await?;
     Ok(ends)
-}
-
-/// Ends a session. Doing it again changes nothing.
-pub async fn end_session(db: impl PgExecutor<'_>, session_id: &SessionId) -> Result<()> {
-    sqlx::query!("update sessions set ended_at = coalesce(ended_at, now()) where id = $1", session_id.as_str()).execute(db).await?;
-    Ok(())
 }

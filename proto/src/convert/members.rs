@@ -7,8 +7,14 @@ use crate::v1;
 
 impl From<Member> for v1::Member {
     fn from(member: Member) -> Self {
-        let Member { user_id, email, role, created_at } = member;
-        Self { user_id: user_id.into(), email, role: role.to_string(), created_at: Some(timestamp(created_at)) }
+        let Member { user_id, email, role, created_at, live_keys } = member;
+        Self {
+            user_id: user_id.into(),
+            email,
+            role: role.to_string(),
+            created_at: Some(timestamp(created_at)),
+            live_keys: live_keys.into_iter().map(Into::into).collect(),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod keys;
 mod me;
 mod members;
 mod models;
+mod sessions;
 mod structs;
 mod suites;
 mod terms;
