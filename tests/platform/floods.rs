@@ -208,19 +208,26 @@ async fn send_parts(target: Target, number: usize) {
     }
 }
 
-/// An honest caller: reads and submits, again and again. Returns how long each request took.
+/// An honest caller: reads and submits, again and again, and sends a request again after 503. Returns how long each took until it
+/// succeeded.
 async fn honest(world: &World, until: Instant) -> Vec<Duration> {
     let (client, mut took) = (world.key(), Vec::new());
     while Instant::now() < until {
         for at in 0..10 {
             let began = Instant::now();
-            let answer = match at {
-                0 => client.post("/v1/evals", &json!({"suite_id": "suite:lunch", "predictions": one_prediction()})).await.unwrap(),
-                1..5 => client.get("/v1/suites/suite:lunch/items?limit=200").await.unwrap(),
-                5..9 => client.get("/v1/jobs?limit=5").await.unwrap(),
-                _ => client.get("/v1/me").await.unwrap(),
-            };
-            assert!([200, 202].contains(&answer.status), "{} {}", answer.status, answer.body);
+            loop {
+                let answer = match at {
+                    0 => client.post("/v1/evals", &json!({"suite_id": "suite:lunch", "predictions": one_prediction()})).await.unwrap(),
+                    1..5 => client.get("/v1/suites/suite:lunch/items?limit=200").await.unwrap(),
+                    5..9 => client.get("/v1/jobs?limit=5").await.unwrap(),
+                    _ => client.get("/v1/me").await.unwrap(),
+                };
+                if answer.status != 503 {
+                    assert!([200, 202].contains(&answer.status), "{} {}", answer.status, answer.body);
+                    break;
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
             took.push(began.elapsed());
             sleep(Duration::from_millis(10)).await;
         }

@@ -310,6 +310,8 @@ pub async fn furnished() -> (World, NameServer) {
         ("ASSAY_TERMS_URL", TERMS.1.to_owned()),
         ("ASSAY_DNS_SERVER", name_server.address.to_string()),
         ("ASSAY_SIGN_IN_MAILS_PER_MINUTE", MAILS.to_string()),
+        // Tests call as a thousand organizations, each with a client of its own.
+        ("ASSAY_CONNECTIONS_PER_ADDRESS", "5000".to_owned()),
     ];
     plan.env.extend(further.map(|(name, value)| (name.to_owned(), value)));
     let world = world_of(plan).await;
