@@ -29,6 +29,7 @@ use tower::ServiceExt as _;
 use self::account::{Account, Open, Overdue};
 use self::response::{Flow, Sent, Streams};
 use crate::layers::Peer;
+use crate::layers::syntax::{MAX_HEADERS, MAX_HEADERS_BYTES};
 use crate::memory::Held;
 use crate::settings::Settings;
 
@@ -43,8 +44,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
 /// The number of requests that one HTTP/2 connection may have under way.
 const STREAMS_MAX: u32 = 100;
-/// The number of headers of a request, and their bytes in all.
-const HEADERS_MAX: (usize, usize) = (100, 16 * 1024);
+/// The number of headers of a request that are read, and their bytes in all: more than a request may have, so that a layer rejects
+/// it with an error body where hyper would with none.
+const HEADERS_READ: (usize, usize) = (2 * MAX_HEADERS, 2 * MAX_HEADERS_BYTES);
 /// The bytes that a client may send before they are read: on one stream of HTTP/2, and on a connection.
 const WINDOWS: (u32, u32) = (256 * 1024, 512 * 1024);
 /// The bytes that are read from or written to a connection of HTTP/1 at once; headers must fit in.
@@ -72,7 +74,7 @@ impl Connections {
         let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).map_err(Error::internal)?;
         let all = u32::try_from(soft.saturating_sub(FILES).clamp(16, CONNECTIONS_MAX)).map_err(Error::internal)?;
         let mut builder = auto::Builder::new(Streams);
-        let (headers, bytes) = HEADERS_MAX;
+        let (headers, bytes) = HEADERS_READ;
         let (of_stream, of_connection) = WINDOWS;
         // An idle connection counts as one whose headers are being waited for; how long they take is watched here.
         builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_headers(headers).keep_alive(true);
