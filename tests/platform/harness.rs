@@ -84,6 +84,12 @@ pub async fn world_of(plan: Plan) -> World {
     world_on(&ground(), plan).await
 }
 
+/// A world with a stack of this size on servers of its own, whose binaries are built with optimizations: for long tests that measure.
+pub async fn optimized_world_of(plan: Plan) -> World {
+    let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
+    world_on(&Arc::new(Ground::new(servers, binaries::build(true).unwrap())), plan).await
+}
+
 /// A world on servers of its own, for a test that does to them what others could not do without; nothing if they are not
 /// ours to do it to.
 pub async fn world_alone(plan: impl FnOnce(&Servers) -> Plan) -> Option<World> {

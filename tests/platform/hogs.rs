@@ -1,6 +1,7 @@
 //! Twenty organizations that take all that they can, and one that works as people do: it gets what it asks for.
 //!
-//! `TEST_HOG_SECONDS` sets how long: 5 s unless it is given, 60 in a campaign, which also holds the ratio of the times.
+//! `TEST_HOG_SECONDS` sets how long: 5 s unless it is given, 60 in a campaign, whose binaries are optimized, and which also holds the
+//! ratio of the times.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::harness::{World, one_prediction, org, text, with, world_of};
+use crate::harness::{World, one_prediction, optimized_world_of, org, text, with, world_of};
 
 /// The number of hostile organizations.
 const HOGS: u8 = 20;
@@ -149,7 +150,10 @@ async fn hogs_of(world: &World) -> JoinSet<()> {
 async fn twenty_greedy_organizations_leave_room_for_one_that_works() {
     let campaign = std::env::var("TEST_HOG_SECONDS").ok().map(|text| text.parse().unwrap());
     let time = Duration::from_secs(campaign.unwrap_or(5));
-    let world = world_of(Plan { workers: 1, ..with("ASSAY_POOL_WAIT_MS", "1000") }).await;
+    let world = match campaign {
+        Some(_) => optimized_world_of(Plan::default()).await,
+        None => world_of(with("ASSAY_POOL_WAIT_MS", "1000")).await,
+    };
     let widened =
         "update plans set requests_per_minute = 1000000, concurrent_jobs = 1000000, eval_items_per_month = 1000000000 where plan = 'team'";
     sqlx::raw_sql(widened).execute(&mut world.database().await).await.unwrap();
