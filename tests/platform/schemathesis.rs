@@ -79,6 +79,10 @@ async fn known(world: &World, name_server: &NameServer) -> Value {
     };
     made("/v1/terms/accept", json!({"version": TERMS.0})).await;
     let members = owner.get("/v1/members").await.unwrap().body;
+    // Another session of the owner's, which may be ended.
+    world.stack.operate(&["session", "create", "--email", &world.org.email, "--org", &world.org.id]).await.unwrap();
+    let sessions = owner.get("/v1/sessions").await.unwrap().body;
+    let other_session = sessions["sessions"].as_array().unwrap().iter().find(|session| session["current"] == false).unwrap();
     let job = feedback::scored(world, &world.org.key, &one_prediction()).await;
     let invite = made("/v1/invites", json!({"email": format!("{name}@example.org")})).await;
     let claim = made("/v1/domains", json!({"domain": format!("{name}.example")})).await;
@@ -106,7 +110,7 @@ async fn known(world: &World, name_server: &NameServer) -> Value {
         "version": TERMS.0,
         // Of somebody who joins nothing: with a second member the owner could lose their role.
         "token": world.link(&format!("guest-{name}@example.org")).await,
-        "session_id": owner.get("/v1/sessions").await.unwrap().body["sessions"].as_array().unwrap().last().unwrap()["id"],
+        "session_id": other_session["id"],
         // One that is ready, and one that waits for parts.
         "upload_id": uploads[0],
         "input_ref": uploads[0],

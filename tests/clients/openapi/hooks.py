@@ -26,6 +26,9 @@ def spoiled(case):
     components = case.meta.components.items() if case.meta else ()
     return {str(getattr(part, "value", part)) for part, info in components if not info.mode.is_positive}
 
+# Operations whose pages go on at a cursor.
+PAGES = {"listKeys", "listInvites", "listMembers", "listDomains"}
+
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
@@ -39,7 +42,7 @@ def before_call(context, case, kwargs):
     if "Idempotency-Key" in headers and "header" not in wrong:
         headers["Idempotency-Key"] = f"{uuid.uuid4().hex}-{headers['Idempotency-Key']}"[:128].rstrip()
     # Any word may be a cursor to look at; only those that a page has given are.
-    if "query" not in wrong and case.operation.path.endswith("/items"):
+    if "query" not in wrong and (case.operation.path.endswith("/items") or operation in PAGES):
         query.pop("cursor", None)
     if "path" not in wrong:
         path.update(existing(operation, path))
@@ -52,6 +55,9 @@ def existing(operation, path):
     if operation == "completeUpload":
         # Whether its parts are whole, and predictions, is for no schema to say.
         return {"upload_id": KNOWN["upload_id"]}
+    if operation == "deleteSession":
+        # The id of the caller's own session is in the list of sessions, and ends all further calls.
+        return {"session_id": KNOWN["session_id"]}
     if operation in TAKEN_AWAY:
         name, other = TAKEN_AWAY[operation]
         return {name: other} if path[name] == KNOWN[name] else {}
