@@ -7,7 +7,7 @@ use assay_core::Result;
 use assay_core::artifact::Artifacts;
 use assay_core::spans::{Sampling, Spans};
 use assay_core::store::{self, Bounds, PgPool};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 
 use crate::changes::Changes;
 use crate::dns::Dns;
@@ -95,14 +95,14 @@ impl App {
             look_ups,
             memory: Budget::new(settings.request_memory),
             submissions: Turns::new(4, 16, CROWD_PATIENCE),
-            under_way: Turns::new(((connections - for_jobs) / 2) as usize, Semaphore::MAX_PERMITS, CROWD_PATIENCE),
+            under_way: Turns::new(((connections - for_jobs) / 2) as usize, usize::MAX, CROWD_PATIENCE),
             artifacts: Artifacts::create(&settings.common.artifacts).await?,
             submitted: Notify::new(),
             changes: Changes::new(stopped),
-            turns: Turns::new(3, Semaphore::MAX_PERMITS, Duration::from_secs(2)),
-            parts: Turns::new(4, Semaphore::MAX_PERMITS, Duration::from_secs(10)),
+            turns: Turns::new(3, usize::MAX, Duration::from_secs(2)),
+            parts: Turns::new(4, usize::MAX, Duration::from_secs(10)),
             completions: Turns::new(1, 2, Duration::from_secs(600)),
-            listings: Turns::new(1, Semaphore::MAX_PERMITS, CROWD_PATIENCE),
+            listings: Turns::new(1, usize::MAX, CROWD_PATIENCE),
             comparisons: Turns::new(1, 2, Duration::from_secs(10)),
             requests: Requests::default(),
             post,

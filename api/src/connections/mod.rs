@@ -6,7 +6,7 @@ mod response;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -28,8 +28,8 @@ use tower::ServiceExt as _;
 
 use self::account::{Account, Open, Overdue};
 use self::response::{Flow, Sent, Streams};
-use crate::layers::Peer;
 use crate::layers::syntax::{MAX_HEADERS, MAX_HEADERS_BYTES};
+use crate::layers::{Peer, observe};
 use crate::memory::Held;
 use crate::settings::Settings;
 
@@ -133,13 +133,13 @@ impl Connections {
 struct Addresses {
     max: u32,
     trusted: Vec<IpNet>,
-    open: Arc<Mutex<HashMap<IpAddr, u32>>>,
+    open: Arc<Mutex<HashMap<Arc<str>, u32>>>,
 }
 
 /// A connection among those of its address.
 struct Place {
-    address: Option<IpAddr>,
-    open: Arc<Mutex<HashMap<IpAddr, u32>>>,
+    address: Option<Arc<str>>,
+    open: Arc<Mutex<HashMap<Arc<str>, u32>>>,
 }
 
 impl Addresses {
@@ -149,17 +149,13 @@ impl Addresses {
 
     /// `None` if the address has as many connections as it may.
     fn enter(&self, peer: IpAddr) -> Option<Place> {
-        let peer = peer.to_canonical();
         let open = Arc::clone(&self.open);
-        if self.trusted.iter().any(|network| network.contains(&peer)) {
+        if observe::is_within(&self.trusted, peer) {
             return Some(Place { address: None, open });
         }
-        let address = match peer {
-            IpAddr::V4(_) => peer,
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        };
+        let address = observe::counting_address(peer);
         let mut counts = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(address).or_default();
+        let count = counts.entry(Arc::clone(&address)).or_default();
         if *count >= self.max {
             return None;
         }
@@ -170,12 +166,12 @@ impl Addresses {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Some(address) = self.address else { return };
+        let Some(address) = &self.address else { return };
         let mut counts = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&address) {
+        if let Some(count) = counts.get_mut(address) {
             *count -= 1;
             if *count == 0 {
-                counts.remove(&address);
+                counts.remove(address);
             }
         }
     }

@@ -54,7 +54,7 @@ pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> R
         response = Failure::from(error).into_response();
         allowance.map(|allowance| response.extensions_mut().insert(allowance));
     }
-    // The handler has dropped the request's body by now. A body of unknown length is charged frame by frame.
+    // The handler has dropped the request's body by now. A stream has no length: its connection holds at most 64 KiB and one message.
     let is_shared = response.extensions().get::<SharedBody>().is_some();
     let body = if is_shared { 0 } else { response.body().size_hint().exact().unwrap_or(0) };
     held.set(REQUEST_BYTES + body);

@@ -326,18 +326,28 @@ fn user_agent(headers: &HeaderMap) -> Option<Arc<str>> {
 
 /// The client's address: that of the peer, or what trusted proxies say, read from the right, where they append.
 pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Arc<str> {
-    let trusted = |address: &IpAddr| trusted.iter().any(|network| network.contains(address));
     let forwarded = headers.get_all("x-forwarded-for").iter();
     let hops: Vec<&str> = forwarded.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).collect();
     let mut client = peer.to_canonical();
     for hop in hops.into_iter().rev() {
         // What cannot be read ends the chain: what stands before it could be anybody's invention.
         match forwarded_address(hop) {
-            Some(hop) if trusted(&client) => client = hop,
+            Some(hop) if is_within(trusted, client) => client = hop,
             _ => break,
         }
     }
-    match client {
+    counting_address(client)
+}
+
+/// Whether one of these networks contains the address.
+pub fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    networks.iter().any(|network| network.contains(&address))
+}
+
+/// The address that limits count: of IPv6 the first 64 bits.
+pub fn counting_address(address: IpAddr) -> Arc<str> {
+    match address.to_canonical() {
         IpAddr::V4(address) => Arc::from(address.to_string()),
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();
