@@ -11,7 +11,7 @@ use tonic_types::StatusExt as _;
 
 use crate::disclosure::{publish, publish_answers, scored};
 use crate::domains::owned;
-use crate::harness::{World, code, org, text, until, with, with_token, world, world_of};
+use crate::harness::{World, code, org, retry_unavailable, text, until, with, with_token, world, world_of};
 use crate::name_server::NameServer;
 
 fn one(suite_id: &str) -> Value {
@@ -86,9 +86,9 @@ async fn concurrent_submissions_and_comparisons_never_exceed_the_cap() {
     let clients: &Vec<_> =
         &world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.key))).collect();
     let jobs = &[scored(&clients[0], suite_id, 20).await, scored(&clients[1], suite_id, 15).await, scored(&clients[0], suite_id, 10).await];
-    // On a busy machine 503 is a right answer, too; then they come again.
-    let submitting = join_all((0..20).map(|at| insist(async move || submit(&clients[at % 2], suite_id).await)));
-    let comparing = join_all((0..12).map(|at| insist(async move || compare(&clients[at % 2], &jobs[at % 3], &jobs[(at + 1) % 3]).await)));
+    let submitting = join_all((0..20).map(|at| retry_unavailable(async move || submit(&clients[at % 2], suite_id).await)));
+    let comparing =
+        join_all((0..12).map(|at| retry_unavailable(async move || compare(&clients[at % 2], &jobs[at % 3], &jobs[(at + 1) % 3]).await)));
     let (submitted, _) = tokio::join!(submitting, comparing);
     let disclosures = "select count(distinct (job_id, compared_to)) from suite_disclosures";
     let counted: i64 = sqlx::query_scalar(disclosures).fetch_one(&mut world.database().await).await.unwrap();
@@ -97,17 +97,6 @@ async fn concurrent_submissions_and_comparisons_never_exceed_the_cap() {
     let pairs = "select count(distinct (job_id, compared_to)) from suite_disclosures where compared_to <> ''";
     let pairs: i64 = sqlx::query_scalar(pairs).fetch_one(&mut world.database().await).await.unwrap();
     assert_eq!((accepted as i64 + pairs, pairs <= 3), (4, true));
-}
-
-async fn insist(call: impl AsyncFn() -> Answer) -> Answer {
-    for _ in 0..50 {
-        let answer = call().await;
-        if answer.status != 503 {
-            return answer;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    panic!("the API stays busy")
 }
 
 /// An organization that this user creates, with a key of it.

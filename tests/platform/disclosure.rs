@@ -18,7 +18,9 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{PATIENCE, World, code, org, result, scrape, text, until, with, with_token, within_a_day, world, world_of};
+use crate::harness::{
+    PATIENCE, World, code, org, result, retry_unavailable, scrape, text, until, with, with_token, within_a_day, world, world_of,
+};
 
 /// How many items the suites of these tests have: with so many no share is like another to four digits.
 const N: usize = 37;
@@ -62,17 +64,9 @@ fn body(suite_id: &str, right: usize) -> Value {
     json!({"suite_id": suite_id, "predictions": predictions, "label": right.to_string()})
 }
 
-/// Submits as clients should: again after 503, when `Retry-After` says so. Of many submissions of one organization at once, those
-/// that wait for too long are refused with it.
 async fn submitted(client: &Client, suite_id: &str, right: usize) -> Answer {
-    let began = Instant::now();
-    loop {
-        let answer = client.post("/v1/evals", &body(suite_id, right)).await.unwrap();
-        if answer.status != 503 || began.elapsed() > PATIENCE {
-            return answer;
-        }
-        tokio::time::sleep(Duration::from_secs(answer.header("retry-after").parse().unwrap())).await;
-    }
+    let body = body(suite_id, right);
+    retry_unavailable(async || client.post("/v1/evals", &body).await.unwrap()).await
 }
 
 /// Submits by REST and waits: the job.

@@ -187,6 +187,11 @@ impl World {
         databases::widen_plans(&mut self.database().await).await.unwrap();
     }
 
+    /// Makes the bounds of one plan too wide to be met: those of the plan `team`, for an honest organization beside hostile free ones.
+    pub async fn widen_plan(&self, plan: &str) {
+        databases::widen_plan(&mut self.database().await, plan).await.unwrap();
+    }
+
     /// Submits predictions for `suite:lunch` with the key.
     pub async fn submit(&self, predictions: &Value) -> Answer {
         self.key().post("/v1/evals", &json!({"suite_id": demo_suite::SUITE_ID, "predictions": predictions})).await.unwrap()
@@ -215,6 +220,19 @@ impl World {
     /// Waits until a job has ended.
     pub async fn ended(&self, job_id: &str) -> Value {
         self.key().finished(job_id, PATIENCE, &|_| {}).await.unwrap()
+    }
+}
+
+/// Sends a request, and sends it again after 503, as clients should: a busy API may refuse a request before it starts.
+pub async fn retry_unavailable(mut send: impl AsyncFnMut() -> Answer) -> Answer {
+    let began = Instant::now();
+    loop {
+        let response = send().await;
+        if response.status != 503 {
+            return response;
+        }
+        assert!(began.elapsed() < PATIENCE, "the API stays unavailable: {}", response.body);
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 

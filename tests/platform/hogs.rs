@@ -14,21 +14,19 @@ use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::harness::{World, one_prediction, optimized_world_of, org, text, with, world_of};
+use crate::harness::{World, one_prediction, optimized_world_of, org, retry_unavailable, text, with, world_of};
 
 /// The number of hostile organizations.
 const HOGS: u8 = 20;
 
-/// Sends the request again after 503, as clients do, and returns the response.
+/// Sends the request again after 503, and counts how often.
 async fn insist(mut send: impl AsyncFnMut() -> Answer, refused: &mut u32) -> Answer {
-    loop {
-        let answer = send().await;
-        if answer.status != 503 {
-            return answer;
-        }
-        *refused += 1;
-        sleep(Duration::from_millis(100)).await;
-    }
+    let counted = async || {
+        let response = send().await;
+        *refused += u32::from(response.status == 503);
+        response
+    };
+    retry_unavailable(counted).await
 }
 
 /// The times of an honest caller, by what it did.
@@ -154,9 +152,7 @@ async fn twenty_greedy_organizations_leave_room_for_one_that_works() {
         Some(_) => optimized_world_of(Plan::default()).await,
         None => world_of(with("ASSAY_POOL_WAIT_MS", "1000")).await,
     };
-    let widened =
-        "update plans set requests_per_minute = 1000000, concurrent_jobs = 1000000, eval_items_per_month = 1000000000 where plan = 'team'";
-    sqlx::raw_sql(widened).execute(&mut world.database().await).await.unwrap();
+    world.widen_plan("team").await;
     let (key, predictions) = (world.key(), one_prediction());
     work(&key, &predictions, Instant::now() + Duration::from_secs(1)).await;
     let mut quiet = work(&key, &predictions, Instant::now() + time).await;

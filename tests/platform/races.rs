@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::disclosure;
-use crate::harness::{World, code, one_prediction, text, with, within_a_day, world_of};
+use crate::harness::{World, code, one_prediction, retry_unavailable, text, with, within_a_day, world_of};
 
 /// How many come at once.
 const CROWD: usize = 50;
@@ -105,16 +105,8 @@ async fn submit_at_once(clients: &[Client; 2], crowd: usize, body: &Value, key: 
     .await
 }
 
-/// Sends a request, and again when the api is too busy to begin it: on a busy machine that is a right answer, too.
 async fn insist(client: &Client, request: reqwest::RequestBuilder) -> Answer {
-    for _ in 0..20 {
-        let answer = client.send(request.try_clone().unwrap()).await.unwrap();
-        if answer.status != 503 {
-            return answer;
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-    panic!("the api stays unavailable");
+    retry_unavailable(async || client.send(request.try_clone().unwrap()).await.unwrap()).await
 }
 
 fn accepted(answers: &[Answer]) -> usize {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use sqlx::Row as _;
 
 use crate::disclosure::{publish_answers, write_suite};
-use crate::harness::{PATIENCE, World, code, org, scrape, text, until, with, with_token, world, world_of};
+use crate::harness::{PATIENCE, World, code, org, retry_unavailable, scrape, text, until, with, with_token, world, world_of};
 
 /// How many items the suites of these tests have.
 const N: usize = 40;
@@ -82,14 +82,7 @@ async fn job_of(client: &Client, job: &Value) -> Value {
 
 /// Marks a job, and again when the API is too busy to begin.
 async fn insist_on_final(client: &Client, job: &Value) -> Answer {
-    for _ in 0..50 {
-        let answer = finalize(client, job).await;
-        if answer.status != 503 {
-            return answer;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("the API stays busy")
+    retry_unavailable(async || finalize(client, job).await).await
 }
 
 /// Moves the close of all suites to this many seconds from now, by the database's clock.

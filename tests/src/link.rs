@@ -357,11 +357,7 @@ fn whole_responses(bytes: &[u8], writes: &AtomicBool) -> (usize, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-        let length = u32::try_from(body.len() + 4).unwrap_or_default();
-        [&[kind], &length.to_be_bytes()[..], body].concat()
-    }
+    use crate::servers::handshake::tests::message;
 
     #[test]
     fn statements_that_write_are_seen_however_the_bytes_are_cut() {

@@ -81,10 +81,11 @@ fn field(body: &[u8], letter: char) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    /// A message of the PostgreSQL protocol: its kind, its length and its body.
+    pub(crate) fn message(kind: u8, body: &[u8]) -> Vec<u8> {
         let length = u32::try_from(body.len() + 4).unwrap_or_default();
         [&[kind], &length.to_be_bytes()[..], body].concat()
     }

@@ -11,7 +11,7 @@ mod fetch;
 mod find;
 mod folder;
 mod guard;
-mod handshake;
+pub(crate) mod handshake;
 mod postgres;
 mod program;
 mod redis;
