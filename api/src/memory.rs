@@ -54,6 +54,12 @@ impl Budget {
         Ok(reservation)
     }
 
+    /// Charges bytes to a holder if there is room for them now.
+    pub fn try_reserve(&self, holder: &Arc<str>, bytes: u64) -> Option<Reservation> {
+        let charge = || Mutex::new(Charge { holder: Arc::clone(holder), bytes });
+        self.try_charge(holder, bytes).then(|| Reservation { budget: self.clone(), charge: charge() })
+    }
+
     /// The number of bytes that are held.
     pub fn held(&self) -> u64 {
         self.state().held
@@ -208,9 +214,9 @@ impl Drop for Reservation {
 
 /// The refusal of a request for which there is no room.
 pub fn no_room() -> Error {
-    let message =
-        "The server holds too much data for you or in all. Read the responses, send fewer requests at once, and retry with backoff.";
-    Error { message: message.into(), ..Error::unavailable("the memory budget has no room") }
+    Error::overloaded(
+        "The server holds too much data for you or in all. Read the responses, send fewer requests at once, and retry with backoff.",
+    )
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
 
     let router = router(app.clone()).await?;
-    let connections = Connections::new(&settings)?;
+    let connections = Connections::new(&settings, app.memory.clone())?;
     tokio::select! {
         accepted = connections.accept(listener, router) => accepted?,
         // Without it, jobs would wait for ever: rather no process than half a one.

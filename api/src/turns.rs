@@ -52,7 +52,7 @@ impl Turns {
 
     /// Waits for a turn. 503 when it takes too long, or when too many of the holder's requests wait already.
     pub async fn take(&self, holder: &str) -> Result<Turn> {
-        let refused = || Error::unavailable("too much at once, of one holder or of all");
+        let refused = || Error::overloaded("The server is busy with other requests. Retry with backoff.");
         let receiver = self.shared.enter(holder).ok_or_else(refused)?;
         self.shared.grant();
         timeout(self.patience, receiver).await.map_err(|_| refused())?.map_err(Error::internal)

@@ -260,6 +260,12 @@ impl Error {
             .because(cause)
     }
 
+    /// The server has too much to do for this caller, or in all. Nothing is logged: whoever sends too much would fill the logs,
+    /// and the metrics count such responses.
+    pub fn overloaded(message: impl Into<Cow<'static, str>>) -> Self {
+        Self { retry_after: Some(1), ..Self::new(Code::Unavailable, message) }
+    }
+
     /// No such thing in the caller's organization; `resource` names its kind.
     pub fn not_found(resource: Resource) -> Self {
         Self::missing(resource, format!("No such {}.", resource.as_str()))

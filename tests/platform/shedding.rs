@@ -251,6 +251,38 @@ async fn unread_stream_is_reset_while_its_connection_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn streams_without_memory_are_refused_and_leave_nothing() {
+    // A third of a mebibyte: room for 14 requests of one address.
+    let world = world_of(Plan { workers: 0, ..with("ASSAY_REQUEST_MEMORY_MIB", "1") }).await;
+    let handshake = h2::client::Builder::new().initial_window_size(0).handshake::<_, bytes::Bytes>(connect(&world).await);
+    let (client, connection) = handshake.await.unwrap();
+    let connection = tokio::spawn(connection);
+    let mut responses = Vec::new();
+    for _ in 0..100 {
+        let request = http::Request::get("http://assay/docs/swagger-ui-bundle.js").body(()).unwrap();
+        let (response, _) = client.clone().ready().await.unwrap().send_request(request, true).unwrap();
+        responses.push(response);
+    }
+    // Longer than requests wait for room, shorter than responses may stay unread.
+    sleep(Duration::from_secs(12)).await;
+    let mut refused = 0;
+    for response in responses {
+        match timeout(Duration::from_millis(1), response).await {
+            Ok(Err(error)) => {
+                assert_eq!(error.reason(), Some(h2::Reason::REFUSED_STREAM));
+                refused += 1;
+            }
+            Ok(Ok(response)) => assert!([200, 503].contains(&response.status().as_u16()), "{}", response.status()),
+            // It waits until the responses before it are read.
+            Err(_) => {}
+        }
+    }
+    assert!(refused > 70, "{refused}");
+    assert!(!connection.is_finished());
+    assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn address_has_a_bounded_number_of_connections() {
     let world = world_of(Plan { workers: 0, ..with("ASSAY_CONNECTIONS_PER_ADDRESS", "5") }).await;
     let api = world.stack.apis[0].listen.unwrap();

@@ -8,9 +8,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::response::READ_TIMEOUT;
 use super::{HEAD_TIMEOUT, Http, IDLE_TIMEOUT};
+use crate::memory::ACQUIRE_TIMEOUT;
 
 /// The bytes of responses that one connection may leave unread. Further requests on it wait until they are read.
 const UNREAD_MAX: u64 = 8 * 1024 * 1024;
+/// The requests of one HTTP/2 connection that may be open while the memory budget is spent and still get 503 with a body. A
+/// client that reads nothing would hold the bodies of all refusals, so streams beyond are reset.
+const REFUSALS_MAX: usize = 8;
 /// The interval at which a request looks whether enough was read.
 const READ_INTERVAL: Duration = Duration::from_millis(50);
 /// The time that the streams of an HTTP/2 connection have to be reset one by one, before the connection is closed.
@@ -28,7 +32,7 @@ pub(super) enum Overdue {
 }
 
 /// See the module. Times are milliseconds since it began.
-pub(super) struct Account {
+pub struct Account {
     http: Http,
     began: Instant,
     /// Requests that were begun and whose responses have not been dropped.
@@ -41,16 +45,31 @@ pub(super) struct Account {
     unsent: AtomicU64,
     /// When the last of these were written, or the first of them came.
     sent: AtomicU64,
+    /// Until when nothing is read from it.
+    paused: AtomicU64,
+    /// Whether it may be paused: not one that carries requests of many clients.
+    may_pause: bool,
     /// Since when something comes that is not a request yet; 0: nothing does. Of HTTP/1 only, where it must be headers.
     heard: AtomicU64,
 }
 
 impl Account {
-    pub(super) fn new(http: Http) -> Self {
+    pub(super) fn new(http: Http, may_pause: bool) -> Self {
         // Its first bytes are there.
         let heard = AtomicU64::new(u64::from(http == Http::One));
         let zero = || AtomicU64::new(0);
-        Self { http, began: Instant::now(), open: AtomicUsize::new(0), moved: zero(), unread: zero(), unsent: zero(), sent: zero(), heard }
+        Self {
+            http,
+            began: Instant::now(),
+            open: AtomicUsize::new(0),
+            moved: zero(),
+            unread: zero(),
+            unsent: zero(),
+            sent: zero(),
+            paused: zero(),
+            may_pause,
+            heard,
+        }
     }
 
     fn now(&self) -> u64 {
@@ -69,10 +88,30 @@ impl Account {
     }
 
     /// Waits until the client has read enough of the responses before.
-    pub(super) async fn room(&self) {
+    pub async fn room(&self) {
         while self.unread.load(Ordering::Relaxed) >= UNREAD_MAX {
             sleep(READ_INTERVAL).await;
         }
+    }
+
+    /// Reads nothing from the connection for as long as a request would wait for memory: a client whose requests are refused at
+    /// once would only send them again at once.
+    pub(super) fn pause(&self) {
+        if self.may_pause {
+            let until = self.now() + u64::try_from(ACQUIRE_TIMEOUT.as_millis()).unwrap_or_default();
+            self.paused.store(until, Ordering::Relaxed);
+        }
+    }
+
+    /// Until when nothing is read.
+    pub(super) fn paused(&self) -> Option<Instant> {
+        let until = self.began + Duration::from_millis(self.paused.load(Ordering::Relaxed));
+        (until > Instant::now()).then_some(until)
+    }
+
+    /// Whether a request that finds no memory is refused by a reset of its stream.
+    pub(super) fn resets_refused(&self) -> bool {
+        self.http == Http::Two && self.open.load(Ordering::Relaxed) > REFUSALS_MAX
     }
 
     pub(super) fn unread_more(&self, bytes: u64) {

@@ -1,7 +1,7 @@
 //! Connections: taken, watched, and ended. A client that is slow, or silent, or does not read its answers, is cut off; one
 //! that only waits for the next thing to ask may do so for longer than a load balancer keeps a connection.
 
-mod account;
+pub mod account;
 mod response;
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use assay_core::{CanFail as _, Error, Result, process};
@@ -23,14 +23,15 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Sleep, sleep, sleep_until, timeout};
 use tower::ServiceExt as _;
 
 use self::account::{Account, Open, Overdue};
 use self::response::{Flow, Sent, Streams};
+use crate::layers::hold::NoRoom;
 use crate::layers::syntax::{MAX_HEADERS, MAX_HEADERS_BYTES};
 use crate::layers::{Peer, observe};
-use crate::memory::Held;
+use crate::memory::{Budget, Held};
 use crate::settings::Settings;
 
 /// The longest time in which the headers of a request arrive once they have begun.
@@ -61,29 +62,20 @@ pub struct Connections {
     room: Arc<Semaphore>,
     all: u32,
     addresses: Addresses,
-    builder: auto::Builder<Streams>,
+    memory: Budget,
     stop: watch::Sender<bool>,
 }
 
 impl Connections {
     /// None yet. There may be so many as there can be files.
-    pub fn new(settings: &Settings) -> Result<Self> {
+    pub fn new(settings: &Settings, memory: Budget) -> Result<Self> {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(Error::internal)?;
         let files = hard.min(CONNECTIONS_MAX + FILES);
         setrlimit(Resource::RLIMIT_NOFILE, files, hard).can_fail("asking for more open files");
         let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).map_err(Error::internal)?;
         let all = u32::try_from(soft.saturating_sub(FILES).clamp(16, CONNECTIONS_MAX)).map_err(Error::internal)?;
-        let mut builder = auto::Builder::new(Streams);
-        let (headers, bytes) = HEADERS_READ;
-        let (of_stream, of_connection) = WINDOWS;
-        // An idle connection counts as one whose headers are being waited for; how long they take is watched here.
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_headers(headers).keep_alive(true);
-        builder.http1().max_buf_size(BUFFER_MAX);
-        builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING.0).keep_alive_timeout(PING.1);
-        builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(bytes as u32);
-        builder.http2().initial_stream_window_size(of_stream).initial_connection_window_size(of_connection);
         let addresses = Addresses::new(settings.connections_per_address, settings.trusted_proxies.clone());
-        Ok(Self { room: Arc::new(Semaphore::new(all as usize)), all, addresses, builder, stop: watch::Sender::new(false) })
+        Ok(Self { room: Arc::new(Semaphore::new(all as usize)), all, addresses, memory, stop: watch::Sender::new(false) })
     }
 
     /// Takes connections until the process is told to end.
@@ -120,9 +112,9 @@ impl Connections {
 
     fn serve(&self, room: (OwnedSemaphorePermit, Place), stream: TcpStream, peer: SocketAddr, router: Router) {
         stream.set_nodelay(true).can_fail("sending small answers at once");
-        let (builder, stopped) = (self.builder.clone(), self.stop.subscribe());
+        let (memory, stopped) = (self.memory.clone(), self.stop.subscribe());
         tokio::spawn(async move {
-            serve(&builder, stream, peer, router, stopped).await;
+            serve(memory, stream, peer, &room.1, router, stopped).await;
             drop(room);
         });
     }
@@ -177,27 +169,50 @@ impl Drop for Place {
     }
 }
 
-async fn serve(builder: &auto::Builder<Streams>, stream: TcpStream, peer: SocketAddr, router: Router, mut stopped: watch::Receiver<bool>) {
+/// How both versions of HTTP are served on a connection.
+fn builder(streams: Streams) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(streams);
+    let (headers, bytes) = HEADERS_READ;
+    let (of_stream, of_connection) = WINDOWS;
+    // An idle connection counts as one whose headers are being waited for; how long they take is watched here.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_headers(headers).keep_alive(true);
+    builder.http1().max_buf_size(BUFFER_MAX);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING.0).keep_alive_timeout(PING.1);
+    builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(bytes as u32);
+    builder.http2().initial_stream_window_size(of_stream).initial_connection_window_size(of_connection);
+    builder
+}
+
+async fn serve(memory: Budget, stream: TcpStream, peer: SocketAddr, place: &Place, router: Router, mut stopped: watch::Receiver<bool>) {
     let spoken = tokio::select! {
         spoken = speaks(&stream) => spoken,
         _ = stopped.wait_for(|stopped| *stopped) => None,
     };
     let Some(http) = spoken else { return };
-    let account = Arc::new(Account::new(http));
-    let stream = Heard { stream, account: Arc::clone(&account) };
+    let account = Arc::new(Account::new(http, place.address.is_some()));
+    let streams =
+        Streams { memory, holder: format!("address {}", observe::counting_address(peer.ip())).into(), account: Arc::clone(&account) };
+    let builder = builder(streams);
+    let stream = Heard { stream, account: Arc::clone(&account), pause: None };
     let service = hyper::service::service_fn({
         let account = Arc::clone(&account);
         move |request: Request<hyper::body::Incoming>| {
             let (open, router) = (Open::new(&account), router.clone());
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(Peer(peer.ip()));
+            request.extensions_mut().insert(Arc::clone(&account));
             async move {
-                open.account.room().await;
-                let answered = router.oneshot(request).await;
-                answered.map(|mut response| {
-                    let held = response.extensions_mut().remove::<Held>();
-                    response.map(|body| Sent::new(body, Flow::of_stream(), open, held))
-                })
+                if response::is_refused() {
+                    return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
+                }
+                let Ok(mut response) = router.oneshot(request).await;
+                if response.extensions().get::<NoRoom>().is_some() && open.account.resets_refused() {
+                    // Clients may send such a request again: nothing was done for it.
+                    open.account.pause();
+                    return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
+                }
+                let held = response.extensions_mut().remove::<Held>();
+                Ok(response.map(|body| Sent::new(body, Flow::of_stream(), open, held)))
             }
         }
     });
@@ -255,10 +270,16 @@ async fn speaks(stream: &TcpStream) -> Option<Http> {
 struct Heard {
     stream: TcpStream,
     account: Arc<Account>,
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl AsyncRead for Heard {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(until) = self.account.paused() {
+            let pause = self.pause.get_or_insert_with(|| Box::pin(sleep_until(until)));
+            pause.as_mut().reset(until);
+            ready!(pause.as_mut().poll(cx));
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {

@@ -13,7 +13,7 @@ use hyper::rt::Executor;
 use tokio::time::{Instant, sleep};
 
 use super::account::{Account, Open};
-use crate::memory::Held;
+use crate::memory::{Budget, Held};
 
 /// The longest time in which a client reads nothing of a response.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -24,19 +24,45 @@ const CHUNK: usize = 16 * 1024;
 /// The bytes of one response that may be with the connection before the client reads on.
 const UNSENT_MAX: u64 = 64 * 1024;
 
+/// The charge for an HTTP/2 stream, whatever its request is: its task and what hyper keeps of it, by a heap profile.
+const STREAM_BYTES: u64 = 10 * 1024;
+
 tokio::task_local! {
     /// The stream on which a request came, of HTTP/2.
     static STREAM: Arc<Flow>;
+    /// Set while a stream for which there is no memory runs, so that its service refuses it.
+    static REFUSED: ();
 }
 
-/// Runs the streams of HTTP/2 connections. One whose response is not read is dropped, which resets it.
-#[derive(Clone, Copy)]
-pub(super) struct Streams;
+/// Whether the present stream is refused.
+pub(super) fn is_refused() -> bool {
+    REFUSED.try_with(|()| ()).is_ok()
+}
+
+/// Runs the streams of an HTTP/2 connection, each charged to the connection's peer. One whose response is not read is dropped,
+/// which resets it.
+#[derive(Clone)]
+pub(super) struct Streams {
+    pub(super) memory: Budget,
+    pub(super) holder: Arc<str>,
+    pub(super) account: Arc<Account>,
+}
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
+        let Some(held) = self.memory.try_reserve(&self.holder, STREAM_BYTES) else {
+            self.account.pause();
+            // It ends at once, without a task of its own: a hundred thousand tasks would take a gibibyte.
+            let mut stream = std::pin::pin!(stream);
+            let refused = REFUSED.sync_scope((), || stream.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+            if refused.is_pending() {
+                tracing::warn!("a stream without memory was not refused: it is cancelled");
+            }
+            return;
+        };
         let flow = Arc::new(Flow::new());
         tokio::spawn(async move {
+            let _held = held;
             tokio::select! {
                 () = STREAM.scope(Arc::clone(&flow), stream) => {}
                 () = flow.stalled() => tracing::debug!("a response is not read: its stream is reset"),

@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Call;
 use crate::app::App;
+use crate::connections::account::Account;
 use crate::limits::Allowance;
 use crate::memory::{self, Held};
 use crate::render::Failure;
@@ -34,6 +35,10 @@ const RATE_GRACE: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy)]
 pub struct SharedBody;
 
+/// Marks the response to a request for which there was no memory.
+#[derive(Clone, Copy)]
+pub struct NoRoom;
+
 /// The layer. Until the caller is known, the client's address holds the memory.
 pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let Some(call) = request.extensions().get::<Call>() else {
@@ -41,8 +46,16 @@ pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> R
     };
     let held = match app.memory.reserve(&format!("address {}", call.address), REQUEST_BYTES).await {
         Ok(held) => Arc::new(held),
-        Err(error) => return Failure::from(error).into_response(),
+        Err(error) => {
+            let mut response = Failure::from(error).into_response();
+            response.extensions_mut().insert(NoRoom);
+            return response;
+        }
     };
+    // Charged first: requests that wait hold memory, too.
+    if let Some(account) = request.extensions().get::<Arc<Account>>().cloned() {
+        account.room().await;
+    }
     let refusal = Refusal::default();
     let is_dialogue = is_dialogue(request.uri().path());
     request.extensions_mut().insert(Arc::clone(&held));

@@ -246,9 +246,8 @@ fn finished(mut response: Response, wire: Wire, call: &Call) -> (Response, Strin
             render::log_cause(&failure.error, call);
             let (mut head, _) = response.into_parts();
             let mut rendered = render::render(&failure, std::mem::take(&mut head.headers), wire, &call.request_id);
-            if let Some(allowance) = head.extensions.get::<Allowance>() {
-                rendered.extensions_mut().insert(*allowance);
-            }
+            // Such as the memory that is charged for the request until its response is read.
+            rendered.extensions_mut().extend(head.extensions);
             (rendered, failure.error.code.as_str().to_owned())
         }
         None => {
