@@ -10,6 +10,10 @@ use assay_core::org::PlanChange;
 use assay_core::telemetry::{self, Binary};
 use clap::{Args, Parser, Subcommand, value_parser};
 
+/// Returns memory to the system when the clients that it was held for have left; the system's own allocator keeps it.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// The api of Assay. Settings come from the environment; the README lists them.
 #[derive(Parser)]
 #[command(version, about)]
