@@ -36,11 +36,16 @@ fn numbers(line: &str) -> (Vec<f64>, String) {
 #[test]
 fn threats_document_is_what_the_adversary_measures() {
     let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/threats.md")).unwrap();
-    let measured = render(&rows(TRIALS));
+    // All rows take a minute on a quiet core. The policies alternate by five, so every fourth row has each of them.
+    let is_whole = std::env::var("TEST_ADVERSARY").is_ok();
+    let measured = render(&rows(TRIALS, if is_whole { 1 } else { 4 }));
     let first = measured.lines().next().unwrap();
     let written: Vec<&str> = document.lines().skip_while(|line| *line != first).take_while(|line| line.starts_with('|')).collect();
-    assert_eq!(written.len(), measured.lines().count(), "the table of docs/threats.md must be:\n{measured}");
-    for (written, measured_line) in written.iter().zip(measured.lines()) {
+    assert!(!is_whole || written.len() == measured.lines().count(), "the table of docs/threats.md must be:\n{measured}");
+    let metric_and_policy = |line: &str| line.split('|').take(3).map(str::to_owned).collect::<Vec<_>>();
+    for measured_line in measured.lines() {
+        let is_row = |written: &&&str| metric_and_policy(written) == metric_and_policy(measured_line);
+        let written = written.iter().find(is_row).unwrap_or_else(|| panic!("docs/threats.md must have the row\n{measured_line}"));
         let ((one, one_rest), (two, two_rest)) = (numbers(written), numbers(measured_line));
         // Logarithms may differ in their last bit from one machine to the other, and then a percentage by one.
         let is_same = one_rest == two_rest && one.len() == two.len() && one.iter().zip(&two).all(|(one, two)| (one - two).abs() <= 1.0);

@@ -3,5 +3,5 @@
 use assay_adversary::bench::{TRIALS, render, rows};
 
 fn main() {
-    print!("{}", render(&rows(TRIALS)));
+    print!("{}", render(&rows(TRIALS, 1)));
 }

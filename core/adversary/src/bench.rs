@@ -75,14 +75,14 @@ pub fn suite(metric: Metric, policy: DisclosurePolicy, n: usize, seed: u64) -> R
     Suite::new(metric, clip, policy, items.collect())
 }
 
-/// Attacks `trials` random suites in each cell, and returns the rows of the table. Always the same for the same number of
-/// trials. Under a ladder there is no row for a metric that has no grid.
-pub fn rows(trials: u64) -> Vec<Row> {
+/// Attacks `trials` random suites in each cell, and returns every `step`-th row of the table, from the first on. A row is always
+/// the same for the same number of trials. Under a ladder there is no row for a metric that has no grid.
+pub fn rows(trials: u64, step: usize) -> Vec<Row> {
     let of = |metric: &str| {
         let metric = metric.parse::<Metric>().ok()?;
         Some(POLICIES.iter().filter_map(move |policy| Some((metric, policy.parse::<DisclosurePolicy>().ok()?))))
     };
-    let kinds: Vec<_> = METRICS.iter().filter_map(|metric| of(metric)).flatten().collect();
+    let kinds: Vec<_> = METRICS.iter().filter_map(|metric| of(metric)).flatten().step_by(step).collect();
     let row = |(metric, policy): &(Metric, DisclosurePolicy)| row(*metric, *policy, trials);
     let half = |first: usize| -> Vec<Option<Row>> { kinds.iter().skip(first).step_by(2).map(row).collect() };
     let [even, odd] = std::thread::scope(|scope| {

@@ -270,7 +270,7 @@ fn suite_without_items_or_grid_is_refused() {
 
 #[test]
 fn the_table_has_a_row_for_each_metric_and_policy() {
-    let rows = bench::rows(1);
+    let rows = bench::rows(1, 1);
     // Every metric with every policy, but no ladder on ece.
     assert_eq!(rows.len(), METRICS.len() * bench::POLICIES.len() - 2);
     for row in &rows {
