@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use assay_core::job::FailureCode;
 use assay_core::store::work::{self, Claim};

@@ -236,6 +236,19 @@ pub async fn retry_unavailable(mut send: impl AsyncFnMut() -> Answer) -> Answer 
     }
 }
 
+/// Calls an rpc, and calls it again after `UNAVAILABLE`.
+pub async fn retry_unavailable_rpc<T>(mut call: impl AsyncFnMut() -> Result<tonic::Response<T>, tonic::Status>) -> T {
+    let began = Instant::now();
+    loop {
+        match call().await {
+            Err(status) if status.code() == tonic::Code::Unavailable && began.elapsed() < PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            called => return called.unwrap().into_inner(),
+        }
+    }
+}
+
 /// Waits until something is seen.
 pub async fn until(what: &str, patience: Duration, mut seen: impl AsyncFnMut() -> bool) {
     let began = Instant::now();

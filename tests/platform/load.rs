@@ -13,7 +13,7 @@ use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 use tokio::net::TcpStream;
 
-use crate::harness::{World, one_prediction, text, until, with_token, world_of};
+use crate::harness::{World, one_prediction, retry_unavailable_rpc, text, until, with_token, world_of};
 
 /// What nobody waits for on a machine that does nothing else; what is looked for is a stall, not a speed.
 const STALL: Duration = Duration::from_secs(2);
@@ -50,16 +50,21 @@ async fn a_hundred_streams_of_one_connection_are_served_and_do_not_hold_up_rest(
             async move {
                 for _ in 0..30 {
                     match i % 3 {
-                        0 => drop(MeServiceClient::new(channel.clone()).get_me(with_token(v1::GetMeRequest {}, key)).await.unwrap()),
+                        0 => {
+                            let mut client = MeServiceClient::new(channel.clone());
+                            retry_unavailable_rpc(async || client.get_me(with_token(v1::GetMeRequest {}, key)).await).await;
+                        }
                         1 => {
                             let ask = v1::ListSuiteItemsRequest { suite_id: "suite:lunch".into(), cursor: None, limit: Some(40) };
-                            let page = SuiteServiceClient::new(channel.clone()).list_suite_items(with_token(ask, key)).await.unwrap();
-                            assert_eq!(page.into_inner().items.len(), 40);
+                            let mut client = SuiteServiceClient::new(channel.clone());
+                            let page = retry_unavailable_rpc(async || client.list_suite_items(with_token(ask.clone(), key)).await).await;
+                            assert_eq!(page.items.len(), 40);
                         }
                         _ => {
                             let ask = v1::WatchJobRequest { job_id: job_id.clone() };
-                            let watch = JobServiceClient::new(channel.clone()).watch_job(with_token(ask, key)).await.unwrap();
-                            assert!(watch.into_inner().message().await.unwrap().unwrap().job.is_some());
+                            let mut client = JobServiceClient::new(channel.clone());
+                            let mut watch = retry_unavailable_rpc(async || client.watch_job(with_token(ask.clone(), key)).await).await;
+                            assert!(watch.message().await.unwrap().unwrap().job.is_some());
                         }
                     }
                 }
@@ -82,9 +87,10 @@ async fn a_thousand_idle_streams_hold_up_nobody() {
     for _ in 0..10 {
         let channel = world.channel().await;
         let each = (0..100).map(|_| {
-            let (channel, ask) = (channel.clone(), v1::WatchJobRequest { job_id: job_id.clone() });
-            async {
-                let mut watch = JobServiceClient::new(channel).watch_job(with_token(ask, &world.org.key)).await.unwrap().into_inner();
+            let (channel, ask, key) = (channel.clone(), v1::WatchJobRequest { job_id: job_id.clone() }, &world.org.key);
+            async move {
+                let mut client = JobServiceClient::new(channel);
+                let mut watch = retry_unavailable_rpc(async || client.watch_job(with_token(ask.clone(), key)).await).await;
                 assert_eq!(watch.message().await.unwrap().unwrap().job.unwrap().status, "queued");
                 watch
             }
