@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use assay_core::Result;
-use assay_core::artifact::Artifacts;
-use assay_core::spans::{Sampling, Spans};
+use assay_core::runtime::artifacts::Artifacts;
+use assay_core::runtime::trace_export::{Sampling, Spans};
 use assay_core::store::{self, Bounds, PgPool};
 use tokio::sync::{Notify, watch};
 
@@ -82,7 +82,7 @@ pub struct Inner {
 impl App {
     /// Everything that requests need. Of servers only the artifact store is asked yet.
     pub async fn new(settings: Settings, post: Post, stopped: watch::Receiver<bool>) -> Result<Self> {
-        let redis = assay_core::connection::Connection::new(&settings.common.redis_url, Limits::CONNECTION_TIMEOUT)?;
+        let redis = assay_core::runtime::redis_connection::Connection::new(&settings.common.redis_url, Limits::CONNECTION_TIMEOUT)?;
         let connections = settings.common.database_connections;
         let for_jobs = (connections / 4).max(1);
         let for_requests = (connections - for_jobs).saturating_sub(LISTENING).max(1);

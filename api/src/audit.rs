@@ -2,11 +2,12 @@
 //! `assay_eval::disclosure`, attacks from `assay-adversary`.
 
 use assay_adversary::{Caps, ITEMS_MAX, Item, Outcome, Suite, SuiteError, attack, submissions_until_known};
-use assay_core::suite::SuiteAccess;
-use assay_core::suite_folder::{FolderItem, Protection, SuiteFolder};
-use assay_core::{Answer, DisclosurePolicy, Error, Ladder, Result};
+use assay_core::model::suite::SuiteAccess;
+use assay_core::runtime::suite_folder::{FolderItem, Protection, SuiteFolder};
+use assay_core::{Error, Result};
 use assay_eval::known_at_most;
 use assay_eval::score::{AnswerTable, Trivial, best_trivial, trivial_submissions};
+use assay_eval::{Answer, DisclosurePolicy, Ladder};
 use serde_json::{Value, json};
 
 /// The numbers of submissions that are tried where the suite has no cap for good.

@@ -5,11 +5,13 @@
 
 use std::time::{Duration, Instant};
 
-use assay_core::artifact::Artifacts;
-use assay_core::job::JobStatus;
+use assay_core::model::job::JobStatus;
+use assay_core::model::upload;
+use assay_core::runtime::artifacts::Artifacts;
+use assay_core::runtime::prometheus;
 use assay_core::store::cleanup::{self, BATCH, OldRows};
 use assay_core::store::{self, Bounds, PgConnection, auth};
-use assay_core::{CanFail as _, OrgId, Result, Timestamp, telemetry, upload};
+use assay_core::{CanFail as _, OrgId, Result, Timestamp};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::watch;
 
@@ -203,7 +205,7 @@ impl Cleaner<'_> {
 }
 
 fn count(kind: &'static str, rows: u64) {
-    metrics::counter!(telemetry::ROWS_DELETED, "kind" => kind).increment(rows);
+    metrics::counter!(prometheus::ROWS_DELETED, "kind" => kind).increment(rows);
     if rows > 0 {
         tracing::info!(kind, rows, "old rows deleted");
     }

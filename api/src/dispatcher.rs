@@ -5,13 +5,14 @@
 
 use std::time::{Duration, Instant};
 
-use assay_core::connection::Connection;
-use assay_core::job::FailureCode;
-use assay_core::queue::Ringer;
-use assay_core::spans::{Handling, Place, Span, Spans};
+use assay_core::model::job::FailureCode;
+use assay_core::runtime::job_queue::Ringer;
+use assay_core::runtime::prometheus;
+use assay_core::runtime::redis_connection::Connection;
+use assay_core::runtime::trace_export::{Handling, Place, Span, Spans};
 use assay_core::store::dispatch::{self, Ring, Swept};
 use assay_core::store::{PgPool, notifications::Notifications, within_response_timeout};
-use assay_core::{CanFail as _, Result, telemetry};
+use assay_core::{CanFail as _, Result};
 use tokio::sync::{Notify, watch};
 
 use crate::app::App;
@@ -82,8 +83,8 @@ impl Dispatcher {
         if !rings.is_empty() {
             self.ringer.ring(&rings).await?;
             let (first, again): (Vec<_>, Vec<_>) = rings.iter().partition(|ring| ring.dispatch_no == 1);
-            metrics::counter!(telemetry::BELLS_RUNG, "kind" => "first").increment(first.len() as u64);
-            metrics::counter!(telemetry::BELLS_RUNG, "kind" => "again").increment(again.len() as u64);
+            metrics::counter!(prometheus::BELLS_RUNG, "kind" => "first").increment(first.len() as u64);
+            metrics::counter!(prometheus::BELLS_RUNG, "kind" => "again").increment(again.len() as u64);
         }
         if self.tidied.is_none_or(|at| at.elapsed() >= TIDY) {
             self.tidied = Some(Instant::now());
@@ -118,10 +119,10 @@ impl Dispatcher {
         for Swept { job_id, attempt, overdue, failed, started_at, ended_at, trace_id, span_id } in swept {
             let outcome = if *failed { "failed" } else { "released" };
             let (result, code) = if *overdue { ("timeout", FailureCode::Timeout) } else { ("lost", FailureCode::Internal) };
-            metrics::counter!(telemetry::JOBS_TAKEN_BACK, "outcome" => outcome).increment(1);
-            metrics::counter!(telemetry::JOB_ATTEMPTS, "result" => result).increment(1);
+            metrics::counter!(prometheus::JOBS_TAKEN_BACK, "outcome" => outcome).increment(1);
+            metrics::counter!(prometheus::JOB_ATTEMPTS, "result" => result).increment(1);
             if *failed {
-                metrics::counter!(telemetry::JOBS_FINISHED, "type" => "eval", "outcome" => code.as_str()).increment(1);
+                metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => code.as_str()).increment(1);
             }
             tracing::info!(%job_id, attempt, trace_id, result, outcome, "a job was taken back");
             if let Some(sent) = span_id.as_deref().and_then(|span_id| Place::read(trace_id, span_id)) {

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use assay_core::domain::DomainRecord;
-use assay_core::store::domain::{self, Due};
+use assay_core::model::email_domain::DomainRecord;
+use assay_core::store::email_domain::{self, Due};
 use assay_core::store::within_response_timeout;
 use assay_core::{CanFail as _, Result};
 use futures_util::future::join_all;
@@ -33,7 +33,7 @@ pub async fn run(app: App) {
 
 /// Checks at most [`BATCH`] domains, and returns how many.
 async fn round(app: &App) -> Result<usize> {
-    let due = within_response_timeout(domain::lease_due(&app.db, app.settings.domain_check_days, BATCH as i64)).await?;
+    let due = within_response_timeout(email_domain::lease_due(&app.db, app.settings.domain_check_days, BATCH as i64)).await?;
     for checked in join_all(due.iter().map(|due| check(app, due))).await {
         checked.can_fail("checking a verified domain; it is checked again in a minute");
     }
@@ -45,10 +45,11 @@ async fn check(app: &App, due: &Due) -> Result<()> {
     let record = DomainRecord::new(domain, token);
     // A name server in trouble does not say that the record is missing.
     let Ok(shown) = app.dns.texts(&record.name).await else {
-        return within_response_timeout(domain::postpone_check(&app.db, org_id, due)).await;
+        return within_response_timeout(email_domain::postpone_check(&app.db, org_id, due)).await;
     };
     let is_found = shown.contains(&record.value);
-    let recorded = within_response_timeout(domain::record_check(&app.db, org_id, due, is_found, app.settings.domain_check_days)).await?;
+    let recorded =
+        within_response_timeout(email_domain::record_check(&app.db, org_id, due, is_found, app.settings.domain_check_days)).await?;
     if let Some((misses, is_disabled)) = recorded
         && !is_found
     {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use assay_core::Code;
-use assay_core::secret::SecretHash;
+use assay_core::model::secret::SecretHash;
 
 use crate::limits::Verdict;
 
@@ -163,7 +163,7 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
 
 #[cfg(test)]
 mod tests {
-    use assay_core::secret::{self, Secret, SecretKind};
+    use assay_core::model::secret::{self, Secret, SecretKind};
 
     use super::*;
     use crate::limits::Allowance;

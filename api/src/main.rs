@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use assay_api::settings::{self, Settings};
 use assay_api::{operator, serve};
 use assay_core::Error;
-use assay_core::org::PlanChange;
-use assay_core::telemetry::{self, Binary};
+use assay_core::model::org::PlanChange;
+use assay_core::runtime::prometheus::{self, Binary};
 use clap::{Args, Parser, Subcommand, value_parser};
 
 /// Returns memory to the system when the clients that it was held for have left; the system's own allocator keeps it.
@@ -295,8 +295,8 @@ fn told(error: &Error) -> String {
 
 async fn run_server() -> Result<(), String> {
     let settings = Settings::from_env(env!("ASSAY_GIT_SHA")).map_err(|bad| bad.to_string())?;
-    telemetry::logs(&settings.common).map_err(|error| told(&error))?;
-    let metrics = telemetry::metrics(Binary::Api, &settings.common).map_err(|error| told(&error))?;
+    prometheus::logs(&settings.common).map_err(|error| told(&error))?;
+    let metrics = prometheus::metrics(Binary::Api, &settings.common).map_err(|error| told(&error))?;
     serve(settings, metrics).await.map_err(|error| told(&error))
 }
 

@@ -2,16 +2,17 @@
 
 use std::path::Path;
 
-use assay_core::artifact::Artifacts;
-use assay_core::key::NewKey;
-use assay_core::model::ModelFile;
-use assay_core::org::{PlanChange, PlanRow, Role};
-use assay_core::secret::{Secret, SecretKind};
+use assay_core::model::catalog::ModelFile;
+use assay_core::model::key::NewKey;
+use assay_core::model::org::{PlanChange, PlanRow, Role};
+use assay_core::model::secret::{Secret, SecretKind};
+use assay_core::model::suite::SuiteId;
+use assay_core::model::validation;
+use assay_core::runtime::artifacts::Artifacts;
+use assay_core::runtime::suite_folder::{FolderItem, SuiteFolder};
 use assay_core::store::operator::{self as commands, OrgState};
 use assay_core::store::{self, Bounds, PgConnection, PgPool, publish};
-use assay_core::suite::SuiteId;
-use assay_core::suite_folder::{FolderItem, SuiteFolder};
-use assay_core::{CanFail as _, Error, KeyId, OrgId, Result, SessionId, UserId, field};
+use assay_core::{CanFail as _, Error, KeyId, OrgId, Result, SessionId, UserId};
 use serde_json::{Value, json};
 
 use crate::audit::Audit;
@@ -52,11 +53,11 @@ fn pool(url: &str) -> Result<PgPool> {
 }
 
 fn text(name: &str, value: &str) -> Result<String> {
-    Ok(field::text(name, value)?)
+    Ok(validation::text(name, value)?)
 }
 
 fn email(value: &str) -> Result<String> {
-    Ok(field::email("email", value)?)
+    Ok(validation::email("email", value)?)
 }
 
 fn org_id(value: &str) -> Result<OrgId> {
@@ -65,7 +66,7 @@ fn org_id(value: &str) -> Result<OrgId> {
 
 /// `migrate`: brings the schema to this build's version.
 pub async fn migrate(url: &str) -> Result<Value> {
-    let migrations = store::schema::migrate(&pool(url)?).await?;
+    let migrations = store::migrations::migrate(&pool(url)?).await?;
     Ok(json!({"migrations": migrations}))
 }
 
@@ -393,8 +394,8 @@ pub async fn model_publish(url: &str, path: &Path) -> Result<Value> {
         return Err(refused(faults.join("; ")));
     }
     let pool = pool(url)?;
-    let fresh = store::model::insert(&pool, &file).await?;
-    if !fresh && store::model::version(&pool, &file.id, &file.version).await?.as_ref() != Some(&file) {
+    let fresh = store::catalog::insert(&pool, &file).await?;
+    if !fresh && store::catalog::version(&pool, &file.id, &file.version).await?.as_ref() != Some(&file) {
         return Err(changed(&file.id, &file.version));
     }
     Ok(json!({"id": file.id, "version": file.version, "published": fresh}))

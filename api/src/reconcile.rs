@@ -6,10 +6,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use assay_core::artifact::{Artifacts, Object};
+use assay_core::runtime::artifacts::{Artifacts, Object};
+use assay_core::runtime::prometheus;
 use assay_core::store::reconcile::{self, BATCH, Found, Kind, Known, Objects, Recorded};
 use assay_core::store::{self, Bounds, PgConnection, PgPool};
-use assay_core::{CanFail as _, Error, JobId, OrgId, Result, UploadId, telemetry};
+use assay_core::{CanFail as _, Error, JobId, OrgId, Result, UploadId};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -53,14 +54,14 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
 }
 
 async fn daily(app: &App) -> Result<()> {
-    metrics::gauge!(telemetry::ARTIFACTS_MISSING).set(reconcile::missing(&app.db).await? as f64);
+    metrics::gauge!(prometheus::ARTIFACTS_MISSING).set(reconcile::missing(&app.db).await? as f64);
     let mut db = store::connect(&app.db, "assay-reconcile", Bounds::CLEANUP).await?;
     if reconcile::lead(&mut db).await? && reconcile::start(&mut db).await? {
         let report = reconcile(&mut db, &app.artifacts, false).await?;
         let Report { objects, orphans, orphan_bytes, removed, unfinished, foreign, missing } = report;
         tracing::info!(objects, orphans, orphan_bytes, removed, unfinished, foreign, missing, "artifact store reconciled");
-        metrics::counter!(telemetry::ARTIFACTS_ORPHANED).increment(removed);
-        metrics::gauge!(telemetry::ARTIFACTS_MISSING).set(missing as f64);
+        metrics::counter!(prometheus::ARTIFACTS_ORPHANED).increment(removed);
+        metrics::gauge!(prometheus::ARTIFACTS_MISSING).set(missing as f64);
     }
     store::disconnect(db).await;
     Ok(())
@@ -202,7 +203,7 @@ mod tests {
     fn known_keys_are_read_and_others_are_not() {
         let (org_id, job_id, upload_id) = (OrgId::random().unwrap(), JobId::random().unwrap(), UploadId::random().unwrap());
         let of_job = Some((job_id.to_string(), 0));
-        let part = assay_core::upload::part_key(&org_id, &upload_id, 12).unwrap();
+        let part = assay_core::model::upload::part_key(&org_id, &upload_id, 12).unwrap();
         for (key, expected) in [
             (Artifacts::predictions_key(&org_id, &job_id), of_job.clone()),
             (Artifacts::scores_key(&org_id, &job_id, 3), of_job.clone()),

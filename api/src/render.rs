@@ -1,6 +1,7 @@
 //! The one place where an error becomes an answer, on either wire.
 
-use assay_core::{Code, Details, Error, FieldError, RequestId};
+use assay_core::{Code, Details, Error, RequestId};
+use assay_eval::FieldError;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};

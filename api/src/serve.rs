@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use assay_core::process;
-use assay_core::settings::{ADMIN_LISTEN, LISTEN};
-use assay_core::store::{self, Bounds, schema};
-use assay_core::vitals::Vitals;
+use assay_core::runtime::process;
+use assay_core::runtime::resource_metrics::Vitals;
+use assay_core::runtime::settings::{ADMIN_LISTEN, LISTEN};
+use assay_core::store::{self, Bounds, migrations};
 use assay_core::{CanFail as _, Error, Result};
 use axum::Router;
 use axum::handler::Handler as _;
@@ -87,7 +87,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
 
 /// By construction the api cannot read answers: it does not serve with a role that could.
 async fn refuse_to_read_answers(app: &App) -> Result<()> {
-    if schema::can_read_answers(&app.db).await? {
+    if migrations::can_read_answers(&app.db).await? {
         let told = "the role in ASSAY_DATABASE_URL can read the answers of suites, and the api must not: give it a login role that is \
                     a member of assay_api and of nothing else, such as: create role assay_api_1 login password '…' in role assay_api";
         return Err(Error::internal(told));

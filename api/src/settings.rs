@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use assay_core::auth::SignUp;
-use assay_core::settings::{self, BadSettings, Common, Reader};
-use assay_core::terms::CurrentTerms;
+use assay_core::model::auth::SignUp;
+use assay_core::model::terms::CurrentTerms;
+use assay_core::runtime::settings::{self, BadSettings, Common, Reader};
 use ipnet::IpNet;
 use lettre::message::Mailbox;
 use lettre::{AsyncSmtpTransport, Tokio1Executor};

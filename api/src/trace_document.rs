@@ -6,7 +6,7 @@
 //! semantic conventions for generative AI.
 
 use assay_core::Timestamp;
-use assay_core::job::{Job, JobStatus};
+use assay_core::model::job::{Job, JobStatus};
 use assay_core::store::trace::{AttemptRow, TraceRow};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use assay_core::spans::{Place, SpanId, TraceId};
+use assay_core::runtime::trace_export::{Place, SpanId, TraceId};
 use http::HeaderMap;
 
 /// A request's trace. Until the caller has shown a valid credential it is one of our own, which links to the caller's:

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use assay_api::settings::Settings;
-use assay_core::telemetry::{self, Binary};
+use assay_core::runtime::prometheus::{self, Binary};
 use assay_tests::binaries;
 use assay_tests::client::Client;
 use assay_tests::servers::{Servers, Trouble};
@@ -59,12 +59,12 @@ async fn main() -> ExitCode {
 async fn serve() -> Result<(), Trouble> {
     let trouble = |error: assay_core::Error| Trouble::new(error.cause_or_message());
     let settings = Settings::from_env("cost").map_err(|bad| Trouble::new(bad.to_string()))?;
-    telemetry::logs(&settings.common).map_err(trouble)?;
+    prometheus::logs(&settings.common).map_err(trouble)?;
     let silent = std::env::args().next().is_some_and(|name| name.ends_with(SILENT));
     let handle = if silent {
         PrometheusBuilder::new().build_recorder().handle()
     } else {
-        telemetry::metrics(Binary::Api, &settings.common).map_err(trouble)?
+        prometheus::metrics(Binary::Api, &settings.common).map_err(trouble)?
     };
     assay_api::serve(settings, handle).await.map_err(trouble)
 }

@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 
 use assay_adversary::bench::{TRIALS, render, rows};
 use assay_adversary::{Caps, Item, Suite, attack, submissions_until_known};
-use assay_core::{Answer, Clip, DisclosurePolicy, Ladder, Metric};
 use assay_eval::compare::{Figure, Kept, Pairs, point};
 use assay_eval::known_at_most;
 use assay_eval::prediction;
 use assay_eval::score::{AnswerTable, Builder, Figures, Foresight, Pulse, Score, Tally};
+use assay_eval::{Answer, Clip, DisclosurePolicy, Ladder, Metric};
 use assay_tests::client::Client;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use assay_core::WorkerId;
-use assay_core::job::FailureCode;
+use assay_core::model::job::FailureCode;
 use assay_core::store::{self, Bounds, PgPool, work};
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};

@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use assay_core::job::FailureCode;
+use assay_core::WorkerId;
+use assay_core::model::job::FailureCode;
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, Bounds, PgPool, allowance};
-use assay_core::{Figures, Ladder, WorkerId};
+use assay_eval::Ladder;
+use assay_eval::score::Figures;
 use assay_proto::v1;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_proto::v1::job_service_client::JobServiceClient;

@@ -99,8 +99,8 @@ async fn what_cannot_be_read_is_told_apart() {
     let refused = items(&without["id"], "").await;
     assert_eq!((refused.status, code(&refused)), (403, "forbidden".to_owned()), "the suite does not allow it");
     let suite = SUITE_ID.parse().unwrap();
-    let version_2 = assay_core::suite::ItemCursor::new(&suite, "2".into(), 1);
-    let beyond = assay_core::suite::ItemCursor::new(&suite, "1".into(), 400);
+    let version_2 = assay_core::model::suite::ItemCursor::new(&suite, "2".into(), 1);
+    let beyond = assay_core::model::suite::ItemCursor::new(&suite, "1".into(), 400);
     for (query, expected) in [
         ("?limit=0".to_owned(), fault("limit", "range")),
         ("?limit=1001".into(), fault("limit", "range")),

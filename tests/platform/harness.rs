@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use assay_core::job::EvalResult;
+use assay_core::model::job::EvalResult;
 use assay_tests::binaries::Binaries;
 use assay_tests::client::{Answer, Client};
 use assay_tests::databases;

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
-use assay_core::job::{FailureCode, JobStatus};
+use assay_core::model::job::{FailureCode, JobStatus};
 use assay_core::store::dispatch;
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, Bounds, PgPool};

@@ -1,7 +1,7 @@
 //! A model of what can happen to jobs: two workers, two jobs, four attempts. `job_proofs` visits all of it; `job_machine`
 //! does the same to the real system. Which state follows from which is not written here a second time: it is `JobStatus::after`.
 
-use assay_core::job::{ATTEMPTS_MAX, FailureCode, JobStatus, Trigger};
+use assay_core::model::job::{ATTEMPTS_MAX, FailureCode, JobStatus, Trigger};
 
 pub const JOBS: usize = 2;
 pub const WORKERS: usize = 2;

@@ -1,6 +1,6 @@
 //! `/v1/keys`
 
-use assay_core::secret;
+use assay_core::model::secret;
 use serde_json::json;
 
 use crate::harness::{code, org, text, world};

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use assay_core::secret::{Secret, SecretKind};
+use assay_core::model::secret::{Secret, SecretKind};
 use assay_tests::client::Client;
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;

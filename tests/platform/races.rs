@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use assay_core::org::Role;
+use assay_core::model::org::Role;
 use assay_core::store::{self, Bounds, PgPool};
 use assay_core::{OrgId, UserId};
 use assay_tests::client::{Answer, Client};
@@ -68,7 +68,7 @@ impl Race {
         store::org::insert(&self.db, &org_id, "Racer", "team", None).await.unwrap();
         let user_id = store::org::user(&mut self.db.acquire().await.unwrap(), &email, &user_id).await.unwrap();
         store::org::add_member(&self.db, &org_id, &user_id, Role::Owner).await.unwrap();
-        let key = assay_core::key::NewKey::random("racer".into(), user_id).unwrap();
+        let key = assay_core::model::key::NewKey::random("racer".into(), user_id).unwrap();
         store::key::insert(&self.db, &org_id, &key).await.unwrap();
         (org_id, key.secret.into_text())
     }

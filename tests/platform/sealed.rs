@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use assay_core::suite_folder::SuiteFolder;
+use assay_core::runtime::suite_folder::SuiteFolder;
 use assay_proto::v1;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_proto::v1::suite_service_client::SuiteServiceClient;

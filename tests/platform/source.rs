@@ -17,7 +17,7 @@ fn read(path: &str) -> String {
 fn the_readme_lists_every_setting_with_its_default() {
     let readme = read("README.md");
     let listed: Vec<&str> = readme.lines().filter(|line| line.starts_with("| `ASSAY_")).collect();
-    let written: Vec<String> = assay_core::settings::ALL
+    let written: Vec<String> = assay_core::runtime::settings::ALL
         .iter()
         .map(|setting| {
             let default = match setting.default {
@@ -34,7 +34,7 @@ fn the_readme_lists_every_setting_with_its_default() {
 
 #[test]
 fn the_metrics_are_listed_with_their_labels_and_help() {
-    use assay_core::telemetry::{ALL, Binary, Kind};
+    use assay_core::runtime::prometheus::{ALL, Binary, Kind};
 
     let document = read("docs/telemetry.md");
     let listed: Vec<&str> = document.lines().filter(|line| line.starts_with("| `assay_")).collect();
@@ -42,7 +42,7 @@ fn the_metrics_are_listed_with_their_labels_and_help() {
         [] => format!("`{label}`"),
         values => format!("`{label}`: {}", values.join(", ")),
     };
-    let row = |metric: &assay_core::telemetry::Instrument| {
+    let row = |metric: &assay_core::runtime::prometheus::Instrument| {
         let kind = match metric.kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",

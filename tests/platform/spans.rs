@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use assay_core::Timestamp;
-use assay_core::settings::{Common, Reader};
-use assay_core::spans::{Place, Sampling, Span, SpanKind, Spans};
+use assay_core::runtime::settings::{Common, Reader};
+use assay_core::runtime::trace_export::{Place, Sampling, Span, SpanKind, Spans};
 use assay_tests::client::Client;
 use assay_tests::databases;
 use assay_tests::servers::{Guarded, GuardedCommand};

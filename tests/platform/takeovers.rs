@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use assay_core::WorkerId;
-use assay_core::job::FailureCode;
+use assay_core::model::job::FailureCode;
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, Bounds, PgPool, dispatch};
 use assay_tests::client::Client;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use assay_core::secret::{Secret, SecretKind};
-use assay_core::telemetry::{ALL, Binary, Kind};
+use assay_core::model::secret::{Secret, SecretKind};
+use assay_core::runtime::prometheus::{ALL, Binary, Kind};
 use assay_tests::client::Client;
 use assay_tests::stack::{Plan, Process};
 use futures_util::stream;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use assay_core::telemetry::{ALL, Kind};
+use assay_core::runtime::prometheus::{ALL, Kind};
 use assay_proto::v1;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_tests::databases;

@@ -3,9 +3,9 @@
 
 use std::ops::ControlFlow;
 
-use assay_core::prediction::{Layout, Prediction, Stream};
-use assay_core::{Answer, FieldError, Metric};
+use assay_eval::prediction::{Layout, Prediction, Stream};
 use assay_eval::score::{AnswerTable, Builder, Foresight, Pulse, Tally, score};
+use assay_eval::{Answer, FieldError, Metric};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use assay_core::artifact::Artifacts;
-use assay_core::item_scores::ItemScores;
-use assay_core::job::{ATTEMPTS_MAX, EvalResult, FailureCode, SealedFigures, stores_item_scores};
-use assay_core::spans::{Handling, KeyValue, Span, Spans};
+use assay_core::model::job::{ATTEMPTS_MAX, EvalResult, FailureCode, SealedFigures, stores_item_scores};
+use assay_core::runtime::artifacts::Artifacts;
+use assay_core::runtime::prometheus;
+use assay_core::runtime::trace_export::{Handling, KeyValue, Span, Spans};
+use assay_core::runtime::upload_reader::{Content, Decoded, Ended, Found, PartObject, read_through};
 use assay_core::store::work::{self, Claim, Phase, UploadForm};
 use assay_core::store::{PgPool, allowance, within_response_timeout};
-use assay_core::upload::{Content, Decoded, Ended, Found, PartObject, read_through};
-use assay_core::{Error, Figures, Result, Scoring, Timestamp, telemetry};
+use assay_core::{Error, Result, Timestamp};
+use assay_eval::Scoring;
+use assay_eval::item_scores::ItemScores;
+use assay_eval::score::Figures;
 use assay_eval::score::{self, Failure, Foresight, Pulse, Score, Tally};
 use bytes::Bytes;
 
@@ -134,7 +137,7 @@ impl Phases {
 pub async fn attempt(means: &Means, claim: &Claim) {
     let mut phases = Phases { began: Instant::now(), done: Vec::new() };
     let began = Timestamp::now();
-    metrics::histogram!(telemetry::JOB_WAIT_SECONDS).record(seconds_between(claim.waited_since, claim.started_at));
+    metrics::histogram!(prometheus::JOB_WAIT_SECONDS).record(seconds_between(claim.waited_since, claim.started_at));
     let pulse = Arc::new(Pulse::default());
     let outcome = tokio::select! {
         outcome = evaluate(means, claim, &mut phases, &pulse) => outcome,
@@ -156,14 +159,14 @@ pub async fn attempt(means: &Means, claim: &Claim) {
         (_, Ok(false)) => "fenced",
         (_, Err(_)) => "not_written",
     };
-    metrics::counter!(telemetry::JOB_ATTEMPTS, "result" => told).increment(1);
-    metrics::histogram!(telemetry::JOB_RUN_SECONDS).record(seconds);
+    metrics::counter!(prometheus::JOB_ATTEMPTS, "result" => told).increment(1);
+    metrics::histogram!(prometheus::JOB_RUN_SECONDS).record(seconds);
     if told == "fenced" {
-        metrics::counter!(telemetry::FENCED_WRITES).increment(1);
+        metrics::counter!(prometheus::FENCED_WRITES).increment(1);
     }
     if let Some(outcome) = outcome.of_job(claim).filter(|_| told == outcome.as_str()) {
-        metrics::counter!(telemetry::JOBS_FINISHED, "type" => "eval", "outcome" => outcome).increment(1);
-        metrics::histogram!(telemetry::JOB_SECONDS).record(seconds_between(claim.created_at, claim.started_at) + seconds);
+        metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => outcome).increment(1);
+        metrics::histogram!(prometheus::JOB_SECONDS).record(seconds_between(claim.created_at, claim.started_at) + seconds);
     }
     tell(means, claim, began, &phases.done, told);
     let Claim { job_id, attempt, trace_id, .. } = claim;
@@ -257,7 +260,7 @@ async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, pulse: &Arc
     let scoring = answers.scoring;
     match phases.during("score", score_input(means, answers, input, Arc::clone(pulse))).await {
         Ok(Some(Ok(score))) => {
-            metrics::counter!(telemetry::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
+            metrics::counter!(prometheus::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
             let (scored, items) = scored(means, claim, scoring, score);
             if let (Some(scores_key), Some(items)) = (&scored.scores_key, items)
                 && let Err(error) = phases.during("keep scores", keep(&means.artifacts, scores_key, items)).await

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use assay_core::Metric;
-use assay_core::telemetry::{self, Binary};
+use assay_core::runtime::prometheus::{self, Binary};
+use assay_eval::Metric;
 use assay_worker::settings::Settings;
 use assay_worker::{offline, run};
 use clap::{Parser, Subcommand};
@@ -60,9 +60,9 @@ fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result<(),
 fn start() -> Result<(), String> {
     let settings = Settings::from_env(env!("ASSAY_GIT_SHA")).map_err(|bad| bad.to_string())?;
     let told = |error: assay_core::Error| error.cause_or_message();
-    telemetry::logs(&settings.common).map_err(told)?;
+    prometheus::logs(&settings.common).map_err(told)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
-    let metrics = telemetry::metrics(Binary::Worker, &settings.common).map_err(told)?;
+    let metrics = prometheus::metrics(Binary::Worker, &settings.common).map_err(told)?;
     let done = runtime.block_on(run(settings, metrics)).map_err(told);
     // A score that was given up may still be computing; nothing waits for it.
     runtime.shutdown_background();

@@ -7,9 +7,11 @@ use std::io::{BufRead, BufReader, Read as _};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use assay_core::suite_folder::{AnswerLines, metric_of};
-use assay_core::upload::{Content, ContentEncoding, ContentType, Ended, decode};
-use assay_core::{Clip, Figures, Metric};
+use assay_core::model::upload::{ContentEncoding, ContentType};
+use assay_core::runtime::suite_folder::{AnswerLines, metric_of};
+use assay_core::runtime::upload_reader::{Content, Ended, decode};
+use assay_eval::score::Figures;
+use assay_eval::{Clip, Metric};
 use serde::Serialize;
 
 use assay_eval::score::{AnswerTable, Builder, Failure, Foresight, Pulse, Score, Tally};

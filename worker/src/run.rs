@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use assay_core::artifact::Artifacts;
-use assay_core::process;
-use assay_core::queue::{self, OnBell};
-use assay_core::settings::ADMIN_LISTEN;
-use assay_core::spans::{Sampling, Spans};
+use assay_core::runtime::artifacts::Artifacts;
+use assay_core::runtime::job_queue::{self, OnBell};
+use assay_core::runtime::process;
+use assay_core::runtime::prometheus;
+use assay_core::runtime::resource_metrics::Vitals;
+use assay_core::runtime::settings::ADMIN_LISTEN;
+use assay_core::runtime::trace_export::{Sampling, Spans};
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, Bounds, within_response_timeout};
-use assay_core::vitals::Vitals;
-use assay_core::{CanFail as _, Error, JobId, Result, WorkerId, telemetry};
+use assay_core::{CanFail as _, Error, JobId, Result, WorkerId};
 use futures_util::FutureExt as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -116,7 +117,7 @@ fn listen(worker: &Arc<Worker>, settings: &Settings, stopped: watch::Receiver<bo
     let runtime = tokio::runtime::Handle::current();
     let (done, ended) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
-        runtime.block_on(queue::listen(&url, &prefix, slots, on_bell, stopped)).can_fail("listening to the queue");
+        runtime.block_on(job_queue::listen(&url, &prefix, slots, on_bell, stopped)).can_fail("listening to the queue");
         // Nobody listens when the drain took too long.
         let _ = done.send(());
     });
@@ -170,9 +171,9 @@ async fn look_out(worker: Arc<Worker>) {
 async fn beat(worker: Arc<Worker>) {
     loop {
         let busy = worker.all_slots as usize - worker.slots.available_permits();
-        metrics::gauge!(telemetry::WORKER_SLOTS, "state" => "busy").set(busy as f64);
-        metrics::gauge!(telemetry::WORKER_SLOTS, "state" => "free").set((worker.all_slots as usize - busy) as f64);
-        metrics::gauge!(telemetry::WORKER_ANSWERS_BYTES).set(worker.means.tables.bytes() as f64);
+        metrics::gauge!(prometheus::WORKER_SLOTS, "state" => "busy").set(busy as f64);
+        metrics::gauge!(prometheus::WORKER_SLOTS, "state" => "free").set((worker.all_slots as usize - busy) as f64);
+        metrics::gauge!(prometheus::WORKER_ANSWERS_BYTES).set(worker.means.tables.bytes() as f64);
         in_time(work::beat(&worker.means.db, &worker.id)).await.can_fail("renewing the lease");
         let held: Vec<JobId> = worker.held().keys().cloned().collect();
         let held: Vec<&str> = held.iter().map(JobId::as_str).collect();

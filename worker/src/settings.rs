@@ -1,6 +1,6 @@
 //! What a worker is told at its start.
 
-use assay_core::settings::{BadSettings, Common, Reader, WORKER_ANSWERS_MIB, WORKER_SLOTS};
+use assay_core::runtime::settings::{BadSettings, Common, Reader, WORKER_ANSWERS_MIB, WORKER_SLOTS};
 
 /// The settings of `run`.
 #[derive(Clone)]

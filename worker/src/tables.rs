@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use assay_core::Result;
+use assay_core::model::suite::SuiteId;
 use assay_core::store::work::SuiteScoring;
 use assay_core::store::{PgPool, within_response_timeout, work};
-use assay_core::suite::SuiteId;
-use assay_core::{Result, Scoring};
+use assay_eval::Scoring;
 use tokio::sync::OnceCell;
 
 use assay_eval::score::{AnswerTable, Builder};

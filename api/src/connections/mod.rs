@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use assay_core::{CanFail as _, Error, Result, process};
+use assay_core::runtime::process;
+use assay_core::{CanFail as _, Error, Result};
 use axum::Router;
 use axum::body::Body;
 use http::Request;

@@ -1,6 +1,6 @@
 //! `ComparisonService`
 
-use assay_core::principal::Caller;
+use assay_core::model::permissions::Caller;
 use assay_proto::v1;
 use assay_proto::v1::comparison_service_server::ComparisonService;
 use tonic::{Request, Response, Status};

@@ -1,7 +1,7 @@
 //! `DomainService`
 
-use assay_core::page::PageQuery;
-use assay_core::principal::{Owner, Session};
+use assay_core::model::cursor::PageQuery;
+use assay_core::model::permissions::{Owner, Session};
 use assay_proto::v1;
 use assay_proto::v1::domain_service_server::DomainService;
 use tonic::{Request, Response, Status};

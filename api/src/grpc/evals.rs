@@ -1,7 +1,7 @@
 //! `EvalService`. Its one message is taken as it came: [`CreateEvalReader`] writes its predictions as JSON, and the memory budget
 //! knows of each step.
 
-use assay_core::principal::{Submitter, TermsAccepted};
+use assay_core::model::permissions::{Submitter, TermsAccepted};
 use assay_core::{Code, Error, Result};
 use assay_proto::convert::{CreateEvalFields, CreateEvalReader, Unreadable};
 use assay_proto::v1;

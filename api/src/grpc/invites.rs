@@ -1,7 +1,7 @@
 //! `InviteService`
 
-use assay_core::page::PageQuery;
-use assay_core::principal::Owner;
+use assay_core::model::cursor::PageQuery;
+use assay_core::model::permissions::Owner;
 use assay_proto::v1;
 use assay_proto::v1::invite_service_server::InviteService;
 use tonic::{Request, Response, Status};

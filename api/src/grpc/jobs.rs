@@ -1,6 +1,6 @@
 //! `JobService`
 
-use assay_core::principal::{Caller, Submitter};
+use assay_core::model::permissions::{Caller, Submitter};
 use assay_proto::convert::object;
 use assay_proto::v1;
 use assay_proto::v1::job_service_server::JobService;

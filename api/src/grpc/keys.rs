@@ -1,7 +1,7 @@
 //! `KeyService`
 
-use assay_core::page::PageQuery;
-use assay_core::principal::{Member, Session, TermsAccepted};
+use assay_core::model::cursor::PageQuery;
+use assay_core::model::permissions::{Member, Session, TermsAccepted};
 use assay_proto::v1;
 use assay_proto::v1::key_service_server::KeyService;
 use tonic::{Request, Response, Status};

@@ -1,6 +1,6 @@
 //! `MeService`
 
-use assay_core::principal::Caller;
+use assay_core::model::permissions::Caller;
 use assay_proto::v1;
 use assay_proto::v1::me_service_server::MeService;
 use tonic::{Request, Response, Status};

@@ -1,7 +1,7 @@
 //! `MemberService`
 
-use assay_core::page::PageQuery;
-use assay_core::principal::{Owner, Session};
+use assay_core::model::cursor::PageQuery;
+use assay_core::model::permissions::{Owner, Session};
 use assay_proto::v1;
 use assay_proto::v1::member_service_server::MemberService;
 use tonic::{Request, Response, Status};

@@ -21,7 +21,7 @@ mod usage;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use assay_core::principal::{Credential, Permit};
+use assay_core::model::permissions::{Credential, Permit};
 use assay_core::{Code, Error, Result};
 use assay_proto::v1::auth_service_server::AuthServiceServer;
 use assay_proto::v1::comparison_service_server::ComparisonServiceServer;

@@ -1,6 +1,6 @@
 //! `ModelService`
 
-use assay_core::principal::Caller;
+use assay_core::model::permissions::Caller;
 use assay_proto::v1;
 use assay_proto::v1::model_service_server::ModelService;
 use tonic::{Request, Response, Status};

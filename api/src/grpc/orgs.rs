@@ -1,6 +1,6 @@
 //! `OrgService`
 
-use assay_core::principal::{Owner, Person};
+use assay_core::model::permissions::{Owner, Person};
 use assay_proto::v1;
 use assay_proto::v1::org_service_server::OrgService;
 use tonic::{Request, Response, Status};

@@ -1,6 +1,6 @@
 //! `SessionService`
 
-use assay_core::principal::Person;
+use assay_core::model::permissions::Person;
 use assay_proto::v1;
 use assay_proto::v1::session_service_server::SessionService;
 use tonic::{Request, Response, Status};

@@ -1,6 +1,6 @@
 //! `SuiteService`
 
-use assay_core::principal::Caller;
+use assay_core::model::permissions::Caller;
 use assay_proto::v1;
 use assay_proto::v1::suite_service_server::SuiteService;
 use tonic::{Request, Response, Status};

@@ -1,6 +1,6 @@
 //! `TermsService`
 
-use assay_core::principal::{Caller, Owner};
+use assay_core::model::permissions::{Caller, Owner};
 use assay_proto::v1;
 use assay_proto::v1::terms_service_server::TermsService;
 use tonic::{Request, Response, Status};

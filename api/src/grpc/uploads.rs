@@ -1,6 +1,6 @@
 //! `UploadService`
 
-use assay_core::principal::{Caller, Submitter};
+use assay_core::model::permissions::{Caller, Submitter};
 use assay_core::{Code, Error};
 use assay_proto::v1;
 use assay_proto::v1::upload_service_server::UploadService;

@@ -1,6 +1,6 @@
 //! `UsageService`
 
-use assay_core::principal::Caller;
+use assay_core::model::permissions::Caller;
 use assay_proto::v1;
 use assay_proto::v1::usage_service_server::UsageService;
 use tonic::{Request, Response, Status};

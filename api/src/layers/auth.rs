@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use assay_core::principal::{Credential, Principal};
-use assay_core::secret::{self, SecretHash, SecretKind};
+use assay_core::model::permissions::{Credential, Principal};
+use assay_core::model::secret::{self, SecretHash, SecretKind};
+use assay_core::runtime::prometheus;
 use assay_core::store;
 use assay_core::store::credential::{self, FoundKey};
-use assay_core::{CanFail as _, Code, Error, OrgId, Result, telemetry};
+use assay_core::{CanFail as _, Code, Error, OrgId, Result};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -134,7 +135,7 @@ pub fn plan(credential: &Credential) -> &str {
 }
 
 fn decided(plan: &str, decision: &'static str) {
-    metrics::counter!(telemetry::AUTH_DECISIONS, "plan" => plan.to_owned(), "decision" => decision).increment(1);
+    metrics::counter!(prometheus::AUTH_DECISIONS, "plan" => plan.to_owned(), "decision" => decision).increment(1);
 }
 
 async fn credential(

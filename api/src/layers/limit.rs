@@ -1,7 +1,8 @@
 //! How often: one request of the organization's allowance, or 429.
 
-use assay_core::principal::{Credential, Principal};
-use assay_core::{Code, Error, telemetry};
+use assay_core::model::permissions::{Credential, Principal};
+use assay_core::runtime::prometheus;
+use assay_core::{Code, Error};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -63,7 +64,7 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
 
 fn decided(credential: &Credential, decision: &'static str) {
     let plan = auth::plan(credential).to_owned();
-    metrics::counter!(telemetry::RATELIMIT_DECISIONS, "plan" => plan, "decision" => decision).increment(1);
+    metrics::counter!(prometheus::RATELIMIT_DECISIONS, "plan" => plan, "decision" => decision).increment(1);
 }
 
 /// One organization asks for very much at the same time, and what was begun for it does not end.

@@ -13,8 +13,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use assay_core::session::Origin;
-use assay_core::spans::{Span, Spans};
+use assay_core::model::session::Origin;
+use assay_core::runtime::trace_export::{Span, Spans};
 use assay_core::{RequestId, Timestamp};
 
 use crate::traceparent::Trace;

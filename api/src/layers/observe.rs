@@ -6,8 +6,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use assay_core::spans::{KeyValue, Span, SpanKind};
-use assay_core::{Code, Error, RequestId, Timestamp, telemetry};
+use assay_core::runtime::prometheus;
+use assay_core::runtime::trace_export::{KeyValue, Span, SpanKind};
+use assay_core::{Code, Error, RequestId, Timestamp};
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -121,7 +122,7 @@ impl Answered {
 
 impl Watched {
     fn new(app: App, request: &Request, call: Call) -> Self {
-        metrics::gauge!(telemetry::REQUESTS_IN_FLIGHT).increment(1.0);
+        metrics::gauge!(prometheus::REQUESTS_IN_FLIGHT).increment(1.0);
         let wire = Wire::of(request.headers());
         let client_request_id = client_request_id(request.headers());
         let (method, route, patience) = (request.method().clone(), Route::of(request, wire), deadline::asked(request.headers()));
@@ -164,7 +165,7 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        metrics::gauge!(telemetry::REQUESTS_IN_FLIGHT).decrement(1.0);
+        metrics::gauge!(prometheus::REQUESTS_IN_FLIGHT).decrement(1.0);
         let answered = self.answered.take().unwrap_or_else(Answered::client_gone);
         let operation = self.route.operation(&self.method, answered.status);
         let (wire, took) = (self.wire.as_str(), self.call.began.elapsed());
@@ -173,10 +174,10 @@ impl Drop for Watched {
         self.app.spans.tell(trace_id, || self.span(&answered, outcome));
         self.call.parts.take().into_iter().for_each(|part| self.app.spans.tell(trace_id, || part));
         let Answered { code, status, .. } = answered;
-        metrics::histogram!(telemetry::REQUEST_SECONDS, "wire" => wire, "operation" => operation.clone()).record(seconds);
-        metrics::counter!(telemetry::REQUESTS, "wire" => wire, "operation" => operation.clone(), "outcome" => outcome).increment(1);
+        metrics::histogram!(prometheus::REQUEST_SECONDS, "wire" => wire, "operation" => operation.clone()).record(seconds);
+        metrics::counter!(prometheus::REQUESTS, "wire" => wire, "operation" => operation.clone(), "outcome" => outcome).increment(1);
         if outcome != "ok" {
-            metrics::counter!(telemetry::REQUEST_ERRORS, "wire" => wire, "code" => code.clone()).increment(1);
+            metrics::counter!(prometheus::REQUEST_ERRORS, "wire" => wire, "code" => code.clone()).increment(1);
         }
         let (request_id, client_request_id, method) = (&self.call.request_id, &self.client_request_id, &self.method);
         let status = status.as_u16();

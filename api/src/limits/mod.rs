@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use assay_core::connection::Connection;
+use assay_core::runtime::prometheus;
+use assay_core::runtime::redis_connection::Connection;
 use assay_core::store::{PgPool, presence};
-use assay_core::{Code, Error, Result, Timestamp, telemetry};
+use assay_core::{Code, Error, Result, Timestamp};
 use tokio::sync::watch;
 
 use self::memory::Memory;
@@ -102,7 +103,7 @@ impl Limits {
 
     /// Counters under `prefix`; `failures` is the number of failed authentications that an address has in a minute.
     pub fn new(connection: Connection, prefix: &str, failures: u32) -> Self {
-        metrics::gauge!(telemetry::RATELIMIT_DEGRADED).set(0.0);
+        metrics::gauge!(prometheus::RATELIMIT_DEGRADED).set(0.0);
         Self {
             counters: Counters::new(connection, prefix),
             memory: Mutex::default(),
@@ -263,13 +264,13 @@ async fn probe(breaker: Arc<watch::Sender<Breaker>>, probe: Probe, problem: Stri
         return;
     }
     breaker.send_replace(Breaker::Open);
-    metrics::gauge!(telemetry::RATELIMIT_DEGRADED).set(1.0);
+    metrics::gauge!(prometheus::RATELIMIT_DEGRADED).set(1.0);
     tracing::warn!(problem, "Redis unavailable, requests counted in memory");
     while !probe.succeeds(PROBE_TIMEOUT).await {
         tokio::time::sleep(PROBE_INTERVAL).await;
     }
     breaker.send_replace(Breaker::Closed);
-    metrics::gauge!(telemetry::RATELIMIT_DEGRADED).set(0.0);
+    metrics::gauge!(prometheus::RATELIMIT_DEGRADED).set(0.0);
     tracing::info!("Redis available, requests counted there");
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use assay_core::connection::Connection;
+use assay_core::runtime::redis_connection::Connection;
 use redis::{AsyncCommands as _, RedisResult, Script};
 
 use super::{Operation, THROTTLE, Verdict, WINDOW, allowance};

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use assay_core::{Timestamp, field};
+use assay_core::Timestamp;
+use assay_core::model::validation;
 
 use super::{Kind, Letter};
 
@@ -44,7 +45,7 @@ fn clock_time(at: Timestamp) -> String {
 /// link; `inviter` is the verified address of the user who invites.
 pub fn invite(public_url: &str, to: &str, org: &str, inviter: &str, role: &str) -> Letter {
     let link = format!("{public_url}/sign-in");
-    let org = match field::has_link(org) {
+    let org = match validation::has_link(org) {
         true => String::from("an organization"),
         // A quotation mark in the name would end the quotation.
         false => format!("the organization “{}”", org.replace(['“', '”', '„', '"'], "'")),

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use assay_core::{CanFail as _, Error, RequestId, Result, Timestamp, telemetry};
+use assay_core::runtime::prometheus;
+use assay_core::{CanFail as _, Error, RequestId, Result, Timestamp};
 use lettre::message::{Mailbox, MultiPart, header};
 use lettre::{AsyncSmtpTransport, AsyncTransport as _, Message, Tokio1Executor};
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -124,7 +125,7 @@ impl Post {
             queue.try_send(letter).is_ok()
         });
         if !queued {
-            metrics::counter!(telemetry::MAILS, "outcome" => "dropped").increment(1);
+            metrics::counter!(prometheus::MAILS, "outcome" => "dropped").increment(1);
             tracing::error!("a mail was dropped: too many wait for the mail server");
         }
     }
@@ -200,7 +201,7 @@ impl Lane {
         let delay = RETRY_DELAYS.get(attempt.failures - 1).filter(|_| self.retries.len() < QUEUE_MAX);
         let Some(&delay) = delay else {
             tracing::error!("a mail could not be sent: no attempt is left");
-            metrics::counter!(telemetry::MAILS, "outcome" => "failed").increment(1);
+            metrics::counter!(prometheus::MAILS, "outcome" => "failed").increment(1);
             return;
         };
         self.retries.spawn(async move {
@@ -224,7 +225,7 @@ async fn try_once(way: Way, from: Mailbox, attempt: Attempt) -> Option<Attempt> 
             return Some(Attempt { letter, failures: failures + 1 });
         }
     };
-    metrics::counter!(telemetry::MAILS, "outcome" => outcome).increment(1);
+    metrics::counter!(prometheus::MAILS, "outcome" => outcome).increment(1);
     None
 }
 

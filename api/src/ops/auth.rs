@@ -1,10 +1,12 @@
 //! `/v1/auth/email`: signing in with a link that comes by e-mail. Whoever calls needs no credential.
 
-use assay_core::auth::{SignInRequested, SignedIn};
-use assay_core::secret::{self, Secret, SecretHash, SecretKind};
-use assay_core::session::Origin;
+use assay_core::model::auth::{SignInRequested, SignedIn};
+use assay_core::model::secret::{self, Secret, SecretHash, SecretKind};
+use assay_core::model::session::Origin;
+use assay_core::model::validation;
 use assay_core::store::auth::{Link, LinkMail};
-use assay_core::{Code, Error, FieldError, Result, SessionId, UserId, field, store};
+use assay_core::{Code, Error, Result, SessionId, UserId, store};
+use assay_eval::FieldError;
 
 use crate::app::App;
 use crate::mail;
@@ -12,7 +14,7 @@ use crate::mail;
 /// Sends a link to an address. The response is the same whether or not the address is known, and whether or not its mailbox has
 /// live links already, and whether or not it may sign up.
 pub async fn request(app: &App, email: &str) -> Result<SignInRequested> {
-    let email = field::email("email", email)?;
+    let email = validation::email("email", email)?;
     let token = Secret::random(SecretKind::Link)?;
     let mut transaction = app.db.begin().await?;
     let may_sign_in = store::auth::may_sign_in(&mut transaction, &email, domain(&email), app.settings.sign_up).await?;

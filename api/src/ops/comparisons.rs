@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
-use assay_core::comparison::Comparison;
-use assay_core::job::{ITEM_SCORES_DAYS, JobStatus};
-use assay_core::principal::Caller;
+use assay_core::model::comparison::Comparison;
+use assay_core::model::job::{ITEM_SCORES_DAYS, JobStatus};
+use assay_core::model::permissions::Caller;
+use assay_core::model::suite::Allowance;
 use assay_core::store::allowance::{self, Decision, Use};
 use assay_core::store::job::Compared;
-use assay_core::suite::Allowance;
-use assay_core::{Code, DisclosurePolicy, Error, FieldError, JobId, Metric, Resource, Result, store};
+use assay_core::{Code, Error, JobId, Resource, Result, store};
+use assay_eval::{DisclosurePolicy, FieldError, Metric};
 use tokio::task::block_in_place;
 
 use super::kept::KeptItems;

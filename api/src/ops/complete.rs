@@ -5,12 +5,16 @@
 
 use std::ops::ControlFlow;
 
-use assay_core::org::FREE;
-use assay_core::prediction::{MAX_FAULTS, Prediction, SubmissionDigest};
-use assay_core::principal::{Caller, Submitter};
+use assay_core::model::org::FREE;
+use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::upload;
+use assay_core::model::upload::{Upload, UploadFailure, UploadRow, UploadStatus};
+use assay_core::runtime::prometheus;
+use assay_core::runtime::upload_reader::{self, Content, ContentFault, Ended, PartObject, read_through};
 use assay_core::store::upload::ReadThrough;
-use assay_core::upload::{Content, ContentFault, Ended, PartObject, Upload, UploadFailure, UploadRow, UploadStatus, read_through};
-use assay_core::{CanFail as _, Code, Error, FieldError, Result, UploadId, store, telemetry, upload};
+use assay_core::{CanFail as _, Code, Error, Result, UploadId, store};
+use assay_eval::FieldError;
+use assay_eval::prediction::{MAX_FAULTS, Prediction, SubmissionDigest};
 
 use super::uploads::{hex, missing, refuse_unless_pending, told};
 use crate::app::App;
@@ -66,14 +70,14 @@ async fn read_and_note(app: &App, caller: &Caller, upload_id: &UploadId) -> Resu
             let read = ReadThrough { bytes, n_items, digest: &digest };
             store::upload::ready(&mut transaction, caller.org_id(), upload_id, &read, hours(app, caller)).await?;
             transaction.commit().await?;
-            metrics::counter!(telemetry::UPLOADS_COMPLETED, "outcome" => "ready").increment(1);
+            metrics::counter!(prometheus::UPLOADS_COMPLETED, "outcome" => "ready").increment(1);
             let row = store::upload::find(&app.db, caller.org_id(), upload_id).await?.ok_or_else(missing)?;
             told(app, caller, row).await
         }
         Verdict::Bad { code, error } => {
             store::upload::fail(&mut transaction, caller.org_id(), upload_id, code, &error.message).await?;
             transaction.commit().await?;
-            metrics::counter!(telemetry::UPLOADS_COMPLETED, "outcome" => "failed").increment(1);
+            metrics::counter!(prometheus::UPLOADS_COMPLETED, "outcome" => "failed").increment(1);
             let removed = app.artifacts.delete_under(&upload::prefix(caller.org_id(), upload_id)).await;
             removed.can_fail("removing an upload that failed; the dispatcher removes it later");
             Err(error)
@@ -112,7 +116,7 @@ async fn read(app: &App, caller: &Caller, row: &UploadRow, parts: &[PartObject])
         bytes_max: caller.plan().upload_bytes_max.unsigned_abs(),
         hashed: row.sha256.is_some(),
     };
-    let survey = |content: upload::Decoded<'_>| {
+    let survey = |content: upload_reader::Decoded<'_>| {
         let mut survey = Survey::default();
         let ended = content.predictions(|| ControlFlow::Continue(()), &mut |next| survey.take(next));
         (survey, ended)

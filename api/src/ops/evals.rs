@@ -2,18 +2,19 @@
 
 use std::time::Instant;
 
-use assay_core::artifact::Artifacts;
-use assay_core::job::{Job, charged_items};
-use assay_core::prediction::{self, Checked};
-use assay_core::principal::{Caller, Submitter, TermsAccepted};
-use assay_core::spans::{Handling, Span};
+use assay_core::model::job::{Job, charged_items};
+use assay_core::model::permissions::{Caller, Submitter, TermsAccepted};
+use assay_core::model::suite::SuiteAccess;
+use assay_core::model::validation;
+use assay_core::runtime::artifacts::Artifacts;
+use assay_core::runtime::prometheus;
+use assay_core::runtime::trace_export::{Handling, Span};
 use assay_core::store::submission::{NewJob, Submitted};
 use assay_core::store::suite::SuiteRow;
 use assay_core::store::upload::InputRow;
-use assay_core::suite::SuiteAccess;
-use assay_core::{
-    CanFail as _, Details, Error, FieldError, JobId, Metric, RequestId, Result, Timestamp, UploadId, field, store, telemetry,
-};
+use assay_core::{CanFail as _, Details, Error, JobId, RequestId, Result, Timestamp, UploadId, store};
+use assay_eval::prediction::{self, Checked};
+use assay_eval::{FieldError, Metric};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use utoipa::openapi::{RefOr, Schema};
@@ -38,7 +39,12 @@ pub struct KeySchema;
 
 impl PartialSchema for KeySchema {
     fn schema() -> RefOr<Schema> {
-        assay_core::schema::text("1 to 128 visible ASCII characters; spaces within.", "^[!-~]([ -~]{0,126}[!-~])?$", KEY_MAX, "my-first")
+        assay_core::model::openapi_schema::text(
+            "1 to 128 visible ASCII characters; spaces within.",
+            "^[!-~]([ -~]{0,126}[!-~])?$",
+            KEY_MAX,
+            "my-first",
+        )
     }
 }
 
@@ -142,7 +148,7 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
     count(&submitted, &suite);
     match submitted? {
         Submitted::Accepted(row) => {
-            metrics::counter!(telemetry::JOBS_SUBMITTED, "type" => row.r#type.as_str()).increment(1);
+            metrics::counter!(prometheus::JOBS_SUBMITTED, "type" => row.r#type.as_str()).increment(1);
             let parent = Some(origin.trace.place.span_id);
             if new.is_exported {
                 origin.parts.push(Span::of_job(Handling::Send, stored_as, parent, &job_id, began, Timestamp::now()));
@@ -255,7 +261,7 @@ fn count(submitted: &Result<Submitted>, suite: &SuiteRow) {
     let of_suite = [suite.max_submissions.map(|_| "max_submissions"), suite.max_submissions_per_day.map(|_| "submissions_per_day")];
     for limit in of_suite.into_iter().flatten().chain(["concurrent_jobs", "eval_items_per_month", "storage_bytes"]) {
         let decision = if refused_by == Some(limit) { "refused" } else { "admitted" };
-        metrics::counter!(telemetry::QUOTA_DECISIONS, "limit" => limit, "decision" => decision).increment(1);
+        metrics::counter!(prometheus::QUOTA_DECISIONS, "limit" => limit, "decision" => decision).increment(1);
         if refused_by == Some(limit) {
             return;
         }
@@ -327,7 +333,7 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
     if predictions.is_some() == input_ref.is_some() {
         faults.push(FieldError::new("predictions", "exactly_one_of", "give exactly one of predictions and input_ref"));
     }
-    let label = field::noted(&mut faults, label.map(|label| field::text("label", &label)).transpose());
+    let label = validation::noted(&mut faults, label.map(|label| validation::text("label", &label)).transpose());
     faults.extend(idempotency_key.as_deref().and_then(bad_key));
     let input = match (&suite, predictions, input_ref) {
         (_, None, Some(input_ref)) => {

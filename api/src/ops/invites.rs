@@ -1,11 +1,12 @@
 //! `/v1/invites`
 
-use assay_core::invite::{Invite, Invites, OPEN_MAX};
-use assay_core::org::Role;
-use assay_core::page::{Listing, PageQuery};
-use assay_core::principal::Owner;
+use assay_core::model::cursor::{Listing, PageQuery};
+use assay_core::model::invite::{Invite, Invites, OPEN_MAX};
+use assay_core::model::org::Role;
+use assay_core::model::permissions::Owner;
+use assay_core::model::validation;
 use assay_core::store::invite::{DailyInvites, NewInvite};
-use assay_core::{Code, Details, Error, InviteId, Resource, Result, field, store};
+use assay_core::{Code, Details, Error, InviteId, Resource, Result, store};
 
 use crate::app::App;
 use crate::mail;
@@ -21,8 +22,8 @@ pub async fn list(app: &App, owner: &Owner, page: PageQuery) -> Result<Invites> 
 /// Invites somebody by their address. They are told, and become a member when they sign in.
 pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -> Result<Invite> {
     let mut faults = Vec::new();
-    let email = field::noted(&mut faults, field::email("email", email));
-    let role: Option<Role> = field::noted(&mut faults, role.map(|role| field::one_of("role", role)).transpose());
+    let email = validation::noted(&mut faults, validation::email("email", email));
+    let role: Option<Role> = validation::noted(&mut faults, role.map(|role| validation::one_of("role", role)).transpose());
     if !faults.is_empty() {
         return Err(Error::fields(faults));
     }

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use assay_core::job::{FINAL_JOBS_MAX, ITEM_SCORES_DAYS, ItemScore, JOBS_PAGE, Job, JobItems, JobStatus, JobType, Jobs, Trigger};
-use assay_core::principal::{Caller, Submitter};
+use assay_core::model::job::{FINAL_JOBS_MAX, ITEM_SCORES_DAYS, ItemScore, JOBS_PAGE, Job, JobItems, JobStatus, JobType, Jobs, Trigger};
+use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::suite::{ITEMS_PAGE, ItemCursor, bad_cursor};
+use assay_core::model::validation;
+use assay_core::runtime::prometheus;
 use assay_core::store::credential::Standing;
 use assay_core::store::job::{Feedback, Finalized};
-use assay_core::suite::{ITEMS_PAGE, ItemCursor, bad_cursor};
-use assay_core::{Code, Error, JobId, Resource, Result, field, store, telemetry};
+use assay_core::{Code, Error, JobId, Resource, Result, store};
 use futures_util::stream::{self, Stream};
 use tokio::time::Instant;
 
@@ -36,10 +38,10 @@ pub struct Filter {
 pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
     let Filter { r#type, status, limit, before } = filter;
     let mut faults = Vec::new();
-    let r#type = field::noted(&mut faults, r#type.map(|text| field::one_of("type", &text)).transpose());
-    let status = field::noted(&mut faults, status.map(|text| field::one_of("status", &text)).transpose());
-    let before = field::noted(&mut faults, before.map(|text| field::moment("before", &text)).transpose());
-    let limit = field::noted(&mut faults, field::limit(limit, JOBS_PAGE.0, JOBS_PAGE.1));
+    let r#type = validation::noted(&mut faults, r#type.map(|text| validation::one_of("type", &text)).transpose());
+    let status = validation::noted(&mut faults, status.map(|text| validation::one_of("status", &text)).transpose());
+    let before = validation::noted(&mut faults, before.map(|text| validation::moment("before", &text)).transpose());
+    let limit = validation::noted(&mut faults, validation::limit(limit, JOBS_PAGE.0, JOBS_PAGE.1));
     if !faults.is_empty() {
         return Err(Error::fields(faults));
     }
@@ -61,7 +63,7 @@ pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Jo
     let caller = submitter.caller();
     let job_id: JobId = job_id.parse().map_err(|_| missing())?;
     let cancelled = store::job::cancel(&app.jobs_db, caller.org_id(), &job_id).await?;
-    metrics::counter!(telemetry::JOBS_FINISHED, "type" => "eval", "outcome" => "cancelled").increment(u64::from(cancelled));
+    metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => "cancelled").increment(u64::from(cancelled));
     let job = store::job::find(&app.jobs_db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;
     if cancelled {
         return Ok(job.into_job(&app.settings.public_url));
@@ -167,7 +169,7 @@ impl Watch {
 
 /// A page of the scores of a succeeded job's items, where its suite allows them to be read. Never an answer.
 pub async fn items(app: &App, caller: &Caller, job_id: &str, cursor: Option<&str>, limit: Option<i64>) -> Result<JobItems> {
-    let limit = field::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
+    let limit = validation::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
     let job_id: JobId = job_id.parse().map_err(|_| missing())?;
     let found = store::job::feedback(&app.jobs_db, caller.org_id(), &job_id).await?.ok_or_else(missing)?;

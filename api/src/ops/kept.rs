@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use assay_core::item_scores::{self, Head};
 use assay_core::{Error, Result};
+use assay_eval::item_scores::{self, Head};
 use bytes::Bytes;
 
 use crate::app::App;

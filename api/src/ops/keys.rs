@@ -1,9 +1,10 @@
 //! `/v1/keys`
 
-use assay_core::key::{ApiKey, ApiKeyCreated, ApiKeys, LIVE_MAX, NewKey};
-use assay_core::page::{Listing, PageQuery};
-use assay_core::principal::{Member, Session, TermsAccepted};
-use assay_core::{Code, Error, Resource, Result, field, store};
+use assay_core::model::cursor::{Listing, PageQuery};
+use assay_core::model::key::{ApiKey, ApiKeyCreated, ApiKeys, LIVE_MAX, NewKey};
+use assay_core::model::permissions::{Member, Session, TermsAccepted};
+use assay_core::model::validation;
+use assay_core::{Code, Error, Resource, Result, store};
 
 use crate::app::App;
 
@@ -17,7 +18,7 @@ pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<ApiKe
 
 /// Makes a key. Its secret is in this answer only.
 pub async fn create(app: &App, member: &TermsAccepted<Member>, name: &str) -> Result<ApiKeyCreated> {
-    let name = field::text("name", name)?;
+    let name = validation::text("name", name)?;
     let session = member.who().session();
     let new = NewKey::random(name, session.user_id().clone())?;
     let mut transaction = app.db.begin().await?;

@@ -1,8 +1,8 @@
 //! `GET /v1/me`
 
 use assay_core::Result;
-use assay_core::org::{Me, PrincipalKind};
-use assay_core::principal::{Caller, Principal};
+use assay_core::model::org::{Me, PrincipalKind};
+use assay_core::model::permissions::{Caller, Principal};
 use assay_core::store;
 
 use crate::app::App;

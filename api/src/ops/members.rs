@@ -1,11 +1,13 @@
 //! `/v1/members`
 
-use assay_core::member::{Member, Members};
-use assay_core::org::Role;
-use assay_core::page::{Listing, PageQuery};
-use assay_core::principal::{Owner, Session};
+use assay_core::model::cursor::{Listing, PageQuery};
+use assay_core::model::member::{Member, Members};
+use assay_core::model::org::Role;
+use assay_core::model::permissions::{Owner, Session};
+use assay_core::model::validation;
 use assay_core::store::PgConnection;
-use assay_core::{Error, FieldError, OrgId, Resource, Result, UserId, field, store};
+use assay_core::{Error, OrgId, Resource, Result, UserId, store};
+use assay_eval::FieldError;
 
 use crate::app::App;
 
@@ -26,7 +28,7 @@ pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Membe
 pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Result<Member> {
     let role: Role = match role {
         "" => return Err(FieldError::required("role").into()),
-        role => field::one_of("role", role)?,
+        role => validation::one_of("role", role)?,
     };
     let user_id: UserId = user_id.parse().map_err(|_| missing())?;
     let org_id = owner.session().org_id();

@@ -1,9 +1,10 @@
 //! `/v1/orgs`
 
-use assay_core::auth::SignUp;
-use assay_core::org::{CREATED_MAX, DataUse, FREE, Org, Role};
-use assay_core::principal::{Owner, Person};
-use assay_core::{Code, Error, OrgId, Resource, Result, field, store};
+use assay_core::model::auth::SignUp;
+use assay_core::model::org::{CREATED_MAX, DataUse, FREE, Org, Role};
+use assay_core::model::permissions::{Owner, Person};
+use assay_core::model::validation;
+use assay_core::{Code, Error, OrgId, Resource, Result, store};
 
 use crate::app::App;
 
@@ -12,7 +13,7 @@ pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
     if app.settings.sign_up != SignUp::Open && !store::org::owns_any(&app.db, person.user_id()).await? {
         return Err(Error::new(Code::Forbidden, "The operator of this installation creates organizations. Ask the operator for one."));
     }
-    let name = field::org_name("name", name)?;
+    let name = validation::org_name("name", name)?;
     let org_id = OrgId::random()?;
     let mut transaction = app.db.begin().await?;
     let created = store::org::lock_created(&mut transaction, person.user_id()).await?;
@@ -31,8 +32,8 @@ pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
 /// Changes the organization that the session acts for. What is not given stays.
 pub async fn update(app: &App, owner: &Owner, org_id: &str, name: Option<&str>, data_use: Option<&str>) -> Result<Org> {
     let mut faults = Vec::new();
-    let new_name = field::noted(&mut faults, name.map(|name| field::org_name("name", name)).transpose());
-    let new_use: Option<DataUse> = field::noted(&mut faults, data_use.map(|text| field::one_of("data_use", text)).transpose());
+    let new_name = validation::noted(&mut faults, name.map(|name| validation::org_name("name", name)).transpose());
+    let new_use: Option<DataUse> = validation::noted(&mut faults, data_use.map(|text| validation::one_of("data_use", text)).transpose());
     if !faults.is_empty() {
         return Err(Error::fields(faults));
     }

@@ -1,7 +1,7 @@
 //! `/v1/session` and `/v1/sessions`
 
-use assay_core::principal::Person;
-use assay_core::session::Sessions;
+use assay_core::model::permissions::Person;
+use assay_core::model::session::Sessions;
 use assay_core::{Error, Resource, Result, SessionId, store};
 
 use crate::app::App;

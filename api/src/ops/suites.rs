@@ -1,9 +1,10 @@
 //! `/v1/suites`
 
-use assay_core::principal::Caller;
+use assay_core::model::permissions::Caller;
+use assay_core::model::suite::{ITEMS_PAGE, ItemCursor, LadderGrid, Suite, SuiteId, SuiteItems, Suites, bad_cursor};
+use assay_core::model::validation;
 use assay_core::store::suite::SuiteRow;
-use assay_core::suite::{ITEMS_PAGE, ItemCursor, LadderGrid, Suite, SuiteId, SuiteItems, Suites, bad_cursor};
-use assay_core::{Error, Resource, Result, field, store};
+use assay_core::{Error, Resource, Result, store};
 
 use crate::app::App;
 
@@ -52,7 +53,7 @@ pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
 
 /// A page of a suite's items, of the version that the cursor began with.
 pub async fn items(app: &App, _: &Caller, suite_id: &str, cursor: Option<&str>, limit: Option<i64>) -> Result<SuiteItems> {
-    let limit = field::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
+    let limit = validation::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
     let missing = || Error::not_found(Resource::Suite);
     let suite_id: SuiteId = suite_id.parse().map_err(|_| missing())?;

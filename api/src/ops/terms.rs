@@ -1,8 +1,9 @@
 //! `/v1/terms`
 
-use assay_core::principal::{Caller, Owner};
-use assay_core::terms::{CurrentTerms, Terms};
-use assay_core::{Code, Error, FieldError, OrgId, Resource, Result, store};
+use assay_core::model::permissions::{Caller, Owner};
+use assay_core::model::terms::{CurrentTerms, Terms};
+use assay_core::{Code, Error, OrgId, Resource, Result, store};
+use assay_eval::FieldError;
 
 use crate::app::App;
 

@@ -1,11 +1,15 @@
 //! `/v1/uploads`
 
-use assay_core::principal::{Caller, Submitter};
-use assay_core::store::upload::NewUpload;
-use assay_core::upload::{
-    BYTES_MAX, ContentEncoding, ContentType, OPEN_MAX, PART_MAX, PARTS_MAX, Part, PartObject, Upload, UploadKind, UploadRow, UploadStatus,
+use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::upload::{
+    BYTES_MAX, ContentEncoding, ContentType, OPEN_MAX, PART_MAX, PARTS_MAX, Part, Upload, UploadKind, UploadRow, UploadStatus,
 };
-use assay_core::{CanFail as _, Code, Details, Error, FieldError, Resource, Result, UploadId, field, store, telemetry, upload};
+use assay_core::model::{upload, validation};
+use assay_core::runtime::prometheus;
+use assay_core::runtime::upload_reader::PartObject;
+use assay_core::store::upload::NewUpload;
+use assay_core::{CanFail as _, Code, Details, Error, Resource, Result, UploadId, store};
+use assay_eval::FieldError;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use sha2::{Digest as _, Sha256};
@@ -36,14 +40,15 @@ pub(super) fn missing() -> Error {
 pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -> Result<Upload> {
     let NewUploadFields { kind, content_type, content_encoding, bytes, sha256 } = fields;
     let mut faults = Vec::new();
-    let one_of_kinds = if kind.is_empty() { Err(FieldError::required("kind")) } else { field::one_of::<UploadKind>("kind", &kind) };
-    let kind = field::noted(&mut faults, one_of_kinds.map(Some));
-    let content_type = field::noted(&mut faults, content_type.map(|text| field::one_of("content_type", &text)).transpose());
-    let content_encoding = field::noted(&mut faults, content_encoding.map(|text| field::one_of("content_encoding", &text)).transpose());
+    let one_of_kinds = if kind.is_empty() { Err(FieldError::required("kind")) } else { validation::one_of::<UploadKind>("kind", &kind) };
+    let kind = validation::noted(&mut faults, one_of_kinds.map(Some));
+    let content_type = validation::noted(&mut faults, content_type.map(|text| validation::one_of("content_type", &text)).transpose());
+    let content_encoding =
+        validation::noted(&mut faults, content_encoding.map(|text| validation::one_of("content_encoding", &text)).transpose());
     if bytes.is_some_and(|bytes| !(1..=BYTES_MAX).contains(&bytes)) {
         faults.push(FieldError::new("bytes", "range", format!("must be a whole number from 1 to {BYTES_MAX}")));
     }
-    let sha256 = field::noted(&mut faults, sha256.map(|text| hex_digest(&text)).transpose());
+    let sha256 = validation::noted(&mut faults, sha256.map(|text| hex_digest(&text)).transpose());
     let (Some(kind), true) = (kind, faults.is_empty()) else { return Err(Error::fields(faults)) };
     let caller = submitter.caller();
     if let Some(bytes) = bytes {
@@ -118,7 +123,7 @@ pub async fn put_part(
     let _turn = app.parts.take(caller.org_id().as_str()).await?;
     let object_key = upload::part_key(caller.org_id(), &upload_id, number)?;
     let (bytes, sha256) = receive(app, &object_key, held, body).await?;
-    metrics::counter!(telemetry::UPLOAD_BYTES).increment(bytes.unsigned_abs());
+    metrics::counter!(prometheus::UPLOAD_BYTES).increment(bytes.unsigned_abs());
     let object = PartObject { number, object_key, bytes };
     match note(app, caller, &upload_id, &object, &sha256).await {
         Ok((part, replaced)) => {
@@ -176,13 +181,13 @@ async fn note(app: &App, caller: &Caller, upload_id: &UploadId, object: &PartObj
         return Err(storage_full(app, caller, stored.saturating_sub(object.bytes).saturating_add(received.part)).await?);
     }
     transaction.commit().await?;
-    metrics::counter!(telemetry::QUOTA_DECISIONS, "limit" => "storage_bytes", "decision" => "admitted").increment(1);
+    metrics::counter!(prometheus::QUOTA_DECISIONS, "limit" => "storage_bytes", "decision" => "admitted").increment(1);
     Ok(noted)
 }
 
 /// The rejection of a part for which there is no room.
 async fn storage_full(app: &App, caller: &Caller, stored: i64) -> Result<Error> {
-    metrics::counter!(telemetry::QUOTA_DECISIONS, "limit" => "storage_bytes", "decision" => "refused").increment(1);
+    metrics::counter!(prometheus::QUOTA_DECISIONS, "limit" => "storage_bytes", "decision" => "refused").increment(1);
     let (resets_at, seconds) = store::storage::frees_at(&app.db, caller.org_id()).await?;
     Ok(Error::storage_full(stored, caller.plan().storage_bytes, resets_at, seconds))
 }

@@ -1,8 +1,8 @@
 //! `GET /v1/usage`
 
-use assay_core::principal::Caller;
+use assay_core::model::permissions::Caller;
+use assay_core::model::usage::{Usage, UsageLimits, UsageTotals};
 use assay_core::store::usage::MonthRow;
-use assay_core::usage::{Usage, UsageLimits, UsageTotals};
 use assay_core::{Result, store};
 
 use crate::app::App;

@@ -1,6 +1,6 @@
 //! `/v1/auth/email`. These routes need no credential.
 
-use assay_core::auth::{SignIn, SignInRequest, SignInRequested, SignedIn};
+use assay_core::model::auth::{SignIn, SignInRequest, SignInRequested, SignedIn};
 use axum::Json;
 use axum::extract::{Request, State};
 use http::StatusCode;

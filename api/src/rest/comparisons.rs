@@ -1,7 +1,7 @@
 //! `POST /v1/comparisons`
 
-use assay_core::comparison::{Comparison, ComparisonCreate};
-use assay_core::principal::Caller;
+use assay_core::model::comparison::{Comparison, ComparisonCreate};
+use assay_core::model::permissions::Caller;
 use axum::Json;
 use axum::extract::{Request, State};
 

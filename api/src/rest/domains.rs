@@ -1,9 +1,9 @@
 //! `/v1/domains`
 
-use assay_core::domain::{ClaimedDomain, DomainClaim, DomainCreate, DomainUpdate, DomainVerification, Domains};
-use assay_core::field::{self, PageSize};
-use assay_core::page::{Cursor, PAGE};
-use assay_core::principal::{Owner, Session};
+use assay_core::model::cursor::{Cursor, PAGE};
+use assay_core::model::email_domain::{ClaimedDomain, DomainClaim, DomainCreate, DomainUpdate, DomainVerification, Domains};
+use assay_core::model::permissions::{Owner, Session};
+use assay_core::model::validation::{self, PageSize};
 use axum::Json;
 use axum::extract::{Request, State};
 use http::{StatusCode, Uri};
@@ -55,7 +55,7 @@ pub(super) async fn claim(
 /// again every week, and if it is missing three times in a row, `auto_join` is disabled until the domain is verified again. If
 /// another organization has verified the domain and its record is gone, the domain passes to yours.
 #[utoipa::path(post, path = "/v1/domains/{domain}/verify", operation_id = "verifyDomain", tag = "domains", security(("session" = ["owner"])),
-    params(("domain" = field::Domain, Path, description = "The domain.")),
+    params(("domain" = validation::Domain, Path, description = "The domain.")),
     responses(
         (status = 200, description = "Whether the domain is the organization's now.", body = DomainVerification),
         (status = 404, description = "The organization has no claim to the domain."),
@@ -73,7 +73,7 @@ pub(super) async fn verify(
 ///
 /// With `auto_join`, people with an address of the domain become members when they sign in.
 #[utoipa::path(patch, path = "/v1/domains/{domain}", operation_id = "updateDomain", tag = "domains", security(("session" = ["owner"])),
-    params(("domain" = field::Domain, Path, description = "The domain.")), request_body = DomainUpdate,
+    params(("domain" = validation::Domain, Path, description = "The domain.")), request_body = DomainUpdate,
     responses(
         (status = 200, description = "The domain as it is now.", body = ClaimedDomain),
         (status = 404, description = "The organization has not verified the domain."),
@@ -96,7 +96,7 @@ pub(super) async fn update(
 ///
 /// Its claim ends, verified or not. Who joined by it stays a member.
 #[utoipa::path(delete, path = "/v1/domains/{domain}", operation_id = "releaseDomain", tag = "domains", security(("session" = ["owner"])),
-    params(("domain" = field::Domain, Path, description = "The domain.")),
+    params(("domain" = validation::Domain, Path, description = "The domain.")),
     responses(
         (status = 204, description = "The domain is not the organization's any more."),
         (status = 404, description = "The organization has no claim to the domain."),

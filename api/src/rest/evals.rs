@@ -1,8 +1,8 @@
 //! `POST /v1/evals`
 
-use assay_core::job::Job;
-use assay_core::prediction::EvalCreate;
-use assay_core::principal::{Submitter, TermsAccepted};
+use assay_core::model::eval::EvalCreate;
+use assay_core::model::job::Job;
+use assay_core::model::permissions::{Submitter, TermsAccepted};
 use axum::Json;
 use axum::extract::{Request, State};
 use http::header::HeaderName;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use assay_core::principal::{Credential, Permit};
+use assay_core::model::permissions::{Credential, Permit};
 use assay_core::{CanFail as _, Code, Error, Result};
 use axum::extract::{FromRequestParts, OptionalFromRequestParts, RawPathParams, Request};
 use bytes::{Bytes, BytesMut};

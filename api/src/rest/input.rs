@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use assay_core::json::{DEPTH_MAX, depth};
-use assay_core::page::PageQuery;
-use assay_core::{Code, Error, FieldError, Result};
+use assay_core::model::cursor::PageQuery;
+use assay_core::{Code, Error, Result};
+use assay_eval::FieldError;
+use assay_eval::json::{DEPTH_MAX, depth};
 use http::Uri;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;

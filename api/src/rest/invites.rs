@@ -1,10 +1,10 @@
 //! `/v1/invites`
 
 use assay_core::InviteId;
-use assay_core::field::PageSize;
-use assay_core::invite::{Invite, InviteCreate, Invites};
-use assay_core::page::{Cursor, PAGE};
-use assay_core::principal::Owner;
+use assay_core::model::cursor::{Cursor, PAGE};
+use assay_core::model::invite::{Invite, InviteCreate, Invites};
+use assay_core::model::permissions::Owner;
+use assay_core::model::validation::PageSize;
 use axum::Json;
 use axum::extract::{Request, State};
 use http::{StatusCode, Uri};

@@ -1,9 +1,9 @@
 //! `/v1/jobs`
 
-use assay_core::field::PageSize;
-use assay_core::job::{JOBS_PAGE, Job, JobItems, JobStatus, JobType, Jobs};
-use assay_core::principal::{Caller, Submitter};
-use assay_core::suite::{ITEMS_PAGE, ItemCursor};
+use assay_core::model::job::{JOBS_PAGE, Job, JobItems, JobStatus, JobType, Jobs};
+use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::suite::{ITEMS_PAGE, ItemCursor};
+use assay_core::model::validation::PageSize;
 use assay_core::{JobId, Timestamp};
 use axum::Json;
 use axum::extract::State;

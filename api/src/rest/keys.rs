@@ -1,10 +1,10 @@
 //! `/v1/keys`
 
 use assay_core::KeyId;
-use assay_core::field::PageSize;
-use assay_core::key::{ApiKey, ApiKeyCreate, ApiKeyCreated, ApiKeys};
-use assay_core::page::{Cursor, PAGE};
-use assay_core::principal::{Member, Session, TermsAccepted};
+use assay_core::model::cursor::{Cursor, PAGE};
+use assay_core::model::key::{ApiKey, ApiKeyCreate, ApiKeyCreated, ApiKeys};
+use assay_core::model::permissions::{Member, Session, TermsAccepted};
+use assay_core::model::validation::PageSize;
 use axum::Json;
 use axum::extract::{Request, State};
 use http::{StatusCode, Uri};

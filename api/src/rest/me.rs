@@ -1,7 +1,7 @@
 //! `GET /v1/me`
 
-use assay_core::org::Me;
-use assay_core::principal::Caller;
+use assay_core::model::org::Me;
+use assay_core::model::permissions::Caller;
 use axum::Json;
 use axum::extract::State;
 

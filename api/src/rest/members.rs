@@ -1,10 +1,10 @@
 //! `/v1/members`
 
 use assay_core::UserId;
-use assay_core::field::PageSize;
-use assay_core::member::{Member, MemberUpdate, Members};
-use assay_core::page::{Cursor, PAGE};
-use assay_core::principal::{Owner, Session};
+use assay_core::model::cursor::{Cursor, PAGE};
+use assay_core::model::member::{Member, MemberUpdate, Members};
+use assay_core::model::permissions::{Owner, Session};
+use assay_core::model::validation::PageSize;
 use axum::Json;
 use axum::extract::{Request, State};
 use http::{StatusCode, Uri};

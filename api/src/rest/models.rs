@@ -1,7 +1,7 @@
 //! `/v1/models`
 
-use assay_core::model::{ModelCard, Models};
-use assay_core::principal::Caller;
+use assay_core::model::catalog::{ModelCard, Models};
+use assay_core::model::permissions::Caller;
 use axum::Json;
 use axum::extract::State;
 

@@ -1,8 +1,8 @@
 //! `/v1/orgs`
 
 use assay_core::OrgId;
-use assay_core::org::{Org, OrgCreate, OrgUpdate};
-use assay_core::principal::{Owner, Person};
+use assay_core::model::org::{Org, OrgCreate, OrgUpdate};
+use assay_core::model::permissions::{Owner, Person};
 use axum::Json;
 use axum::extract::{Request, State};
 use http::StatusCode;

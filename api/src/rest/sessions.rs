@@ -1,8 +1,8 @@
 //! `/v1/session` and `/v1/sessions`
 
 use assay_core::SessionId;
-use assay_core::principal::Person;
-use assay_core::session::Sessions;
+use assay_core::model::permissions::Person;
+use assay_core::model::session::Sessions;
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;

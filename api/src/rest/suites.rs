@@ -1,8 +1,8 @@
 //! `/v1/suites`
 
-use assay_core::field::PageSize;
-use assay_core::principal::Caller;
-use assay_core::suite::{ITEMS_PAGE, ItemCursor, SuiteId, SuiteItems, Suites};
+use assay_core::model::permissions::Caller;
+use assay_core::model::suite::{ITEMS_PAGE, ItemCursor, SuiteId, SuiteItems, Suites};
+use assay_core::model::validation::PageSize;
 use axum::Json;
 use axum::extract::State;
 use http::Uri;

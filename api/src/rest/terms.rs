@@ -1,7 +1,7 @@
 //! `/v1/terms`
 
-use assay_core::principal::{Caller, Owner};
-use assay_core::terms::{Terms, TermsAccept};
+use assay_core::model::permissions::{Caller, Owner};
+use assay_core::model::terms::{Terms, TermsAccept};
 use axum::Json;
 use axum::extract::{Request, State};
 

@@ -1,7 +1,7 @@
 //! `/v1/uploads`
 
-use assay_core::principal::{Caller, Submitter};
-use assay_core::upload::{Part, Upload, UploadCreate};
+use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::upload::{Part, Upload, UploadCreate};
 use assay_core::{Code, Error, Result, UploadId};
 use axum::Json;
 use axum::extract::{Request, State};

@@ -1,7 +1,7 @@
 //! `GET /v1/usage`
 
-use assay_core::principal::Caller;
-use assay_core::usage::Usage;
+use assay_core::model::permissions::Caller;
+use assay_core::model::usage::Usage;
 use axum::Json;
 use axum::extract::State;
 

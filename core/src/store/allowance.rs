@@ -4,10 +4,15 @@
 
 use super::work::{Claim, Phase, succeed};
 use super::{PgConnection, PgPool};
-use crate::domain;
-use crate::job::EvalResult;
-use crate::suite::{Allowance, SuiteId};
-use crate::{DisclosurePolicy, Figures, JobId, Ladder, OrgId, Result, Timestamp, org};
+use crate::model::email_domain;
+use crate::model::error::Result;
+use crate::model::ids::{JobId, OrgId};
+use crate::model::job::EvalResult;
+use crate::model::org;
+use crate::model::suite::{Allowance, SuiteId};
+use crate::model::timestamp::Timestamp;
+use assay_eval::score::Figures;
+use assay_eval::{DisclosurePolicy, Ladder};
 
 /// Organizations on this plan share the allowance of the user who created them.
 const SHARED_PLAN: &str = org::FREE;
@@ -36,7 +41,7 @@ pub async fn holders(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<String
     .await?;
     let mut holders = vec![format!("org:{org_id}")];
     holders.extend(row.creator.map(|user_id| format!("user:{user_id}")));
-    holders.extend(row.domains.iter().map(|domain| format!("domain:{}", domain::registrable(domain))));
+    holders.extend(row.domains.iter().map(|domain| format!("domain:{}", email_domain::registrable(domain))));
     holders.sort_unstable();
     holders.dedup();
     Ok(holders)

@@ -3,9 +3,11 @@
 use sqlx::PgExecutor;
 
 use super::PgConnection;
-use crate::auth::SignUp;
-use crate::secret::SecretHash;
-use crate::{OrgId, Result, Timestamp, UserId};
+use crate::model::auth::SignUp;
+use crate::model::error::Result;
+use crate::model::ids::{OrgId, UserId};
+use crate::model::secret::SecretHash;
+use crate::model::timestamp::Timestamp;
 
 /// Live links that an address can have. A request beyond that sends no mail: the links in the mailbox outlive the wait until one of
 /// them expires, so that there is always a link to sign in with.

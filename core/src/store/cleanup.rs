@@ -4,8 +4,10 @@
 use sqlx::{Connection as _, PgExecutor};
 
 use super::PgConnection;
-use crate::job::JobStatus;
-use crate::{JobId, OrgId, Result, Timestamp, UploadId};
+use crate::model::error::Result;
+use crate::model::ids::{JobId, OrgId, UploadId};
+use crate::model::job::JobStatus;
+use crate::model::timestamp::Timestamp;
 
 /// The largest number of rows that one statement reads or deletes.
 pub const BATCH: usize = 500;

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use sqlx::PgExecutor;
 
 use super::PgConnection;
-use crate::org::{DataUse, Org, Plan, Role, default_storage_bytes};
-use crate::principal::{Credential, Membership, Principal};
-use crate::secret::SecretHash;
-use crate::terms::CurrentTerms;
-use crate::{KeyId, OrgId, Result, SessionId, Timestamp, UserId};
+use crate::model::error::Result;
+use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
+use crate::model::org::{DataUse, Org, Plan, Role, default_storage_bytes};
+use crate::model::permissions::{Credential, Membership, Principal};
+use crate::model::secret::SecretHash;
+use crate::model::terms::CurrentTerms;
+use crate::model::timestamp::Timestamp;
 
 /// What is known of a key's secret.
 pub enum FoundKey {

@@ -5,8 +5,10 @@ use std::time::Duration;
 use sqlx::PgExecutor;
 
 use super::{PgConnection, PgPool};
-use crate::job::ATTEMPTS_MAX;
-use crate::{JobId, Result, Timestamp};
+use crate::model::error::Result;
+use crate::model::ids::JobId;
+use crate::model::job::ATTEMPTS_MAX;
+use crate::model::timestamp::Timestamp;
 
 /// The channel on which the api says that there is something to dispatch.
 pub const CHANNEL: &str = "assay_jobs";

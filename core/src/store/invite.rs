@@ -3,10 +3,12 @@
 use sqlx::PgExecutor;
 
 use super::{PgConnection, unique_violation};
-use crate::invite::Invite;
-use crate::org::Role;
-use crate::page::Page;
-use crate::{InviteId, OrgId, Result, Timestamp, UserId};
+use crate::model::cursor::Page;
+use crate::model::error::Result;
+use crate::model::ids::{InviteId, OrgId, UserId};
+use crate::model::invite::Invite;
+use crate::model::org::Role;
+use crate::model::timestamp::Timestamp;
 
 /// The invites of an organization on a page, newest first.
 pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<Invite>> {

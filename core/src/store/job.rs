@@ -5,9 +5,11 @@ use sqlx::{PgExecutor, PgPool};
 
 use super::allowance::{self, Use};
 use super::dispatch;
-use crate::job::{EvalResult, FINAL_JOBS_MAX, FailureCode, JobRow, JobStatus, JobType, SealedFigures};
-use crate::suite::SuiteId;
-use crate::{JobId, OrgId, Result, Timestamp};
+use crate::model::error::Result;
+use crate::model::ids::{JobId, OrgId};
+use crate::model::job::{EvalResult, FINAL_JOBS_MAX, FailureCode, JobRow, JobStatus, JobType, SealedFigures};
+use crate::model::suite::SuiteId;
+use crate::model::timestamp::Timestamp;
 
 /// Selects jobs as callers see them; what follows `from jobs` is the statement's own.
 macro_rules! select_jobs {

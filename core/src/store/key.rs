@@ -3,9 +3,11 @@
 use sqlx::PgExecutor;
 
 use super::PgConnection;
-use crate::key::{ApiKey, NewKey};
-use crate::page::Page;
-use crate::{KeyId, OrgId, Result, Timestamp, UserId};
+use crate::model::cursor::Page;
+use crate::model::error::Result;
+use crate::model::ids::{KeyId, OrgId, UserId};
+use crate::model::key::{ApiKey, NewKey};
+use crate::model::timestamp::Timestamp;
 
 /// The keys of an organization on a page, newest first.
 pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<ApiKey>> {

@@ -3,10 +3,12 @@
 use sqlx::PgExecutor;
 
 use super::PgConnection;
-use crate::member::Member;
-use crate::org::Role;
-use crate::page::Page;
-use crate::{KeyId, OrgId, Result, Timestamp, UserId};
+use crate::model::cursor::Page;
+use crate::model::error::Result;
+use crate::model::ids::{KeyId, OrgId, UserId};
+use crate::model::member::Member;
+use crate::model::org::Role;
+use crate::model::timestamp::Timestamp;
 
 /// The members of an organization on a page, the longest membership first.
 pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<Member>> {

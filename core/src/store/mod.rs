@@ -7,15 +7,16 @@
 
 pub mod allowance;
 pub mod auth;
+pub mod catalog;
 pub mod cleanup;
 pub mod credential;
 pub mod dispatch;
-pub mod domain;
+pub mod email_domain;
 pub mod invite;
 pub mod job;
 pub mod key;
 pub mod member;
-pub mod model;
+pub mod migrations;
 pub mod notifications;
 pub mod operator;
 pub mod org;
@@ -24,7 +25,6 @@ pub mod presence;
 mod primary;
 pub mod publish;
 pub mod reconcile;
-pub mod schema;
 pub mod session;
 pub mod storage;
 pub mod submission;
@@ -46,7 +46,8 @@ use sqlx::{ConnectOptions as _, Connection as _};
 pub use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::time::{Instant, timeout};
 
-use crate::{CanFail as _, Code, Error, Result, Timestamp};
+use crate::model::error::{CanFail as _, Code, Error, Result};
+use crate::model::timestamp::Timestamp;
 
 /// How long a request waits for a connection before it is told that the service is not available.
 const ACQUIRE: Duration = Duration::from_millis(1500);

@@ -9,7 +9,7 @@ use sqlx::postgres::{PgConnectOptions, PgListener};
 use tokio::time::{Instant, timeout_at};
 
 use super::{PgPool, presence};
-use crate::error::CanFail as _;
+use crate::model::error::CanFail as _;
 
 /// After this time without a notification the connection is checked: nothing is sent on it, so that neither the process nor
 /// TCP would notice that it is dead.

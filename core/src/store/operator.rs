@@ -3,7 +3,9 @@
 use sqlx::PgExecutor;
 
 use super::{PgConnection, dispatch};
-use crate::{KeyId, OrgId, Result, SessionId, Timestamp, UserId};
+use crate::model::error::Result;
+use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
+use crate::model::timestamp::Timestamp;
 
 /// Records that a command started, and returns the number of its entry.
 pub async fn log_start(db: impl PgExecutor<'_>, command: &str, target: Option<&str>) -> Result<i64> {

@@ -3,9 +3,11 @@
 use sqlx::PgExecutor;
 
 use super::PgConnection;
-use crate::org::{DataUse, Org, OrgChoice, Role};
-use crate::secret::SecretHash;
-use crate::{OrgId, Result, SessionId, Timestamp, UserId};
+use crate::model::error::Result;
+use crate::model::ids::{OrgId, SessionId, UserId};
+use crate::model::org::{DataUse, Org, OrgChoice, Role};
+use crate::model::secret::SecretHash;
+use crate::model::timestamp::Timestamp;
 
 /// The largest number of organizations that are listed for a user.
 pub const LISTED_MAX: i64 = 200;

@@ -2,8 +2,9 @@
 
 use sqlx::PgExecutor;
 
-use crate::org::{PlanChange, PlanRow, default_storage_bytes};
-use crate::{OrgId, Result};
+use crate::model::error::Result;
+use crate::model::ids::OrgId;
+use crate::model::org::{PlanChange, PlanRow, default_storage_bytes};
 
 /// Whether there is a plan of this name.
 pub async fn exists(db: impl PgExecutor<'_>, plan: &str) -> Result<bool> {

@@ -3,7 +3,7 @@
 
 use sqlx::PgExecutor;
 
-use crate::Result;
+use crate::model::error::Result;
 
 /// The advisory lock that every API process shares: the letters "assa", and 1.
 const CLASS: i32 = 0x6173_7361;

@@ -15,7 +15,7 @@ use sqlx::{ConnectOptions as _, Row as _};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{PgConnection, PgPool};
-use crate::{Error, Result};
+use crate::model::error::{Error, Result};
 
 /// Time between two checks of the primary.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,8 +1,11 @@
 //! Writing a suite. Only the operator's role may.
 
 use super::PgConnection;
-use crate::suite::{SuiteAccess, SuiteId};
-use crate::{Clip, Ladder, OrgId, Result, Timestamp};
+use crate::model::error::Result;
+use crate::model::ids::OrgId;
+use crate::model::suite::{SuiteAccess, SuiteId};
+use crate::model::timestamp::Timestamp;
+use assay_eval::{Clip, Ladder};
 
 /// What is published of a suite besides its items.
 pub struct NewSuite<'a> {

@@ -3,7 +3,9 @@
 use sqlx::PgExecutor;
 
 use super::PgConnection;
-use crate::{OrgId, Result, Timestamp};
+use crate::model::error::Result;
+use crate::model::ids::OrgId;
+use crate::model::timestamp::Timestamp;
 
 /// The largest number of rows that one statement reads.
 pub const BATCH: usize = 500;

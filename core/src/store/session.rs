@@ -3,8 +3,10 @@
 use sqlx::PgExecutor;
 
 use super::PgConnection;
-use crate::session::{Origin, Session};
-use crate::{OrgId, Result, SessionId, Timestamp, UserId};
+use crate::model::error::Result;
+use crate::model::ids::{OrgId, SessionId, UserId};
+use crate::model::session::{Origin, Session};
+use crate::model::timestamp::Timestamp;
 
 /// Live sessions that a user can have. A sign-in beyond that ends the session that was unused for longest.
 const SESSIONS_MAX: i64 = 100;

@@ -3,7 +3,9 @@
 use sqlx::PgExecutor;
 
 use super::PgConnection;
-use crate::{JobId, OrgId, Result, Timestamp};
+use crate::model::error::Result;
+use crate::model::ids::{JobId, OrgId};
+use crate::model::timestamp::Timestamp;
 
 /// Records the inline predictions of a submission, before they are written to the artifact store.
 pub async fn reserve(db: &mut PgConnection, org_id: &OrgId, job_id: &JobId, bytes: i64) -> Result<()> {

@@ -2,11 +2,13 @@
 
 use super::allowance::{self, Decision, Use};
 use super::{PgConnection, storage, upload, usage};
-use crate::job::{FailureCode, JobRow, JobStatus, JobType};
-use crate::org::Plan;
-use crate::spans::{Place, SpanId};
-use crate::suite::{Allowance, SuiteId};
-use crate::{JobId, OrgId, Result, Timestamp, UploadId};
+use crate::model::error::Result;
+use crate::model::ids::{JobId, OrgId, UploadId};
+use crate::model::job::{FailureCode, JobRow, JobStatus, JobType};
+use crate::model::org::Plan;
+use crate::model::suite::{Allowance, SuiteId};
+use crate::model::timestamp::Timestamp;
+use crate::runtime::trace_export::{Place, SpanId};
 
 /// What is stored of a new eval.
 pub struct NewJob<'a> {
@@ -154,7 +156,7 @@ pub async fn submit(db: &mut PgConnection, org_id: &OrgId, plan: &Plan, new: &Ne
     let Some(job) = insert(db, org_id, new, created_at).await? else {
         let key = new.idempotency_key.unwrap_or_default();
         let found = repeated(db, org_id, key).await?;
-        let (job_id, request_sha256) = found.ok_or_else(|| crate::Error::internal("a job that was in the way is gone"))?;
+        let (job_id, request_sha256) = found.ok_or_else(|| crate::model::error::Error::internal("a job that was in the way is gone"))?;
         return Ok(Submitted::Repeated { job_id, request_sha256 });
     };
     if let Some(upload_id) = new.upload_id

@@ -4,8 +4,11 @@ use serde_json::value::RawValue;
 use sqlx::PgExecutor;
 use sqlx::types::Json;
 
-use crate::suite::{Allowance, SuiteAccess, SuiteId, SuiteItem};
-use crate::{DisclosurePolicy, Ladder, OrgId, Result, Timestamp};
+use crate::model::error::Result;
+use crate::model::ids::OrgId;
+use crate::model::suite::{Allowance, SuiteAccess, SuiteId, SuiteItem};
+use crate::model::timestamp::Timestamp;
+use assay_eval::{DisclosurePolicy, Ladder};
 
 /// A suite's row in one version.
 #[derive(Debug, Clone)]

@@ -2,7 +2,9 @@
 
 use sqlx::PgExecutor;
 
-use crate::{OrgId, Result, Timestamp, UserId};
+use crate::model::error::Result;
+use crate::model::ids::{OrgId, UserId};
+use crate::model::timestamp::Timestamp;
 
 /// An acceptance of one version.
 pub struct Acceptance {

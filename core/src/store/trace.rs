@@ -4,7 +4,9 @@ use serde::Deserialize;
 use sqlx::PgExecutor;
 use sqlx::types::Json;
 
-use crate::{JobId, OrgId, Result, Timestamp};
+use crate::model::error::Result;
+use crate::model::ids::{JobId, OrgId};
+use crate::model::timestamp::Timestamp;
 
 /// When and under which trace a job was asked for.
 #[derive(Debug, Clone)]

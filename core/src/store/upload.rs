@@ -3,8 +3,11 @@
 use sqlx::PgExecutor;
 
 use super::PgConnection;
-use crate::upload::{ContentEncoding, ContentType, Part, PartObject, UploadFailure, UploadKind, UploadRow, UploadStatus};
-use crate::{OrgId, Result, Timestamp, UploadId};
+use crate::model::error::Result;
+use crate::model::ids::{OrgId, UploadId};
+use crate::model::timestamp::Timestamp;
+use crate::model::upload::{ContentEncoding, ContentType, Part, UploadFailure, UploadKind, UploadRow, UploadStatus};
+use crate::runtime::upload_reader::PartObject;
 
 /// Selects uploads as callers see them; what follows `from uploads` is the statement's own.
 macro_rules! select_uploads {
@@ -74,7 +77,7 @@ pub async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewUpload<'_>) 
     .execute(&mut *db)
     .await?;
     let row = find(db, org_id, id).await?;
-    row.ok_or_else(|| crate::Error::internal("an upload that was just stored is gone"))
+    row.ok_or_else(|| crate::model::error::Error::internal("an upload that was just stored is gone"))
 }
 
 /// An upload of the organization.

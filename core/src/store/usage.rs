@@ -3,7 +3,9 @@
 use sqlx::PgExecutor;
 
 use super::PgConnection;
-use crate::{JobId, OrgId, Result, Timestamp};
+use crate::model::error::Result;
+use crate::model::ids::{JobId, OrgId};
+use crate::model::timestamp::Timestamp;
 
 /// Charges a job to the month in which it was accepted, with its row of the ledger. `false`, and nothing is written,
 /// when the month's maximum does not suffice.

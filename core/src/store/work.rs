@@ -7,11 +7,15 @@ use sqlx::types::Json;
 use sqlx::{PgExecutor, PgPool};
 
 use super::dispatch;
-use crate::job::{ATTEMPTS_MAX, EvalResult, FailureCode, ITEM_SCORES_DAYS, SealedFigures};
-use crate::spans::Place;
-use crate::suite::SuiteId;
-use crate::upload::{ContentEncoding, ContentType, PartObject};
-use crate::{Answer, Clip, DisclosurePolicy, Error, JobId, Metric, OrgId, Result, Scoring, Timestamp, UploadId, WorkerId};
+use crate::model::error::{Error, Result};
+use crate::model::ids::{JobId, OrgId, UploadId, WorkerId};
+use crate::model::job::{ATTEMPTS_MAX, EvalResult, FailureCode, ITEM_SCORES_DAYS, SealedFigures};
+use crate::model::suite::SuiteId;
+use crate::model::timestamp::Timestamp;
+use crate::model::upload::{ContentEncoding, ContentType};
+use crate::runtime::trace_export::Place;
+use crate::runtime::upload_reader::PartObject;
+use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, Scoring};
 
 /// How long an attempt may take.
 pub const DEADLINE: Duration = Duration::from_secs(15 * 60);

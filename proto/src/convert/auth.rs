@@ -1,6 +1,6 @@
 //! Signing in.
 
-use assay_core::auth::{SignInRequested, SignedIn};
+use assay_core::model::auth::{SignInRequested, SignedIn};
 
 use super::timestamp;
 use crate::v1;

@@ -1,6 +1,6 @@
 //! Comparisons.
 
-use assay_core::comparison::Comparison;
+use assay_core::model::comparison::Comparison;
 
 use crate::v1;
 

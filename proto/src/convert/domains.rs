@@ -1,6 +1,6 @@
 //! Domains.
 
-use assay_core::domain::{ClaimedDomain, DomainClaim, DomainRecord, DomainVerification, Domains};
+use assay_core::model::email_domain::{ClaimedDomain, DomainClaim, DomainRecord, DomainVerification, Domains};
 
 use super::timestamp;
 use crate::v1;

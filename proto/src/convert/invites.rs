@@ -1,6 +1,6 @@
 //! Invites.
 
-use assay_core::invite::{Invite, Invites};
+use assay_core::model::invite::{Invite, Invites};
 
 use super::timestamp;
 use crate::v1;

@@ -1,6 +1,6 @@
 //! Jobs.
 
-use assay_core::job::{EvalResult, ItemScore, Job, JobError, JobItems, Jobs, SealedFigures, Versions};
+use assay_core::model::job::{EvalResult, ItemScore, Job, JobError, JobItems, Jobs, SealedFigures, Versions};
 
 use super::timestamp;
 use crate::v1;

@@ -1,6 +1,6 @@
 //! API keys.
 
-use assay_core::key::{ApiKey, ApiKeyCreated, ApiKeys};
+use assay_core::model::key::{ApiKey, ApiKeyCreated, ApiKeys};
 
 use super::timestamp;
 use crate::v1;

@@ -1,6 +1,6 @@
 //! Who calls.
 
-use assay_core::org::{Me, Org};
+use assay_core::model::org::{Me, Org};
 
 use super::timestamp;
 use crate::v1;

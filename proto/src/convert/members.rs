@@ -1,6 +1,6 @@
 //! Members.
 
-use assay_core::member::{Member, Members};
+use assay_core::model::member::{Member, Members};
 
 use super::timestamp;
 use crate::v1;

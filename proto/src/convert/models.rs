@@ -1,6 +1,6 @@
 //! Models.
 
-use assay_core::model::{Codebook, Model, ModelCard, Models};
+use assay_core::model::catalog::{Codebook, Model, ModelCard, Models};
 
 use super::timestamp;
 use crate::v1;

@@ -1,6 +1,6 @@
 //! Sessions.
 
-use assay_core::session::{Session, Sessions};
+use assay_core::model::session::{Session, Sessions};
 
 use super::timestamp;
 use crate::v1;

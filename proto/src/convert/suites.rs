@@ -1,6 +1,6 @@
 //! Suites and their items.
 
-use assay_core::suite::{LadderGrid, Suite, SuiteItem, SuiteItems, Suites};
+use assay_core::model::suite::{LadderGrid, Suite, SuiteItem, SuiteItems, Suites};
 use assay_core::{Error, Result};
 
 use super::{object, timestamp};

@@ -1,6 +1,6 @@
 //! Terms.
 
-use assay_core::terms::Terms;
+use assay_core::model::terms::Terms;
 
 use super::timestamp;
 use crate::v1;

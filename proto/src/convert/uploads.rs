@@ -1,6 +1,6 @@
 //! Uploads.
 
-use assay_core::upload::{Part, Upload, UploadError};
+use assay_core::model::upload::{Part, Upload, UploadError};
 
 use super::timestamp;
 use crate::v1;

@@ -1,6 +1,6 @@
 //! Usage.
 
-use assay_core::usage::{Usage, UsageLimits, UsageTotals};
+use assay_core::model::usage::{Usage, UsageLimits, UsageTotals};
 
 use super::timestamp;
 use crate::v1;

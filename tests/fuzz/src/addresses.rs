@@ -1,7 +1,7 @@
 //! E-mail addresses and domains.
 
-use assay_core::domain::{DomainRecord, claimable};
-use assay_core::field::{DOMAIN_MAX, domain, email};
+use assay_core::model::email_domain::{DomainRecord, claimable};
+use assay_core::model::validation::{DOMAIN_MAX, domain, email};
 use hickory_proto::rr::Name;
 
 use super::fit_to_be_told;

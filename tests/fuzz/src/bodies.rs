@@ -1,8 +1,8 @@
 //! Bodies of requests.
 
 use assay_api::parsers::Fields;
-use assay_core::json::DEPTH_MAX;
 use assay_core::{Code, Details, Error};
+use assay_eval::json::DEPTH_MAX;
 use serde_json::Value;
 
 use super::fit_to_be_told;

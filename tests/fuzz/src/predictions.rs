@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use assay_core::json::DEPTH_MAX;
-use assay_core::prediction::{Layout, MAX_FAULTS, check};
-use assay_core::{Code, Details, FieldError, Metric};
+use assay_core::{Code, Details};
+use assay_eval::json::DEPTH_MAX;
+use assay_eval::prediction::{Layout, MAX_FAULTS, check};
+use assay_eval::{FieldError, Metric};
 
 use super::json::{Json, nesting};
 use super::told::{Heard, Predicted, Told, inline, streamed};
@@ -236,7 +237,7 @@ fn checked_for(metric: Metric, data: &[u8], told: &[Told], is_json: bool) {
             assert!(is_json && faults == 0);
             assert_eq!(checked.n_items, told.len() as i64);
             let mut heard = Heard::until(ALL);
-            assert!(assay_core::prediction::read(data, |next| heard.hear(next)).unwrap().is_continue());
+            assert!(assay_eval::prediction::read(data, |next| heard.hear(next)).unwrap().is_continue());
             assert_eq!(checked.digest, heard.digest.finish());
         }
     }

@@ -1,6 +1,6 @@
 //! Keys and tokens.
 
-use assay_core::secret::{SecretKind, read};
+use assay_core::model::secret::{SecretKind, read};
 use sha2::{Digest as _, Sha256};
 
 use super::Seeded;

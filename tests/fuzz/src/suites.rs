@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use assay_core::Answer;
-use assay_core::model::ModelFile;
-use assay_core::suite_folder::{FolderItem, Protection, SuiteFolder};
+use assay_core::model::catalog::ModelFile;
+use assay_core::runtime::suite_folder::{FolderItem, Protection, SuiteFolder};
+use assay_eval::Answer;
 use serde_json::{Value, json};
 
 /// What is taken is whole and consistent, and written anew it is the same suite; what is refused is told with its file.

@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use assay_core::FieldError;
-use assay_core::prediction::{Layout, Prediction, Stream, SubmissionDigest, Value, name, read};
+use assay_eval::FieldError;
+use assay_eval::prediction::{Layout, Prediction, Stream, SubmissionDigest, Value, name, read};
 
 /// One thing that was handed on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use std::io::{self, BufRead, Read, Write as _};
 use std::ops::ControlFlow;
 
-use assay_core::upload::{Content, ContentEncoding, ContentFault, ContentType, Ended, decode};
+use assay_core::model::upload::{ContentEncoding, ContentType};
+use assay_core::runtime::upload_reader::{Content, ContentFault, Ended, decode};
 
 use super::Seeded;
 use super::told::{Heard, Told, streamed};

@@ -3,10 +3,12 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use assay_core::job::{JobStatus, JobType};
-use assay_core::suite::{ItemCursor, SuiteId, VERSION_MAX, is_version};
-use assay_core::upload::{ContentEncoding, ContentType, UploadKind};
-use assay_core::{InviteId, JobId, KeyId, Metric, OrgId, RequestId, SessionId, Timestamp, UploadId, UserId, WorkerId, field};
+use assay_core::model::job::{JobStatus, JobType};
+use assay_core::model::suite::{ItemCursor, SuiteId, VERSION_MAX, is_version};
+use assay_core::model::upload::{ContentEncoding, ContentType, UploadKind};
+use assay_core::model::validation;
+use assay_core::{InviteId, JobId, KeyId, OrgId, RequestId, SessionId, Timestamp, UploadId, UserId, WorkerId};
+use assay_eval::Metric;
 
 use super::{Seeded, fit_to_be_told};
 
@@ -77,7 +79,7 @@ fn moments(text: &str) {
     assert_eq!(again.to_string(), written);
     // Read without the library: what was written is that moment.
     assert_eq!(micros(&written), i128::from(again.unix_micros()));
-    assert_eq!(field::moment("before", text), Ok(moment));
+    assert_eq!(validation::moment("before", text), Ok(moment));
 }
 
 /// Microseconds since 1970 of `YYYY-MM-DDThh:mm:ss.uuuuuuZ`, by the days of each year and month.
@@ -99,15 +101,15 @@ fn micros(written: &str) -> i128 {
 }
 
 fn names(text: &str) {
-    match field::text("name", text) {
+    match validation::text("name", text) {
         Ok(name) => {
-            assert!(name == text.trim() && !name.is_empty() && name.chars().count() <= field::TEXT_MAX);
+            assert!(name == text.trim() && !name.is_empty() && name.chars().count() <= validation::TEXT_MAX);
             assert!(!name.chars().any(char::is_control));
-            assert_eq!(field::text("name", &name), Ok(name));
+            assert_eq!(validation::text("name", &name), Ok(name));
         }
         Err(fault) => fit_to_be_told(&fault.message),
     }
-    let told = |fault: Option<assay_core::FieldError>| fault.iter().for_each(|fault| fit_to_be_told(&fault.message));
-    told(field::one_of::<JobStatus>("status", text).err());
-    told(field::moment("before", text).err());
+    let told = |fault: Option<assay_eval::FieldError>| fault.iter().for_each(|fault| fit_to_be_told(&fault.message));
+    told(validation::one_of::<JobStatus>("status", text).err());
+    told(validation::moment("before", text).err());
 }

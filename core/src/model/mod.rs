@@ -1,0 +1,28 @@
+//! The resources of the platform: ids, the error and its codes, permissions, and one file per resource, whose structs are
+//! the JSON bodies. Pure rules only: no SQL and no I/O.
+
+pub mod auth;
+pub mod catalog;
+pub mod comparison;
+pub mod cursor;
+pub mod email_domain;
+pub mod error;
+pub mod eval;
+pub mod ids;
+pub mod invite;
+pub mod job;
+pub mod key;
+pub mod member;
+pub mod openapi_schema;
+pub mod org;
+pub mod permissions;
+pub(crate) mod random;
+pub mod secret;
+pub mod session;
+pub mod suite;
+pub mod terms;
+mod text_enum;
+pub mod timestamp;
+pub mod upload;
+pub mod usage;
+pub mod validation;

@@ -1,0 +1,302 @@
+//! Rules for single fields of requests, written once for both wires.
+
+use std::str::FromStr;
+
+use idna::AsciiDenyList;
+use idna::uts46::{DnsLength, Hyphens, Uts46};
+use utoipa::openapi::schema::{KnownFormat, Object, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::model::timestamp::Timestamp;
+use assay_eval::FieldError;
+
+/// Longest name or label, in characters.
+pub const TEXT_MAX: usize = 200;
+
+/// Longest e-mail address, in bytes: what fits into an envelope.
+const EMAIL_MAX: usize = 254;
+
+/// Longest domain, in bytes.
+pub const DOMAIN_MAX: usize = 253;
+
+/// Longest part of an address before the `@`, in bytes.
+const LOCAL_MAX: usize = 64;
+
+/// How [`text`] is described to clients.
+pub struct Text;
+
+impl PartialSchema for Text {
+    fn schema() -> RefOr<Schema> {
+        let pattern = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
+        let described = Object::builder().schema_type(Type::String).min_length(Some(1)).max_length(Some(TEXT_MAX));
+        described.pattern(Some(pattern)).description(Some("Trimmed; not blank; no control characters.")).into()
+    }
+}
+
+impl ToSchema for Text {}
+
+/// How [`email`] is described to clients.
+pub struct Email;
+
+impl PartialSchema for Email {
+    fn schema() -> RefOr<Schema> {
+        crate::model::openapi_schema::format(KnownFormat::Email, "An e-mail address.", EMAIL_MAX, "ada@example.org")
+    }
+}
+
+impl ToSchema for Email {}
+
+/// How [`domain`] is described to clients.
+pub struct Domain;
+
+impl PartialSchema for Domain {
+    fn schema() -> RefOr<Schema> {
+        crate::model::openapi_schema::format(KnownFormat::Hostname, "A domain.", DOMAIN_MAX, "example.org")
+    }
+}
+
+impl ToSchema for Domain {}
+
+/// A page's size, as [`limit`] takes it, described to clients.
+pub struct PageSize<const DEFAULT: u32, const MAX: u32>;
+
+impl<const DEFAULT: u32, const MAX: u32> PartialSchema for PageSize<DEFAULT, MAX> {
+    fn schema() -> RefOr<Schema> {
+        let described = Object::builder().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(MAX));
+        described.default(Some(DEFAULT.into())).into()
+    }
+}
+
+impl<const DEFAULT: u32, const MAX: u32> ToSchema for PageSize<DEFAULT, MAX> {}
+
+/// A text for people, such as a name: at most [`TEXT_MAX`] characters, trimmed, not blank, no control characters.
+pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
+    // White space counts, so that the limit is one that a schema can state.
+    if value.chars().count() > TEXT_MAX {
+        return Err(FieldError::new(field, "range", format!("at most {TEXT_MAX} characters")));
+    }
+    let trimmed = value.trim();
+    if trimmed.is_empty() {
+        return Err(FieldError::required(field));
+    }
+    // PostgreSQL cannot store NUL, and no other control character belongs into a name, at its ends neither.
+    if value.chars().any(char::is_control) {
+        return Err(FieldError::new(field, "format", "must not hold control characters"));
+    }
+    Ok(trimmed.to_owned())
+}
+
+/// An organization's name: a [`text`] without links, because the mails of its invites carry the name to strangers.
+pub fn org_name(field: &str, value: &str) -> Result<String, FieldError> {
+    let name = text(field, value)?;
+    if has_link(&name) { Err(FieldError::new(field, "format", "must not contain a link")) } else { Ok(name) }
+}
+
+/// Whether mail clients would show a part of the text as a link: an address with a scheme, `www.`, or a host with a path or a port.
+pub fn has_link(text: &str) -> bool {
+    let text = text.to_lowercase();
+    let is_host = |host: &str| {
+        let host = host.trim_start_matches(|letter: char| !letter.is_alphanumeric());
+        let last = host.rsplit_once('.').map(|(before, last)| (before.ends_with(char::is_alphanumeric), last));
+        last.is_some_and(|(is_name, last)| is_name && last.chars().count() >= 2 && last.chars().all(char::is_alphabetic))
+    };
+    ["://", "mailto:"].iter().any(|mark| text.contains(mark))
+        || text.split(|letter: char| !letter.is_alphanumeric() && letter != '.').any(|word| word.starts_with("www."))
+        || text.split_whitespace().any(|word| word.split_once(['/', ':', '?', '#']).is_some_and(|(host, _)| is_host(host)))
+}
+
+/// An e-mail address in the one form in which addresses are compared: trimmed and in lower case, its domain in ASCII as
+/// IDNA writes it.
+pub fn email(field: &str, value: &str) -> Result<String, FieldError> {
+    let value = value.trim();
+    if value.is_empty() {
+        return Err(FieldError::required(field));
+    }
+    let address = value.rsplit_once('@').and_then(|(local, domain)| Some(format!("{}@{}", mailbox(local)?, ascii_domain(domain)?)));
+    match address {
+        Some(address) if address.len() <= EMAIL_MAX => Ok(address),
+        Some(_) => Err(FieldError::new(field, "range", format!("at most {EMAIL_MAX} characters"))),
+        None => Err(FieldError::new(field, "format", "must be an e-mail address, such as ada@example.org")),
+    }
+}
+
+/// What stands before the `@`, in lower case. ASCII only, looked at before it is lowered: there are other letters that
+/// become ASCII in lower case, and then two people would have one address.
+fn mailbox(local: &str) -> Option<String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte);
+    let well_formed = local.len() <= LOCAL_MAX && local.split('.').all(|part| !part.is_empty() && part.bytes().all(allowed));
+    well_formed.then(|| local.to_ascii_lowercase())
+}
+
+/// A domain in the one form in which domains are compared: in ASCII as IDNA (UTS 46) writes it, in lower case, without
+/// a dot at its end, at most 253 characters.
+pub fn domain(field: &str, value: &str) -> Result<String, FieldError> {
+    let value = value.trim();
+    if value.is_empty() {
+        return Err(FieldError::required(field));
+    }
+    ascii_domain(value.strip_suffix('.').unwrap_or(value))
+        .ok_or_else(|| FieldError::new(field, "format", "must be a domain of at most 253 characters, such as example.org"))
+}
+
+fn ascii_domain(value: &str) -> Option<String> {
+    // So long a text is no domain, however it is written; it need not be looked at.
+    let short = Some(value).filter(|value| value.len() <= 1024)?;
+    let ascii = Uts46::new().to_ascii(short.as_bytes(), AsciiDenyList::STD3, Hyphens::CheckFirstLast, DnsLength::Verify).ok()?;
+    // No domain ends in a number, but IP addresses do.
+    let ends_in_number = ascii.rsplit('.').next().is_none_or(|label| label.bytes().all(|byte| byte.is_ascii_digit()));
+    (!ends_in_number).then(|| ascii.into_owned())
+}
+
+/// Notes a fault among others that are told with it; the default stands in for the value.
+pub fn noted<T: Default>(faults: &mut Vec<FieldError>, read: Result<T, FieldError>) -> T {
+    read.unwrap_or_else(|fault| {
+        faults.push(fault);
+        T::default()
+    })
+}
+
+/// A page's size: `default` when absent, otherwise 1 to `max`.
+pub fn limit(value: Option<i64>, default: u32, max: u32) -> Result<u32, FieldError> {
+    let Some(value) = value else { return Ok(default) };
+    u32::try_from(value)
+        .ok()
+        .filter(|limit| (1..=max).contains(limit))
+        .ok_or_else(|| FieldError::new("limit", "range", format!("must be a whole number from 1 to {max}")))
+}
+
+/// One of the values of a closed set.
+pub fn one_of<T: FromStr<Err = String>>(field: &str, value: &str) -> Result<T, FieldError> {
+    value.parse().map_err(|message| FieldError::new(field, "unknown_value", message))
+}
+
+/// A moment, in RFC 3339.
+pub fn moment(field: &str, value: &str) -> Result<Timestamp, FieldError> {
+    value.parse().map_err(|_| FieldError::new(field, "format", "must be a moment such as 2026-01-31T23:59:59.000000Z"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_trimmed_and_bounded() {
+        assert_eq!(text("name", "  ci  ").unwrap(), "ci");
+        for (value, reason) in [
+            ("", "required"),
+            ("   ", "required"),
+            ("a\0b", "format"),
+            ("\ta", "format"),
+            ("a\n", "format"),
+            (&"x".repeat(201) as &str, "range"),
+            (&" ".repeat(201), "range"),
+        ] {
+            assert_eq!(text("name", value).unwrap_err().reason, reason, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn organization_name_has_no_link() {
+        for name in ["Acme", "Acme Inc.", "Dr./Mr. Smith", "Q&A: v1.2/v1.3", "A.I./ML", "Booking.com", "R&D #1", "www", "Note: 5/6"] {
+            assert_eq!(org_name("name", name).as_deref(), Ok(name), "{name}");
+        }
+        for name in [
+            "ALERT: confirm at https://evil.example/login",
+            "HTTPS://EVIL.example",
+            "www.evil.example",
+            "(www.evil.example)",
+            "confirm at evil.example/login now",
+            "confirm at (evil.example/login)",
+            "evil.example:8080",
+            "evil.example?x",
+            "mailto:eve@evil.example",
+        ] {
+            assert_eq!(org_name("name", name).unwrap_err().reason, "format", "{name}");
+        }
+        assert_eq!(org_name("name", " ").unwrap_err().reason, "required");
+    }
+
+    #[test]
+    fn addresses_have_one_form() {
+        for (given, one) in [
+            (" Ada@Example.ORG ", "ada@example.org"),
+            ("ada+x@BÜCHER.example", "ada+x@xn--bcher-kva.example"),
+            ("ada@XN--bcher-kva.example", "ada@xn--bcher-kva.example"),
+            ("ada@example\u{3002}org", "ada@example.org"),
+            ("o'brien.a_b@r3---sn.example", "o'brien.a_b@r3---sn.example"),
+        ] {
+            assert_eq!(email("email", given).as_deref(), Ok(one), "{given}");
+        }
+        let longest = format!("{}@{}.example", "a".repeat(64), [&"b".repeat(63) as &str; 2].join("."));
+        assert_eq!(email("email", &longest).as_deref(), Ok(longest.as_str()));
+        for bad in [
+            "ada",
+            "@example.org",
+            "ada@",
+            "a@b@c",
+            "a b@c.d",
+            "ada@.org",
+            "ada@example.org.",
+            "a..b@example.org",
+            ".a@example.org",
+            "\"a\"@example.org",
+            "ada@127.0.0.1",
+            "ada@[::1]",
+            "ada@exa_mple.org",
+            "ada@example.org\0",
+            "a\r\nb@example.org",
+            // A Kelvin sign, which is k in lower case, and a dotless i, which is I in upper case.
+            "\u{212a}@example.org",
+            "\u{131}@example.org",
+            "ä@example.org",
+            &format!("{}@example.org", "a".repeat(65)),
+            &format!("a@{}.org", "b".repeat(64)),
+        ] {
+            assert_eq!(email("email", bad).unwrap_err().reason, "format", "{bad:?}");
+        }
+        let too_long = format!("{}@{}", "a".repeat(64), ["b"; 95].join("."));
+        assert_eq!(too_long.len(), 254);
+        assert!(email("email", &too_long).is_ok());
+        assert_eq!(email("email", &format!("{too_long}.bb")).unwrap_err().reason, "range");
+        assert_eq!(email("email", "  ").unwrap_err().reason, "required");
+    }
+
+    #[test]
+    fn domains_have_one_form() {
+        for (given, one) in
+            [(" Example.ORG. ", "example.org"), ("bücher.example", "xn--bcher-kva.example"), ("ﬁnance.example", "finance.example")]
+        {
+            assert_eq!(domain("domain", given).as_deref(), Ok(one), "{given}");
+        }
+        let longest = [&"a".repeat(63) as &str, &"b".repeat(63), &"c".repeat(63), &"d".repeat(61)].join(".");
+        assert_eq!((longest.len(), domain("domain", &longest).as_deref()), (253, Ok(longest.as_str())));
+        for bad in [
+            "..",
+            "a..b",
+            "-a.example",
+            "a-.example",
+            "1.2.3.4",
+            "[::1]",
+            "a b.c",
+            "a_b.c",
+            "a\0.c",
+            "http://a.b",
+            "*.a.b",
+            &format!("{longest}d"),
+        ] {
+            assert_eq!(domain("domain", bad).unwrap_err().reason, "format", "{bad:?}");
+        }
+        assert_eq!(domain("domain", ".").unwrap_err().reason, "format");
+        assert_eq!(domain("domain", " ").unwrap_err().reason, "required");
+    }
+
+    #[test]
+    fn limits_have_a_default_and_bounds() {
+        assert_eq!(limit(None, 50, 200), Ok(50));
+        assert_eq!(limit(Some(200), 50, 200), Ok(200));
+        for bad in [0, -1, 201, i64::MAX] {
+            assert_eq!(limit(Some(bad), 50, 200).unwrap_err().reason, "range");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Logs, and the one table of all metrics.
+//!
+//! Labels come from closed sets: no organization, person, job or request is ever a label.
+
+use metrics::{Label, Unit};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tracing_subscriber::EnvFilter;
+
+use crate::model::error::{Error, Result};
+use crate::runtime::settings::Common;
+
+/// How a metric is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only rises.
+    Counter,
+    /// Rises and falls.
+    Gauge,
+    /// Counts by size.
+    Histogram,
+}
+
+/// Which binary keeps a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binary {
+    /// `assay-api`.
+    Api,
+    /// `assay-worker`.
+    Worker,
+    /// Each of them.
+    Both,
+}
+
+/// One metric, as operators see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Instrument {
+    /// Its name.
+    pub name: &'static str,
+    /// How it is counted.
+    pub kind: Kind,
+    /// What is counted.
+    pub unit: Unit,
+    /// Who keeps it.
+    pub binary: Binary,
+    /// Its labels, each with its values, or none where they are a set that only the running process knows: the
+    /// operations, the plans, the build.
+    pub labels: &'static [(&'static str, &'static [&'static str])],
+    /// What it tells.
+    pub help: &'static str,
+}
+
+macro_rules! metrics {
+    ($($name:ident = $text:literal, $kind:ident, $unit:ident, $binary:ident, [$($label:ident $(= $($value:literal)|+)?),*]; $help:literal)*) => {
+        $(#[doc = $help]
+        pub const $name: &str = $text;)*
+        /// Every metric, in the order of the documentation. What `process_…` tells of the process is not among them.
+        pub const ALL: &[Instrument] = &[$(Instrument {
+            name: $text,
+            kind: Kind::$kind,
+            unit: Unit::$unit,
+            binary: Binary::$binary,
+            labels: &[$((stringify!($label), &[$($($value),+)?])),*],
+            help: $help,
+        }),*];
+    };
+}
+
+metrics! {
+    REQUESTS = "assay_requests_total", Counter, Count, Api, [wire = "rest" | "grpc" | "grpc_web", operation, outcome = "ok" | "client_error" | "server_error"]; "Requests answered, by wire, operation (route template or rpc) and outcome."
+    REQUEST_ERRORS = "assay_request_errors_total", Counter, Count, Api, [wire = "rest" | "grpc" | "grpc_web", code]; "Requests answered with an error, by wire and the error's code."
+    REQUEST_SECONDS = "assay_request_duration_seconds", Histogram, Seconds, Api, [wire = "rest" | "grpc" | "grpc_web", operation]; "Time from a request's head to its answer's head, by wire and operation."
+    REQUESTS_IN_FLIGHT = "assay_requests_in_flight", Gauge, Count, Api, []; "Requests that are being answered."
+    AUTH_DECISIONS = "assay_auth_decisions_total", Counter, Count, Api, [plan, decision = "accepted" | "unauthenticated" | "invalid_token" | "key_revoked" | "throttled" | "unavailable"]; "Credentials looked at, by the plan of the organization (`none` where there is none) and decision."
+    RATELIMIT_DECISIONS = "assay_ratelimit_decisions_total", Counter, Count, Api, [plan, decision = "admitted" | "refused" | "crowded"]; "Requests held against the requests a minute, by plan; `crowded`: too many of one organization were under way."
+    RATELIMIT_DEGRADED = "assay_ratelimit_degraded", Gauge, Count, Api, []; "1 while requests are counted in memory because Redis does not answer."
+    QUOTA_DECISIONS = "assay_quota_decisions_total", Counter, Count, Api, [limit = "eval_items_per_month" | "concurrent_jobs" | "submissions_per_day" | "max_submissions" | "storage_bytes", decision = "admitted" | "refused"]; "Submissions and parts of uploads held against a quota, by limit."
+    JOBS_SUBMITTED = "assay_jobs_submitted_total", Counter, Count, Api, [type = "eval"]; "Jobs accepted, by type."
+    JOBS_FINISHED = "assay_jobs_finished_total", Counter, Count, Both, [type = "eval", outcome = "succeeded" | "cancelled" | "invalid_predictions" | "input_unavailable" | "timeout" | "internal"]; "Jobs that ended, by type and outcome: succeeded, cancelled, or the code of what failed."
+    JOB_ATTEMPTS = "assay_job_attempts_total", Counter, Count, Both, [result = "succeeded" | "failed" | "released" | "timeout" | "lost" | "fenced" | "not_written"]; "Attempts that ended, by result; `lost`: the job was cancelled or taken back, `fenced`: the end came too late and was refused. One that is taken back from a worker that lives is counted by the api and by the worker."
+    JOB_WAIT_SECONDS = "assay_job_queue_wait_seconds", Histogram, Seconds, Worker, []; "Time from a job's acceptance, or the end of its last attempt, to an attempt's claim."
+    JOB_RUN_SECONDS = "assay_job_run_seconds", Histogram, Seconds, Worker, []; "Time from an attempt's claim to its end."
+    JOB_SECONDS = "assay_job_duration_seconds", Histogram, Seconds, Worker, []; "Time from a job's acceptance to its end, of jobs that a worker ended."
+    ITEMS_SCORED = "assay_items_scored_total", Counter, Count, Worker, []; "Predictions scored."
+    JOBS = "assay_jobs", Gauge, Count, Api, [state = "queued" | "running"]; "Jobs that have not ended, by state, waiting ones up to 100,000; every api tells the same, from PostgreSQL, or NaN while it does not answer."
+    JOB_OLDEST_SECONDS = "assay_job_oldest_age_seconds", Gauge, Seconds, Api, [state = "queued" | "running"]; "How long the oldest job has been in its state, a waiting one since it may be begun; 0 where there is none."
+    WORKERS = "assay_workers", Gauge, Count, Api, []; "Worker processes whose lease is alive."
+    WORKER_SLOTS = "assay_worker_slots", Gauge, Count, Worker, [state = "busy" | "free"]; "Slots of this worker, by state."
+    WORKER_ANSWERS_BYTES = "assay_worker_answers_bytes", Gauge, Bytes, Worker, []; "Memory that answers of suites take."
+    JOBS_TAKEN_BACK = "assay_jobs_taken_back_total", Counter, Count, Api, [outcome = "released" | "failed"]; "Jobs taken back from dead or overdue workers: they wait again, or no try was left."
+    FENCED_WRITES = "assay_fenced_writes_total", Counter, Count, Worker, []; "Late writes of attempts that had lost their job; each was refused."
+    BELLS_RUNG = "assay_bells_rung_total", Counter, Count, Api, [kind = "first" | "again"]; "Bells rung for jobs that wait; `again`: rung before, and not answered or forgotten by Redis."
+    UPLOAD_BYTES = "assay_upload_bytes_total", Counter, Bytes, Api, []; "Bytes of parts received."
+    UPLOADS_COMPLETED = "assay_uploads_completed_total", Counter, Count, Api, [outcome = "ready" | "failed"]; "Uploads read through, by outcome."
+    ARTIFACTS_ORPHANED = "assay_artifacts_orphaned_total", Counter, Count, Api, []; "Objects that the daily reconciliation removed, because they were a day old and no row named them."
+    ARTIFACTS_MISSING = "assay_artifacts_missing", Gauge, Count, Api, []; "Rows whose object the last reconciliation did not find in the artifact store; every api shows the same, from PostgreSQL."
+    ROWS_DELETED = "assay_rows_deleted_total", Counter, Count, Api, [kind = "sessions" | "keys" | "invites" | "domain_claims" | "jobs" | "uploads"]; "Rows deleted because their time was over, by kind."
+    MAILS = "assay_mails_total", Counter, Count, Api, [outcome = "sent" | "failed" | "dropped"]; "Mails, by outcome; `dropped`: too many waited."
+    DATABASE_UP = "assay_database_up", Gauge, Count, Both, []; "Whether PostgreSQL answered this process when it was last asked."
+    DATABASE_CONNECTIONS = "assay_database_connections", Gauge, Count, Both, [pool = "requests" | "jobs" | "work", state = "busy" | "idle"]; "Connections to PostgreSQL, by what they are for and state."
+    DATABASE_CONNECTIONS_MAX = "assay_database_connections_max", Gauge, Count, Both, [pool = "requests" | "jobs" | "work"]; "Connections to PostgreSQL that there may be."
+    REDIS_UP = "assay_redis_up", Gauge, Count, Both, []; "Whether Redis answered this process when it was last asked."
+    MIGRATIONS_PENDING = "assay_migrations_pending", Gauge, Count, Both, []; "Migrations of this build that the database has not seen."
+    RUNTIME_TASKS = "assay_runtime_tasks", Gauge, Count, Both, []; "Tasks of the process that have not ended."
+    RUNTIME_LAG_SECONDS = "assay_runtime_lag_seconds", Gauge, Seconds, Both, []; "How late a task that asked to be woken was woken: what every other one waits for a thread, too."
+    BUILD = "assay_build_info", Gauge, Count, Both, [binary = "assay-api" | "assay-worker", version, git_sha]; "Always 1; the labels say which build runs."
+}
+
+/// Bounds of a request's buckets, in seconds. Few, for there is a set of them for each operation on each wire.
+const REQUEST_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 30.0];
+
+/// Bounds of a job's buckets, in seconds: up to its whole allowance.
+const JOB_BUCKETS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0];
+
+/// Makes this process keep metrics. The handle renders them for a scrape.
+pub fn metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandle> {
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full(REQUEST_SECONDS.into()), REQUEST_BUCKETS)
+        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Prefix("assay_job_".into()), JOB_BUCKETS))
+        .and_then(PrometheusBuilder::install_recorder)
+        .map_err(Error::internal)?;
+    for instrument in ALL {
+        let Instrument { name, kind, unit, binary: whose, labels, help } = *instrument;
+        match kind {
+            Kind::Counter => metrics::describe_counter!(name, unit, help),
+            Kind::Gauge => metrics::describe_gauge!(name, unit, help),
+            Kind::Histogram => metrics::describe_histogram!(name, unit, help),
+        }
+        if kind == Kind::Counter && [binary, Binary::Both].contains(&whose) {
+            begin_at_zero(name, labels);
+        }
+    }
+    let name = if binary == Binary::Api { "assay-api" } else { "assay-worker" };
+    metrics::gauge!(BUILD, "binary" => name, "version" => env!("CARGO_PKG_VERSION"), "git_sha" => settings.git_sha.clone()).set(1.0);
+    Ok(handle)
+}
+
+/// A counter that appears with its first event hides that event from whoever asks how much it rose.
+fn begin_at_zero(name: &'static str, labels: &[(&'static str, &'static [&'static str])]) {
+    let mut combinations = vec![Vec::new()];
+    for (label, values) in labels {
+        // Where the values are not known here, there is no combination.
+        let with = |value: &&'static str, before: &Vec<Label>| [before.as_slice(), &[Label::from_static_parts(label, value)]].concat();
+        combinations = values.iter().flat_map(|value| combinations.iter().map(move |before| with(value, before))).collect();
+    }
+    for labels in combinations {
+        metrics::counter!(name, labels).increment(0);
+    }
+}
+
+/// Makes this process log to standard error.
+pub fn logs(settings: &Common) -> Result<()> {
+    let filter: EnvFilter =
+        settings.log.parse().map_err(|_| Error::internal("ASSAY_LOG is not a filter such as info or info,sqlx=debug"))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let done = match settings.log_format.as_str() {
+        "json" => builder.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init(),
+        "text" => builder.try_init(),
+        _ => return Err(Error::internal("ASSAY_LOG_FORMAT must be json or text")),
+    };
+    done.map_err(|error| Error::internal(error.to_string()))
+}

@@ -1,0 +1,263 @@
+//! Claimed domains.
+
+use sqlx::PgExecutor;
+
+use super::{PgConnection, unique_violation};
+use crate::model::cursor::Page;
+use crate::model::email_domain::{ClaimedDomain, MISSES_MAX};
+use crate::model::error::Result;
+use crate::model::ids::{OrgId, UserId};
+use crate::model::timestamp::Timestamp;
+
+/// The verified domains of an organization on a page, by name.
+pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<ClaimedDomain>> {
+    let domains = sqlx::query_as!(
+        ClaimedDomain,
+        r#"select org_id as "org_id: OrgId", domain, claimed_by as "claimed_by: UserId", verified_at as "verified_at!: Timestamp",
+                  created_at as "created_at: Timestamp", auto_join
+           from domain_claims
+           where org_id = $1 and verified_at is not null and domain > coalesce($2, '') order by domain limit $3"#,
+        org_id.as_str(),
+        page.id.as_deref(),
+        page.rows()
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(domains)
+}
+
+/// A claim that is not verified.
+pub struct Claim {
+    /// What the record must show.
+    pub token: String,
+    /// Until when.
+    pub expires_at: Timestamp,
+}
+
+/// Claims a domain for a week. Who claims it again keeps the token, unless that has expired. `None` when the organization has
+/// verified it already.
+pub async fn claim(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str, token: &str, claimed_by: &UserId) -> Result<Option<Claim>> {
+    let claim = sqlx::query_as!(
+        Claim,
+        r#"insert into domain_claims as c (org_id, domain, token, claimed_by, expires_at)
+           values ($1, $2, $3, $4, now() + interval '7 days')
+           on conflict (org_id, domain) do update
+               set token = case when c.expires_at > now() then c.token else excluded.token end,
+                   claimed_by = case when c.expires_at > now() then c.claimed_by else excluded.claimed_by end,
+                   created_at = case when c.expires_at > now() then c.created_at else excluded.created_at end,
+                   expires_at = excluded.expires_at
+               where c.verified_at is null
+           returning token, expires_at as "expires_at: Timestamp""#,
+        org_id.as_str(),
+        domain,
+        token,
+        claimed_by.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(claim)
+}
+
+/// A claim as it stands.
+pub enum Standing {
+    /// It can be verified with this token.
+    Pending(String),
+    /// It was.
+    Verified {
+        /// The domain.
+        domain: ClaimedDomain,
+        /// What the record must show.
+        token: String,
+        /// How often in a row the record was not there.
+        misses: i32,
+    },
+}
+
+/// The organization's claim of a domain. `None` when there is none, or it has expired.
+pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str) -> Result<Option<Standing>> {
+    let row = sqlx::query!(
+        r#"select token, claimed_by as "claimed_by: UserId", verified_at as "verified_at: Timestamp", created_at as "created_at: Timestamp", auto_join,
+                  misses
+           from domain_claims where org_id = $1 and domain = $2 and (verified_at is not null or expires_at > now())"#,
+        org_id.as_str(),
+        domain
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(|row| match row.verified_at {
+        None => Standing::Pending(row.token),
+        Some(verified_at) => Standing::Verified {
+            domain: ClaimedDomain {
+                org_id: org_id.clone(),
+                domain: domain.to_owned(),
+                claimed_by: row.claimed_by,
+                verified_at,
+                created_at: row.created_at,
+                auto_join: row.auto_join,
+            },
+            token: row.token,
+            misses: row.misses,
+        },
+    }))
+}
+
+/// The claim of another organization that has verified the domain.
+pub struct Holder {
+    /// The organization.
+    pub org_id: OrgId,
+    /// What its record must show.
+    pub token: String,
+}
+
+/// The other organization that has verified the domain, if there is one.
+pub async fn other_holder(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str) -> Result<Option<Holder>> {
+    let holder = sqlx::query_as!(
+        Holder,
+        r#"select org_id as "org_id: OrgId", token from domain_claims where org_id <> $1 and domain = $2 and verified_at is not null"#,
+        org_id.as_str(),
+        domain
+    );
+    Ok(holder.fetch_optional(db).await?)
+}
+
+/// Removes the verified claim of an organization whose record is gone. A claim that was made anew meanwhile stays.
+pub async fn lose(db: &mut PgConnection, holder: &OrgId, domain: &str, token: &str) -> Result<()> {
+    sqlx::query!(
+        "delete from domain_claims where org_id = $1 and domain = $2 and token = $3 and verified_at is not null",
+        holder.as_str(),
+        domain,
+        token
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// What became of a verification.
+pub enum Verified {
+    /// The domain is the organization's.
+    Owned(ClaimedDomain),
+    /// Another organization was faster.
+    Taken,
+    /// The claim that was looked at is not there any more.
+    Gone,
+}
+
+/// Records that a claim with this token was proved. Proving it again resets the count of misses.
+pub async fn verify(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str, token: &str) -> Result<Verified> {
+    let owned = sqlx::query_as!(
+        ClaimedDomain,
+        r#"update domain_claims set verified_at = coalesce(verified_at, now()), misses = 0, check_at = null
+           where org_id = $1 and domain = $2 and token = $3
+           returning org_id as "org_id: OrgId", domain, claimed_by as "claimed_by: UserId", verified_at as "verified_at!: Timestamp",
+                  created_at as "created_at: Timestamp", auto_join"#,
+        org_id.as_str(),
+        domain,
+        token
+    )
+    .fetch_optional(db)
+    .await;
+    match owned {
+        Err(error) if unique_violation(&error) == Some("domain_claims_verified_key") => Ok(Verified::Taken),
+        owned => Ok(owned?.map_or(Verified::Gone, Verified::Owned)),
+    }
+}
+
+/// Says whether people with an address of the domain become members. `None` when the organization has no such domain, or its record
+/// was missing too often for anybody to join.
+pub async fn set_auto_join(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str, auto_join: bool) -> Result<Option<ClaimedDomain>> {
+    let domain = sqlx::query_as!(
+        ClaimedDomain,
+        r#"update domain_claims set auto_join = $3
+           where org_id = $1 and domain = $2 and verified_at is not null and (not $3 or misses < $4)
+           returning org_id as "org_id: OrgId", domain, claimed_by as "claimed_by: UserId", verified_at as "verified_at!: Timestamp",
+                  created_at as "created_at: Timestamp", auto_join"#,
+        org_id.as_str(),
+        domain,
+        auto_join,
+        MISSES_MAX
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(domain)
+}
+
+/// Gives a domain up, verified or not. `false` when the organization has no such claim.
+pub async fn remove(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str) -> Result<bool> {
+    let done = sqlx::query!("delete from domain_claims where org_id = $1 and domain = $2", org_id.as_str(), domain).execute(db).await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// For how long a process that looks a record up keeps others from doing so, in seconds.
+const CHECK_LEASE: f64 = 60.0;
+
+/// A verified domain whose record is to be looked up again.
+pub struct Due {
+    /// The organization.
+    pub org_id: OrgId,
+    /// The domain.
+    pub domain: String,
+    /// What the record must show.
+    pub token: String,
+    /// Until when nobody else looks it up: the fence of what is recorded of it.
+    pub lease: Timestamp,
+}
+
+/// Leases at most `limit` verified domains whose record was last looked up more than `days` ago.
+pub async fn lease_due(db: impl PgExecutor<'_>, days: i32, limit: i64) -> Result<Vec<Due>> {
+    let due = sqlx::query_as!(
+        Due,
+        r#"with due as (
+             select org_id, domain from domain_claims
+             where verified_at is not null and coalesce(check_at, verified_at + $1::integer * interval '1 day') <= now()
+             order by coalesce(check_at, verified_at) limit $2 for update skip locked
+         )
+         update domain_claims c set check_at = clock_timestamp() + $3::float8 * interval '1 second'
+         from due d where c.org_id = d.org_id and c.domain = d.domain
+         returning c.org_id as "org_id: OrgId", c.domain, c.token, c.check_at as "lease!: Timestamp""#,
+        days,
+        limit,
+        CHECK_LEASE
+    );
+    Ok(due.fetch_all(db).await?)
+}
+
+/// Records whether a record was found, and returns how often in a row it was not, and whether that has just disabled `auto_join`.
+/// `None` when the lease has expired or the claim is gone.
+pub async fn record_check(db: impl PgExecutor<'_>, org_id: &OrgId, due: &Due, is_found: bool, days: i32) -> Result<Option<(i32, bool)>> {
+    let row = sqlx::query!(
+        r#"with before as (
+             select auto_join from domain_claims where org_id = $1 and domain = $2 and token = $3 and check_at = $4 for update
+         )
+         update domain_claims c
+         set misses = case when $5 then 0 else c.misses + 1 end,
+             auto_join = c.auto_join and ($5 or c.misses + 1 < $7),
+             check_at = clock_timestamp() + $6::integer * interval '1 day'
+         from before b
+         where c.org_id = $1 and c.domain = $2 and c.verified_at is not null
+         returning c.misses, (b.auto_join and not c.auto_join) as "is_disabled!""#,
+        org_id.as_str(),
+        due.domain,
+        due.token,
+        due.lease as Timestamp,
+        is_found,
+        days,
+        MISSES_MAX
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(|row| (row.misses, row.is_disabled)))
+}
+
+/// Looks a record up again in an hour: the name server did not say whether it is there.
+pub async fn postpone_check(db: impl PgExecutor<'_>, org_id: &OrgId, due: &Due) -> Result<()> {
+    sqlx::query!(
+        "update domain_claims set check_at = clock_timestamp() + interval '1 hour' where org_id = $1 and domain = $2 and check_at = $3",
+        org_id.as_str(),
+        due.domain,
+        due.lease as Timestamp
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
