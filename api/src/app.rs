@@ -9,15 +9,15 @@ use assay_core::runtime::trace_export::{Sampling, Spans};
 use assay_core::store::{self, Bounds, PgPool};
 use tokio::sync::{Notify, watch};
 
-use crate::changes::Changes;
-use crate::dns::Dns;
+use crate::background::dns::Dns;
+use crate::background::job_updates::Changes;
+use crate::background::mail::Post;
+use crate::background::usage_counter::Requests;
 use crate::limits::Limits;
-use crate::lookups::Lookups;
-use crate::mail::Post;
-use crate::memory::Budget;
-use crate::requests::Requests;
+use crate::limits::concurrency::Turns;
+use crate::limits::rejections::Lookups;
+use crate::limits::request_memory::Budget;
 use crate::settings::Settings;
-use crate::turns::Turns;
 
 /// How long a request waits for earlier ones of its organization. Until its turn it holds nothing.
 const CROWD_PATIENCE: Duration = Duration::from_secs(5);

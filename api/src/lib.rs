@@ -3,42 +3,28 @@
 //! A request goes: `serve` → `layers` → `rest` or `grpc` → `ops` → `store` (in core) and back; `render` writes errors
 //! for both wires.
 
+pub mod admin;
 mod app;
-mod audit;
-mod changes;
-mod cleanup;
-mod connections;
-mod dispatcher;
-mod dns;
-mod domain_checks;
+mod background;
 mod grpc;
+mod http;
 mod layers;
 mod limits;
-mod lookups;
-mod mail;
-mod memory;
 pub mod openapi;
-pub mod operator;
 mod ops;
-mod page;
-mod reconcile;
-mod render;
-mod requests;
 mod rest;
-mod serve;
+mod server;
 pub mod settings;
-mod trace_document;
-mod traceparent;
-mod turns;
 
-pub use serve::serve;
+pub use server::serve;
 
 /// What reads what strangers write before anything else is known of them, for those who test it.
 pub mod parsers {
+    pub use crate::http::client_address::client;
+    pub use crate::http::traceparent::TraceParent;
     pub use crate::layers::auth::{Asked, bearer};
     pub use crate::layers::deadline::asked as grpc_timeout;
-    pub use crate::layers::observe::{client, client_request_id};
+    pub use crate::layers::observe::client_request_id;
     pub use crate::rest::extract::{IdempotencyKey, is_json};
     pub use crate::rest::input::{Fields, Query};
-    pub use crate::traceparent::TraceParent;
 }

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use assay_api::admin::commands;
+use assay_api::serve;
 use assay_api::settings::{self, Settings};
-use assay_api::{operator, serve};
 use assay_core::Error;
 use assay_core::model::org::PlanChange;
 use assay_core::runtime::prometheus::{self, Binary};
@@ -266,7 +267,7 @@ fn main() -> ExitCode {
 
 /// Prints the audit of a folder, and its warnings where a person reads them.
 fn print_audit(dir: &Path) -> ExitCode {
-    match operator::suite_audit(dir) {
+    match commands::suite_audit(dir) {
         Ok(report) => {
             warn(&report["warnings"]);
             println!("{report:#}");
@@ -303,7 +304,7 @@ async fn run_server() -> Result<(), String> {
 async fn operate(command: Command) -> Result<(), String> {
     if let Command::Artifacts(ArtifactsCommand::Reconcile { dry_run }) = command {
         let (url, artifacts) = settings::reconciliation().map_err(|bad| bad.to_string())?;
-        let object = operator::reconcile(&url, &artifacts, dry_run).await.map_err(|error| told(&error))?;
+        let object = commands::reconcile(&url, &artifacts, dry_run).await.map_err(|error| told(&error))?;
         println!("{object}");
         return Ok(());
     }
@@ -312,49 +313,49 @@ async fn operate(command: Command) -> Result<(), String> {
     let done = match command {
         Command::Serve | Command::Openapi { .. } | Command::Artifacts(_) | Command::Suite(SuiteCommand::Audit { .. }) => return Ok(()),
         // The table of the log is made by a migration.
-        Command::Migrate => operator::migrate(url).await,
+        Command::Migrate => commands::migrate(url).await,
         Command::Org(OrgCommand::Create { name, plan, owner_email }) => {
-            operator::logged(url, "org create", None, operator::org_create(url, &name, &plan, &owner_email)).await
+            commands::logged(url, "org create", None, commands::org_create(url, &name, &plan, &owner_email)).await
         }
         Command::Org(OrgCommand::Set { org, plan }) => {
-            operator::logged(url, "org set", Some(&org), operator::org_set(url, &org, &plan)).await
+            commands::logged(url, "org set", Some(&org), commands::org_set(url, &org, &plan)).await
         }
         Command::Org(OrgCommand::Suspend { org }) => {
-            operator::logged(url, "org suspend", Some(&org), operator::org_suspend(url, &org)).await
+            commands::logged(url, "org suspend", Some(&org), commands::org_suspend(url, &org)).await
         }
-        Command::Org(OrgCommand::Resume { org }) => operator::logged(url, "org resume", Some(&org), operator::org_resume(url, &org)).await,
+        Command::Org(OrgCommand::Resume { org }) => commands::logged(url, "org resume", Some(&org), commands::org_resume(url, &org)).await,
         Command::Org(OrgCommand::Delete { org, confirm }) => {
-            operator::logged(url, "org delete", Some(&org), operator::org_delete(url, &org, &confirm)).await
+            commands::logged(url, "org delete", Some(&org), commands::org_delete(url, &org, &confirm)).await
         }
         Command::Plan(PlanCommand::Set { name, change }) => {
-            operator::logged(url, "plan set", Some(&name), operator::plan_set(url, &name, &change.into())).await
+            commands::logged(url, "plan set", Some(&name), commands::plan_set(url, &name, &change.into())).await
         }
         Command::Session(SessionCommand::Create { email, org }) => {
-            operator::logged(url, "session create", None, operator::session_create(url, &email, org.as_deref())).await
+            commands::logged(url, "session create", None, commands::session_create(url, &email, org.as_deref())).await
         }
         Command::Session(SessionCommand::End { email: Some(email), .. }) => {
-            operator::logged(url, "session end", None, operator::session_end_all(url, &email)).await
+            commands::logged(url, "session end", None, commands::session_end_all(url, &email)).await
         }
         Command::Session(SessionCommand::End { email: None, session }) => {
             let session = session.unwrap_or_default();
-            operator::logged(url, "session end", Some(&session), operator::session_end(url, &session)).await
+            commands::logged(url, "session end", Some(&session), commands::session_end(url, &session)).await
         }
         Command::Key(KeyCommand::Create { org, name }) => {
-            operator::logged(url, "key create", Some(&org), operator::key_create(url, &org, &name)).await
+            commands::logged(url, "key create", Some(&org), commands::key_create(url, &org, &name)).await
         }
-        Command::Key(KeyCommand::Revoke { key }) => operator::logged(url, "key revoke", Some(&key), operator::key_revoke(url, &key)).await,
-        Command::User(UserCommand::Erase { email }) => operator::logged(url, "user erase", None, operator::user_erase(url, &email)).await,
+        Command::Key(KeyCommand::Revoke { key }) => commands::logged(url, "key revoke", Some(&key), commands::key_revoke(url, &key)).await,
+        Command::User(UserCommand::Erase { email }) => commands::logged(url, "user erase", None, commands::user_erase(url, &email)).await,
         Command::Suite(SuiteCommand::Publish { dir }) => {
-            operator::logged(url, "suite publish", None, operator::suite_publish(url, &dir)).await
+            commands::logged(url, "suite publish", None, commands::suite_publish(url, &dir)).await
         }
         Command::Suite(SuiteCommand::Grant(GrantArguments { suite, org })) => {
-            operator::logged(url, "suite grant", Some(&org), operator::suite_grant(url, &suite, &org)).await
+            commands::logged(url, "suite grant", Some(&org), commands::suite_grant(url, &suite, &org)).await
         }
         Command::Suite(SuiteCommand::Revoke(GrantArguments { suite, org })) => {
-            operator::logged(url, "suite revoke", Some(&org), operator::suite_revoke(url, &suite, &org)).await
+            commands::logged(url, "suite revoke", Some(&org), commands::suite_revoke(url, &suite, &org)).await
         }
         Command::Model(ModelCommand::Publish { file }) => {
-            operator::logged(url, "model publish", None, operator::model_publish(url, &file)).await
+            commands::logged(url, "model publish", None, commands::model_publish(url, &file)).await
         }
     };
     let object = done.map_err(|error| told(&error))?;

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use lettre::message::Mailbox;
 use lettre::{AsyncSmtpTransport, Tokio1Executor};
 
-use crate::layers::cors::Origin;
+use crate::http::origin::Origin;
 
 /// The settings of `serve`.
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-"""The chart as the tests see it: rendered by the real Helm, and read back."""
+"""Renders the chart with Helm and parses the result, for the tests."""
 
 import functools
 import os
@@ -12,9 +12,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 CHART = ROOT / "helm"
 TOOLS = ROOT / "target/tools/helm"
 HELM = os.environ.get("HELM", str(TOOLS / "bin/helm"))
-# The oldest that Chart.yaml takes, and the newest whose schemas the validator brings.
+# The oldest version of Kubernetes that Chart.yaml supports, and the newest whose schemas the validator contains.
 OLDEST, NEWEST = "1.30", "1.37"
-# Every name by which a file of values is known here.
+# All files of values, by name.
 SETS = {
     path.stem: path
     for path in [CHART / "values-dev.yaml", *sorted(CHART.glob("examples/*.yaml")), *sorted((ROOT / "tests/helm/matrix").glob("*.yaml"))]
@@ -22,7 +22,7 @@ SETS = {
 
 
 def template(*arguments, release="assay", kube=OLDEST, values=None):
-    """What `helm template` says; values that are no file come on standard input."""
+    """Runs `helm template`. `values` are passed on standard input."""
     command = [HELM, "template", release, str(CHART), "--namespace", "assay", "--kube-version", f"{kube}.0", *arguments]
     given = None
     if values is not None:
@@ -33,19 +33,19 @@ def template(*arguments, release="assay", kube=OLDEST, values=None):
 
 @functools.cache
 def text(name=None, kube=OLDEST):
-    """The rendering of a set of values, by its name; without one, of the chart's own."""
+    """Returns the rendered chart for a set of values, by name; without a name, for the default values."""
     made = template(*(["--values", str(SETS[name])] if name else []), kube=kube)
     assert made.returncode == 0, made.stderr
     return made.stdout
 
 
 class Unique(yaml.CSafeLoader):
-    """A reader that refuses a key that stands twice in one mapping."""
+    """A YAML loader that rejects duplicate keys in a mapping."""
 
 
 def _mapping(loader, node):
     keys = [key.value for key, _ in node.value]
-    assert len(keys) == len(set(keys)), f"a key stands twice: {keys}"
+    assert len(keys) == len(set(keys)), f"duplicate key: {keys}"
     return yaml.CSafeLoader.construct_mapping(loader, node, deep=True)
 
 
@@ -62,7 +62,7 @@ def objects(name=None, kube=OLDEST):
 
 
 def pods(documents):
-    """Each pod's name and specification, whatever makes it."""
+    """Yields the name and the specification of each pod, including those of controllers."""
     for document in documents:
         if document["kind"] == "Pod":
             yield document["metadata"]["name"], document["spec"]
@@ -71,7 +71,7 @@ def pods(documents):
 
 
 def ours(documents):
-    """Pods that run the platform's own binaries."""
+    """Yields the pods that run Assay's binaries."""
     for name, spec in pods(documents):
         if spec["containers"][0]["command"][0].startswith("assay-"):
             yield name, spec
@@ -79,8 +79,8 @@ def ours(documents):
 
 @functools.cache
 def settings():
-    """Names of the settings that the binaries know, and of the secrets among them, from the one table of them."""
-    source = (ROOT / "core/src/settings.rs").read_text()
+    """Returns the names of all settings, and of the secrets among them, from the table in the source."""
+    source = (ROOT / "core/src/runtime/settings.rs").read_text()
     table = re.search(r"^settings! \{\n(.*?)^\}", source, re.S | re.M).group(1)
     rows = re.findall(r'^ {4}([A-Z_]+)( = ".*?")?(, secret)?; "', table, re.M)
     assert len(rows) >= 26, rows

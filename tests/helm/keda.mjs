@@ -1,4 +1,4 @@
-// Holds KEDA's objects, a JSON array on standard input, against their schemas.
+// Validates KEDA's objects, a JSON array on standard input, against their schemas.
 import { readFileSync } from "node:fs";
 
 const schemas = "../../target/tools/helm/node_modules/@kubernetes-models/keda/keda.sh/v1alpha1/index.js";

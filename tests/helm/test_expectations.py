@@ -1,4 +1,4 @@
-"""What stands where in the renderings: the rows of expectations.yaml."""
+"""Checks the rendered objects against the rows of expectations.yaml."""
 
 import re
 
@@ -12,7 +12,7 @@ EACH = [(row["set"], target, path, wanted) for row in ROWS for target, paths in 
 
 
 def at(value, path):
-    """What is at a path such as `spec.ports[http].port`; nothing where there is nothing."""
+    """Returns the value at a path such as `spec.ports[http].port`, or None."""
     for name, index in re.findall(r"([^.\[\]]+)|\[(\"[^\"]+\"|[^\]]+)\]", path):
         if value is None:
             return None
@@ -28,22 +28,22 @@ def at(value, path):
     return value
 
 
-def test_there_are_enough_of_them():
+def test_expectations_are_not_too_few():
     assert len(EACH) >= 150
 
 
 @pytest.mark.parametrize("name, target, path, wanted", EACH, ids=lambda part: str(part)[:80])
-def test_expected(name, target, path, wanted):
+def test_object_has_expected_value(name, target, path, wanted):
     kind, called = target.split("/")
     found = [d for d in chart.objects(name) if (d["kind"], d["metadata"]["name"]) == (kind, called)]
     if path is None:
         assert found == []
     else:
-        assert len(found) == 1, f"there is no {target}"
+        assert len(found) == 1, f"no object {target}"
         assert at(found[0], path) == wanted
 
 
-def test_a_job_has_a_name_of_its_own_for_each_image():
+def test_job_name_depends_on_image():
     def name(**image):
         made = chart.template(values={"migration": {"mode": "job"}, "image": image})
         return next(d["metadata"]["name"] for d in chart.read(made.stdout) if d["kind"] == "Job")
@@ -52,7 +52,7 @@ def test_a_job_has_a_name_of_its_own_for_each_image():
     assert re.fullmatch(r"assay-migrate-[0-9a-f]{8}", name(tag="1"))
 
 
-def test_names_follow_the_release():
+def test_names_start_with_release():
     def names(release):
         return {d["metadata"]["name"] for d in chart.read(chart.template(release=release).stdout)}
 
@@ -61,7 +61,7 @@ def test_names_follow_the_release():
     assert all(len(name) <= 63 for name in names("a" * 53))
 
 
-def test_rules_are_those_of_the_file_with_whole_addresses():
+def test_rules_equal_file_with_absolute_urls():
     rule = next(d for d in chart.objects("monitoring") if d["kind"] == "PrometheusRule")
     file = yaml.safe_load((chart.CHART / "files/alerts.yaml").read_text())
     base = "https://git.example.org/platform/assay/blob/main/docs/runbooks/"
@@ -72,7 +72,7 @@ def test_rules_are_those_of_the_file_with_whole_addresses():
     assert rule["spec"] == file
 
 
-def test_the_dashboard_is_the_file_with_the_address_of_the_runbooks():
+def test_dashboard_equals_file_with_runbook_url():
     found = next(d for d in chart.objects("monitoring") if d["kind"] == "ConfigMap")
     file = (chart.CHART / "files/dashboard.json").read_text()
     assert file.count('"docs/runbooks"') > 1
@@ -81,16 +81,16 @@ def test_the_dashboard_is_the_file_with_the_address_of_the_runbooks():
 
 
 def notes(values):
-    """What Helm says when it has installed; as an object, because only a cluster brings it to light otherwise."""
-    carried = '{kind: Notes, metadata: {name: notes}, text: {{ include "assay/templates/NOTES.txt" . | quote }}}'
-    made = chart.template(values={**values, "extraObjects": [carried]})
+    """Returns the rendered NOTES.txt. An extra object contains it, because `helm template` does not print it."""
+    wrapper = '{kind: Notes, metadata: {name: notes}, text: {{ include "assay/templates/NOTES.txt" . | quote }}}'
+    made = chart.template(values={**values, "extraObjects": [wrapper]})
     return next(d["text"] for d in chart.read(made.stdout) if d["kind"] == "Notes")
 
 
-def test_the_first_curl_is_told():
-    told = notes({})
-    assert "curl http://127.0.0.1:8080/health" in told and "helm --namespace assay test assay" in told
-    assert "nobody can sign in by mail" in told and "give image.digest in production" in told
-    told = notes(yaml.safe_load(chart.SETS["production"].read_text()))
-    assert "curl https://assay.example.org/health" in told and "MIND" not in told
+def test_notes_contain_first_commands_and_warnings():
+    text = notes({})
+    assert "curl http://127.0.0.1:8080/health" in text and "helm --namespace assay test assay" in text
+    assert "users cannot sign in by email" in text and "set image.digest in production" in text
+    text = notes(yaml.safe_load(chart.SETS["production"].read_text()))
+    assert "curl https://assay.example.org/health" in text and "WARNING" not in text
     assert "The chart does not migrate" in notes({"migration": {"mode": "none"}})

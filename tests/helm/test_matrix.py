@@ -1,4 +1,4 @@
-"""What holds of every rendering, whatever the values."""
+"""Checks that hold for the rendered chart with any values."""
 
 import functools
 import json
@@ -10,12 +10,12 @@ from kubernetes_validate import utils
 
 import chart
 
-# The validator reads its files again each time; they do not change.
+# The validator would read its schema files for each object.
 utils.schema_contents = functools.cache(utils.schema_contents)
 utils.all_versions = functools.cache(utils.all_versions)
 
 SETS = [None, *chart.SETS]
-# Kinds that Kubernetes does not know, by whose types they are held.
+# Kinds that are not part of Kubernetes, with the program that checks them.
 FOREIGN = {
     "GRPCRoute": "strict", "HTTPRoute": "strict", "PodMonitor": "strict", "PrometheusRule": "strict", "ServiceMonitor": "strict",
     "ScaledObject": "keda", "TriggerAuthentication": "keda",
@@ -24,7 +24,7 @@ RECOMMENDED = ["name", "instance", "version", "component", "part-of", "managed-b
 every = pytest.mark.parametrize("name", SETS, ids=lambda name: name or "default")
 
 
-def test_there_are_enough_of_them():
+def test_sets_cover_all_kinds():
     assert len(SETS) >= 21
     made = {document["kind"] for name in SETS for document in chart.objects(name)}
     assert made >= {
@@ -36,7 +36,7 @@ def test_there_are_enough_of_them():
 
 @every
 @pytest.mark.parametrize("version", [chart.OLDEST, chart.NEWEST])
-def test_kubernetes_takes_it(name, version):
+def test_objects_match_kubernetes_schemas(name, version):
     checked = 0
     for document in chart.objects(name):
         if document["kind"] not in FOREIGN:
@@ -45,7 +45,7 @@ def test_kubernetes_takes_it(name, version):
     assert checked > 5
 
 
-def test_the_validator_can_refuse():
+def test_validator_rejects_unknown_field():
     service = next(document for document in chart.objects() if document["kind"] == "Service")
     wrong = {**service, "spec": {**service["spec"], "typo": 1}}
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -57,35 +57,35 @@ def strict(text):
 
 
 @every
-def test_others_take_theirs(name):
+def test_custom_resources_match_their_types(name):
     wanted = sum(FOREIGN.get(document["kind"]) == "strict" for document in chart.objects(name))
     decoded = strict(chart.text(name))
     assert (decoded.returncode, decoded.stdout.strip(), decoded.stderr) == (0, str(wanted), "")
 
 
-def test_the_strict_reader_can_refuse():
+def test_strict_reader_rejects_unknown_field():
     refused = strict(chart.text("production").replace("parentRefs:", "parents:"))
     assert refused.returncode == 1 and refused.stderr.count("unknown field \"parents\"") == 2, refused.stderr
 
 
-def test_keda_takes_its_own():
+def test_keda_objects_match_their_schemas():
     all_of_them = [d for name in SETS for d in chart.objects(name) if FOREIGN.get(d["kind"]) == "keda"]
     assert len(all_of_them) >= 4
     wrong = {**all_of_them[0], "spec": {**all_of_them[0]["spec"], "maxReplicaCount": "many"}}
     command = ["node", chart.ROOT / "tests/helm/keda.mjs"]
-    for given, told in [(all_of_them, 0), ([wrong], 1)]:
+    for given, expected in [(all_of_them, 0), ([wrong], 1)]:
         done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=False)
-        assert done.returncode == told, done.stderr
+        assert done.returncode == expected, done.stderr
 
 
 @every
-def test_it_is_the_same_again(name):
+def test_rendering_is_deterministic(name):
     given = ["--values", str(chart.SETS[name])] if name else []
     assert chart.template(*given).stdout == chart.text(name)
 
 
 @every
-def test_every_object_is_labelled_and_has_one_name(name):
+def test_objects_are_labelled_and_unique(name):
     seen = set()
     for document in chart.objects(name):
         metadata = document["metadata"]
@@ -101,7 +101,7 @@ def test_every_object_is_labelled_and_has_one_name(name):
 
 
 @every
-def test_selectors_find_the_pods_they_are_for(name):
+def test_selectors_match_one_component(name):
     documents = chart.objects(name)
     templates = [d["spec"]["template"]["metadata"]["labels"] for d in documents if "template" in d.get("spec", {})]
     templates += [d["metadata"]["labels"] for d in documents if d["kind"] == "Pod"]
@@ -117,7 +117,7 @@ def test_selectors_find_the_pods_they_are_for(name):
 
 
 @every
-def test_variables_are_known_to_the_binaries_and_given_once(name):
+def test_variables_are_known_and_unique(name):
     names, secrets = chart.settings()
     for pod, spec in chart.ours(chart.objects(name)):
         variables = [variable["name"] for variable in spec["containers"][0]["env"]]
@@ -126,14 +126,14 @@ def test_variables_are_known_to_the_binaries_and_given_once(name):
             if variable.startswith("ASSAY_"):
                 plain = variable.removesuffix("_FILE") if variable.removesuffix("_FILE") in secrets else variable
                 assert plain in names, variable
-                # A secret is a file, and the file is mounted.
+                # A secret is given as a mounted file.
                 assert (plain in secrets) == variable.endswith("_FILE"), variable
         for variable in spec["containers"][0]["env"]:
             assert isinstance(variable.get("value", ""), str)
 
 
 @every
-def test_files_that_variables_name_are_mounted(name):
+def test_files_of_variables_are_mounted(name):
     for pod, spec in chart.ours(chart.objects(name)):
         container = spec["containers"][0]
         volumes = {volume["name"]: volume for volume in spec["volumes"]}
@@ -151,7 +151,7 @@ def test_files_that_variables_name_are_mounted(name):
 
 
 @every
-def test_pods_are_restricted(name):
+def test_pods_meet_restricted_standard(name):
     for pod, spec in chart.pods(chart.objects(name)):
         assert spec["enableServiceLinks"] is False, pod
         assert "automountServiceAccountToken" in spec
@@ -169,8 +169,8 @@ def test_pods_are_restricted(name):
 
 
 @every
-def test_no_role_sees_anothers_secret(name):
-    """The api never gets the address of the worker or the owner, nor the other way round."""
+def test_pods_mount_only_own_database_secret(name):
+    """The API never gets the address of the worker or the owner, and vice versa."""
     seen = {}
     for pod, spec in chart.ours(chart.objects(name)):
         sources = next(v for v in spec["volumes"] if v["name"] == "secrets")["projected"]["sources"]
@@ -183,5 +183,5 @@ def test_no_role_sees_anothers_secret(name):
 
 
 @every
-def test_newer_kubernetes_gets_the_same(name):
+def test_rendering_is_equal_for_newer_kubernetes(name):
     assert chart.text(name, chart.NEWEST) == chart.text(name)

@@ -1,4 +1,4 @@
-"""What other tools say: of the chart, of its renderings, of the image's definition and of the compose file."""
+"""Runs linters on the chart, the rendered objects, the Dockerfile and the compose file."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import yaml
 import chart
 
 BIN = chart.TOOLS / "venv/bin"
-# Rows of tables are as long as they are; renderings are indented as Helm does it.
+# Tables have long rows. Rendered objects have Helm's indentation.
 TABLES = "{extends: tests/helm/yamllint.yaml, rules: {line-length: disable}}"
 RENDERED = "{extends: tests/helm/yamllint.yaml, rules: {line-length: disable, indentation: {indent-sequences: whatever}}}"
 DIGEST = "sha256:" + "0" * 64
@@ -22,13 +22,13 @@ def run(*command, **more):
 
 
 @pytest.mark.parametrize("name", [None, *chart.SETS], ids=lambda name: name or "default")
-def test_helm_lint(name):
+def test_helm_lint_passes(name):
     done = run(chart.HELM, "lint", "--strict", chart.CHART, *(["--values", chart.SETS[name]] if name else []))
     assert done.returncode == 0 and "0 chart(s) failed" in done.stdout, done.stdout
     assert "WARNING" not in done.stdout and "ERROR" not in done.stdout
 
 
-def test_helm_packs_what_belongs_to_the_chart(tmp_path):
+def test_package_contains_only_the_chart(tmp_path):
     done = run(chart.HELM, "package", chart.CHART, "--destination", tmp_path)
     assert done.returncode == 0, done.stderr
     packed = run("tar", "-tzf", next(tmp_path.glob("*.tgz"))).stdout.split()
@@ -36,7 +36,7 @@ def test_helm_packs_what_belongs_to_the_chart(tmp_path):
     assert not [name for name in packed if re.match(r"assay/(tests|examples|image|values-dev)", name)]
 
 
-def test_yamllint():
+def test_yamllint_passes():
     files = [*(chart.CHART / part for part in ("Chart.yaml", "values.yaml")), *chart.SETS.values(), chart.CHART / "image/compose.yaml"]
     done = run(BIN / "yamllint", "--strict", "--config-file", "tests/helm/yamllint.yaml", "tests/helm/yamllint.yaml", *files)
     assert done.returncode == 0, done.stdout
@@ -44,32 +44,32 @@ def test_yamllint():
     assert done.returncode == 0, done.stdout
 
 
-def test_yamllint_of_renderings():
+def test_yamllint_passes_on_rendered_objects():
     every = "".join(chart.text(name) for name in [None, *chart.SETS])
     done = run(BIN / "yamllint", "--strict", "--config-data", RENDERED, "-", input=every)
     assert done.returncode == 0, done.stdout[:2000]
 
 
-def test_checkov_finds_that_cpu_is_not_limited_and_nothing_else(tmp_path):
-    """The values as they are, but with digests, which a release gives and nobody can know before."""
+def test_checkov_reports_only_missing_cpu_limit(tmp_path):
+    """Uses the default values with digests, which are known only after a release."""
     made = chart.template(values={"image": {"digest": DIGEST}, "tests": {"image": {"digest": DIGEST}}})
     (tmp_path / "rendered.yaml").write_text(made.stdout)
     command = ["--skip-download", "--framework", "kubernetes", "--output", "json", "--file", tmp_path / "rendered.yaml"]
     done = run(chart.TOOLS / "checkov/bin/checkov", *command, env={**os.environ, "LOG_LEVEL": "ERROR"})
-    told = json.loads(done.stdout)
-    assert told["summary"]["passed"] > 300 and told["summary"]["parsing_errors"] == 0
-    assert {check["check_id"] for check in told["results"]["failed_checks"]} == {"CKV_K8S_11"}, done.stdout
-    # Skipped, with the reason beside it: probes of the pod that is the health test.
-    assert {check["check_id"] for check in told["results"]["skipped_checks"]} == {"CKV_K8S_8", "CKV_K8S_9"}
+    report = json.loads(done.stdout)
+    assert report["summary"]["passed"] > 300 and report["summary"]["parsing_errors"] == 0
+    assert {check["check_id"] for check in report["results"]["failed_checks"]} == {"CKV_K8S_11"}, done.stdout
+    # An annotation of the pod of helm test skips the checks for probes, with the reason.
+    assert {check["check_id"] for check in report["results"]["skipped_checks"]} == {"CKV_K8S_8", "CKV_K8S_9"}
 
 
-def test_hadolint():
+def test_hadolint_passes():
     done = run(BIN / "hadolint", "--failure-threshold", "style", chart.CHART / "image/Dockerfile")
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_image_is_made_of_what_its_context_holds():
-    """Every folder that is copied is let in by .dockerignore, is there, and every member of the workspace is among them."""
+def test_dockerfile_matches_build_context():
+    """The Dockerfile copies all members of the workspace. Each copied path exists, and .dockerignore includes it."""
     dockerfile = (chart.CHART / "image/Dockerfile").read_text()
     ignore = (chart.ROOT / ".dockerignore").read_text().split()
     copied = {part for line in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.M) for part in line.split()}
@@ -84,7 +84,7 @@ def test_the_image_is_made_of_what_its_context_holds():
     assert f"ARG BUILDER=rust:{rust}-bookworm\n" in dockerfile
 
 
-def test_compose_as_docker_reads_it(tmp_path):
+def test_compose_file_is_valid(tmp_path):
     file = chart.CHART / "image/compose.yaml"
     done = run(chart.TOOLS / "bin/compose", file)
     assert (done.returncode, done.stdout.split()) == (0, ["api", "migrate", "operate", "postgres", "redis", "roles", "worker"]), done.stderr
@@ -93,11 +93,11 @@ def test_compose_as_docker_reads_it(tmp_path):
     assert done.returncode == 1 and "additional properties 'dependson' not allowed" in done.stderr
 
 
-def test_compose_gives_settings_that_there_are():
+def test_compose_sets_only_known_settings():
     names, secrets = chart.settings()
     services = yaml.safe_load((chart.CHART / "image/compose.yaml").read_text())["services"]
     for name in ("api", "worker", "migrate", "operate"):
         assert services[name]["environment"].keys() <= names
-    # What the api serves with can neither migrate nor read answers.
+    # The role of the API can neither migrate nor read answers.
     urls = [services[name]["environment"]["ASSAY_DATABASE_URL"] for name in ("api", "worker", "migrate")]
     assert len(set(urls)) == 3

@@ -1,4 +1,4 @@
-"""The values and their schema say the same, and the schema is whole."""
+"""Checks that values.yaml and its schema agree, and that the schema is complete."""
 
 import json
 
@@ -9,7 +9,7 @@ import chart
 
 VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text())
 SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text())
-# Objects of Kubernetes' and of others, which they check themselves; and what a parent chart shares.
+# Objects that Kubernetes and others validate, and the values of a parent chart.
 OPEN = {
     "affinity", "behavior", "extraEgress[]", "extraIngress[]", "extraObjects[]", "extraVolumes[]", "global", "labelSelector",
     "metrics[]", "metricRelabelings[]", "namespaceSelector", "podSelector", "relabelings[]", "valueFrom", "volumes[]",
@@ -17,7 +17,7 @@ OPEN = {
 
 
 def resolved(schema):
-    """With what it refers to, which is in the same file."""
+    """Returns the schema with its references resolved, which must be in the same file."""
     for part in schema.get("allOf", []):
         schema = {**resolved(part), **schema}
     if "$ref" in schema:
@@ -36,7 +36,7 @@ def walk(schema, path=()):
 
 
 def keys(values, schema, path=()):
-    """Both ways: what stands in one and not in the other."""
+    """Yields keys that are only in the values or only in the schema."""
     schema = resolved(schema)
     if "properties" not in schema or not isinstance(values, dict):
         return
@@ -51,12 +51,12 @@ def keys(values, schema, path=()):
             yield (*path, name)
 
 
-def test_they_have_the_same_keys():
+def test_values_and_schema_have_same_keys():
     assert set(VALUES) == set(SCHEMA["properties"])
     assert list(keys({"values": VALUES}, {"properties": {"values": SCHEMA}})) == []
 
 
-def test_every_value_is_described():
+def test_every_value_has_a_description():
     leaves = 0
     for path, schema in walk(SCHEMA):
         if path and not path[-1].endswith("[]"):
@@ -65,7 +65,7 @@ def test_every_value_is_described():
     assert leaves > 230
 
 
-def test_what_is_not_known_is_refused_everywhere():
+def test_schema_rejects_unknown_keys():
     for path, schema in walk(SCHEMA):
         kinds = schema.get("type") if isinstance(schema.get("type"), list) else [schema.get("type")]
         if "object" in kinds and (not path or path[-1] not in OPEN):
@@ -73,20 +73,20 @@ def test_what_is_not_known_is_refused_everywhere():
             assert schema["additionalProperties"] in (False, {"type": "string"}), path
 
 
-def test_it_refers_to_nothing_outside():
+def test_schema_has_only_local_references():
     text = json.dumps(SCHEMA)
     assert '"$id"' not in text
     refs = [part.split('"')[0] for part in text.split('"$ref": "')[1:]]
     assert refs and all(ref.startswith("#/definitions/") for ref in refs)
 
 
-def test_every_value_is_said_in_the_file_for_people():
+def test_lines_have_at_most_130_characters():
     lines = (chart.CHART / "values.yaml").read_text().splitlines()
     assert all(len(line) <= 130 for line in lines)
 
 
-def test_every_setting_can_be_given():
-    """All that the binaries can be told stands in some rendering."""
+def test_chart_can_set_every_setting():
+    """Each setting of the binaries is in the rendered chart for some set of values."""
     names, secrets = chart.settings()
     given = {variable["name"] for name in [None, *chart.SETS] for _, spec in chart.ours(chart.objects(name)) for variable in spec["containers"][0]["env"]}
     wanted = {f"{name}_FILE" if name in secrets else name for name in names}
@@ -94,6 +94,6 @@ def test_every_setting_can_be_given():
 
 
 @pytest.mark.parametrize("name", chart.SETS)
-def test_sets_say_what_they_are_for(name):
+def test_examples_start_with_a_comment(name):
     text = chart.SETS[name].read_text()
     assert chart.SETS[name].parent.name == "matrix" or text.startswith("# ")

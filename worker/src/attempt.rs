@@ -19,7 +19,7 @@ use assay_eval::score::Figures;
 use assay_eval::score::{self, Failure, Foresight, Pulse, Score, Tally};
 use bytes::Bytes;
 
-use crate::tables::{Answers, Tables};
+use crate::answer_cache::{Answers, Tables};
 
 /// How often an attempt looks whether the job is still its own.
 const WATCH: Duration = Duration::from_secs(1);

@@ -3,10 +3,10 @@
 //! A job goes: bell or look-out → `run` (a slot, a claim) → `attempt` (fetch, score) → finished by `store::work`.
 //! What may not live here: anything of the api.
 
+mod answer_cache;
 mod attempt;
-pub mod offline;
-mod run;
+pub mod score_command;
 pub mod settings;
-mod tables;
+mod worker;
 
-pub use run::run;
+pub use worker::run;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use assay_core::runtime::prometheus::{self, Binary};
 use assay_eval::Metric;
 use assay_worker::settings::Settings;
-use assay_worker::{offline, run};
+use assay_worker::{run, score_command};
 use clap::{Parser, Subcommand};
 
 /// The worker of Assay. Settings come from the environment; the README lists them.
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 }
 
 fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result<(), String> {
-    let printed = offline::score(suite, predictions, metric)?;
+    let printed = score_command::score(suite, predictions, metric)?;
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, &printed).map_err(|error| error.to_string())?;
     writeln!(out).map_err(|error| error.to_string())

@@ -18,8 +18,8 @@ use tonic_prost::ProstEncoder;
 
 use super::Service;
 use crate::app::App;
-use crate::layers::hold;
-use crate::memory::Reservation;
+use crate::layers::memory;
+use crate::limits::request_memory::Reservation;
 use crate::ops::evals::{self, Accepted, BODY_MAX, Origin, Submission};
 
 /// The largest JSON of a message: more than any well-formed prediction grows by.
@@ -47,7 +47,7 @@ impl UnaryService<Bytes> for CreateEval {
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let service = self.0.clone();
         async move {
-            let held = hold::held(request.extensions());
+            let held = memory::held(request.extensions());
             let operation = |app, submitter: TermsAccepted<Submitter>, input: super::Input<Bytes>| async move {
                 let read = read(input.message, &*held?).await?;
                 let CreateEvalFields { suite_id, predictions, input_ref, label, idempotency_key } = read;

@@ -18,9 +18,6 @@ mod terms;
 mod uploads;
 mod usage;
 
-use std::collections::HashSet;
-use std::sync::LazyLock;
-
 use assay_core::model::permissions::{Credential, Permit};
 use assay_core::{Code, Error, Result};
 use assay_proto::v1::auth_service_server::AuthServiceServer;
@@ -46,8 +43,6 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse as _;
 use futures_util::stream::{BoxStream, Stream};
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use prost::Message as _;
-use prost_types::FileDescriptorSet;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
@@ -56,8 +51,10 @@ use tonic_health::server::{HealthReporter, HealthService};
 use tower::ServiceExt as _;
 
 use crate::app::App;
-use crate::layers::{self, Call};
-use crate::render::{self, Failure, Wire};
+use crate::http::error_response::{self, Failure};
+use crate::http::protocol::Wire;
+use crate::http::request_context::Call;
+use crate::layers;
 
 /// Largest message of a request that carries no predictions.
 const SMALL: usize = 64 * 1024;
@@ -86,7 +83,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(DomainServiceServer::new(service.clone()).max_decoding_message_size(small))
         .into_axum_router()
         .merge(evals::routes().with_state(app.clone()))
-        .route_layer(from_fn_with_state(app.clone(), layers::limit::limit))
+        .route_layer(from_fn_with_state(app.clone(), layers::rate_limit::limit))
         .route_layer(from_fn_with_state(app.clone(), layers::auth::authenticate));
     let signing_in = Routes::from(Router::new())
         .add_service(AuthServiceServer::new(service.clone()).max_decoding_message_size(small))
@@ -113,7 +110,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
 /// Of the two rpcs to sign in with, the one that sends mail is limited by the client's address, as on REST.
 async fn limit_mail(state: State<App>, request: axum::extract::Request, next: Next) -> axum::response::Response {
     match request.uri().path().ends_with("/RequestSignIn") {
-        true => layers::limit::limit_mail(state, request, next).await,
+        true => layers::rate_limit::limit_mail(state, request, next).await,
         false => next.run(request).await,
     }
 }
@@ -123,7 +120,7 @@ async fn limit_mail(state: State<App>, request: axum::extract::Request, next: Ne
 async fn grpc_only(State(app): State<App>, request: axum::extract::Request, next: Next) -> axum::response::Response {
     match Wire::of(request.headers()) {
         Wire::Rest => {
-            let not_found = crate::rest::not_found.layer(from_fn_with_state(app, layers::auth::count_unrouted));
+            let not_found = crate::http::not_found::not_found.layer(from_fn_with_state(app, layers::auth::count_unrouted));
             not_found.with_state(()).oneshot(request).await.into_response()
         }
         Wire::Grpc if request.version() < http::Version::HTTP_2 => {
@@ -137,25 +134,10 @@ async fn grpc_only(State(app): State<App>, request: axum::extract::Request, next
 /// `grpc.health.v1`: this process serves as soon as it listens, each service and all of them.
 async fn grpc_health() -> HealthServer<HealthService> {
     let reporter = HealthReporter::new();
-    for service in METHODS.iter().filter_map(|method| method[1..].split('/').next()) {
+    for service in crate::http::protocol::METHODS.iter().filter_map(|method| method[1..].split('/').next()) {
         reporter.set_service_status(service, ServingStatus::Serving).await;
     }
     HealthServer::new(HealthService::from_health_reporter(reporter))
-}
-
-/// The paths of all rpcs.
-static METHODS: LazyLock<HashSet<String>> = LazyLock::new(|| {
-    let set = FileDescriptorSet::decode(assay_proto::DESCRIPTORS).unwrap_or_default();
-    let files = set.file.iter();
-    files
-        .flat_map(|file| file.service.iter().map(move |service| (file.package(), service)))
-        .flat_map(|(package, service)| service.method.iter().map(move |method| format!("/{package}.{}/{}", service.name(), method.name())))
-        .collect()
-});
-
-/// Whether this is the path of an rpc of ours.
-pub fn is_method(path: &str) -> bool {
-    METHODS.contains(path)
 }
 
 /// All services: they differ in their rpcs only.
@@ -214,8 +196,8 @@ impl Service {
 
 /// An error as gRPC tells it; its cause is logged.
 fn refused(error: &Error, call: &Call) -> Status {
-    render::log_cause(error, call);
-    render::status(error, &call.request_id)
+    error_response::log_cause(error, call);
+    error_response::status(error, &call.request_id)
 }
 
 /// A message with what came beside it.

@@ -9,8 +9,8 @@ use futures_util::StreamExt as _;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Service;
-use crate::layers::hold;
-use crate::ops::complete;
+use crate::layers::memory;
+use crate::ops::complete_upload;
 use crate::ops::uploads::{self, NewUploadFields};
 
 #[tonic::async_trait]
@@ -33,7 +33,7 @@ impl UploadService for Service {
 
     async fn complete_upload(&self, request: Request<v1::CompleteUploadRequest>) -> Result<Response<v1::CompleteUploadResponse>, Status> {
         self.answer(request, |app, submitter: Submitter, input| async move {
-            let upload = complete::complete(&app, &submitter, &input.message.upload_id).await?;
+            let upload = complete_upload::complete(&app, &submitter, &input.message.upload_id).await?;
             Ok(v1::CompleteUploadResponse { upload: Some(upload.into()) })
         })
         .await
@@ -51,7 +51,7 @@ impl UploadService for Service {
         &self,
         request: Request<Streaming<v1::UploadPredictionsRequest>>,
     ) -> Result<Response<v1::UploadPredictionsResponse>, Status> {
-        let held = hold::held(request.extensions());
+        let held = memory::held(request.extensions());
         self.answer(request, |app, submitter: Submitter, input| async move {
             let mut messages = input.message;
             let first = messages.message().await.map_err(broke)?;

@@ -14,12 +14,13 @@ use axum::response::{IntoResponse as _, Response};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use super::lane::Lane;
-use super::{Call, limit};
+use super::rate_limit;
+use super::traffic_class::Lane;
 use crate::app::App;
+use crate::http::error_response::Failure;
+use crate::http::request_context::Call;
 use crate::limits::Allowance;
-use crate::lookups::Caller;
-use crate::render::Failure;
+use crate::limits::rejections::Caller;
 
 /// How long the look-up may take.
 const LOOK_UP: Duration = Duration::from_millis(1800);
@@ -44,7 +45,7 @@ pub async fn count_unrouted(State(app): State<App>, mut request: Request, next: 
     match identify(&app, Lane::of(&request), request.headers(), request.extensions().get()).await {
         Ok(credential) => {
             request.extensions_mut().insert(credential);
-            limit::limit(State(app), request, next).await
+            rate_limit::limit(State(app), request, next).await
         }
         Err(refusal) => {
             let allowance = refused(&app, request.extensions().get(), refusal).await.extensions().get::<Allowance>().copied();
@@ -72,7 +73,7 @@ impl From<Error> for Refusal {
 async fn identify(app: &App, lane: Lane, headers: &HeaderMap, call: Option<&Call>) -> Result<Credential, Refusal> {
     let (kind, hash) = secret::read(bearer(headers)?).ok_or_else(invalid)?;
     if let Some(verdict) = caller(headers).and_then(|caller| app.lookups.refusal(&caller)) {
-        return Err(Refusal { error: limit::refusal(verdict), allowance: Some(verdict.allowance) });
+        return Err(Refusal { error: rate_limit::refusal(verdict), allowance: Some(verdict.allowance) });
     }
     if let Some(code) = app.lookups.rejection(&hash) {
         return Err(rejection(code).into());

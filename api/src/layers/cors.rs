@@ -1,15 +1,16 @@
 //! Pages of other origins: which may call, and what of an answer they may read. Without the setting there is nothing here.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ALLOW, AUTHORIZATION, CONTENT_TYPE, ORIGIN, RETRY_AFTER};
-use http::{HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderName, Method};
 use tower::{Layer as _, ServiceExt as _};
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
+
+use crate::http::origin::Origin;
 
 /// What a page may send beyond what every page may: of REST, of gRPC-web.
 const SENT: [&str; 7] = ["idempotency-key", "x-org-id", "x-request-id", "traceparent", "grpc-timeout", "x-grpc-web", "x-user-agent"];
@@ -28,33 +29,6 @@ const READ: [&str; 8] = [
 
 /// How long a browser need not ask again.
 const REMEMBERED: Duration = Duration::from_secs(3600);
-
-/// An origin as browsers write it, or all of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// `*`
-    All,
-    /// `https://app.example.org`
-    One(HeaderValue),
-}
-
-impl FromStr for Origin {
-    type Err = &'static str;
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = "must be a scheme and a host, such as https://app.example.org, or *";
-        if text == "*" {
-            return Ok(Self::All);
-        }
-        let uri: Uri = text.parse().map_err(|_| wrong)?;
-        let plain = format!("{}://{}", uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default());
-        let port = uri.port().map(|port| format!(":{port}")).unwrap_or_default();
-        // Browsers write neither a path nor capital letters.
-        if uri.scheme().is_none() || uri.host().is_none() || format!("{plain}{port}").to_ascii_lowercase() != text {
-            return Err(wrong);
-        }
-        text.parse().map(Self::One).map_err(|_| wrong)
-    }
-}
 
 /// What browsers are told about these origins. Nothing, when there are none.
 pub fn rules(origins: &[Origin]) -> Option<CorsLayer> {

@@ -9,8 +9,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::HeaderMap;
 
-use super::lane::Lane;
-use crate::render::Failure;
+use super::traffic_class::Lane;
+use crate::http::error_response::Failure;
 
 /// Waiting for a job may take 30 s; the rest is moments.
 const LONGEST: Duration = Duration::from_secs(40);

@@ -3,74 +3,8 @@
 pub mod auth;
 pub mod cors;
 pub mod deadline;
-pub mod hold;
-pub mod lane;
-pub mod limit;
+pub mod memory;
 pub mod observe;
+pub mod rate_limit;
 pub mod syntax;
-
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
-
-use assay_core::model::session::Origin;
-use assay_core::runtime::trace_export::{Span, Spans};
-use assay_core::{RequestId, Timestamp};
-
-use crate::traceparent::Trace;
-
-/// What is known of a request before anything else is. In the extensions of every request.
-#[derive(Clone)]
-pub struct Call {
-    /// Our own id of it.
-    pub request_id: RequestId,
-    /// When its head had arrived.
-    pub began: Instant,
-    /// The trace that it belongs to.
-    pub trace: Trace,
-    /// What was done for it so far, for operators.
-    pub parts: Parts,
-    /// Whom failed authentication is counted for: the client's address, of IPv6 the first 64 bits.
-    pub address: Arc<str>,
-    /// The client's `User-Agent`, as its sessions show it.
-    pub user_agent: Option<Arc<str>>,
-}
-
-/// Parts of a request that have ended. They are told of after the whole, so that none is ever without it.
-#[derive(Clone, Default)]
-pub struct Parts(Arc<Mutex<Vec<Span>>>);
-
-impl Parts {
-    /// Adds one.
-    pub fn push(&self, part: Span) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(part);
-    }
-
-    /// All of them, in the order in which they ended.
-    pub fn take(&self) -> Vec<Span> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Call {
-    /// Where the request comes from.
-    pub fn origin(&self) -> Origin<'_> {
-        Origin { address: &self.address, user_agent: self.user_agent.as_deref() }
-    }
-
-    /// Does a part of the work, and notes what it was if operators are told of it.
-    pub async fn during<T>(&self, spans: &Spans, name: &'static str, work: impl Future<Output = T>) -> T {
-        let began = Timestamp::now();
-        let done = work.await;
-        // Only now: authentication decides which trace it is.
-        let place = self.trace.context().place;
-        if spans.takes(place.trace_id) {
-            self.parts.push(Span::of_part(place.child(), place.span_id, name, began, Timestamp::now()));
-        }
-        done
-    }
-}
-
-/// The address of the peer, set by the listener.
-#[derive(Debug, Clone, Copy)]
-pub struct Peer(pub IpAddr);
+pub mod traffic_class;

@@ -1,7 +1,6 @@
 //! The outermost layer: gives a request its id, renders whatever failed, adds the headers that every answer carries,
 //! and writes the one log line and the metrics.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,15 +14,17 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use ipnet::IpNet;
 use tonic::Status;
 use tonic_types::StatusExt;
 
-use super::{Call, Parts, Peer, deadline};
+use super::deadline;
 use crate::app::App;
+use crate::http::client_address;
+use crate::http::error_response::{self, Failure, Pending};
+use crate::http::protocol::Wire;
+use crate::http::request_context::{Call, Parts, Peer};
+use crate::http::traceparent::{Trace, TraceParent};
 use crate::limits::Allowance;
-use crate::render::{self, Failure, Pending, Wire};
-use crate::traceparent::{Trace, TraceParent};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -44,7 +45,8 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let peer = request.extensions().get::<Peer>();
-    let address = peer.map_or_else(|| Arc::from("unknown"), |Peer(peer)| client(*peer, request.headers(), &app.settings.trusted_proxies));
+    let address = peer
+        .map_or_else(|| Arc::from("unknown"), |Peer(peer)| client_address::client(*peer, request.headers(), &app.settings.trusted_proxies));
     let call = Call {
         request_id,
         began,
@@ -218,7 +220,7 @@ impl Route {
         match (wire, request.extensions().get::<MatchedPath>()) {
             // Under a service's path there is nothing for whoever does not speak gRPC.
             (Wire::Rest, Some(path)) if !path.as_str().ends_with("/{*rest}") => Self::Path(path.clone()),
-            (Wire::Grpc | Wire::GrpcWeb, _) if crate::grpc::is_method(request.uri().path()) => {
+            (Wire::Grpc | Wire::GrpcWeb, _) if crate::http::protocol::is_method(request.uri().path()) => {
                 Self::Rpc(request.uri().path()[1..].to_owned())
             }
             _ => Self::None,
@@ -244,9 +246,9 @@ fn finished(mut response: Response, wire: Wire, call: &Call) -> (Response, Strin
     let pending = response.extensions_mut().remove::<Pending>().map(|Pending(failure)| failure);
     match pending.or_else(|| translated(response.headers()).map(Arc::new)) {
         Some(failure) => {
-            render::log_cause(&failure.error, call);
+            error_response::log_cause(&failure.error, call);
             let (mut head, _) = response.into_parts();
-            let mut rendered = render::render(&failure, std::mem::take(&mut head.headers), wire, &call.request_id);
+            let mut rendered = error_response::render(&failure, std::mem::take(&mut head.headers), wire, &call.request_id);
             // Such as the memory that is charged for the request until its response is read.
             rendered.extensions_mut().extend(head.extensions);
             (rendered, failure.error.code.as_str().to_owned())
@@ -324,57 +326,6 @@ fn user_agent(headers: &HeaderMap) -> Option<Arc<str>> {
     (!text.is_empty() && !text.contains("svc_")).then(|| Arc::from(text))
 }
 
-/// The client's address: that of the peer, or what trusted proxies say, read from the right, where they append.
-pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Arc<str> {
-    let forwarded = headers.get_all("x-forwarded-for").iter();
-    let hops: Vec<&str> = forwarded.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).collect();
-    let mut client = peer.to_canonical();
-    for hop in hops.into_iter().rev() {
-        // What cannot be read ends the chain: what stands before it could be anybody's invention.
-        match forwarded_address(hop) {
-            Some(hop) if is_within(trusted, client) => client = hop,
-            _ => break,
-        }
-    }
-    counting_address(client)
-}
-
-/// Whether one of these networks contains the address.
-pub fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
-    let address = address.to_canonical();
-    networks.iter().any(|network| network.contains(&address))
-}
-
-/// The address that limits count: of IPv6 the first 64 bits.
-pub fn counting_address(address: IpAddr) -> Arc<str> {
-    match address.to_canonical() {
-        IpAddr::V4(address) => Arc::from(address.to_string()),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Arc::from(format!("{a:x}:{b:x}:{c:x}:{d:x}::"))
-        }
-    }
-}
-
-/// The prefixes that failures of a counting address are counted for, each with how many times its limit it has: of IPv6
-/// also the /56 and the /48, of which one customer of a network may hold all.
-pub fn counting_prefixes(address: &str) -> Vec<(String, u32)> {
-    let mut prefixes = vec![(address.to_owned(), 1)];
-    if let Ok(address) = address.parse::<Ipv6Addr>() {
-        let [a, b, c, d, ..] = address.segments();
-        prefixes.push((format!("{a:x}:{b:x}:{c:x}:{:x}::/56", d & 0xff00), 4));
-        prefixes.push((format!("{a:x}:{b:x}:{c:x}::/48"), 16));
-    }
-    prefixes
-}
-
-/// An address as proxies write it: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]:4711`.
-fn forwarded_address(hop: &str) -> Option<IpAddr> {
-    let hop = hop.trim();
-    let bare = hop.strip_prefix('[').and_then(|hop| hop.strip_suffix(']')).unwrap_or(hop).parse::<IpAddr>().ok();
-    bare.or_else(|| hop.parse::<SocketAddr>().ok().map(|address| address.ip())).map(|address| address.to_canonical())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -383,31 +334,5 @@ mod tests {
     fn a_status_is_spelt_as_the_conventions_have_it() {
         let spelt = [tonic::Code::Ok, tonic::Code::InvalidArgument, tonic::Code::Unauthenticated].map(screaming);
         assert_eq!(spelt, ["OK", "INVALID_ARGUMENT", "UNAUTHENTICATED"]);
-    }
-
-    #[test]
-    fn ipv6_is_counted_by_three_prefixes() {
-        let counted = |address: &str| counting_prefixes(&client(address.parse().unwrap(), &HeaderMap::new(), &[]));
-        assert_eq!(counted("192.0.2.1"), [("192.0.2.1".to_owned(), 1)]);
-        let expected = [("2001:db8:1:2345::", 1), ("2001:db8:1:2300::/56", 4), ("2001:db8:1::/48", 16)];
-        assert_eq!(counted("2001:db8:1:2345::7"), expected.map(|(prefix, times)| (prefix.to_owned(), times)));
-    }
-
-    #[test]
-    fn proxies_write_addresses_in_several_ways() {
-        for (hop, expected) in [
-            (" 192.0.2.1 ", Some("192.0.2.1")),
-            ("192.0.2.1:4711", Some("192.0.2.1")),
-            ("::ffff:192.0.2.1", Some("192.0.2.1")),
-            ("2001:db8::1", Some("2001:db8::1")),
-            ("[2001:db8::1]:4711", Some("2001:db8::1")),
-            ("[2001:db8::1]", Some("2001:db8::1")),
-            ("[[2001:db8::1]]", None),
-            ("2001:db8::1]", None),
-            ("192.0.2.1:471x", None),
-            ("unknown", None),
-        ] {
-            assert_eq!(forwarded_address(hop), expected.map(|text| text.parse().unwrap()), "{hop}");
-        }
     }
 }

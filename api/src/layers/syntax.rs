@@ -12,12 +12,10 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, StatusCode, Version};
 
-use crate::render::{Failure, Wire};
+use crate::http::error_response::Failure;
+use crate::http::header_limits::{MAX_HEADERS, MAX_HEADERS_BYTES};
+use crate::http::protocol::Wire;
 
-/// Largest number of headers of a request.
-pub const MAX_HEADERS: usize = 100;
-/// Largest total size of the headers in bytes: names, values and 32 for each, as HTTP/2 counts them.
-pub const MAX_HEADERS_BYTES: usize = 16 * 1024;
 /// Largest request target (path and query) in bytes.
 pub const MAX_TARGET_BYTES: usize = 8 * 1024;
 

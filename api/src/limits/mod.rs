@@ -1,8 +1,11 @@
 //! Rate limits: sixty one-second buckets per organization, and the throttle of failed authentication per address. Redis
 //! counts for all processes. While it is unavailable each process grants its share from memory.
 
-mod memory;
+pub mod concurrency;
+mod local_counters;
 mod redis;
+pub mod rejections;
+pub mod request_memory;
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,9 +18,9 @@ use assay_core::store::{PgPool, presence};
 use assay_core::{Code, Error, Result, Timestamp};
 use tokio::sync::watch;
 
-use self::memory::Memory;
+use self::local_counters::Memory;
 use self::redis::{Counters, Probe};
-use crate::layers::observe::counting_prefixes;
+use crate::http::client_address::counting_prefixes;
 
 /// A window's length in seconds.
 const WINDOW: i64 = 60;

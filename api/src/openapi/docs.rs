@@ -15,9 +15,10 @@ use http::{HeaderValue, StatusCode};
 use utoipa_swagger_ui::Config;
 
 use crate::app::App;
-use crate::layers::hold::SharedBody;
-use crate::render::Failure;
-use crate::rest::{Id, nothing};
+use crate::http::error_response::Failure;
+use crate::http::not_found::nothing;
+use crate::http::response_markers::SharedBody;
+use crate::rest::Id;
 
 /// The page loads nothing but its own files and calls nobody but this api. Swagger UI shows small pictures that it
 /// carries with it, and writes one style sheet into the page: the hash is that one's.

@@ -9,7 +9,7 @@ use assay_core::{Code, Error, Result, SessionId, UserId, store};
 use assay_eval::FieldError;
 
 use crate::app::App;
-use crate::mail;
+use crate::background::mail;
 
 /// Sends a link to an address. The response is the same whether or not the address is known, and whether or not its mailbox has
 /// live links already, and whether or not it may sign up.

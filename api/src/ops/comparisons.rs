@@ -12,7 +12,7 @@ use assay_core::{Code, Error, JobId, Resource, Result, store};
 use assay_eval::{DisclosurePolicy, FieldError, Metric};
 use tokio::task::block_in_place;
 
-use super::kept::KeptItems;
+use super::stored_item_scores::KeptItems;
 use crate::app::App;
 use assay_eval::compare::{self, Figure, Kept, Pairs, Parts};
 

@@ -21,9 +21,9 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::app::App;
-use crate::layers::{Call, Parts};
-use crate::traceparent::TraceParent;
-use crate::turns::Turn;
+use crate::http::request_context::{Call, Parts};
+use crate::http::traceparent::TraceParent;
+use crate::limits::concurrency::Turn;
 
 /// Largest body of a submission on either wire, in bytes.
 pub const BODY_MAX: usize = 5 * 1024 * 1024;

@@ -9,7 +9,7 @@ use assay_core::store::invite::{DailyInvites, NewInvite};
 use assay_core::{Code, Details, Error, InviteId, Resource, Result, store};
 
 use crate::app::App;
-use crate::mail;
+use crate::background::mail;
 
 /// A page of the organization's invites, newest first.
 pub async fn list(app: &App, owner: &Owner, page: PageQuery) -> Result<Invites> {

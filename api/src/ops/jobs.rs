@@ -13,10 +13,10 @@ use assay_core::{Code, Error, JobId, Resource, Result, store};
 use futures_util::stream::{self, Stream};
 use tokio::time::Instant;
 
-use super::kept::KeptItems;
+use super::stored_item_scores::KeptItems;
 use crate::app::App;
-use crate::changes::Ear;
-use crate::trace_document::{self, TraceDocument};
+use crate::background::job_updates::Ear;
+use crate::ops::trace_document::{self, TraceDocument};
 
 fn missing() -> Error {
     Error::not_found(Resource::Job)

@@ -3,20 +3,21 @@
 
 pub mod auth;
 pub mod comparisons;
-pub mod complete;
+pub mod complete_upload;
 pub mod domains;
 pub mod evals;
 pub mod health;
 pub mod invites;
 pub mod jobs;
-mod kept;
 pub mod keys;
 pub mod me;
 pub mod members;
 pub mod models;
 pub mod orgs;
 pub mod sessions;
+mod stored_item_scores;
 pub mod suites;
 pub mod terms;
+pub mod trace_document;
 pub mod uploads;
 pub mod usage;

@@ -15,7 +15,7 @@ use futures_util::{Stream, StreamExt as _};
 use sha2::{Digest as _, Sha256};
 
 use crate::app::App;
-use crate::memory::Reservation;
+use crate::limits::request_memory::Reservation;
 
 /// An upload that is asked for, as it came.
 #[derive(Default)]

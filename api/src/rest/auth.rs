@@ -8,9 +8,9 @@ use http::StatusCode;
 use super::extract::{SMALL, json_body};
 use super::input::Fields;
 use crate::app::App;
-use crate::layers::Call;
+use crate::http::error_response::Failure;
+use crate::http::request_context::Call;
 use crate::ops::auth;
-use crate::render::Failure;
 
 /// Ask for a sign-in link
 ///

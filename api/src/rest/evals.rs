@@ -11,9 +11,9 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use super::extract::{IdempotencyKey, Permitted, json_body};
 use super::input::Fields;
 use crate::app::App;
-use crate::layers::Call;
+use crate::http::error_response::Failure;
+use crate::http::request_context::Call;
 use crate::ops::evals::{self, Accepted, BODY_MAX, Origin, Submission};
-use crate::render::Failure;
 
 /// Submit predictions
 ///

@@ -12,10 +12,11 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
-use super::nothing;
-use crate::layers::{Call, hold};
-use crate::memory::Held;
-use crate::render::Failure;
+use crate::http::error_response::Failure;
+use crate::http::not_found::nothing;
+use crate::http::request_context::Call;
+use crate::layers::memory;
+use crate::limits::request_memory::Held;
 
 /// How long a body may take to arrive.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
@@ -107,7 +108,7 @@ pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
     if announced.is_some_and(|length| length > max as u64) {
         // Whoever asked first has not sent anything, and will not.
         if !parts.headers.contains_key(EXPECT) {
-            tokio::spawn(discard(body.into_data_stream(), hold::held(&parts.extensions)?));
+            tokio::spawn(discard(body.into_data_stream(), memory::held(&parts.extensions)?));
         }
         return Err(too_large(max));
     }

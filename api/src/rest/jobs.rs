@@ -12,9 +12,9 @@ use http::Uri;
 use super::extract::{Id, Permitted};
 use super::input::Query;
 use crate::app::App;
+use crate::http::error_response::Failure;
 use crate::ops::jobs::{self, Filter};
-use crate::render::Failure;
-use crate::trace_document::TraceDocument;
+use crate::ops::trace_document::TraceDocument;
 
 /// List jobs
 ///

@@ -12,8 +12,8 @@ use http::{StatusCode, Uri};
 use super::extract::{Id, Permitted, SMALL, json_body};
 use super::input::{Fields, page_query};
 use crate::app::App;
+use crate::http::error_response::Failure;
 use crate::ops::keys;
-use crate::render::Failure;
 
 /// List API keys
 ///

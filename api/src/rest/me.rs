@@ -7,8 +7,8 @@ use axum::extract::State;
 
 use super::extract::Permitted;
 use crate::app::App;
+use crate::http::error_response::Failure;
 use crate::ops::me;
-use crate::render::Failure;
 
 /// Tell who calls
 ///

@@ -15,20 +15,18 @@ mod members;
 mod models;
 mod orgs;
 mod sessions;
+pub mod sign_in_page;
 mod suites;
 mod terms;
 mod uploads;
 mod usage;
 
-use assay_core::{Code, Error};
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, patch, post, put};
-use http::StatusCode;
 
 use crate::app::App;
 use crate::layers;
-use crate::render::Failure;
 
 pub use extract::Id;
 
@@ -70,11 +68,11 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/domains", get(domains::list).post(domains::claim))
         .route("/v1/domains/{domain}", patch(domains::update).delete(domains::release))
         .route("/v1/domains/{domain}/verify", post(domains::verify))
-        .route_layer(from_fn_with_state(app.clone(), layers::limit::limit))
+        .route_layer(from_fn_with_state(app.clone(), layers::rate_limit::limit))
         .route_layer(from_fn_with_state(app.clone(), layers::auth::authenticate));
     let open = Router::new()
         .route("/v1/auth/email", post(auth::request))
-        .route_layer(from_fn_with_state(app.clone(), layers::limit::limit_mail))
+        .route_layer(from_fn_with_state(app.clone(), layers::rate_limit::limit_mail))
         .route("/v1/auth/email/verify", post(auth::verify))
         .route("/health", get(health::get));
     open.merge(v1)
@@ -129,19 +127,3 @@ pub fn routes(app: &App) -> Router<App> {
     terms::accept,
 ))]
 pub struct Operations;
-
-/// A path that does not take the method.
-pub async fn method_not_allowed() -> Failure {
-    let error = Error::new(Code::InvalidRequest, "This path does not take this method; the header Allow says which it takes.");
-    Failure { status: Some(StatusCode::METHOD_NOT_ALLOWED), ..error.into() }
-}
-
-/// What answers when nothing else does.
-pub async fn not_found() -> Failure {
-    nothing().into()
-}
-
-/// What a path that leads nowhere is answered with.
-pub fn nothing() -> Error {
-    Error::new(Code::NotFound, "There is nothing at this path.")
-}

@@ -7,8 +7,8 @@ use axum::extract::State;
 
 use super::extract::{Id, Permitted};
 use crate::app::App;
+use crate::http::error_response::Failure;
 use crate::ops::models;
-use crate::render::Failure;
 
 /// List models
 ///

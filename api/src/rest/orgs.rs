@@ -10,8 +10,8 @@ use http::StatusCode;
 use super::extract::{Id, Permitted, SMALL, json_body};
 use super::input::Fields;
 use crate::app::App;
+use crate::http::error_response::Failure;
 use crate::ops::orgs;
-use crate::render::Failure;
 
 /// Create an organization
 ///

@@ -9,8 +9,8 @@ use http::StatusCode;
 
 use super::extract::{Id, Permitted};
 use crate::app::App;
+use crate::http::error_response::Failure;
 use crate::ops::sessions;
-use crate::render::Failure;
 
 /// End the session
 ///

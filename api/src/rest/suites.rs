@@ -10,8 +10,8 @@ use http::Uri;
 use super::extract::{Id, Permitted};
 use super::input::Query;
 use crate::app::App;
+use crate::http::error_response::Failure;
 use crate::ops::suites;
-use crate::render::Failure;
 
 /// List suites
 ///

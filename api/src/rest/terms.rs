@@ -8,8 +8,8 @@ use axum::extract::{Request, State};
 use super::extract::{Permitted, SMALL, json_body};
 use super::input::Fields;
 use crate::app::App;
+use crate::http::error_response::Failure;
 use crate::ops::terms;
-use crate::render::Failure;
 
 /// Read the terms
 ///

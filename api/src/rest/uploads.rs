@@ -12,10 +12,10 @@ use http::header::EXPECT;
 use super::extract::{Id, Ids, Permitted, SMALL, announced, discard, json_body};
 use super::input::Fields;
 use crate::app::App;
-use crate::layers::hold;
-use crate::ops::complete;
+use crate::http::error_response::Failure;
+use crate::layers::memory;
+use crate::ops::complete_upload;
 use crate::ops::uploads::{self, NewUploadFields};
-use crate::render::Failure;
 
 /// Open an upload
 ///
@@ -70,7 +70,7 @@ pub(super) async fn complete(
     Permitted(submitter): Permitted<Submitter>,
     Id(id): Id,
 ) -> Result<Json<Upload>, Failure> {
-    Ok(Json(complete::complete(&app, &submitter, &id).await?))
+    Ok(Json(complete_upload::complete(&app, &submitter, &id).await?))
 }
 
 /// Drop an upload
@@ -118,7 +118,7 @@ pub(super) async fn put_part(
     let (head, body) = request.into_parts();
     let broke = |error| Error::new(Code::InvalidRequest, "The body broke off.").because(error);
     let mut body = body.into_data_stream().map(move |piece| piece.map_err(broke));
-    let held = hold::held(&head.extensions)?;
+    let held = memory::held(&head.extensions)?;
     let received = uploads::put_part(&app, &submitter, &upload_id, number, announced(&head.headers), &held, &mut body).await;
     if received.is_err() && !head.headers.contains_key(EXPECT) {
         tokio::spawn(discard(body, held));

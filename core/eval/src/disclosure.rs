@@ -7,8 +7,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::compare::Difference;
+use crate::error::Corrupt;
+use crate::metric::{Clip, Metric};
 use crate::score::{AnswerTable, Figures, best_trivial, trivial_submissions};
-use crate::{Clip, Corrupt, Metric};
 
 /// How the figures of a suite are disclosed. Written `exact`, `rounded(2)`, `ladder(0.05)`, `sealed(0.5)`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

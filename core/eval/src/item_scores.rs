@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::Corrupt;
+use crate::error::Corrupt;
 
 /// The length of the head, in bytes.
 pub const HEAD: u64 = 64;

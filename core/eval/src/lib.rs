@@ -3,8 +3,6 @@
 //!
 //! What may not live here: I/O, clocks, databases, HTTP.
 
-mod answer;
-pub mod calibration;
 pub mod compare;
 mod disclosure;
 mod error;
@@ -13,10 +11,11 @@ pub mod json;
 mod metric;
 pub mod prediction;
 pub mod score;
-mod sum;
+pub mod stats;
+pub mod suite;
 
-pub use answer::{Answer, AnswersCheck};
 pub use disclosure::{Decimals, DisclosurePolicy, Fraction, Ladder, Step, known_at_most};
 pub use error::{Corrupt, FieldError};
 pub use metric::{Clip, Family, K, Metric, Scoring};
-pub use sum::Sum;
+pub use stats::compensated_sum::Sum;
+pub use suite::answers::{Answer, AnswersCheck};

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Corrupt, DisclosurePolicy, Ladder};
+use crate::disclosure::{DisclosurePolicy, Ladder};
+use crate::error::Corrupt;
 
 /// At how many places a ranking is cut: 1 to 10,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,16 +3,17 @@
 //! Both are gone through twice, some items at a time: first each for its [`Figure`], then together for their [`Pairs`].
 //! What is meant by each number is in `docs/metrics.md`.
 
-mod flips;
+mod permutation_test;
 
 use std::f64::consts::PI;
 
-use crate::calibration::{self, BINS};
+use crate::metric::{Family, Metric};
 use crate::score::Z;
-use crate::{Family, Metric, Sum};
+use crate::stats::calibration::{self, BINS};
+use crate::stats::compensated_sum::Sum;
 use statrs::distribution::{Binomial, ContinuousCDF as _, DiscreteCDF as _, Normal};
 
-use flips::Flips;
+use permutation_test::Flips;
 
 /// How many standard errors of a difference lie below it when it is found four times of five.
 const POWER: f64 = 0.841_621_233_572_914_3;

@@ -5,7 +5,7 @@ use std::mem;
 use std::ops::ControlFlow;
 
 use super::{MAX_FAULTS, MAX_ITEM_ID, Prediction, Value, name};
-use crate::FieldError;
+use crate::error::FieldError;
 
 /// The form of what was predicted.
 #[derive(Debug, Clone, Copy, Default)]

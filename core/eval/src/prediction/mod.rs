@@ -15,8 +15,9 @@ use std::ops::ControlFlow;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::error::FieldError;
 use crate::metric::Family;
-use crate::{FieldError, Metric};
+use crate::metric::Metric;
 
 pub use reader::read;
 pub use scan::{Written, line_of, written};

@@ -11,7 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use super::Malformed;
 use super::element::{Element, Form, has_nul};
 use super::{Prediction, scan};
-use crate::FieldError;
+use crate::error::FieldError;
 
 /// Reads predictions one after the other and hands each on, or what is wrong with it (an element may have several
 /// faults, at most 20). Stops when `each` breaks and returns that. Whether an item is repeated is for `each` to see.

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use super::element::{Element, Memory};
 use super::reader::read_one;
 use super::{Prediction, name, scan};
-use crate::FieldError;
+use crate::error::FieldError;
 use crate::json::{DEPTH_MAX, depth};
 
 /// The longest element, in bytes.

@@ -3,12 +3,13 @@
 use std::hash::BuildHasher as _;
 
 use crate::item_scores::{ItemScores, Kind, Numbers};
-use crate::{Metric, Sum};
+use crate::metric::Metric;
+use crate::stats::compensated_sum::Sum;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use super::Figures;
-use super::estimate::{around, stderr_of_influences, wilson};
-use super::table::{AnswerTable, Item, Right};
+use super::answer_table::{AnswerTable, Item, Right};
+use crate::stats::confidence::{around, stderr_of_influences, wilson};
 
 /// Counts labels one after the other.
 pub(super) struct Labels<'t> {

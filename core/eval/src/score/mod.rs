@@ -3,13 +3,11 @@
 //! What lives here is pure: no clock, no network, no database. `docs/metrics.md` says what each metric is; one file here is
 //! one family of them, `estimate` says how sure a figure is.
 
-mod bootstrap;
-mod estimate;
+mod answer_table;
 mod labels;
 mod numbers;
 mod probabilities;
 mod ranking;
-mod table;
 mod trivial;
 
 use std::collections::BTreeMap;
@@ -17,19 +15,20 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::error::FieldError;
 use crate::item_scores::ItemScores;
+use crate::metric::{Family, Metric};
 use crate::prediction::{self, Prediction, Value, fits};
-use crate::{Family, FieldError, Metric};
 
-pub use estimate::{Estimate, Z, wilson};
-pub use table::{AnswerTable, Builder, Foresight};
+pub use crate::stats::confidence::{Estimate, Z, wilson};
+pub use answer_table::{AnswerTable, Builder, Foresight};
 pub use trivial::{Trivial, best_trivial, trivial_submissions};
 
+use answer_table::{Hint, Item};
 use labels::Labels;
 use numbers::Numbers;
 use probabilities::Probabilities;
 use ranking::Rankings;
-use table::{Hint, Item};
 
 /// After how many predictions the wish to stop is looked for, and progress told.
 const PULSE_EVERY: u64 = 1024;

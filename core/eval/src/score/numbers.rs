@@ -2,11 +2,12 @@
 //! `spearmanr`.
 
 use crate::item_scores::{ItemScores, Kind};
-use crate::{Metric, Sum};
+use crate::metric::Metric;
+use crate::stats::compensated_sum::Sum;
 
-use super::estimate::{Estimate, around, fisher, stderr_of_mean};
-use super::table::{AnswerTable, Item};
+use super::answer_table::{AnswerTable, Item};
 use super::{Failure, Figures, RANKED_BESIDE_MAX};
+use crate::stats::confidence::{Estimate, around, fisher, stderr_of_mean};
 
 /// Compares numbers one after the other.
 pub(super) struct Numbers<'t> {

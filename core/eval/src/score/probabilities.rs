@@ -3,16 +3,17 @@
 
 use std::borrow::Cow;
 
-use crate::calibration::{self, BINS};
 use crate::item_scores::{ItemScores, Kind};
+use crate::metric::Metric;
 use crate::metric::brier_max;
-use crate::{Metric, Sum};
+use crate::stats::calibration::{self, BINS};
+use crate::stats::compensated_sum::Sum;
 
-use super::bootstrap::Bootstrap;
-use super::estimate::{Estimate, around, stderr_of_mean};
+use super::answer_table::{AnswerTable, Item};
 use super::numbers::ranks;
-use super::table::{AnswerTable, Item};
 use super::{Failure, Figures, RANKED_BESIDE_MAX};
+use crate::stats::bootstrap::Bootstrap;
+use crate::stats::confidence::{Estimate, around, stderr_of_mean};
 
 /// A right label is taken to have been given at least this.
 const LEAST: f64 = 1e-15;

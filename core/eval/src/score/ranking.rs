@@ -7,11 +7,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::item_scores::{ItemScores, Kind};
-use crate::{Metric, Sum};
+use crate::metric::Metric;
+use crate::stats::compensated_sum::Sum;
 
-use super::estimate::{around, stderr_of_mean, wilson};
-use super::table::{AnswerTable, Item, List, Right};
+use super::answer_table::{AnswerTable, Item, List, Right};
 use super::{Figures, NAMED_AT_K};
+use crate::stats::confidence::{around, stderr_of_mean, wilson};
 
 /// Up to how many places, or answers, each place is compared with each answer; beyond, answers are looked up.
 const FEW: usize = 32;

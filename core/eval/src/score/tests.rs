@@ -1,4 +1,5 @@
-use crate::{Answer, Metric};
+use crate::metric::Metric;
+use crate::suite::answers::Answer;
 use serde_json::{Value, json};
 
 use super::*;
@@ -332,7 +333,7 @@ fn the_interval_of_a_correlated_figure_is_that_of_a_bootstrap() {
 fn clipped_losses_lie_between_the_bounds() {
     let clipped = |metric: &str, answers: &Value, predictions: &Value| {
         let metric: Metric = metric.parse().unwrap();
-        let mut builder = Builder::new(metric, 2).clip(crate::Clip::new(1.0, 3.0));
+        let mut builder = Builder::new(metric, 2).clip(crate::metric::Clip::new(1.0, 3.0));
         for (at, answer) in answers.as_array().unwrap().iter().enumerate() {
             builder.push(&format!("i{at}"), &Answer::parse(&answer.to_string(), &metric).unwrap()).unwrap();
         }

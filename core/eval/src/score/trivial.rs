@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use super::table::{AnswerTable, Right};
+use super::answer_table::{AnswerTable, Right};
 use super::{Failure, Foresight, Pulse, Tally};
+use crate::metric::{Family, Metric};
 use crate::prediction::{Prediction, Value};
-use crate::{Family, Metric};
 
 /// The longest constant ranking.
 const RANKING_MAX: usize = 100;

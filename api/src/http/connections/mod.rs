@@ -29,10 +29,11 @@ use tower::ServiceExt as _;
 
 use self::account::{Account, Open, Overdue};
 use self::response::{Flow, Sent, Streams};
-use crate::layers::hold::NoRoom;
-use crate::layers::syntax::{MAX_HEADERS, MAX_HEADERS_BYTES};
-use crate::layers::{Peer, observe};
-use crate::memory::{Budget, Held};
+use crate::http::client_address;
+use crate::http::header_limits::{MAX_HEADERS, MAX_HEADERS_BYTES};
+use crate::http::request_context::Peer;
+use crate::http::response_markers::NoRoom;
+use crate::limits::request_memory::{Budget, Held};
 use crate::settings::Settings;
 
 /// The longest time in which the headers of a request arrive once they have begun.
@@ -143,10 +144,10 @@ impl Addresses {
     /// `None` if the address has as many connections as it may.
     fn enter(&self, peer: IpAddr) -> Option<Place> {
         let open = Arc::clone(&self.open);
-        if observe::is_within(&self.trusted, peer) {
+        if client_address::is_within(&self.trusted, peer) {
             return Some(Place { address: None, open });
         }
-        let address = observe::counting_address(peer);
+        let address = client_address::counting_address(peer);
         let mut counts = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(Arc::clone(&address)).or_default();
         if *count >= self.max {
@@ -191,8 +192,11 @@ async fn serve(memory: Budget, stream: TcpStream, peer: SocketAddr, place: &Plac
     };
     let Some(http) = spoken else { return };
     let account = Arc::new(Account::new(http, place.address.is_some()));
-    let streams =
-        Streams { memory, holder: format!("address {}", observe::counting_address(peer.ip())).into(), account: Arc::clone(&account) };
+    let streams = Streams {
+        memory,
+        holder: format!("address {}", client_address::counting_address(peer.ip())).into(),
+        account: Arc::clone(&account),
+    };
     let builder = builder(streams);
     let stream = Heard { stream, account: Arc::clone(&account), pause: None };
     let service = hyper::service::service_fn({

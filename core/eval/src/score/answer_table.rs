@@ -6,7 +6,9 @@ use std::hash::BuildHasher as _;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use crate::{Answer, Clip, Corrupt, Family, Metric};
+use crate::error::Corrupt;
+use crate::metric::{Clip, Family, Metric};
+use crate::suite::answers::Answer;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The answers of all items of a suite, in the suite's order.

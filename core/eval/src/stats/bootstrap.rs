@@ -11,7 +11,7 @@ const REPLICATES: usize = 200;
 const CHANCES: [u16; 8] = [24109, 48219, 60273, 64292, 65296, 65497, 65531, 65535];
 
 /// Sums over bins, in each replicate.
-pub(super) struct Bootstrap<const BINS: usize> {
+pub(crate) struct Bootstrap<const BINS: usize> {
     sums: Vec<[f64; REPLICATES]>,
     weights: [f64; REPLICATES],
     n: usize,
@@ -24,7 +24,7 @@ impl<const BINS: usize> Default for Bootstrap<BINS> {
 }
 
 impl<const BINS: usize> Bootstrap<BINS> {
-    pub(super) fn add(&mut self, item: usize, bin: usize, term: f64) {
+    pub(crate) fn add(&mut self, item: usize, bin: usize, term: f64) {
         self.n += 1;
         let mut drawn = [0_u16; REPLICATES];
         for (at, four) in drawn.chunks_mut(4).enumerate() {
@@ -42,7 +42,7 @@ impl<const BINS: usize> Bootstrap<BINS> {
     }
 
     /// The standard deviation of a figure of the bins' sums and the number of items. One item says nothing.
-    pub(super) fn stderr(&self, figure: impl Fn(&[f64; BINS], f64) -> f64) -> Option<f64> {
+    pub(crate) fn stderr(&self, figure: impl Fn(&[f64; BINS], f64) -> f64) -> Option<f64> {
         if self.n < 2 {
             return None;
         }
@@ -78,7 +78,7 @@ mod tests {
         terms.iter().enumerate().for_each(|(item, term)| bootstrap.add(item, 0, *term));
         let n = terms.len();
         let mean = terms.iter().sum::<f64>() / n as f64;
-        let formula = super::super::estimate::stderr_of_mean(mean, n, terms.iter().copied()).unwrap();
+        let formula = super::super::confidence::stderr_of_mean(mean, n, terms.iter().copied()).unwrap();
         let found = bootstrap.stderr(|sums, n| sums[0] / n).unwrap();
         assert!((found / formula - 1.0).abs() < 0.15, "{found} {formula}");
         let drawn = bootstrap.weights.iter().sum::<f64>() / (n * REPLICATES) as f64;

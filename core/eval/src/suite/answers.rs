@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-use crate::Metric;
 use crate::metric::Family;
+use crate::metric::Metric;
 use crate::prediction::{NUMBER_MAX, Written, twice, written};
 
 /// The answer to one item; its texts are slices of the JSON (`'a`) where they have no escapes.

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::response::READ_TIMEOUT;
 use super::{HEAD_TIMEOUT, Http, IDLE_TIMEOUT};
-use crate::memory::ACQUIRE_TIMEOUT;
+use crate::limits::request_memory::ACQUIRE_TIMEOUT;
 
 /// The bytes of responses that one connection may leave unread. Further requests on it wait until they are read.
 const UNREAD_MAX: u64 = 8 * 1024 * 1024;

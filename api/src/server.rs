@@ -14,10 +14,13 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 
 use crate::app::App;
-use crate::connections::Connections;
-use crate::layers::{auth, cors, deadline, hold, observe, syntax};
+use crate::background::{cleanup, dispatcher, domain_checks, mail, reconciliation};
+use crate::http::connections::Connections;
+use crate::http::not_found;
+use crate::layers::{auth, cors, deadline, memory, observe, syntax};
+use crate::rest::{self, sign_in_page};
 use crate::settings::Settings;
-use crate::{cleanup, dispatcher, domain_checks, grpc, mail, openapi, page, reconcile, rest};
+use crate::{grpc, openapi};
 
 /// Serves until the process is told to end (SIGTERM or SIGINT), then finishes what it has begun.
 /// `metrics` is what operators are shown.
@@ -38,7 +41,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     let vitals = tokio::spawn(vitals.sample(Some(app.jobs_db.clone())));
     let mut dispatcher = tokio::spawn(dispatcher::run(app.clone(), stopped.clone()));
     let cleanup = tokio::spawn(cleanup::run(app.clone(), stopped.clone()));
-    let reconciliation = tokio::spawn(reconcile::run(app.clone(), stopped.clone()));
+    let reconciliation = tokio::spawn(reconciliation::run(app.clone(), stopped.clone()));
     let telling = app.clone();
     let telling = tokio::spawn(async move { dispatcher::tell(telling.db.clone(), &telling.submitted).await });
     let changes = tokio::spawn(app.changes.clone().pass_on(app.db.clone()));
@@ -98,13 +101,13 @@ async fn refuse_to_read_answers(app: &App) -> Result<()> {
 /// Both wires under the layers that every request goes through.
 async fn router(app: App) -> Result<Router> {
     let unrouted = || from_fn_with_state(app.clone(), auth::count_unrouted);
-    let pages = rest::routes(&app).merge(page::routes()).merge(openapi::routes());
-    let pages = pages.method_not_allowed_fallback(rest::method_not_allowed.layer(unrouted()));
+    let pages = rest::routes(&app).merge(sign_in_page::routes()).merge(openapi::routes());
+    let pages = pages.method_not_allowed_fallback(not_found::method_not_allowed.layer(unrouted()));
     let routes = pages.merge(grpc::routes(&app).await?).fallback(fallback.layer(unrouted()));
     let rules = cors::rules(&app.settings.cors_origins);
     let routes = routes.layer(from_fn(syntax::check_syntax));
     let bounded = routes.layer(from_fn_with_state(rules, cors::cors)).layer(from_fn(deadline::deadline));
-    let held = bounded.layer(from_fn_with_state(app.clone(), hold::hold));
+    let held = bounded.layer(from_fn_with_state(app.clone(), memory::hold));
     Ok(held.layer(from_fn_with_state(app.clone(), observe::observe)).with_state(app))
 }
 
@@ -112,8 +115,8 @@ async fn router(app: App) -> Result<Router> {
 async fn fallback(request: axum::extract::Request) -> axum::response::Response {
     use axum::response::IntoResponse as _;
 
-    match crate::render::Wire::of(request.headers()) {
-        crate::render::Wire::Rest => rest::not_found().await.into_response(),
+    match crate::http::protocol::Wire::of(request.headers()) {
+        crate::http::protocol::Wire::Rest => not_found::not_found().await.into_response(),
         _ => tonic::Status::unimplemented("There is no such service or method.").into_http(),
     }
 }

@@ -15,12 +15,13 @@ use http::Extensions;
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::Call;
 use crate::app::App;
-use crate::connections::account::Account;
+use crate::http::connections::account::Account;
+use crate::http::error_response::Failure;
+use crate::http::request_context::Call;
+use crate::http::response_markers::{NoRoom, SharedBody};
 use crate::limits::Allowance;
-use crate::memory::{self, Held};
-use crate::render::Failure;
+use crate::limits::request_memory::{self, Held};
 
 /// The charge for a request without its body: its headers and the state of its handler.
 const REQUEST_BYTES: u64 = 24 * 1024;
@@ -30,14 +31,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 const RATE_MIN: u64 = 1024;
 /// The time that a body may take before its rate is checked.
 const RATE_GRACE: Duration = Duration::from_secs(5);
-
-/// Marks a response whose body is one copy for all.
-#[derive(Clone, Copy)]
-pub struct SharedBody;
-
-/// Marks the response to a request for which there was no memory.
-#[derive(Clone, Copy)]
-pub struct NoRoom;
 
 /// The layer. Until the caller is known, the client's address holds the memory.
 pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> Response {
@@ -159,16 +152,16 @@ impl http_body::Body for Received {
                     return Poll::Ready(Some(Ok(frame)));
                 }
                 if Instant::now() >= until {
-                    return this.refuse(memory::no_room());
+                    return this.refuse(request_memory::no_room());
                 }
                 this.arrived = Some((frame, until));
-                ready!(this.poll_until((Instant::now() + memory::ACQUIRE_INTERVAL).min(until), cx));
+                ready!(this.poll_until((Instant::now() + request_memory::ACQUIRE_INTERVAL).min(until), cx));
                 continue;
             }
             match Pin::new(&mut this.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     this.waited += this.waits_since.take().map_or(Duration::ZERO, |since| since.elapsed());
-                    this.arrived = Some((frame, Instant::now() + memory::ACQUIRE_TIMEOUT));
+                    this.arrived = Some((frame, Instant::now() + request_memory::ACQUIRE_TIMEOUT));
                 }
                 Poll::Ready(ended) => return Poll::Ready(ended),
                 Poll::Pending => {

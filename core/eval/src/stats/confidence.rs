@@ -1,6 +1,6 @@
 //! How sure a figure is.
 
-use crate::Sum;
+use crate::stats::compensated_sum::Sum;
 
 /// Half the width of a 95 % interval, in standard errors.
 pub const Z: f64 = 1.959_963_984_540_054;
@@ -40,14 +40,14 @@ pub fn wilson(share: f64, n: usize) -> Option<Estimate> {
 }
 
 /// Around a value, by its standard error, and within what the metric can be.
-pub(super) fn around(value: f64, stderr: f64, range: [f64; 2], method: &'static str) -> Estimate {
+pub(crate) fn around(value: f64, stderr: f64, range: [f64; 2], method: &'static str) -> Estimate {
     let ci95 = [(value - Z * stderr).max(range[0]), (value + Z * stderr).min(range[1])];
     Estimate { stderr, ci95, method }
 }
 
 /// The standard error of a mean: from how far its terms are from it, each at its place in the suite's order. One term says
 /// nothing of that.
-pub(super) fn stderr_of_mean(mean: f64, n: usize, terms: impl Iterator<Item = f64>) -> Option<f64> {
+pub(crate) fn stderr_of_mean(mean: f64, n: usize, terms: impl Iterator<Item = f64>) -> Option<f64> {
     if n < 2 {
         return None;
     }
@@ -56,12 +56,12 @@ pub(super) fn stderr_of_mean(mean: f64, n: usize, terms: impl Iterator<Item = f6
 }
 
 /// The variance of a figure of n items whose influences, which sum to 0, have squares of this sum.
-pub(super) fn stderr_of_influences(squares: f64, n: usize) -> Option<f64> {
+pub(crate) fn stderr_of_influences(squares: f64, n: usize) -> Option<f64> {
     (n >= 2).then(|| (squares * n as f64 / (n as f64 - 1.0)).sqrt())
 }
 
 /// A rank correlation of n pairs: Fisher's transformation with the standard error of Bonett and Wright (2000).
-pub(super) fn fisher(rho: f64, n: usize) -> Option<Estimate> {
+pub(crate) fn fisher(rho: f64, n: usize) -> Option<Estimate> {
     if n < 4 {
         return None;
     }

@@ -7,11 +7,13 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-use super::lane::Lane;
-use super::{Call, auth, hold, observe};
+use super::traffic_class::Lane;
+use super::{auth, memory};
 use crate::app::App;
+use crate::http::client_address;
+use crate::http::error_response::Failure;
+use crate::http::request_context::Call;
 use crate::limits::{Allowance, Verdict};
-use crate::render::Failure;
 
 /// What a person without an organization may ask, as on the plan `free`.
 const WITHOUT_ORG: u32 = 60;
@@ -42,7 +44,7 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
             Lane::Ordinary => app.under_way.take(membership.org.id.as_str()).await.map(Some).map_err(crowded),
             Lane::Jobs | Lane::Submission | Lane::Large => Ok(None),
         };
-        let held = hold::held(request.extensions());
+        let held = memory::held(request.extensions());
         let admitted = async {
             turn = taken?;
             // From here on the organization holds the memory of the request.
@@ -79,7 +81,7 @@ pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) ->
         return Failure::from(Error::internal("a request without an address")).into_response();
     };
     let mut verdict = None;
-    for (prefix, multiple) in observe::counting_prefixes(&call.address) {
+    for (prefix, multiple) in client_address::counting_prefixes(&call.address) {
         let limit = app.settings.sign_in_mails_per_minute.saturating_mul(multiple);
         match app.limits.admit(&format!("mail.{prefix}"), limit).await {
             Err(error) => return Failure::from(error).into_response(),

@@ -15,8 +15,8 @@ use assay_core::store::{self, Bounds, PgConnection, PgPool, publish};
 use assay_core::{CanFail as _, Error, KeyId, OrgId, Result, SessionId, UserId};
 use serde_json::{Value, json};
 
-use crate::audit::Audit;
-use crate::reconcile;
+use crate::admin::suite_audit::Audit;
+use crate::background::reconciliation;
 
 /// How many items are stored by one statement.
 const BATCH: usize = 5_000;
@@ -128,7 +128,7 @@ pub async fn plan_set(url: &str, name: &str, change: &PlanChange) -> Result<Valu
 /// `artifacts reconcile`: removes objects that no row names, and counts rows without their object. A dry run only counts.
 pub async fn reconcile(url: &str, artifacts: &str, dry_run: bool) -> Result<Value> {
     let artifacts = Artifacts::open(artifacts).await?;
-    let report = reconcile::once(&pool(url)?, &artifacts, dry_run).await?;
+    let report = reconciliation::once(&pool(url)?, &artifacts, dry_run).await?;
     let mut object = json!(report);
     object["dry_run"] = json!(dry_run);
     Ok(object)

@@ -13,7 +13,7 @@ use hyper::rt::Executor;
 use tokio::time::{Instant, sleep};
 
 use super::account::{Account, Open};
-use crate::memory::{Budget, Held};
+use crate::limits::request_memory::{Budget, Held};
 
 /// The longest time in which a client reads nothing of a response.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);

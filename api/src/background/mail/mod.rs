@@ -7,7 +7,7 @@
 //! Sign-in mails have a queue of their own and go first: other mails, which users can cause in numbers, must not delay them. A mail that
 //! waits for its next attempt does not count as a delivery.
 
-mod letters;
+mod messages;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +20,7 @@ use lettre::{AsyncSmtpTransport, AsyncTransport as _, Message, Tokio1Executor};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::JoinSet;
 
-pub use self::letters::{invite, sign_in};
+pub use self::messages::{invite, sign_in};
 use crate::settings::MailSettings;
 
 /// Mails that may wait in each queue, and again as many that wait for their next attempt. More means that the mail server does not keep

@@ -10,44 +10,11 @@ use serde::Serialize;
 use tonic::Status;
 use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, QuotaViolation, StatusExt as _};
 
-use crate::layers::Call;
+use super::protocol::Wire;
+use super::request_context::Call;
 
 /// The domain of `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "assay.v1";
-
-/// What a client speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
-    /// JSON over HTTP.
-    Rest,
-    /// gRPC over HTTP/2.
-    Grpc,
-    /// gRPC-web.
-    GrpcWeb,
-}
-
-impl Wire {
-    /// Told by the content type, which gRPC demands.
-    pub fn of(headers: &HeaderMap) -> Self {
-        let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        if content_type.starts_with("application/grpc-web") {
-            Self::GrpcWeb
-        } else if content_type.starts_with("application/grpc") {
-            Self::Grpc
-        } else {
-            Self::Rest
-        }
-    }
-
-    /// For logs and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Rest => "rest",
-            Self::Grpc => "grpc",
-            Self::GrpcWeb => "grpc_web",
-        }
-    }
-}
 
 /// An error on its way out: handlers and layers return it, the outermost layer renders it.
 #[derive(Debug)]

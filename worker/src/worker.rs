@@ -18,9 +18,9 @@ use futures_util::FutureExt as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
+use crate::answer_cache::Tables;
 use crate::attempt::{self, Means};
 use crate::settings::Settings;
-use crate::tables::Tables;
 
 /// How often the lease is renewed: several times before it would run out.
 const BEAT: Duration = Duration::from_secs(2);

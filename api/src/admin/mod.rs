@@ -1,0 +1,4 @@
+//! The operator's commands.
+
+pub mod commands;
+mod suite_audit;

@@ -1,0 +1,13 @@
+//! HTTP below the routes, for REST and gRPC alike: connections, the context of a request, protocol detection, and errors as
+//! responses.
+
+pub mod client_address;
+pub mod connections;
+pub mod error_response;
+pub mod header_limits;
+pub mod not_found;
+pub mod origin;
+pub mod protocol;
+pub mod request_context;
+pub mod response_markers;
+pub mod traceparent;

@@ -1,0 +1,58 @@
+//! The protocols that share the port, and the rpcs that gRPC knows.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+
+/// What a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// JSON over HTTP.
+    Rest,
+    /// gRPC over HTTP/2.
+    Grpc,
+    /// gRPC-web.
+    GrpcWeb,
+}
+
+impl Wire {
+    /// Told by the content type, which gRPC demands.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if content_type.starts_with("application/grpc-web") {
+            Self::GrpcWeb
+        } else if content_type.starts_with("application/grpc") {
+            Self::Grpc
+        } else {
+            Self::Rest
+        }
+    }
+
+    /// For logs and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rest => "rest",
+            Self::Grpc => "grpc",
+            Self::GrpcWeb => "grpc_web",
+        }
+    }
+}
+
+/// The paths of all rpcs.
+pub static METHODS: LazyLock<HashSet<String>> = LazyLock::new(|| {
+    let set = FileDescriptorSet::decode(assay_proto::DESCRIPTORS).unwrap_or_default();
+    let files = set.file.iter();
+    files
+        .flat_map(|file| file.service.iter().map(move |service| (file.package(), service)))
+        .flat_map(|(package, service)| service.method.iter().map(move |method| format!("/{package}.{}/{}", service.name(), method.name())))
+        .collect()
+});
+
+/// Whether this is the path of an rpc of ours.
+pub fn is_method(path: &str) -> bool {
+    METHODS.contains(path)
+}

@@ -1,0 +1,3 @@
+//! Suites: their hidden answers.
+
+pub mod answers;
