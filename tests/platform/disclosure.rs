@@ -217,7 +217,7 @@ async fn concurrent_jobs_climb_one_after_the_other() {
         assert_eq!(job["result"]["value"], ladder.value(level), "after level {before}: {job}");
     }
     let told: HashSet<_> = ended.iter().map(|job| job["result"]["value"].to_string()).collect();
-    assert!((2..8).contains(&told.len()), "{told:?}");
+    assert!((1..8).contains(&told.len()), "{told:?}");
 }
 
 /// A worker that is played by hand.

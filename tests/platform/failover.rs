@@ -42,7 +42,7 @@ async fn read_only_server_is_unavailable_until_it_accepts_writes() {
     for statement in set.split("; ") {
         sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned())).execute(&mut database).await.unwrap();
     }
-    until("refusals", PATIENCE, async || world.submit(&one_prediction()).await.status == 503).await;
+    until("refusals", PATIENCE, async || world.submit_once(&one_prediction()).await.status == 503).await;
     for _ in 0..5 {
         let refused = world.submit(&one_prediction()).await;
         assert_eq!((refused.status, code(&refused)), (503, "unavailable".to_owned()), "{}", refused.body);

@@ -138,7 +138,8 @@ async fn hogs_of(world: &World) -> JoinSet<()> {
     let mut hogs = JoinSet::new();
     for number in 0..HOGS {
         let hostile = org(&world.stack, "free").await;
-        let upload = world.client(&hostile.key).post("/v1/uploads", &json!({"kind": "predictions"})).await.unwrap();
+        let (client, new) = (world.client(&hostile.key), json!({"kind": "predictions"}));
+        let upload = retry_unavailable(async || client.post("/v1/uploads", &new).await.unwrap()).await;
         hogs.spawn(hog(api, IpAddr::from([127, 11, 0, number + 1]), hostile.key, text(&upload.body["id"])));
     }
     hogs

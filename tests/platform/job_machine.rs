@@ -180,7 +180,7 @@ impl Run<'_> {
                 self.time_passes(sql, self.id(job).as_str()).await?
             }
             Action::Pause { job } => {
-                let sql = "update jobs set available_at = now() where id = $1 and status = 'queued' and available_at > now()";
+                let sql = "update jobs set available_at = created_at where id = $1 and status = 'queued' and available_at > now()";
                 self.time_passes(sql, self.id(job).as_str()).await?
             }
             Action::Sweep { silence_counts } => {

@@ -12,11 +12,10 @@ use assay_proto::v1::suite_service_client::SuiteServiceClient;
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 use tokio::net::TcpStream;
+use tonic::Streaming;
+use tonic::transport::Channel;
 
-use crate::harness::{World, one_prediction, retry_unavailable_rpc, text, until, with_token, world_of};
-
-/// What nobody waits for on a machine that does nothing else; what is looked for is a stall, not a speed.
-const STALL: Duration = Duration::from_secs(2);
+use crate::harness::{STALL, World, one_prediction, retry_unavailable, retry_unavailable_rpc, text, until, with_token, world_of};
 
 async fn world() -> World {
     let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
@@ -29,7 +28,7 @@ async fn longest(world: &World, stop: Arc<AtomicBool>) -> Duration {
     let (client, mut longest, mut asked) = (world.key(), Duration::ZERO, 0);
     while !stop.load(Ordering::Relaxed) || asked < 10 {
         let began = Instant::now();
-        assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
+        assert_eq!(retry_unavailable(async || client.get("/v1/me").await.unwrap()).await.status, 200);
         longest = longest.max(began.elapsed());
         asked += 1;
     }
@@ -79,6 +78,20 @@ async fn a_hundred_streams_of_one_connection_are_served_and_do_not_hold_up_rest(
     assert!(longest < STALL, "{longest:?}");
 }
 
+/// Watches a job, and returns the stream and the first status on it. Tries again after `UNAVAILABLE`, as clients should.
+async fn watch(channel: Channel, key: &str, job_id: &str) -> (Streaming<v1::WatchJobResponse>, String) {
+    let mut client = JobServiceClient::new(channel);
+    loop {
+        let ask = v1::WatchJobRequest { job_id: job_id.to_owned() };
+        let mut watch = retry_unavailable_rpc(async || client.watch_job(with_token(ask.clone(), key)).await).await;
+        match watch.message().await {
+            Ok(first) => return (watch, first.unwrap().job.unwrap().status),
+            Err(status) => assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_idle_streams_hold_up_nobody() {
     let world = world().await;
@@ -87,11 +100,10 @@ async fn a_thousand_idle_streams_hold_up_nobody() {
     for _ in 0..10 {
         let channel = world.channel().await;
         let each = (0..100).map(|_| {
-            let (channel, ask, key) = (channel.clone(), v1::WatchJobRequest { job_id: job_id.clone() }, &world.org.key);
+            let (channel, job_id, key) = (channel.clone(), job_id.clone(), &world.org.key);
             async move {
-                let mut client = JobServiceClient::new(channel);
-                let mut watch = retry_unavailable_rpc(async || client.watch_job(with_token(ask.clone(), key)).await).await;
-                assert_eq!(watch.message().await.unwrap().unwrap().job.unwrap().status, "queued");
+                let (watch, first) = watch(channel, key, &job_id).await;
+                assert_eq!(first, "queued");
                 watch
             }
         });
@@ -103,12 +115,20 @@ async fn a_thousand_idle_streams_hold_up_nobody() {
     // Each is told of the end.
     let key = world.key();
     assert_eq!(key.send(key.request("POST", &format!("/v1/jobs/{job_id}/cancel"))).await.unwrap().status, 200);
+    let (world, job_id) = (&world, &job_id);
     let ends = open.into_iter().map(|mut watch| async move {
         let mut last = None;
-        while let Some(change) = watch.message().await.unwrap() {
-            last = change.job.or(last);
+        loop {
+            match watch.message().await {
+                Ok(Some(change)) => last = change.job.map(|job| job.status).or(last),
+                Ok(None) => return last.unwrap(),
+                Err(status) => {
+                    assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+                    let again = self::watch(world.channel().await, &world.org.key, job_id).await;
+                    (watch, last) = (again.0, Some(again.1));
+                }
+            }
         }
-        last.unwrap().status
     });
     assert!(join_all(ends).await.iter().all(|status| status == "cancelled"));
 }

@@ -13,7 +13,7 @@ use crate::harness::{World, one_prediction, org, scrape, text, until, world_alon
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// No request waits for Redis for longer than a moment; the rest is for a busy machine.
-const PROMPT: Duration = Duration::from_secs(2);
+const PROMPT: Duration = crate::harness::STALL;
 
 /// How many requests an organization on the plan `free` has in a minute.
 const FREE: usize = 60;

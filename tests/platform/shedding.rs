@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use crate::harness::{Org, World, code, one_prediction, org, text, with, with_token, world_of};
+use crate::harness::{Org, STALL, World, code, one_prediction, org, text, with, with_token, world_of};
 
 async fn world() -> World {
     world_of(Plan { workers: 0, ..with("ASSAY_POOL_WAIT_MS", "200") }).await
@@ -50,7 +50,7 @@ async fn one_organization_whose_requests_do_not_end_holds_up_nobody_else() {
     for _ in 0..10 {
         let began = Instant::now();
         assert_eq!(make_keys(world.client(&other.session), 1).await[0].status, 201);
-        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        assert!(began.elapsed() < STALL, "{:?}", began.elapsed());
     }
     let refused = stuck.await.unwrap();
     refused.iter().for_each(assert_refused);
@@ -74,7 +74,7 @@ async fn when_all_is_at_work_jobs_can_still_be_asked_after_and_cancelled() {
     let began = Instant::now();
     assert_refused(&client.get("/v1/me").await.unwrap());
     let refused_in = began.elapsed();
-    assert!(refused_in < Duration::from_secs(1), "{refused_in:?}");
+    assert!(refused_in < STALL, "{refused_in:?}");
     let began = Instant::now();
     let path = format!("/v1/jobs/{job_id}");
     assert_eq!(client.get(&path).await.unwrap().body["status"], "queued");
@@ -83,7 +83,7 @@ async fn when_all_is_at_work_jobs_can_still_be_asked_after_and_cancelled() {
     JobServiceClient::new(channel).get_job(ask).await.unwrap();
     let cancelled = client.send(client.request("POST", &format!("{path}/cancel"))).await.unwrap();
     assert_eq!((cancelled.status, &cancelled.body["status"]), (200, &"cancelled".into()));
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(began.elapsed() < STALL, "{:?}", began.elapsed());
     assert_refused(&client.get("/v1/me").await.unwrap());
     for stuck in stuck {
         stuck.await.unwrap().iter().for_each(assert_refused);

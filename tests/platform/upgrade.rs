@@ -10,7 +10,7 @@ use assay_tests::stack::{Ground, Plan, Process, operate};
 use serde_json::json;
 
 use crate::clients::{Missing, made};
-use crate::harness::{PATIENCE, World, ground, one_prediction, text, world_on};
+use crate::harness::{PATIENCE, STALL, World, ground, one_prediction, text, world_on};
 
 /// The commit before: where this branch left main, or the last one but one; none where the history does not go back to it, or
 /// where `TEST_UPGRADE` does not ask for it, because its build takes minutes. `TEST_BEFORE` asks for another one.
@@ -104,7 +104,7 @@ async fn a_migration_waits_for_who_holds_a_table_and_nobody_waits_behind_it() {
     for _ in 0..20 {
         let began = std::time::Instant::now();
         assert_eq!(world.key().get("/v1/jobs").await.unwrap().status, 200);
-        assert!(began.elapsed() < std::time::Duration::from_secs(2));
+        assert!(began.elapsed() < STALL);
         tokio::time::sleep(std::time::Duration::from_millis(250)).await;
     }
     assert!(!migration.is_finished(), "it cannot have the table yet");
