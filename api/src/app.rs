@@ -81,21 +81,45 @@ pub struct Inner {
 
 impl App {
     /// Everything that requests need. Of servers only the artifact store is asked yet.
-    pub async fn new(settings: Settings, post: Post, stopped: watch::Receiver<bool>) -> Result<Self> {
-        let redis = assay_core::runtime::redis_connection::Connection::new(&settings.common.redis_url, Limits::CONNECTION_TIMEOUT)?;
+    pub async fn new(
+        settings: Settings,
+        post: Post,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<Self> {
+        let redis = assay_core::runtime::redis_connection::Connection::new(
+            &settings.common.redis_url,
+            Limits::CONNECTION_TIMEOUT,
+        )?;
         let connections = settings.common.database_connections;
         let for_jobs = (connections / 4).max(1);
         let for_requests = (connections - for_jobs).saturating_sub(LISTENING).max(1);
-        let look_ups = |connections: u32| Turns::new((connections as usize).div_ceil(2), connections as usize, settings.pool_wait);
+        let look_ups = |connections: u32| {
+            Turns::new(
+                (connections as usize).div_ceil(2),
+                connections as usize,
+                settings.pool_wait,
+            )
+        };
         let look_ups = [look_ups(for_jobs), look_ups(for_requests)];
-        let pool = |connections| store::pool(&settings.common.database_url, connections, "assay-api", Bounds::REQUESTS);
+        let pool = |connections| {
+            store::pool(
+                &settings.common.database_url,
+                connections,
+                "assay-api",
+                Bounds::REQUESTS,
+            )
+        };
         Ok(Self(Arc::new(Inner {
             db: pool(for_requests)?,
             jobs_db: pool(for_jobs)?,
             look_ups,
             memory: Budget::new(settings.request_memory),
             submissions: Turns::new(4, 16, CROWD_PATIENCE),
-            under_way: Turns::new(((connections - for_jobs) / 2) as usize, usize::MAX, CROWD_PATIENCE),
+            under_way: Turns::new(
+                ((connections - for_jobs) / 2) as usize,
+                usize::MAX,
+                CROWD_PATIENCE,
+            ),
             artifacts: Artifacts::create(&settings.common.artifacts).await?,
             submitted: Notify::new(),
             changes: Changes::new(stopped),
@@ -107,9 +131,17 @@ impl App {
             requests: Requests::default(),
             post,
             dns: Dns::new(settings.dns_server),
-            limits: Limits::new(redis, &settings.common.redis_prefix, settings.auth_failures_per_minute),
+            limits: Limits::new(
+                redis,
+                &settings.common.redis_prefix,
+                settings.auth_failures_per_minute,
+            ),
             lookups: Lookups::default(),
-            spans: Spans::open("assay-api", &settings.common, Sampling::share(&settings.common))?,
+            spans: Spans::open(
+                "assay-api",
+                &settings.common,
+                Sampling::share(&settings.common),
+            )?,
             settings,
         })))
     }

@@ -149,8 +149,20 @@ enum ArtifactsCommand {
 
 impl From<PlanArguments> for PlanChange {
     fn from(arguments: PlanArguments) -> Self {
-        let PlanArguments { requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes } = arguments;
-        Self { requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes }
+        let PlanArguments {
+            requests_per_minute,
+            eval_items_per_month,
+            concurrent_jobs,
+            upload_bytes_max,
+            storage_bytes,
+        } = arguments;
+        Self {
+            requests_per_minute,
+            eval_items_per_month,
+            concurrent_jobs,
+            upload_bytes_max,
+            storage_bytes,
+        }
     }
 }
 
@@ -245,13 +257,19 @@ enum ModelCommand {
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     if let Command::Openapi { git_sha } = command {
-        println!("{:#}", assay_api::openapi::document(git_sha.then_some(env!("ASSAY_GIT_SHA"))));
+        println!(
+            "{:#}",
+            assay_api::openapi::document(git_sha.then_some(env!("ASSAY_GIT_SHA")))
+        );
         return ExitCode::SUCCESS;
     }
     if let Command::Suite(SuiteCommand::Audit { dir }) = &command {
         return print_audit(dir);
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.to_string()),
     };
@@ -279,7 +297,12 @@ fn print_audit(dir: &Path) -> ExitCode {
 
 /// Writes warnings to standard error, a line each.
 fn warn(warnings: &serde_json::Value) {
-    for warning in warnings.as_array().into_iter().flatten().filter_map(serde_json::Value::as_str) {
+    for warning in warnings
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(serde_json::Value::as_str)
+    {
         eprintln!("warning: {warning}");
     }
 }
@@ -291,71 +314,185 @@ fn failed(message: &str) -> ExitCode {
 
 /// A fault as the person at the terminal should read it: the cause, where there is one, says more.
 fn told(error: &Error) -> String {
-    error.cause.as_ref().map_or_else(|| error.message.trim_start_matches("command: ").to_owned(), ToString::to_string)
+    error.cause.as_ref().map_or_else(
+        || error.message.trim_start_matches("command: ").to_owned(),
+        ToString::to_string,
+    )
 }
 
 async fn run_server() -> Result<(), String> {
     let settings = Settings::from_env(env!("ASSAY_GIT_SHA")).map_err(|bad| bad.to_string())?;
     prometheus::logs(&settings.common).map_err(|error| told(&error))?;
-    let metrics = prometheus::metrics(Binary::Api, &settings.common).map_err(|error| told(&error))?;
+    let metrics =
+        prometheus::metrics(Binary::Api, &settings.common).map_err(|error| told(&error))?;
     serve(settings, metrics).await.map_err(|error| told(&error))
 }
 
 async fn operate(command: Command) -> Result<(), String> {
     if let Command::Artifacts(ArtifactsCommand::Reconcile { dry_run }) = command {
         let (url, artifacts) = settings::reconciliation().map_err(|bad| bad.to_string())?;
-        let object = commands::reconcile(&url, &artifacts, dry_run).await.map_err(|error| told(&error))?;
+        let object = commands::reconcile(&url, &artifacts, dry_run)
+            .await
+            .map_err(|error| told(&error))?;
         println!("{object}");
         return Ok(());
     }
     let url = settings::operator().map_err(|bad| bad.to_string())?;
     let url = url.as_str();
     let done = match command {
-        Command::Serve | Command::Openapi { .. } | Command::Artifacts(_) | Command::Suite(SuiteCommand::Audit { .. }) => return Ok(()),
+        Command::Serve
+        | Command::Openapi { .. }
+        | Command::Artifacts(_)
+        | Command::Suite(SuiteCommand::Audit { .. }) => return Ok(()),
         // The table of the log is made by a migration.
         Command::Migrate => commands::migrate(url).await,
-        Command::Org(OrgCommand::Create { name, plan, owner_email }) => {
-            commands::logged(url, "org create", None, commands::org_create(url, &name, &plan, &owner_email)).await
+        Command::Org(OrgCommand::Create {
+            name,
+            plan,
+            owner_email,
+        }) => {
+            commands::logged(
+                url,
+                "org create",
+                None,
+                commands::org_create(url, &name, &plan, &owner_email),
+            )
+            .await
         }
         Command::Org(OrgCommand::Set { org, plan }) => {
-            commands::logged(url, "org set", Some(&org), commands::org_set(url, &org, &plan)).await
+            commands::logged(
+                url,
+                "org set",
+                Some(&org),
+                commands::org_set(url, &org, &plan),
+            )
+            .await
         }
         Command::Org(OrgCommand::Suspend { org }) => {
-            commands::logged(url, "org suspend", Some(&org), commands::org_suspend(url, &org)).await
+            commands::logged(
+                url,
+                "org suspend",
+                Some(&org),
+                commands::org_suspend(url, &org),
+            )
+            .await
         }
-        Command::Org(OrgCommand::Resume { org }) => commands::logged(url, "org resume", Some(&org), commands::org_resume(url, &org)).await,
+        Command::Org(OrgCommand::Resume { org }) => {
+            commands::logged(
+                url,
+                "org resume",
+                Some(&org),
+                commands::org_resume(url, &org),
+            )
+            .await
+        }
         Command::Org(OrgCommand::Delete { org, confirm }) => {
-            commands::logged(url, "org delete", Some(&org), commands::org_delete(url, &org, &confirm)).await
+            commands::logged(
+                url,
+                "org delete",
+                Some(&org),
+                commands::org_delete(url, &org, &confirm),
+            )
+            .await
         }
         Command::Plan(PlanCommand::Set { name, change }) => {
-            commands::logged(url, "plan set", Some(&name), commands::plan_set(url, &name, &change.into())).await
+            commands::logged(
+                url,
+                "plan set",
+                Some(&name),
+                commands::plan_set(url, &name, &change.into()),
+            )
+            .await
         }
         Command::Session(SessionCommand::Create { email, org }) => {
-            commands::logged(url, "session create", None, commands::session_create(url, &email, org.as_deref())).await
+            commands::logged(
+                url,
+                "session create",
+                None,
+                commands::session_create(url, &email, org.as_deref()),
+            )
+            .await
         }
-        Command::Session(SessionCommand::End { email: Some(email), .. }) => {
-            commands::logged(url, "session end", None, commands::session_end_all(url, &email)).await
+        Command::Session(SessionCommand::End {
+            email: Some(email), ..
+        }) => {
+            commands::logged(
+                url,
+                "session end",
+                None,
+                commands::session_end_all(url, &email),
+            )
+            .await
         }
-        Command::Session(SessionCommand::End { email: None, session }) => {
+        Command::Session(SessionCommand::End {
+            email: None,
+            session,
+        }) => {
             let session = session.unwrap_or_default();
-            commands::logged(url, "session end", Some(&session), commands::session_end(url, &session)).await
+            commands::logged(
+                url,
+                "session end",
+                Some(&session),
+                commands::session_end(url, &session),
+            )
+            .await
         }
         Command::Key(KeyCommand::Create { org, name }) => {
-            commands::logged(url, "key create", Some(&org), commands::key_create(url, &org, &name)).await
+            commands::logged(
+                url,
+                "key create",
+                Some(&org),
+                commands::key_create(url, &org, &name),
+            )
+            .await
         }
-        Command::Key(KeyCommand::Revoke { key }) => commands::logged(url, "key revoke", Some(&key), commands::key_revoke(url, &key)).await,
-        Command::User(UserCommand::Erase { email }) => commands::logged(url, "user erase", None, commands::user_erase(url, &email)).await,
+        Command::Key(KeyCommand::Revoke { key }) => {
+            commands::logged(
+                url,
+                "key revoke",
+                Some(&key),
+                commands::key_revoke(url, &key),
+            )
+            .await
+        }
+        Command::User(UserCommand::Erase { email }) => {
+            commands::logged(url, "user erase", None, commands::user_erase(url, &email)).await
+        }
         Command::Suite(SuiteCommand::Publish { dir }) => {
-            commands::logged(url, "suite publish", None, commands::suite_publish(url, &dir)).await
+            commands::logged(
+                url,
+                "suite publish",
+                None,
+                commands::suite_publish(url, &dir),
+            )
+            .await
         }
         Command::Suite(SuiteCommand::Grant(GrantArguments { suite, org })) => {
-            commands::logged(url, "suite grant", Some(&org), commands::suite_grant(url, &suite, &org)).await
+            commands::logged(
+                url,
+                "suite grant",
+                Some(&org),
+                commands::suite_grant(url, &suite, &org),
+            )
+            .await
         }
         Command::Suite(SuiteCommand::Revoke(GrantArguments { suite, org })) => {
-            commands::logged(url, "suite revoke", Some(&org), commands::suite_revoke(url, &suite, &org)).await
+            commands::logged(
+                url,
+                "suite revoke",
+                Some(&org),
+                commands::suite_revoke(url, &suite, &org),
+            )
+            .await
         }
         Command::Model(ModelCommand::Publish { file }) => {
-            commands::logged(url, "model publish", None, commands::model_publish(url, &file)).await
+            commands::logged(
+                url,
+                "model publish",
+                None,
+                commands::model_publish(url, &file),
+            )
+            .await
         }
     };
     let object = done.map_err(|error| told(&error))?;

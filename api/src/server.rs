@@ -35,22 +35,38 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     // The first request should not be the one that waits for the connection.
     app.limits.address("").await;
     // A connection of its own: requests that take all others must not make a process that is alive unready.
-    let readiness = store::pool(&settings.common.database_url, 1, "assay-readiness", Bounds::REQUESTS)?;
-    let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, readiness, stopped.clone()));
-    let vitals = Vitals::new(&settings.common, [("jobs", &app.jobs_db), ("requests", &app.db)])?;
+    let readiness = store::pool(
+        &settings.common.database_url,
+        1,
+        "assay-readiness",
+        Bounds::REQUESTS,
+    )?;
+    let admin = tokio::spawn(process::serve_operators(
+        admin_listener,
+        metrics,
+        readiness,
+        stopped.clone(),
+    ));
+    let vitals = Vitals::new(
+        &settings.common,
+        [("jobs", &app.jobs_db), ("requests", &app.db)],
+    )?;
     let vitals = tokio::spawn(vitals.sample(Some(app.jobs_db.clone())));
     let mut dispatcher = tokio::spawn(dispatcher::run(app.clone(), stopped.clone()));
     let cleanup = tokio::spawn(cleanup::run(app.clone(), stopped.clone()));
     let reconciliation = tokio::spawn(reconciliation::run(app.clone(), stopped.clone()));
     let telling = app.clone();
-    let telling = tokio::spawn(async move { dispatcher::tell(telling.db.clone(), &telling.submitted).await });
+    let telling =
+        tokio::spawn(async move { dispatcher::tell(telling.db.clone(), &telling.submitted).await });
     let changes = tokio::spawn(app.changes.clone().pass_on(app.db.clone()));
     let carrier = tokio::spawn(carrier.run());
     let domain_checks = tokio::spawn(domain_checks::run(app.clone()));
     let limits = app.clone();
-    let processes = tokio::spawn(async move { limits.limits.keep_counting_processes(&limits.jobs_db).await });
+    let processes =
+        tokio::spawn(async move { limits.limits.keep_counting_processes(&limits.jobs_db).await });
     let (counting, until) = (app.clone(), stopped);
-    let requests = tokio::spawn(async move { counting.requests.keep_adding(&counting.db, until).await });
+    let requests =
+        tokio::spawn(async move { counting.requests.keep_adding(&counting.db, until).await });
     tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
 
     let router = router(app.clone()).await?;
@@ -63,14 +79,21 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     // What comes after this line happens on the way down.
     stop.send_replace(true);
     tracing::info!("told to end: finishing what was begun");
-    if tokio::time::timeout(settings.common.drain, connections.end()).await.is_err() {
+    if tokio::time::timeout(settings.common.drain, connections.end())
+        .await
+        .is_err()
+    {
         tracing::warn!("some requests did not end in time and were cut off");
     }
     // What those requests wrote to people still goes out; a mail server that does not answer must not keep the process.
     app.post.close();
-    tokio::time::timeout(Duration::from_secs(5), carrier).await.can_fail("sending the last mails");
+    tokio::time::timeout(Duration::from_secs(5), carrier)
+        .await
+        .can_fail("sending the last mails");
     // A query that hangs must not keep the process.
-    tokio::time::timeout(Duration::from_secs(2), dispatcher).await.can_fail("ending the dispatcher");
+    tokio::time::timeout(Duration::from_secs(2), dispatcher)
+        .await
+        .can_fail("ending the dispatcher");
     // They may be dropped anywhere; the next process continues.
     cleanup.abort();
     reconciliation.abort();
@@ -81,7 +104,10 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     processes.abort();
     requests.await.map_err(Error::internal)?;
     // What was answered while the connections ended.
-    app.requests.add_up(&app.db).await.can_fail("adding up the last requests");
+    app.requests
+        .add_up(&app.db)
+        .await
+        .can_fail("adding up the last requests");
     vitals.abort();
     app.spans.clone().close().await;
     process::close(&app.db).await;
@@ -101,14 +127,22 @@ async fn refuse_to_read_answers(app: &App) -> Result<()> {
 /// Both wires under the layers that every request goes through.
 async fn router(app: App) -> Result<Router> {
     let unrouted = || from_fn_with_state(app.clone(), auth::count_unrouted);
-    let pages = rest::routes(&app).merge(sign_in_page::routes()).merge(openapi::routes());
+    let pages = rest::routes(&app)
+        .merge(sign_in_page::routes())
+        .merge(openapi::routes());
     let pages = pages.method_not_allowed_fallback(not_found::method_not_allowed.layer(unrouted()));
-    let routes = pages.merge(grpc::routes(&app).await?).fallback(fallback.layer(unrouted()));
+    let routes = pages
+        .merge(grpc::routes(&app).await?)
+        .fallback(fallback.layer(unrouted()));
     let rules = cors::rules(&app.settings.cors_origins);
     let routes = routes.layer(from_fn(syntax::check_syntax));
-    let bounded = routes.layer(from_fn_with_state(rules, cors::cors)).layer(from_fn(deadline::deadline));
+    let bounded = routes
+        .layer(from_fn_with_state(rules, cors::cors))
+        .layer(from_fn(deadline::deadline));
     let held = bounded.layer(from_fn_with_state(app.clone(), memory::hold));
-    Ok(held.layer(from_fn_with_state(app.clone(), observe::observe)).with_state(app))
+    Ok(held
+        .layer(from_fn_with_state(app.clone(), observe::observe))
+        .with_state(app))
 }
 
 /// Nothing is there: `UNIMPLEMENTED` for gRPC, 404 for the rest.

@@ -106,7 +106,11 @@ impl Settings {
         let settings = Self {
             common: Common::read(&mut read, git_sha),
             listen,
-            public_url: if public_url.is_empty() { format!("http://{listen}") } else { public_url.trim_end_matches('/').to_owned() },
+            public_url: if public_url.is_empty() {
+                format!("http://{listen}")
+            } else {
+                public_url.trim_end_matches('/').to_owned()
+            },
             env: read.get(&settings::ENV),
             pool_wait: Duration::from_millis(u64::from(read.positive(&settings::POOL_WAIT_MS))),
             trusted_proxies: read.list(&settings::TRUSTED_PROXIES),
@@ -119,7 +123,8 @@ impl Settings {
             sign_up: sign_up(&mut read),
             mail: MailSettings::read(&mut read),
             dns_server: dns_server(&mut read),
-            domain_check_days: i32::try_from(read.positive(&settings::DOMAIN_CHECK_DAYS)).unwrap_or(i32::MAX),
+            domain_check_days: i32::try_from(read.positive(&settings::DOMAIN_CHECK_DAYS))
+                .unwrap_or(i32::MAX),
             terms: terms(&mut read),
             free_upload_hours: read.positive(&settings::FREE_UPLOAD_HOURS),
             retention: Retention::read(&mut read),
@@ -135,17 +140,32 @@ impl MailSettings {
         let from = some(read.get(&settings::MAIL_FROM));
         match (&smtp_url, &from) {
             (Some(url), _) if AsyncSmtpTransport::<Tokio1Executor>::from_url(url).is_err() => {
-                read.refuse(&settings::SMTP_URL, "must be an address such as smtps://user:password@host:465");
+                read.refuse(
+                    &settings::SMTP_URL,
+                    "must be an address such as smtps://user:password@host:465",
+                );
             }
             (Some(_), None) => read.refuse(&settings::MAIL_FROM, "is required with ASSAY_SMTP_URL"),
             _ => {}
         }
-        let ours = Mailbox { name: Some(String::from("Assay")), email: lettre::address::Address::new_dangerous("assay", "localhost") };
-        let from = from.map_or(Ok(ours.clone()), |text| text.parse()).unwrap_or_else(|_| {
-            read.refuse(&settings::MAIL_FROM, "must be a sender such as Assay <assay@example.org>");
-            ours
-        });
-        Self { smtp_url, from, folder: read.get(&settings::MAIL_FOLDER) }
+        let ours = Mailbox {
+            name: Some(String::from("Assay")),
+            email: lettre::address::Address::new_dangerous("assay", "localhost"),
+        };
+        let from = from
+            .map_or(Ok(ours.clone()), |text| text.parse())
+            .unwrap_or_else(|_| {
+                read.refuse(
+                    &settings::MAIL_FROM,
+                    "must be a sender such as Assay <assay@example.org>",
+                );
+                ours
+            });
+        Self {
+            smtp_url,
+            from,
+            folder: read.get(&settings::MAIL_FOLDER),
+        }
     }
 }
 
@@ -159,11 +179,21 @@ fn sign_up(read: &mut Reader) -> SignUp {
 
 fn dns_server(read: &mut Reader) -> Option<SocketAddr> {
     let parsed = some(read.get(&settings::DNS_SERVER))?.parse();
-    parsed.map_err(|_| read.refuse(&settings::DNS_SERVER, "must be an address and a port, such as 192.0.2.53:53")).ok()
+    parsed
+        .map_err(|_| {
+            read.refuse(
+                &settings::DNS_SERVER,
+                "must be an address and a port, such as 192.0.2.53:53",
+            )
+        })
+        .ok()
 }
 
 fn terms(read: &mut Reader) -> Option<Arc<CurrentTerms>> {
-    match (some(read.get(&settings::TERMS_VERSION)), some(read.get(&settings::TERMS_URL))) {
+    match (
+        some(read.get(&settings::TERMS_VERSION)),
+        some(read.get(&settings::TERMS_URL)),
+    ) {
         (Some(version), Some(url)) => Some(Arc::new(CurrentTerms { version, url })),
         (None, None) => None,
         (Some(_), None) => {
@@ -184,7 +214,10 @@ fn some(text: String) -> Option<String> {
 /// What the operator's command that reconciles the artifact store needs: the address of the database, and the store.
 pub fn reconciliation() -> Result<(String, String), BadSettings> {
     let mut read = Reader::from_env();
-    let (url, artifacts) = (read.get(&settings::DATABASE_URL), read.get(&settings::ARTIFACTS));
+    let (url, artifacts) = (
+        read.get(&settings::DATABASE_URL),
+        read.get(&settings::ARTIFACTS),
+    );
     read.finish()?;
     Ok((url, artifacts))
 }

@@ -6,5 +6,7 @@ pub mod runtime;
 pub mod store;
 
 pub use model::error::{CanFail, Code, Details, Error, Resource, Result};
-pub use model::ids::{InviteId, JobId, KeyId, MalformedId, OrgId, RequestId, SessionId, UploadId, UserId, WorkerId};
+pub use model::ids::{
+    InviteId, JobId, KeyId, MalformedId, OrgId, RequestId, SessionId, UploadId, UserId, WorkerId,
+};
 pub use model::timestamp::Timestamp;

@@ -1,14 +1,14 @@
-//! The gRPC contract: messages, clients and servers made from `assay/v1/*.proto`, and, for the api, their conversions
-//! to and from the resources.
+//! The gRPC contract: the messages, clients and servers generated from `assay/v1/*.proto`, and, for the API, the conversions
+//! between messages and resources.
 
 #[cfg(feature = "convert")]
 pub mod convert;
 
-/// Package `assay.v1`.
-#[expect(missing_docs, clippy::allow_attributes, reason = "generated; the documentation is in the .proto files")]
+/// The package `assay.v1`. The documentation of its items comes from the `.proto` files.
+#[expect(clippy::allow_attributes, reason = "generated")]
 pub mod v1 {
     tonic::include_proto!("assay.v1");
 }
 
-/// The descriptors of the whole contract, for reflection.
+/// The encoded `FileDescriptorSet` of the contract, for gRPC reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -19,8 +19,12 @@ use assay_tests::site::Site;
 use assay_tests::stack::{Ground, Plan, Process};
 use clap::Parser;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use serde_json::Value;
 use tonic::{Request, Response, Status};
 
@@ -45,7 +49,11 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let done = if std::env::args().nth(1).as_deref() == Some("serve") { serve().await } else { measure(Arguments::parse()).await };
+    let done = if std::env::args().nth(1).as_deref() == Some("serve") {
+        serve().await
+    } else {
+        measure(Arguments::parse()).await
+    };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
@@ -60,7 +68,9 @@ async fn serve() -> Result<(), Trouble> {
     let trouble = |error: assay_core::Error| Trouble::new(error.cause_or_message());
     let settings = Settings::from_env("cost").map_err(|bad| Trouble::new(bad.to_string()))?;
     prometheus::logs(&settings.common).map_err(trouble)?;
-    let silent = std::env::args().next().is_some_and(|name| name.ends_with(SILENT));
+    let silent = std::env::args()
+        .next()
+        .is_some_and(|name| name.ends_with(SILENT));
     let handle = if silent {
         PrometheusBuilder::new().build_recorder().handle()
     } else {
@@ -74,38 +84,71 @@ struct Collector;
 
 #[tonic::async_trait]
 impl TraceService for Collector {
-    async fn export(&self, _: Request<ExportTraceServiceRequest>) -> Result<Response<ExportTraceServiceResponse>, Status> {
+    async fn export(
+        &self,
+        _: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
 
 async fn measure(arguments: Arguments) -> Result<(), Trouble> {
     let binaries = binaries::build(true)?;
-    let ground = Arc::new(Ground::new(Servers::start(&|line| eprintln!("{line}"))?, binaries));
-    let mut site = Site::start(&ground, Plan { apis: 1, workers: 1, ..Plan::default() }).await?;
+    let ground = Arc::new(Ground::new(
+        Servers::start(&|line| eprintln!("{line}"))?,
+        binaries,
+    ));
+    let mut site = Site::start(
+        &ground,
+        Plan {
+            apis: 1,
+            workers: 1,
+            ..Plan::default()
+        },
+    )
+    .await?;
     let body = site.submissions(400).await?.remove(0);
 
-    let collector = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let collector =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let collector = collector.map_err(Trouble::because("no port for a collector"))?;
-    let collecting = tonic::transport::Server::builder().add_service(TraceServiceServer::new(Collector)).serve(collector);
+    let collecting = tonic::transport::Server::builder()
+        .add_service(TraceServiceServer::new(Collector))
+        .serve(collector);
     let collecting = tokio::spawn(collecting);
-    let own = std::env::current_exe().map_err(Trouble::because("cannot tell where this program is"))?;
+    let own =
+        std::env::current_exe().map_err(Trouble::because("cannot tell where this program is"))?;
     let silent = ground.servers.folder().join(SILENT);
     std::fs::copy(&own, &silent).map_err(Trouble::because("cannot copy this program"))?;
-    let mut processes = vec![site.stack.launch_as_api(&silent)?, site.stack.launch_as_api(&own)?];
-    site.stack.set("ASSAY_OTLP_ENDPOINT", &format!("http://{collector}"));
+    let mut processes = vec![
+        site.stack.launch_as_api(&silent)?,
+        site.stack.launch_as_api(&own)?,
+    ];
+    site.stack
+        .set("ASSAY_OTLP_ENDPOINT", &format!("http://{collector}"));
     processes.push(site.stack.launch_as_api(&own)?);
     for process in &processes {
         process.ready().await?;
     }
-    let scraping: Vec<_> = processes[1..].iter().map(|process| tokio::spawn(scrape(process.admin))).collect();
+    let scraping: Vec<_> = processes[1..]
+        .iter()
+        .map(|process| tokio::spawn(scrape(process.admin)))
+        .collect();
 
     let asks = [("GET", "/v1/me", Value::Null), ("POST", "/v1/evals", body)];
     for (method, path, body) in asks {
         let mut seen = vec![Vec::new(); processes.len()];
         for round in 0..=arguments.rounds {
             for (process, seen) in processes.iter().zip(&mut seen) {
-                let taken = load(process, &site.key, method, path, &body, Duration::from_secs(arguments.seconds)).await?;
+                let taken = load(
+                    process,
+                    &site.key,
+                    method,
+                    path,
+                    &body,
+                    Duration::from_secs(arguments.seconds),
+                )
+                .await?;
                 // The first round warms up.
                 if round > 0 {
                     seen.push(taken);
@@ -113,12 +156,34 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
             }
             assay_tests::site::drain(&mut site.database, Duration::from_secs(60)).await?;
         }
-        println!("{method} {path}, {} rounds of {} s", arguments.rounds, arguments.seconds);
-        for (name, of) in ["neither metrics nor traces", "metrics", "metrics and traces"].into_iter().zip(&seen) {
-            let ratio = |figure: fn(&Taken) -> f64| median(of.iter().zip(&seen[0]).map(|(taken, first)| figure(taken) / figure(first)));
-            let (per_second, micros) = (median(of.iter().map(Taken::per_second)), median(of.iter().map(Taken::cpu_micros)));
-            let (per_second_ratio, cpu_ratio) = (ratio(Taken::per_second), ratio(Taken::cpu_micros));
-            println!("  {name:27} {per_second:6.0} requests/s ({per_second_ratio:.3}), {micros:5.0} µs of CPU a request ({cpu_ratio:.3})");
+        println!(
+            "{method} {path}, {} rounds of {} s",
+            arguments.rounds, arguments.seconds
+        );
+        for (name, of) in [
+            "neither metrics nor traces",
+            "metrics",
+            "metrics and traces",
+        ]
+        .into_iter()
+        .zip(&seen)
+        {
+            let ratio = |figure: fn(&Taken) -> f64| {
+                median(
+                    of.iter()
+                        .zip(&seen[0])
+                        .map(|(taken, first)| figure(taken) / figure(first)),
+                )
+            };
+            let (per_second, micros) = (
+                median(of.iter().map(Taken::per_second)),
+                median(of.iter().map(Taken::cpu_micros)),
+            );
+            let (per_second_ratio, cpu_ratio) =
+                (ratio(Taken::per_second), ratio(Taken::cpu_micros));
+            println!(
+                "  {name:27} {per_second:6.0} requests/s ({per_second_ratio:.3}), {micros:5.0} µs of CPU a request ({cpu_ratio:.3})"
+            );
         }
     }
     scraping.iter().for_each(tokio::task::JoinHandle::abort);
@@ -155,8 +220,17 @@ impl Taken {
     }
 }
 
-async fn load(process: &Process, key: &str, method: &str, path: &str, body: &Value, length: Duration) -> Result<Taken, Trouble> {
-    let url = process.listen.map_or_else(String::new, |listen| format!("http://{listen}"));
+async fn load(
+    process: &Process,
+    key: &str,
+    method: &str,
+    path: &str,
+    body: &Value,
+    length: Duration,
+) -> Result<Taken, Trouble> {
+    let url = process
+        .listen
+        .map_or_else(String::new, |listen| format!("http://{listen}"));
     let (began, before) = (Instant::now(), cpu(process)?);
     let asking = (0..CLIENTS).map(|_| {
         let client = Client::new(url.clone(), Some(key));
@@ -165,10 +239,17 @@ async fn load(process: &Process, key: &str, method: &str, path: &str, body: &Val
             let mut requests = 0;
             while began.elapsed() < length {
                 let request = client.request(&method, &path);
-                let request = if body.is_null() { request } else { request.json(&body) };
+                let request = if body.is_null() {
+                    request
+                } else {
+                    request.json(&body)
+                };
                 let answer = client.send(request).await?;
                 if answer.status >= 300 {
-                    return Err(Trouble::new(format!("{path}: {} {}", answer.status, answer.body)));
+                    return Err(Trouble::new(format!(
+                        "{path}: {} {}",
+                        answer.status, answer.body
+                    )));
                 }
                 requests += 1;
             }
@@ -177,19 +258,34 @@ async fn load(process: &Process, key: &str, method: &str, path: &str, body: &Val
     });
     let mut requests = 0;
     for asked in asking.collect::<Vec<_>>() {
-        requests += asked.await.map_err(Trouble::because("a client panicked"))??;
+        requests += asked
+            .await
+            .map_err(Trouble::because("a client panicked"))??;
     }
-    Ok(Taken { requests, wall: began.elapsed(), cpu: cpu(process)?.saturating_sub(before) })
+    Ok(Taken {
+        requests,
+        wall: began.elapsed(),
+        cpu: cpu(process)?.saturating_sub(before),
+    })
 }
 
 /// The CPU time that a process has taken, in user and system mode.
 fn cpu(process: &Process) -> Result<Duration, Trouble> {
     let path = format!("/proc/{}/schedstat", process.guarded.pid());
-    let tasks = Path::new("/proc").join(process.guarded.pid().to_string()).join("task");
+    let tasks = Path::new("/proc")
+        .join(process.guarded.pid().to_string())
+        .join("task");
     let mut nanos = 0_u64;
-    for task in std::fs::read_dir(tasks).map_err(Trouble::because(format!("{path} cannot be read")))?.flatten() {
+    for task in std::fs::read_dir(tasks)
+        .map_err(Trouble::because(format!("{path} cannot be read")))?
+        .flatten()
+    {
         let stat = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        nanos += stat.split(' ').next().and_then(|nanos| nanos.parse::<u64>().ok()).unwrap_or(0);
+        nanos += stat
+            .split(' ')
+            .next()
+            .and_then(|nanos| nanos.parse::<u64>().ok())
+            .unwrap_or(0);
     }
     Ok(Duration::from_nanos(nanos))
 }

@@ -35,50 +35,137 @@ fn numbers(line: &str) -> (Vec<f64>, String) {
 
 #[test]
 fn threats_document_is_what_the_adversary_measures() {
-    let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/threats.md")).unwrap();
+    let document =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/threats.md"))
+            .unwrap();
     // All rows take a minute on a quiet core. The policies alternate by five, so every fourth row has each of them.
     let is_whole = std::env::var("TEST_ADVERSARY").is_ok();
     let measured = render(&rows(TRIALS, if is_whole { 1 } else { 4 }));
     let first = measured.lines().next().unwrap();
-    let written: Vec<&str> = document.lines().skip_while(|line| *line != first).take_while(|line| line.starts_with('|')).collect();
-    assert!(!is_whole || written.len() == measured.lines().count(), "the table of docs/threats.md must be:\n{measured}");
-    let metric_and_policy = |line: &str| line.split('|').take(3).map(str::to_owned).collect::<Vec<_>>();
+    let written: Vec<&str> = document
+        .lines()
+        .skip_while(|line| *line != first)
+        .take_while(|line| line.starts_with('|'))
+        .collect();
+    assert!(
+        !is_whole || written.len() == measured.lines().count(),
+        "the table of docs/threats.md must be:\n{measured}"
+    );
+    let metric_and_policy = |line: &str| {
+        line.split('|')
+            .take(3)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
     for measured_line in measured.lines() {
-        let is_row = |written: &&&str| metric_and_policy(written) == metric_and_policy(measured_line);
-        let written = written.iter().find(is_row).unwrap_or_else(|| panic!("docs/threats.md must have the row\n{measured_line}"));
+        let is_row =
+            |written: &&&str| metric_and_policy(written) == metric_and_policy(measured_line);
+        let written = written
+            .iter()
+            .find(is_row)
+            .unwrap_or_else(|| panic!("docs/threats.md must have the row\n{measured_line}"));
         let ((one, one_rest), (two, two_rest)) = (numbers(written), numbers(measured_line));
         // Logarithms may differ in their last bit from one machine to the other, and then a percentage by one.
-        let is_same = one_rest == two_rest && one.len() == two.len() && one.iter().zip(&two).all(|(one, two)| (one - two).abs() <= 1.0);
-        assert!(is_same, "{written}\nthe table of docs/threats.md must be:\n{measured}");
+        let is_same = one_rest == two_rest
+            && one.len() == two.len()
+            && one
+                .iter()
+                .zip(&two)
+                .all(|(one, two)| (one - two).abs() <= 1.0);
+        assert!(
+            is_same,
+            "{written}\nthe table of docs/threats.md must be:\n{measured}"
+        );
     }
 }
 
 #[test]
 fn disclosure_document_states_what_is_computed() {
-    let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/disclosure.md")).unwrap();
+    let document = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../docs/disclosure.md"
+    ))
+    .unwrap();
     for (step, levels) in [(0.01, 50), (0.05, 10), (0.1, 5), (0.2, 2)] {
         let cell = |submissions| {
-            let bits = Ladder { start: 0.5, step, levels }.bits(submissions);
-            format!("{bits:.1} bits, {:.0} %", known_at_most(bits, 500, 0.5) * 100.0)
+            let bits = Ladder {
+                start: 0.5,
+                step,
+                levels,
+            }
+            .bits(submissions);
+            format!(
+                "{bits:.1} bits, {:.0} %",
+                known_at_most(bits, 500, 0.5) * 100.0
+            )
         };
-        let row = format!("| {step} ({levels} levels) | {} | {} | {} |", cell(16), cell(50), cell(500));
-        assert!(document.contains(&row), "docs/disclosure.md must have:\n{row}");
+        let row = format!(
+            "| {step} ({levels} levels) | {} | {} | {} |",
+            cell(16),
+            cell(50),
+            cell(500)
+        );
+        assert!(
+            document.contains(&row),
+            "docs/disclosure.md must have:\n{row}"
+        );
     }
-    let share = |levels, n, submissions| known_at_most(Ladder { start: 0.5, step: 0.1, levels }.bits(submissions), n, 0.5);
-    assert!(share(5, 500, 16) <= 0.6 && share(5, 500, 17) > 0.6 && document.contains("`max_submissions = 16`"));
-    assert!(share(50, 5000, 121) <= 0.6 && share(50, 5000, 122) > 0.6 && document.contains("`ladder(0.01)` with 121"));
+    let share = |levels, n, submissions| {
+        known_at_most(
+            Ladder {
+                start: 0.5,
+                step: 0.1,
+                levels,
+            }
+            .bits(submissions),
+            n,
+            0.5,
+        )
+    };
+    assert!(
+        share(5, 500, 16) <= 0.6
+            && share(5, 500, 17) > 0.6
+            && document.contains("`max_submissions = 16`")
+    );
+    assert!(
+        share(50, 5000, 121) <= 0.6
+            && share(50, 5000, 122) > 0.6
+            && document.contains("`ladder(0.01)` with 121")
+    );
     for (metrics, stated) in [
-        (&["log_loss", "brier", "auc", "ece@15", "rmse", "mae", "spearman"][..], 12),
+        (
+            &[
+                "log_loss", "brier", "auc", "ece@15", "rmse", "mae", "spearman",
+            ][..],
+            12,
+        ),
         (&["accuracy", "ndcg@10"], 18),
         (&["exact_match", "f1_macro"], 32),
     ] {
         for metric in metrics {
-            let suite = assay_adversary::bench::suite(metric.parse().unwrap(), DisclosurePolicy::Exact, 500, 1).unwrap();
-            assert_eq!(submissions_until_known(&suite, 500, false), Some(stated), "{metric}");
-            let caps = Caps { submissions: stated, organizations: 1, comparisons_count: false };
+            let suite = assay_adversary::bench::suite(
+                metric.parse().unwrap(),
+                DisclosurePolicy::Exact,
+                500,
+                1,
+            )
+            .unwrap();
+            assert_eq!(
+                submissions_until_known(&suite, 500, false),
+                Some(stated),
+                "{metric}"
+            );
+            let caps = Caps {
+                submissions: stated,
+                organizations: 1,
+                comparisons_count: false,
+            };
             assert_eq!(attack(&suite, caps, 1).known, 1.0, "{metric}");
         }
-        let row = document.lines().find(|line| line.contains(&format!("`{}`", metrics[0])) && line.contains("**")).unwrap();
+        let row = document
+            .lines()
+            .find(|line| line.contains(&format!("`{}`", metrics[0])) && line.contains("**"))
+            .unwrap();
         assert!(row.contains(&format!("**{stated}**")), "{row}");
     }
 }
@@ -103,7 +190,10 @@ fn cases() -> Vec<Case> {
             metric: "accuracy",
             more: "",
             answers: all(&|at| json!(label(at))),
-            submissions: [all(&|at| json!(["maybe", label(at / 2)])), all(&|at| json!([label(at), "no"]))],
+            submissions: [
+                all(&|at| json!(["maybe", label(at / 2)])),
+                all(&|at| json!([label(at), "no"])),
+            ],
         },
         Case {
             metric: "f1_macro",
@@ -121,7 +211,10 @@ fn cases() -> Vec<Case> {
             metric: "log_loss",
             more: "clip = [0.0, 5.0]",
             answers: all(&|at| json!(label(at))),
-            submissions: [all(&|at| sure(at as f64 / N as f64)), all(&|at| sure(if label(at) == "yes" { 0.9 } else { 0.2 }))],
+            submissions: [
+                all(&|at| sure(at as f64 / N as f64)),
+                all(&|at| sure(if label(at) == "yes" { 0.9 } else { 0.2 })),
+            ],
         },
     ]
 }
@@ -129,7 +222,12 @@ fn cases() -> Vec<Case> {
 fn table(case: &Case, metric: Metric, clip: Option<Clip>) -> AnswerTable {
     let mut builder = Builder::new(metric, N).clip(clip);
     for (at, answer) in case.answers.iter().enumerate() {
-        builder.push(&format!("i{at}"), &Answer::parse(&answer.to_string(), &metric).unwrap()).unwrap();
+        builder
+            .push(
+                &format!("i{at}"),
+                &Answer::parse(&answer.to_string(), &metric).unwrap(),
+            )
+            .unwrap();
     }
     builder.finish().unwrap()
 }
@@ -137,21 +235,38 @@ fn table(case: &Case, metric: Metric, clip: Option<Clip>) -> AnswerTable {
 fn score(table: &AnswerTable, metric: Metric, predictions: &Value) -> Score {
     let (pulse, foresight) = (Pulse::default(), Foresight::default());
     let mut tally = Tally::new(table, metric, &pulse, &foresight);
-    let read = prediction::read(predictions.to_string().as_bytes(), |next| tally.add(next)).unwrap();
+    let read =
+        prediction::read(predictions.to_string().as_bytes(), |next| tally.add(next)).unwrap();
     assert!(matches!(read, ControlFlow::Continue(())));
     tally.finish().unwrap()
 }
 
 fn kept(score: &Score) -> Kept {
     let items = &score.items;
-    let rights = if items.kind().has_right() { (0..items.len()).map(|item| items.is_right(item)).collect() } else { Vec::new() };
-    Kept { values: (0..items.len()).map(|item| items.value(item)).collect(), rights }
+    let rights = if items.kind().has_right() {
+        (0..items.len()).map(|item| items.is_right(item)).collect()
+    } else {
+        Vec::new()
+    };
+    Kept {
+        values: (0..items.len()).map(|item| items.value(item)).collect(),
+        rights,
+    }
 }
 
 async fn scored(client: &Client, suite_id: &str, predictions: &Value) -> Value {
-    let job = client.post("/v1/evals", &json!({"suite_id": suite_id, "predictions": predictions})).await.unwrap();
+    let job = client
+        .post(
+            "/v1/evals",
+            &json!({"suite_id": suite_id, "predictions": predictions}),
+        )
+        .await
+        .unwrap();
     assert_eq!(job.status, 202, "{}", job.body);
-    client.finished(&text(&job.body["id"]), PATIENCE, &|_| {}).await.unwrap()
+    client
+        .finished(&text(&job.body["id"]), PATIENCE, &|_| {})
+        .await
+        .unwrap()
 }
 
 /// The adversary attacks the scorer, the policies and the comparisons without a server between. So the product must disclose
@@ -168,41 +283,100 @@ async fn product_discloses_what_the_adversary_attacks() {
                 "suite_id = \"suite:{name}\"\nversion = \"1\"\nmetric = \"{}\"\nrelease = \"{policy_text}\"\n{}\n",
                 case.metric, case.more
             );
-            let suite_id = publish_answers(&world, &name, &head, &case.answers).await.unwrap();
-            let (metric, policy): (Metric, DisclosurePolicy) = (case.metric.parse().unwrap(), policy_text.parse().unwrap());
+            let suite_id = publish_answers(&world, &name, &head, &case.answers)
+                .await
+                .unwrap();
+            let (metric, policy): (Metric, DisclosurePolicy) =
+                (case.metric.parse().unwrap(), policy_text.parse().unwrap());
             let clip = match case.metric {
                 "rmse" => Clip::new(0.0, 20.0),
                 "log_loss" => Clip::new(0.0, 5.0),
                 _ => None,
             };
             let table = table(case, metric, clip);
-            let ladder = if let DisclosurePolicy::Ladder(step) = policy { Ladder::of_suite(step, metric, clip, &table) } else { None };
+            let ladder = if let DisclosurePolicy::Ladder(step) = policy {
+                Ladder::of_suite(step, metric, clip, &table)
+            } else {
+                None
+            };
             let (mut level, mut jobs, mut scores) = (0, Vec::new(), Vec::new());
             for submission in &case.submissions {
                 let line = |(at, value): (usize, &Value)| json!({"item_id": format!("i{at}"), "prediction": value});
-                let predictions = json!(submission.iter().enumerate().map(line).collect::<Vec<_>>());
+                let predictions =
+                    json!(submission.iter().enumerate().map(line).collect::<Vec<_>>());
                 let job = scored(&key, &suite_id, &predictions).await;
                 let score = score(&table, metric, &predictions);
-                let figures = policy.disclose(score.figures.clone(), ladder.map(|ladder| (ladder, &mut level))).unwrap();
-                let Figures { value, estimate, metrics } = figures;
+                let figures = policy
+                    .disclose(
+                        score.figures.clone(),
+                        ladder.map(|ladder| (ladder, &mut level)),
+                    )
+                    .unwrap();
+                let Figures {
+                    value,
+                    estimate,
+                    metrics,
+                } = figures;
                 let r = &job["result"];
-                let told = json!([r["value"], r["stderr"], r["ci95"], r["ci_method"], r["metrics"]]);
-                let (stderr, ci95) = (estimate.map(|estimate| estimate.stderr), estimate.map(|estimate| estimate.ci95));
-                assert_eq!(told, json!([value, stderr, ci95, estimate.map(|estimate| estimate.method), metrics]), "{head}");
+                let told = json!([
+                    r["value"],
+                    r["stderr"],
+                    r["ci95"],
+                    r["ci_method"],
+                    r["metrics"]
+                ]);
+                let (stderr, ci95) = (
+                    estimate.map(|estimate| estimate.stderr),
+                    estimate.map(|estimate| estimate.ci95),
+                );
+                assert_eq!(
+                    told,
+                    json!([
+                        value,
+                        stderr,
+                        ci95,
+                        estimate.map(|estimate| estimate.method),
+                        metrics
+                    ]),
+                    "{head}"
+                );
                 // A field that is not here would be a figure that nobody attacks.
-                let fields: BTreeSet<&str> = r.as_object().unwrap().keys().map(String::as_str).collect();
-                let public = ["hfm_sha", "metric", "n", "n_missing", "n_submitted", "n_unmatched", "release", "suite_id", "suite_version"];
+                let fields: BTreeSet<&str> =
+                    r.as_object().unwrap().keys().map(String::as_str).collect();
+                let public = [
+                    "hfm_sha",
+                    "metric",
+                    "n",
+                    "n_missing",
+                    "n_submitted",
+                    "n_unmatched",
+                    "release",
+                    "suite_id",
+                    "suite_version",
+                ];
                 let figures = ["value", "stderr", "ci95", "ci_method", "metrics"];
                 assert_eq!(fields, public.into_iter().chain(figures).collect());
-                let trace = key.get(&format!("/v1/jobs/{}/trace", text(&job["id"]))).await.unwrap().body.to_string();
+                let trace = key
+                    .get(&format!("/v1/jobs/{}/trace", text(&job["id"])))
+                    .await
+                    .unwrap()
+                    .body
+                    .to_string();
                 assert!(
-                    trace.matches("doubleValue").count() == 1 && trace.contains(&format!("\"doubleValue\":{}", json!(value))),
+                    trace.matches("doubleValue").count() == 1
+                        && trace.contains(&format!("\"doubleValue\":{}", json!(value))),
                     "{trace}"
                 );
                 jobs.push(job);
                 scores.push((value, score));
             }
-            let compared = key.post("/v1/comparisons", &json!({"job_a": jobs[0]["id"], "job_b": jobs[1]["id"]})).await.unwrap();
+            let compared = key
+                .post(
+                    "/v1/comparisons",
+                    &json!({"job_a": jobs[0]["id"], "job_b": jobs[1]["id"]}),
+                )
+                .await
+                .unwrap();
             if !policy.allows_comparisons() {
                 assert_eq!(compared.status, 403);
                 continue;
@@ -217,11 +391,27 @@ async fn product_discloses_what_the_adversary_attacks() {
             let mut pairs = Pairs::new(metric);
             pairs.add((&kept_a, &parts(&kept_a)), (&kept_b, &parts(&kept_b)));
             let found = pairs.finish(value_a - value_b, point(metric, value_a, value_b), true);
-            let (difference, found) = policy.disclose_difference(value_a - value_b, found).unwrap();
+            let (difference, found) = policy
+                .disclose_difference(value_a - value_b, found)
+                .unwrap();
             let c = &compared.body;
             assert_eq!(
-                json!([c["difference"], c["stderr"], c["ci95"], c["p_value"], c["n_differ"], c["n_needed"]]),
-                json!([difference, found.stderr, found.ci95, found.p_value, found.n_differ, found.n_needed]),
+                json!([
+                    c["difference"],
+                    c["stderr"],
+                    c["ci95"],
+                    c["p_value"],
+                    c["n_differ"],
+                    c["n_needed"]
+                ]),
+                json!([
+                    difference,
+                    found.stderr,
+                    found.ci95,
+                    found.p_value,
+                    found.n_differ,
+                    found.n_needed
+                ]),
                 "{head}"
             );
         }
@@ -231,7 +421,13 @@ async fn product_discloses_what_the_adversary_attacks() {
 /// 500 answers out of two, in a fixed order that looks random.
 fn binary(metric: &str) -> Vec<Value> {
     let is_second = |at: usize| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 37) & 1 == 1;
-    let answer = |at: usize| if metric == "rmse" { json!(u8::from(is_second(at))) } else { json!(if is_second(at) { "b" } else { "a" }) };
+    let answer = |at: usize| {
+        if metric == "rmse" {
+            json!(u8::from(is_second(at)))
+        } else {
+            json!(if is_second(at) { "b" } else { "a" })
+        }
+    };
     (0..500).map(answer).collect()
 }
 
@@ -244,33 +440,65 @@ fn clip_of(metric: &str) -> Option<Clip> {
 }
 
 fn audit(world: &World, folder: &std::path::Path) -> (Value, String) {
-    let audit = std::process::Command::new(&world.stack.ground.binaries.api).args(["suite", "audit"]).arg(folder).output().unwrap();
+    let audit = std::process::Command::new(&world.stack.ground.binaries.api)
+        .args(["suite", "audit"])
+        .arg(folder)
+        .output()
+        .unwrap();
     let told = String::from_utf8(audit.stderr).unwrap();
-    (serde_json::from_slice(&audit.stdout).unwrap_or_else(|_| panic!("{told}")), told)
+    (
+        serde_json::from_slice(&audit.stdout).unwrap_or_else(|_| panic!("{told}")),
+        told,
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_recommends_a_ladder_within_ten_points_of_chance_in_every_family() {
     let world = world().await;
     for metric in ["accuracy", "exact_match", "rmse", "log_loss"] {
-        let clip = clip_of(metric).map_or_else(String::new, |clip| format!("clip = [{:.1}, {:.1}]\n", clip.low, clip.high));
-        let head = format!("suite_id = \"suite:audited\"\nversion = \"1\"\nmetric = \"{metric}\"\n{clip}");
+        let clip = clip_of(metric).map_or_else(String::new, |clip| {
+            format!("clip = [{:.1}, {:.1}]\n", clip.low, clip.high)
+        });
+        let head =
+            format!("suite_id = \"suite:audited\"\nversion = \"1\"\nmetric = \"{metric}\"\n{clip}");
         let answers = binary(metric);
-        let (report, told) = audit(&world, &write_suite(&world, &format!("audited-{metric}"), &head, &answers));
+        let (report, told) = audit(
+            &world,
+            &write_suite(&world, &format!("audited-{metric}"), &head, &answers),
+        );
         let (chance, recommended) = (report["chance"].as_f64().unwrap(), &report["recommended"]);
-        let (bound, cap) = (recommended["known_at_most"].as_f64().unwrap(), recommended["max_submissions"].as_u64().unwrap());
-        assert!(chance < 0.55 && bound <= chance + 0.1 && cap >= 10, "{metric}: {recommended}");
+        let (bound, cap) = (
+            recommended["known_at_most"].as_f64().unwrap(),
+            recommended["max_submissions"].as_u64().unwrap(),
+        );
+        assert!(
+            chance < 0.55 && bound <= chance + 0.1 && cap >= 10,
+            "{metric}: {recommended}"
+        );
         // What the best attack knows after all these submissions.
-        let (parsed, policy): (Metric, DisclosurePolicy) = (metric.parse().unwrap(), text(&recommended["release"]).parse().unwrap());
+        let (parsed, policy): (Metric, DisclosurePolicy) = (
+            metric.parse().unwrap(),
+            text(&recommended["release"]).parse().unwrap(),
+        );
         let texts: Vec<String> = answers.iter().map(Value::to_string).collect();
         let item = |(at, answer): (usize, &String)| Item {
             item_id: format!("i{at}").into(),
             answer: Answer::parse(Box::leak(answer.clone().into_boxed_str()), &parsed).unwrap(),
             is_sealed: false,
         };
-        let suite = Suite::new(parsed, clip_of(metric), policy, texts.iter().enumerate().map(item).collect()).unwrap();
+        let suite = Suite::new(
+            parsed,
+            clip_of(metric),
+            policy,
+            texts.iter().enumerate().map(item).collect(),
+        )
+        .unwrap();
         for seed in 0..5 {
-            let caps = Caps { submissions: cap as u32, organizations: 1, comparisons_count: true };
+            let caps = Caps {
+                submissions: cap as u32,
+                organizations: 1,
+                comparisons_count: true,
+            };
             let known = attack(&suite, caps, seed).known;
             assert!(known <= 0.6, "{metric}, seed {seed}: {known}");
         }
@@ -278,9 +506,23 @@ async fn audit_recommends_a_ladder_within_ten_points_of_chance_in_every_family()
         let exact = &report["policies"][0];
         let soon = exact["all_open_answers_known_after"].as_u64().unwrap();
         assert!((10..=40).contains(&soon), "{metric}: {soon}");
-        assert!(told.contains(&format!("an attacker knows every answer after {soon} submissions")), "{told}");
-        let known: Vec<f64> = exact["attacks"].as_array().unwrap().iter().map(|attack| attack["known"].as_f64().unwrap()).collect();
-        assert_eq!(known[1..], [1.0, 1.0], "{metric}: after 50 and 500 submissions");
+        assert!(
+            told.contains(&format!(
+                "an attacker knows every answer after {soon} submissions"
+            )),
+            "{told}"
+        );
+        let known: Vec<f64> = exact["attacks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|attack| attack["known"].as_f64().unwrap())
+            .collect();
+        assert_eq!(
+            known[1..],
+            [1.0, 1.0],
+            "{metric}: after 50 and 500 submissions"
+        );
     }
 }
 
@@ -288,25 +530,84 @@ async fn audit_recommends_a_ladder_within_ten_points_of_chance_in_every_family()
 async fn publishing_prints_the_disclosure_and_its_warnings() {
     let world = world().await;
     let published = async |name: &str, more: &str| {
-        let head = format!("suite_id = \"suite:{name}\"\nversion = \"1\"\nmetric = \"exact_match\"\n{more}\n");
+        let head = format!(
+            "suite_id = \"suite:{name}\"\nversion = \"1\"\nmetric = \"exact_match\"\n{more}\n"
+        );
         let folder = write_suite(&world, name, &head, &binary("exact_match"));
-        world.stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await.unwrap()["disclosure"].clone()
+        world
+            .stack
+            .operate(&["suite", "publish", folder.to_str().unwrap()])
+            .await
+            .unwrap()["disclosure"]
+            .clone()
     };
     let exact = published("exact", "max_submissions_per_day = 5").await;
     let warning = text(&exact["warnings"][0]);
-    assert!(warning.contains("knows every answer after") && warning.contains("A daily cap does not change that"), "{warning}");
-    let ladder = published("ladder", "release = \"ladder(0.1)\"\nmax_submissions = 16\naccess = \"granted\"").await;
-    assert_eq!((&ladder["ladder"]["step"], &ladder["all_open_answers_known_after"]), (&json!(0.1), &Value::Null));
-    assert!(ladder["bound"]["known_at_most"].as_f64().unwrap() < 0.62, "{ladder}");
+    assert!(
+        warning.contains("knows every answer after")
+            && warning.contains("A daily cap does not change that"),
+        "{warning}"
+    );
+    let ladder = published(
+        "ladder",
+        "release = \"ladder(0.1)\"\nmax_submissions = 16\naccess = \"granted\"",
+    )
+    .await;
+    assert_eq!(
+        (
+            &ladder["ladder"]["step"],
+            &ladder["all_open_answers_known_after"]
+        ),
+        (&json!(0.1), &Value::Null)
+    );
+    assert!(
+        ladder["bound"]["known_at_most"].as_f64().unwrap() < 0.62,
+        "{ladder}"
+    );
     assert_eq!(ladder["warnings"], json!([]));
-    let open_ended = published("open-ended", "release = \"ladder(0.1)\"\naccess = \"granted\"").await;
-    assert!(text(&open_ended["warnings"][0]).contains("without max_submissions"), "{open_ended}");
-    let sealed = published("sealed", "release = \"sealed(0.5)\"\nseal_seed = \"s\"\ncloses_at = 2100-01-01T00:00:00Z").await;
-    let warnings: Vec<String> = sealed["warnings"].as_array().unwrap().iter().map(text).collect();
-    assert!(warnings[0].contains("stay hidden until the close") && warnings[1].contains("another email address"), "{warnings:?}");
+    let open_ended = published(
+        "open-ended",
+        "release = \"ladder(0.1)\"\naccess = \"granted\"",
+    )
+    .await;
+    assert!(
+        text(&open_ended["warnings"][0]).contains("without max_submissions"),
+        "{open_ended}"
+    );
+    let sealed = published(
+        "sealed",
+        "release = \"sealed(0.5)\"\nseal_seed = \"s\"\ncloses_at = 2100-01-01T00:00:00Z",
+    )
+    .await;
+    let warnings: Vec<String> = sealed["warnings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(text)
+        .collect();
+    assert!(
+        warnings[0].contains("stay hidden until the close")
+            && warnings[1].contains("another email address"),
+        "{warnings:?}"
+    );
     // A large suite is published without reading it several times; its numbers are those of its size.
-    let answers: Vec<Value> = (0..20_000).map(|at| json!(if at % 3 == 0 { "b" } else { "a" })).collect();
-    let folder = write_suite(&world, "large", "suite_id = \"suite:large\"\nversion = \"1\"\nmetric = \"log_loss\"\n", &answers);
-    let large = world.stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await.unwrap()["disclosure"].clone();
-    assert!((400..700).contains(&large["all_open_answers_known_after"].as_u64().unwrap()), "{large}");
+    let answers: Vec<Value> = (0..20_000)
+        .map(|at| json!(if at % 3 == 0 { "b" } else { "a" }))
+        .collect();
+    let folder = write_suite(
+        &world,
+        "large",
+        "suite_id = \"suite:large\"\nversion = \"1\"\nmetric = \"log_loss\"\n",
+        &answers,
+    );
+    let large = world
+        .stack
+        .operate(&["suite", "publish", folder.to_str().unwrap()])
+        .await
+        .unwrap()["disclosure"]
+        .clone();
+    assert!(
+        (400..700).contains(&large["all_open_answers_known_after"].as_u64().unwrap()),
+        "{large}"
+    );
 }

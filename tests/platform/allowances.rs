@@ -11,7 +11,9 @@ use tonic_types::StatusExt as _;
 
 use crate::disclosure::{publish, publish_answers, scored};
 use crate::domains::owned;
-use crate::harness::{World, code, org, retry_unavailable, text, until, with, with_token, world, world_of};
+use crate::harness::{
+    World, code, org, retry_unavailable, text, until, with, with_token, world, world_of,
+};
 use crate::name_server::NameServer;
 
 fn one(suite_id: &str) -> Value {
@@ -23,25 +25,51 @@ async fn submit(client: &Client, suite_id: &str) -> Answer {
 }
 
 async fn compare(client: &Client, a: &Value, b: &Value) -> Answer {
-    client.post("/v1/comparisons", &json!({"job_a": a["id"], "job_b": b["id"]})).await.unwrap()
+    client
+        .post(
+            "/v1/comparisons",
+            &json!({"job_a": a["id"], "job_b": b["id"]}),
+        )
+        .await
+        .unwrap()
 }
 
 fn used_up(answer: &Answer, max: i64) {
-    assert_eq!((answer.status, code(answer)), (403, "forbidden".to_owned()), "{}", answer.body);
-    assert_eq!(answer.body["error"]["details"], json!({"reason": "submissions_used_up", "max": max}));
+    assert_eq!(
+        (answer.status, code(answer)),
+        (403, "forbidden".to_owned()),
+        "{}",
+        answer.body
+    );
+    assert_eq!(
+        answer.body["error"]["details"],
+        json!({"reason": "submissions_used_up", "max": max})
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn comparisons_count_as_submissions_once_per_pair() {
     let world = world().await;
-    let suite_id = publish(&world, "capped", 1, "max_submissions = 4").await.unwrap();
+    let suite_id = publish(&world, "capped", 1, "max_submissions = 4")
+        .await
+        .unwrap();
     let key = world.key();
-    let [a, b] = [scored(&key, &suite_id, 20).await, scored(&key, &suite_id, 15).await];
-    assert_eq!(compare(&key, &a, &a).await.status, 200, "a job and itself disclose nothing");
+    let [a, b] = [
+        scored(&key, &suite_id, 20).await,
+        scored(&key, &suite_id, 15).await,
+    ];
+    assert_eq!(
+        compare(&key, &a, &a).await.status,
+        200,
+        "a job and itself disclose nothing"
+    );
     // A viewer must not use up what members may submit, and may read what was disclosed.
     let viewer = world.member("viewer").await;
     let refused = compare(&viewer, &a, &b).await;
-    assert_eq!((refused.status, code(&refused)), (403, "forbidden".to_owned()));
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (403, "forbidden".to_owned())
+    );
     let first = compare(&key, &a, &b).await;
     assert_eq!(first.status, 200, "{}", first.body);
     assert_eq!(compare(&viewer, &b, &a).await.status, 200);
@@ -51,22 +79,44 @@ async fn comparisons_count_as_submissions_once_per_pair() {
     assert_eq!(compare(&key, &a, &b).await.body, first.body);
 
     let mut evals = EvalServiceClient::new(world.channel().await);
-    let message =
-        v1::CreateEvalRequest { suite_id: suite_id.clone(), input_ref: None, predictions: vec![prediction("i0")], ..Default::default() };
-    let status = evals.create_eval(with_token(message, &world.org.key)).await.unwrap_err();
+    let message = v1::CreateEvalRequest {
+        suite_id: suite_id.clone(),
+        input_ref: None,
+        predictions: vec![prediction("i0")],
+        ..Default::default()
+    };
+    let status = evals
+        .create_eval(with_token(message, &world.org.key))
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), tonic::Code::PermissionDenied);
     let info = status.get_details_error_info().unwrap();
     assert_eq!(
-        (info.reason.as_str(), info.metadata["reason"].as_str(), info.metadata["max"].as_str()),
+        (
+            info.reason.as_str(),
+            info.metadata["reason"].as_str(),
+            info.metadata["max"].as_str()
+        ),
         ("FORBIDDEN", "submissions_used_up", "4")
     );
     let mut comparisons = ComparisonServiceClient::new(world.channel().await);
-    let ask = v1::CreateComparisonRequest { job_a: text(&a["id"]), job_b: text(&c["id"]) };
-    let status = comparisons.create_comparison(with_token(ask, &world.org.key)).await.unwrap_err();
-    assert_eq!(status.get_details_quota_failure().unwrap().violations[0].subject, "max_submissions");
+    let ask = v1::CreateComparisonRequest {
+        job_a: text(&a["id"]),
+        job_b: text(&c["id"]),
+    };
+    let status = comparisons
+        .create_comparison(with_token(ask, &world.org.key))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        status.get_details_quota_failure().unwrap().violations[0].subject,
+        "max_submissions"
+    );
 
     // A new version has an allowance of its own, and another organization has, too.
-    publish(&world, "capped", 2, "max_submissions = 4").await.unwrap();
+    publish(&world, "capped", 2, "max_submissions = 4")
+        .await
+        .unwrap();
     assert_eq!(submit(&key, &suite_id).await.status, 202);
     let other = world.client(&org(&world.stack, "team").await.key);
     assert_eq!(submit(&other, &suite_id).await.status, 202);
@@ -75,37 +125,85 @@ async fn comparisons_count_as_submissions_once_per_pair() {
 fn prediction(item_id: &str) -> v1::Prediction {
     let ids = vec!["a0".to_owned()];
     let value = v1::prediction_value::Value::Ranking(v1::Ranking { ids });
-    v1::Prediction { item_id: item_id.into(), prediction: Some(v1::PredictionValue { value: Some(value) }) }
+    v1::Prediction {
+        item_id: item_id.into(),
+        prediction: Some(v1::PredictionValue { value: Some(value) }),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_submissions_and_comparisons_never_exceed_the_cap() {
-    let world = world_of(Plan { apis: 2, workers: 1, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        apis: 2,
+        workers: 1,
+        ..Plan::default()
+    })
+    .await;
     world.widen_plans().await;
-    let suite_id = &publish(&world, "capped", 1, "max_submissions = 7").await.unwrap();
-    let clients: &Vec<_> =
-        &world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.key))).collect();
-    let jobs = &[scored(&clients[0], suite_id, 20).await, scored(&clients[1], suite_id, 15).await, scored(&clients[0], suite_id, 10).await];
-    let submitting = join_all((0..20).map(|at| retry_unavailable(async move || submit(&clients[at % 2], suite_id).await)));
-    let comparing =
-        join_all((0..12).map(|at| retry_unavailable(async move || compare(&clients[at % 2], &jobs[at % 3], &jobs[(at + 1) % 3]).await)));
+    let suite_id = &publish(&world, "capped", 1, "max_submissions = 7")
+        .await
+        .unwrap();
+    let clients: &Vec<_> = &world
+        .stack
+        .apis
+        .iter()
+        .map(|api| {
+            Client::new(
+                format!("http://{}", api.listen.unwrap()),
+                Some(&world.org.key),
+            )
+        })
+        .collect();
+    let jobs = &[
+        scored(&clients[0], suite_id, 20).await,
+        scored(&clients[1], suite_id, 15).await,
+        scored(&clients[0], suite_id, 10).await,
+    ];
+    let submitting = join_all(
+        (0..20).map(|at| retry_unavailable(async move || submit(&clients[at % 2], suite_id).await)),
+    );
+    let comparing = join_all((0..12).map(|at| {
+        retry_unavailable(async move || {
+            compare(&clients[at % 2], &jobs[at % 3], &jobs[(at + 1) % 3]).await
+        })
+    }));
     let (submitted, _) = tokio::join!(submitting, comparing);
     let disclosures = "select count(distinct (job_id, compared_to)) from suite_disclosures";
-    let counted: i64 = sqlx::query_scalar(disclosures).fetch_one(&mut world.database().await).await.unwrap();
+    let counted: i64 = sqlx::query_scalar(disclosures)
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
     assert_eq!(counted, 7);
-    let accepted = submitted.iter().filter(|answer| answer.status == 202).count();
+    let accepted = submitted
+        .iter()
+        .filter(|answer| answer.status == 202)
+        .count();
     let pairs = "select count(distinct (job_id, compared_to)) from suite_disclosures where compared_to <> ''";
-    let pairs: i64 = sqlx::query_scalar(pairs).fetch_one(&mut world.database().await).await.unwrap();
+    let pairs: i64 = sqlx::query_scalar(pairs)
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
     assert_eq!((accepted as i64 + pairs, pairs <= 3), (4, true));
 }
 
 /// An organization that this user creates, with a key of it.
 async fn created(world: &World, session: &str, name: &str) -> (String, Client) {
     let owner = world.client(session);
-    let made = owner.post("/v1/orgs", &json!({"name": name})).await.unwrap();
+    let made = owner
+        .post("/v1/orgs", &json!({"name": name}))
+        .await
+        .unwrap();
     assert_eq!(made.status, 201, "{}", made.body);
     let id = text(&made.body["id"]);
-    let key = owner.send(owner.request("POST", "/v1/keys").header("X-Org-Id", &id).json(&json!({"name": "ci"}))).await.unwrap();
+    let key = owner
+        .send(
+            owner
+                .request("POST", "/v1/keys")
+                .header("X-Org-Id", &id)
+                .json(&json!({"name": "ci"})),
+        )
+        .await
+        .unwrap();
     assert_eq!(key.status, 201, "{}", key.body);
     (id, world.client(&text(&key.body["key"])))
 }
@@ -114,26 +212,64 @@ async fn created(world: &World, session: &str, name: &str) -> (String, Client) {
 async fn user_gains_no_caps_by_creating_transferring_and_leaving_organizations() {
     let world = world_of(with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")).await;
     world.widen_plans().await;
-    let capped = publish(&world, "capped", 1, "max_submissions = 3").await.unwrap();
-    let ladder = publish(&world, "ladder", 1, "release = \"ladder(0.1)\"").await.unwrap();
+    let capped = publish(&world, "capped", 1, "max_submissions = 3")
+        .await
+        .unwrap();
+    let ladder = publish(&world, "ladder", 1, "release = \"ladder(0.1)\"")
+        .await
+        .unwrap();
     let session = world.sign_in("ada@example.org").await;
     let (first_id, first) = created(&world, &session, "first").await;
     let (_, second) = created(&world, &session, "second").await;
-    assert_eq!([submit(&first, &capped).await.status, submit(&second, &capped).await.status], [202, 202]);
+    assert_eq!(
+        [
+            submit(&first, &capped).await.status,
+            submit(&second, &capped).await.status
+        ],
+        [202, 202]
+    );
     // The ladder of one is that of the other.
     assert_eq!(scored(&first, &ladder, 20).await["result"]["value"], 0.5271);
-    assert_eq!(scored(&second, &ladder, 10).await["result"]["value"], 0.5271);
+    assert_eq!(
+        scored(&second, &ladder, 10).await["result"]["value"],
+        0.5271
+    );
 
     // Ada gives the first organization to Bob and leaves it.
     let owner = world.client(&session);
     let invite = json!({"email": "bob@example.org", "role": "owner"});
-    let invited = owner.send(owner.request("POST", "/v1/invites").header("X-Org-Id", &first_id).json(&invite)).await.unwrap();
+    let invited = owner
+        .send(
+            owner
+                .request("POST", "/v1/invites")
+                .header("X-Org-Id", &first_id)
+                .json(&invite),
+        )
+        .await
+        .unwrap();
     assert_eq!(invited.status, 201, "{}", invited.body);
     let bob = world.client(&world.sign_in("bob@example.org").await);
-    let members = bob.send(bob.request("GET", "/v1/members").header("X-Org-Id", &first_id)).await.unwrap();
-    let ada = members.body["members"].as_array().unwrap().iter().find(|member| member["email"] == "ada@example.org").unwrap();
+    let members = bob
+        .send(
+            bob.request("GET", "/v1/members")
+                .header("X-Org-Id", &first_id),
+        )
+        .await
+        .unwrap();
+    let ada = members.body["members"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|member| member["email"] == "ada@example.org")
+        .unwrap();
     let path = format!("/v1/members/{}", text(&ada["user_id"]));
-    assert_eq!(bob.send(bob.request("DELETE", &path).header("X-Org-Id", &first_id)).await.unwrap().status, 204);
+    assert_eq!(
+        bob.send(bob.request("DELETE", &path).header("X-Org-Id", &first_id))
+            .await
+            .unwrap()
+            .status,
+        204
+    );
     let (_, third) = created(&world, &session, "third").await;
     assert_eq!(submit(&third, &capped).await.status, 202);
     for client in [&first, &second, &third] {
@@ -145,8 +281,18 @@ async fn user_gains_no_caps_by_creating_transferring_and_leaving_organizations()
     assert_eq!(submit(&own, &capped).await.status, 202);
     assert_eq!(scored(&own, &ladder, 1).await["result"]["value"], 0.0271);
     // So has an organization on another plan, from then on; what it used before stays used.
-    world.stack.operate(&["org", "set", "--org", &first_id, "--plan", "dev"]).await.unwrap();
-    assert_eq!([submit(&first, &capped).await.status, submit(&first, &capped).await.status], [202, 202]);
+    world
+        .stack
+        .operate(&["org", "set", "--org", &first_id, "--plan", "dev"])
+        .await
+        .unwrap();
+    assert_eq!(
+        [
+            submit(&first, &capped).await.status,
+            submit(&first, &capped).await.status
+        ],
+        [202, 202]
+    );
     used_up(&submit(&first, &capped).await, 3);
 }
 
@@ -157,77 +303,223 @@ async fn user_creates_at_most_twenty_organizations_whoever_owns_them() {
     let session = world.sign_in("ada@example.org").await;
     let owner = world.client(&session);
     for n in 0..20 {
-        assert_eq!(owner.post("/v1/orgs", &json!({"name": format!("org {n}")})).await.unwrap().status, 201);
+        assert_eq!(
+            owner
+                .post("/v1/orgs", &json!({"name": format!("org {n}")}))
+                .await
+                .unwrap()
+                .status,
+            201
+        );
     }
     // As if all of them had been given away.
-    sqlx::raw_sql("delete from memberships m using orgs o where o.id = m.org_id and o.created_by is not null")
-        .execute(&mut world.database().await)
+    sqlx::raw_sql(
+        "delete from memberships m using orgs o where o.id = m.org_id and o.created_by is not null",
+    )
+    .execute(&mut world.database().await)
+    .await
+    .unwrap();
+    let refused = owner
+        .post("/v1/orgs", &json!({"name": "one more"}))
         .await
         .unwrap();
-    let refused = owner.post("/v1/orgs", &json!({"name": "one more"})).await.unwrap();
-    assert_eq!((refused.status, code(&refused)), (409, "invalid_state".to_owned()), "{}", refused.body);
-    assert!(text(&refused.body["error"]["message"]).contains("whoever owns them now"), "{}", refused.body);
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (409, "invalid_state".to_owned()),
+        "{}",
+        refused.body
+    );
+    assert!(
+        text(&refused.body["error"]["message"]).contains("whoever owns them now"),
+        "{}",
+        refused.body
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn organizations_of_one_domain_share_and_only_they_may_submit() {
     let name_server = NameServer::start().await;
     let world = world_of(with("ASSAY_DNS_SERVER", &name_server.address.to_string())).await;
-    let suite_id = publish(&world, "domains", 1, "access = \"verified_domain\"\nmax_submissions = 2").await.unwrap();
+    let suite_id = publish(
+        &world,
+        "domains",
+        1,
+        "access = \"verified_domain\"\nmax_submissions = 2",
+    )
+    .await
+    .unwrap();
     let refused = submit(&world.key(), &suite_id).await;
-    assert_eq!((refused.status, code(&refused)), (403, "forbidden".to_owned()));
-    assert_eq!(refused.body["error"]["details"], json!({"reason": "suite_access", "access": "verified_domain"}));
-    let stored: i64 = sqlx::query_scalar("select count(*) from jobs").fetch_one(&mut world.database().await).await.unwrap();
-    let files = std::process::Command::new("find").arg(world.stack.artifacts()).args(["-name", "*.json"]).output().unwrap();
-    assert_eq!((stored, String::from_utf8(files.stdout).unwrap().as_str()), (0, ""), "nothing is stored of it");
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (403, "forbidden".to_owned())
+    );
+    assert_eq!(
+        refused.body["error"]["details"],
+        json!({"reason": "suite_access", "access": "verified_domain"})
+    );
+    let stored: i64 = sqlx::query_scalar("select count(*) from jobs")
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
+    let files = std::process::Command::new("find")
+        .arg(world.stack.artifacts())
+        .args(["-name", "*.json"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        (stored, String::from_utf8(files.stdout).unwrap().as_str()),
+        (0, ""),
+        "nothing is stored of it"
+    );
     let mut evals = EvalServiceClient::new(world.channel().await);
-    let message = v1::CreateEvalRequest { suite_id: suite_id.clone(), predictions: vec![prediction("i0")], ..Default::default() };
-    let status = evals.create_eval(with_token(message, &world.org.key)).await.unwrap_err();
+    let message = v1::CreateEvalRequest {
+        suite_id: suite_id.clone(),
+        predictions: vec![prediction("i0")],
+        ..Default::default()
+    };
+    let status = evals
+        .create_eval(with_token(message, &world.org.key))
+        .await
+        .unwrap_err();
     let info = status.get_details_error_info().unwrap();
-    assert_eq!((info.metadata["reason"].as_str(), info.metadata["access"].as_str()), ("suite_access", "verified_domain"));
+    assert_eq!(
+        (
+            info.metadata["reason"].as_str(),
+            info.metadata["access"].as_str()
+        ),
+        ("suite_access", "verified_domain")
+    );
 
     owned(&world.owner(), &name_server, "example.org").await;
     let other = org(&world.stack, "team").await;
-    owned(&world.client(&other.session), &name_server, "lab.example.org").await;
+    owned(
+        &world.client(&other.session),
+        &name_server,
+        "lab.example.org",
+    )
+    .await;
     let stranger = org(&world.stack, "team").await;
-    owned(&world.client(&stranger.session), &name_server, "example.com").await;
+    owned(
+        &world.client(&stranger.session),
+        &name_server,
+        "example.com",
+    )
+    .await;
     let other = world.client(&other.key);
-    assert_eq!([submit(&world.key(), &suite_id).await.status, submit(&other, &suite_id).await.status], [202, 202]);
+    assert_eq!(
+        [
+            submit(&world.key(), &suite_id).await.status,
+            submit(&other, &suite_id).await.status
+        ],
+        [202, 202]
+    );
     used_up(&submit(&other, &suite_id).await, 2);
     used_up(&submit(&world.key(), &suite_id).await, 2);
-    assert_eq!(submit(&world.client(&stranger.key), &suite_id).await.status, 202);
+    assert_eq!(
+        submit(&world.client(&stranger.key), &suite_id).await.status,
+        202
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn granted_suite_takes_submissions_of_granted_organizations_only() {
     let world = world().await;
-    let suite_id = publish(&world, "granted", 1, "access = \"granted\"").await.unwrap();
+    let suite_id = publish(&world, "granted", 1, "access = \"granted\"")
+        .await
+        .unwrap();
     let listed = world.key().get("/v1/suites").await.unwrap().body;
     assert_eq!(listed["suites"][0]["access"], "granted");
     let refused = submit(&world.key(), &suite_id).await;
-    assert_eq!(refused.body["error"]["details"], json!({"reason": "suite_access", "access": "granted"}));
+    assert_eq!(
+        refused.body["error"]["details"],
+        json!({"reason": "suite_access", "access": "granted"})
+    );
     let operate = async |command: &str| {
-        world.stack.operate(&["suite", command, "--suite", &suite_id, "--org", &world.org.id]).await.unwrap()["changed"].clone()
+        world
+            .stack
+            .operate(&[
+                "suite",
+                command,
+                "--suite",
+                &suite_id,
+                "--org",
+                &world.org.id,
+            ])
+            .await
+            .unwrap()["changed"]
+            .clone()
     };
-    assert_eq!([operate("grant").await, operate("grant").await], [json!(true), json!(false)]);
+    assert_eq!(
+        [operate("grant").await, operate("grant").await],
+        [json!(true), json!(false)]
+    );
     assert_eq!(submit(&world.key(), &suite_id).await.status, 202);
-    assert_eq!(submit(&world.client(&org(&world.stack, "team").await.key), &suite_id).await.status, 403);
+    assert_eq!(
+        submit(
+            &world.client(&org(&world.stack, "team").await.key),
+            &suite_id
+        )
+        .await
+        .status,
+        403
+    );
     // A grant is for every version.
-    publish(&world, "granted", 2, "access = \"granted\"").await.unwrap();
+    publish(&world, "granted", 2, "access = \"granted\"")
+        .await
+        .unwrap();
     assert_eq!(submit(&world.key(), &suite_id).await.status, 202);
-    assert_eq!([operate("revoke").await, operate("revoke").await], [json!(true), json!(false)]);
+    assert_eq!(
+        [operate("revoke").await, operate("revoke").await],
+        [json!(true), json!(false)]
+    );
     assert_eq!(submit(&world.key(), &suite_id).await.status, 403);
-    let unknown =
-        world.stack.operate(&["suite", "grant", "--suite", "suite:nothing", "--org", &world.org.id]).await.unwrap_err().to_string();
-    assert!(unknown.contains("there is no suite suite:nothing"), "{unknown}");
-    let nobody = world.stack.operate(&["suite", "grant", "--suite", &suite_id, "--org", "org_0000000000000000000000"]).await;
-    assert!(nobody.unwrap_err().to_string().contains("there is no organization"));
+    let unknown = world
+        .stack
+        .operate(&[
+            "suite",
+            "grant",
+            "--suite",
+            "suite:nothing",
+            "--org",
+            &world.org.id,
+        ])
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        unknown.contains("there is no suite suite:nothing"),
+        "{unknown}"
+    );
+    let nobody = world
+        .stack
+        .operate(&[
+            "suite",
+            "grant",
+            "--suite",
+            &suite_id,
+            "--org",
+            "org_0000000000000000000000",
+        ])
+        .await;
+    assert!(
+        nobody
+            .unwrap_err()
+            .to_string()
+            .contains("there is no organization")
+    );
 }
 
 /// A suite of 3,000 items, each with its number as the answer.
 async fn large(world: &World) -> String {
     let answers: Vec<Value> = (0..3000).map(|at| json!(at)).collect();
-    publish_answers(world, "large", "suite_id = \"suite:large\"\nversion = \"1\"\nmetric = \"rmse\"\n", &answers).await.unwrap()
+    publish_answers(
+        world,
+        "large",
+        "suite_id = \"suite:large\"\nversion = \"1\"\nmetric = \"rmse\"\n",
+        &answers,
+    )
+    .await
+    .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,9 +527,15 @@ async fn small_submission_pays_a_thousandth_of_the_suite_and_stores_nothing_of_i
     let world = world().await;
     let suite_id = large(&world).await;
     let key = world.key();
-    let charged = async || key.get("/v1/usage").await.unwrap().body["totals"]["eval_items"].as_i64().unwrap();
+    let charged = async || {
+        key.get("/v1/usage").await.unwrap().body["totals"]["eval_items"]
+            .as_i64()
+            .unwrap()
+    };
     let of = |n: usize| {
-        let predictions: Vec<Value> = (0..n).map(|at| json!({"item_id": format!("i{at}"), "prediction": at})).collect();
+        let predictions: Vec<Value> = (0..n)
+            .map(|at| json!({"item_id": format!("i{at}"), "prediction": at}))
+            .collect();
         json!({"suite_id": suite_id, "predictions": predictions})
     };
     let scored = async |n: usize| {
@@ -246,10 +544,23 @@ async fn small_submission_pays_a_thousandth_of_the_suite_and_stores_nothing_of_i
         world.ended(&text(&job.body["id"])).await
     };
     let (two, three) = (scored(2).await, scored(3).await);
-    assert_eq!(charged().await, 3 + 3, "two predictions are charged as three, three as three");
+    assert_eq!(
+        charged().await,
+        3 + 3,
+        "two predictions are charged as three, three as three"
+    );
     let refused = compare(&key, &two, &three).await;
-    assert_eq!((refused.status, code(&refused)), (409, "invalid_state".to_owned()), "{}", refused.body);
-    assert!(text(&refused.body["error"]["message"]).contains("at least one item in 1,000"), "{}", refused.body);
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (409, "invalid_state".to_owned()),
+        "{}",
+        refused.body
+    );
+    assert!(
+        text(&refused.body["error"]["message"]).contains("at least one item in 1,000"),
+        "{}",
+        refused.body
+    );
     let four = scored(4).await;
     assert_eq!(compare(&key, &three, &four).await.status, 200);
 }
@@ -257,25 +568,63 @@ async fn small_submission_pays_a_thousandth_of_the_suite_and_stores_nothing_of_i
 #[tokio::test(flavor = "multi_thread")]
 async fn stored_item_scores_expire() {
     let world = world().await;
-    let suite_id = publish(&world, "expiring", 1, "per_item_feedback = true").await.unwrap();
+    let suite_id = publish(&world, "expiring", 1, "per_item_feedback = true")
+        .await
+        .unwrap();
     let key = world.key();
-    let (a, b) = (scored(&key, &suite_id, 20).await, scored(&key, &suite_id, 10).await);
+    let (a, b) = (
+        scored(&key, &suite_id, 20).await,
+        scored(&key, &suite_id, 10).await,
+    );
     let items = format!("/v1/jobs/{}/items", text(&a["id"]));
-    assert_eq!((compare(&key, &a, &b).await.status, key.get(&items).await.unwrap().status), (200, 200));
+    assert_eq!(
+        (
+            compare(&key, &a, &b).await.status,
+            key.get(&items).await.unwrap().status
+        ),
+        (200, 200)
+    );
     let lifetime = "select (extract(epoch from s.expires_at - j.finished_at) / 86400)::float8 from stored_item_scores s join jobs j on j.id = s.job_id";
-    let days: f64 = sqlx::query_scalar(lifetime).fetch_one(&mut world.database().await).await.unwrap();
+    let days: f64 = sqlx::query_scalar(lifetime)
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
     assert_eq!(days, 30.0);
-    sqlx::raw_sql("update stored_item_scores set expires_at = now()").execute(&mut world.database().await).await.unwrap();
+    sqlx::raw_sql("update stored_item_scores set expires_at = now()")
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
     // An API process tidies up when it starts, and every minute.
     let api = world.stack.launch_api().unwrap();
     api.ready().await.unwrap();
     let stored = || {
-        let files = std::process::Command::new("find").arg(world.stack.artifacts()).args(["-type", "f"]).output().unwrap();
-        String::from_utf8(files.stdout).unwrap().matches("scores").count()
+        let files = std::process::Command::new("find")
+            .arg(world.stack.artifacts())
+            .args(["-type", "f"])
+            .output()
+            .unwrap();
+        String::from_utf8(files.stdout)
+            .unwrap()
+            .matches("scores")
+            .count()
     };
-    until("nothing is stored", std::time::Duration::from_secs(90), async || stored() == 0).await;
+    until(
+        "nothing is stored",
+        std::time::Duration::from_secs(90),
+        async || stored() == 0,
+    )
+    .await;
     for refused in [compare(&key, &a, &b).await, key.get(&items).await.unwrap()] {
-        assert_eq!((refused.status, code(&refused)), (409, "invalid_state".to_owned()), "{}", refused.body);
-        assert!(text(&refused.body["error"]["message"]).contains("stored for 30 days"), "{}", refused.body);
+        assert_eq!(
+            (refused.status, code(&refused)),
+            (409, "invalid_state".to_owned()),
+            "{}",
+            refused.body
+        );
+        assert!(
+            text(&refused.body["error"]["message"]).contains("stored for 30 days"),
+            "{}",
+            refused.body
+        );
     }
 }

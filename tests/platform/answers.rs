@@ -9,18 +9,31 @@ use crate::harness::{self, world};
 #[tokio::test(flavor = "multi_thread")]
 async fn the_role_that_the_api_serves_with_cannot_read_answers() {
     let world = world().await;
-    let mut api = databases::connect(&world.stack.database.api_url).await.unwrap();
+    let mut api = databases::connect(&world.stack.database.api_url)
+        .await
+        .unwrap();
     for sql in [
         "select * from suite_answers",
         "select answer from suite_answers limit 1",
         "copy suite_answers to stdout",
         "delete from suite_answers",
     ] {
-        let refused = sqlx::raw_sql(sql).execute(&mut api).await.unwrap_err().to_string();
-        assert!(refused.contains("permission denied for table suite_answers"), "{sql}: {refused}");
+        let refused = sqlx::raw_sql(sql)
+            .execute(&mut api)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains("permission denied for table suite_answers"),
+            "{sql}: {refused}"
+        );
     }
     // Nor can it become somebody who can.
-    for sql in ["set role assay_worker", "grant select on suite_answers to assay_api", "set role postgres"] {
+    for sql in [
+        "set role assay_worker",
+        "grant select on suite_answers to assay_api",
+        "set role postgres",
+    ] {
         assert!(sqlx::raw_sql(sql).execute(&mut api).await.is_err(), "{sql}");
     }
 }
@@ -33,7 +46,10 @@ async fn the_api_does_not_serve_with_a_role_that_could_read_answers() {
     let api = world.stack.launch_api().unwrap();
     let refused = api.ready().await.unwrap_err().to_string();
     assert!(refused.contains("can read the answers"), "{refused}");
-    assert!(refused.contains("in role assay_api"), "the message says what to do: {refused}");
+    assert!(
+        refused.contains("in role assay_api"),
+        "the message says what to do: {refused}"
+    );
     drop(ground);
 }
 
@@ -41,28 +57,57 @@ async fn the_api_does_not_serve_with_a_role_that_could_read_answers() {
 async fn nor_with_one_that_could_become_such_a_role() {
     let mut world = world().await;
     let role = format!("{}_both", world.stack.database.name);
-    let make = format!("create role {role} login noinherit password 'x' in role assay_api, assay_worker");
-    sqlx::raw_sql(sqlx::AssertSqlSafe(make)).execute(&mut world.database().await).await.unwrap();
-    world.stack.database.api_url = world.stack.ground.servers.postgres_url_as(&role, "x", &world.stack.database.name);
-    let refused = world.stack.launch_api().unwrap().ready().await.unwrap_err().to_string();
+    let make =
+        format!("create role {role} login noinherit password 'x' in role assay_api, assay_worker");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(make))
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    world.stack.database.api_url =
+        world
+            .stack
+            .ground
+            .servers
+            .postgres_url_as(&role, "x", &world.stack.database.name);
+    let refused = world
+        .stack
+        .launch_api()
+        .unwrap()
+        .ready()
+        .await
+        .unwrap_err()
+        .to_string();
     // Without rights of its own it does not even see the schema's version.
-    assert!(refused.contains("can read the answers") || refused.contains("permission denied"), "{refused}");
+    assert!(
+        refused.contains("can read the answers") || refused.contains("permission denied"),
+        "{refused}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_schema_that_is_older_than_the_build_is_told_at_the_start() {
-    let world = harness::world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = harness::world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let mut database = world.database().await;
-    sqlx::query("delete from _sqlx_migrations where version = (select max(version) from _sqlx_migrations)")
-        .execute(&mut database)
-        .await
-        .unwrap();
-    for process in [world.stack.launch_api().unwrap(), world.stack.launch_worker().unwrap()] {
+    sqlx::query(
+        "delete from _sqlx_migrations where version = (select max(version) from _sqlx_migrations)",
+    )
+    .execute(&mut database)
+    .await
+    .unwrap();
+    for process in [
+        world.stack.launch_api().unwrap(),
+        world.stack.launch_worker().unwrap(),
+    ] {
         let told = process.ready().await.unwrap_err().to_string();
         assert!(told.contains("run assay-api migrate"), "{told}");
     }
     // A process that runs is not ready any more.
-    let admin = assay_tests::client::Client::new(format!("http://{}", world.stack.apis[0].admin), None);
+    let admin =
+        assay_tests::client::Client::new(format!("http://{}", world.stack.apis[0].admin), None);
     assert_eq!(admin.get("/readyz").await.unwrap().status, 503);
     assert_eq!(admin.get("/livez").await.unwrap().status, 200);
 }
@@ -70,51 +115,114 @@ async fn a_schema_that_is_older_than_the_build_is_told_at_the_start() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_answer_of_the_api_holds_an_answer() {
     let world = world().await;
-    let items = world.key().get("/v1/suites/suite:lunch/items?limit=1000").await.unwrap();
+    let items = world
+        .key()
+        .get("/v1/suites/suite:lunch/items?limit=1000")
+        .await
+        .unwrap();
     for item in items.body["items"].as_array().unwrap() {
-        let keys: std::collections::BTreeSet<_> = item.as_object().unwrap().keys().map(String::as_str).collect();
+        let keys: std::collections::BTreeSet<_> = item
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
         assert_eq!(keys, ["input", "item_id"].into());
     }
-    let job = world.scored(&json!([{"item_id": "person-00/day-0", "prediction": []}])).await;
-    let trace = world.key().get(&format!("/v1/jobs/{}/trace", job["id"].as_str().unwrap())).await.unwrap();
+    let job = world
+        .scored(&json!([{"item_id": "person-00/day-0", "prediction": []}]))
+        .await;
+    let trace = world
+        .key()
+        .get(&format!("/v1/jobs/{}/trace", job["id"].as_str().unwrap()))
+        .await
+        .unwrap();
     assert!(!job.to_string().contains("\"answer") && !trace.body.to_string().contains("\"answer"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn api_does_not_serve_with_a_right_to_a_column_of_answers() {
-    let world = harness::world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = harness::world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     for table in ["suite_answers (answer)", "sealed_results (value)"] {
         let (table, column) = table.split_once(' ').unwrap();
         let role = format!("{}_api", world.stack.database.name);
-        let right = |verb: &str, to: &str| sqlx::AssertSqlSafe(format!("{verb} select {column} on {table} {to} {role}"));
-        sqlx::raw_sql(right("grant", "to")).execute(&mut world.database().await).await.unwrap();
-        let refused = world.stack.launch_api().unwrap().ready().await.unwrap_err().to_string();
+        let right = |verb: &str, to: &str| {
+            sqlx::AssertSqlSafe(format!("{verb} select {column} on {table} {to} {role}"))
+        };
+        sqlx::raw_sql(right("grant", "to"))
+            .execute(&mut world.database().await)
+            .await
+            .unwrap();
+        let refused = world
+            .stack
+            .launch_api()
+            .unwrap()
+            .ready()
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("can read the answers"), "{refused}");
-        sqlx::raw_sql(right("revoke", "from")).execute(&mut world.database().await).await.unwrap();
+        sqlx::raw_sql(right("revoke", "from"))
+            .execute(&mut world.database().await)
+            .await
+            .unwrap();
     }
     world.stack.launch_api().unwrap().ready().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_update_only_their_columns() {
-    let world = harness::world_of(Plan { workers: 0, ..Plan::default() }).await;
-    let mut api = databases::connect(&world.stack.database.api_url).await.unwrap();
-    let mut worker = databases::connect(&world.stack.database.worker_url).await.unwrap();
+    let world = harness::world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    let mut api = databases::connect(&world.stack.database.api_url)
+        .await
+        .unwrap();
+    let mut worker = databases::connect(&world.stack.database.worker_url)
+        .await
+        .unwrap();
     for (table, columns) in [
-        ("jobs", ["result", "org_id", "n_submitted", "attempts", "progress", "suite_id"].as_slice()),
+        (
+            "jobs",
+            [
+                "result",
+                "org_id",
+                "n_submitted",
+                "attempts",
+                "progress",
+                "suite_id",
+            ]
+            .as_slice(),
+        ),
         ("usage", &["org_id", "period_start"]),
         ("usage_ledger", &["eval_items"]),
         ("uploads", &["org_id", "sha256", "created_at", "kind"]),
         ("upload_parts", &["org_id", "upload_id"]),
         ("domain_claims", &["org_id", "domain"]),
         ("users", &["id", "created_at"]),
-        ("orgs", &["plan", "created_by", "suspended_at", "deleted_at"]),
+        (
+            "orgs",
+            &["plan", "created_by", "suspended_at", "deleted_at"],
+        ),
         ("operator_log", &["outcome"]),
     ] {
         for column in columns {
             let sql = format!("update {table} set {column} = {column}");
-            let refused = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.clone())).execute(&mut api).await.unwrap_err().to_string();
-            assert!(refused.contains(&format!("permission denied for table {table}")), "{sql}: {refused}");
+            let refused = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.clone()))
+                .execute(&mut api)
+                .await
+                .unwrap_err()
+                .to_string();
+            assert!(
+                refused.contains(&format!("permission denied for table {table}")),
+                "{sql}: {refused}"
+            );
         }
     }
     for sql in [
@@ -127,7 +235,14 @@ async fn roles_update_only_their_columns() {
         "update orgs set suspended_at = null",
         "select * from operator_log",
     ] {
-        let refused = sqlx::raw_sql(sql).execute(&mut worker).await.unwrap_err().to_string();
-        assert!(refused.contains("permission denied for table"), "{sql}: {refused}");
+        let refused = sqlx::raw_sql(sql)
+            .execute(&mut worker)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains("permission denied for table"),
+            "{sql}: {refused}"
+        );
     }
 }

@@ -12,7 +12,9 @@ use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use serde_json::json;
 
-use crate::harness::{PATIENCE, World, files, ground, one_prediction, text, until, world, world_of};
+use crate::harness::{
+    PATIENCE, World, files, ground, one_prediction, text, until, world, world_of,
+};
 use crate::uploads::{complete, open, put, submit, uploaded};
 
 /// An S3-compatible server on loopback with a bucket `assay`, whose objects are files in `folder`. It ends with the test.
@@ -37,11 +39,16 @@ pub async fn s3_while(folder: &Path, secret: &str, works: Arc<AtomicBool>) -> St
                     if !works.load(Ordering::Relaxed) {
                         return Err(std::io::Error::other("out of order"));
                     }
-                    service.call(request.map(s3s::Body::from)).await.map_err(std::io::Error::other)
+                    service
+                        .call(request.map(s3s::Body::from))
+                        .await
+                        .map_err(std::io::Error::other)
                 }
             });
             tokio::spawn(async move {
-                let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+                let _ = auto::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
             });
         }
     });
@@ -58,12 +65,19 @@ pub fn in_bucket(endpoint: &str, place: &str) -> Plan {
         ("AWS_ACCESS_KEY_ID", "access"),
         ("AWS_SECRET_ACCESS_KEY", "secret"),
     ];
-    Plan { env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(), ..Plan::default() }
+    Plan {
+        env: env
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        ..Plan::default()
+    }
 }
 
 /// The names of all files under a folder that are objects of uploads.
 fn objects(folder: &Path) -> Vec<String> {
-    let names = files(folder).into_iter().map(|file| file.to_string_lossy().into_owned());
+    let names = files(folder)
+        .into_iter()
+        .map(|file| file.to_string_lossy().into_owned());
     names.filter(|name| name.contains("/upl_")).collect()
 }
 
@@ -84,12 +98,29 @@ async fn all_of_it_can_be_kept_in_a_bucket() {
         let part = put(&key, &upload_id, number, part.to_owned()).await;
         assert_eq!(part.status, 200, "{}", part.body);
     }
-    assert_eq!(objects(&folder.join("assay/some/place")).len(), 2, "what was replaced is gone");
+    assert_eq!(
+        objects(&folder.join("assay/some/place")).len(),
+        2,
+        "what was replaced is gone"
+    );
     let done = complete(&key, &upload_id).await;
-    assert_eq!((done.status, &done.body["n_items"]), (200, &json!(1)), "{}", done.body);
-    let job = world.ended(&text(&submit(&key, &upload_id).await.body["id"])).await;
+    assert_eq!(
+        (done.status, &done.body["n_items"]),
+        (200, &json!(1)),
+        "{}",
+        done.body
+    );
+    let job = world
+        .ended(&text(&submit(&key, &upload_id).await.body["id"]))
+        .await;
     assert_eq!(job["result"], inline["result"]);
-    assert_eq!(key.send(key.request("DELETE", &format!("/v1/uploads/{upload_id}"))).await.unwrap().status, 204);
+    assert_eq!(
+        key.send(key.request("DELETE", &format!("/v1/uploads/{upload_id}")))
+            .await
+            .unwrap()
+            .status,
+        204
+    );
     until("removal", PATIENCE, async || objects(&folder).is_empty()).await;
 }
 
@@ -104,20 +135,36 @@ async fn a_worker_refuses_a_bucket_that_no_api_writes_to() {
     let worker = stack.launch_worker().unwrap();
     assert!(worker.ready().await.is_err());
     let log = std::fs::read_to_string(&worker.log).unwrap();
-    assert!(log.contains("s3://assay/b is not the place in which an api keeps submissions"), "{log}");
+    assert!(
+        log.contains("s3://assay/b is not the place in which an api keeps submissions"),
+        "{log}"
+    );
 }
 
 /// The most memory that a process ever had, in MiB.
 fn high_water(process: &Process) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.guarded.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", process.guarded.pid())).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .unwrap();
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<u64>()
+        .unwrap()
+        / 1024
 }
 
 /// Predictions for items that the suite does not have, two kilobytes each: the worst that a worker can be given.
 fn mebibyte(from: usize) -> String {
-    let ranking = (0..160).map(|at| format!("\"dish-{at:04}\"")).collect::<Vec<_>>().join(",");
-    let line = |at: usize| format!("{{\"item_id\":\"stranger-{at:012}\",\"prediction\":[{ranking}]}}\n");
+    let ranking = (0..160)
+        .map(|at| format!("\"dish-{at:04}\""))
+        .collect::<Vec<_>>()
+        .join(",");
+    let line =
+        |at: usize| format!("{{\"item_id\":\"stranger-{at:012}\",\"prediction\":[{ranking}]}}\n");
     let each = line(0).len();
     let mut lines: String = (from..from + (1 << 20) / each).map(line).collect();
     lines.push_str(&" ".repeat((1 << 20) - lines.len() - 1));
@@ -130,21 +177,37 @@ async fn growth(world: &World, mebibytes: usize) -> (u64, u64) {
     let key = world.key();
     let fields = json!({"kind": "predictions"});
     let small = uploaded(&key, fields.clone(), mebibyte(0).as_bytes()).await;
-    world.ended(&text(&submit(&key, &small).await.body["id"])).await;
+    world
+        .ended(&text(&submit(&key, &small).await.body["id"]))
+        .await;
     let (api, worker) = (&world.stack.apis[0], &world.stack.workers[0]);
     let before = (high_water(api), high_water(worker));
     let began = std::time::Instant::now();
     let upload_id = open(&key, fields).await;
     for (at, from) in (0..mebibytes).step_by(64).enumerate() {
-        let pieces = (from..mebibytes.min(from + 64)).map(|at| Ok::<_, std::io::Error>(mebibyte(at * 1000)));
-        let part = put(&key, &upload_id, at + 1, reqwest::Body::wrap_stream(futures_util::stream::iter(pieces))).await;
+        let pieces =
+            (from..mebibytes.min(from + 64)).map(|at| Ok::<_, std::io::Error>(mebibyte(at * 1000)));
+        let part = put(
+            &key,
+            &upload_id,
+            at + 1,
+            reqwest::Body::wrap_stream(futures_util::stream::iter(pieces)),
+        )
+        .await;
         assert_eq!(part.status, 200, "{}", part.body);
     }
     let sent = began.elapsed();
     let done = complete(&key, &upload_id).await;
     assert_eq!(done.status, 200, "{}", done.body);
     let completed = began.elapsed();
-    let job = key.finished(&text(&submit(&key, &upload_id).await.body["id"]), 20 * PATIENCE, &|_| {}).await.unwrap();
+    let job = key
+        .finished(
+            &text(&submit(&key, &upload_id).await.body["id"]),
+            20 * PATIENCE,
+            &|_| {},
+        )
+        .await
+        .unwrap();
     assert_eq!(job["result"]["n_unmatched"], done.body["n_items"], "{job}");
     let grown = (high_water(api) - before.0, high_water(worker) - before.1);
     eprintln!(
@@ -160,7 +223,10 @@ async fn growth(world: &World, mebibytes: usize) -> (u64, u64) {
 async fn an_upload_of_256_mebibytes_takes_no_more_than_64_of_memory() {
     let world = world().await;
     let (api, worker) = growth(&world, 256).await;
-    assert!(api <= 64 && worker <= 64, "api {api} MiB, worker {worker} MiB");
+    assert!(
+        api <= 64 && worker <= 64,
+        "api {api} MiB, worker {worker} MiB"
+    );
 }
 
 /// By hand: `cargo test --release -p assay-tests --test platform -- --ignored --nocapture gibibyte`
@@ -169,5 +235,8 @@ async fn an_upload_of_256_mebibytes_takes_no_more_than_64_of_memory() {
 async fn an_upload_of_a_gibibyte_takes_no_more_than_64_mebibytes_of_memory() {
     let world = world().await;
     let (api, worker) = growth(&world, 1024).await;
-    assert!(api <= 64 && worker <= 64, "api {api} MiB, worker {worker} MiB");
+    assert!(
+        api <= 64 && worker <= 64,
+        "api {api} MiB, worker {worker} MiB"
+    );
 }

@@ -17,29 +17,52 @@ const ADA: &str = "ada@example.org";
 
 async fn world() -> World {
     let plenty = with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000").env;
-    world_of(Plan { apis: 2, workers: 0, env: plenty }).await
+    world_of(Plan {
+        apis: 2,
+        workers: 0,
+        env: plenty,
+    })
+    .await
 }
 
 async fn ask(client: &Client, email: &str) -> Answer {
-    client.post("/v1/auth/email", &json!({"email": email})).await.unwrap()
+    client
+        .post("/v1/auth/email", &json!({"email": email}))
+        .await
+        .unwrap()
 }
 
 async fn verify(client: &Client, token: &str) -> Answer {
-    client.post("/v1/auth/email/verify", &json!({"token": token})).await.unwrap()
+    client
+        .post("/v1/auth/email/verify", &json!({"token": token}))
+        .await
+        .unwrap()
 }
 
 fn apis(world: &World) -> Vec<Client> {
-    world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), None)).collect()
+    world
+        .stack
+        .apis
+        .iter()
+        .map(|api| Client::new(format!("http://{}", api.listen.unwrap()), None))
+        .collect()
 }
 
 async fn as_owner(world: &World, sql: &'static str) -> u64 {
-    sqlx::query(sql).execute(&mut world.database().await).await.unwrap().rows_affected()
+    sqlx::query(sql)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap()
+        .rows_affected()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_by_mail_signs_in_whether_or_not_the_address_was_known() {
     let world = world().await;
-    let (unknown, known) = (ask(&world.anonymous(), " Ada@Example.ORG").await, ask(&world.anonymous(), &world.org.email).await);
+    let (unknown, known) = (
+        ask(&world.anonymous(), " Ada@Example.ORG").await,
+        ask(&world.anonymous(), &world.org.email).await,
+    );
     for (answer, email) in [(&unknown, ADA), (&known, world.org.email.as_str())] {
         assert_eq!((answer.status, &answer.body["email"]), (202, &json!(email)));
         assert!(text(&answer.body["expires_at"]).ends_with('Z'));
@@ -49,8 +72,18 @@ async fn a_link_by_mail_signs_in_whether_or_not_the_address_was_known() {
     assert_eq!(mail.subject, "Your link to sign in to Assay");
     let token = mail.token().unwrap();
     let link = format!("{}/sign-in#token={token}", world.stack.url());
-    assert!(mail.text.contains(&link) && mail.html.contains(&format!("href=\"{link}\"")), "{mail:?}");
-    assert!(mail.text.contains(&format!("curl -X POST {}/v1/auth/email/verify", world.stack.url())), "{}", mail.text);
+    assert!(
+        mail.text.contains(&link) && mail.html.contains(&format!("href=\"{link}\"")),
+        "{mail:?}"
+    );
+    assert!(
+        mail.text.contains(&format!(
+            "curl -X POST {}/v1/auth/email/verify",
+            world.stack.url()
+        )),
+        "{}",
+        mail.text
+    );
 
     let signed_in = verify(&world.anonymous(), &token).await;
     assert_eq!(signed_in.status, 201, "{}", signed_in.body);
@@ -58,13 +91,25 @@ async fn a_link_by_mail_signs_in_whether_or_not_the_address_was_known() {
     fields.sort_unstable();
     assert_eq!(fields, ["expires_at", "token", "user_id"]);
     let ada = world.client(&text(&signed_in.body["token"]));
-    assert_eq!(code(&ada.get("/v1/me").await.unwrap()), "org_required", "she belongs to no organization yet");
+    assert_eq!(
+        code(&ada.get("/v1/me").await.unwrap()),
+        "org_required",
+        "she belongs to no organization yet"
+    );
     let again = verify(&world.anonymous(), &world.link(ADA).await).await;
-    assert_eq!(again.body["user_id"], signed_in.body["user_id"], "the same person");
+    assert_eq!(
+        again.body["user_id"], signed_in.body["user_id"],
+        "the same person"
+    );
     // The owner keeps what they had.
     let link = only_mail(&world, &world.org.email).await.token().unwrap();
-    let owner = world.client(&text(&verify(&world.anonymous(), &link).await.body["token"]));
-    assert_eq!(owner.get("/v1/me").await.unwrap().body["org_id"], world.org.id.as_str());
+    let owner = world.client(&text(
+        &verify(&world.anonymous(), &link).await.body["token"],
+    ));
+    assert_eq!(
+        owner.get("/v1/me").await.unwrap().body["org_id"],
+        world.org.id.as_str()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,14 +120,26 @@ async fn what_does_not_fit_is_told_by_field() {
         (json!({}), fault("email", "required")),
         (json!({"email": " "}), fault("email", "required")),
         (json!({"email": "ada"}), fault("email", "format")),
-        (json!({"email": "ada@example.org\u{0}"}), fault("email", "format")),
+        (
+            json!({"email": "ada@example.org\u{0}"}),
+            fault("email", "format"),
+        ),
         (json!({"email": 1}), fault("email", "type")),
-        (json!({"email": ADA, "mail": 1}), fault("mail", "unknown_field")),
+        (
+            json!({"email": ADA, "mail": 1}),
+            fault("mail", "unknown_field"),
+        ),
     ] {
         assert_eq!(faults(&post("/v1/auth/email", body).await), [expected]);
     }
-    for (body, expected) in [(json!({}), fault("token", "required")), (json!({"token": ""}), fault("token", "required"))] {
-        assert_eq!(faults(&post("/v1/auth/email/verify", body).await), [expected]);
+    for (body, expected) in [
+        (json!({}), fault("token", "required")),
+        (json!({"token": ""}), fault("token", "required")),
+    ] {
+        assert_eq!(
+            faults(&post("/v1/auth/email/verify", body).await),
+            [expected]
+        );
     }
     assert_eq!(mail::mails(&world, ADA).len(), 0);
 }
@@ -92,16 +149,37 @@ async fn a_link_works_once_and_for_fifteen_minutes_and_is_no_credential() {
     let world = world().await;
     let token = world.link(ADA).await;
     let refused = world.client(&token).get("/v1/me").await.unwrap();
-    assert_eq!((refused.status, code(&refused)), (401, "invalid_token".to_owned()));
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (401, "invalid_token".to_owned())
+    );
     // Nor is a session a link.
-    assert_eq!(verify(&world.anonymous(), &world.org.session).await.status, 401);
-    as_owner(&world, "update sign_in_links set expires_at = now() - interval '1 second'").await;
+    assert_eq!(
+        verify(&world.anonymous(), &world.org.session).await.status,
+        401
+    );
+    as_owner(
+        &world,
+        "update sign_in_links set expires_at = now() - interval '1 second'",
+    )
+    .await;
     let late = verify(&world.anonymous(), &token).await;
-    assert_eq!((late.status, code(&late), late.header("www-authenticate")), (401, "invalid_token".to_owned(), "Bearer"));
+    assert_eq!(
+        (late.status, code(&late), late.header("www-authenticate")),
+        (401, "invalid_token".to_owned(), "Bearer")
+    );
     assert!(text(&late.body["error"]["message"]).contains("Ask for another one"));
-    as_owner(&world, "update sign_in_links set expires_at = now() + interval '1 second'").await;
+    as_owner(
+        &world,
+        "update sign_in_links set expires_at = now() + interval '1 second'",
+    )
+    .await;
     assert_eq!(verify(&world.anonymous(), &token).await.status, 201);
-    assert_eq!(verify(&world.anonymous(), &token).await.status, 401, "it is used up");
+    assert_eq!(
+        verify(&world.anonymous(), &token).await.status,
+        401,
+        "it is used up"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,12 +194,19 @@ async fn one_link_used_twice_at_once_is_one_session() {
         statuses.sort_unstable();
         // The throttle of failed authentication is no part of this.
         assert_eq!(statuses[0], 201, "{statuses:?}");
-        assert!(statuses[1..].iter().all(|status| [401, 429].contains(status)), "{statuses:?}");
-        let sessions: i64 = sqlx::query_scalar("select count(*) from sessions s join users u on u.id = s.user_id where u.email = $1")
-            .bind(&email)
-            .fetch_one(&mut world.database().await)
-            .await
-            .unwrap();
+        assert!(
+            statuses[1..]
+                .iter()
+                .all(|status| [401, 429].contains(status)),
+            "{statuses:?}"
+        );
+        let sessions: i64 = sqlx::query_scalar(
+            "select count(*) from sessions s join users u on u.id = s.user_id where u.email = $1",
+        )
+        .bind(&email)
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
         assert_eq!(sessions, 1);
     }
 }
@@ -141,16 +226,31 @@ async fn two_links_used_at_once_are_one_sign_in() {
     let apis = apis(&world);
     for round in 0..10 {
         let email = format!("ada{round}@example.org");
-        world.owner().post("/v1/invites", &json!({"email": email})).await.unwrap();
+        world
+            .owner()
+            .post("/v1/invites", &json!({"email": email}))
+            .await
+            .unwrap();
         let first = world.link(&email).await;
         pass_half_a_minute(&world).await;
         let second = world.link(&email).await;
         let (a, b) = tokio::join!(verify(&apis[0], &first), verify(&apis[1], &second));
         let mut statuses = [a.status, b.status];
         statuses.sort_unstable();
-        assert!(statuses[0] == 201 && [401, 429].contains(&statuses[1]), "{} {}", a.body, b.body);
+        assert!(
+            statuses[0] == 201 && [401, 429].contains(&statuses[1]),
+            "{} {}",
+            a.body,
+            b.body
+        );
     }
-    assert_eq!(world.owner().get("/v1/members").await.unwrap().body["members"].as_array().unwrap().len(), 11);
+    assert_eq!(
+        world.owner().get("/v1/members").await.unwrap().body["members"]
+            .as_array()
+            .unwrap()
+            .len(),
+        11
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,37 +258,97 @@ async fn links_that_do_not_hold_count_as_failed_authentication() {
     let world = world().await;
     let token = world.link(ADA).await;
     for _ in 0..10 {
-        assert_eq!(verify(&world.anonymous(), "svc_link_guess").await.status, 401);
+        assert_eq!(
+            verify(&world.anonymous(), "svc_link_guess").await.status,
+            401
+        );
     }
     let refused = verify(&world.anonymous(), "svc_link_guess").await;
-    assert_eq!((refused.status, code(&refused), refused.header("retry-after")), (429, "rate_limited".to_owned(), "60"));
-    assert_eq!((refused.header("x-ratelimit-limit"), refused.header("x-ratelimit-remaining")), ("10", "0"));
-    assert_eq!(verify(&world.anonymous(), &token).await.status, 201, "what holds still passes");
+    assert_eq!(
+        (
+            refused.status,
+            code(&refused),
+            refused.header("retry-after")
+        ),
+        (429, "rate_limited".to_owned(), "60")
+    );
+    assert_eq!(
+        (
+            refused.header("x-ratelimit-limit"),
+            refused.header("x-ratelimit-remaining")
+        ),
+        ("10", "0")
+    );
+    assert_eq!(
+        verify(&world.anonymous(), &token).await.status,
+        201,
+        "what holds still passes"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_mails_a_minute_may_be_asked_for_from_an_address_over_all_processes_and_wires() {
-    let world = world_of(Plan { apis: 2, workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        apis: 2,
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let apis = apis(&world);
     let first = ask(&apis[0], "a@example.org").await;
-    assert_eq!((first.header("x-ratelimit-limit"), first.header("x-ratelimit-remaining")), ("10", "9"));
-    let answers = join_all((0..30).map(async |n| ask(&apis[n % 2], &format!("a{n}@example.org")).await)).await;
-    assert_eq!(answers.iter().filter(|answer| answer.status == 202).count(), 9);
-    let refused = answers.iter().find(|answer| answer.status != 202).unwrap();
-    assert_eq!((refused.status, code(refused)), (429, "rate_limited".to_owned()));
-    assert!((1..=60).contains(&refused.header("retry-after").parse::<i64>().unwrap()));
-    assert_eq!((refused.header("x-ratelimit-limit"), refused.header("x-ratelimit-remaining")), ("10", "0"));
-    let mut grpc = AuthServiceClient::new(world.channel().await);
-    let refused = grpc.request_sign_in(v1::RequestSignInRequest { email: ADA.into() }).await.unwrap_err();
     assert_eq!(
-        (refused.code(), refused.get_details_error_info().unwrap().reason.as_str()),
+        (
+            first.header("x-ratelimit-limit"),
+            first.header("x-ratelimit-remaining")
+        ),
+        ("10", "9")
+    );
+    let answers =
+        join_all((0..30).map(async |n| ask(&apis[n % 2], &format!("a{n}@example.org")).await))
+            .await;
+    assert_eq!(
+        answers.iter().filter(|answer| answer.status == 202).count(),
+        9
+    );
+    let refused = answers.iter().find(|answer| answer.status != 202).unwrap();
+    assert_eq!(
+        (refused.status, code(refused)),
+        (429, "rate_limited".to_owned())
+    );
+    assert!((1..=60).contains(&refused.header("retry-after").parse::<i64>().unwrap()));
+    assert_eq!(
+        (
+            refused.header("x-ratelimit-limit"),
+            refused.header("x-ratelimit-remaining")
+        ),
+        ("10", "0")
+    );
+    let mut grpc = AuthServiceClient::new(world.channel().await);
+    let refused = grpc
+        .request_sign_in(v1::RequestSignInRequest { email: ADA.into() })
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (
+            refused.code(),
+            refused.get_details_error_info().unwrap().reason.as_str()
+        ),
         (tonic::Code::ResourceExhausted, "RATE_LIMITED")
     );
-    assert!(refused.metadata().get("retry-after").is_some() && refused.get_details_retry_info().is_some());
+    assert!(
+        refused.metadata().get("retry-after").is_some()
+            && refused.get_details_retry_info().is_some()
+    );
     assert_eq!(refused.metadata().get("x-ratelimit-limit").unwrap(), "10");
     // What uses links is not concerned.
     assert_eq!(verify(&world.anonymous(), "x").await.status, 401);
-    assert_eq!(grpc.verify_sign_in(v1::VerifySignInRequest { token: "x".into() }).await.unwrap_err().code(), tonic::Code::Unauthenticated);
+    assert_eq!(
+        grpc.verify_sign_in(v1::VerifySignInRequest { token: "x".into() })
+            .await
+            .unwrap_err()
+            .code(),
+        tonic::Code::Unauthenticated
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,7 +357,8 @@ async fn closed_sign_up_admits_users_invites_and_domains_alone() {
         let mut plan = with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000");
         plan.env.insert("ASSAY_SIGN_UP".into(), mode.into());
         let world = world_of(Plan { workers: 0, ..plan }).await;
-        let domain = "insert into domain_claims (org_id, domain, token, claimed_by, expires_at, verified_at)
+        let domain =
+            "insert into domain_claims (org_id, domain, token, claimed_by, expires_at, verified_at)
                       select org_id, 'acme.example', 't', user_id, now(), now() from memberships";
         as_owner(&world, domain).await;
         // A stranger is told the same as everybody, and is sent nothing, however often they ask.
@@ -211,22 +372,62 @@ async fn closed_sign_up_admits_users_invites_and_domains_alone() {
         assert_eq!(employee.status, 202);
         // Existing users and invited addresses get a link, also just after they asked in vain.
         let owner = world.client(&world.sign_in(&world.org.email).await);
-        assert_eq!(world.owner().post("/v1/invites", &json!({"email": "eve@example.org"})).await.unwrap().status, 201);
-        world.owner().post("/v1/invites", &json!({"email": ADA})).await.unwrap();
+        assert_eq!(
+            world
+                .owner()
+                .post("/v1/invites", &json!({"email": "eve@example.org"}))
+                .await
+                .unwrap()
+                .status,
+            201
+        );
+        world
+            .owner()
+            .post("/v1/invites", &json!({"email": ADA}))
+            .await
+            .unwrap();
         let ada = world.client(&world.sign_in(ADA).await);
         let links = |email: &str| mail::links(&world, email).len();
-        assert_eq!((links(ADA), links("ada@sub.acme.example"), links("bob@acme.example")), (1, 0, usize::from(mode == "domains")));
+        assert_eq!(
+            (
+                links(ADA),
+                links("ada@sub.acme.example"),
+                links("bob@acme.example")
+            ),
+            (1, 0, usize::from(mode == "domains"))
+        );
         // An invite that is revoked after its link was sent.
         let link = world.link("eve@example.org").await;
-        as_owner(&world, "update invites set revoked_at = now() where email = 'eve@example.org'").await;
+        as_owner(
+            &world,
+            "update invites set revoked_at = now() where email = 'eve@example.org'",
+        )
+        .await;
         assert_eq!(verify(&world.anonymous(), &link).await.status, 401);
         // Organizations are created by those who have one.
-        let create = async |client: &Client| client.post("/v1/orgs", &json!({"name": "One more"})).await.unwrap();
+        let create = async |client: &Client| {
+            client
+                .post("/v1/orgs", &json!({"name": "One more"}))
+                .await
+                .unwrap()
+        };
         let refused = create(&ada).await;
-        assert_eq!((refused.status, code(&refused)), (403, "forbidden".to_owned()), "{}", refused.body);
+        assert_eq!(
+            (refused.status, code(&refused)),
+            (403, "forbidden".to_owned()),
+            "{}",
+            refused.body
+        );
         assert_eq!(create(&owner).await.status, 201);
         if mode == "domains" {
-            let bob = world.client(&text(&verify(&world.anonymous(), &mail::links(&world, "bob@acme.example")[0]).await.body["token"]));
+            let bob = world.client(&text(
+                &verify(
+                    &world.anonymous(),
+                    &mail::links(&world, "bob@acme.example")[0],
+                )
+                .await
+                .body["token"],
+            ));
             assert_eq!(code(&bob.get("/v1/me").await.unwrap()), "org_required");
             assert_eq!(code(&create(&bob).await), "forbidden");
         }
@@ -236,28 +437,53 @@ async fn closed_sign_up_admits_users_invites_and_domains_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn wide_ipv6_network_has_few_sign_in_mails() {
     let mut plan = with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "2");
-    plan.env.insert("ASSAY_TRUSTED_PROXIES".into(), "127.0.0.0/8".into());
+    plan.env
+        .insert("ASSAY_TRUSTED_PROXIES".into(), "127.0.0.0/8".into());
     let world = world_of(Plan { workers: 0, ..plan }).await;
     let client = world.anonymous();
     let admitted = async |addresses: Vec<String>| {
         let answers = join_all(addresses.iter().enumerate().map(async |(n, address)| {
-            let request = client.request("POST", "/v1/auth/email").header("X-Forwarded-For", address);
-            client.send(request.json(&json!({"email": format!("a{n}@example.org")}))).await.unwrap()
+            let request = client
+                .request("POST", "/v1/auth/email")
+                .header("X-Forwarded-For", address);
+            client
+                .send(request.json(&json!({"email": format!("a{n}@example.org")})))
+                .await
+                .unwrap()
         }))
         .await;
-        assert!(answers.iter().all(|answer| [202, 429].contains(&answer.status)));
+        assert!(
+            answers
+                .iter()
+                .all(|answer| [202, 429].contains(&answer.status))
+        );
         answers.iter().filter(|answer| answer.status == 202).count()
     };
     // Two from one /64, eight from one /56, 32 from one /48; another network is not affected.
-    assert_eq!(admitted((0..6).map(|n| format!("2001:db8:1:1::{n:x}")).collect()).await, 2);
-    assert_eq!(admitted((0..20).map(|n| format!("2001:db8:2:{n:x}::1")).collect()).await, 8);
-    assert_eq!(admitted((0..60).map(|n| format!("2001:db8:3:{n:x}00::1")).collect()).await, 32);
-    assert_eq!(admitted(vec!["2001:db8:4::1".into(), "192.0.2.1".into()]).await, 2);
+    assert_eq!(
+        admitted((0..6).map(|n| format!("2001:db8:1:1::{n:x}")).collect()).await,
+        2
+    );
+    assert_eq!(
+        admitted((0..20).map(|n| format!("2001:db8:2:{n:x}::1")).collect()).await,
+        8
+    );
+    assert_eq!(
+        admitted((0..60).map(|n| format!("2001:db8:3:{n:x}00::1")).collect()).await,
+        32
+    );
+    assert_eq!(
+        admitted(vec!["2001:db8:4::1".into(), "192.0.2.1".into()]).await,
+        2
+    );
 }
 
 /// Waits until this many mails have come to Ada, and a while longer for one too many.
 async fn mails_to_ada(world: &World, expected: usize) -> Vec<mail::Mail> {
-    until("the mails", crate::harness::PATIENCE, async || mail::mails(world, ADA).len() >= expected).await;
+    until("the mails", crate::harness::PATIENCE, async || {
+        mail::mails(world, ADA).len() >= expected
+    })
+    .await;
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     let mails = mail::mails(world, ADA);
     assert_eq!(mails.len(), expected);
@@ -270,18 +496,29 @@ async fn flood_of_requests_always_leaves_a_live_link() {
     let apis = apis(&world);
     let flood = async || {
         let answers = join_all((0..10).map(|n| ask(&apis[n % 2], ADA))).await;
-        assert!(answers.iter().all(|answer| answer.status == 202 && answer.body["expires_at"].is_string()));
+        assert!(
+            answers
+                .iter()
+                .all(|answer| answer.status == 202 && answer.body["expires_at"].is_string())
+        );
     };
     // One mail per half minute, five with live links; the last one says so.
     for sent in 1..=5 {
         flood().await;
         let mails = mails_to_ada(&world, sent).await;
-        let last = mails.iter().filter(|mail| mail.text.contains("This is the last mail for now")).count();
+        let last = mails
+            .iter()
+            .filter(|mail| mail.text.contains("This is the last mail for now"))
+            .count();
         assert_eq!(last, usize::from(sent == 5), "{}", mails[sent - 1].text);
         pass_half_a_minute(&world).await;
     }
     flood().await;
-    let links: Vec<_> = mails_to_ada(&world, 5).await.iter().map(|mail| mail.token().unwrap()).collect();
+    let links: Vec<_> = mails_to_ada(&world, 5)
+        .await
+        .iter()
+        .map(|mail| mail.token().unwrap())
+        .collect();
     // Every link that was sent works, and the first use ends the others.
     assert_eq!(verify(&world.anonymous(), &links[1]).await.status, 201);
     for link in &links {
@@ -303,16 +540,27 @@ async fn flood_of_requests_always_leaves_a_live_link() {
     assert_eq!(as_owner(&world, expire).await, 1);
     flood().await;
     let mails = mails_to_ada(&world, 11).await;
-    assert_eq!(verify(&world.anonymous(), &mails[9].token().unwrap()).await.status, 201);
+    assert_eq!(
+        verify(&world.anonymous(), &mails[9].token().unwrap())
+            .await
+            .status,
+        201
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invites_do_not_use_up_sign_in_mails() {
     let world = world().await;
     for _ in 0..7 {
-        let made = world.owner().post("/v1/invites", &json!({"email": ADA})).await.unwrap();
+        let made = world
+            .owner()
+            .post("/v1/invites", &json!({"email": ADA}))
+            .await
+            .unwrap();
         assert_eq!(made.status, 201, "{}", made.body);
-        let revoke = world.owner().request("DELETE", &format!("/v1/invites/{}", text(&made.body["id"])));
+        let revoke = world
+            .owner()
+            .request("DELETE", &format!("/v1/invites/{}", text(&made.body["id"])));
         world.owner().send(revoke).await.unwrap();
     }
     world.sign_in(ADA).await;
@@ -322,76 +570,175 @@ async fn invites_do_not_use_up_sign_in_mails() {
 async fn an_ended_session_is_refused_everywhere_at_once_and_others_go_on() {
     let world = world().await;
     let session = world.sign_in(&world.org.email).await;
-    let calls: Vec<_> = world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&session))).collect();
-    let end = async |client: &Client| client.send(client.request("DELETE", "/v1/session")).await.unwrap();
+    let calls: Vec<_> = world
+        .stack
+        .apis
+        .iter()
+        .map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&session)))
+        .collect();
+    let end = async |client: &Client| {
+        client
+            .send(client.request("DELETE", "/v1/session"))
+            .await
+            .unwrap()
+    };
     let key = end(&world.key()).await;
-    assert_eq!((key.status, code(&key)), (403, "session_required".to_owned()));
+    assert_eq!(
+        (key.status, code(&key)),
+        (403, "session_required".to_owned())
+    );
     let (a, b) = tokio::join!(end(&calls[0]), end(&calls[1]));
     // The second may come when it is over already.
-    assert!([a.status, b.status].contains(&204) && [a.status, b.status].iter().all(|status| [204, 401].contains(status)));
+    assert!(
+        [a.status, b.status].contains(&204)
+            && [a.status, b.status]
+                .iter()
+                .all(|status| [204, 401].contains(status))
+    );
     for client in &calls {
         let refused = client.get("/v1/me").await.unwrap();
-        assert_eq!((refused.status, code(&refused)), (401, "invalid_token".to_owned()));
+        assert_eq!(
+            (refused.status, code(&refused)),
+            (401, "invalid_token".to_owned())
+        );
     }
     assert_eq!(world.owner().get("/v1/me").await.unwrap().status, 200);
     // An organization that is not the person's is no reason to stay.
     let other = world.client(&world.sign_in(&world.org.email).await);
-    let ended = other.send(other.request("DELETE", "/v1/session").header("X-Org-Id", "org_0")).await.unwrap();
+    let ended = other
+        .send(
+            other
+                .request("DELETE", "/v1/session")
+                .header("X-Org-Id", "org_0"),
+        )
+        .await
+        .unwrap();
     assert_eq!((ended.status, ended.body), (204, Value::Null));
 }
 
 async fn sessions(client: &Client) -> Vec<Value> {
-    client.get("/v1/sessions").await.unwrap().body["sessions"].as_array().unwrap().clone()
+    client.get("/v1/sessions").await.unwrap().body["sessions"]
+        .as_array()
+        .unwrap()
+        .clone()
 }
 
 async fn end_session(client: &Client, id: &Value) -> Answer {
-    client.send(client.request("DELETE", &format!("/v1/sessions/{}", text(id)))).await.unwrap()
+    client
+        .send(client.request("DELETE", &format!("/v1/sessions/{}", text(id))))
+        .await
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn user_lists_and_ends_sessions() {
     let world = world().await;
-    let (laptop, phone) = (world.client(&world.sign_in(ADA).await), world.client(&world.sign_in(ADA).await));
+    let (laptop, phone) = (
+        world.client(&world.sign_in(ADA).await),
+        world.client(&world.sign_in(ADA).await),
+    );
     let stolen = world.client(&world.sign_in(ADA).await);
     let listed = sessions(&laptop).await;
     assert_eq!(
-        listed.iter().map(|session| session["current"].as_bool().unwrap()).collect::<Vec<_>>(),
+        listed
+            .iter()
+            .map(|session| session["current"].as_bool().unwrap())
+            .collect::<Vec<_>>(),
         [false, false, true],
         "newest first"
     );
-    let mut fields: Vec<_> = listed[0].as_object().unwrap().keys().map(String::as_str).collect();
+    let mut fields: Vec<_> = listed[0]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     fields.sort_unstable();
-    assert_eq!(fields, ["address", "created_at", "current", "expires_at", "id", "last_used_at", "user_agent"]);
-    assert!(text(&listed[0]["id"]).starts_with("ses_") && listed[0]["address"] == "127.0.0.1", "{listed:?}");
+    assert_eq!(
+        fields,
+        [
+            "address",
+            "created_at",
+            "current",
+            "expires_at",
+            "id",
+            "last_used_at",
+            "user_agent"
+        ]
+    );
+    assert!(
+        text(&listed[0]["id"]).starts_with("ses_") && listed[0]["address"] == "127.0.0.1",
+        "{listed:?}"
+    );
     // It ends 7 days after its last use.
     let idle = "select count(*) from sessions where created_at + interval '7 days' between $1::timestamptz - interval '1 minute' and $1::timestamptz";
-    let idle: i64 = sqlx::query_scalar(idle).bind(text(&listed[0]["expires_at"])).fetch_one(&mut world.database().await).await.unwrap();
+    let idle: i64 = sqlx::query_scalar(idle)
+        .bind(text(&listed[0]["expires_at"]))
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
     assert!(idle > 0, "{listed:?}");
     // The address and the program are those of the last use.
-    as_owner(&world, "update sessions set last_used_at = now() - interval '2 minutes', address = '192.0.2.1'").await;
-    let request = stolen.request("GET", "/v1/sessions").header("User-Agent", format!("curl/8 {}", "x".repeat(300)));
+    as_owner(
+        &world,
+        "update sessions set last_used_at = now() - interval '2 minutes', address = '192.0.2.1'",
+    )
+    .await;
+    let request = stolen
+        .request("GET", "/v1/sessions")
+        .header("User-Agent", format!("curl/8 {}", "x".repeat(300)));
     stolen.send(request).await.unwrap();
     let seen = &sessions(&laptop).await[0];
-    assert_eq!((&seen["address"], text(&seen["user_agent"]).len()), (&json!("127.0.0.1"), 200), "{seen}");
-    let request = phone.request("GET", "/v1/sessions").header("User-Agent", format!("oops {}", phone.token().unwrap()));
+    assert_eq!(
+        (&seen["address"], text(&seen["user_agent"]).len()),
+        (&json!("127.0.0.1"), 200),
+        "{seen}"
+    );
+    let request = phone
+        .request("GET", "/v1/sessions")
+        .header("User-Agent", format!("oops {}", phone.token().unwrap()));
     phone.send(request).await.unwrap();
-    assert_eq!(sessions(&laptop).await[1]["user_agent"], Value::Null, "no secret is stored");
+    assert_eq!(
+        sessions(&laptop).await[1]["user_agent"],
+        Value::Null,
+        "no secret is stored"
+    );
 
     // One, by its id, at every process; nobody else's.
     let other = world.client(&world.sign_in("bob@example.org").await);
     for id in [&listed[0]["id"], &json!("ses_0"), &json!("nonsense")] {
         let refused = end_session(&other, id).await;
-        assert_eq!((refused.status, text(&refused.body["error"]["message"])), (404, "No such session.".to_owned()));
+        assert_eq!(
+            (refused.status, text(&refused.body["error"]["message"])),
+            (404, "No such session.".to_owned())
+        );
     }
     assert_eq!(end_session(&laptop, &listed[0]["id"]).await.status, 204);
-    assert_eq!(end_session(&laptop, &listed[0]["id"]).await.status, 204, "again changes nothing");
+    assert_eq!(
+        end_session(&laptop, &listed[0]["id"]).await.status,
+        204,
+        "again changes nothing"
+    );
     for api in &world.stack.apis {
-        let refused = Client::new(format!("http://{}", api.listen.unwrap()), stolen.token()).get("/v1/me").await.unwrap();
-        assert_eq!((refused.status, code(&refused)), (401, "invalid_token".to_owned()));
+        let refused = Client::new(format!("http://{}", api.listen.unwrap()), stolen.token())
+            .get("/v1/me")
+            .await
+            .unwrap();
+        assert_eq!(
+            (refused.status, code(&refused)),
+            (401, "invalid_token".to_owned())
+        );
     }
     // All others.
     let third = world.client(&world.sign_in(ADA).await);
-    assert_eq!(laptop.send(laptop.request("DELETE", "/v1/sessions")).await.unwrap().status, 204);
+    assert_eq!(
+        laptop
+            .send(laptop.request("DELETE", "/v1/sessions"))
+            .await
+            .unwrap()
+            .status,
+        204
+    );
     let left = sessions(&laptop).await;
     assert_eq!((left.len(), &left[0]["current"]), (1, &json!(true)));
     for ended in [&phone, &third] {
@@ -401,16 +748,57 @@ async fn user_lists_and_ends_sessions() {
     // The same over gRPC.
     let mut grpc = SessionServiceClient::new(world.channel().await);
     let again = world.client(&world.sign_in(ADA).await);
-    let theirs = grpc.list_sessions(with_token(v1::ListSessionsRequest {}, laptop.token().unwrap())).await.unwrap().into_inner().sessions;
-    assert_eq!(theirs.iter().map(|session| session.current).collect::<Vec<_>>(), [false, true]);
-    let end = v1::DeleteSessionRequest { session_id: theirs[0].id.clone() };
-    let refused = grpc.delete_session(with_token(end.clone(), other.token().unwrap())).await.unwrap_err();
-    assert_eq!((refused.code(), refused.get_details_error_info().unwrap().reason.as_str()), (tonic::Code::NotFound, "NOT_FOUND"));
-    grpc.delete_session(with_token(end, laptop.token().unwrap())).await.unwrap();
+    let theirs = grpc
+        .list_sessions(with_token(
+            v1::ListSessionsRequest {},
+            laptop.token().unwrap(),
+        ))
+        .await
+        .unwrap()
+        .into_inner()
+        .sessions;
+    assert_eq!(
+        theirs
+            .iter()
+            .map(|session| session.current)
+            .collect::<Vec<_>>(),
+        [false, true]
+    );
+    let end = v1::DeleteSessionRequest {
+        session_id: theirs[0].id.clone(),
+    };
+    let refused = grpc
+        .delete_session(with_token(end.clone(), other.token().unwrap()))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (
+            refused.code(),
+            refused.get_details_error_info().unwrap().reason.as_str()
+        ),
+        (tonic::Code::NotFound, "NOT_FOUND")
+    );
+    grpc.delete_session(with_token(end, laptop.token().unwrap()))
+        .await
+        .unwrap();
     assert_eq!(again.get("/v1/sessions").await.unwrap().status, 401);
-    let key = grpc.delete_other_sessions(with_token(v1::DeleteOtherSessionsRequest {}, &world.org.key)).await.unwrap_err();
-    assert_eq!(key.get_details_error_info().unwrap().reason, "SESSION_REQUIRED");
-    grpc.delete_other_sessions(with_token(v1::DeleteOtherSessionsRequest {}, laptop.token().unwrap())).await.unwrap();
+    let key = grpc
+        .delete_other_sessions(with_token(
+            v1::DeleteOtherSessionsRequest {},
+            &world.org.key,
+        ))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        key.get_details_error_info().unwrap().reason,
+        "SESSION_REQUIRED"
+    );
+    grpc.delete_other_sessions(with_token(
+        v1::DeleteOtherSessionsRequest {},
+        laptop.token().unwrap(),
+    ))
+    .await
+    .unwrap();
     assert_eq!(sessions(&laptop).await.len(), 1);
 }
 
@@ -426,7 +814,10 @@ async fn user_has_at_most_a_hundred_sessions() {
     assert_eq!(sessions(&first).await.len(), 100);
     assert_eq!(sessions(&last).await.len(), 100);
     let ended = "select min(substr(id, 5)::int) from sessions where ended_at is not null and id ~ '^ses_[0-9]{1,3}$'";
-    let ended: i32 = sqlx::query_scalar(ended).fetch_one(&mut world.database().await).await.unwrap();
+    let ended: i32 = sqlx::query_scalar(ended)
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
     assert_eq!(ended, 99, "the longest unused");
 }
 
@@ -435,27 +826,81 @@ async fn signing_in_and_out_is_the_same_over_grpc() {
     let world = world().await;
     let channel = world.channel().await;
     let mut auth = AuthServiceClient::new(channel.clone());
-    let asked = auth.request_sign_in(v1::RequestSignInRequest { email: "ADA@example.org".into() }).await.unwrap();
-    for header in ["x-request-id", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"] {
+    let asked = auth
+        .request_sign_in(v1::RequestSignInRequest {
+            email: "ADA@example.org".into(),
+        })
+        .await
+        .unwrap();
+    for header in [
+        "x-request-id",
+        "x-ratelimit-limit",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+    ] {
         assert!(asked.metadata().contains_key(header), "{header}");
     }
     assert_eq!(asked.into_inner().email, ADA);
     let token = only_mail(&world, ADA).await.token().unwrap();
-    let signed_in = auth.verify_sign_in(v1::VerifySignInRequest { token: token.clone() }).await.unwrap().into_inner();
+    let signed_in = auth
+        .verify_sign_in(v1::VerifySignInRequest {
+            token: token.clone(),
+        })
+        .await
+        .unwrap()
+        .into_inner();
     assert!(signed_in.user_id.starts_with("usr_") && signed_in.expires_at.is_some());
-    let again = auth.verify_sign_in(v1::VerifySignInRequest { token }).await.unwrap_err();
-    assert_eq!((again.code(), again.get_details_error_info().unwrap().reason.as_str()), (tonic::Code::Unauthenticated, "INVALID_TOKEN"));
-    let empty = auth.verify_sign_in(v1::VerifySignInRequest { token: String::new() }).await.unwrap_err();
+    let again = auth
+        .verify_sign_in(v1::VerifySignInRequest { token })
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (
+            again.code(),
+            again.get_details_error_info().unwrap().reason.as_str()
+        ),
+        (tonic::Code::Unauthenticated, "INVALID_TOKEN")
+    );
+    let empty = auth
+        .verify_sign_in(v1::VerifySignInRequest {
+            token: String::new(),
+        })
+        .await
+        .unwrap_err();
     assert_eq!(empty.code(), tonic::Code::InvalidArgument);
-    let bad = auth.request_sign_in(v1::RequestSignInRequest { email: "x".into() }).await.unwrap_err();
-    assert_eq!(bad.get_details_bad_request().unwrap().field_violations[0].field, "email");
+    let bad = auth
+        .request_sign_in(v1::RequestSignInRequest { email: "x".into() })
+        .await
+        .unwrap_err();
+    assert_eq!(
+        bad.get_details_bad_request().unwrap().field_violations[0].field,
+        "email"
+    );
 
     let mut sessions = SessionServiceClient::new(channel.clone());
-    let key = sessions.end_session(with_token(v1::EndSessionRequest {}, &world.org.key)).await.unwrap_err();
-    assert_eq!((key.code(), key.get_details_error_info().unwrap().reason.as_str()), (tonic::Code::PermissionDenied, "SESSION_REQUIRED"));
-    sessions.end_session(with_token(v1::EndSessionRequest {}, &signed_in.token)).await.unwrap();
-    let refused = MeServiceClient::new(channel).get_me(with_token(v1::GetMeRequest {}, &signed_in.token)).await.unwrap_err();
-    assert_eq!(refused.get_details_error_info().unwrap().reason, "INVALID_TOKEN");
+    let key = sessions
+        .end_session(with_token(v1::EndSessionRequest {}, &world.org.key))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (
+            key.code(),
+            key.get_details_error_info().unwrap().reason.as_str()
+        ),
+        (tonic::Code::PermissionDenied, "SESSION_REQUIRED")
+    );
+    sessions
+        .end_session(with_token(v1::EndSessionRequest {}, &signed_in.token))
+        .await
+        .unwrap();
+    let refused = MeServiceClient::new(channel)
+        .get_me(with_token(v1::GetMeRequest {}, &signed_in.token))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        refused.get_details_error_info().unwrap().reason,
+        "INVALID_TOKEN"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -467,21 +912,35 @@ async fn tokens_are_stored_as_hashes_and_never_logged() {
     world.client(&session).get("/v1/me").await.unwrap();
     let secrets = [link, session];
     for table in ["sign_in_links", "sessions"] {
-        let rows: Vec<String> = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("select t::text from {table} t")))
-            .fetch_all(&mut world.database().await)
-            .await
-            .unwrap();
-        assert!(!rows.is_empty() && !secrets.iter().any(|secret| rows.iter().any(|row| row.contains(secret))));
+        let rows: Vec<String> = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
+            "select t::text from {table} t"
+        )))
+        .fetch_all(&mut world.database().await)
+        .await
+        .unwrap();
+        assert!(
+            !rows.is_empty()
+                && !secrets
+                    .iter()
+                    .any(|secret| rows.iter().any(|row| row.contains(secret)))
+        );
     }
     let mut told_where = false;
     for process in &world.stack.apis {
         let log = std::fs::read_to_string(&process.log).unwrap();
-        assert!(!log.is_empty() && !secrets.iter().any(|secret| log.contains(&secret[..20])), "{log}");
+        assert!(
+            !log.is_empty() && !secrets.iter().any(|secret| log.contains(&secret[..20])),
+            "{log}"
+        );
         assert!(!log.contains(ADA), "nor whom mails go to: {log}");
         told_where |= log.contains(".eml");
     }
     assert!(told_where, "the log says where the mail is");
     use std::os::unix::fs::PermissionsExt as _;
     let folder = std::fs::metadata(world.stack.mail_folder()).unwrap();
-    assert_eq!(folder.permissions().mode() & 0o077, 0, "mails let people in: nobody else may read them");
+    assert_eq!(
+        folder.permissions().mode() & 0o077,
+        0,
+        "mails let people in: nobody else may read them"
+    );
 }

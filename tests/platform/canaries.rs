@@ -39,8 +39,15 @@ struct Heard(Arc<Mutex<Places>>);
 
 impl Heard {
     fn rest(&self, answer: &Answer) {
-        let place = if answer.status < 300 { "answers" } else { "errors" };
-        self.0.lock().unwrap().add(place, format!("{:?} {}", answer.headers, answer.body));
+        let place = if answer.status < 300 {
+            "answers"
+        } else {
+            "errors"
+        };
+        self.0
+            .lock()
+            .unwrap()
+            .add(place, format!("{:?} {}", answer.headers, answer.body));
     }
 
     fn grpc<T: std::fmt::Debug>(&self, answer: &Result<tonic::Response<T>, tonic::Status>) {
@@ -67,20 +74,41 @@ struct Secret {
 struct Planted(Vec<Secret>);
 
 impl Planted {
-    fn add(&mut self, what: &'static str, text: &str, must: &'static [&'static str], may: &'static [&'static str]) {
-        self.0.push(Secret { what, text: text.to_owned(), must, may });
+    fn add(
+        &mut self,
+        what: &'static str,
+        text: &str,
+        must: &'static [&'static str],
+        may: &'static [&'static str],
+    ) {
+        self.0.push(Secret {
+            what,
+            text: text.to_owned(),
+            must,
+            may,
+        });
     }
 
     /// Plants one that must be in these places, and in no others.
     fn only_in(&mut self, what: &'static str, must: &'static [&'static str]) -> String {
-        let text = canary(&what.chars().filter(char::is_ascii_alphanumeric).collect::<String>());
+        let text = canary(
+            &what
+                .chars()
+                .filter(char::is_ascii_alphanumeric)
+                .collect::<String>(),
+        );
         self.add(what, &text, must, &[]);
         text
     }
 
     /// Plants one that may be in these places, and in no others.
     fn at_most_in(&mut self, what: &'static str, may: &'static [&'static str]) -> String {
-        let text = canary(&what.chars().filter(char::is_ascii_alphanumeric).collect::<String>());
+        let text = canary(
+            &what
+                .chars()
+                .filter(char::is_ascii_alphanumeric)
+                .collect::<String>(),
+        );
         self.add(what, &text, &[], may);
         text
     }
@@ -93,10 +121,17 @@ impl Planted {
 
     /// What is not where it must be, or is where it must not be.
     fn wrong(&self, places: &Places) -> Vec<String> {
-        let wrong = |Secret { what, text, must, may }: &Secret| {
+        let wrong = |Secret {
+                         what,
+                         text,
+                         must,
+                         may,
+                     }: &Secret| {
             let found = places.with(text);
-            let fine =
-                must.iter().all(|place| found.contains(place)) && found.iter().all(|place| must.contains(place) || may.contains(place));
+            let fine = must.iter().all(|place| found.contains(place))
+                && found
+                    .iter()
+                    .all(|place| must.contains(place) || may.contains(place));
             (!fine).then(|| format!("{what} {text}: found in {found:?}, must be in {must:?}"))
         };
         self.0.iter().filter_map(wrong).collect()
@@ -132,15 +167,39 @@ async fn planted_world(planted: &mut Planted, collector: Option<&Collector>) -> 
     let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
     let redis_password = planted.only_in("password of Redis", &[]);
     let mut redis = redis_of(servers.redis_url()).await;
-    let acl = ["SETUSER", "canary", "on", &format!(">{redis_password}"), "~*", "&*", "+@all"];
-    redis::cmd("ACL").arg(&acl).query_async::<()>(&mut redis).await.unwrap();
-    let joint = if servers.redis_url().contains('?') { '&' } else { '?' };
-    let redis_url = format!("{}{joint}user=canary&pass={redis_password}", servers.redis_url());
+    let acl = [
+        "SETUSER",
+        "canary",
+        "on",
+        &format!(">{redis_password}"),
+        "~*",
+        "&*",
+        "+@all",
+    ];
+    redis::cmd("ACL")
+        .arg(&acl)
+        .query_async::<()>(&mut redis)
+        .await
+        .unwrap();
+    let joint = if servers.redis_url().contains('?') {
+        '&'
+    } else {
+        '?'
+    };
+    let redis_url = format!(
+        "{}{joint}user=canary&pass={redis_password}",
+        servers.redis_url()
+    );
 
     let bucket = servers.folder().join("bucket");
     let s3_secret = canary("s3secret");
     // What the library of the object store knows is the usual variables.
-    planted.add("secret of the object store", &s3_secret, &[], &["environment"]);
+    planted.add(
+        "secret of the object store",
+        &s3_secret,
+        &[],
+        &["environment"],
+    );
     let endpoint = s3(&bucket, &s3_secret).await;
     let env = [
         ("ASSAY_REDIS_URL", redis_url.as_str()),
@@ -155,9 +214,20 @@ async fn planted_world(planted: &mut Planted, collector: Option<&Collector>) -> 
         ("ASSAY_TERMS_URL", "https://example.org/terms"),
         ("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000"),
     ];
-    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let env = env
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
     let ground = Arc::new(Ground::new(servers, ground().binaries.clone()));
-    let mut stack = Stack::start(&ground, Plan { apis: 0, workers: 0, env }).await.unwrap();
+    let mut stack = Stack::start(
+        &ground,
+        Plan {
+            apis: 0,
+            workers: 0,
+            env,
+        },
+    )
+    .await
+    .unwrap();
     if let Some(collector) = collector {
         stack.set("ASSAY_OTLP_ENDPOINT", &collector.grpc);
     }
@@ -167,15 +237,32 @@ async fn planted_world(planted: &mut Planted, collector: Option<&Collector>) -> 
     // One more, that writes its log for people and sends mails.
     let smtp_password = planted.only_in("password of the mail server", &[]);
     stack.set("ASSAY_LOG_FORMAT", "text");
-    stack.set("ASSAY_SMTP_URL", &format!("smtp://canary:{smtp_password}@127.0.0.1:{}", refusing_mail_server().await));
+    stack.set(
+        "ASSAY_SMTP_URL",
+        &format!(
+            "smtp://canary:{smtp_password}@127.0.0.1:{}",
+            refusing_mail_server().await
+        ),
+    );
     stack.set("ASSAY_MAIL_FROM", "Assay <assay@example.org>");
     stack.apis.push(stack.launch_api().unwrap());
     for process in stack.apis.iter().chain(&stack.workers) {
         process.ready().await.unwrap();
     }
     for url in [&stack.database.api_url, &stack.database.worker_url] {
-        let password = url.split("password_").nth(1).unwrap().split(['@', '&']).next().unwrap();
-        planted.add("password of PostgreSQL", password.split('_').next_back().unwrap(), &[], &[]);
+        let password = url
+            .split("password_")
+            .nth(1)
+            .unwrap()
+            .split(['@', '&'])
+            .next()
+            .unwrap();
+        planted.add(
+            "password of PostgreSQL",
+            password.split('_').next_back().unwrap(),
+            &[],
+            &[],
+        );
     }
     let org = org(&stack, "team").await;
     (World { stack, org }, bucket)
@@ -198,18 +285,32 @@ async fn publish(world: &World, planted: &mut Planted, heard: &Heard) {
     for (name, text) in files {
         std::fs::write(folder.join(name), text).unwrap();
     }
-    let published = world.stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await.unwrap();
-    heard.0.lock().unwrap().add("answers", published.to_string());
+    let published = world
+        .stack
+        .operate(&["suite", "publish", folder.to_str().unwrap()])
+        .await
+        .unwrap();
+    heard
+        .0
+        .lock()
+        .unwrap()
+        .add("answers", published.to_string());
     std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// Signing in by a link, a session, keys that are made, used, revoked and presented wrongly.
 async fn credentials(world: &World, planted: &mut Planted, heard: &Heard) -> Client {
     let owner = world.owner();
-    for (path, body) in [("/v1/terms/accept", json!({"version": "1"})), ("/v1/terms/accept", json!({"version": "2"}))] {
+    for (path, body) in [
+        ("/v1/terms/accept", json!({"version": "1"})),
+        ("/v1/terms/accept", json!({"version": "2"})),
+    ] {
         heard.rest(&owner.post(path, &body).await.unwrap());
     }
-    let made = owner.post("/v1/keys", &json!({"name": "canary"})).await.unwrap();
+    let made = owner
+        .post("/v1/keys", &json!({"name": "canary"}))
+        .await
+        .unwrap();
     assert_eq!(made.status, 201, "{}", made.body);
     let key = text(&made.body["key"]);
     planted.made("key", &key, &[]);
@@ -219,12 +320,26 @@ async fn credentials(world: &World, planted: &mut Planted, heard: &Heard) -> Cli
     let email = format!("{}@example.org", canary("person"));
     let token = world.link(&email).await;
     planted.made("link", &token, &["mails"]);
-    let signed_in = world.anonymous().post("/v1/auth/email/verify", &json!({"token": token})).await.unwrap();
+    let signed_in = world
+        .anonymous()
+        .post("/v1/auth/email/verify", &json!({"token": token}))
+        .await
+        .unwrap();
     assert_eq!(signed_in.status, 201, "{}", signed_in.body);
     planted.made("session", &text(&signed_in.body["token"]), &[]);
     let again = json!({"token": token});
-    heard.rest(&world.anonymous().post("/v1/auth/email/verify", &again).await.unwrap());
-    let by_grpc = AuthServiceClient::new(world.channel().await).verify_sign_in(v1::VerifySignInRequest { token: token.clone() }).await;
+    heard.rest(
+        &world
+            .anonymous()
+            .post("/v1/auth/email/verify", &again)
+            .await
+            .unwrap(),
+    );
+    let by_grpc = AuthServiceClient::new(world.channel().await)
+        .verify_sign_in(v1::VerifySignInRequest {
+            token: token.clone(),
+        })
+        .await;
     assert!(by_grpc.is_err());
     heard.grpc(&by_grpc);
     let person = world.client(&text(&signed_in.body["token"]));
@@ -237,15 +352,25 @@ async fn credentials(world: &World, planted: &mut Planted, heard: &Heard) -> Cli
     let misplaced = [
         anonymous.request("GET", &format!("/v1/me?key={key}")),
         anonymous.request("GET", "/v1/me").header("x-api-key", &key),
-        anonymous.request("GET", "/v1/me").basic_auth(&key, Some(&key)),
-        anonymous.request("GET", "/v1/me").header("authorization", &key),
-        anonymous.request("GET", "/v1/me").header("cookie", format!("session={key}")),
+        anonymous
+            .request("GET", "/v1/me")
+            .basic_auth(&key, Some(&key)),
+        anonymous
+            .request("GET", "/v1/me")
+            .header("authorization", &key),
+        anonymous
+            .request("GET", "/v1/me")
+            .header("cookie", format!("session={key}")),
         anonymous.request("GET", "/v1/me").bearer_auth(&typo),
         anonymous.request("GET", "/v1/me").bearer_auth(&token),
         anonymous.request("GET", &format!("/v1/{key}")),
         owner.request("GET", &format!("/v1/jobs?{key}=1&limit={key}&before={key}")),
         owner.request("GET", &format!("/v1/jobs/{key}")),
-        owner.request("GET", "/v1/me").header("x-org-id", &key).header("traceparent", &key).header("x-forwarded-for", &key),
+        owner
+            .request("GET", "/v1/me")
+            .header("x-org-id", &key)
+            .header("traceparent", &key)
+            .header("x-forwarded-for", &key),
     ];
     for (at, request) in misplaced.into_iter().enumerate() {
         let answer = anonymous.send(request).await.unwrap();
@@ -255,16 +380,47 @@ async fn credentials(world: &World, planted: &mut Planted, heard: &Heard) -> Cli
         }
     }
     let mut keys = KeyServiceClient::new(world.channel().await);
-    heard.grpc(&keys.list_keys(with_token(v1::ListKeysRequest::default(), &key)).await);
-    heard.grpc(&keys.list_keys(with_token(v1::ListKeysRequest::default(), &typo)).await);
-    heard.grpc(&keys.list_keys(with_token(v1::ListKeysRequest::default(), &world.org.session)).await);
-    let revoked = owner.send(owner.request("DELETE", &format!("/v1/keys/{}", text(&made.body["id"])))).await.unwrap();
+    heard.grpc(
+        &keys
+            .list_keys(with_token(v1::ListKeysRequest::default(), &key))
+            .await,
+    );
+    heard.grpc(
+        &keys
+            .list_keys(with_token(v1::ListKeysRequest::default(), &typo))
+            .await,
+    );
+    heard.grpc(
+        &keys
+            .list_keys(with_token(
+                v1::ListKeysRequest::default(),
+                &world.org.session,
+            ))
+            .await,
+    );
+    let revoked = owner
+        .send(owner.request("DELETE", &format!("/v1/keys/{}", text(&made.body["id"]))))
+        .await
+        .unwrap();
     heard.rest(&revoked);
     heard.rest(&world.client(&key).get("/v1/me").await.unwrap());
     // By way of the mail server that lets nobody in.
-    let second = Client::new(format!("http://{}", world.stack.apis[1].listen.unwrap()), None);
-    heard.rest(&second.post("/v1/auth/email", &json!({"email": email})).await.unwrap());
-    heard.rest(&second.post("/v1/auth/email", &json!({"email": "nobody"})).await.unwrap());
+    let second = Client::new(
+        format!("http://{}", world.stack.apis[1].listen.unwrap()),
+        None,
+    );
+    heard.rest(
+        &second
+            .post("/v1/auth/email", &json!({"email": email}))
+            .await
+            .unwrap(),
+    );
+    heard.rest(
+        &second
+            .post("/v1/auth/email", &json!({"email": "nobody"}))
+            .await
+            .unwrap(),
+    );
     person
 }
 
@@ -274,15 +430,33 @@ async fn failures(world: &World, planted: &mut Planted, heard: &Heard) {
     let mut secret = || planted.only_in("value in a body that is refused", &[]);
     let bodies = [
         ("/v1/keys", format!("{{\"name\": {{\"{}\": 1}}}}", secret())),
-        ("/v1/keys", format!("{{\"name\": \"ci\", \"password\": \"{}\"}}", secret())),
+        (
+            "/v1/keys",
+            format!("{{\"name\": \"ci\", \"password\": \"{}\"}}", secret()),
+        ),
         ("/v1/keys", format!("{{\"name\": \"{}", secret())),
         ("/v1/auth/email", format!("{{\"email\": \"{}\"}}", secret())),
-        ("/v1/auth/email/verify", format!("{{\"token\": \"{}\"}}", secret())),
-        ("/v1/invites", format!("{{\"email\": \"{} x@example.org\"}}", secret())),
+        (
+            "/v1/auth/email/verify",
+            format!("{{\"token\": \"{}\"}}", secret()),
+        ),
+        (
+            "/v1/invites",
+            format!("{{\"email\": \"{} x@example.org\"}}", secret()),
+        ),
         ("/v1/domains", format!("{{\"domain\": \"{}_\"}}", secret())),
         ("/v1/uploads", format!("{{\"kind\": \"{}\"}}", secret())),
-        ("/v1/uploads", format!("{{\"kind\": \"predictions\", \"sha256\": \"{}\"}}", secret())),
-        ("/v1/evals", format!("{{\"suite_id\": \"{}\", \"predictions\": []}}", secret())),
+        (
+            "/v1/uploads",
+            format!(
+                "{{\"kind\": \"predictions\", \"sha256\": \"{}\"}}",
+                secret()
+            ),
+        ),
+        (
+            "/v1/evals",
+            format!("{{\"suite_id\": \"{}\", \"predictions\": []}}", secret()),
+        ),
         (
             "/v1/evals",
             format!(
@@ -292,24 +466,47 @@ async fn failures(world: &World, planted: &mut Planted, heard: &Heard) {
         ),
         (
             "/v1/evals",
-            format!("{{\"suite_id\": \"suite:canaries\", \"predictions\": [{{\"item_id\": \"{}\", \"prediction\": 7}}]}}", secret()),
+            format!(
+                "{{\"suite_id\": \"suite:canaries\", \"predictions\": [{{\"item_id\": \"{}\", \"prediction\": 7}}]}}",
+                secret()
+            ),
         ),
-        ("/v1/evals", format!("{{\"suite_id\": \"suite:canaries\", \"input_ref\": \"upl_{}\"}}", secret())),
+        (
+            "/v1/evals",
+            format!(
+                "{{\"suite_id\": \"suite:canaries\", \"input_ref\": \"upl_{}\"}}",
+                secret()
+            ),
+        ),
     ];
     for (path, body) in bodies {
-        let request = owner.request("POST", path).header("content-type", "application/json").body(body.clone());
+        let request = owner
+            .request("POST", path)
+            .header("content-type", "application/json")
+            .body(body.clone());
         let answer = owner.send(request).await.unwrap();
-        assert!((400..500).contains(&answer.status), "{path} {body}: {}", answer.body);
+        assert!(
+            (400..500).contains(&answer.status),
+            "{path} {body}: {}",
+            answer.body
+        );
         heard.rest(&answer);
     }
 }
 
 fn line(item: &str, predicted: &str, note: &str) -> String {
-    format!("{{\"item_id\": \"{item}\", \"prediction\": [\"{predicted}\"], \"note\": \"{note}\"}}\n")
+    format!(
+        "{{\"item_id\": \"{item}\", \"prediction\": [\"{predicted}\"], \"note\": \"{note}\"}}\n"
+    )
 }
 
 async fn submit(key: &Client, upload_id: &str) -> Answer {
-    key.post("/v1/evals", &json!({"suite_id": "suite:canaries", "input_ref": upload_id})).await.unwrap()
+    key.post(
+        "/v1/evals",
+        &json!({"suite_id": "suite:canaries", "input_ref": upload_id}),
+    )
+    .await
+    .unwrap()
 }
 
 fn gzip(bytes: &str) -> Vec<u8> {
@@ -323,13 +520,17 @@ async fn predictions(world: &World, bucket: &Path, planted: &mut Planted, heard:
     let key = world.key();
     let inline = planted.only_in("inline prediction", &["objects"]);
     let note = planted.only_in("further field of an inline prediction", &["objects"]);
-    let (label, idempotency_key) =
-        (planted.only_in("label", &["answers", "table jobs"]), planted.only_in("idempotency key", &["table jobs"]));
-    let body =
-        json!({"suite_id": "suite:canaries", "label": label, "predictions": [{"item_id": "item-0", "prediction": [inline], "note": note}]});
+    let (label, idempotency_key) = (
+        planted.only_in("label", &["answers", "table jobs"]),
+        planted.only_in("idempotency key", &["table jobs"]),
+    );
+    let body = json!({"suite_id": "suite:canaries", "label": label, "predictions": [{"item_id": "item-0", "prediction": [inline], "note": note}]});
     let mut jobs = Vec::new();
     for _ in 0..2 {
-        let request = key.request("POST", "/v1/evals").header("idempotency-key", &idempotency_key).json(&body);
+        let request = key
+            .request("POST", "/v1/evals")
+            .header("idempotency-key", &idempotency_key)
+            .json(&body);
         let answer = key.send(request).await.unwrap();
         assert_eq!(answer.status, 202, "{}", answer.body);
         heard.rest(&answer);
@@ -337,7 +538,14 @@ async fn predictions(world: &World, bucket: &Path, planted: &mut Planted, heard:
     }
     // Another body under the same key.
     let other = json!({"suite_id": "suite:canaries", "predictions": [{"item_id": "item-1", "prediction": "x"}]});
-    let refused = key.send(key.request("POST", "/v1/evals").header("idempotency-key", &idempotency_key).json(&other)).await.unwrap();
+    let refused = key
+        .send(
+            key.request("POST", "/v1/evals")
+                .header("idempotency-key", &idempotency_key)
+                .json(&other),
+        )
+        .await
+        .unwrap();
     assert_eq!(refused.status, 422);
     heard.rest(&refused);
     let by_grpc = v1::CreateEvalRequest {
@@ -345,12 +553,16 @@ async fn predictions(world: &World, bucket: &Path, planted: &mut Planted, heard:
         predictions: vec![v1::Prediction {
             item_id: "item-0".into(),
             prediction: Some(v1::PredictionValue {
-                value: Some(v1::prediction_value::Value::Label(planted.only_in("prediction by gRPC", &["objects"]))),
+                value: Some(v1::prediction_value::Value::Label(
+                    planted.only_in("prediction by gRPC", &["objects"]),
+                )),
             }),
         }],
         ..Default::default()
     };
-    let answer = EvalServiceClient::new(world.channel().await).create_eval(with_token(by_grpc, &world.org.key)).await;
+    let answer = EvalServiceClient::new(world.channel().await)
+        .create_eval(with_token(by_grpc, &world.org.key))
+        .await;
     jobs.push(answer.as_ref().unwrap().get_ref().job.clone().unwrap().id);
     heard.grpc(&answer);
 
@@ -358,11 +570,23 @@ async fn predictions(world: &World, bucket: &Path, planted: &mut Planted, heard:
     files(bucket, "objects", &mut heard.0.lock().unwrap());
     for job_id in &jobs {
         let job = world.ended(job_id).await;
-        assert_eq!(job["status"], if Some(job_id) == jobs.last() { "failed" } else { "succeeded" }, "{job}");
+        assert_eq!(
+            job["status"],
+            if Some(job_id) == jobs.last() {
+                "failed"
+            } else {
+                "succeeded"
+            },
+            "{job}"
+        );
         heard.0.lock().unwrap().add("answers", job.to_string());
         let trace = key.get(&format!("/v1/jobs/{job_id}/trace")).await.unwrap();
         assert_eq!(trace.status, 200);
-        heard.0.lock().unwrap().add("traces", trace.body.to_string());
+        heard
+            .0
+            .lock()
+            .unwrap()
+            .add("traces", trace.body.to_string());
         heard.rest(&key.get(&format!("/v1/jobs/{job_id}/items")).await.unwrap());
     }
     heard.rest(&key.get("/v1/suites/suite:canaries/items").await.unwrap());
@@ -377,23 +601,37 @@ async fn uploads(key: &Client, planted: &mut Planted, heard: &Heard) -> Vec<Stri
     // Compression may leave pieces of a text as they are, and what is at fault is soon removed.
     let packed = planted.at_most_in("uploaded prediction, compressed", &["objects"]);
     let wrong = planted.at_most_in("line at fault", &["objects"]);
-    let many: String = (0..4).map(|at| line(&format!("item-{at}"), &packed, &packed)).collect();
+    let many: String = (0..4)
+        .map(|at| line(&format!("item-{at}"), &packed, &packed))
+        .collect();
     let uploads = [
         ("identity", line("item-0", &sent, &sent).into_bytes()),
         ("gzip", gzip(&many)),
         ("zstd", zstd::encode_all(many.as_bytes(), 3).unwrap()),
-        ("identity", format!("{{\"item_id\": \"{wrong}\"}}\n{{\"{wrong}\n").into_bytes()),
+        (
+            "identity",
+            format!("{{\"item_id\": \"{wrong}\"}}\n{{\"{wrong}\n").into_bytes(),
+        ),
         ("gzip", format!("not compressed {wrong}").into_bytes()),
     ];
     for (at, (encoding, bytes)) in uploads.into_iter().enumerate() {
-        let upload_id = open(key, json!({"kind": "predictions", "content_encoding": encoding})).await;
+        let upload_id = open(
+            key,
+            json!({"kind": "predictions", "content_encoding": encoding}),
+        )
+        .await;
         let middle = bytes.len() / 2;
         for (number, part) in [(1, &bytes[..middle]), (2, &bytes[middle..])] {
             heard.rest(&put(key, &upload_id, number, part.to_vec()).await);
         }
         let completed = complete(key, &upload_id).await;
         heard.rest(&completed);
-        assert_eq!(completed.status, if at < 3 { 200 } else { 422 }, "{}", completed.body);
+        assert_eq!(
+            completed.status,
+            if at < 3 { 200 } else { 422 },
+            "{}",
+            completed.body
+        );
         if at < 3 {
             let submitted = submit(key, &upload_id).await;
             heard.rest(&submitted);
@@ -403,7 +641,13 @@ async fn uploads(key: &Client, planted: &mut Planted, heard: &Heard) -> Vec<Stri
     // One that fails in the worker, and says why.
     let twice = planted.only_in("item that is predicted twice", &["objects"]);
     let upload_id = open(key, json!({"kind": "predictions"})).await;
-    put(key, &upload_id, 1, [line(&twice, "x", "y"), line(&twice, "x", "y")].concat()).await;
+    put(
+        key,
+        &upload_id,
+        1,
+        [line(&twice, "x", "y"), line(&twice, "x", "y")].concat(),
+    )
+    .await;
     complete(key, &upload_id).await;
     jobs.push(text(&submit(key, &upload_id).await.body["id"]));
     jobs
@@ -412,16 +656,38 @@ async fn uploads(key: &Client, planted: &mut Planted, heard: &Heard) -> Vec<Stri
 /// People and domains: no secrets, but nobody's business outside of their tables.
 async fn people(world: &World, planted: &mut Planted, heard: &Heard) {
     let owner = world.owner();
-    let invited = planted.only_in("address of an invited person", &["answers", "mails", "table invites", "table mailed"]);
-    heard.rest(&owner.post("/v1/invites", &json!({"email": format!("{invited}@example.org"), "role": "member"})).await.unwrap());
+    let invited = planted.only_in(
+        "address of an invited person",
+        &["answers", "mails", "table invites", "table mailed"],
+    );
+    heard.rest(
+        &owner
+            .post(
+                "/v1/invites",
+                &json!({"email": format!("{invited}@example.org"), "role": "member"}),
+            )
+            .await
+            .unwrap(),
+    );
     let email = format!("{invited}@example.org");
-    until("an invite", PATIENCE, async || !mail::mails(world, &email).is_empty()).await;
+    until("an invite", PATIENCE, async || {
+        !mail::mails(world, &email).is_empty()
+    })
+    .await;
     let domain = format!("{}.example.org", canary("domain"));
-    let claimed = owner.post("/v1/domains", &json!({"domain": domain})).await.unwrap();
+    let claimed = owner
+        .post("/v1/domains", &json!({"domain": domain}))
+        .await
+        .unwrap();
     assert_eq!(claimed.status, 201, "{}", claimed.body);
     let value = text(&claimed.body["record"]["value"]);
     heard.rest(&claimed);
-    planted.add("token of a domain", value.split_once('=').unwrap().1, &["answers", "table domain_claims"], &[]);
+    planted.add(
+        "token of a domain",
+        value.split_once('=').unwrap().1,
+        &["answers", "table domain_claims"],
+        &[],
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -436,22 +702,43 @@ async fn secrets_are_where_they_belong_and_nowhere_else() {
     failures(&world, &mut planted, &heard).await;
     let job_id = predictions(&world, &bucket, &mut planted, &heard).await;
     people(&world, &mut planted, &heard).await;
-    heard.rest(&person.send(person.request("DELETE", "/v1/session")).await.unwrap());
+    heard.rest(
+        &person
+            .send(person.request("DELETE", "/v1/session"))
+            .await
+            .unwrap(),
+    );
 
     let mut places = std::mem::take(&mut *heard.0.lock().unwrap());
     processes(&world, &mut places).await;
     redis_content(&redis_url, &mut places).await;
     tables(&world, &mut places).await;
     files(&world.stack.mail_folder(), "mails", &mut places);
-    let logs: Vec<_> = world.stack.apis.iter().chain(&world.stack.workers).map(|process| process.log.clone()).collect();
+    let logs: Vec<_> = world
+        .stack
+        .apis
+        .iter()
+        .chain(&world.stack.workers)
+        .map(|process| process.log.clone())
+        .collect();
     world.stack.stop();
     for log in logs {
-        places.add(if log.to_string_lossy().contains("worker") { "log of a worker" } else { "log of an api" }, std::fs::read(log).unwrap());
+        places.add(
+            if log.to_string_lossy().contains("worker") {
+                "log of a worker"
+            } else {
+                "log of an api"
+            },
+            std::fs::read(log).unwrap(),
+        );
     }
     if let Some(collector) = collector {
         // What waited was sent when the processes ended.
         let exported = collector.text();
-        assert!(exported.contains("POST /v1/auth/email/verify") && exported.contains("process jobs"), "{exported}");
+        assert!(
+            exported.contains("POST /v1/auth/email/verify") && exported.contains("process jobs"),
+            "{exported}"
+        );
         places.add("exported traces", exported);
     }
     let folder = world.stack.ground.servers.folder();
@@ -467,9 +754,20 @@ async fn secrets_are_where_they_belong_and_nowhere_else() {
         ("POST /v1/evals", ["log of an api", "metrics"].as_slice()),
         (
             &job_id,
-            &["Redis, as it was told", "answers", "log of a worker", "table job_attempts", "table jobs", "table usage_ledger", "traces"],
+            &[
+                "Redis, as it was told",
+                "answers",
+                "log of a worker",
+                "table job_attempts",
+                "table jobs",
+                "table usage_ledger",
+                "traces",
+            ],
         ),
-        (&world.org.id, &["Redis", "Redis, as it was told", "answers", "table orgs"]),
+        (
+            &world.org.id,
+            &["Redis", "Redis, as it was told", "answers", "table orgs"],
+        ),
         ("validation_failed", &["errors", "log of an api"]),
         ("item-0", &["answers", "objects", "table suite_items"]),
         ("sign-in", &["mails"]),
@@ -477,7 +775,10 @@ async fn secrets_are_where_they_belong_and_nowhere_else() {
         ("assay-worker", &["command line"]),
     ] {
         let found = places.with(known);
-        assert!(expected.iter().all(|place| found.contains(place)), "{known} was found in {found:?} only");
+        assert!(
+            expected.iter().all(|place| found.contains(place)),
+            "{known} was found in {found:?} only"
+        );
     }
     let linux = ["command line", "environment"];
     let all = [
@@ -493,14 +794,26 @@ async fn secrets_are_where_they_belong_and_nowhere_else() {
         "objects",
         "traces",
     ];
-    assert!(all.iter().all(|place| places.names().contains(place)), "{:?}", places.names());
+    assert!(
+        all.iter().all(|place| places.names().contains(place)),
+        "{:?}",
+        places.names()
+    );
     assert!(!cfg!(target_os = "linux") || linux.iter().all(|place| places.names().contains(place)));
 
     let wrong = planted.wrong(&places);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(planted.0.len() >= 35, "only {} were planted", planted.0.len());
+    assert!(
+        planted.0.len() >= 35,
+        "only {} were planted",
+        planted.0.len()
+    );
     // Were it otherwise, it would be noticed: each of them in one place more.
-    let all: Vec<&str> = planted.0.iter().map(|secret| secret.text.as_str()).collect();
+    let all: Vec<&str> = planted
+        .0
+        .iter()
+        .map(|secret| secret.text.as_str())
+        .collect();
     places.add("errors", all.join(" "));
     assert_eq!(planted.wrong(&places).len(), all.len());
 }
@@ -508,7 +821,13 @@ async fn secrets_are_where_they_belong_and_nowhere_else() {
 #[test]
 fn the_look_into_the_logs_of_every_test_finds_secrets() {
     let secret = format!("svc_live_{}", "a".repeat(38));
-    assert_eq!(secrets_in(&format!("{{\"x\":\"svc_live_abcd {secret}\"}} svc_sess_ svc_link_0123")).len(), 1);
+    assert_eq!(
+        secrets_in(&format!(
+            "{{\"x\":\"svc_live_abcd {secret}\"}} svc_sess_ svc_link_0123"
+        ))
+        .len(),
+        1
+    );
     assert_eq!(secrets_in(&secret.replace("live", "sess")).len(), 1);
 }
 
@@ -522,7 +841,17 @@ fn the_search_finds_what_is_written_in_other_ways() {
     ] {
         places.add(place, holds);
     }
-    places.add("hex", "\\x00".to_owned() + &"canary0123456789".bytes().map(|byte| format!("{byte:02x}")).collect::<String>());
+    places.add(
+        "hex",
+        "\\x00".to_owned()
+            + &"canary0123456789"
+                .bytes()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>(),
+    );
     places.add("numbers", format!("{:?}", b"canary0123456789"));
-    assert_eq!(places.with("canary0123456789"), ["base64", "hex", "numbers", "plain"].into());
+    assert_eq!(
+        places.with("canary0123456789"),
+        ["base64", "hex", "numbers", "plain"].into()
+    );
 }

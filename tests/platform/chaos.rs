@@ -7,8 +7,12 @@ use assay_tests::steady::{self, Away};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_and_nothing_is_done_twice_whatever_dies() {
-    let Some(ground) = crate::harness::own_ground() else { return };
-    let report = chaos::run(&ground, Scale::of(1000, 7), &|_| ()).await.unwrap();
+    let Some(ground) = crate::harness::own_ground() else {
+        return;
+    };
+    let report = chaos::run(&ground, Scale::of(1000, 7), &|_| ())
+        .await
+        .unwrap();
     println!("{report}");
     assert!(report.is_clean(), "{report}");
     assert_eq!(report.acknowledged, 1000);
@@ -16,8 +20,12 @@ async fn nothing_is_lost_and_nothing_is_done_twice_whatever_dies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn network_faults_lose_and_repeat_nothing() {
-    let Some(ground) = crate::harness::own_ground() else { return };
-    let report = chaos::run(&ground, Scale::network(500, 7), &|_| ()).await.unwrap();
+    let Some(ground) = crate::harness::own_ground() else {
+        return;
+    };
+    let report = chaos::run(&ground, Scale::network(500, 7), &|_| ())
+        .await
+        .unwrap();
     println!("{report}");
     assert!(report.is_clean(), "{report}");
     assert_eq!(report.acknowledged, 500);
@@ -25,7 +33,9 @@ async fn network_faults_lose_and_repeat_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_notices_that_all_processes_are_replaced() {
-    let Some(ground) = crate::harness::own_ground() else { return };
+    let Some(ground) = crate::harness::own_ground() else {
+        return;
+    };
     let report = steady::restarts(&ground, 2, 50, &|_| ()).await.unwrap();
     println!("{report}");
     assert!(report.is_clean(), "{report}");
@@ -33,13 +43,25 @@ async fn nobody_notices_that_all_processes_are_replaced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn under_load_nobody_notices_that_redis_is_away() {
-    let Some(ground) = crate::harness::own_ground() else { return };
-    let stretches = steady::without_redis(&ground, Duration::from_secs(5), 40, &|stretch| println!("{stretch}")).await.unwrap();
+    let Some(ground) = crate::harness::own_ground() else {
+        return;
+    };
+    let stretches = steady::without_redis(&ground, Duration::from_secs(5), 40, &|stretch| {
+        println!("{stretch}")
+    })
+    .await
+    .unwrap();
     assert_eq!(stretches.len(), 5);
     for stretch in stretches {
         assert!(stretch.seen.failed.is_empty(), "{stretch}");
-        assert!(stretch.seen.times.len() > 100 && stretch.drained < Duration::from_secs(30), "{stretch}");
+        assert!(
+            stretch.seen.times.len() > 100 && stretch.drained < Duration::from_secs(30),
+            "{stretch}"
+        );
         // What is looked for is a standstill, not a speed: a quarter of the requests are jobs.
-        assert!(stretch.away == Away::Not || stretch.jobs_per_second > 2.0, "{stretch}");
+        assert!(
+            stretch.away == Away::Not || stretch.jobs_per_second > 2.0,
+            "{stretch}"
+        );
     }
 }

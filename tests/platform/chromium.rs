@@ -12,7 +12,12 @@ use assay_tests::servers::{Guarded, GuardedCommand, Servers};
 use crate::clients::{Missing, made_once, node_with, run};
 
 /// Under which names it is found on PATH.
-const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome-stable", "google-chrome"];
+const NAMES: [&str; 4] = [
+    "chromium",
+    "chromium-browser",
+    "google-chrome-stable",
+    "google-chrome",
+];
 
 /// Nothing that it would do for a person; and it asks nobody but the servers on this machine.
 const ARGUMENTS: [&str; 12] = [
@@ -49,10 +54,18 @@ impl Chromium {
     pub fn find() -> Result<Self, Missing> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-        let places = NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
-        let found = places.filter(|place| place.is_file()).map(|program| Self { program, env: Vec::new() });
+        let places = NAMES
+            .iter()
+            .flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+        let found = places.filter(|place| place.is_file()).map(|program| Self {
+            program,
+            env: Vec::new(),
+        });
         // Some of these names stand for a note that the browser is to be had elsewhere.
-        found.into_iter().find(|own| own.runs().is_ok()).map_or_else(Self::packed, Ok)
+        found
+            .into_iter()
+            .find(|own| own.runs().is_ok())
+            .map_or_else(Self::packed, Ok)
     }
 
     /// The one that an npm package holds, with the libraries that a bare machine lacks.
@@ -70,8 +83,14 @@ impl Chromium {
         let folder = made_once("chromium-unpacked", &[key], |part| {
             let mut unpack = Command::new("node");
             // It unpacks the libraries only where it takes itself to be on the machines that it is made for.
-            unpack.arg(package.join("unpack.mjs")).env("TMPDIR", part).env("AWS_EXECUTION_ENV", "AWS_Lambda_nodejs20.x");
-            run(&mut unpack, "no chromium on PATH, and the one of npm cannot be unpacked")?;
+            unpack
+                .arg(package.join("unpack.mjs"))
+                .env("TMPDIR", part)
+                .env("AWS_EXECUTION_ENV", "AWS_Lambda_nodejs20.x");
+            run(
+                &mut unpack,
+                "no chromium on PATH, and the one of npm cannot be unpacked",
+            )?;
             at(part).runs()
         })?;
         Ok(at(&folder))
@@ -80,7 +99,11 @@ impl Chromium {
     fn runs(&self) -> Result<(), Missing> {
         let mut command = Command::new(&self.program);
         command.arg("--version").envs(self.env.iter().cloned());
-        run(&mut command, "no chromium on PATH that runs, and that of npm does not run here").map(|_| ())
+        run(
+            &mut command,
+            "no chromium on PATH that runs, and that of npm does not run here",
+        )
+        .map(|_| ())
     }
 
     /// Shows a page to nobody. What the browser keeps is in the servers' folder, and goes with it.
@@ -91,13 +114,20 @@ impl Chromium {
         let mut command = GuardedCommand::new(&self.program);
         let mut profile = OsString::from("--user-data-dir=");
         profile.push(folder.join("profile"));
-        command.args = ARGUMENTS.iter().map(OsString::from).chain([profile, url.into()]).collect();
+        command.args = ARGUMENTS
+            .iter()
+            .map(OsString::from)
+            .chain([profile, url.into()])
+            .collect();
         command.env = self.env.clone();
         command.env.push(("HOME".into(), folder.into()));
         command.log = Some(log.clone());
         command.run_folder = Some(servers.folder().to_path_buf());
         command.grace = Duration::from_secs(3);
-        Window { _browser: Guarded::spawn(&command).unwrap(), log }
+        Window {
+            _browser: Guarded::spawn(&command).unwrap(),
+            log,
+        }
     }
 }
 

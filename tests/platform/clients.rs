@@ -20,7 +20,15 @@ const CLIENT_PATIENCE: Duration = Duration::from_secs(120);
 const CLOSE: f64 = 1e-12;
 
 /// Those with which a suite of this crate is scored. What agreement.py prints.
-const METRICS: [&str; 7] = ["accuracy", "hit_rate@3", "ndcg@3", "mrr@3", "recall@3", "precision@3", "map@3"];
+const METRICS: [&str; 7] = [
+    "accuracy",
+    "hit_rate@3",
+    "ndcg@3",
+    "mrr@3",
+    "recall@3",
+    "precision@3",
+    "map@3",
+];
 
 /// Why a test cannot be run on this machine.
 pub struct Missing(pub String);
@@ -29,10 +37,15 @@ pub struct Missing(pub String);
 pub fn available<T>(found: Result<T, Missing>) -> Option<T> {
     match found {
         Ok(tool) => Some(tool),
-        Err(Missing(why)) if std::env::var_os("TEST_REQUIRE_CLIENTS").is_some() => panic!("TEST_REQUIRE_CLIENTS is set, but {why}"),
+        Err(Missing(why)) if std::env::var_os("TEST_REQUIRE_CLIENTS").is_some() => {
+            panic!("TEST_REQUIRE_CLIENTS is set, but {why}")
+        }
         Err(Missing(why)) => {
             // Not eprintln!, which is kept from sight in a test that passes.
-            let test = std::thread::current().name().unwrap_or("a test of foreign clients").to_owned();
+            let test = std::thread::current()
+                .name()
+                .unwrap_or("a test of foreign clients")
+                .to_owned();
             let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why} ({test})");
             None
         }
@@ -46,17 +59,28 @@ pub fn sources() -> PathBuf {
 
 /// The output of a command that is expected to succeed.
 pub fn run(command: &mut Command, trouble: &str) -> Result<Output, Missing> {
-    let output = command.stdin(Stdio::null()).output().map_err(|_| Missing(trouble.to_owned()))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|_| Missing(trouble.to_owned()))?;
     if output.status.success() {
         return Ok(output);
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let last = said
+        .lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default();
     Err(Missing(format!("{trouble} ({last})")))
 }
 
 /// A folder in the workspace's target folder that is filled once for each `key`, whoever comes first.
-pub fn made_once(kind: &str, key: &[Vec<u8>], fill: impl FnOnce(&Path) -> Result<(), Missing>) -> Result<PathBuf, Missing> {
+pub fn made_once(
+    kind: &str,
+    key: &[Vec<u8>],
+    fill: impl FnOnce(&Path) -> Result<(), Missing>,
+) -> Result<PathBuf, Missing> {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     let clients = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("clients");
@@ -82,15 +106,40 @@ pub fn made_once(kind: &str, key: &[Vec<u8>], fill: impl FnOnce(&Path) -> Result
 /// A Python that has what a file of requirements lists.
 pub fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, Missing> {
     // Debian's python3 comes without the two modules; an environment of another Python cannot be used.
-    let which = ["-c", "import ensurepip, sys, venv; print(sys.executable, sys.version)"];
-    run(Command::new("python3").arg("--version"), "no python3 on PATH")?;
-    let which = run(Command::new("python3").args(which), "no venv or pip for python3")?.stdout;
+    let which = [
+        "-c",
+        "import ensurepip, sys, venv; print(sys.executable, sys.version)",
+    ];
+    run(
+        Command::new("python3").arg("--version"),
+        "no python3 on PATH",
+    )?;
+    let which = run(
+        Command::new("python3").args(which),
+        "no venv or pip for python3",
+    )?
+    .stdout;
     let folder = made_once(kind, &[which, fs::read(requirements).unwrap()], |part| {
-        run(Command::new("python3").args(["-m", "venv"]).arg(part), "python3 makes no venv")?;
+        run(
+            Command::new("python3").args(["-m", "venv"]).arg(part),
+            "python3 makes no venv",
+        )?;
         // Wheels only: what would have to be compiled first takes longer than all tests.
         let mut pip = Command::new(part.join("bin/python"));
-        pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:", "-r"]);
-        run(pip.arg(requirements), "pip cannot install the Python clients")?;
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-input",
+            "--disable-pip-version-check",
+            "--only-binary=:all:",
+            "-r",
+        ]);
+        run(
+            pip.arg(requirements),
+            "pip cannot install the Python clients",
+        )?;
         Ok(())
     })?;
     Ok(folder.join("bin/python"))
@@ -98,21 +147,32 @@ pub fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, Missing> 
 
 /// A folder for Node, made of these files of a client's folder, with all that it needs.
 pub fn node_with(client: &str, names: &[&str]) -> Result<PathBuf, Missing> {
-    let version = run(Command::new("node").args(["-p", "process.versions.node.split('.')[0]"]), "no node on PATH")?.stdout;
-    let major: u32 = String::from_utf8_lossy(&version).trim().parse().unwrap_or(0);
+    let version = run(
+        Command::new("node").args(["-p", "process.versions.node.split('.')[0]"]),
+        "no node on PATH",
+    )?
+    .stdout;
+    let major: u32 = String::from_utf8_lossy(&version)
+        .trim()
+        .parse()
+        .unwrap_or(0);
     if major < 20 {
         return Err(Missing(format!("node {major} is older than 20")));
     }
     run(Command::new("npm").arg("--version"), "no npm on PATH")?;
     // A module finds its packages beside itself: so the client is copied too.
-    let files: BTreeMap<_, _> = names.iter().map(|name| (name, fs::read(sources().join(client).join(name)).unwrap())).collect();
+    let files: BTreeMap<_, _> = names
+        .iter()
+        .map(|name| (name, fs::read(sources().join(client).join(name)).unwrap()))
+        .collect();
     let key: Vec<_> = files.values().cloned().collect();
     made_once(client, &key, |part| {
         for (name, content) in &files {
             fs::write(part.join(name), content).unwrap();
         }
         let mut npm = Command::new("npm");
-        npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(part);
+        npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
+            .current_dir(part);
         run(&mut npm, "npm cannot install what a client for Node needs")?;
         Ok(())
     })
@@ -120,14 +180,22 @@ pub fn node_with(client: &str, names: &[&str]) -> Result<PathBuf, Missing> {
 
 /// A program in Go, with stubs that buf and the plugins for Go make from the .proto files.
 pub fn go_client() -> Result<PathBuf, Missing> {
-    let version = run(Command::new("go").args(["env", "GOVERSION"]), "no go on PATH")?.stdout;
-    let buf = node_with("buf", &["package.json", "package-lock.json", ".npmrc"])?.join("node_modules/.bin/buf");
+    let version = run(
+        Command::new("go").args(["env", "GOVERSION"]),
+        "no go on PATH",
+    )?
+    .stdout;
+    let buf = node_with("buf", &["package.json", "package-lock.json", ".npmrc"])?
+        .join("node_modules/.bin/buf");
     let protos = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("proto");
     let names = ["main.go", "buf.gen.yaml", "go.mod", "go.sum"];
     let sources = names.map(|name| (name, fs::read(sources().join("go").join(name)).unwrap()));
     let mut key = vec![version];
     key.extend(sources.iter().map(|(_, content)| content.clone()));
-    let mut contract: Vec<_> = fs::read_dir(protos.join("assay/v1")).unwrap().map(|file| file.unwrap().path()).collect();
+    let mut contract: Vec<_> = fs::read_dir(protos.join("assay/v1"))
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
     contract.sort();
     key.extend(contract.iter().map(|path| fs::read(path).unwrap()));
     let folder = made_once("go", &key, |part| {
@@ -137,11 +205,20 @@ pub fn go_client() -> Result<PathBuf, Missing> {
         // Neither another Go than this one, nor other versions than go.sum has.
         let go = |program: &Path| {
             let mut command = Command::new(program);
-            command.current_dir(part).env("GOTOOLCHAIN", "local").env("GOFLAGS", "-mod=readonly");
+            command
+                .current_dir(part)
+                .env("GOTOOLCHAIN", "local")
+                .env("GOFLAGS", "-mod=readonly");
             command
         };
-        run(go(&buf).arg("generate").arg(&protos), "buf makes no stubs for Go")?;
-        run(go(Path::new("go")).args(["build", "-o", "client", "."]), "go cannot build its client")?;
+        run(
+            go(&buf).arg("generate").arg(&protos),
+            "buf makes no stubs for Go",
+        )?;
+        run(
+            go(Path::new("go")).args(["build", "-o", "client", "."]),
+            "go cannot build its client",
+        )?;
         Ok(())
     })?;
     Ok(folder.join("client"))
@@ -149,21 +226,27 @@ pub fn go_client() -> Result<PathBuf, Missing> {
 
 /// A program in Go of which all files are in this folder of the clients'.
 pub fn go_program(client: &str) -> Result<PathBuf, Missing> {
-    let version = run(Command::new("go").args(["env", "GOVERSION"]), "no go on PATH")?.stdout;
-    let sources = ["main.go", "go.mod", "go.sum"].map(|name| (name, fs::read(sources().join(client).join(name)).unwrap()));
-    let key: Vec<_> = [version].into_iter().chain(sources.iter().map(|(_, content)| content.clone())).collect();
+    let version = run(
+        Command::new("go").args(["env", "GOVERSION"]),
+        "no go on PATH",
+    )?
+    .stdout;
+    let sources = ["main.go", "go.mod", "go.sum"]
+        .map(|name| (name, fs::read(sources().join(client).join(name)).unwrap()));
+    let key: Vec<_> = [version]
+        .into_iter()
+        .chain(sources.iter().map(|(_, content)| content.clone()))
+        .collect();
     let folder = made_once(client, &key, |part| {
         for (name, content) in &sources {
             fs::write(part.join(name), content).unwrap();
         }
         let mut build = Command::new("go");
-        build.current_dir(part).env("GOTOOLCHAIN", "local").env("GOFLAGS", "-mod=readonly").args([
-            "build",
-            "-ldflags=-s -w",
-            "-o",
-            "client",
-            ".",
-        ]);
+        build
+            .current_dir(part)
+            .env("GOTOOLCHAIN", "local")
+            .env("GOFLAGS", "-mod=readonly")
+            .args(["build", "-ldflags=-s -w", "-o", "client", "."]);
         run(&mut build, "go cannot build a client")?;
         Ok(())
     })?;
@@ -171,20 +254,30 @@ pub fn go_program(client: &str) -> Result<PathBuf, Missing> {
 }
 
 /// Makes something that takes a while, elsewhere than where tests wait for their servers.
-pub async fn made<T: Send + 'static>(make: impl FnOnce() -> Result<T, Missing> + Send + 'static) -> Option<T> {
+pub async fn made<T: Send + 'static>(
+    make: impl FnOnce() -> Result<T, Missing> + Send + 'static,
+) -> Option<T> {
     available(tokio::task::spawn_blocking(make).await.unwrap())
 }
 
 /// The object that a program prints.
 pub async fn printed(program: &Path, arguments: &[&Path], env: &[(&str, String)]) -> Value {
     let mut command = tokio::process::Command::new(program);
-    command.args(arguments).envs(env.iter().map(|(name, value)| (name, value)));
-    command.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).kill_on_drop(true);
+    command
+        .args(arguments)
+        .envs(env.iter().map(|(name, value)| (name, value)));
+    command
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
     let output = tokio::time::timeout(CLIENT_PATIENCE, command.output()).await;
-    let output = output.unwrap_or_else(|_| panic!("{arguments:?} does not end")).unwrap();
+    let output = output
+        .unwrap_or_else(|_| panic!("{arguments:?} does not end"))
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}:\n{said}");
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}\n{said}"))
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{arguments:?}: {error}\n{said}"))
 }
 
 /// What a client is told.
@@ -206,7 +299,12 @@ pub fn told(world: &World, predictions: &Path) -> Vec<(&'static str, String)> {
 
 /// By habit, a prediction for each item of `suite:lunch`.
 async fn habits(world: &World) -> Vec<Value> {
-    let items = world.key().get("/v1/suites/suite:lunch/items?limit=1000").await.unwrap().body;
+    let items = world
+        .key()
+        .get("/v1/suites/suite:lunch/items?limit=1000")
+        .await
+        .unwrap()
+        .body;
     let items = items["items"].as_array().unwrap();
     assert_eq!(items.len(), 400, "all items are on one page");
     items.iter().map(demo_suite::prediction).collect()
@@ -238,7 +336,12 @@ fn spoiled(mut predictions: Vec<Value>) -> Vec<Value> {
 
 /// A file of the test's own.
 fn file(world: &World, name: &str) -> PathBuf {
-    world.stack.ground.servers.folder().join(format!("{}-{name}", world.stack.database.name))
+    world
+        .stack
+        .ground
+        .servers
+        .folder()
+        .join(format!("{}-{name}", world.stack.database.name))
 }
 
 fn write_lines(path: &Path, lines: &[Value]) {
@@ -249,14 +352,24 @@ fn write_lines(path: &Path, lines: &[Value]) {
 /// RFC 3339 in UTC, with microseconds.
 fn is_moment(value: &Value) -> bool {
     let form = "dddd-dd-ddTdd:dd:dd.ddddddZ";
-    let matches = |(given, wanted): (char, char)| if wanted == 'd' { given.is_ascii_digit() } else { given == wanted };
-    value.as_str().is_some_and(|text| text.len() == form.len() && text.chars().zip(form.chars()).all(matches))
+    let matches = |(given, wanted): (char, char)| {
+        if wanted == 'd' {
+            given.is_ascii_digit()
+        } else {
+            given == wanted
+        }
+    };
+    value
+        .as_str()
+        .is_some_and(|text| text.len() == form.len() && text.chars().zip(form.chars()).all(matches))
 }
 
 /// An id: its prefix and 22 letters or digits.
 fn is_id(value: &Value, prefix: &str) -> bool {
     let rest = value.as_str().and_then(|text| text.strip_prefix(prefix));
-    rest.is_some_and(|rest| rest.len() == 22 && rest.chars().all(|letter| letter.is_ascii_alphanumeric()))
+    rest.is_some_and(|rest| {
+        rest.len() == 22 && rest.chars().all(|letter| letter.is_ascii_alphanumeric())
+    })
 }
 
 /// A job without what no other job shares. That is checked for its form.
@@ -266,21 +379,32 @@ fn comparable(mut job: Value) -> Value {
     let id = fields.remove("id").unwrap();
     assert!(is_id(&id, "job_"), "{id}");
     assert!(is_id(&fields.remove("request_id").unwrap(), "req_"));
-    let moments: Vec<_> = ["created_at", "started_at", "finished_at"].map(|name| fields.remove(name).unwrap()).into();
+    let moments: Vec<_> = ["created_at", "started_at", "finished_at"]
+        .map(|name| fields.remove(name).unwrap())
+        .into();
     assert!(moments.iter().all(is_moment), "{moments:?}");
     // One form and one time zone: the order of the texts is that of the moments.
     assert!(moments.is_sorted_by_key(Value::to_string), "{moments:?}");
     let trace_url = text(&fields.remove("trace_url").unwrap());
-    assert!(trace_url.starts_with("http") && trace_url.ends_with(&format!("/v1/jobs/{}/trace", text(&id))), "{trace_url}");
+    assert!(
+        trace_url.starts_with("http")
+            && trace_url.ends_with(&format!("/v1/jobs/{}/trace", text(&id))),
+        "{trace_url}"
+    );
     job
 }
 
 /// JavaScript has one kind of number, and writes 1.0 as 1.
 pub fn as_javascript_writes(value: Value) -> Value {
     match value {
-        Value::Number(number) if number.as_f64().is_some_and(|float| float.fract() == 0.0) => json!(number.as_f64().unwrap() as i64),
+        Value::Number(number) if number.as_f64().is_some_and(|float| float.fract() == 0.0) => {
+            json!(number.as_f64().unwrap() as i64)
+        }
         Value::Array(values) => values.into_iter().map(as_javascript_writes).collect(),
-        Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, as_javascript_writes(value))).collect(),
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(name, value)| (name, as_javascript_writes(value)))
+            .collect(),
         other => other,
     }
 }
@@ -289,15 +413,28 @@ pub fn as_javascript_writes(value: Value) -> Value {
 async fn scored(world: &World, suite_id: &str, predictions: &[Value]) -> Value {
     // An organization each: the plan's limits are not what is tried here.
     let key = world.client(&org(&world.stack, "team").await.key);
-    let made = key.post("/v1/evals", &json!({"suite_id": suite_id, "predictions": predictions})).await.unwrap();
+    let made = key
+        .post(
+            "/v1/evals",
+            &json!({"suite_id": suite_id, "predictions": predictions}),
+        )
+        .await
+        .unwrap();
     assert_eq!(made.status, 202, "{}", made.body);
-    let job = key.finished(&text(&made.body["id"]), CLIENT_PATIENCE, &|_| {}).await.unwrap();
+    let job = key
+        .finished(&text(&made.body["id"]), CLIENT_PATIENCE, &|_| {})
+        .await
+        .unwrap();
     assert_eq!(job["status"], "succeeded", "{job}");
     job["result"].clone()
 }
 
 /// Publishes a suite's folder once for each metric, and returns the suites' ids.
-async fn published_by_metric(world: &World, suite: &Path, name: &str) -> Vec<(&'static str, String)> {
+async fn published_by_metric(
+    world: &World,
+    suite: &Path,
+    name: &str,
+) -> Vec<(&'static str, String)> {
     let mut published = Vec::new();
     for metric in METRICS {
         let suite_id = format!("suite:{name}-{}", metric.replace('@', "-"));
@@ -306,8 +443,16 @@ async fn published_by_metric(world: &World, suite: &Path, name: &str) -> Vec<(&'
         for part in ["items.ndjson", "answers.ndjson"] {
             fs::copy(suite.join(part), folder.join(part)).unwrap();
         }
-        fs::write(folder.join("suite.toml"), format!("suite_id = \"{suite_id}\"\nversion = \"1\"\nmetric = \"{metric}\"\n")).unwrap();
-        world.stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await.unwrap();
+        fs::write(
+            folder.join("suite.toml"),
+            format!("suite_id = \"{suite_id}\"\nversion = \"1\"\nmetric = \"{metric}\"\n"),
+        )
+        .unwrap();
+        world
+            .stack
+            .operate(&["suite", "publish", folder.to_str().unwrap()])
+            .await
+            .unwrap();
         published.push((metric, suite_id));
     }
     published
@@ -315,13 +460,34 @@ async fn published_by_metric(world: &World, suite: &Path, name: &str) -> Vec<(&'
 
 fn assert_close(ours: &Value, theirs: &Value, what: &str) {
     let (ours, theirs) = (ours.as_f64().unwrap(), theirs.as_f64().unwrap());
-    assert!((ours - theirs).abs() <= CLOSE, "{what}: {ours} here, {theirs} there");
+    assert!(
+        (ours - theirs).abs() <= CLOSE,
+        "{what}: {ours} here, {theirs} there"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eval_is_the_same_by_rest_and_grpc_from_python_and_by_grpc_web_from_node() {
-    let Some(node) = made(|| node_with("node", &["package.json", "package-lock.json", ".npmrc", "grpc_web.mjs"])).await else { return };
-    let Some(python) = made(|| python_with("python", &sources().join("python/requirements.txt"))).await else { return };
+    let Some(node) = made(|| {
+        node_with(
+            "node",
+            &[
+                "package.json",
+                "package-lock.json",
+                ".npmrc",
+                "grpc_web.mjs",
+            ],
+        )
+    })
+    .await
+    else {
+        return;
+    };
+    let Some(python) =
+        made(|| python_with("python", &sources().join("python/requirements.txt"))).await
+    else {
+        return;
+    };
     let world = world().await;
     let path = file(&world, "clients.ndjson");
     let mut predictions = habits(&world).await;
@@ -337,41 +503,80 @@ async fn an_eval_is_the_same_by_rest_and_grpc_from_python_and_by_grpc_web_from_n
 
     let job = comparable(rest["job"].clone());
     assert_eq!(job["status"], "succeeded", "{job}");
-    assert_eq!((&job["label"], &job["org_id"]), (&json!("clients"), &json!(world.org.id)));
+    assert_eq!(
+        (&job["label"], &job["org_id"]),
+        (&json!("clients"), &json!(world.org.id))
+    );
     assert_eq!(job["result"]["n_submitted"], 401);
     assert_eq!(job, comparable(grpc["job"].clone()));
     assert_eq!(job, comparable(web["job"].clone()));
 
-    for (answers, status) in [(&rest, json!(404)), (&grpc, json!("NOT_FOUND")), (&web, json!("NOT_FOUND"))] {
+    for (answers, status) in [
+        (&rest, json!(404)),
+        (&grpc, json!("NOT_FOUND")),
+        (&web, json!("NOT_FOUND")),
+    ] {
         let message = &rest["error"]["message"];
         let wanted = json!({"code": "not_found", "status": status, "message": message, "request_id_header_matches": true});
         assert_eq!(answers["error"], wanted);
-        assert_eq!(answers["principals"], json!({"key": "api_key", "session": "session"}));
-        assert!(is_id(&answers["headers"]["x-request-id"], "req_"), "{answers}");
+        assert_eq!(
+            answers["principals"],
+            json!({"key": "api_key", "session": "session"})
+        );
+        assert!(
+            is_id(&answers["headers"]["x-request-id"], "req_"),
+            "{answers}"
+        );
         assert_eq!(answers["headers"]["x-ratelimit-limit"], "1000");
     }
     assert_eq!(web["principal_over_http2"], "api_key");
 
-    assert_eq!(grpc["health"], json!({"": "SERVING", "assay.v1.JobService": "SERVING"}));
-    assert!(grpc["reflected_methods"].as_array().unwrap().contains(&json!("GetJob")), "{grpc}");
+    assert_eq!(
+        grpc["health"],
+        json!({"": "SERVING", "assay.v1.JobService": "SERVING"})
+    );
+    assert!(
+        grpc["reflected_methods"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("GetJob")),
+        "{grpc}"
+    );
     // Both versions of reflection: the one is asked by Python, the other by Node.
     for listed in [&grpc["services"], &web["services"]] {
         for service in services() {
-            assert!(listed.as_array().unwrap().contains(&json!(service)), "{service} is not in {listed}");
+            assert!(
+                listed.as_array().unwrap().contains(&json!(service)),
+                "{service} is not in {listed}"
+            );
         }
     }
-    let headers = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "x-request-id"];
-    assert_eq!(grpc["without_credential"], json!({"status": "UNAUTHENTICATED", "reason": "UNAUTHENTICATED", "headers": headers}));
+    let headers = [
+        "x-ratelimit-limit",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+        "x-request-id",
+    ];
+    assert_eq!(
+        grpc["without_credential"],
+        json!({"status": "UNAUTHENTICATED", "reason": "UNAUTHENTICATED", "headers": headers})
+    );
     let unknown = json!({"/assay.v1.JobService/Nothing": "UNIMPLEMENTED", "/assay.v1.Nothing/Get": "UNIMPLEMENTED"});
     assert_eq!(grpc["unknown_methods"], unknown);
 }
 
 /// The services that the .proto files declare.
 fn services() -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("proto").join("assay/v1");
-    let files = fs::read_dir(folder).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .with_file_name("proto")
+        .join("assay/v1");
+    let files = fs::read_dir(folder)
+        .unwrap()
+        .map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
     let named = |text: String| -> Vec<String> {
-        let names = text.lines().filter_map(|line| line.strip_prefix("service ")?.split_whitespace().next());
+        let names = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("service ")?.split_whitespace().next());
         names.map(|name| format!("assay.v1.{name}")).collect()
     };
     let services: Vec<_> = files.flat_map(named).collect();
@@ -381,7 +586,11 @@ fn services() -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_metric_of_the_lunch_suite_is_that_of_scikit_learn_and_trec_eval() {
-    let Some(python) = made(|| python_with("agreement", &sources().join("agreement-requirements.txt"))).await else { return };
+    let Some(python) =
+        made(|| python_with("agreement", &sources().join("agreement-requirements.txt"))).await
+    else {
+        return;
+    };
     let world = world().await;
     let suite = file(&world, "lunch");
     demo_suite::write(&suite).unwrap();
@@ -390,13 +599,22 @@ async fn every_metric_of_the_lunch_suite_is_that_of_scikit_learn_and_trec_eval()
     for (name, predictions) in [("habits", habits.clone()), ("spoiled", spoiled(habits))] {
         let path = file(&world, name);
         write_lines(&path, &predictions);
-        let theirs = printed(&python, &[&sources().join("agreement.py"), &suite, &path], &[]).await;
+        let theirs = printed(
+            &python,
+            &[&sources().join("agreement.py"), &suite, &path],
+            &[],
+        )
+        .await;
         let ours = scored(&world, demo_suite::SUITE_ID, &predictions).await;
         assert_close(&ours["value"], &theirs["accuracy"], name);
         for (metric, suite_id) in &by_metric {
             let ours = scored(&world, suite_id, &predictions).await;
             assert_eq!((&ours["metric"], &ours["n"]), (&json!(metric), &json!(400)));
-            assert_close(&ours["value"], &theirs[metric], &format!("{metric} of {name}"));
+            assert_close(
+                &ours["value"],
+                &theirs[metric],
+                &format!("{metric} of {name}"),
+            );
         }
     }
 }
@@ -404,23 +622,59 @@ async fn every_metric_of_the_lunch_suite_is_that_of_scikit_learn_and_trec_eval()
 /// Runs where `TEST_REAL_SUITE` names a suite's folder with files `pred_*.ndjson` in it.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_metric_of_a_real_suite_is_that_of_scikit_learn_and_trec_eval() {
-    let Some(suite) = std::env::var_os("TEST_REAL_SUITE").map(PathBuf::from) else { return };
-    let Some(python) = made(|| python_with("agreement", &sources().join("agreement-requirements.txt"))).await else { return };
+    let Some(suite) = std::env::var_os("TEST_REAL_SUITE").map(PathBuf::from) else {
+        return;
+    };
+    let Some(python) =
+        made(|| python_with("agreement", &sources().join("agreement-requirements.txt"))).await
+    else {
+        return;
+    };
     let world = world().await;
-    let published = world.stack.operate(&["suite", "publish", suite.to_str().unwrap()]).await.unwrap();
+    let published = world
+        .stack
+        .operate(&["suite", "publish", suite.to_str().unwrap()])
+        .await
+        .unwrap();
     let by_metric = published_by_metric(&world, &suite, "real").await;
-    let files = fs::read_dir(&suite).unwrap().map(|file| file.unwrap().path());
-    let named = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pred_"));
+    let files = fs::read_dir(&suite)
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    let named = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("pred_"))
+    };
     let files: Vec<_> = files.filter(named).collect();
-    assert!(!files.is_empty(), "there is no pred_*.ndjson in {}", suite.display());
+    assert!(
+        !files.is_empty(),
+        "there is no pred_*.ndjson in {}",
+        suite.display()
+    );
     for path in files {
-        let predictions: Vec<Value> = fs::read_to_string(&path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let theirs = printed(&python, &[&sources().join("agreement.py"), &suite, &path], &[]).await;
+        let predictions: Vec<Value> = fs::read_to_string(&path)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let theirs = printed(
+            &python,
+            &[&sources().join("agreement.py"), &suite, &path],
+            &[],
+        )
+        .await;
         let own = scored(&world, &text(&published["suite_id"]), &predictions).await;
-        assert_close(&own["value"], &theirs[text(&own["metric"])], &path.to_string_lossy());
+        assert_close(
+            &own["value"],
+            &theirs[text(&own["metric"])],
+            &path.to_string_lossy(),
+        );
         for (metric, suite_id) in &by_metric {
             let ours = scored(&world, suite_id, &predictions).await;
-            assert_close(&ours["value"], &theirs[metric], &format!("{metric} of {}", path.display()));
+            assert_close(
+                &ours["value"],
+                &theirs[metric],
+                &format!("{metric} of {}", path.display()),
+            );
         }
     }
 }

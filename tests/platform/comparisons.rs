@@ -10,16 +10,40 @@ use crate::harness::{World, code, fault, faults, one_prediction, org, text, with
 use crate::{disclosure, feedback, metrics};
 
 async fn compare(world: &World, job_a: &Value, job_b: &Value) -> Answer {
-    world.key().post("/v1/comparisons", &json!({"job_a": job_a["id"], "job_b": job_b["id"]})).await.unwrap()
+    world
+        .key()
+        .post(
+            "/v1/comparisons",
+            &json!({"job_a": job_a["id"], "job_b": job_b["id"]}),
+        )
+        .await
+        .unwrap()
 }
 
 /// The scores of a job's items, from its suite's answers and from what was sent.
 fn reciprocal_ranks(world: &World, predictions: &[Value]) -> Vec<f64> {
-    let answers = std::fs::read_to_string(world.stack.ground.servers.folder().join("lunch").join("answers.ndjson")).unwrap();
+    let answers = std::fs::read_to_string(
+        world
+            .stack
+            .ground
+            .servers
+            .folder()
+            .join("lunch")
+            .join("answers.ndjson"),
+    )
+    .unwrap();
     let score = |line: &str| {
         let answer: Value = serde_json::from_str(line).unwrap();
-        let predicted = predictions.iter().find(|prediction| prediction["item_id"] == answer["item_id"]);
-        let rank = predicted.and_then(|it| it["prediction"].as_array().unwrap().iter().position(|dish| *dish == answer["answer"]));
+        let predicted = predictions
+            .iter()
+            .find(|prediction| prediction["item_id"] == answer["item_id"]);
+        let rank = predicted.and_then(|it| {
+            it["prediction"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .position(|dish| *dish == answer["answer"])
+        });
         rank.map_or(0.0, |rank| 1.0 / (rank as f64 + 1.0))
     };
     answers.lines().map(score).collect()
@@ -27,8 +51,20 @@ fn reciprocal_ranks(world: &World, predictions: &[Value]) -> Vec<f64> {
 
 /// Predictions by habit for all items; and the same with every seventh ranking turned round.
 async fn two_submissions(world: &World) -> [Vec<Value>; 2] {
-    let page = world.key().get(&format!("/v1/suites/{}/items?limit=1000", demo_suite::SUITE_ID)).await.unwrap();
-    let habits: Vec<Value> = page.body["items"].as_array().unwrap().iter().map(demo_suite::prediction).collect();
+    let page = world
+        .key()
+        .get(&format!(
+            "/v1/suites/{}/items?limit=1000",
+            demo_suite::SUITE_ID
+        ))
+        .await
+        .unwrap();
+    let habits: Vec<Value> = page.body["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(demo_suite::prediction)
+        .collect();
     let mut turned = habits.clone();
     for prediction in turned.iter_mut().step_by(7) {
         prediction["prediction"].as_array_mut().unwrap().reverse();
@@ -45,11 +81,19 @@ async fn a_comparison_says_what_the_scores_of_the_hidden_items_say() {
     let b = feedback::scored(&world, &world.org.key, &json!(turned)).await;
     let answer = compare(&world, &a, &b).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
-    let (x, y) = (reciprocal_ranks(&world, &habits), reciprocal_ranks(&world, &turned));
+    let (x, y) = (
+        reciprocal_ranks(&world, &habits),
+        reciprocal_ranks(&world, &turned),
+    );
     let differences: Vec<f64> = x.iter().zip(&y).map(|(x, y)| x - y).collect();
     let n = differences.len() as f64;
     let mean = differences.iter().sum::<f64>() / n;
-    let deviation = (differences.iter().map(|one| (one - mean) * (one - mean)).sum::<f64>() / (n - 1.0)).sqrt();
+    let deviation = (differences
+        .iter()
+        .map(|one| (one - mean) * (one - mean))
+        .sum::<f64>()
+        / (n - 1.0))
+        .sqrt();
     let body = answer.body;
     let number = |field: &str| body[field].as_f64().unwrap();
     let close = |one: f64, other: f64| assert!((one - other).abs() < 1e-12, "{one} {other} {body}");
@@ -57,9 +101,14 @@ async fn a_comparison_says_what_the_scores_of_the_hidden_items_say() {
     close(number("value_a") - number("value_b"), mean);
     close(number("stderr"), deviation / n.sqrt());
     for (end, side) in body["ci95"].as_array().unwrap().iter().zip([-1.0, 1.0]) {
-        close(end.as_f64().unwrap(), mean + side * 1.959_963_984_540_054 * deviation / n.sqrt());
+        close(
+            end.as_f64().unwrap(),
+            mean + side * 1.959_963_984_540_054 * deviation / n.sqrt(),
+        );
     }
-    let n_needed = ((1.959_963_984_540_054 + 0.841_621_233_572_914_3) * deviation / 0.01).powi(2).ceil();
+    let n_needed = ((1.959_963_984_540_054 + 0.841_621_233_572_914_3) * deviation / 0.01)
+        .powi(2)
+        .ceil();
     let differ = differences.iter().filter(|one| **one != 0.0).count();
     assert!(differ > 20 && number("p_value") < 0.05, "{body}");
     let rest = json!({
@@ -71,19 +120,45 @@ async fn a_comparison_says_what_the_scores_of_the_hidden_items_say() {
     assert_eq!(body, rest);
     // Asked again, and by whoever may only look, it is the same; the other way round it is the other side.
     let viewer = world.member("viewer").await;
-    let again = viewer.post("/v1/comparisons", &json!({"job_a": a["id"], "job_b": b["id"]})).await.unwrap();
+    let again = viewer
+        .post(
+            "/v1/comparisons",
+            &json!({"job_a": a["id"], "job_b": b["id"]}),
+        )
+        .await
+        .unwrap();
     assert_eq!(again.body, body);
     let turned = compare(&world, &b, &a).await.body;
-    assert_eq!((&turned["p_value"], turned["difference"].as_f64()), (&body["p_value"], Some(-number("difference"))));
+    assert_eq!(
+        (&turned["p_value"], turned["difference"].as_f64()),
+        (&body["p_value"], Some(-number("difference")))
+    );
     // What is told of the two is all that is told.
     let mut grpc = ComparisonServiceClient::new(world.channel().await);
-    let ask = v1::CreateComparisonRequest { job_a: text(&a["id"]), job_b: text(&b["id"]) };
-    let told = grpc.create_comparison(with_token(ask, &world.org.key)).await.unwrap().into_inner().comparison.unwrap();
-    assert_eq!((told.p_value, told.ci95, told.n_differ), (number("p_value"), told_ci95(&body), Some(differ as i64)));
+    let ask = v1::CreateComparisonRequest {
+        job_a: text(&a["id"]),
+        job_b: text(&b["id"]),
+    };
+    let told = grpc
+        .create_comparison(with_token(ask, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner()
+        .comparison
+        .unwrap();
+    assert_eq!(
+        (told.p_value, told.ci95, told.n_differ),
+        (number("p_value"), told_ci95(&body), Some(differ as i64))
+    );
 }
 
 fn told_ci95(body: &Value) -> Vec<f64> {
-    body["ci95"].as_array().unwrap().iter().map(|end| end.as_f64().unwrap()).collect()
+    body["ci95"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|end| end.as_f64().unwrap())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,7 +168,12 @@ async fn what_is_right_or_wrong_is_compared_as_mcnemar_has_it() {
     let scored = async |predictions: &Vec<Value>| world.scored(&json!(predictions)).await;
     let (a, b) = (scored(&habits).await, scored(&turned).await);
     let body = compare(&world, &a, &b).await.body;
-    let first = |predictions: &[Value]| -> Vec<bool> { reciprocal_ranks(&world, predictions).iter().map(|rank| *rank == 1.0).collect() };
+    let first = |predictions: &[Value]| -> Vec<bool> {
+        reciprocal_ranks(&world, predictions)
+            .iter()
+            .map(|rank| *rank == 1.0)
+            .collect()
+    };
     let pairs: Vec<_> = first(&habits).into_iter().zip(first(&turned)).collect();
     let count = |wanted: (bool, bool)| pairs.iter().filter(|pair| **pair == wanted).count() as u32;
     let (more, less) = (count((true, false)), count((false, true)));
@@ -105,15 +185,26 @@ async fn what_is_right_or_wrong_is_compared_as_mcnemar_has_it() {
         term *= f64::from(n - at) / f64::from(at + 1);
     }
     let p_value = body["p_value"].as_f64().unwrap();
-    assert!((p_value - (2.0 * tail).min(1.0)).abs() < 1e-12, "{more} {less} {body}");
-    assert_eq!((&body["p_method"], &body["ci_method"], &body["n_differ"]), (&json!("mcnemar"), &json!("bonett_price"), &json!(n)));
+    assert!(
+        (p_value - (2.0 * tail).min(1.0)).abs() < 1e-12,
+        "{more} {less} {body}"
+    );
+    assert_eq!(
+        (&body["p_method"], &body["ci_method"], &body["n_differ"]),
+        (&json!("mcnemar"), &json!("bonett_price"), &json!(n))
+    );
     let difference = (f64::from(more) - f64::from(less)) / 400.0;
     assert!((body["difference"].as_f64().unwrap() - difference).abs() < 1e-12);
     let ci95 = told_ci95(&body);
     assert!(ci95[0] <= difference && difference <= ci95[1], "{body}");
     let same = compare(&world, &a, &a).await.body;
     assert_eq!(
-        (&same["difference"], &same["p_value"], &same["n_differ"], &same["n_needed"]),
+        (
+            &same["difference"],
+            &same["p_value"],
+            &same["n_differ"],
+            &same["n_needed"]
+        ),
         (&json!(0.0), &json!(1.0), &json!(0), &Value::Null)
     );
 }
@@ -123,17 +214,29 @@ fn small(metric: &str) -> [Vec<Value>; 3] {
     let of = |value: &dyn Fn(usize) -> Value| (0..8).map(value).collect::<Vec<_>>();
     let label = |at: usize| ["no", "yes"][at % 2];
     match metric {
-        "exact_match" | "f1_macro" | "f1_micro" => {
-            [of(&|at| json!(label(at))), of(&|at| json!(label(at / 3))), of(&|at| json!(label(at / 2)))]
-        }
-        "rmse" | "mae" | "spearman" => {
-            [of(&|at| json!(at)), of(&|at| json!(at * at % 7)), of(&|at| json!(at as f64 + 0.5 * (at % 3) as f64))]
-        }
+        "exact_match" | "f1_macro" | "f1_micro" => [
+            of(&|at| json!(label(at))),
+            of(&|at| json!(label(at / 3))),
+            of(&|at| json!(label(at / 2))),
+        ],
+        "rmse" | "mae" | "spearman" => [
+            of(&|at| json!(at)),
+            of(&|at| json!(at * at % 7)),
+            of(&|at| json!(at as f64 + 0.5 * (at % 3) as f64)),
+        ],
         "log_loss" | "brier" | "auc" | "ece@15" => {
             let sure = |of_yes: f64| json!({"yes": of_yes, "no": 1.0 - of_yes});
-            [of(&|at| json!(label(at))), of(&|at| sure(at as f64 / 8.0)), of(&|at| sure((at * 5 % 8) as f64 / 8.0))]
+            [
+                of(&|at| json!(label(at))),
+                of(&|at| sure(at as f64 / 8.0)),
+                of(&|at| sure((at * 5 % 8) as f64 / 8.0)),
+            ]
         }
-        _ => [of(&|at| json!(format!("a{}", at % 3))), of(&|at| json!(["a0", format!("a{}", at % 2)])), of(&|_| json!(["a2", "a1", "a0"]))],
+        _ => [
+            of(&|at| json!(format!("a{}", at % 3))),
+            of(&|at| json!(["a0", format!("a{}", at % 2)])),
+            of(&|_| json!(["a2", "a1", "a0"])),
+        ],
     }
 }
 
@@ -169,15 +272,39 @@ async fn jobs_of_every_metric_can_be_compared() {
         let value = |job: &Value| job["result"]["value"].as_f64().unwrap();
         let difference = value(&a) - value(&b);
         assert_eq!(body["difference"].as_f64().unwrap(), difference, "{metric}");
-        assert_eq!((&body["ci_method"], &body["p_method"]), (&json!(ci_method), &json!(p_method)), "{metric}");
+        assert_eq!(
+            (&body["ci_method"], &body["p_method"]),
+            (&json!(ci_method), &json!(p_method)),
+            "{metric}"
+        );
         let (p_value, ci95) = (body["p_value"].as_f64().unwrap(), told_ci95(&body));
-        assert!(p_value > 0.0 && p_value <= 1.0 && body["stderr"].as_f64().unwrap() > 0.0, "{metric}: {body}");
-        assert!(ci95[0] < difference && difference < ci95[1], "{metric}: {body}");
+        assert!(
+            p_value > 0.0 && p_value <= 1.0 && body["stderr"].as_f64().unwrap() > 0.0,
+            "{metric}: {body}"
+        );
+        assert!(
+            ci95[0] < difference && difference < ci95[1],
+            "{metric}: {body}"
+        );
         let has_scores = !["spearman", "auc"].contains(&metric);
-        assert_eq!(body["n_differ"].as_i64().is_some_and(|n_differ| (1..=8).contains(&n_differ)), has_scores, "{metric}: {body}");
+        assert_eq!(
+            body["n_differ"]
+                .as_i64()
+                .is_some_and(|n_differ| (1..=8).contains(&n_differ)),
+            has_scores,
+            "{metric}: {body}"
+        );
         let unbounded = ["rmse", "mae", "log_loss"].contains(&metric);
-        let point = if unbounded { value(&a).max(value(&b)) / 100.0 } else { 0.01 };
-        assert_eq!((body["point"].as_f64(), body["n_needed"].as_i64().is_some()), (Some(point), true), "{metric}");
+        let point = if unbounded {
+            value(&a).max(value(&b)) / 100.0
+        } else {
+            0.01
+        };
+        assert_eq!(
+            (body["point"].as_f64(), body["n_needed"].as_i64().is_some()),
+            (Some(point), true),
+            "{metric}"
+        );
     }
 }
 
@@ -186,27 +313,62 @@ async fn a_comparison_tells_no_more_than_the_suite_releases() {
     let world = world().await;
     let mut told = Vec::new();
     for policy in ["exact", "rounded(2)", "ladder(0.05)"] {
-        let suite_id = disclosure::publish(&world, &policy.replace(['(', ')'], "-"), 1, &format!("release = \"{policy}\"")).await.unwrap();
-        let (a, b) = (disclosure::scored(&world.key(), &suite_id, 30).await, disclosure::scored(&world.key(), &suite_id, 23).await);
+        let suite_id = disclosure::publish(
+            &world,
+            &policy.replace(['(', ')'], "-"),
+            1,
+            &format!("release = \"{policy}\""),
+        )
+        .await
+        .unwrap();
+        let (a, b) = (
+            disclosure::scored(&world.key(), &suite_id, 30).await,
+            disclosure::scored(&world.key(), &suite_id, 23).await,
+        );
         told.push(compare(&world, &a, &b).await);
     }
     let [exact, rounded, ladder] = told.try_into().unwrap();
     let (exact, rounded) = (exact.body, rounded.body);
     assert_eq!(exact["n_differ"], 7);
-    assert!((exact["p_value"].as_f64().unwrap() - 2.0 * 0.5_f64.powi(7)).abs() < 1e-12, "{exact}");
+    assert!(
+        (exact["p_value"].as_f64().unwrap() - 2.0 * 0.5_f64.powi(7)).abs() < 1e-12,
+        "{exact}"
+    );
     let round = |figure: &Value| (figure.as_f64().unwrap() * 100.0).round() / 100.0;
     for field in ["value_a", "value_b", "stderr"] {
-        assert_eq!(rounded[field].as_f64(), Some(round(&exact[field])), "{field}: {rounded}");
+        assert_eq!(
+            rounded[field].as_f64(),
+            Some(round(&exact[field])),
+            "{field}: {rounded}"
+        );
     }
     // Of the rounded values, and around their difference.
-    assert_eq!((&rounded["difference"], &rounded["ci_method"]), (&json!(0.19), &json!("normal")));
+    assert_eq!(
+        (&rounded["difference"], &rounded["ci_method"]),
+        (&json!(0.19), &json!("normal"))
+    );
     let half = 1.96 * exact["stderr"].as_f64().unwrap();
     let ends = [0.19 - half, 0.19 + half].map(|end| (end * 100.0).round() / 100.0);
     // What they say of that, and nothing of the seven.
     let wald = (rounded["p_value"].as_f64().unwrap() - 0.00664188547642664).abs() < 1e-12;
-    assert!(wald && rounded["stderr"] == 0.07 && rounded["p_method"] == "wald", "{rounded}");
-    assert_eq!((told_ci95(&rounded), &rounded["n_differ"], &rounded["n_needed"]), (ends.to_vec(), &Value::Null, &Value::Null));
-    assert_eq!((ladder.status, code(&ladder)), (403, "forbidden".to_owned()), "{}", ladder.body);
+    assert!(
+        wald && rounded["stderr"] == 0.07 && rounded["p_method"] == "wald",
+        "{rounded}"
+    );
+    assert_eq!(
+        (
+            told_ci95(&rounded),
+            &rounded["n_differ"],
+            &rounded["n_needed"]
+        ),
+        (ends.to_vec(), &Value::Null, &Value::Null)
+    );
+    assert_eq!(
+        (ladder.status, code(&ladder)),
+        (403, "forbidden".to_owned()),
+        "{}",
+        ladder.body
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,27 +382,72 @@ async fn what_cannot_be_compared_is_told_apart() {
     let stranger = org(&world.stack, "team").await;
     let theirs = feedback::scored(&world, &stranger.key, &one_prediction()).await;
     world.stack.workers.clear();
-    let waiting =
-        world.key().post("/v1/evals", &json!({"suite_id": feedback::SUITE_ID, "predictions": one_prediction()})).await.unwrap().body;
+    let waiting = world
+        .key()
+        .post(
+            "/v1/evals",
+            &json!({"suite_id": feedback::SUITE_ID, "predictions": one_prediction()}),
+        )
+        .await
+        .unwrap()
+        .body;
     for (job_a, job_b, status, told) in [
-        (&lunch, &dinner, 409, "not on the same items: job_a is on suite:lunch in version 1, job_b on suite:dinner in version 1"),
+        (
+            &lunch,
+            &dinner,
+            409,
+            "not on the same items: job_a is on suite:lunch in version 1, job_b on suite:dinner in version 1",
+        ),
         (&dinner, &later, 409, "job_b on suite:dinner in version 2"),
-        (&dinner, &waiting, 409, "job_b cannot be compared: it is queued"),
+        (
+            &dinner,
+            &waiting,
+            409,
+            "job_b cannot be compared: it is queued",
+        ),
         (&theirs, &dinner, 404, "No such job: job_a."),
         (&dinner, &theirs, 404, "No such job: job_b."),
-        (&json!({"id": "nonsense"}), &dinner, 404, "No such job: job_a."),
+        (
+            &json!({"id": "nonsense"}),
+            &dinner,
+            404,
+            "No such job: job_a.",
+        ),
     ] {
         let answer = compare(&world, job_a, job_b).await;
         let message = text(&answer.body["error"]["message"]);
-        assert!(answer.status == status && message.contains(told), "{told}: {} {message}", answer.status);
-        assert_eq!(code(&answer), if status == 409 { "invalid_state" } else { "not_found" });
+        assert!(
+            answer.status == status && message.contains(told),
+            "{told}: {} {message}",
+            answer.status
+        );
+        assert_eq!(
+            code(&answer),
+            if status == 409 {
+                "invalid_state"
+            } else {
+                "not_found"
+            }
+        );
     }
     let send = async |body: Value| world.key().post("/v1/comparisons", &body).await.unwrap();
     for (body, expected) in [
-        (json!({}), vec![fault("job_a", "required"), fault("job_b", "required")]),
-        (json!({"job_a": "", "job_b": dinner["id"]}), vec![fault("job_a", "required")]),
-        (json!({"job_a": dinner["id"], "job_b": 7}), vec![fault("job_b", "type")]),
-        (json!({"job_a": dinner["id"], "job_b": dinner["id"], "alpha": 0.1}), vec![fault("alpha", "unknown_field")]),
+        (
+            json!({}),
+            vec![fault("job_a", "required"), fault("job_b", "required")],
+        ),
+        (
+            json!({"job_a": "", "job_b": dinner["id"]}),
+            vec![fault("job_a", "required")],
+        ),
+        (
+            json!({"job_a": dinner["id"], "job_b": 7}),
+            vec![fault("job_b", "type")],
+        ),
+        (
+            json!({"job_a": dinner["id"], "job_b": dinner["id"], "alpha": 0.1}),
+            vec![fault("alpha", "unknown_field")],
+        ),
     ] {
         let answer = send(body.clone()).await;
         assert_eq!((answer.status, faults(&answer)), (422, expected), "{body}");

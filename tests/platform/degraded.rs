@@ -16,13 +16,26 @@ use sqlx::Connection as _;
 
 use crate::artifacts::{in_bucket, s3_while};
 use crate::harness::{
-    PATIENCE, STALL, World, code, files, ground, one_prediction, own_ground, own_ground_of, text, until, with_token, world_of, world_on,
+    PATIENCE, STALL, World, code, files, ground, one_prediction, own_ground, own_ground_of, text,
+    until, with_token, world_of, world_on,
 };
 use crate::uploads::{complete, open, put, submit};
 
 fn assert_unavailable(answer: &Answer) {
-    assert_eq!((answer.status, code(answer)), (503, "unavailable".to_owned()), "{}", answer.body);
-    assert!(answer.header("retry-after").parse::<u32>().is_ok_and(|seconds| seconds > 0), "{:?}", answer.header("retry-after"));
+    assert_eq!(
+        (answer.status, code(answer)),
+        (503, "unavailable".to_owned()),
+        "{}",
+        answer.body
+    );
+    assert!(
+        answer
+            .header("retry-after")
+            .parse::<u32>()
+            .is_ok_and(|seconds| seconds > 0),
+        "{:?}",
+        answer.header("retry-after")
+    );
 }
 
 /// Everybody is told in two seconds that the service is not there, on both wires; whoever asks the process itself is not.
@@ -32,22 +45,47 @@ async fn assert_away(world: &World) {
         ("GET", "/v1/me", json!(null)),
         ("GET", "/v1/jobs", json!(null)),
         ("GET", "/v1/jobs/job_0000000000000000000000", json!(null)),
-        ("POST", "/v1/evals", json!({"suite_id": "suite:lunch", "predictions": one_prediction()})),
+        (
+            "POST",
+            "/v1/evals",
+            json!({"suite_id": "suite:lunch", "predictions": one_prediction()}),
+        ),
         ("POST", "/v1/keys", json!({"name": "x"})),
-        ("POST", "/v1/auth/email", json!({"email": "ada@example.org"})),
+        (
+            "POST",
+            "/v1/auth/email",
+            json!({"email": "ada@example.org"}),
+        ),
     ];
     for (method, path, body) in cases {
         let began = Instant::now();
-        let answer = session.send(session.request(method, path).json(&body)).await.unwrap();
-        assert!(began.elapsed() < STALL, "{method} {path} took {:?}", began.elapsed());
+        let answer = session
+            .send(session.request(method, path).json(&body))
+            .await
+            .unwrap();
+        assert!(
+            began.elapsed() < STALL,
+            "{method} {path} took {:?}",
+            began.elapsed()
+        );
         assert_unavailable(&answer);
     }
     let began = Instant::now();
-    let refused = MeServiceClient::new(world.channel().await).get_me(with_token(v1::GetMeRequest {}, &world.org.key)).await.unwrap_err();
+    let refused = MeServiceClient::new(world.channel().await)
+        .get_me(with_token(v1::GetMeRequest {}, &world.org.key))
+        .await
+        .unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable);
     assert!(refused.metadata().contains_key("retry-after") && began.elapsed() < STALL);
-    assert_eq!(world.anonymous().get("/health").await.unwrap().status, 200, "it asks nobody");
-    assert_eq!((probe(world, "livez").await, probe(world, "readyz").await), (200, 503));
+    assert_eq!(
+        world.anonymous().get("/health").await.unwrap().status,
+        200,
+        "it asks nobody"
+    );
+    assert_eq!(
+        (probe(world, "livez").await, probe(world, "readyz").await),
+        (200, 503)
+    );
 }
 
 /// What the api says to the operator's probe.
@@ -71,12 +109,21 @@ async fn while_postgres_is_away_everybody_is_told_so_in_time_and_then_it_goes_on
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert_away(&world).await;
     ground.servers.postgres_start().unwrap();
-    until("an answer", PATIENCE, async || world.key().get("/v1/me").await.unwrap().status == 200).await;
+    until("an answer", PATIENCE, async || {
+        world.key().get("/v1/me").await.unwrap().status == 200
+    })
+    .await;
     assert_eq!(probe(&world, "readyz").await, 200);
     let job = world.ended(&job_id).await;
     assert_eq!(job["status"], "succeeded", "{job}");
-    assert_eq!(world.scored(&one_prediction()).await["result"], job["result"]);
-    let charged: i64 = sqlx::query_scalar("select count(*) from usage_ledger").fetch_one(&mut world.database().await).await.unwrap();
+    assert_eq!(
+        world.scored(&one_prediction()).await["result"],
+        job["result"]
+    );
+    let charged: i64 = sqlx::query_scalar("select count(*) from usage_ledger")
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
     assert_eq!(charged, 2, "each once, and nothing for what was refused");
 }
 
@@ -98,7 +145,10 @@ async fn a_postgres_that_hangs_is_as_good_as_none() {
     hung.await;
     assert_eq!(probe(&world, "livez").await, 200);
     ground.servers.postgres_signal(libc::SIGCONT).unwrap();
-    until("an answer", PATIENCE, async || world.key().get("/v1/me").await.unwrap().status == 200).await;
+    until("an answer", PATIENCE, async || {
+        world.key().get("/v1/me").await.unwrap().status == 200
+    })
+    .await;
     assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
 }
 
@@ -110,13 +160,20 @@ async fn while_the_object_store_is_away_nothing_is_half_accepted_and_jobs_are_tr
     let world = world_of(in_bucket(&endpoint, "s3://assay/some/place")).await;
     let key = world.key();
     let upload_id = open(&key, json!({"kind": "predictions"})).await;
-    assert_eq!(put(&key, &upload_id, 1, format!("{}\n", one_prediction()[0])).await.status, 200);
+    assert_eq!(
+        put(&key, &upload_id, 1, format!("{}\n", one_prediction()[0]))
+            .await
+            .status,
+        200
+    );
     // A job that is accepted just before, and read just after.
     let hold = world.hold_answers().await;
     let first = text(&world.submit(&one_prediction()).await.body["id"]);
     world.until_status(&first, "running").await;
-    let waiting: Vec<String> =
-        futures_util::future::join_all((0..8).map(|_| async { text(&world.submit(&one_prediction()).await.body["id"]) })).await;
+    let waiting: Vec<String> = futures_util::future::join_all(
+        (0..8).map(|_| async { text(&world.submit(&one_prediction()).await.body["id"]) }),
+    )
+    .await;
     works.store(false, Ordering::Relaxed);
     hold.close().await.unwrap();
     let refused = world.submit(&one_prediction()).await;
@@ -125,7 +182,11 @@ async fn while_the_object_store_is_away_nothing_is_half_accepted_and_jobs_are_tr
     assert_unavailable(&complete(&key, &upload_id).await);
     let released = "select count(*) from job_attempts where outcome = 'released'";
     until("an attempt that broke", PATIENCE, async || {
-        sqlx::query_scalar::<_, i64>(released).fetch_one(&mut world.database().await).await.unwrap() > 0
+        sqlx::query_scalar::<_, i64>(released)
+            .fetch_one(&mut world.database().await)
+            .await
+            .unwrap()
+            > 0
     })
     .await;
     works.store(true, Ordering::Relaxed);
@@ -138,9 +199,14 @@ async fn while_the_object_store_is_away_nothing_is_half_accepted_and_jobs_are_tr
     assert!(attempts > 9, "some were tried again");
     // What was refused goes on where it stopped.
     assert_eq!(complete(&key, &upload_id).await.status, 200);
-    let job = world.ended(&text(&submit(&key, &upload_id).await.body["id"])).await;
+    let job = world
+        .ended(&text(&submit(&key, &upload_id).await.body["id"]))
+        .await;
     assert_eq!(job["status"], "succeeded", "{job}");
-    let charges: i64 = sqlx::query_scalar("select count(*) from usage_ledger").fetch_one(&mut world.database().await).await.unwrap();
+    let charges: i64 = sqlx::query_scalar("select count(*) from usage_ledger")
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
     assert_eq!(charges, 10, "nothing for what was refused");
 }
 
@@ -149,17 +215,27 @@ async fn when_the_disk_is_full_nothing_is_half_written() {
     // No file of this api's may be longer than a mebibyte: a longer one breaks off in the middle, as on a full disk.
     let binaries = ground().binaries.clone();
     let api = ground().servers.folder().join("api-short-of-room");
-    let script = format!("#!/bin/sh\ntrap '' XFSZ\nulimit -f 2048\nexec '{}' \"$@\"\n", binaries.api.display());
+    let script = format!(
+        "#!/bin/sh\ntrap '' XFSZ\nulimit -f 2048\nexec '{}' \"$@\"\n",
+        binaries.api.display()
+    );
     std::fs::write(&api, script).unwrap();
     std::fs::set_permissions(&api, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let Some(ground) = own_ground_of(Binaries { api, ..binaries }) else { return };
+    let Some(ground) = own_ground_of(Binaries { api, ..binaries }) else {
+        return;
+    };
     let world = world_on(&ground, Plan::default()).await;
     let key = world.key();
     let small = world.scored(&one_prediction()).await;
-    let artifacts = ground.servers.folder().join(format!("{}-artifacts", world.stack.database.name));
+    let artifacts = ground
+        .servers
+        .folder()
+        .join(format!("{}-artifacts", world.stack.database.name));
     let before = files(&artifacts);
 
-    let large: Vec<_> = (0..30_000).map(|i| json!({"item_id": format!("nobody-{i:08}"), "prediction": ["ramen", "curry"]})).collect();
+    let large: Vec<_> = (0..30_000)
+        .map(|i| json!({"item_id": format!("nobody-{i:08}"), "prediction": ["ramen", "curry"]}))
+        .collect();
     let refused = world.submit(&json!(large)).await;
     assert_unavailable(&refused);
     let upload_id = open(&key, json!({"kind": "predictions"})).await;
@@ -169,16 +245,32 @@ async fn when_the_disk_is_full_nothing_is_half_written() {
     let upload = key.get(&format!("/v1/uploads/{upload_id}")).await.unwrap();
     assert_eq!(upload.body["parts"], json!([]), "{}", upload.body);
     let jobs = key.get("/v1/jobs").await.unwrap();
-    assert_eq!(jobs.body["jobs"].as_array().unwrap().len(), 1, "nothing was made of what was refused");
-    let charged: i64 =
-        sqlx::query_scalar("select sum(eval_items)::bigint from usage").fetch_one(&mut world.database().await).await.unwrap();
+    assert_eq!(
+        jobs.body["jobs"].as_array().unwrap().len(),
+        1,
+        "nothing was made of what was refused"
+    );
+    let charged: i64 = sqlx::query_scalar("select sum(eval_items)::bigint from usage")
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
     assert_eq!(charged, 1);
-    let left: Vec<_> = files(&artifacts).into_iter().filter(|file| !before.contains(file)).collect();
+    let left: Vec<_> = files(&artifacts)
+        .into_iter()
+        .filter(|file| !before.contains(file))
+        .collect();
     assert_eq!(left, Vec::<PathBuf>::new(), "no half of anything is left");
 
     // What finds room goes on.
-    assert_eq!(put(&key, &upload_id, 1, format!("{}\n", one_prediction()[0])).await.status, 200);
+    assert_eq!(
+        put(&key, &upload_id, 1, format!("{}\n", one_prediction()[0]))
+            .await
+            .status,
+        200
+    );
     assert_eq!(complete(&key, &upload_id).await.status, 200);
-    let job = world.ended(&text(&submit(&key, &upload_id).await.body["id"])).await;
+    let job = world
+        .ended(&text(&submit(&key, &upload_id).await.body["id"]))
+        .await;
     assert_eq!(job["result"], small["result"], "{job}");
 }

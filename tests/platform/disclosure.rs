@@ -20,7 +20,8 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    PATIENCE, World, code, org, result, retry_unavailable, scrape, text, until, with, with_token, within_a_day, world, world_of,
+    PATIENCE, World, code, org, result, retry_unavailable, scrape, text, until, with, with_token,
+    within_a_day, world, world_of,
 };
 
 /// How many items the suites of these tests have: with so many no share is like another to four digits.
@@ -28,27 +29,61 @@ const N: usize = 37;
 
 /// Publishes `suite:NAME`, whose metric is accuracy and whose item `i7` has the answer `a7`, with these further lines of
 /// `suite.toml`. A trivial submission is right once.
-pub async fn publish(world: &World, name: &str, version: u32, more: &str) -> Result<String, String> {
+pub async fn publish(
+    world: &World,
+    name: &str,
+    version: u32,
+    more: &str,
+) -> Result<String, String> {
     let answers: Vec<Value> = (0..N).map(|at| json!(format!("a{at}"))).collect();
-    let head = format!("suite_id = \"suite:{name}\"\nversion = \"{version}\"\nmetric = \"accuracy\"\n{more}\n");
+    let head = format!(
+        "suite_id = \"suite:{name}\"\nversion = \"{version}\"\nmetric = \"accuracy\"\n{more}\n"
+    );
     publish_answers(world, name, &head, &answers).await
 }
 
 /// Publishes `suite:NAME` with this `suite.toml`, whose item `i7` has the eighth of these answers.
-pub async fn publish_answers(world: &World, name: &str, head: &str, answers: &[Value]) -> Result<String, String> {
+pub async fn publish_answers(
+    world: &World,
+    name: &str,
+    head: &str,
+    answers: &[Value],
+) -> Result<String, String> {
     let folder = write_suite(world, name, head, answers);
-    let published = world.stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await;
-    published.map(|_| format!("suite:{name}")).map_err(|refused| refused.to_string())
+    let published = world
+        .stack
+        .operate(&["suite", "publish", folder.to_str().unwrap()])
+        .await;
+    published
+        .map(|_| format!("suite:{name}"))
+        .map_err(|refused| refused.to_string())
 }
 
 /// Writes the folder of a suite.
 pub fn write_suite(world: &World, name: &str, head: &str, answers: &[Value]) -> PathBuf {
-    let folder = world.stack.ground.servers.folder().join(format!("{}-{name}", world.stack.database.name));
+    let folder = world
+        .stack
+        .ground
+        .servers
+        .folder()
+        .join(format!("{}-{name}", world.stack.database.name));
     std::fs::create_dir_all(&folder).unwrap();
-    let line = |at: usize, field: &str, value: &Value| format!("{}\n", json!({"item_id": format!("i{at}"), field: value}));
-    let items: String = (0..answers.len()).map(|at| line(at, "input", &json!({}))).collect();
-    let answers: String = answers.iter().enumerate().map(|(at, answer)| line(at, "answer", answer)).collect();
-    for (file, text) in [("suite.toml", head), ("items.ndjson", &items), ("answers.ndjson", &answers)] {
+    let line = |at: usize, field: &str, value: &Value| {
+        format!("{}\n", json!({"item_id": format!("i{at}"), field: value}))
+    };
+    let items: String = (0..answers.len())
+        .map(|at| line(at, "input", &json!({})))
+        .collect();
+    let answers: String = answers
+        .iter()
+        .enumerate()
+        .map(|(at, answer)| line(at, "answer", answer))
+        .collect();
+    for (file, text) in [
+        ("suite.toml", head),
+        ("items.ndjson", &items),
+        ("answers.ndjson", &answers),
+    ] {
         std::fs::write(folder.join(file), text).unwrap();
     }
     folder
@@ -56,12 +91,23 @@ pub fn write_suite(world: &World, name: &str, head: &str, answers: &[Value]) -> 
 
 /// The labels of a submission of which so many are right.
 fn labels(right: usize) -> impl Iterator<Item = (String, String)> {
-    (0..N).map(move |at| (format!("i{at}"), if at < right { format!("a{at}") } else { "b".to_owned() }))
+    (0..N).map(move |at| {
+        (
+            format!("i{at}"),
+            if at < right {
+                format!("a{at}")
+            } else {
+                "b".to_owned()
+            },
+        )
+    })
 }
 
 /// A submission of which so many are right.
 fn body(suite_id: &str, right: usize) -> Value {
-    let predictions: Vec<_> = labels(right).map(|(item_id, label)| json!({"item_id": item_id, "prediction": [label, "x"]})).collect();
+    let predictions: Vec<_> = labels(right)
+        .map(|(item_id, label)| json!({"item_id": item_id, "prediction": [label, "x"]}))
+        .collect();
     json!({"suite_id": suite_id, "predictions": predictions, "label": right.to_string()})
 }
 
@@ -74,7 +120,10 @@ async fn submitted(client: &Client, suite_id: &str, right: usize) -> Answer {
 pub async fn scored(client: &Client, suite_id: &str, right: usize) -> Value {
     let job = submitted(client, suite_id, right).await;
     assert_eq!(job.status, 202, "{}", job.body);
-    let job = client.finished(&text(&job.body["id"]), PATIENCE, &|_| {}).await.unwrap();
+    let job = client
+        .finished(&text(&job.body["id"]), PATIENCE, &|_| {})
+        .await
+        .unwrap();
     assert_eq!(job["status"], "succeeded", "{job}");
     job
 }
@@ -83,47 +132,118 @@ pub async fn scored(client: &Client, suite_id: &str, right: usize) -> Value {
 fn message_of(suite_id: &str, right: usize) -> v1::CreateEvalRequest {
     let one = |(item_id, label): (String, String)| {
         let ids = vec![label, "x".to_owned()];
-        v1::Prediction { item_id, prediction: Some(v1::PredictionValue { value: Some(Prediction::Ranking(v1::Ranking { ids })) }) }
+        v1::Prediction {
+            item_id,
+            prediction: Some(v1::PredictionValue {
+                value: Some(Prediction::Ranking(v1::Ranking { ids })),
+            }),
+        }
     };
-    v1::CreateEvalRequest { suite_id: suite_id.to_owned(), predictions: labels(right).map(one).collect(), ..Default::default() }
+    v1::CreateEvalRequest {
+        suite_id: suite_id.to_owned(),
+        predictions: labels(right).map(one).collect(),
+        ..Default::default()
+    }
 }
 
 /// Submits by gRPC and waits: the result.
 async fn scored_by_grpc(world: &World, suite_id: &str, right: usize) -> v1::EvalResult {
     let mut evals = EvalServiceClient::new(world.channel().await);
-    let job = evals.create_eval(with_token(message_of(suite_id, right), &world.org.key)).await.unwrap().into_inner().job.unwrap();
+    let job = evals
+        .create_eval(with_token(message_of(suite_id, right), &world.org.key))
+        .await
+        .unwrap()
+        .into_inner()
+        .job
+        .unwrap();
     world.ended(&job.id).await;
-    let ask = v1::GetJobRequest { job_id: job.id, wait: None };
+    let ask = v1::GetJobRequest {
+        job_id: job.id,
+        wait: None,
+    };
     let mut jobs = JobServiceClient::new(world.channel().await);
-    jobs.get_job(with_token(ask, &world.org.key)).await.unwrap().into_inner().job.unwrap().result.unwrap()
+    jobs.get_job(with_token(ask, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner()
+        .job
+        .unwrap()
+        .result
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rounded_figures_are_the_same_in_rest_and_grpc() {
     let world = world().await;
-    let exact = publish(&world, "exact", 1, "release = \"exact\"").await.unwrap();
-    let rounded = publish(&world, "rounded", 1, "release = \"rounded(2)\"").await.unwrap();
-    let (whole, told) = (scored(&world.key(), &exact, 20).await, scored(&world.key(), &rounded, 20).await);
+    let exact = publish(&world, "exact", 1, "release = \"exact\"")
+        .await
+        .unwrap();
+    let rounded = publish(&world, "rounded", 1, "release = \"rounded(2)\"")
+        .await
+        .unwrap();
+    let (whole, told) = (
+        scored(&world.key(), &exact, 20).await,
+        scored(&world.key(), &rounded, 20).await,
+    );
     let (whole, told) = (&whole["result"], &told["result"]);
-    assert_eq!((&whole["release"], &told["release"]), (&json!("exact"), &json!("rounded(2)")));
-    assert_eq!((&whole["value"], &told["value"]), (&json!(20.0 / 37.0), &json!(0.54)));
-    let round = |figure: &Value| json!(format!("{:.2}", figure.as_f64().unwrap()).parse::<f64>().unwrap());
+    assert_eq!(
+        (&whole["release"], &told["release"]),
+        (&json!("exact"), &json!("rounded(2)"))
+    );
+    assert_eq!(
+        (&whole["value"], &told["value"]),
+        (&json!(20.0 / 37.0), &json!(0.54))
+    );
+    let round = |figure: &Value| {
+        json!(
+            format!("{:.2}", figure.as_f64().unwrap())
+                .parse::<f64>()
+                .unwrap()
+        )
+    };
     assert_eq!(told["stderr"], round(&whole["stderr"]));
-    assert_eq!(told["ci95"], json!([round(&whole["ci95"][0]), round(&whole["ci95"][1])]));
-    let others: serde_json::Map<_, _> =
-        whole["metrics"].as_object().unwrap().iter().map(|(name, figure)| (name.clone(), round(figure))).collect();
+    assert_eq!(
+        told["ci95"],
+        json!([round(&whole["ci95"][0]), round(&whole["ci95"][1])])
+    );
+    let others: serde_json::Map<_, _> = whole["metrics"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(name, figure)| (name.clone(), round(figure)))
+        .collect();
     assert!(others.len() > 4 && told["metrics"] != whole["metrics"]);
     assert_eq!(told["metrics"], Value::Object(others));
-    for same in ["n", "n_submitted", "n_unmatched", "n_missing", "metric", "ci_method", "suite_version"] {
+    for same in [
+        "n",
+        "n_submitted",
+        "n_unmatched",
+        "n_missing",
+        "metric",
+        "ci_method",
+        "suite_version",
+    ] {
         assert_eq!(told[same], whole[same], "{same}");
     }
     let r = scored_by_grpc(&world, &rounded, 20).await;
     assert_eq!(
         json!([r.value, r.stderr, r.ci95, r.ci_method, r.metrics, r.release]),
-        json!([told["value"], told["stderr"], told["ci95"], told["ci_method"], told["metrics"], told["release"]])
+        json!([
+            told["value"],
+            told["stderr"],
+            told["ci95"],
+            told["ci_method"],
+            told["metrics"],
+            told["release"]
+        ])
     );
     let suites = world.key().get("/v1/suites").await.unwrap().body;
-    let releases: Vec<_> = suites["suites"].as_array().unwrap().iter().map(|suite| text(&suite["release"])).collect();
+    let releases: Vec<_> = suites["suites"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|suite| text(&suite["release"]))
+        .collect();
     assert_eq!(releases, ["exact", "exact", "rounded(2)"]);
 }
 
@@ -131,24 +251,49 @@ async fn rounded_figures_are_the_same_in_rest_and_grpc() {
 async fn ladder_discloses_the_best_level_and_nothing_else_anywhere() {
     let world = world_of(with("ASSAY_LOG", "debug")).await;
     world.widen_plans().await;
-    let suite_id = publish(&world, "ladder", 1, "release = \"ladder(0.1)\"").await.unwrap();
+    let suite_id = publish(&world, "ladder", 1, "release = \"ladder(0.1)\"")
+        .await
+        .unwrap();
     let (mut told, mut pages) = (Vec::new(), String::new());
     // First, worse, better within the level, the next level, far worse, all.
     for (at, right) in [20, 19, 23, 22, 10, 37].into_iter().enumerate() {
         if at % 2 == 1 {
             let r = scored_by_grpc(&world, &suite_id, right).await;
-            assert_eq!((r.stderr, r.ci95.len(), r.ci_method, r.metrics.len(), r.release.as_str()), (None, 0, None, 0, "ladder(0.1)"));
+            assert_eq!(
+                (
+                    r.stderr,
+                    r.ci95.len(),
+                    r.ci_method,
+                    r.metrics.len(),
+                    r.release.as_str()
+                ),
+                (None, 0, None, 0, "ladder(0.1)")
+            );
             told.push(r.value);
             continue;
         }
         let job = scored(&world.key(), &suite_id, right).await;
         let r = &job["result"];
-        assert_eq!(json!([r["stderr"], r["ci95"], r["ci_method"], r["metrics"]]), json!([null, null, null, {}]));
-        assert_eq!((&r["release"], &r["n_submitted"]), (&json!("ladder(0.1)"), &json!(37)));
+        assert_eq!(
+            json!([r["stderr"], r["ci95"], r["ci_method"], r["metrics"]]),
+            json!([null, null, null, {}])
+        );
+        assert_eq!(
+            (&r["release"], &r["n_submitted"]),
+            (&json!("ladder(0.1)"), &json!(37))
+        );
         told.push(r["value"].as_f64().unwrap());
-        let trace = world.key().get(&format!("/v1/jobs/{}/trace", text(&job["id"]))).await.unwrap();
+        let trace = world
+            .key()
+            .get(&format!("/v1/jobs/{}/trace", text(&job["id"])))
+            .await
+            .unwrap();
         assert_eq!(trace.status, 200);
-        let items = world.key().get(&format!("/v1/jobs/{}/items", text(&job["id"]))).await.unwrap();
+        let items = world
+            .key()
+            .get(&format!("/v1/jobs/{}/items", text(&job["id"])))
+            .await
+            .unwrap();
         assert_eq!((items.status, code(&items)), (403, "forbidden".to_owned()));
         pages += &format!("{job}{}{}", trace.body, items.body);
     }
@@ -160,7 +305,10 @@ async fn ladder_discloses_the_best_level_and_nothing_else_anywhere() {
     let rows = "select string_agg(row, ' ') from (select jobs::text as row from jobs union all select job_attempts::text from job_attempts
                 union all select suite_allowances::text from suite_allowances
                 union all select suite_disclosures::text from suite_disclosures) rows";
-    pages += &sqlx::query_scalar::<_, String>(rows).fetch_one(&mut world.database().await).await.unwrap();
+    pages += &sqlx::query_scalar::<_, String>(rows)
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
     for process in world.stack.apis.iter().chain(&world.stack.workers) {
         pages += &std::fs::read_to_string(&process.log).unwrap();
         pages += &scrape(process).await;
@@ -168,55 +316,114 @@ async fn ladder_discloses_the_best_level_and_nothing_else_anywhere() {
     assert!(pages.contains("ladder(0.1)") && pages.contains("gen_ai.evaluation.score.value"));
     for right in [20, 19, 22, 23, 10] {
         let exact = (right as f64 / N as f64).to_string();
-        let at = pages.find(&exact[..7]).map(|at| &pages[at.saturating_sub(200)..at + 20]);
+        let at = pages
+            .find(&exact[..7])
+            .map(|at| &pages[at.saturating_sub(200)..at + 20]);
         assert!(at.is_none(), "{exact}: {at:?}");
     }
 
     // Nothing is stored of the items, not even for a minute.
     let stored = "select count(*) from stored_item_scores s join jobs j on j.id = s.job_id or j.scores_key is not null";
-    assert_eq!(sqlx::query_scalar::<_, i64>(stored).fetch_one(&mut world.database().await).await.unwrap(), 0);
-    let artifacts = std::process::Command::new("find").arg(world.stack.artifacts()).args(["-type", "f"]).output().unwrap();
+    assert_eq!(
+        sqlx::query_scalar::<_, i64>(stored)
+            .fetch_one(&mut world.database().await)
+            .await
+            .unwrap(),
+        0
+    );
+    let artifacts = std::process::Command::new("find")
+        .arg(world.stack.artifacts())
+        .args(["-type", "f"])
+        .output()
+        .unwrap();
     let files = String::from_utf8(artifacts.stdout).unwrap();
-    assert!(files.contains("predictions") && !files.contains("scores"), "{files}");
+    assert!(
+        files.contains("predictions") && !files.contains("scores"),
+        "{files}"
+    );
     // The grid is public.
     let listed = world.key().get("/v1/suites").await.unwrap().body;
-    let suite = listed["suites"].as_array().unwrap().iter().find(|suite| suite["suite_id"] == *suite_id).unwrap();
-    assert_eq!(suite["ladder"], json!({"start": 0.0271, "step": 0.1, "levels": 9}));
+    let suite = listed["suites"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|suite| suite["suite_id"] == *suite_id)
+        .unwrap();
+    assert_eq!(
+        suite["ladder"],
+        json!({"start": 0.0271, "step": 0.1, "levels": 9})
+    );
 
     // Another organization has a ladder of its own, and so has another version.
     let other = world.client(&org(&world.stack, "team").await.key);
-    assert_eq!(scored(&other, &suite_id, 10).await["result"]["value"], 0.2271);
-    assert_eq!(scored(&world.key(), &suite_id, 10).await["result"]["value"], 0.9271);
-    publish(&world, "ladder", 2, "release = \"ladder(0.1)\"").await.unwrap();
-    assert_eq!(scored(&world.key(), &suite_id, 10).await["result"]["value"], 0.2271);
+    assert_eq!(
+        scored(&other, &suite_id, 10).await["result"]["value"],
+        0.2271
+    );
+    assert_eq!(
+        scored(&world.key(), &suite_id, 10).await["result"]["value"],
+        0.9271
+    );
+    publish(&world, "ladder", 2, "release = \"ladder(0.1)\"")
+        .await
+        .unwrap();
+    assert_eq!(
+        scored(&world.key(), &suite_id, 10).await["result"]["value"],
+        0.2271
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_jobs_climb_one_after_the_other() {
-    let world = world_of(Plan { workers: 2, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 2,
+        ..Plan::default()
+    })
+    .await;
     world.widen_plans().await;
-    let suite_id = publish(&world, "ladder", 1, "release = \"ladder(0.05)\"").await.unwrap();
-    let ladder = Ladder { start: 0.0271, step: 0.05, levels: 19 };
+    let suite_id = publish(&world, "ladder", 1, "release = \"ladder(0.05)\"")
+        .await
+        .unwrap();
+    let ladder = Ladder {
+        start: 0.0271,
+        step: 0.05,
+        levels: 19,
+    };
     let key = world.key();
     // Held together where they read answers, all of them end at about the same time.
     let held = world.hold_answers().await;
     let jobs = join_all((0..20).map(|at| submitted(&key, &suite_id, at * 7 % 20 + 15))).await;
     until("eight at work", PATIENCE, async || {
         let running = "select count(*) from jobs where status = 'running'";
-        sqlx::query_scalar::<_, i64>(running).fetch_one(&mut world.database().await).await.unwrap() == 8
+        sqlx::query_scalar::<_, i64>(running)
+            .fetch_one(&mut world.database().await)
+            .await
+            .unwrap()
+            == 8
     })
     .await;
     drop(held);
-    let mut ended = join_all(jobs.iter().map(|job| world.ended(job.body["id"].as_str().unwrap()))).await;
+    let mut ended = join_all(
+        jobs.iter()
+            .map(|job| world.ended(job.body["id"].as_str().unwrap())),
+    )
+    .await;
     ended.sort_by_key(|job| text(&job["finished_at"]));
     let mut level = 0;
     for job in &ended {
         let right: f64 = text(&job["label"]).parse().unwrap();
         let before = level;
         level = ladder.climb(level, right / N as f64);
-        assert_eq!(job["result"]["value"], ladder.value(level), "after level {before}: {job}");
+        assert_eq!(
+            job["result"]["value"],
+            ladder.value(level),
+            "after level {before}: {job}"
+        );
     }
-    let told: HashSet<_> = ended.iter().map(|job| job["result"]["value"].to_string()).collect();
+    let told: HashSet<_> = ended
+        .iter()
+        .map(|job| job["result"]["value"].to_string())
+        .collect();
     assert!((1..8).contains(&told.len()), "{told:?}");
 }
 
@@ -236,28 +443,67 @@ impl Hand {
 
     async fn claim(&self, job: &Answer) -> Claim {
         work::beat(&self.pool, &self.worker_id).await.unwrap();
-        work::claim(&self.pool, &self.worker_id, &text(&job.body["id"]).parse().unwrap()).await.unwrap().unwrap()
+        work::claim(
+            &self.pool,
+            &self.worker_id,
+            &text(&job.body["id"]).parse().unwrap(),
+        )
+        .await
+        .unwrap()
+        .unwrap()
     }
 
     async fn succeed(&self, claim: &Claim, value: f64) -> bool {
-        let (ladder, policy) = (Ladder { start: 0.0, step: 0.1, levels: 10 }, "ladder(0.1)".parse().unwrap());
-        let figures = Figures { value, estimate: None, metrics: [].into() };
-        allowance::succeed_on_ladder(&self.pool, claim, ladder, policy, result(value), figures, &[]).await.unwrap()
+        let (ladder, policy) = (
+            Ladder {
+                start: 0.0,
+                step: 0.1,
+                levels: 10,
+            },
+            "ladder(0.1)".parse().unwrap(),
+        );
+        let figures = Figures {
+            value,
+            estimate: None,
+            metrics: [].into(),
+        };
+        allowance::succeed_on_ladder(
+            &self.pool,
+            claim,
+            ladder,
+            policy,
+            result(value),
+            figures,
+            &[],
+        )
+        .await
+        .unwrap()
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fenced_attempt_does_not_climb() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let hand = Hand::new(&world).await;
-    let suite_id = publish(&world, "ladder", 1, "release = \"ladder(0.1)\"").await.unwrap();
+    let suite_id = publish(&world, "ladder", 1, "release = \"ladder(0.1)\"")
+        .await
+        .unwrap();
     let level = async || {
-        let level = sqlx::query_scalar::<_, i32>("select level from suite_allowances where suite_id = 'suite:ladder'");
+        let level = sqlx::query_scalar::<_, i32>(
+            "select level from suite_allowances where suite_id = 'suite:ladder'",
+        );
         level.fetch_one(&mut world.database().await).await.unwrap()
     };
     let job = submitted(&world.key(), &suite_id, 1).await;
     let first = hand.claim(&job).await;
-    sqlx::raw_sql("update jobs set deadline_at = now()").execute(&mut world.database().await).await.unwrap();
+    sqlx::raw_sql("update jobs set deadline_at = now()")
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
     world.until_status(&text(&job.body["id"]), "queued").await;
     assert!(!hand.succeed(&first, 0.9).await);
     assert_eq!(level().await, 0);
@@ -267,56 +513,143 @@ async fn fenced_attempt_does_not_climb() {
     assert_eq!(level().await, 4);
     assert!(!hand.succeed(&second, 0.9).await, "its end was written");
     assert_eq!(level().await, 4);
-    assert_eq!(world.ended(&text(&job.body["id"])).await["result"]["value"], 0.4);
+    assert_eq!(
+        world.ended(&text(&job.body["id"])).await["result"]["value"],
+        0.4
+    );
 
     let job = submitted(&world.key(), &suite_id, 1).await;
     let claim = hand.claim(&job).await;
-    world.key().post(&format!("/v1/jobs/{}/cancel", text(&job.body["id"])), &json!({})).await.unwrap();
+    world
+        .key()
+        .post(
+            &format!("/v1/jobs/{}/cancel", text(&job.body["id"])),
+            &json!({}),
+        )
+        .await
+        .unwrap();
     assert!(!hand.succeed(&claim, 0.9).await, "it was cancelled");
     assert_eq!(level().await, 4);
-    assert_eq!(world.ended(&text(&job.body["id"])).await.get("result"), None);
+    assert_eq!(
+        world.ended(&text(&job.body["id"])).await.get("result"),
+        None
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn daily_cap_counts_only_jobs_that_may_have_a_score() {
     within_a_day().await;
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let (key, hand) = (world.key(), Hand::new(&world).await);
-    let suite_id = publish(&world, "daily", 1, "max_submissions_per_day = 2").await.unwrap();
+    let suite_id = publish(&world, "daily", 1, "max_submissions_per_day = 2")
+        .await
+        .unwrap();
     let free = publish(&world, "free", 1, "").await.unwrap();
     let listed = key.get("/v1/suites").await.unwrap().body;
-    let limits: Vec<_> = listed["suites"].as_array().unwrap().iter().map(|suite| suite["max_submissions_per_day"].clone()).collect();
+    let limits: Vec<_> = listed["suites"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|suite| suite["max_submissions_per_day"].clone())
+        .collect();
     assert_eq!(limits, [json!(2), Value::Null, Value::Null]);
 
     let cancelled = submitted(&key, &suite_id, 1).await;
-    key.post(&format!("/v1/jobs/{}/cancel", text(&cancelled.body["id"])), &json!({})).await.unwrap();
+    key.post(
+        &format!("/v1/jobs/{}/cancel", text(&cancelled.body["id"])),
+        &json!({}),
+    )
+    .await
+    .unwrap();
     let failed = submitted(&key, &suite_id, 1).await;
-    assert!(work::fail(&hand.pool, &hand.claim(&failed).await, FailureCode::InvalidPredictions, "x", &[]).await.unwrap());
-    let keyed = || key.request("POST", "/v1/evals").header("idempotency-key", "k").json(&body(&suite_id, 3));
+    assert!(
+        work::fail(
+            &hand.pool,
+            &hand.claim(&failed).await,
+            FailureCode::InvalidPredictions,
+            "x",
+            &[]
+        )
+        .await
+        .unwrap()
+    );
+    let keyed = || {
+        key.request("POST", "/v1/evals")
+            .header("idempotency-key", "k")
+            .json(&body(&suite_id, 3))
+    };
     let first = key.send(keyed()).await.unwrap();
-    assert_eq!((first.status, submitted(&key, &suite_id, 4).await.status), (202, 202));
+    assert_eq!(
+        (first.status, submitted(&key, &suite_id, 4).await.status),
+        (202, 202)
+    );
 
     let usage = key.get("/v1/usage").await.unwrap().body["totals"]["eval_items"].clone();
     let refused = submitted(&key, &suite_id, 5).await;
-    assert_eq!((refused.status, code(&refused)), (429, "quota_exceeded".to_owned()), "{}", refused.body);
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (429, "quota_exceeded".to_owned()),
+        "{}",
+        refused.body
+    );
     let message = "suite:daily takes 2 submissions and comparisons of an organization, and of all that share its allowance, a day. The next day begins \
                    at midnight UTC.";
     assert_eq!(refused.body["error"]["message"], message);
     let midnight = "select to_char(date_trunc('day', now() at time zone 'UTC') + interval '1 day', 'YYYY-MM-DD\"T\"00:00:00.000000\"Z\"'),
                     extract(epoch from date_trunc('day', now() at time zone 'UTC') + interval '1 day' - now() at time zone 'UTC')::float8";
-    let (midnight, seconds): (String, f64) = sqlx::query_as(midnight).fetch_one(&mut world.database().await).await.unwrap();
-    assert_eq!(refused.body["error"]["details"], json!({"limit": "submissions_per_day", "max": 2, "resets_at": midnight}));
+    let (midnight, seconds): (String, f64) = sqlx::query_as(midnight)
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
+    assert_eq!(
+        refused.body["error"]["details"],
+        json!({"limit": "submissions_per_day", "max": 2, "resets_at": midnight})
+    );
     assert!((refused.header("retry-after").parse::<f64>().unwrap() - seconds).abs() < 60.0);
-    assert_eq!(key.get("/v1/usage").await.unwrap().body["totals"]["eval_items"], usage, "nothing was charged");
+    assert_eq!(
+        key.get("/v1/usage").await.unwrap().body["totals"]["eval_items"],
+        usage,
+        "nothing was charged"
+    );
     let jobs = "select count(*) from jobs where suite_id = 'suite:daily'";
-    assert_eq!(sqlx::query_scalar::<_, i64>(jobs).fetch_one(&mut world.database().await).await.unwrap(), 4);
+    assert_eq!(
+        sqlx::query_scalar::<_, i64>(jobs)
+            .fetch_one(&mut world.database().await)
+            .await
+            .unwrap(),
+        4
+    );
 
     let mut evals = EvalServiceClient::new(world.channel().await);
-    let status = evals.create_eval(with_token(message_of(&suite_id, 5), &world.org.key)).await.unwrap_err();
-    assert_eq!((status.code(), status.message()), (tonic::Code::ResourceExhausted, message));
-    assert_eq!(status.get_details_error_info().unwrap().reason, "QUOTA_EXCEEDED");
-    assert_eq!(status.get_details_quota_failure().unwrap().violations[0].subject, "submissions_per_day");
-    assert!(status.get_details_retry_info().unwrap().retry_delay.unwrap().as_secs() > 0);
+    let status = evals
+        .create_eval(with_token(message_of(&suite_id, 5), &world.org.key))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (tonic::Code::ResourceExhausted, message)
+    );
+    assert_eq!(
+        status.get_details_error_info().unwrap().reason,
+        "QUOTA_EXCEEDED"
+    );
+    assert_eq!(
+        status.get_details_quota_failure().unwrap().violations[0].subject,
+        "submissions_per_day"
+    );
+    assert!(
+        status
+            .get_details_retry_info()
+            .unwrap()
+            .retry_delay
+            .unwrap()
+            .as_secs()
+            > 0
+    );
 
     // What was answered is answered again; other suites and other organizations go on.
     let again = key.send(keyed()).await.unwrap();
@@ -325,13 +658,28 @@ async fn daily_cap_counts_only_jobs_that_may_have_a_score() {
     let other = world.client(&org(&world.stack, "team").await.key);
     assert_eq!(submitted(&other, &suite_id, 1).await.status, 202);
     // All versions count together, by the limit of the current one.
-    publish(&world, "daily", 2, "max_submissions_per_day = 3").await.unwrap();
-    assert_eq!((submitted(&key, &suite_id, 6).await.status, submitted(&key, &suite_id, 7).await.status), (202, 429));
+    publish(&world, "daily", 2, "max_submissions_per_day = 3")
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            submitted(&key, &suite_id, 6).await.status,
+            submitted(&key, &suite_id, 7).await.status
+        ),
+        (202, 429)
+    );
     // The day before is another day.
     let yesterday = "update suite_disclosures set created_at = created_at - interval '1 day'
                      where job_id in (select id from jobs where label in ('3', '4'))";
-    sqlx::raw_sql(yesterday).execute(&mut world.database().await).await.unwrap();
-    let statuses = [submitted(&key, &suite_id, 8).await, submitted(&key, &suite_id, 9).await, submitted(&key, &suite_id, 10).await];
+    sqlx::raw_sql(yesterday)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    let statuses = [
+        submitted(&key, &suite_id, 8).await,
+        submitted(&key, &suite_id, 9).await,
+        submitted(&key, &suite_id, 10).await,
+    ];
     assert_eq!(statuses.map(|answer| answer.status), [202, 202, 429]);
 }
 
@@ -339,65 +687,159 @@ async fn daily_cap_counts_only_jobs_that_may_have_a_score() {
 async fn contradictory_protection_is_refused_by_field() {
     let world = world().await;
     for (more, expected) in [
-        ("release = \"rounded(0)\"", "suite.toml: release: expected exact; rounded(d) with d from 1 to 6; ladder(step)"),
-        ("release = \"ladder(1.5)\"", "suite.toml: release: expected exact"),
+        (
+            "release = \"rounded(0)\"",
+            "suite.toml: release: expected exact; rounded(d) with d from 1 to 6; ladder(step)",
+        ),
+        (
+            "release = \"ladder(1.5)\"",
+            "suite.toml: release: expected exact",
+        ),
         ("release = 2", "suite.toml: TOML parse error"),
         (
             "release = \"ladder(0.1)\"\nper_item_feedback = true",
             "suite.toml: per_item_feedback: with release = \"ladder(0.1)\" the scores of single items must not be disclosed",
         ),
-        ("release = \"rounded(2)\"\nper_item_feedback = true", "suite.toml: per_item_feedback: with release = \"rounded(2)\""),
-        ("max_submissions_per_day = 0", "suite.toml: max_submissions_per_day: must be an integer from 1 to"),
-        ("max_submissions_per_day = 3000000000", "suite.toml: max_submissions_per_day: must be an integer from 1 to"),
-        ("max_submissions_per_day = 1.5", "suite.toml: TOML parse error"),
-        ("max_submissions = 0", "suite.toml: max_submissions: must be an integer from 1 to"),
-        ("access = \"friends\"", "suite.toml: access: expected one of: everyone, verified_domain, granted"),
-        ("clip = [0.0, 1.0]", "suite.toml: clip: is for rmse, mae and log_loss; accuracy has bounds of its own"),
-        ("release = \"sealed(0.5)\"", "suite.toml: closes_at: sealed items need the time at which the suite closes"),
-        ("release = \"sealed(0.5)\"\ncloses_at = 2030-01-01T00:00:00Z", "suite.toml: seal_seed: sealed items are drawn by it"),
+        (
+            "release = \"rounded(2)\"\nper_item_feedback = true",
+            "suite.toml: per_item_feedback: with release = \"rounded(2)\"",
+        ),
+        (
+            "max_submissions_per_day = 0",
+            "suite.toml: max_submissions_per_day: must be an integer from 1 to",
+        ),
+        (
+            "max_submissions_per_day = 3000000000",
+            "suite.toml: max_submissions_per_day: must be an integer from 1 to",
+        ),
+        (
+            "max_submissions_per_day = 1.5",
+            "suite.toml: TOML parse error",
+        ),
+        (
+            "max_submissions = 0",
+            "suite.toml: max_submissions: must be an integer from 1 to",
+        ),
+        (
+            "access = \"friends\"",
+            "suite.toml: access: expected one of: everyone, verified_domain, granted",
+        ),
+        (
+            "clip = [0.0, 1.0]",
+            "suite.toml: clip: is for rmse, mae and log_loss; accuracy has bounds of its own",
+        ),
+        (
+            "release = \"sealed(0.5)\"",
+            "suite.toml: closes_at: sealed items need the time at which the suite closes",
+        ),
+        (
+            "release = \"sealed(0.5)\"\ncloses_at = 2030-01-01T00:00:00Z",
+            "suite.toml: seal_seed: sealed items are drawn by it",
+        ),
         (
             "release = \"sealed(0.5)\"\ncloses_at = 2030-01-01T00:00:00\nseal_seed = \"x\"",
             "suite.toml: closes_at: must be a time with an offset",
         ),
-        ("closes_at = 2030-01-01T00:00:00Z", "suite.toml: closes_at: is for release = \"sealed(fraction)\", not for \"exact\""),
-        ("seal_seed = \"x\"", "suite.toml: seal_seed: is for release = \"sealed(fraction)\", not for \"exact\""),
+        (
+            "closes_at = 2030-01-01T00:00:00Z",
+            "suite.toml: closes_at: is for release = \"sealed(fraction)\", not for \"exact\"",
+        ),
+        (
+            "seal_seed = \"x\"",
+            "suite.toml: seal_seed: is for release = \"sealed(fraction)\", not for \"exact\"",
+        ),
     ] {
         let refused = publish(&world, "refused", 1, more).await.unwrap_err();
         assert!(refused.contains(expected), "{more}: {refused}");
     }
-    publish(&world, "kept", 1, "release = \"rounded(2)\"\nmax_submissions_per_day = 5").await.unwrap();
-    publish(&world, "kept", 1, "max_submissions_per_day = 5\nrelease = \"rounded(2)\"").await.unwrap();
-    for more in ["release = \"rounded(3)\"\nmax_submissions_per_day = 5", "release = \"rounded(2)\"\nmax_submissions_per_day = 6", ""] {
+    publish(
+        &world,
+        "kept",
+        1,
+        "release = \"rounded(2)\"\nmax_submissions_per_day = 5",
+    )
+    .await
+    .unwrap();
+    publish(
+        &world,
+        "kept",
+        1,
+        "max_submissions_per_day = 5\nrelease = \"rounded(2)\"",
+    )
+    .await
+    .unwrap();
+    for more in [
+        "release = \"rounded(3)\"\nmax_submissions_per_day = 5",
+        "release = \"rounded(2)\"\nmax_submissions_per_day = 6",
+        "",
+    ] {
         let refused = publish(&world, "kept", 1, more).await.unwrap_err();
-        assert!(refused.contains("a published version never changes"), "{more}: {refused}");
+        assert!(
+            refused.contains("a published version never changes"),
+            "{more}: {refused}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_scores_a_protected_folder_exactly() {
     let world = world().await;
-    publish(&world, "own", 1, "release = \"ladder(0.1)\"\nmax_submissions_per_day = 1").await.unwrap();
-    let folder = world.stack.ground.servers.folder().join(format!("{}-own", world.stack.database.name));
-    let predictions: String =
-        labels(20).map(|(item_id, label)| format!("{}\n", json!({"item_id": item_id, "prediction": label}))).collect();
+    publish(
+        &world,
+        "own",
+        1,
+        "release = \"ladder(0.1)\"\nmax_submissions_per_day = 1",
+    )
+    .await
+    .unwrap();
+    let folder = world
+        .stack
+        .ground
+        .servers
+        .folder()
+        .join(format!("{}-own", world.stack.database.name));
+    let predictions: String = labels(20)
+        .map(|(item_id, label)| format!("{}\n", json!({"item_id": item_id, "prediction": label})))
+        .collect();
     std::fs::write(folder.join("predictions.ndjson"), predictions).unwrap();
     let worker = &world.stack.ground.binaries.worker;
     let scored = std::process::Command::new(worker)
-        .args(["score", "--suite", folder.to_str().unwrap(), "--predictions", folder.join("predictions.ndjson").to_str().unwrap()])
+        .args([
+            "score",
+            "--suite",
+            folder.to_str().unwrap(),
+            "--predictions",
+            folder.join("predictions.ndjson").to_str().unwrap(),
+        ])
         .output()
         .unwrap();
-    let printed: Value = serde_json::from_slice(&scored.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&scored.stderr)));
+    let printed: Value = serde_json::from_slice(&scored.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&scored.stderr)));
     assert_eq!(printed["value"], json!(20.0 / 37.0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ladder_without_a_grid_takes_no_submissions() {
     let world = world().await;
-    let suite_id = publish(&world, "old", 1, "release = \"ladder(0.1)\"").await.unwrap();
+    let suite_id = publish(&world, "old", 1, "release = \"ladder(0.1)\"")
+        .await
+        .unwrap();
     // As a release published it that knew no grids.
     let without = "update suites set release = 'ladder(1)', ladder_start = null, ladder_step = null, ladder_levels = null where suite_id = 'suite:old'";
-    sqlx::raw_sql(without).execute(&mut world.database().await).await.unwrap();
+    sqlx::raw_sql(without)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
     let refused = submitted(&world.key(), &suite_id, 1).await;
-    assert_eq!((refused.status, code(&refused)), (422, "validation_failed".to_owned()), "{}", refused.body);
-    assert!(text(&refused.body["error"]["message"]).contains("must publish a new version"), "{}", refused.body);
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (422, "validation_failed".to_owned()),
+        "{}",
+        refused.body
+    );
+    assert!(
+        text(&refused.body["error"]["message"]).contains("must publish a new version"),
+        "{}",
+        refused.body
+    );
 }

@@ -12,11 +12,20 @@ use crate::harness::{PATIENCE, World, code, one_prediction, org, text, until, wi
 use crate::uploads::{open, put};
 
 async fn delete(world: &World, org_id: &str) -> Value {
-    world.stack.operate(&["org", "delete", "--org", org_id, "--confirm", org_id]).await.unwrap()
+    world
+        .stack
+        .operate(&["org", "delete", "--org", org_id, "--confirm", org_id])
+        .await
+        .unwrap()
 }
 
 async fn refused(world: &World, arguments: &[&str]) -> String {
-    world.stack.operate(arguments).await.unwrap_err().to_string()
+    world
+        .stack
+        .operate(arguments)
+        .await
+        .unwrap_err()
+        .to_string()
 }
 
 /// The tables in which a text stands.
@@ -24,11 +33,20 @@ async fn tables_with(world: &World, wanted: &str) -> Vec<String> {
     let mut found = Places::default();
     places::tables(world, &mut found).await;
     // How many emails went to an address in the last hour is no organization's, and goes by itself.
-    found.with(wanted).into_iter().filter(|place| *place != "table mailed").map(str::to_owned).collect()
+    found
+        .with(wanted)
+        .into_iter()
+        .filter(|place| *place != "table mailed")
+        .map(str::to_owned)
+        .collect()
 }
 
 async fn scalar(world: &World, sql: &'static str) -> i64 {
-    sqlx::query_scalar(sql).bind(&world.org.id).fetch_one(&mut world.database().await).await.unwrap()
+    sqlx::query_scalar(sql)
+        .bind(&world.org.id)
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap()
 }
 
 fn folder(world: &World) -> PathBuf {
@@ -46,14 +64,28 @@ async fn restart_api(world: &mut World) {
 async fn deleted_org_leaves_what_accounting_needs() {
     let mut world = world_of(Plan::default()).await;
     let owner = world.owner();
-    let renamed = owner.request("PATCH", &format!("/v1/orgs/{}", world.org.id)).json(&json!({"name": "Canary Incorporated"}));
+    let renamed = owner
+        .request("PATCH", &format!("/v1/orgs/{}", world.org.id))
+        .json(&json!({"name": "Canary Incorporated"}));
     assert_eq!(owner.send(renamed).await.unwrap().status, 200);
-    owner.post("/v1/invites", &json!({"email": "canary@example.org"})).await.unwrap();
-    owner.post("/v1/domains", &json!({"domain": "canary.example"})).await.unwrap();
-    owner.post("/v1/keys", &json!({"name": "canary key"})).await.unwrap();
+    owner
+        .post("/v1/invites", &json!({"email": "canary@example.org"}))
+        .await
+        .unwrap();
+    owner
+        .post("/v1/domains", &json!({"domain": "canary.example"}))
+        .await
+        .unwrap();
+    owner
+        .post("/v1/keys", &json!({"name": "canary key"}))
+        .await
+        .unwrap();
     let submit = async |key: Client, label: &str| {
         let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction(), "label": label});
-        let request = key.request("POST", "/v1/evals").header("idempotency-key", format!("canary {label}")).json(&body);
+        let request = key
+            .request("POST", "/v1/evals")
+            .header("idempotency-key", format!("canary {label}"))
+            .json(&body);
         text(&key.send(request).await.unwrap().body["id"])
     };
     let done = submit(world.key(), "canary done").await;
@@ -62,7 +94,10 @@ async fn deleted_org_leaves_what_accounting_needs() {
     put(&world.key(), &upload_id, 1, "{}\n").await;
     // A new worker has not read the answers yet, so it can be held there.
     world.stack.workers.clear();
-    world.stack.workers.push(world.stack.launch_worker().unwrap());
+    world
+        .stack
+        .workers
+        .push(world.stack.launch_worker().unwrap());
     world.stack.workers[0].ready().await.unwrap();
     let answers = world.hold_answers().await;
     let running = submit(world.key(), "canary running").await;
@@ -70,42 +105,103 @@ async fn deleted_org_leaves_what_accounting_needs() {
     let charged = scalar(&world, "select eval_items from usage where org_id = $1").await;
 
     let (key, session) = (world.key(), world.owner());
-    let unconfirmed = refused(&world, &["org", "delete", "--org", &world.org.id, "--confirm", "yes"]).await;
-    assert!(unconfirmed.contains(&format!("--confirm {}", world.org.id)), "{unconfirmed}");
-    assert!(refused(&world, &["org", "delete", "--org", &world.org.id]).await.contains("--confirm"));
-    assert!(refused(&world, &["org", "delete", "--org", "org_0", "--confirm", "org_0"]).await.contains("there is no organization org_0"));
+    let unconfirmed = refused(
+        &world,
+        &["org", "delete", "--org", &world.org.id, "--confirm", "yes"],
+    )
+    .await;
+    assert!(
+        unconfirmed.contains(&format!("--confirm {}", world.org.id)),
+        "{unconfirmed}"
+    );
+    assert!(
+        refused(&world, &["org", "delete", "--org", &world.org.id])
+            .await
+            .contains("--confirm")
+    );
+    assert!(
+        refused(
+            &world,
+            &["org", "delete", "--org", "org_0", "--confirm", "org_0"]
+        )
+        .await
+        .contains("there is no organization org_0")
+    );
     let deleted = delete(&world, &world.org.id).await;
-    assert_eq!((&deleted["changed"], &deleted["deleted"]["jobs_cancelled"]), (&json!(true), &json!(1)), "{deleted}");
-    assert_eq!(delete(&world, &world.org.id).await["changed"], false, "again changes nothing");
+    assert_eq!(
+        (&deleted["changed"], &deleted["deleted"]["jobs_cancelled"]),
+        (&json!(true), &json!(1)),
+        "{deleted}"
+    );
+    assert_eq!(
+        delete(&world, &world.org.id).await["changed"],
+        false,
+        "again changes nothing"
+    );
 
     let unknown = key.get("/v1/me").await.unwrap();
-    assert_eq!((unknown.status, code(&unknown)), (401, "invalid_token".to_owned()));
+    assert_eq!(
+        (unknown.status, code(&unknown)),
+        (401, "invalid_token".to_owned())
+    );
     let homeless = session.get("/v1/me").await.unwrap();
-    assert_eq!((homeless.status, code(&homeless)), (403, "org_required".to_owned()));
+    assert_eq!(
+        (homeless.status, code(&homeless)),
+        (403, "org_required".to_owned())
+    );
     // The attempt that ran writes nothing any more.
     sqlx::Connection::close(answers).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     for wanted in ["canary", "Canary"] {
-        assert_eq!(tables_with(&world, wanted).await, Vec::<String>::new(), "{wanted}");
+        assert_eq!(
+            tables_with(&world, wanted).await,
+            Vec::<String>::new(),
+            "{wanted}"
+        );
     }
     assert_eq!(scalar(&world, "select count(*) from jobs where org_id = $1 and status = 'cancelled' and result is null").await, 1);
-    assert_eq!(scalar(&world, "select eval_items from usage where org_id = $1").await, charged, "the month is what it was");
+    assert_eq!(
+        scalar(&world, "select eval_items from usage where org_id = $1").await,
+        charged,
+        "the month is what it was"
+    );
     let booked = "select sum(case kind when 'charge' then eval_items else -eval_items end)::bigint from usage_ledger where org_id = $1";
-    assert_eq!(scalar(&world, booked).await, charged, "and so is the ledger");
+    assert_eq!(
+        scalar(&world, booked).await,
+        charged,
+        "and so is the ledger"
+    );
     for command in ["suspend", "resume"] {
-        assert!(refused(&world, &["org", command, "--org", &world.org.id]).await.contains("was deleted"));
+        assert!(
+            refused(&world, &["org", command, "--org", &world.org.id])
+                .await
+                .contains("was deleted")
+        );
     }
-    assert!(refused(&world, &["org", "set", "--org", &world.org.id, "--plan", "dev"]).await.contains("there is no organization"));
+    assert!(
+        refused(
+            &world,
+            &["org", "set", "--org", &world.org.id, "--plan", "dev"]
+        )
+        .await
+        .contains("there is no organization")
+    );
 
     // Objects are removed when no request or attempt that was under way can write any.
     restart_api(&mut world).await;
     assert!(folder(&world).exists());
     for _ in 0..2 {
         let late = "update orgs set deleted_at = deleted_at - interval '30 minutes', removed_at = null where deleted_at is not null";
-        sqlx::query(late).execute(&mut world.database().await).await.unwrap();
+        sqlx::query(late)
+            .execute(&mut world.database().await)
+            .await
+            .unwrap();
         restart_api(&mut world).await;
         let removed = "select count(*) from orgs where id = $1 and removed_at is not null";
-        until("removal", PATIENCE, async || scalar(&world, removed).await == 1).await;
+        until("removal", PATIENCE, async || {
+            scalar(&world, removed).await == 1
+        })
+        .await;
         assert!(!folder(&world).exists());
         // As if the process had died before it recorded the removal, and some objects were left.
         std::fs::create_dir_all(folder(&world)).unwrap();
@@ -115,11 +211,18 @@ async fn deleted_org_leaves_what_accounting_needs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_deletes_delete_once() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     for _ in 0..5 {
         let org = org(&world.stack, "team").await;
         let (a, b) = tokio::join!(delete(&world, &org.id), delete(&world, &org.id));
-        let mut changed = [a["changed"].as_bool().unwrap(), b["changed"].as_bool().unwrap()];
+        let mut changed = [
+            a["changed"].as_bool().unwrap(),
+            b["changed"].as_bool().unwrap(),
+        ];
         changed.sort_unstable();
         assert_eq!(changed, [false, true]);
     }
@@ -127,7 +230,12 @@ async fn concurrent_deletes_delete_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_stored_for_deleted_org() {
-    let world = world_of(Plan { apis: 2, workers: 1, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        apis: 2,
+        workers: 1,
+        ..Plan::default()
+    })
+    .await;
     world.widen_plans().await;
     let submitters: Vec<_> = (0..6)
         .map(|n| {
@@ -151,7 +259,10 @@ async fn nothing_is_stored_for_deleted_org() {
             })
         })
         .collect();
-    until("submissions", PATIENCE, async || scalar(&world, "select count(*) from jobs where org_id = $1").await > 10).await;
+    until("submissions", PATIENCE, async || {
+        scalar(&world, "select count(*) from jobs where org_id = $1").await > 10
+    })
+    .await;
     delete(&world, &world.org.id).await;
     for submitter in submitters {
         submitter.await.unwrap();
@@ -163,7 +274,11 @@ async fn nothing_is_stored_for_deleted_org() {
     assert_eq!(scalar(&world, active).await, 0);
     let odd = "select count(*) from usage u where org_id = $1 and eval_items <> (
                    select sum(case kind when 'charge' then l.eval_items else -l.eval_items end) from usage_ledger l where l.org_id = u.org_id)";
-    assert_eq!(scalar(&world, odd).await, 0, "the month is what the ledger says");
+    assert_eq!(
+        scalar(&world, odd).await,
+        0,
+        "the month is what the ledger says"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,19 +286,37 @@ async fn erased_user_leaves_an_id() {
     let world = world_of(Plan::default()).await;
     let erase = ["user", "erase", "--email", &world.org.email];
     let refusal = refused(&world, &erase).await;
-    assert!(refusal.contains(&world.org.id) && refusal.contains("only owner"), "{refusal}");
-    assert_eq!(world.owner().get("/v1/me").await.unwrap().status, 200, "a refusal changes nothing");
+    assert!(
+        refusal.contains(&world.org.id) && refusal.contains("only owner"),
+        "{refusal}"
+    );
+    assert_eq!(
+        world.owner().get("/v1/me").await.unwrap().status,
+        200,
+        "a refusal changes nothing"
+    );
 
     let second = org(&world.stack, "team").await;
-    world.client(&second.session).post("/v1/invites", &json!({"email": world.org.email})).await.unwrap();
+    world
+        .client(&second.session)
+        .post("/v1/invites", &json!({"email": world.org.email}))
+        .await
+        .unwrap();
     world.member("owner").await;
-    let created_by = text(&world.owner().get("/v1/keys").await.unwrap().body["keys"][0]["created_by"]);
+    let created_by =
+        text(&world.owner().get("/v1/keys").await.unwrap().body["keys"][0]["created_by"]);
     let done = world.scored(&one_prediction()).await;
     world.link(&world.org.email).await;
     let erased = world.stack.operate(&erase).await.unwrap();
     assert_eq!(erased["user_id"], created_by.as_str());
-    assert_eq!(erased["erased"], json!({"memberships": 1, "sessions": 1, "invites": 1, "sign_in_links": 1}));
-    assert_eq!(tables_with(&world, &world.org.email).await, Vec::<String>::new());
+    assert_eq!(
+        erased["erased"],
+        json!({"memberships": 1, "sessions": 1, "invites": 1, "sign_in_links": 1})
+    );
+    assert_eq!(
+        tables_with(&world, &world.org.email).await,
+        Vec::<String>::new()
+    );
     let counted: i64 = sqlx::query_scalar("select count(*) from mailed where email = $1")
         .bind(&world.org.email)
         .fetch_one(&mut world.database().await)
@@ -192,38 +325,98 @@ async fn erased_user_leaves_an_id() {
     assert_eq!(counted, 0);
     assert_eq!(world.owner().get("/v1/me").await.unwrap().status, 401);
     // What belongs to the organization stays.
-    assert_eq!(world.key().get(&format!("/v1/jobs/{}", text(&done["id"]))).await.unwrap().body, done);
-    assert_eq!(scalar(&world, "select count(*) from api_keys where org_id = $1").await, 1);
-    assert!(refused(&world, &erase).await.contains("nobody has the address"), "there is nothing to erase any more");
+    assert_eq!(
+        world
+            .key()
+            .get(&format!("/v1/jobs/{}", text(&done["id"])))
+            .await
+            .unwrap()
+            .body,
+        done
+    );
+    assert_eq!(
+        scalar(&world, "select count(*) from api_keys where org_id = $1").await,
+        1
+    );
+    assert!(
+        refused(&world, &erase)
+            .await
+            .contains("nobody has the address"),
+        "there is nothing to erase any more"
+    );
     // Whoever has the address later is somebody else.
     let new = world.client(&world.sign_in(&world.org.email).await);
     assert_eq!(code(&new.get("/v1/me").await.unwrap()), "org_required");
 
     // Somebody who was only invited.
-    world.client(&second.session).post("/v1/invites", &json!({"email": "invited@example.org"})).await.unwrap();
-    let erased = world.stack.operate(&["user", "erase", "--email", "Invited@example.org"]).await.unwrap();
-    assert_eq!((&erased["user_id"], &erased["erased"]["invites"]), (&Value::Null, &json!(1)));
-    assert_eq!(tables_with(&world, "invited@example.org").await, Vec::<String>::new());
+    world
+        .client(&second.session)
+        .post("/v1/invites", &json!({"email": "invited@example.org"}))
+        .await
+        .unwrap();
+    let erased = world
+        .stack
+        .operate(&["user", "erase", "--email", "Invited@example.org"])
+        .await
+        .unwrap();
+    assert_eq!(
+        (&erased["user_id"], &erased["erased"]["invites"]),
+        (&Value::Null, &json!(1))
+    );
+    assert_eq!(
+        tables_with(&world, "invited@example.org").await,
+        Vec::<String>::new()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sign_in_during_erasure_leaves_no_half_user() {
-    let world = world_of(Plan { workers: 0, ..with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000") }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")
+    })
+    .await;
     for round in 0..8 {
         let email = format!("canary{round}@example.org");
-        world.owner().post("/v1/invites", &json!({"email": email})).await.unwrap();
+        world
+            .owner()
+            .post("/v1/invites", &json!({"email": email}))
+            .await
+            .unwrap();
         let session = world.client(&world.sign_in(&email).await);
-        let (user, link) = (text(&session.get("/v1/me").await.unwrap().body["orgs"][0]["id"]), world.link(&email).await);
+        let (user, link) = (
+            text(&session.get("/v1/me").await.unwrap().body["orgs"][0]["id"]),
+            world.link(&email).await,
+        );
         assert_eq!(user, world.org.id);
         let anonymous = world.anonymous();
         let body = json!({"token": link});
-        let sign_in = async { anonymous.post("/v1/auth/email/verify", &body).await.unwrap().status };
-        let create = async { session.post("/v1/orgs", &json!({"name": "x"})).await.unwrap().status };
+        let sign_in = async {
+            anonymous
+                .post("/v1/auth/email/verify", &body)
+                .await
+                .unwrap()
+                .status
+        };
+        let create = async {
+            session
+                .post("/v1/orgs", &json!({"name": "x"}))
+                .await
+                .unwrap()
+                .status
+        };
         let arguments = ["user", "erase", "--email", &email];
-        let (erased, signed_in, created) = tokio::join!(world.stack.operate(&arguments), sign_in, create);
+        let (erased, signed_in, created) =
+            tokio::join!(world.stack.operate(&arguments), sign_in, create);
         match &erased {
-            Ok(_) => assert!([201, 401].contains(&signed_in) && [201, 401].contains(&created), "{signed_in} {created}"),
-            Err(refusal) => assert!(refusal.to_string().contains("only owner") && created == 201, "{refusal}"),
+            Ok(_) => assert!(
+                [201, 401].contains(&signed_in) && [201, 401].contains(&created),
+                "{signed_in} {created}"
+            ),
+            Err(refusal) => assert!(
+                refusal.to_string().contains("only owner") && created == 201,
+                "{refusal}"
+            ),
         }
         let half: i64 = sqlx::query_scalar(
             "select count(*) from users u where email like 'erased %'
@@ -238,39 +431,135 @@ async fn sign_in_during_erasure_leaves_no_half_user() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_revokes_keys_and_ends_sessions() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let keys = world.owner().get("/v1/keys").await.unwrap().body["keys"].clone();
     let key_id = text(&keys[0]["id"]);
-    let first = world.stack.operate(&["key", "revoke", "--key", &key_id]).await.unwrap();
-    assert_eq!(json!([first["key_id"], first["org_id"]]), json!([key_id, world.org.id]));
+    let first = world
+        .stack
+        .operate(&["key", "revoke", "--key", &key_id])
+        .await
+        .unwrap();
+    assert_eq!(
+        json!([first["key_id"], first["org_id"]]),
+        json!([key_id, world.org.id])
+    );
     let revoked = world.key().get("/v1/me").await.unwrap();
-    assert_eq!((revoked.status, code(&revoked)), (401, "key_revoked".to_owned()));
-    assert_eq!(world.stack.operate(&["key", "revoke", "--key", &key_id]).await.unwrap(), first, "the first time stays");
-    assert!(refused(&world, &["key", "revoke", "--key", "key_0"]).await.contains("there is no key key_0"));
+    assert_eq!(
+        (revoked.status, code(&revoked)),
+        (401, "key_revoked".to_owned())
+    );
+    assert_eq!(
+        world
+            .stack
+            .operate(&["key", "revoke", "--key", &key_id])
+            .await
+            .unwrap(),
+        first,
+        "the first time stays"
+    );
+    assert!(
+        refused(&world, &["key", "revoke", "--key", "key_0"])
+            .await
+            .contains("there is no key key_0")
+    );
 
-    let one = world.stack.operate(&["session", "create", "--email", &world.org.email]).await.unwrap();
+    let one = world
+        .stack
+        .operate(&["session", "create", "--email", &world.org.email])
+        .await
+        .unwrap();
     let session_id = text(&one["session_id"]);
-    let ended = world.stack.operate(&["session", "end", "--session", &session_id]).await.unwrap();
-    assert_eq!(ended, json!({"session_id": session_id, "user_id": one["user_id"], "ended": 1}));
-    assert_eq!(world.client(&text(&one["token"])).get("/v1/me").await.unwrap().status, 401);
-    assert_eq!(world.owner().get("/v1/me").await.unwrap().status, 200, "the other one goes on");
-    assert_eq!(world.stack.operate(&["session", "end", "--session", &session_id]).await.unwrap()["ended"], 0);
-    let all = world.stack.operate(&["session", "end", "--email", &world.org.email]).await.unwrap();
+    let ended = world
+        .stack
+        .operate(&["session", "end", "--session", &session_id])
+        .await
+        .unwrap();
+    assert_eq!(
+        ended,
+        json!({"session_id": session_id, "user_id": one["user_id"], "ended": 1})
+    );
+    assert_eq!(
+        world
+            .client(&text(&one["token"]))
+            .get("/v1/me")
+            .await
+            .unwrap()
+            .status,
+        401
+    );
+    assert_eq!(
+        world.owner().get("/v1/me").await.unwrap().status,
+        200,
+        "the other one goes on"
+    );
+    assert_eq!(
+        world
+            .stack
+            .operate(&["session", "end", "--session", &session_id])
+            .await
+            .unwrap()["ended"],
+        0
+    );
+    let all = world
+        .stack
+        .operate(&["session", "end", "--email", &world.org.email])
+        .await
+        .unwrap();
     assert_eq!(all, json!({"user_id": one["user_id"], "ended": 1}));
     assert_eq!(world.owner().get("/v1/me").await.unwrap().status, 401);
-    assert!(refused(&world, &["session", "end"]).await.contains("--email"));
-    assert!(refused(&world, &["session", "end", "--email", "nobody@example.org"]).await.contains("nobody has the address"));
-    assert!(refused(&world, &["session", "end", "--session", "ses_0"]).await.contains("there is no session ses_0"));
+    assert!(
+        refused(&world, &["session", "end"])
+            .await
+            .contains("--email")
+    );
+    assert!(
+        refused(&world, &["session", "end", "--email", "nobody@example.org"])
+            .await
+            .contains("nobody has the address")
+    );
+    assert!(
+        refused(&world, &["session", "end", "--session", "ses_0"])
+            .await
+            .contains("there is no session ses_0")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_command_is_logged() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
-    world.stack.operate(&["org", "suspend", "--org", &world.org.id]).await.unwrap();
-    world.stack.operate(&["org", "resume", "--org", &world.org.id]).await.unwrap();
-    world.stack.operate(&["org", "resume", "--org", "org_0"]).await.unwrap_err();
-    world.stack.operate(&["session", "end", "--email", &world.org.email]).await.unwrap();
-    world.stack.operate(&["user", "erase", "--email", &world.org.email]).await.unwrap_err();
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    world
+        .stack
+        .operate(&["org", "suspend", "--org", &world.org.id])
+        .await
+        .unwrap();
+    world
+        .stack
+        .operate(&["org", "resume", "--org", &world.org.id])
+        .await
+        .unwrap();
+    world
+        .stack
+        .operate(&["org", "resume", "--org", "org_0"])
+        .await
+        .unwrap_err();
+    world
+        .stack
+        .operate(&["session", "end", "--email", &world.org.email])
+        .await
+        .unwrap();
+    world
+        .stack
+        .operate(&["user", "erase", "--email", &world.org.email])
+        .await
+        .unwrap_err();
     let log: Vec<(String, Option<String>, Option<String>, bool)> = sqlx::query_as(
         "select command, target, outcome, run_by = current_user and finished_at >= started_at from operator_log order by id",
     )
@@ -283,7 +572,12 @@ async fn each_command_is_logged() {
         .await
         .unwrap();
     let entry = |command: &str, target: Option<&str>, outcome: &str| {
-        (command.to_owned(), target.map(str::to_owned), Some(outcome.to_owned()), true)
+        (
+            command.to_owned(),
+            target.map(str::to_owned),
+            Some(outcome.to_owned()),
+            true,
+        )
     };
     let org = Some(world.org.id.as_str());
     assert_eq!(
@@ -298,27 +592,65 @@ async fn each_command_is_logged() {
     );
     // Organization, session, key: whoever made them, too.
     let before: Vec<&str> = log.iter().map(|(command, ..)| command.as_str()).collect();
-    assert_eq!(before[..4], ["suite publish", "org create", "session create", "key create"]);
-    let rows: String = sqlx::query_scalar("select string_agg(row_to_json(l)::text, ' ') from operator_log l")
-        .fetch_one(&mut world.database().await)
-        .await
-        .unwrap();
-    assert!(!rows.contains('@') && !rows.contains("svc_"), "neither addresses nor secrets");
+    assert_eq!(
+        before[..4],
+        [
+            "suite publish",
+            "org create",
+            "session create",
+            "key create"
+        ]
+    );
+    let rows: String =
+        sqlx::query_scalar("select string_agg(row_to_json(l)::text, ' ') from operator_log l")
+            .fetch_one(&mut world.database().await)
+            .await
+            .unwrap();
+    assert!(
+        !rows.contains('@') && !rows.contains("svc_"),
+        "neither addresses nor secrets"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_delete_is_completed_by_the_next() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
-    world.owner().post("/v1/keys", &json!({"name": "canary"})).await.unwrap();
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    world
+        .owner()
+        .post("/v1/keys", &json!({"name": "canary"}))
+        .await
+        .unwrap();
     assert_eq!(world.submit(&one_prediction()).await.status, 202);
     // The command died after its first transaction.
     let marked = "update orgs set suspended_at = now(), deleted_at = now() where id = $1";
-    sqlx::query(marked).bind(&world.org.id).execute(&mut world.database().await).await.unwrap();
+    sqlx::query(marked)
+        .bind(&world.org.id)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
     let refused = world.key().get("/v1/me").await.unwrap();
-    assert_eq!((refused.status, code(&refused)), (403, "forbidden".to_owned()));
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (403, "forbidden".to_owned())
+    );
     let completed = delete(&world, &world.org.id).await;
-    assert_eq!((&completed["changed"], &completed["deleted"]["keys"]), (&json!(false), &json!(2)), "{completed}");
+    assert_eq!(
+        (&completed["changed"], &completed["deleted"]["keys"]),
+        (&json!(false), &json!(2)),
+        "{completed}"
+    );
     assert_eq!(tables_with(&world, "canary").await, Vec::<String>::new());
     let nothing = delete(&world, &world.org.id).await;
-    assert!(nothing["deleted"].as_object().unwrap().values().all(|count| count == 0), "{nothing}");
+    assert!(
+        nothing["deleted"]
+            .as_object()
+            .unwrap()
+            .values()
+            .all(|count| count == 0),
+        "{nothing}"
+    );
 }

@@ -23,20 +23,38 @@ async fn every_answer_carries_an_id_of_ours_and_the_limits() {
         client.request("GET", "/nowhere"),
         client.request("PUT", "/v1/keys"),
         client.request("GET", "/v1/me"),
-        world.key().request("POST", "/v1/evals").header("content-type", "application/json").body("x".repeat(6 << 20)),
+        world
+            .key()
+            .request("POST", "/v1/evals")
+            .header("content-type", "application/json")
+            .body("x".repeat(6 << 20)),
         world.key().request("GET", "/v1/me"),
         client.request("GET", "/assay.v1.MeService/GetMe"),
-        client.request("POST", "/assay.v1.MeService/GetMe").header("content-type", "application/grpc"),
-        client.request("POST", "/nowhere.Service/Get").header("content-type", "application/grpc"),
+        client
+            .request("POST", "/assay.v1.MeService/GetMe")
+            .header("content-type", "application/grpc"),
+        client
+            .request("POST", "/nowhere.Service/Get")
+            .header("content-type", "application/grpc"),
     ];
     let mut seen = std::collections::HashSet::new();
     for request in requests {
-        let answer = client.send(request.header("x-request-id", "req_mine")).await.unwrap();
+        let answer = client
+            .send(request.header("x-request-id", "req_mine"))
+            .await
+            .unwrap();
         let id = answer.header("x-request-id").to_owned();
         assert!(id.starts_with("req_") && id.len() == 26, "{id}");
         assert!(seen.insert(id.clone()), "an id of its own");
-        for header in ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"] {
-            assert!(answer.header(header).parse::<u64>().is_ok(), "{header}: {answer:?}");
+        for header in [
+            "x-ratelimit-limit",
+            "x-ratelimit-remaining",
+            "x-ratelimit-reset",
+        ] {
+            assert!(
+                answer.header(header).parse::<u64>().is_ok(),
+                "{header}: {answer:?}"
+            );
         }
         if answer.status >= 400 {
             assert_eq!(answer.body["error"]["request_id"], id.as_str());
@@ -49,27 +67,57 @@ async fn an_unknown_path_is_404_and_a_wrong_method_405_whoever_asks() {
     let world = world().await;
     for client in [world.anonymous(), world.key()] {
         let nowhere = client.get("/v1/nowhere").await.unwrap();
-        assert_eq!((nowhere.status, code(&nowhere)), (404, "not_found".to_owned()));
-        let wrong = client.send(client.request("PUT", "/v1/keys")).await.unwrap();
-        assert_eq!((wrong.status, code(&wrong)), (405, "invalid_request".to_owned()));
+        assert_eq!(
+            (nowhere.status, code(&nowhere)),
+            (404, "not_found".to_owned())
+        );
+        let wrong = client
+            .send(client.request("PUT", "/v1/keys"))
+            .await
+            .unwrap();
+        assert_eq!(
+            (wrong.status, code(&wrong)),
+            (405, "invalid_request".to_owned())
+        );
         assert_eq!(wrong.header("allow"), "GET,HEAD,POST");
     }
     for method in ["OPTIONS", "TRACE", "QUERY", "BREW"] {
-        for (path, allowed) in [("/v1/keys", "GET,HEAD,POST"), ("/v1/members/usr_0", "PATCH,DELETE"), ("/health", "GET,HEAD")] {
-            let refused = world.key().send(world.key().request(method, path)).await.unwrap();
-            assert_eq!((refused.status, refused.header("allow")), (405, allowed), "{method} {path}");
-            assert!(refused.header("x-request-id").starts_with("req_") && !refused.header("x-ratelimit-limit").is_empty());
+        for (path, allowed) in [
+            ("/v1/keys", "GET,HEAD,POST"),
+            ("/v1/members/usr_0", "PATCH,DELETE"),
+            ("/health", "GET,HEAD"),
+        ] {
+            let refused = world
+                .key()
+                .send(world.key().request(method, path))
+                .await
+                .unwrap();
+            assert_eq!(
+                (refused.status, refused.header("allow")),
+                (405, allowed),
+                "{method} {path}"
+            );
+            assert!(
+                refused.header("x-request-id").starts_with("req_")
+                    && !refused.header("x-ratelimit-limit").is_empty()
+            );
             assert_eq!(code(&refused), "invalid_request", "{method} {path}");
         }
     }
     let not_utf8 = world.key().get("/v1/jobs/%ff").await.unwrap();
-    assert_eq!((not_utf8.status, code(&not_utf8)), (404, "not_found".to_owned()));
+    assert_eq!(
+        (not_utf8.status, code(&not_utf8)),
+        (404, "not_found".to_owned())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn head_is_get_without_the_body() {
     let world = world().await;
-    let http2 = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    let http2 = reqwest::Client::builder()
+        .http2_prior_knowledge()
+        .build()
+        .unwrap();
     for http in [reqwest::Client::new(), http2] {
         for (token, path, status) in [
             (Some(&world.org.key), "/v1/me", 200),
@@ -83,12 +131,27 @@ async fn head_is_get_without_the_body() {
                     request = request.bearer_auth(token);
                 }
                 let answer = request.send().await.unwrap();
-                let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
-                let told = (answer.status().as_u16(), header("content-type"), header("content-length"), header("www-authenticate"));
-                assert!(header("x-request-id").is_some() && header("x-ratelimit-remaining").is_some());
+                let header = |name: &str| {
+                    answer
+                        .headers()
+                        .get(name)
+                        .map(|value| value.to_str().unwrap().to_owned())
+                };
+                let told = (
+                    answer.status().as_u16(),
+                    header("content-type"),
+                    header("content-length"),
+                    header("www-authenticate"),
+                );
+                assert!(
+                    header("x-request-id").is_some() && header("x-ratelimit-remaining").is_some()
+                );
                 (told, answer.bytes().await.unwrap())
             };
-            let ((head, nothing), (get, body)) = (ask(reqwest::Method::HEAD).await, ask(reqwest::Method::GET).await);
+            let ((head, nothing), (get, body)) = (
+                ask(reqwest::Method::HEAD).await,
+                ask(reqwest::Method::GET).await,
+            );
             assert_eq!((head.0, nothing.len()), (status, 0), "{path}");
             assert_eq!(head, get, "{path}");
             assert_eq!(get.2, Some(body.len().to_string()), "{path}");
@@ -101,7 +164,15 @@ async fn what_cannot_be_read_is_400_and_what_does_not_fit_is_422() {
     let world = world().await;
     let owner = world.owner();
     let send = async |content_type: &str, body: Vec<u8>| {
-        owner.send(owner.request("POST", "/v1/keys").header("content-type", content_type).body(body)).await.unwrap()
+        owner
+            .send(
+                owner
+                    .request("POST", "/v1/keys")
+                    .header("content-type", content_type)
+                    .body(body),
+            )
+            .await
+            .unwrap()
     };
     let malformed: [(&str, &[u8]); 7] = [
         ("text/plain", b"{\"name\": \"x\"}"),
@@ -114,7 +185,12 @@ async fn what_cannot_be_read_is_400_and_what_does_not_fit_is_422() {
     ];
     for (content_type, body) in malformed {
         let answer = send(content_type, body.to_vec()).await;
-        assert_eq!((answer.status, code(&answer)), (400, "invalid_request".to_owned()), "{}", answer.body);
+        assert_eq!(
+            (answer.status, code(&answer)),
+            (400, "invalid_request".to_owned()),
+            "{}",
+            answer.body
+        );
     }
     let unfit = [
         (json!([]), vec![fault("body", "type")]),
@@ -124,15 +200,29 @@ async fn what_cannot_be_read_is_400_and_what_does_not_fit_is_422() {
         (json!({"name": 7}), vec![fault("name", "type")]),
         (json!({"name": ["x"]}), vec![fault("name", "type")]),
         (json!({"name": "a\u{0}b"}), vec![fault("name", "format")]),
-        (json!({"name": "x".repeat(201)}), vec![fault("name", "range")]),
-        (json!({"name": "x", "nmae": 1}), vec![fault("nmae", "unknown_field")]),
+        (
+            json!({"name": "x".repeat(201)}),
+            vec![fault("name", "range")],
+        ),
+        (
+            json!({"name": "x", "nmae": 1}),
+            vec![fault("nmae", "unknown_field")],
+        ),
     ];
     for (body, expected) in unfit {
         let answer = owner.post("/v1/keys", &body).await.unwrap();
-        assert_eq!((answer.status, code(&answer)), (422, "validation_failed".to_owned()), "{body}");
+        assert_eq!(
+            (answer.status, code(&answer)),
+            (422, "validation_failed".to_owned()),
+            "{body}"
+        );
         assert_eq!(faults(&answer), expected, "{body}");
     }
-    let twice = send("application/json", b"{\"name\": \"x\", \"name\": \"y\"}".to_vec()).await;
+    let twice = send(
+        "application/json",
+        b"{\"name\": \"x\", \"name\": \"y\"}".to_vec(),
+    )
+    .await;
     assert_eq!(faults(&twice), [fault("name", "duplicate")]);
 }
 
@@ -140,14 +230,31 @@ async fn what_cannot_be_read_is_400_and_what_does_not_fit_is_422() {
 async fn too_large_a_body_is_413_announced_or_not() {
     let world = world().await;
     let key = world.key();
-    let announced = key.request("POST", "/v1/evals").header("content-type", "application/json").body(vec![b' '; (5 << 20) + 1]);
+    let announced = key
+        .request("POST", "/v1/evals")
+        .header("content-type", "application/json")
+        .body(vec![b' '; (5 << 20) + 1]);
     let answer = key.send(announced).await.unwrap();
-    assert_eq!((answer.status, code(&answer)), (413, "payload_too_large".to_owned()));
-    let chunks = futures_util::stream::iter((0..6).map(|_| Ok::<_, std::io::Error>(vec![b' '; 1 << 20])));
-    let chunked = key.request("POST", "/v1/evals").header("content-type", "application/json").body(reqwest::Body::wrap_stream(chunks));
+    assert_eq!(
+        (answer.status, code(&answer)),
+        (413, "payload_too_large".to_owned())
+    );
+    let chunks =
+        futures_util::stream::iter((0..6).map(|_| Ok::<_, std::io::Error>(vec![b' '; 1 << 20])));
+    let chunked = key
+        .request("POST", "/v1/evals")
+        .header("content-type", "application/json")
+        .body(reqwest::Body::wrap_stream(chunks));
     let answer = key.send(chunked).await.unwrap();
-    assert_eq!((answer.status, code(&answer)), (413, "payload_too_large".to_owned()));
-    let small = world.owner().request("POST", "/v1/keys").header("content-type", "application/json").body(vec![b' '; (64 << 10) + 1]);
+    assert_eq!(
+        (answer.status, code(&answer)),
+        (413, "payload_too_large".to_owned())
+    );
+    let small = world
+        .owner()
+        .request("POST", "/v1/keys")
+        .header("content-type", "application/json")
+        .body(vec![b' '; (64 << 10) + 1]);
     assert_eq!(world.owner().send(small).await.unwrap().status, 413);
 }
 
@@ -156,7 +263,9 @@ async fn an_announced_length_that_is_too_large_is_refused_before_the_body_is_sen
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     let world = world().await;
-    let mut socket = tokio::net::TcpStream::connect(world.stack.apis[0].listen.unwrap()).await.unwrap();
+    let mut socket = tokio::net::TcpStream::connect(world.stack.apis[0].listen.unwrap())
+        .await
+        .unwrap();
     let head = format!(
         "POST /v1/evals HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: 9999999\r\nexpect: 100-continue\r\n\r\n",
         world.org.key
@@ -172,7 +281,10 @@ async fn an_announced_length_that_is_too_large_is_refused_before_the_body_is_sen
 async fn nothing_of_the_inside_is_told_when_the_database_is_in_trouble() {
     let world = world().await;
     let mut database = world.database().await;
-    sqlx::raw_sql("alter table suites rename to suites_away").execute(&mut database).await.unwrap();
+    sqlx::raw_sql("alter table suites rename to suites_away")
+        .execute(&mut database)
+        .await
+        .unwrap();
     let answer = world.key().get("/v1/suites").await.unwrap();
     assert_eq!((answer.status, code(&answer)), (500, "internal".to_owned()));
     let told = answer.body.to_string().to_lowercase();
@@ -180,7 +292,10 @@ async fn nothing_of_the_inside_is_told_when_the_database_is_in_trouble() {
         assert!(!told.contains(word), "{told}");
     }
     let log = std::fs::read_to_string(&world.stack.apis[0].log).unwrap();
-    assert!(log.contains("relation \\\"suites\\\" does not exist"), "the operator is told the cause");
+    assert!(
+        log.contains("relation \\\"suites\\\" does not exist"),
+        "the operator is told the cause"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -193,10 +308,20 @@ async fn connections_that_show_nothing_are_cut() {
         let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
         socket.write_all(sent.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
-        tokio::time::timeout(std::time::Duration::from_secs(15), socket.read_to_end(&mut rest)).await.is_ok()
+        tokio::time::timeout(
+            std::time::Duration::from_secs(15),
+            socket.read_to_end(&mut rest),
+        )
+        .await
+        .is_ok()
     };
     // Nothing, the beginning of either HTTP, a head that does not end.
-    let (a, b, c, d) = tokio::join!(cut(""), cut("P"), cut("PRI * HTTP/2.0\r\n"), cut("GET /health HTTP/1.1\r\nhost: x\r\n"));
+    let (a, b, c, d) = tokio::join!(
+        cut(""),
+        cut("P"),
+        cut("PRI * HTTP/2.0\r\n"),
+        cut("GET /health HTTP/1.1\r\nhost: x\r\n")
+    );
     assert_eq!([a, b, c, d], [true; 4]);
     assert_eq!(world.anonymous().get("/health").await.unwrap().status, 200);
 }
@@ -206,26 +331,62 @@ async fn no_word_of_a_caller_becomes_a_label() {
     let world = world().await;
     let client = world.anonymous();
     for word in ["BREW", "WHEN"] {
-        assert_eq!(client.send(client.request(word, "/v1/keys")).await.unwrap().status, 405);
+        assert_eq!(
+            client
+                .send(client.request(word, "/v1/keys"))
+                .await
+                .unwrap()
+                .status,
+            405
+        );
     }
     client.get("/v1/nowhere/of-mine").await.unwrap();
     let metrics = scrape(&world.stack.apis[0]).await;
-    assert!(metrics.contains("assay_requests_total{wire=\"rest\",operation=\"unknown\",outcome=\"client_error\"} 3"), "{metrics}");
-    assert!(!metrics.contains("BREW") && !metrics.contains("of-mine") && !metrics.contains(&world.org.id), "{metrics}");
+    assert!(
+        metrics.contains(
+            "assay_requests_total{wire=\"rest\",operation=\"unknown\",outcome=\"client_error\"} 3"
+        ),
+        "{metrics}"
+    );
+    assert!(
+        !metrics.contains("BREW")
+            && !metrics.contains("of-mine")
+            && !metrics.contains(&world.org.id),
+        "{metrics}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_the_configured_origins_may_call_and_read_on_both_wires_and_no_others() {
-    let world =
-        crate::harness::world_of(crate::harness::with("ASSAY_CORS_ORIGINS", "https://app.example.org, http://localhost:3000")).await;
+    let world = crate::harness::world_of(crate::harness::with(
+        "ASSAY_CORS_ORIGINS",
+        "https://app.example.org, http://localhost:3000",
+    ))
+    .await;
     let client = world.anonymous();
     let ask = async |path: &str, origin: &str, method: &str| {
-        let question = client.request("OPTIONS", path).header("origin", origin).header("access-control-request-method", method);
-        client.send(question.header("access-control-request-headers", "authorization,content-type,x-grpc-web")).await.unwrap()
+        let question = client
+            .request("OPTIONS", path)
+            .header("origin", origin)
+            .header("access-control-request-method", method);
+        client
+            .send(question.header(
+                "access-control-request-headers",
+                "authorization,content-type,x-grpc-web",
+            ))
+            .await
+            .unwrap()
     };
     for path in ["/v1/keys/key_0", "/assay.v1.EvalService/CreateEval"] {
         let allowed = ask(path, "https://app.example.org", "DELETE").await;
-        assert_eq!((allowed.status, allowed.header("access-control-allow-origin")), (200, "https://app.example.org"), "{path}");
+        assert_eq!(
+            (
+                allowed.status,
+                allowed.header("access-control-allow-origin")
+            ),
+            (200, "https://app.example.org"),
+            "{path}"
+        );
         for (header, part) in [
             ("access-control-allow-methods", "DELETE"),
             ("access-control-allow-headers", "x-grpc-web"),
@@ -233,30 +394,80 @@ async fn pages_of_the_configured_origins_may_call_and_read_on_both_wires_and_no_
             ("access-control-max-age", "3600"),
             ("x-request-id", "req_"),
         ] {
-            assert!(allowed.header(header).contains(part), "{path}: {header}: {}", allowed.header(header));
+            assert!(
+                allowed.header(header).contains(part),
+                "{path}: {header}: {}",
+                allowed.header(header)
+            );
         }
-        assert_eq!(ask(path, "https://elsewhere.example.org", "POST").await.header("access-control-allow-origin"), "");
+        assert_eq!(
+            ask(path, "https://elsewhere.example.org", "POST")
+                .await
+                .header("access-control-allow-origin"),
+            ""
+        );
     }
-    let read = world.key().request("GET", "/v1/me").header("origin", "http://localhost:3000");
+    let read = world
+        .key()
+        .request("GET", "/v1/me")
+        .header("origin", "http://localhost:3000");
     let read = world.key().send(read).await.unwrap();
-    assert_eq!((read.status, read.header("access-control-allow-origin")), (200, "http://localhost:3000"));
-    for header in ["x-request-id", "x-ratelimit-remaining", "retry-after", "idempotency-replayed", "grpc-status", "grpc-status-details-bin"]
-    {
-        assert!(read.header("access-control-expose-headers").contains(header), "{header}");
+    assert_eq!(
+        (read.status, read.header("access-control-allow-origin")),
+        (200, "http://localhost:3000")
+    );
+    for header in [
+        "x-request-id",
+        "x-ratelimit-remaining",
+        "retry-after",
+        "idempotency-replayed",
+        "grpc-status",
+        "grpc-status-details-bin",
+    ] {
+        assert!(
+            read.header("access-control-expose-headers")
+                .contains(header),
+            "{header}"
+        );
     }
     // A refusal can be read, too.
-    let refused = client.send(client.request("GET", "/v1/me").header("origin", "http://localhost:3000")).await.unwrap();
-    assert_eq!((refused.status, refused.header("access-control-allow-origin")), (401, "http://localhost:3000"));
+    let refused = client
+        .send(
+            client
+                .request("GET", "/v1/me")
+                .header("origin", "http://localhost:3000"),
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            refused.status,
+            refused.header("access-control-allow-origin")
+        ),
+        (401, "http://localhost:3000")
+    );
     // What is no question of a browser's is a method like any other.
-    let plain = client.send(client.request("OPTIONS", "/v1/me").header("origin", "http://localhost:3000")).await.unwrap();
+    let plain = client
+        .send(
+            client
+                .request("OPTIONS", "/v1/me")
+                .header("origin", "http://localhost:3000"),
+        )
+        .await
+        .unwrap();
     assert_eq!(plain.status, 405);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unrouted_requests_count_against_the_organization() {
     let world = world().await;
-    let http2 = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
-    let unknown_rpc = http2.post(format!("{}/nowhere.Service/Get", world.stack.url())).header("content-type", "application/grpc");
+    let http2 = reqwest::Client::builder()
+        .http2_prior_knowledge()
+        .build()
+        .unwrap();
+    let unknown_rpc = http2
+        .post(format!("{}/nowhere.Service/Get", world.stack.url()))
+        .header("content-type", "application/grpc");
     let requests = [
         (world.key().request("GET", "/v1/nowhere"), 404),
         (world.key().request("PUT", "/v1/me"), 405),
@@ -265,37 +476,113 @@ async fn unrouted_requests_count_against_the_organization() {
     ];
     for (already, (request, status)) in requests.into_iter().enumerate() {
         let response = request.send().await.unwrap();
-        let header = |name: &str| response.headers()[name].to_str().unwrap().parse::<usize>().unwrap();
+        let header = |name: &str| {
+            response.headers()[name]
+                .to_str()
+                .unwrap()
+                .parse::<usize>()
+                .unwrap()
+        };
         let left = (header("x-ratelimit-limit"), header("x-ratelimit-remaining"));
-        assert_eq!((response.status().as_u16(), left), (status, (1000, 999 - already)));
+        assert_eq!(
+            (response.status().as_u16(), left),
+            (status, (1000, 999 - already))
+        );
     }
     // Without a valid credential they show the address's limit, and a wrong credential is a failed authentication.
     let anonymous = world.anonymous().get("/v1/nowhere").await.unwrap();
-    assert_eq!((anonymous.status, anonymous.header("x-ratelimit-limit"), anonymous.header("x-ratelimit-remaining")), (404, "10", "10"));
-    let guessed = world.client("svc_live_guess").get("/v1/nowhere").await.unwrap();
-    assert_eq!((guessed.status, guessed.header("x-ratelimit-limit"), guessed.header("x-ratelimit-remaining")), (404, "10", "9"));
+    assert_eq!(
+        (
+            anonymous.status,
+            anonymous.header("x-ratelimit-limit"),
+            anonymous.header("x-ratelimit-remaining")
+        ),
+        (404, "10", "10")
+    );
+    let guessed = world
+        .client("svc_live_guess")
+        .get("/v1/nowhere")
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            guessed.status,
+            guessed.header("x-ratelimit-limit"),
+            guessed.header("x-ratelimit-remaining")
+        ),
+        (404, "10", "9")
+    );
     let free = crate::harness::org(&world.stack, "free").await;
     for _ in 0..60 {
-        assert_eq!(world.client(&free.key).get("/v1/nowhere").await.unwrap().status, 404);
+        assert_eq!(
+            world
+                .client(&free.key)
+                .get("/v1/nowhere")
+                .await
+                .unwrap()
+                .status,
+            404
+        );
     }
-    assert_eq!(world.client(&free.key).get("/v1/nowhere").await.unwrap().status, 429);
-    assert_eq!(world.client(&free.key).get("/v1/me").await.unwrap().status, 429);
+    assert_eq!(
+        world
+            .client(&free.key)
+            .get("/v1/nowhere")
+            .await
+            .unwrap()
+            .status,
+        429
+    );
+    assert_eq!(
+        world.client(&free.key).get("/v1/me").await.unwrap().status,
+        429
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_identifying_headers_return_400() {
     let world = world().await;
     let owner = world.owner();
-    let json = || owner.request("POST", "/v1/keys").header("content-type", "application/json").body("{}");
+    let json = || {
+        owner
+            .request("POST", "/v1/keys")
+            .header("content-type", "application/json")
+            .body("{}")
+    };
     for (request, name) in [
-        (owner.request("GET", "/v1/me").bearer_auth(&world.org.key), "authorization"),
-        (owner.request("GET", "/v1/me").header("x-org-id", &world.org.id).header("x-org-id", &world.org.id), "x-org-id"),
+        (
+            owner.request("GET", "/v1/me").bearer_auth(&world.org.key),
+            "authorization",
+        ),
+        (
+            owner
+                .request("GET", "/v1/me")
+                .header("x-org-id", &world.org.id)
+                .header("x-org-id", &world.org.id),
+            "x-org-id",
+        ),
         (json().header("content-type", "text/plain"), "content-type"),
-        (world.anonymous().request("GET", "/health").header("x-org-id", "a").header("x-org-id", "b"), "x-org-id"),
+        (
+            world
+                .anonymous()
+                .request("GET", "/health")
+                .header("x-org-id", "a")
+                .header("x-org-id", "b"),
+            "x-org-id",
+        ),
     ] {
         let response = owner.send(request).await.unwrap();
-        assert_eq!((response.status, code(&response)), (400, "invalid_request".to_owned()), "{name}: {}", response.body);
-        assert!(text(&response.body["error"]["message"]).contains(name), "{}", response.body);
+        assert_eq!(
+            (response.status, code(&response)),
+            (400, "invalid_request".to_owned()),
+            "{name}: {}",
+            response.body
+        );
+        assert!(
+            text(&response.body["error"]["message"]).contains(name),
+            "{}",
+            response.body
+        );
     }
 }
 
@@ -303,12 +590,24 @@ async fn repeated_identifying_headers_return_400() {
 async fn raw(world: &crate::harness::World, bytes: &str) -> (u16, String) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    let mut socket = tokio::net::TcpStream::connect(world.stack.apis[0].listen.unwrap()).await.unwrap();
+    let mut socket = tokio::net::TcpStream::connect(world.stack.apis[0].listen.unwrap())
+        .await
+        .unwrap();
     socket.write_all(bytes.as_bytes()).await.unwrap();
     let mut response = Vec::new();
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(20), socket.read_to_end(&mut response)).await;
+    let _ = tokio::time::timeout(
+        std::time::Duration::from_secs(20),
+        socket.read_to_end(&mut response),
+    )
+    .await;
     let response = String::from_utf8_lossy(&response).into_owned();
-    (response.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0), response)
+    (
+        response
+            .get(9..12)
+            .and_then(|status| status.parse().ok())
+            .unwrap_or(0),
+        response,
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -321,16 +620,31 @@ async fn malformed_request_heads_return_the_envelope() {
         ("GET /health HTTP/1.1\r\nHost:\r\n".to_owned(), 200),
         ("GET /health HTTP/1.0\r\n".to_owned(), 200),
         ("GET /health HTTP/1.1\r\n".to_owned(), 400),
-        ("GET /health HTTP/1.1\r\nHost: a\r\nHost: a\r\n".to_owned(), 400),
+        (
+            "GET /health HTTP/1.1\r\nHost: a\r\nHost: a\r\n".to_owned(),
+            400,
+        ),
         ("GET /health HTTP/1.1\r\nHost: a, b\r\n".to_owned(), 400),
-        (format!("GET /health?{long} HTTP/1.1\r\nHost: assay\r\n"), 414),
-        (format!("GET /health HTTP/1.1\r\nHost: assay\r\n{many}"), 431),
+        (
+            format!("GET /health?{long} HTTP/1.1\r\nHost: assay\r\n"),
+            414,
+        ),
+        (
+            format!("GET /health HTTP/1.1\r\nHost: assay\r\n{many}"),
+            431,
+        ),
     ] {
         let (status, response) = raw(&world, &format!("{head}Connection: close\r\n\r\n")).await;
         assert_eq!(status, expected, "{response}");
         let response = response.to_lowercase();
-        assert!(response.contains("x-request-id: req_") && response.contains("x-ratelimit-reset: "), "{response}");
-        assert!(status == 200 || response.contains("\"code\":\"invalid_request\""), "{response}");
+        assert!(
+            response.contains("x-request-id: req_") && response.contains("x-ratelimit-reset: "),
+            "{response}"
+        );
+        assert!(
+            status == 200 || response.contains("\"code\":\"invalid_request\""),
+            "{response}"
+        );
     }
 }
 
@@ -341,12 +655,27 @@ async fn responses_are_not_stored_by_caches() {
     let (owner, anonymous) = (world.owner(), world.anonymous());
     for response in [
         owner.post("/v1/keys", &json!({"name": "x"})).await.unwrap(),
-        anonymous.post("/v1/auth/email/verify", &json!({"token": token})).await.unwrap(),
+        anonymous
+            .post("/v1/auth/email/verify", &json!({"token": token}))
+            .await
+            .unwrap(),
         owner.get("/v1/me").await.unwrap(),
         anonymous.get("/v1/me").await.unwrap(),
     ] {
-        assert_eq!(response.header("cache-control"), "no-store", "{}", response.body);
+        assert_eq!(
+            response.header("cache-control"),
+            "no-store",
+            "{}",
+            response.body
+        );
     }
     // The documentation is the same for everybody.
-    assert_eq!(anonymous.get("/docs/").await.unwrap().header("cache-control"), "no-cache");
+    assert_eq!(
+        anonymous
+            .get("/docs/")
+            .await
+            .unwrap()
+            .header("cache-control"),
+        "no-cache"
+    );
 }

@@ -16,7 +16,10 @@ async fn a_submission_is_queued_scored_and_told_with_the_fields_of_the_contract(
     ]});
     let queued = world.key().post("/v1/evals", &body).await.unwrap();
     assert_eq!(queued.status, 202, "{}", queued.body);
-    assert_eq!((&queued.body["status"], &queued.body["attempts"]), (&"queued".into(), &0.into()));
+    assert_eq!(
+        (&queued.body["status"], &queued.body["attempts"]),
+        (&"queued".into(), &0.into())
+    );
     assert_eq!(queued.body["request_id"], queued.header("x-request-id"));
     for null in ["started_at", "finished_at", "progress"] {
         assert_eq!(queued.body.get(null), Some(&Value::Null), "{null}");
@@ -27,7 +30,12 @@ async fn a_submission_is_queued_scored_and_told_with_the_fields_of_the_contract(
     assert!(queued.body["versions"].get("suite_version").is_none());
 
     let job = world.ended(&text(&queued.body["id"])).await;
-    let mut fields: Vec<_> = job.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut fields: Vec<_> = job
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     fields.sort_unstable();
     let expected = [
         "attempts",
@@ -48,23 +56,44 @@ async fn a_submission_is_queued_scored_and_told_with_the_fields_of_the_contract(
     ];
     assert_eq!(fields, expected);
     assert_eq!(
-        (&job["type"], &job["status"], &job["label"], &job["attempts"]),
-        (&"eval".into(), &"succeeded".into(), &"first".into(), &1.into())
+        (
+            &job["type"],
+            &job["status"],
+            &job["label"],
+            &job["attempts"]
+        ),
+        (
+            &"eval".into(),
+            &"succeeded".into(),
+            &"first".into(),
+            &1.into()
+        )
     );
     assert_eq!(job["versions"]["suite_version"], "1");
     let result = job["result"].as_object().unwrap();
-    let counts = ["n", "n_submitted", "n_unmatched", "n_missing"].map(|name| result[name].as_i64().unwrap());
+    let counts =
+        ["n", "n_submitted", "n_unmatched", "n_missing"].map(|name| result[name].as_i64().unwrap());
     assert_eq!(counts, [400, 4, 1, 397]);
     let value = result["value"].as_f64().unwrap();
-    assert!([0.0, 0.0025, 0.005].contains(&value), "over all 400 items: {value}");
-    assert!(text(&job["created_at"]) <= text(&job["started_at"]) && text(&job["started_at"]) <= text(&job["finished_at"]));
+    assert!(
+        [0.0, 0.0025, 0.005].contains(&value),
+        "over all 400 items: {value}"
+    );
+    assert!(
+        text(&job["created_at"]) <= text(&job["started_at"])
+            && text(&job["started_at"]) <= text(&job["finished_at"])
+    );
     assert!(text(&job["created_at"]).ends_with('Z') && text(&job["created_at"]).len() == 27);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_looks_at_the_past_does_better_than_the_menu() {
     let world = world().await;
-    let items = world.key().get("/v1/suites/suite:lunch/items").await.unwrap();
+    let items = world
+        .key()
+        .get("/v1/suites/suite:lunch/items")
+        .await
+        .unwrap();
     let mut values = Vec::new();
     for model in [demo_suite::by_habit, demo_suite::by_menu] {
         let predictions: Vec<_> = items.body["items"]
@@ -73,7 +102,11 @@ async fn whoever_looks_at_the_past_does_better_than_the_menu() {
             .iter()
             .map(|item| json!({"item_id": item["item_id"], "prediction": model(&item["input"])}))
             .collect();
-        values.push(world.scored(&json!(predictions)).await["result"]["value"].as_f64().unwrap());
+        values.push(
+            world.scored(&json!(predictions)).await["result"]["value"]
+                .as_f64()
+                .unwrap(),
+        );
     }
     assert!(values[0] > 0.4 && values[1] < 0.25, "{values:?}");
 }
@@ -83,16 +116,46 @@ async fn what_does_not_fit_is_told_field_by_field_and_makes_no_job() {
     let world = world().await;
     let good = one_prediction();
     let cases = [
-        (json!({"predictions": good}), vec![fault("suite_id", "required")]),
-        (json!({"suite_id": "suite:none", "predictions": good}), vec![fault("suite_id", "not_found")]),
-        (json!({"suite_id": "suite:a\u{0}", "predictions": good}), vec![fault("suite_id", "not_found")]),
-        (json!({"suite_id": "suite:lunch"}), vec![fault("predictions", "exactly_one_of")]),
-        (json!({"suite_id": "suite:lunch", "predictions": good, "input_ref": "upl_1"}), vec![fault("predictions", "exactly_one_of")]),
-        (json!({"suite_id": "suite:lunch", "input_ref": "upl_1"}), vec![fault("input_ref", "not_found")]),
-        (json!({"suite_id": "suite:lunch", "predictions": []}), vec![fault("predictions", "required")]),
-        (json!({"suite_id": "suite:lunch", "predictions": {"0": 1}}), vec![fault("predictions", "type")]),
-        (json!({"suite_id": "suite:lunch", "predictions": [["person-00/day-0", ["curry"]]]}), vec![fault("predictions[0]", "type")]),
-        (json!({"suite_id": "suite:lunch", "predictions": [{"prediction": []}]}), vec![fault("predictions[0].item_id", "required")]),
+        (
+            json!({"predictions": good}),
+            vec![fault("suite_id", "required")],
+        ),
+        (
+            json!({"suite_id": "suite:none", "predictions": good}),
+            vec![fault("suite_id", "not_found")],
+        ),
+        (
+            json!({"suite_id": "suite:a\u{0}", "predictions": good}),
+            vec![fault("suite_id", "not_found")],
+        ),
+        (
+            json!({"suite_id": "suite:lunch"}),
+            vec![fault("predictions", "exactly_one_of")],
+        ),
+        (
+            json!({"suite_id": "suite:lunch", "predictions": good, "input_ref": "upl_1"}),
+            vec![fault("predictions", "exactly_one_of")],
+        ),
+        (
+            json!({"suite_id": "suite:lunch", "input_ref": "upl_1"}),
+            vec![fault("input_ref", "not_found")],
+        ),
+        (
+            json!({"suite_id": "suite:lunch", "predictions": []}),
+            vec![fault("predictions", "required")],
+        ),
+        (
+            json!({"suite_id": "suite:lunch", "predictions": {"0": 1}}),
+            vec![fault("predictions", "type")],
+        ),
+        (
+            json!({"suite_id": "suite:lunch", "predictions": [["person-00/day-0", ["curry"]]]}),
+            vec![fault("predictions[0]", "type")],
+        ),
+        (
+            json!({"suite_id": "suite:lunch", "predictions": [{"prediction": []}]}),
+            vec![fault("predictions[0].item_id", "required")],
+        ),
         (
             json!({"suite_id": "suite:lunch", "predictions": [{"item_id": 7, "prediction": []}]}),
             vec![fault("predictions[0].item_id", "type")],
@@ -113,16 +176,33 @@ async fn what_does_not_fit_is_told_field_by_field_and_makes_no_job() {
             json!({"suite_id": "suite:lunch", "predictions": [{"item_id": "a", "prediction": []}, {"item_id": "a", "prediction": []}]}),
             vec![fault("predictions[1].item_id", "duplicate")],
         ),
-        (json!({"suite_id": "suite:lunch", "predictions": good, "lable": "x"}), vec![fault("lable", "unknown_field")]),
-        (json!({"suite_id": "suite:lunch", "predictions": good, "label": "a\u{0}b"}), vec![fault("label", "format")]),
-        (json!({"suite_id": "", "label": "", "predictions": good}), vec![fault("suite_id", "required"), fault("label", "required")]),
+        (
+            json!({"suite_id": "suite:lunch", "predictions": good, "lable": "x"}),
+            vec![fault("lable", "unknown_field")],
+        ),
+        (
+            json!({"suite_id": "suite:lunch", "predictions": good, "label": "a\u{0}b"}),
+            vec![fault("label", "format")],
+        ),
+        (
+            json!({"suite_id": "", "label": "", "predictions": good}),
+            vec![fault("suite_id", "required"), fault("label", "required")],
+        ),
     ];
     for (body, expected) in cases {
         let answer = world.key().post("/v1/evals", &body).await.unwrap();
-        assert_eq!((answer.status, code(&answer)), (422, "validation_failed".to_owned()), "{body}: {}", answer.body);
+        assert_eq!(
+            (answer.status, code(&answer)),
+            (422, "validation_failed".to_owned()),
+            "{body}: {}",
+            answer.body
+        );
         assert_eq!(faults(&answer), expected, "{body}");
     }
-    let jobs: i64 = sqlx::query_scalar("select count(*) from jobs").fetch_one(&mut world.database().await).await.unwrap();
+    let jobs: i64 = sqlx::query_scalar("select count(*) from jobs")
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
     assert_eq!(jobs, 0);
 }
 
@@ -131,23 +211,39 @@ async fn an_idempotency_key_stands_for_one_job_however_the_body_is_written() {
     let world = world().await;
     let key = world.key();
     let send = async |idempotency_key: &str, body: &str| {
-        let request =
-            key.request("POST", "/v1/evals").header("idempotency-key", idempotency_key).header("content-type", "application/json");
+        let request = key
+            .request("POST", "/v1/evals")
+            .header("idempotency-key", idempotency_key)
+            .header("content-type", "application/json");
         key.send(request.body(body.to_owned())).await.unwrap()
     };
     let body = r#"{"suite_id":"suite:lunch","predictions":[{"item_id":"person-00/day-0","prediction":["curry"]}]}"#;
     let first = send("k", body).await;
-    assert_eq!((first.status, first.header("idempotency-replayed")), (202, ""));
+    assert_eq!(
+        (first.status, first.header("idempotency-replayed")),
+        (202, "")
+    );
     let spaced = r#"{ "predictions": [ {"prediction": ["c\u0075rry"], "item_id": "person-00/day-0", "note": 1} ], "suite_id": "suite:lunch", "label": null }"#;
     let again = send("k", spaced).await;
-    assert_eq!((again.status, again.header("idempotency-replayed")), (202, "true"), "{}", again.body);
+    assert_eq!(
+        (again.status, again.header("idempotency-replayed")),
+        (202, "true"),
+        "{}",
+        again.body
+    );
     assert_eq!(again.body["id"], first.body["id"]);
     let other = send("k", &body.replace("curry", "ramen")).await;
-    assert_eq!((other.status, faults(&other)), (422, vec![fault("Idempotency-Key", "conflict")]));
+    assert_eq!(
+        (other.status, faults(&other)),
+        (422, vec![fault("Idempotency-Key", "conflict")])
+    );
     assert_eq!(other.body["error"]["details"]["job_id"], first.body["id"]);
     assert_ne!(send("k2", body).await.body["id"], first.body["id"]);
     for bad in ["", &"x".repeat(129)] {
-        assert_eq!(faults(&send(bad, body).await), [fault("Idempotency-Key", "range")]);
+        assert_eq!(
+            faults(&send(bad, body).await),
+            [fault("Idempotency-Key", "range")]
+        );
     }
     assert_eq!(send(&"x".repeat(128), body).await.status, 202);
 }
@@ -158,37 +254,87 @@ async fn another_organizations_job_does_not_exist() {
     let job = world.scored(&one_prediction()).await;
     let other = org(&world.stack, "free").await;
     let stranger = world.client(&other.key);
-    for path in [format!("/v1/jobs/{}", text(&job["id"])), format!("/v1/jobs/{}/trace", text(&job["id"]))] {
+    for path in [
+        format!("/v1/jobs/{}", text(&job["id"])),
+        format!("/v1/jobs/{}/trace", text(&job["id"])),
+    ] {
         let theirs = stranger.get(&path).await.unwrap();
-        let unknown = stranger.get(&path.replace(&text(&job["id"]), "job_0000000000000000000000")).await.unwrap();
-        assert_eq!((theirs.status, code(&theirs)), (404, "not_found".to_owned()));
-        assert_eq!(theirs.body["error"]["message"], unknown.body["error"]["message"]);
+        let unknown = stranger
+            .get(&path.replace(&text(&job["id"]), "job_0000000000000000000000"))
+            .await
+            .unwrap();
+        assert_eq!(
+            (theirs.status, code(&theirs)),
+            (404, "not_found".to_owned())
+        );
+        assert_eq!(
+            theirs.body["error"]["message"],
+            unknown.body["error"]["message"]
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_job_keeps_its_version_of_the_suite() {
-    let world = crate::harness::world_of(assay_tests::stack::Plan { workers: 0, ..Default::default() }).await;
+    let world = crate::harness::world_of(assay_tests::stack::Plan {
+        workers: 0,
+        ..Default::default()
+    })
+    .await;
     let queued = world.submit(&one_prediction()).await;
-    let folder = world.stack.ground.servers.folder().join(format!("{}-lunch-2", world.stack.database.name));
+    let folder = world
+        .stack
+        .ground
+        .servers
+        .folder()
+        .join(format!("{}-lunch-2", world.stack.database.name));
     demo_suite::write(&folder).unwrap();
     let head = std::fs::read_to_string(folder.join("suite.toml")).unwrap();
-    std::fs::write(folder.join("suite.toml"), head.replace("version = \"1\"", "version = \"2\"")).unwrap();
-    world.stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await.unwrap();
+    std::fs::write(
+        folder.join("suite.toml"),
+        head.replace("version = \"1\"", "version = \"2\""),
+    )
+    .unwrap();
+    world
+        .stack
+        .operate(&["suite", "publish", folder.to_str().unwrap()])
+        .await
+        .unwrap();
     let _worker = world.stack.launch_worker().unwrap();
     let job = world.ended(&text(&queued.body["id"])).await;
-    assert_eq!((&job["versions"]["suite_version"], &job["result"]["suite_version"]), (&"1".into(), &"1".into()));
+    assert_eq!(
+        (
+            &job["versions"]["suite_version"],
+            &job["result"]["suite_version"]
+        ),
+        (&"1".into(), &"1".into())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_that_is_gone_fails_its_job_and_is_not_retried() {
-    let world = crate::harness::world_of(assay_tests::stack::Plan { workers: 0, ..Default::default() }).await;
+    let world = crate::harness::world_of(assay_tests::stack::Plan {
+        workers: 0,
+        ..Default::default()
+    })
+    .await;
     let queued = world.submit(&one_prediction()).await;
-    let key: String = sqlx::query_scalar("select input_key from jobs").fetch_one(&mut world.database().await).await.unwrap();
-    let artifacts = world.stack.ground.servers.folder().join(format!("{}-artifacts", world.stack.database.name));
+    let key: String = sqlx::query_scalar("select input_key from jobs")
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
+    let artifacts = world
+        .stack
+        .ground
+        .servers
+        .folder()
+        .join(format!("{}-artifacts", world.stack.database.name));
     std::fs::remove_file(artifacts.join(key)).unwrap();
     let _worker = world.stack.launch_worker().unwrap();
     let job = world.ended(&text(&queued.body["id"])).await;
-    assert_eq!((&job["status"], &job["attempts"], &job["error"]["code"]), (&"failed".into(), &1.into(), &"input_unavailable".into()));
+    assert_eq!(
+        (&job["status"], &job["attempts"], &job["error"]["code"]),
+        (&"failed".into(), &1.into(), &"input_unavailable".into())
+    );
     assert!(job.get("result").is_none() && job["trace_url"].is_string());
 }

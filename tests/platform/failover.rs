@@ -13,11 +13,20 @@ async fn fail_over(frozen: bool) {
     if own_ground().is_none() {
         return;
     }
-    let ground = Arc::new(Ground::new(chaos::servers_with_standby().unwrap(), ground().binaries.clone()));
-    let report = chaos::run(&ground, Scale::failover(600, frozen), &|_| ()).await.unwrap();
+    let ground = Arc::new(Ground::new(
+        chaos::servers_with_standby().unwrap(),
+        ground().binaries.clone(),
+    ));
+    let report = chaos::run(&ground, Scale::failover(600, frozen), &|_| ())
+        .await
+        .unwrap();
     println!("{report}");
     assert!(report.is_clean(), "{report}");
-    assert_eq!((report.acknowledged, report.recovered.len()), (600, 3), "two api processes, and a job");
+    assert_eq!(
+        (report.acknowledged, report.recovered.len()),
+        (600, 3),
+        "two api processes, and a job"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,17 +49,34 @@ async fn read_only_server_is_unavailable_until_it_accepts_writes() {
     // As a primary is demoted whose connections stay open.
     let set = "alter system set default_transaction_read_only = on; select pg_reload_conf()";
     for statement in set.split("; ") {
-        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned())).execute(&mut database).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()))
+            .execute(&mut database)
+            .await
+            .unwrap();
     }
-    until("refusals", PATIENCE, async || world.submit_once(&one_prediction()).await.status == 503).await;
+    until("refusals", PATIENCE, async || {
+        world.submit_once(&one_prediction()).await.status == 503
+    })
+    .await;
     for _ in 0..5 {
         let refused = world.submit(&one_prediction()).await;
-        assert_eq!((refused.status, code(&refused)), (503, "unavailable".to_owned()), "{}", refused.body);
+        assert_eq!(
+            (refused.status, code(&refused)),
+            (503, "unavailable".to_owned()),
+            "{}",
+            refused.body
+        );
     }
     let undo = "set default_transaction_read_only = off; alter system reset default_transaction_read_only; select pg_reload_conf()";
     for statement in undo.split("; ") {
-        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned())).execute(&mut database).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()))
+            .execute(&mut database)
+            .await
+            .unwrap();
     }
-    until("an accepted submission", PATIENCE, async || world.submit(&one_prediction()).await.status == 202).await;
+    until("an accepted submission", PATIENCE, async || {
+        world.submit(&one_prediction()).await.status == 202
+    })
+    .await;
     assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
 }

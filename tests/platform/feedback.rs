@@ -12,23 +12,47 @@ pub const SUITE_ID: &str = "suite:dinner";
 
 /// Publishes it.
 pub async fn publish(world: &World, version: &str) {
-    let folder = world.stack.ground.servers.folder().join(format!("{}-dinner-{version}", world.stack.database.name));
+    let folder = world
+        .stack
+        .ground
+        .servers
+        .folder()
+        .join(format!("{}-dinner-{version}", world.stack.database.name));
     demo_suite::write(&folder).unwrap();
-    let head = format!("suite_id = \"{SUITE_ID}\"\nversion = \"{version}\"\nmetric = \"mrr@6\"\nper_item_feedback = true\n");
+    let head = format!(
+        "suite_id = \"{SUITE_ID}\"\nversion = \"{version}\"\nmetric = \"mrr@6\"\nper_item_feedback = true\n"
+    );
     std::fs::write(folder.join("suite.toml"), head).unwrap();
-    world.stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await.unwrap();
+    world
+        .stack
+        .operate(&["suite", "publish", folder.to_str().unwrap()])
+        .await
+        .unwrap();
 }
 
 /// Submits for it, and waits for the end.
 pub async fn scored(world: &World, token: &str, predictions: &Value) -> Value {
     let client = world.client(token);
-    let job = client.post("/v1/evals", &json!({"suite_id": SUITE_ID, "predictions": predictions})).await.unwrap();
-    client.finished(&text(&job.body["id"]), crate::harness::PATIENCE, &|_| {}).await.unwrap()
+    let job = client
+        .post(
+            "/v1/evals",
+            &json!({"suite_id": SUITE_ID, "predictions": predictions}),
+        )
+        .await
+        .unwrap();
+    client
+        .finished(&text(&job.body["id"]), crate::harness::PATIENCE, &|_| {})
+        .await
+        .unwrap()
 }
 
 /// Predictions for some of the items, by habit.
 async fn predictions(world: &World) -> Vec<Value> {
-    let page = world.key().get(&format!("/v1/suites/{SUITE_ID}/items?limit=300")).await.unwrap();
+    let page = world
+        .key()
+        .get(&format!("/v1/suites/{SUITE_ID}/items?limit=300"))
+        .await
+        .unwrap();
     let items = page.body["items"].as_array().unwrap().iter().rev();
     items.map(demo_suite::prediction).collect()
 }
@@ -45,9 +69,19 @@ async fn the_scores_of_the_items_are_paged_in_the_suites_order_and_add_up_to_the
     for limit in [1000, 400, 399, 7] {
         let (mut items, mut cursor) = (Vec::new(), String::new());
         loop {
-            let page = world.key().get(&format!("{path}?limit={limit}{cursor}")).await.unwrap().body;
+            let page = world
+                .key()
+                .get(&format!("{path}?limit={limit}{cursor}"))
+                .await
+                .unwrap()
+                .body;
             assert_eq!(
-                (&page["job_id"], &page["suite_id"], &page["suite_version"], &page["n_items"]),
+                (
+                    &page["job_id"],
+                    &page["suite_id"],
+                    &page["suite_version"],
+                    &page["n_items"]
+                ),
                 (&job["id"], &SUITE_ID.into(), &"1".into(), &400.into())
             );
             items.extend(page["items"].as_array().unwrap().clone());
@@ -57,15 +91,35 @@ async fn the_scores_of_the_items_are_paged_in_the_suites_order_and_add_up_to_the
             }
         }
         assert_eq!(items.len(), 400);
-        let sum: f64 = items.iter().map(|item| item["score"].as_f64().unwrap()).sum();
+        let sum: f64 = items
+            .iter()
+            .map(|item| item["score"].as_f64().unwrap())
+            .sum();
         assert!((sum / 400.0 - job["result"]["value"].as_f64().unwrap()).abs() < 1e-12);
         check(&world, &items, &predictions);
     }
     let mut grpc = JobServiceClient::new(world.channel().await);
-    let ask = v1::ListJobItemsRequest { job_id: text(&job["id"]), cursor: None, limit: Some(7) };
-    let page = grpc.list_job_items(with_token(ask, &world.org.key)).await.unwrap().into_inner();
-    let rest = world.key().get(&format!("{path}?limit=7")).await.unwrap().body;
-    let items: Vec<_> = page.items.iter().map(|item| json!({"item_id": item.item_id, "score": item.score})).collect();
+    let ask = v1::ListJobItemsRequest {
+        job_id: text(&job["id"]),
+        cursor: None,
+        limit: Some(7),
+    };
+    let page = grpc
+        .list_job_items(with_token(ask, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner();
+    let rest = world
+        .key()
+        .get(&format!("{path}?limit=7"))
+        .await
+        .unwrap()
+        .body;
+    let items: Vec<_> = page
+        .items
+        .iter()
+        .map(|item| json!({"item_id": item.item_id, "score": item.score}))
+        .collect();
     let same = json!({
         "job_id": page.job_id, "suite_id": page.suite_id, "suite_version": page.suite_version, "items": items, "n_items": page.n_items,
         "next_cursor": page.next_cursor,
@@ -77,14 +131,31 @@ async fn the_scores_of_the_items_are_paged_in_the_suites_order_and_add_up_to_the
 fn check(world: &World, items: &[Value], predictions: &[Value]) {
     let folder = world.stack.ground.servers.folder().join("lunch");
     let lines = |name: &str| -> Vec<Value> {
-        std::fs::read_to_string(folder.join(name)).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        std::fs::read_to_string(folder.join(name))
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     };
     for (answer, item) in lines("answers.ndjson").iter().zip(items) {
         assert_eq!(answer["item_id"], item["item_id"]);
-        let predicted = predictions.iter().find(|prediction| prediction["item_id"] == item["item_id"]);
-        let rank = predicted.and_then(|it| it["prediction"].as_array().unwrap().iter().position(|dish| *dish == answer["answer"]));
+        let predicted = predictions
+            .iter()
+            .find(|prediction| prediction["item_id"] == item["item_id"]);
+        let rank = predicted.and_then(|it| {
+            it["prediction"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .position(|dish| *dish == answer["answer"])
+        });
         let expected = rank.map_or(0.0, |rank| 1.0 / (rank as f64 + 1.0));
-        assert_eq!(item["score"].as_f64(), Some(expected), "{}", item["item_id"]);
+        assert_eq!(
+            item["score"].as_f64(),
+            Some(expected),
+            "{}",
+            item["item_id"]
+        );
     }
 }
 
@@ -95,9 +166,17 @@ async fn what_cannot_be_read_is_told_apart() {
     let without = world.scored(&one_prediction()).await;
     let with = scored(&world, &world.org.key, &one_prediction()).await;
     let key = world.key();
-    let items = async |id: &Value, query: &str| key.get(&format!("/v1/jobs/{}/items{query}", text(id))).await.unwrap();
+    let items = async |id: &Value, query: &str| {
+        key.get(&format!("/v1/jobs/{}/items{query}", text(id)))
+            .await
+            .unwrap()
+    };
     let refused = items(&without["id"], "").await;
-    assert_eq!((refused.status, code(&refused)), (403, "forbidden".to_owned()), "the suite does not allow it");
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (403, "forbidden".to_owned()),
+        "the suite does not allow it"
+    );
     let suite = SUITE_ID.parse().unwrap();
     let version_2 = assay_core::model::suite::ItemCursor::new(&suite, "2".into(), 1);
     let beyond = assay_core::model::suite::ItemCursor::new(&suite, "1".into(), 400);
@@ -110,10 +189,25 @@ async fn what_cannot_be_read_is_told_apart() {
         ("?page=2".into(), fault("page", "unknown_field")),
     ] {
         let answer = items(&with["id"], &query).await;
-        assert_eq!((answer.status, faults(&answer)), (422, vec![expected]), "{query}");
+        assert_eq!(
+            (answer.status, faults(&answer)),
+            (422, vec![expected]),
+            "{query}"
+        );
     }
     world.stack.workers.clear();
-    let waiting = world.key().post("/v1/evals", &json!({"suite_id": SUITE_ID, "predictions": one_prediction()})).await.unwrap();
+    let waiting = world
+        .key()
+        .post(
+            "/v1/evals",
+            &json!({"suite_id": SUITE_ID, "predictions": one_prediction()}),
+        )
+        .await
+        .unwrap();
     let refused = items(&waiting.body["id"], "").await;
-    assert_eq!((refused.status, code(&refused)), (409, "invalid_state".to_owned()), "it has not been scored");
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (409, "invalid_state".to_owned()),
+        "it has not been scored"
+    );
 }

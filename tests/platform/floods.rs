@@ -19,7 +19,9 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::harness::{World, one_prediction, optimized_world_of, retry_unavailable, with, world_of};
+use crate::harness::{
+    World, one_prediction, optimized_world_of, retry_unavailable, with, world_of,
+};
 
 /// The memory that an API process may have, in bytes: half of the chart's limit.
 const MEMORY_MAX: u64 = 512 * 1024 * 1024;
@@ -46,14 +48,25 @@ fn duration() -> Duration {
 }
 
 fn is_campaign() -> bool {
-    asked("TEST_FLOOD_CONNECTIONS").or(asked("TEST_FLOOD_SECONDS")).is_some()
+    asked("TEST_FLOOD_CONNECTIONS")
+        .or(asked("TEST_FLOOD_SECONDS"))
+        .is_some()
 }
 
 /// The resident memory of a process, in bytes.
 fn resident(process: &Process) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.guarded.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", process.guarded.pid())).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<u64>()
+        .unwrap()
+        * 1024
 }
 
 /// What a connection of an attack knows.
@@ -85,7 +98,9 @@ async fn connect(target: &Target, number: usize) -> std::io::Result<TcpStream> {
 /// An HTTP/2 connection with this window, which is driven in the background.
 async fn http2(target: &Target, number: usize, window: u32) -> Option<SendRequest<Bytes>> {
     let stream = connect(target, number).await.ok()?;
-    let handshake = h2::client::Builder::new().initial_window_size(window).handshake::<_, Bytes>(stream);
+    let handshake = h2::client::Builder::new()
+        .initial_window_size(window)
+        .handshake::<_, Bytes>(stream);
     let (client, connection) = handshake.await.ok()?;
     tokio::spawn(async move { drop(connection.await) });
     client.ready().await.ok()
@@ -93,21 +108,33 @@ async fn http2(target: &Target, number: usize, window: u32) -> Option<SendReques
 
 /// Sends requests without bodies until the connection takes no more, reads none of the responses, and keeps the connection in use.
 async fn read_nothing(target: Target, number: usize, path: &'static str) {
-    let Some(mut client) = http2(&target, number, 0).await else { return };
+    let Some(mut client) = http2(&target, number, 0).await else {
+        return;
+    };
     let mut open = Vec::new();
     loop {
-        while let Ok(Ok(ready)) = timeout(Duration::from_millis(500), client.clone().ready()).await {
+        while let Ok(Ok(ready)) = timeout(Duration::from_millis(500), client.clone().ready()).await
+        {
             client = ready;
-            let request = Request::get(format!("http://assay{path}")).header("authorization", format!("Bearer {}", target.key));
-            let Ok((response, _)) = client.send_request(request.body(()).unwrap(), true) else { return };
+            let request = Request::get(format!("http://assay{path}"))
+                .header("authorization", format!("Bearer {}", target.key));
+            let Ok((response, _)) = client.send_request(request.body(()).unwrap(), true) else {
+                return;
+            };
             open.push(response);
             if open.len() % 100 == 99 {
                 break;
             }
         }
         sleep(Duration::from_secs(3)).await;
-        let Ok(mut ready) = client.clone().ready().await else { return };
-        let Ok(_) = ready.send_request(Request::head("http://assay/health").body(()).unwrap(), true) else { return };
+        let Ok(mut ready) = client.clone().ready().await else {
+            return;
+        };
+        let Ok(_) =
+            ready.send_request(Request::head("http://assay/health").body(()).unwrap(), true)
+        else {
+            return;
+        };
     }
 }
 
@@ -121,7 +148,9 @@ async fn pages(target: Target, number: usize) {
 
 /// Reads a large response very slowly over HTTP/1.1.
 async fn read_slowly(target: Target, number: usize) {
-    let Ok(mut stream) = connect(&target, number).await else { return };
+    let Ok(mut stream) = connect(&target, number).await else {
+        return;
+    };
     let request = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: assay\r\n\r\n";
     if stream.write_all(request).await.is_err() {
         return;
@@ -134,7 +163,9 @@ async fn read_slowly(target: Target, number: usize) {
 
 /// Sends a submission at two bytes a millisecond, with a credential.
 async fn send_slowly(target: Target, number: usize) {
-    let Ok(mut stream) = connect(&target, number).await else { return };
+    let Ok(mut stream) = connect(&target, number).await else {
+        return;
+    };
     let head = format!(
         "POST /v1/evals HTTP/1.1\r\nHost: assay\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: {MESSAGE}\r\n\r\n",
         target.key
@@ -156,9 +187,13 @@ async fn send_slowly(target: Target, number: usize) {
 
 /// Sends a body without a credential, a byte a second.
 async fn send_slowly_unknown(target: Target, number: usize) {
-    let Ok(mut stream) = connect(&target, number).await else { return };
+    let Ok(mut stream) = connect(&target, number).await else {
+        return;
+    };
     let head = "POST /v1/auth/email HTTP/1.1\r\nHost: assay\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n";
-    if stream.write_all(head.as_bytes()).await.is_err() || stream.write_all(&[b' '; 50_000]).await.is_err() {
+    if stream.write_all(head.as_bytes()).await.is_err()
+        || stream.write_all(&[b' '; 50_000]).await.is_err()
+    {
         return;
     }
     while stream.write_all(b" ").await.is_ok() {
@@ -167,14 +202,25 @@ async fn send_slowly_unknown(target: Target, number: usize) {
 }
 
 fn rpc(path: &str, key: &str) -> Request<()> {
-    let request = Request::post(format!("http://assay{path}")).header("content-type", "application/grpc").header("te", "trailers");
-    request.header("authorization", format!("Bearer {key}")).body(()).unwrap()
+    let request = Request::post(format!("http://assay{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    request
+        .header("authorization", format!("Bearer {key}"))
+        .body(())
+        .unwrap()
 }
 
 async fn send_giants(target: Target, number: usize) {
     loop {
-        let Some(mut client) = http2(&target, number, 65_535).await else { return };
-        let Ok((response, mut body)) = client.send_request(rpc("/assay.v1.EvalService/CreateEval", &target.key), false) else { return };
+        let Some(mut client) = http2(&target, number, 65_535).await else {
+            return;
+        };
+        let Ok((response, mut body)) =
+            client.send_request(rpc("/assay.v1.EvalService/CreateEval", &target.key), false)
+        else {
+            return;
+        };
         if body.send_data(target.giant.clone(), true).is_err() {
             return;
         }
@@ -185,7 +231,9 @@ async fn send_giants(target: Target, number: usize) {
 
 /// Opens streams and sends nothing on them.
 async fn say_nothing(target: Target, number: usize) {
-    let Some(mut client) = http2(&target, number, 65_535).await else { return };
+    let Some(mut client) = http2(&target, number, 65_535).await else {
+        return;
+    };
     let mut open = Vec::new();
     for at in 0..95 {
         let path = match at % 3 {
@@ -193,9 +241,13 @@ async fn say_nothing(target: Target, number: usize) {
             1 => "/assay.v1.UploadService/UploadPredictions",
             _ => "/assay.v1.EvalService/CreateEval",
         };
-        let Ok(Ok(ready)) = timeout(Duration::from_secs(5), client.clone().ready()).await else { break };
+        let Ok(Ok(ready)) = timeout(Duration::from_secs(5), client.clone().ready()).await else {
+            break;
+        };
         client = ready;
-        let Ok(stream) = client.send_request(rpc(path, &target.key), false) else { return };
+        let Ok(stream) = client.send_request(rpc(path, &target.key), false) else {
+            return;
+        };
         open.push(stream);
     }
     std::future::pending::<()>().await;
@@ -203,7 +255,9 @@ async fn say_nothing(target: Target, number: usize) {
 
 /// Sends a part of an upload slowly, half of it at once.
 async fn send_parts(target: Target, number: usize) {
-    let Ok(mut stream) = connect(&target, number).await else { return };
+    let Ok(mut stream) = connect(&target, number).await else {
+        return;
+    };
     let head = format!(
         "PUT /v1/uploads/{}/parts/{} HTTP/1.1\r\nHost: assay\r\nAuthorization: Bearer {}\r\nContent-Length: 60000000\r\n\r\n",
         target.upload_id,
@@ -232,13 +286,27 @@ async fn honest(world: &World, until: Instant) -> Vec<Duration> {
         for at in 0..10 {
             let began = Instant::now();
             let send = async || match at {
-                0 => client.post("/v1/evals", &json!({"suite_id": "suite:lunch", "predictions": one_prediction()})).await.unwrap(),
-                1..5 => client.get("/v1/suites/suite:lunch/items?limit=200").await.unwrap(),
+                0 => client
+                    .post(
+                        "/v1/evals",
+                        &json!({"suite_id": "suite:lunch", "predictions": one_prediction()}),
+                    )
+                    .await
+                    .unwrap(),
+                1..5 => client
+                    .get("/v1/suites/suite:lunch/items?limit=200")
+                    .await
+                    .unwrap(),
                 5..9 => client.get("/v1/jobs?limit=5").await.unwrap(),
                 _ => client.get("/v1/me").await.unwrap(),
             };
             let answer = retry_unavailable(send).await;
-            assert!([200, 202].contains(&answer.status), "{} {}", answer.status, answer.body);
+            assert!(
+                [200, 202].contains(&answer.status),
+                "{} {}",
+                answer.status,
+                answer.body
+            );
             took.push(began.elapsed());
             sleep(Duration::from_millis(10)).await;
         }
@@ -259,7 +327,11 @@ async fn flood<F: Future<Output = ()> + Send + 'static>(
     let api = &world.stack.apis[0];
     let before = resident(api);
     // On threads of their own, as if on machines of their own: the honest caller must not wait for them to run.
-    let machine = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let machine = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let mut attackers = JoinSet::new();
     for number in 0..connections() {
         attackers.spawn_on(attack(target.clone(), number), machine.handle());
@@ -292,7 +364,11 @@ async fn flood<F: Future<Output = ()> + Send + 'static>(
         p99.as_millis()
     );
     assert!(highest < MEMORY_MAX, "{way}: {} MiB", mib(highest));
-    assert!(!is_campaign() || after <= allowed_after, "{way}: {} MiB are still held", mib(after));
+    assert!(
+        !is_campaign() || after <= allowed_after,
+        "{way}: {} MiB are still held",
+        mib(after)
+    );
     assert!(!is_campaign() || p99 < P99_MAX, "{way}: {p99:?}");
 }
 
@@ -319,11 +395,18 @@ async fn warm_up(world: &World, target: &Target) {
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_stays_bounded_whatever_clients_hold() {
     let plan = with("ASSAY_CONNECTIONS_PER_ADDRESS", "200");
-    let world = if is_campaign() { optimized_world_of(plan).await } else { world_of(plan).await };
+    let world = if is_campaign() {
+        optimized_world_of(plan).await
+    } else {
+        world_of(plan).await
+    };
     world.widen_plan("team").await;
     let hostile = crate::harness::org(&world.stack, "free").await;
     let client = world.client(&hostile.key);
-    let upload = client.post("/v1/uploads", &json!({"kind": "predictions"})).await.unwrap();
+    let upload = client
+        .post("/v1/uploads", &json!({"kind": "predictions"}))
+        .await
+        .unwrap();
     let target = Target {
         api: world.stack.apis[0].listen.unwrap(),
         key: hostile.key.as_str().into(),
@@ -336,11 +419,22 @@ async fn memory_stays_bounded_whatever_clients_hold() {
     flood(&world, quiet, "pages, nothing read", &target, pages).await;
     flood(&world, quiet, "read slowly", &target, read_slowly).await;
     flood(&world, quiet, "sent slowly", &target, send_slowly).await;
-    flood(&world, quiet, "sent slowly, no credential", &target, send_slowly_unknown).await;
+    flood(
+        &world,
+        quiet,
+        "sent slowly, no credential",
+        &target,
+        send_slowly_unknown,
+    )
+    .await;
     flood(&world, quiet, "giant messages", &target, send_giants).await;
     flood(&world, quiet, "silent streams", &target, say_nothing).await;
     flood(&world, quiet, "slow parts", &target, send_parts).await;
     let key = world.key();
     let at_work = join_all((0..20).map(|_| key.get("/v1/me"))).await;
-    assert!(at_work.into_iter().all(|answer| answer.unwrap().status == 200));
+    assert!(
+        at_work
+            .into_iter()
+            .all(|answer| answer.unwrap().status == 200)
+    );
 }

@@ -12,17 +12,38 @@ fn folder() -> PathBuf {
 }
 
 fn names(folder: &Path) -> BTreeSet<String> {
-    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+    let entries =
+        std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    entries
+        .map(|entry| {
+            entry
+                .unwrap()
+                .path()
+                .file_stem()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect()
 }
 
 fn kept(target: &str, property: fn(&[u8])) {
     let folder = folder().join("corpus").join(target);
     let inputs = names(&folder);
-    assert!(inputs.len() >= 10, "{}: only {} inputs", folder.display(), inputs.len());
+    assert!(
+        inputs.len() >= 10,
+        "{}: only {} inputs",
+        folder.display(),
+        inputs.len()
+    );
     for name in inputs {
         let input = std::fs::read(folder.join(&name)).unwrap();
-        assert!(catch_unwind(|| property(&input)).is_ok(), "corpus/{target}/{name}: {:?}", String::from_utf8_lossy(&input));
+        assert!(
+            catch_unwind(|| property(&input)).is_ok(),
+            "corpus/{target}/{name}: {:?}",
+            String::from_utf8_lossy(&input)
+        );
     }
 }
 

@@ -17,12 +17,18 @@ use tonic_types::StatusExt as _;
 use crate::harness::{World, code, one_prediction, text, with_token as with, world};
 
 fn reason(status: &Status) -> String {
-    status.get_details_error_info().unwrap_or_else(|| panic!("no ErrorInfo: {status:?}")).reason.to_lowercase()
+    status
+        .get_details_error_info()
+        .unwrap_or_else(|| panic!("no ErrorInfo: {status:?}"))
+        .reason
+        .to_lowercase()
 }
 
 fn same_moment(rest: &Value, grpc: Option<prost_types::Timestamp>) -> bool {
     // The one is written with six digits, the other with as many as are needed.
-    let rest = rest.as_str().map(|text| text.parse::<prost_types::Timestamp>().unwrap());
+    let rest = rest
+        .as_str()
+        .map(|text| text.parse::<prost_types::Timestamp>().unwrap());
     rest == grpc
 }
 
@@ -35,16 +41,49 @@ async fn health_and_me_are_the_same_on_both_wires() {
     let world = world().await;
     let channel = connect(&world).await;
     let rest = world.anonymous().get("/health").await.unwrap().body;
-    let grpc = HealthServiceClient::new(channel.clone()).get_health(v1::GetHealthRequest {}).await.unwrap().into_inner().health.unwrap();
-    assert_eq!(rest, json!({"git_sha": grpc.git_sha, "hfm_sha": grpc.hfm_sha, "env": grpc.env}));
+    let grpc = HealthServiceClient::new(channel.clone())
+        .get_health(v1::GetHealthRequest {})
+        .await
+        .unwrap()
+        .into_inner()
+        .health
+        .unwrap();
+    assert_eq!(
+        rest,
+        json!({"git_sha": grpc.git_sha, "hfm_sha": grpc.hfm_sha, "env": grpc.env})
+    );
     for token in [&world.org.key, &world.org.session] {
         let rest = world.client(token).get("/v1/me").await.unwrap().body;
-        let grpc = MeServiceClient::new(channel.clone()).get_me(with(v1::GetMeRequest {}, token)).await.unwrap().into_inner().me.unwrap();
-        assert_eq!((&rest["principal"], &rest["org_id"]), (&json!(grpc.principal), &json!(grpc.org_id)));
+        let grpc = MeServiceClient::new(channel.clone())
+            .get_me(with(v1::GetMeRequest {}, token))
+            .await
+            .unwrap()
+            .into_inner()
+            .me
+            .unwrap();
+        assert_eq!(
+            (&rest["principal"], &rest["org_id"]),
+            (&json!(grpc.principal), &json!(grpc.org_id))
+        );
         let (ours, theirs) = (&rest["orgs"][0], &grpc.orgs[0]);
         assert!(same_moment(&ours["created_at"], theirs.created_at));
-        let theirs = json!([theirs.id, theirs.name, theirs.plan, theirs.data_use, theirs.role]);
-        assert_eq!(json!([ours["id"], ours["name"], ours["plan"], ours["data_use"], ours["role"]]), theirs);
+        let theirs = json!([
+            theirs.id,
+            theirs.name,
+            theirs.plan,
+            theirs.data_use,
+            theirs.role
+        ]);
+        assert_eq!(
+            json!([
+                ours["id"],
+                ours["name"],
+                ours["plan"],
+                ours["data_use"],
+                ours["role"]
+            ]),
+            theirs
+        );
     }
 }
 
@@ -53,26 +92,72 @@ async fn keys_live_on_both_wires() {
     let world = world().await;
     let mut keys = KeyServiceClient::new(connect(&world).await);
     let made = keys
-        .create_key(with(v1::CreateKeyRequest { name: "grpc".into() }, &world.org.session))
+        .create_key(with(
+            v1::CreateKeyRequest {
+                name: "grpc".into(),
+            },
+            &world.org.session,
+        ))
         .await
         .unwrap()
         .into_inner()
         .api_key
         .unwrap();
-    assert_eq!(world.client(&made.key).get("/v1/me").await.unwrap().status, 200);
-    let revoked = keys.revoke_key(with(v1::RevokeKeyRequest { key_id: made.id.clone() }, &world.org.session)).await.unwrap().into_inner();
-    let listed = keys.list_keys(with(v1::ListKeysRequest::default(), &world.org.session)).await.unwrap().into_inner().keys;
+    assert_eq!(
+        world.client(&made.key).get("/v1/me").await.unwrap().status,
+        200
+    );
+    let revoked = keys
+        .revoke_key(with(
+            v1::RevokeKeyRequest {
+                key_id: made.id.clone(),
+            },
+            &world.org.session,
+        ))
+        .await
+        .unwrap()
+        .into_inner();
+    let listed = keys
+        .list_keys(with(v1::ListKeysRequest::default(), &world.org.session))
+        .await
+        .unwrap()
+        .into_inner()
+        .keys;
     let rest = world.owner().get("/v1/keys").await.unwrap().body;
     assert_eq!(listed.len(), 2);
     for (ours, theirs) in rest["keys"].as_array().unwrap().iter().zip(&listed) {
-        let fields = json!([theirs.id, theirs.org_id, theirs.name, theirs.prefix, theirs.created_by]);
-        assert_eq!(json!([ours["id"], ours["org_id"], ours["name"], ours["prefix"], ours["created_by"]]), fields);
-        assert!(same_moment(&ours["created_at"], theirs.created_at) && same_moment(&ours["revoked_at"], theirs.revoked_at));
+        let fields = json!([
+            theirs.id,
+            theirs.org_id,
+            theirs.name,
+            theirs.prefix,
+            theirs.created_by
+        ]);
+        assert_eq!(
+            json!([
+                ours["id"],
+                ours["org_id"],
+                ours["name"],
+                ours["prefix"],
+                ours["created_by"]
+            ]),
+            fields
+        );
+        assert!(
+            same_moment(&ours["created_at"], theirs.created_at)
+                && same_moment(&ours["revoked_at"], theirs.revoked_at)
+        );
         assert!(same_moment(&ours["last_used_at"], theirs.last_used_at));
     }
     assert_eq!(revoked.api_key.unwrap().revoked_at, listed[0].revoked_at);
-    let refused = MeServiceClient::new(connect(&world).await).get_me(with(v1::GetMeRequest {}, &made.key)).await.unwrap_err();
-    assert_eq!((refused.code(), reason(&refused)), (Code::Unauthenticated, "key_revoked".to_owned()));
+    let refused = MeServiceClient::new(connect(&world).await)
+        .get_me(with(v1::GetMeRequest {}, &made.key))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (refused.code(), reason(&refused)),
+        (Code::Unauthenticated, "key_revoked".to_owned())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +165,12 @@ async fn suites_and_items_are_the_same_on_both_wires() {
     let world = world().await;
     let mut suites = SuiteServiceClient::new(connect(&world).await);
     let rest = world.key().get("/v1/suites").await.unwrap().body;
-    let grpc = suites.list_suites(with(v1::ListSuitesRequest {}, &world.org.key)).await.unwrap().into_inner().suites;
+    let grpc = suites
+        .list_suites(with(v1::ListSuitesRequest {}, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner()
+        .suites;
     let theirs: Vec<_> = grpc
         .into_iter()
         .map(|s| {
@@ -89,19 +179,50 @@ async fn suites_and_items_are_the_same_on_both_wires() {
         .collect();
     assert_eq!(rest["suites"], json!(theirs));
 
-    let rest = world.key().get("/v1/suites/suite:lunch/items?limit=2").await.unwrap().body;
-    let ask = v1::ListSuiteItemsRequest { suite_id: "suite:lunch".into(), cursor: None, limit: Some(2) };
-    let grpc = suites.list_suite_items(with(ask, &world.org.key)).await.unwrap().into_inner();
+    let rest = world
+        .key()
+        .get("/v1/suites/suite:lunch/items?limit=2")
+        .await
+        .unwrap()
+        .body;
+    let ask = v1::ListSuiteItemsRequest {
+        suite_id: "suite:lunch".into(),
+        cursor: None,
+        limit: Some(2),
+    };
+    let grpc = suites
+        .list_suite_items(with(ask, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(
-        json!([rest["suite_id"], rest["suite_version"], rest["n_items"], rest["next_cursor"]]),
-        json!([grpc.suite_id, grpc.suite_version, grpc.n_items, grpc.next_cursor])
+        json!([
+            rest["suite_id"],
+            rest["suite_version"],
+            rest["n_items"],
+            rest["next_cursor"]
+        ]),
+        json!([
+            grpc.suite_id,
+            grpc.suite_version,
+            grpc.n_items,
+            grpc.next_cursor
+        ])
     );
     for (ours, theirs) in rest["items"].as_array().unwrap().iter().zip(grpc.items) {
         assert_eq!(ours["item_id"], theirs.item_id.as_str());
         assert_eq!(ours["input"], plain(theirs.input.unwrap()));
     }
-    let last = v1::ListSuiteItemsRequest { suite_id: "suite:lunch".into(), cursor: grpc.next_cursor, limit: Some(1000) };
-    let last = suites.list_suite_items(with(last, &world.org.key)).await.unwrap().into_inner();
+    let last = v1::ListSuiteItemsRequest {
+        suite_id: "suite:lunch".into(),
+        cursor: grpc.next_cursor,
+        limit: Some(1000),
+    };
+    let last = suites
+        .list_suite_items(with(last, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!((last.items.len(), last.next_cursor), (398, None));
 }
 
@@ -117,18 +238,33 @@ fn plain(object: prost_types::Struct) -> Value {
             Some(Kind::StructValue(object)) => plain(object),
         }
     }
-    Value::Object(object.fields.into_iter().map(|(name, field)| (name, value(field))).collect())
+    Value::Object(
+        object
+            .fields
+            .into_iter()
+            .map(|(name, field)| (name, value(field)))
+            .collect(),
+    )
 }
 
 fn eval(predictions: Vec<(&str, Option<Prediction>)>) -> v1::CreateEvalRequest {
     let predictions = predictions
         .into_iter()
-        .map(|(item_id, value)| v1::Prediction { item_id: item_id.into(), prediction: Some(v1::PredictionValue { value }) });
-    v1::CreateEvalRequest { suite_id: "suite:lunch".into(), predictions: predictions.collect(), ..Default::default() }
+        .map(|(item_id, value)| v1::Prediction {
+            item_id: item_id.into(),
+            prediction: Some(v1::PredictionValue { value }),
+        });
+    v1::CreateEvalRequest {
+        suite_id: "suite:lunch".into(),
+        predictions: predictions.collect(),
+        ..Default::default()
+    }
 }
 
 fn ranking(ids: &[&str]) -> Option<Prediction> {
-    Some(Prediction::Ranking(v1::Ranking { ids: ids.iter().map(|id| (*id).to_owned()).collect() }))
+    Some(Prediction::Ranking(v1::Ranking {
+        ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+    }))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,7 +274,17 @@ async fn the_same_submission_is_the_same_job_on_both_wires() {
     let body = json!({"suite_id": "suite:lunch", "predictions": [
         {"item_id": "person-00/day-0", "prediction": ["cu\"rry", "ramen"]}, {"item_id": "person-00/day-1", "prediction": "tacos"}, {"item_id": "ü", "prediction": []},
     ]});
-    let rest = world.key().send(world.key().request("POST", "/v1/evals").header("idempotency-key", "both").json(&body)).await.unwrap();
+    let rest = world
+        .key()
+        .send(
+            world
+                .key()
+                .request("POST", "/v1/evals")
+                .header("idempotency-key", "both")
+                .json(&body),
+        )
+        .await
+        .unwrap();
     assert_eq!(rest.status, 202);
     let mut message = eval(vec![
         ("person-00/day-0", ranking(&["cu\"rry", "ramen"])),
@@ -146,14 +292,24 @@ async fn the_same_submission_is_the_same_job_on_both_wires() {
         ("ü", ranking(&[])),
     ]);
     message.idempotency_key = Some("both".into());
-    let replayed = EvalServiceClient::new(channel.clone()).create_eval(with(message.clone(), &world.org.key)).await.unwrap().into_inner();
+    let replayed = EvalServiceClient::new(channel.clone())
+        .create_eval(with(message.clone(), &world.org.key))
+        .await
+        .unwrap()
+        .into_inner();
     assert!(replayed.idempotency_replayed, "one rule on both wires");
     let job = replayed.job.unwrap();
     assert_eq!(rest.body["id"], job.id.as_str());
 
     let ended = world.ended(&job.id).await;
     let grpc = JobServiceClient::new(channel.clone())
-        .get_job(with(v1::GetJobRequest { job_id: job.id.clone(), wait: None }, &world.org.key))
+        .get_job(with(
+            v1::GetJobRequest {
+                job_id: job.id.clone(),
+                wait: None,
+            },
+            &world.org.key,
+        ))
         .await
         .unwrap()
         .into_inner()
@@ -170,9 +326,22 @@ async fn the_same_submission_is_the_same_job_on_both_wires() {
             ended["attempts"],
             ended["trace_url"]
         ]),
-        json!([grpc.id, grpc.org_id, grpc.r#type, grpc.status, grpc.request_id, grpc.label, grpc.attempts, grpc.trace_url])
+        json!([
+            grpc.id,
+            grpc.org_id,
+            grpc.r#type,
+            grpc.status,
+            grpc.request_id,
+            grpc.label,
+            grpc.attempts,
+            grpc.trace_url
+        ])
     );
-    for (name, at) in [("created_at", grpc.created_at), ("started_at", grpc.started_at), ("finished_at", grpc.finished_at)] {
+    for (name, at) in [
+        ("created_at", grpc.created_at),
+        ("started_at", grpc.started_at),
+        ("finished_at", grpc.finished_at),
+    ] {
         assert!(same_moment(&ended[name], at), "{name}");
     }
     let versions = grpc.versions.unwrap();
@@ -184,16 +353,32 @@ async fn the_same_submission_is_the_same_job_on_both_wires() {
     let theirs = json!({"hfm_sha": r.hfm_sha, "metric": r.metric, "n": r.n, "n_submitted": r.n_submitted, "n_unmatched": r.n_unmatched, "n_missing": r.n_missing, "suite_id": r.suite_id, "suite_version": r.suite_version, "value": r.value, "stderr": r.stderr, "ci95": r.ci95, "ci_method": r.ci_method, "metrics": r.metrics, "release": r.release});
     assert_eq!(ended["result"], theirs);
     let trace = JobServiceClient::new(channel)
-        .get_job_trace(with(v1::GetJobTraceRequest { job_id: job.id.clone() }, &world.org.key))
+        .get_job_trace(with(
+            v1::GetJobTraceRequest {
+                job_id: job.id.clone(),
+            },
+            &world.org.key,
+        ))
         .await
         .unwrap()
         .into_inner()
         .trace
         .unwrap();
-    let rest = world.key().get(&format!("/v1/jobs/{}/trace", job.id)).await.unwrap().body;
+    let rest = world
+        .key()
+        .get(&format!("/v1/jobs/{}/trace", job.id))
+        .await
+        .unwrap()
+        .body;
     assert_eq!(
-        rest["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().len(),
-        plain(trace)["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().len()
+        rest["resourceSpans"][0]["scopeSpans"][0]["spans"]
+            .as_array()
+            .unwrap()
+            .len(),
+        plain(trace)["resourceSpans"][0]["scopeSpans"][0]["spans"]
+            .as_array()
+            .unwrap()
+            .len()
     );
 }
 
@@ -206,15 +391,27 @@ async fn the_same_mistakes_have_the_same_codes_and_fields_on_both_wires() {
 
     let rest = key.get("/v1/jobs/job_0").await.unwrap();
     let grpc = JobServiceClient::new(channel.clone())
-        .get_job(with(v1::GetJobRequest { job_id: "job_0".into(), wait: None }, &world.org.key))
+        .get_job(with(
+            v1::GetJobRequest {
+                job_id: "job_0".into(),
+                wait: None,
+            },
+            &world.org.key,
+        ))
         .await
         .unwrap_err();
     assert_eq!((code(&rest), Code::NotFound), (reason(&grpc), grpc.code()));
     assert_eq!(rest.body["error"]["message"], grpc.message());
 
     let rest = key.get("/v1/keys").await.unwrap();
-    let grpc = KeyServiceClient::new(channel.clone()).list_keys(with(v1::ListKeysRequest::default(), &world.org.key)).await.unwrap_err();
-    assert_eq!((code(&rest), Code::PermissionDenied), (reason(&grpc), grpc.code()));
+    let grpc = KeyServiceClient::new(channel.clone())
+        .list_keys(with(v1::ListKeysRequest::default(), &world.org.key))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (code(&rest), Code::PermissionDenied),
+        (reason(&grpc), grpc.code())
+    );
 
     let rest = viewer.post("/v1/evals", &json!({})).await.unwrap();
     assert_eq!(code(&rest), "forbidden");
@@ -225,15 +422,33 @@ async fn the_same_mistakes_have_the_same_codes_and_fields_on_both_wires() {
             json!([{"item_id": "a", "prediction": []}, {"item_id": "a", "prediction": []}]),
             eval(vec![("a", ranking(&[])), ("a", ranking(&[]))]),
         ),
-        (json!([{"item_id": "", "prediction": "\u{0}"}]), eval(vec![("", Some(Prediction::Label("\u{0}".into())))])),
+        (
+            json!([{"item_id": "", "prediction": "\u{0}"}]),
+            eval(vec![("", Some(Prediction::Label("\u{0}".into())))]),
+        ),
         (Value::Null, eval(vec![])),
     ];
     for (predictions, message) in cases {
-        let rest = key.post("/v1/evals", &json!({"suite_id": "suite:lunch", "predictions": predictions})).await.unwrap();
-        let grpc = EvalServiceClient::new(channel.clone()).create_eval(with(message, &world.org.key)).await.unwrap_err();
-        assert_eq!((code(&rest), Code::InvalidArgument), (reason(&grpc), grpc.code()));
+        let rest = key
+            .post(
+                "/v1/evals",
+                &json!({"suite_id": "suite:lunch", "predictions": predictions}),
+            )
+            .await
+            .unwrap();
+        let grpc = EvalServiceClient::new(channel.clone())
+            .create_eval(with(message, &world.org.key))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (code(&rest), Code::InvalidArgument),
+            (reason(&grpc), grpc.code())
+        );
         let violations = grpc.get_details_bad_request().unwrap().field_violations;
-        let theirs: Vec<_> = violations.into_iter().map(|violation| (violation.field, violation.reason.to_lowercase())).collect();
+        let theirs: Vec<_> = violations
+            .into_iter()
+            .map(|violation| (violation.field, violation.reason.to_lowercase()))
+            .collect();
         assert_eq!(crate::harness::faults(&rest), theirs);
     }
 }
@@ -242,13 +457,30 @@ async fn the_same_mistakes_have_the_same_codes_and_fields_on_both_wires() {
 async fn every_grpc_answer_carries_the_headers_and_an_error_names_the_request() {
     let world = world().await;
     let mut me = MeServiceClient::new(connect(&world).await);
-    let fine = me.get_me(with(v1::GetMeRequest {}, &world.org.key)).await.unwrap();
+    let fine = me
+        .get_me(with(v1::GetMeRequest {}, &world.org.key))
+        .await
+        .unwrap();
     assert_eq!(fine.metadata().get("x-ratelimit-limit").unwrap(), "1000");
-    let refused = me.get_me(Request::new(v1::GetMeRequest {})).await.unwrap_err();
-    assert_eq!((refused.code(), reason(&refused)), (Code::Unauthenticated, "unauthenticated".to_owned()));
-    let id = refused.metadata().get("x-request-id").unwrap().to_str().unwrap();
+    let refused = me
+        .get_me(Request::new(v1::GetMeRequest {}))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (refused.code(), reason(&refused)),
+        (Code::Unauthenticated, "unauthenticated".to_owned())
+    );
+    let id = refused
+        .metadata()
+        .get("x-request-id")
+        .unwrap()
+        .to_str()
+        .unwrap();
     assert_eq!(refused.get_details_request_info().unwrap().request_id, id);
-    assert_eq!(refused.get_error_details().error_info().unwrap().domain, "assay.v1");
+    assert_eq!(
+        refused.get_error_details().error_info().unwrap().domain,
+        "assay.v1"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -259,26 +491,61 @@ async fn limits_are_shared_by_both_wires_and_say_when_to_come_back() {
     for _ in 0..60 {
         assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
     }
-    let refused = MeServiceClient::new(connect(&world).await).get_me(with(v1::GetMeRequest {}, &free.key)).await.unwrap_err();
-    assert_eq!((refused.code(), reason(&refused)), (Code::ResourceExhausted, "rate_limited".to_owned()));
-    let wait = refused.get_details_retry_info().unwrap().retry_delay.unwrap().as_secs();
-    assert_eq!(refused.metadata().get("retry-after").unwrap().to_str().unwrap(), wait.to_string());
+    let refused = MeServiceClient::new(connect(&world).await)
+        .get_me(with(v1::GetMeRequest {}, &free.key))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (refused.code(), reason(&refused)),
+        (Code::ResourceExhausted, "rate_limited".to_owned())
+    );
+    let wait = refused
+        .get_details_retry_info()
+        .unwrap()
+        .retry_delay
+        .unwrap()
+        .as_secs();
+    assert_eq!(
+        refused
+            .metadata()
+            .get("retry-after")
+            .unwrap()
+            .to_str()
+            .unwrap(),
+        wait.to_string()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plans_limit_is_a_quota_failure() {
-    let world = crate::harness::world_of(assay_tests::stack::Plan { workers: 0, ..Default::default() }).await;
+    let world = crate::harness::world_of(assay_tests::stack::Plan {
+        workers: 0,
+        ..Default::default()
+    })
+    .await;
     let free = crate::harness::org(&world.stack, "free").await;
     let mut evals = EvalServiceClient::new(connect(&world).await);
     let message = || eval(vec![("a", ranking(&[]))]);
     for _ in 0..2 {
         evals.create_eval(with(message(), &free.key)).await.unwrap();
     }
-    let refused = evals.create_eval(with(message(), &free.key)).await.unwrap_err();
-    assert_eq!((refused.code(), reason(&refused)), (Code::ResourceExhausted, "quota_exceeded".to_owned()));
-    assert_eq!(refused.get_details_quota_failure().unwrap().violations[0].subject, "concurrent_jobs");
+    let refused = evals
+        .create_eval(with(message(), &free.key))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (refused.code(), reason(&refused)),
+        (Code::ResourceExhausted, "quota_exceeded".to_owned())
+    );
+    assert_eq!(
+        refused.get_details_quota_failure().unwrap().violations[0].subject,
+        "concurrent_jobs"
+    );
     let metadata = refused.get_details_error_info().unwrap().metadata;
-    assert_eq!((metadata["max"].as_str(), metadata["active"].as_str()), ("2", "2"));
+    assert_eq!(
+        (metadata["max"].as_str(), metadata["active"].as_str()),
+        ("2", "2")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -286,35 +553,82 @@ async fn what_cannot_be_decoded_or_is_too_large_or_unknown_has_a_code_of_its_own
     let world = world().await;
     let client = world.key();
     let send = async |path: &str, body: Vec<u8>| {
-        let request = client.request("POST", path).header("content-type", "application/grpc-web+proto");
+        let request = client
+            .request("POST", path)
+            .header("content-type", "application/grpc-web+proto");
         client.send(request.body(body)).await.unwrap()
     };
-    let junk = send("/assay.v1.JobService/GetJob", vec![0, 0, 0, 0, 2, 0xff, 0xff]).await;
-    assert_eq!((junk.status, junk.header("grpc-status")), (200, "3"), "{junk:?}");
+    let junk = send(
+        "/assay.v1.JobService/GetJob",
+        vec![0, 0, 0, 0, 2, 0xff, 0xff],
+    )
+    .await;
+    assert_eq!(
+        (junk.status, junk.header("grpc-status")),
+        (200, "3"),
+        "{junk:?}"
+    );
     let unknown = send("/assay.v1.JobService/Nothing", vec![0; 5]).await;
     assert_eq!(unknown.header("grpc-status"), "12");
     let unknown = send("/assay.v1.Nothing/Get", vec![0; 5]).await;
     assert_eq!(unknown.header("grpc-status"), "12");
-    let old = client.request("POST", "/assay.v1.JobService/GetJob").header("content-type", "application/grpc");
+    let old = client
+        .request("POST", "/assay.v1.JobService/GetJob")
+        .header("content-type", "application/grpc");
     let old = client.send(old).await.unwrap();
-    assert_eq!((old.status, old.header("grpc-status")), (200, "3"), "gRPC proper over HTTP/1.1 is told so");
-    let large = v1::CreateEvalRequest { suite_id: "x".repeat(6 << 20), ..Default::default() };
-    let refused = EvalServiceClient::new(connect(&world).await).create_eval(with(large, &world.org.key)).await.unwrap_err();
-    assert_eq!((refused.code(), reason(&refused)), (Code::ResourceExhausted, "payload_too_large".to_owned()));
+    assert_eq!(
+        (old.status, old.header("grpc-status")),
+        (200, "3"),
+        "gRPC proper over HTTP/1.1 is told so"
+    );
+    let large = v1::CreateEvalRequest {
+        suite_id: "x".repeat(6 << 20),
+        ..Default::default()
+    };
+    let refused = EvalServiceClient::new(connect(&world).await)
+        .create_eval(with(large, &world.org.key))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (refused.code(), reason(&refused)),
+        (Code::ResourceExhausted, "payload_too_large".to_owned())
+    );
     assert_eq!(world.submit(&one_prediction()).await.status, 202);
-    assert_eq!(text(&world.key().get("/v1/me").await.unwrap().body["org_id"]), world.org.id);
+    assert_eq!(
+        text(&world.key().get("/v1/me").await.unwrap().body["org_id"]),
+        world.org.id
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_callers_deadline_is_kept() {
-    let world = crate::harness::world_of(assay_tests::stack::Plan { workers: 0, ..Default::default() }).await;
+    let world = crate::harness::world_of(assay_tests::stack::Plan {
+        workers: 0,
+        ..Default::default()
+    })
+    .await;
     let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
     // By hand: tonic's client would keep the deadline itself.
-    let message = v1::GetJobRequest { job_id, wait: Some(30) }.encode_to_vec();
-    let frame = [&[0, 0, 0, 0, u8::try_from(message.len()).unwrap()], message.as_slice()].concat();
-    let request = world.key().request("POST", "/assay.v1.JobService/GetJob").header("content-type", "application/grpc-web+proto");
+    let message = v1::GetJobRequest {
+        job_id,
+        wait: Some(30),
+    }
+    .encode_to_vec();
+    let frame = [
+        &[0, 0, 0, 0, u8::try_from(message.len()).unwrap()],
+        message.as_slice(),
+    ]
+    .concat();
+    let request = world
+        .key()
+        .request("POST", "/assay.v1.JobService/GetJob")
+        .header("content-type", "application/grpc-web+proto");
     let began = std::time::Instant::now();
-    let late = world.key().send(request.header("grpc-timeout", "300m").body(frame)).await.unwrap();
+    let late = world
+        .key()
+        .send(request.header("grpc-timeout", "300m").body(frame))
+        .await
+        .unwrap();
     assert_eq!(late.header("grpc-status"), "4", "DEADLINE_EXCEEDED");
     assert!(began.elapsed() < std::time::Duration::from_secs(5));
 }
@@ -323,19 +637,42 @@ async fn the_callers_deadline_is_kept() {
 async fn idempotency_key_in_metadata_is_rejected() {
     let world = world().await;
     let mut request = with(v1::CreateEvalRequest::default(), &world.org.key);
-    request.metadata_mut().insert("idempotency-key", "k1".parse().unwrap());
-    let refused = EvalServiceClient::new(connect(&world).await).create_eval(request).await.unwrap_err();
-    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::InvalidArgument, "invalid_request"));
-    assert!(refused.message().contains("`idempotency_key`"), "{}", refused.message());
+    request
+        .metadata_mut()
+        .insert("idempotency-key", "k1".parse().unwrap());
+    let refused = EvalServiceClient::new(connect(&world).await)
+        .create_eval(request)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (refused.code(), reason(&refused).as_str()),
+        (Code::InvalidArgument, "invalid_request")
+    );
+    assert!(
+        refused.message().contains("`idempotency_key`"),
+        "{}",
+        refused.message()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn compressed_flag_without_encoding_is_internal() {
     let world = world().await;
-    let http = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
-    let request = http.post(format!("{}/assay.v1.MeService/GetMe", world.stack.url())).bearer_auth(&world.org.key);
-    let request = request.header("content-type", "application/grpc").header("te", "trailers");
-    let response = request.body(vec![1, 0, 0, 0, 3, 1, 2, 3]).send().await.unwrap();
+    let http = reqwest::Client::builder()
+        .http2_prior_knowledge()
+        .build()
+        .unwrap();
+    let request = http
+        .post(format!("{}/assay.v1.MeService/GetMe", world.stack.url()))
+        .bearer_auth(&world.org.key);
+    let request = request
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    let response = request
+        .body(vec![1, 0, 0, 0, 3, 1, 2, 3])
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.headers()["grpc-status"], "13");
     // It is the client's mistake all the same.
     let metrics = crate::harness::scrape(&world.stack.apis[0]).await;

@@ -91,7 +91,11 @@ pub async fn world_of(plan: Plan) -> World {
 /// A world with a stack of this size on servers of its own, whose binaries are built with optimizations: for long tests that measure.
 pub async fn optimized_world_of(plan: Plan) -> World {
     let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
-    world_on(&Arc::new(Ground::new(servers, binaries::build(true).unwrap())), plan).await
+    world_on(
+        &Arc::new(Ground::new(servers, binaries::build(true).unwrap())),
+        plan,
+    )
+    .await
 }
 
 /// A world on servers of its own, for a test that does to them what others could not do without; nothing if they are not
@@ -110,24 +114,53 @@ pub async fn world_on(ground: &Arc<Ground>, plan: Plan) -> World {
     if !folder.exists() {
         demo_suite::write(&folder).unwrap();
     }
-    stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await.unwrap();
+    stack
+        .operate(&["suite", "publish", folder.to_str().unwrap()])
+        .await
+        .unwrap();
     let org = org(&stack, "team").await;
     World { stack, org }
 }
 
 /// A plan with one setting changed.
 pub fn with(name: &str, value: &str) -> Plan {
-    Plan { env: BTreeMap::from([(name.to_owned(), value.to_owned())]), ..Plan::default() }
+    Plan {
+        env: BTreeMap::from([(name.to_owned(), value.to_owned())]),
+        ..Plan::default()
+    }
 }
 
 /// One more organization.
 pub async fn org(stack: &Stack, plan: &str) -> Org {
     let email = format!("{}@example.org", databases::fresh_name("owner"));
-    let made = stack.operate(&["org", "create", "--name", "Acme", "--plan", plan, "--owner-email", &email]).await.unwrap();
+    let made = stack
+        .operate(&[
+            "org",
+            "create",
+            "--name",
+            "Acme",
+            "--plan",
+            plan,
+            "--owner-email",
+            &email,
+        ])
+        .await
+        .unwrap();
     let id = text(&made["org_id"]);
-    let session = stack.operate(&["session", "create", "--email", &email, "--org", &id]).await.unwrap();
-    let key = stack.operate(&["key", "create", "--org", &id, "--name", "ci"]).await.unwrap();
-    Org { id, email, session: text(&session["token"]), key: text(&key["key"]) }
+    let session = stack
+        .operate(&["session", "create", "--email", &email, "--org", &id])
+        .await
+        .unwrap();
+    let key = stack
+        .operate(&["key", "create", "--org", &id, "--name", "ci"])
+        .await
+        .unwrap();
+    Org {
+        id,
+        email,
+        session: text(&session["token"]),
+        key: text(&key["key"]),
+    }
 }
 
 impl World {
@@ -153,18 +186,28 @@ impl World {
 
     /// A connection for gRPC.
     pub async fn channel(&self) -> Channel {
-        Channel::from_shared(self.stack.url()).unwrap().connect().await.unwrap()
+        Channel::from_shared(self.stack.url())
+            .unwrap()
+            .connect()
+            .await
+            .unwrap()
     }
 
     /// The database, as its owner.
     pub async fn database(&self) -> PgConnection {
-        databases::connect(&self.stack.database.owner_url).await.unwrap()
+        databases::connect(&self.stack.database.owner_url)
+            .await
+            .unwrap()
     }
 
     /// A member of the organization with this role, invited and signed in.
     pub async fn member(&self, role: &str) -> Client {
         let email = format!("{}@example.org", databases::fresh_name(role));
-        let invited = self.owner().post("/v1/invites", &json!({"email": email, "role": role})).await.unwrap();
+        let invited = self
+            .owner()
+            .post("/v1/invites", &json!({"email": email, "role": role}))
+            .await
+            .unwrap();
         assert_eq!(invited.status, 201, "{}", invited.body);
         self.client(&self.sign_in(&email).await)
     }
@@ -172,28 +215,43 @@ impl World {
     /// The token of a link to sign in with, as the next mail to this address brings it.
     pub async fn link(&self, email: &str) -> String {
         let before = mail::links(self, email).len();
-        let asked = self.anonymous().post("/v1/auth/email", &json!({"email": email})).await.unwrap();
+        let asked = self
+            .anonymous()
+            .post("/v1/auth/email", &json!({"email": email}))
+            .await
+            .unwrap();
         assert_eq!(asked.status, 202, "{}", asked.body);
-        until("a link", PATIENCE, async || mail::links(self, email).len() > before).await;
+        until("a link", PATIENCE, async || {
+            mail::links(self, email).len() > before
+        })
+        .await;
         mail::links(self, email).pop().unwrap()
     }
 
     /// The session token of a person who signs in by mail.
     pub async fn sign_in(&self, email: &str) -> String {
         let token = self.link(email).await;
-        let signed_in = self.anonymous().post("/v1/auth/email/verify", &json!({"token": token})).await.unwrap();
+        let signed_in = self
+            .anonymous()
+            .post("/v1/auth/email/verify", &json!({"token": token}))
+            .await
+            .unwrap();
         assert_eq!(signed_in.status, 201, "{}", signed_in.body);
         text(&signed_in.body["token"])
     }
 
     /// Makes the bounds of all plans too wide to be met.
     pub async fn widen_plans(&self) {
-        databases::widen_plans(&mut self.database().await).await.unwrap();
+        databases::widen_plans(&mut self.database().await)
+            .await
+            .unwrap();
     }
 
     /// Makes the bounds of one plan too wide to be met: those of the plan `team`, for an honest organization beside hostile free ones.
     pub async fn widen_plan(&self, plan: &str) {
-        databases::widen_plan(&mut self.database().await, plan).await.unwrap();
+        databases::widen_plan(&mut self.database().await, plan)
+            .await
+            .unwrap();
     }
 
     /// Submits predictions for `suite:lunch` with the key.
@@ -203,7 +261,13 @@ impl World {
 
     /// Submits predictions with the key, and returns the response even if it is 503.
     pub async fn submit_once(&self, predictions: &Value) -> Answer {
-        self.key().post("/v1/evals", &json!({"suite_id": demo_suite::SUITE_ID, "predictions": predictions})).await.unwrap()
+        self.key()
+            .post(
+                "/v1/evals",
+                &json!({"suite_id": demo_suite::SUITE_ID, "predictions": predictions}),
+            )
+            .await
+            .unwrap()
     }
 
     /// Submits predictions with the key and waits until the job has ended.
@@ -216,19 +280,28 @@ impl World {
     /// Holds every attempt where it reads answers, in the middle of its job, until the connection is closed.
     pub async fn hold_answers(&self) -> PgConnection {
         let mut database = self.database().await;
-        sqlx::raw_sql("begin; lock table suite_answers in access exclusive mode").execute(&mut database).await.unwrap();
+        sqlx::raw_sql("begin; lock table suite_answers in access exclusive mode")
+            .execute(&mut database)
+            .await
+            .unwrap();
         database
     }
 
     /// Waits until a job has this status.
     pub async fn until_status(&self, job_id: &str, status: &str) {
         let path = format!("/v1/jobs/{job_id}");
-        until(status, PATIENCE, async || self.key().get(&path).await.unwrap().body["status"] == status).await;
+        until(status, PATIENCE, async || {
+            self.key().get(&path).await.unwrap().body["status"] == status
+        })
+        .await;
     }
 
     /// Waits until a job has ended.
     pub async fn ended(&self, job_id: &str) -> Value {
-        self.key().finished(job_id, PATIENCE, &|_| {}).await.unwrap()
+        self.key()
+            .finished(job_id, PATIENCE, &|_| {})
+            .await
+            .unwrap()
     }
 }
 
@@ -240,17 +313,25 @@ pub async fn retry_unavailable(mut send: impl AsyncFnMut() -> Answer) -> Answer 
         if response.status != 503 {
             return response;
         }
-        assert!(began.elapsed() < PATIENCE, "the API stays unavailable: {}", response.body);
+        assert!(
+            began.elapsed() < PATIENCE,
+            "the API stays unavailable: {}",
+            response.body
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
 /// Calls an rpc, and calls it again after `UNAVAILABLE`.
-pub async fn retry_unavailable_rpc<T>(mut call: impl AsyncFnMut() -> Result<tonic::Response<T>, tonic::Status>) -> T {
+pub async fn retry_unavailable_rpc<T>(
+    mut call: impl AsyncFnMut() -> Result<tonic::Response<T>, tonic::Status>,
+) -> T {
     let began = Instant::now();
     loop {
         match call().await {
-            Err(status) if status.code() == tonic::Code::Unavailable && began.elapsed() < PATIENCE => {
+            Err(status)
+                if status.code() == tonic::Code::Unavailable && began.elapsed() < PATIENCE =>
+            {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             called => return called.unwrap().into_inner(),
@@ -262,7 +343,10 @@ pub async fn retry_unavailable_rpc<T>(mut call: impl AsyncFnMut() -> Result<toni
 pub async fn until(what: &str, patience: Duration, mut seen: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     while !seen().await {
-        assert!(began.elapsed() < patience, "{what} did not happen in {patience:?}");
+        assert!(
+            began.elapsed() < patience,
+            "{what} did not happen in {patience:?}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -300,14 +384,27 @@ pub async fn within_a_day() {
 
 /// All files under a folder.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+    let entries = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| {
+            if path.is_dir() {
+                files(&path)
+            } else {
+                vec![path]
+            }
+        })
+        .collect()
 }
 
 /// A message with a credential.
 pub fn with_token<T>(message: T, token: &str) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
-    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    request
+        .metadata_mut()
+        .insert("authorization", format!("Bearer {token}").parse().unwrap());
     request
 }
 
@@ -318,7 +415,10 @@ pub fn one_prediction() -> Value {
 
 /// A JSON string's text.
 pub fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("not a string: {value}")).to_owned()
+    value
+        .as_str()
+        .unwrap_or_else(|| panic!("not a string: {value}"))
+        .to_owned()
 }
 
 /// The code in an error's envelope.
@@ -328,8 +428,13 @@ pub fn code(answer: &Answer) -> String {
 
 /// The faults of fields in an error's envelope: field and reason.
 pub fn faults(answer: &Answer) -> Vec<(String, String)> {
-    let fields = answer.body["error"]["details"]["fields"].as_array().unwrap_or_else(|| panic!("no fields: {}", answer.body));
-    fields.iter().map(|fault| (text(&fault["field"]), text(&fault["reason"]))).collect()
+    let fields = answer.body["error"]["details"]["fields"]
+        .as_array()
+        .unwrap_or_else(|| panic!("no fields: {}", answer.body));
+    fields
+        .iter()
+        .map(|fault| (text(&fault["field"]), text(&fault["reason"])))
+        .collect()
 }
 
 /// A fault, to compare with.
@@ -342,10 +447,16 @@ pub fn secrets_in(log: &str) -> Vec<&str> {
     let begins = log.match_indices("svc_").map(|(at, _)| &log[at..]);
     let kinds = ["svc_live_", "svc_sess_", "svc_link_"];
     let is_secret = |text: &&str| {
-        let behind = kinds.iter().find_map(|kind| text.strip_prefix(kind)).unwrap_or_default();
+        let behind = kinds
+            .iter()
+            .find_map(|kind| text.strip_prefix(kind))
+            .unwrap_or_default();
         behind.bytes().take_while(u8::is_ascii_alphanumeric).count() > 4
     };
-    begins.filter(is_secret).map(|text| text.split_at_checked(80).map_or(text, |(first, _)| first)).collect()
+    begins
+        .filter(is_secret)
+        .map(|text| text.split_at_checked(80).map_or(text, |(first, _)| first))
+        .collect()
 }
 
 impl Drop for World {
@@ -357,7 +468,12 @@ impl Drop for World {
         for process in self.stack.apis.iter().chain(&self.stack.workers) {
             let log = std::fs::read(&process.log).unwrap_or_default();
             let log = String::from_utf8_lossy(&log);
-            assert!(secrets_in(&log).is_empty(), "{}: {:?}", process.log.display(), secrets_in(&log));
+            assert!(
+                secrets_in(&log).is_empty(),
+                "{}: {:?}",
+                process.log.display(),
+                secrets_in(&log)
+            );
         }
     }
 }
@@ -365,10 +481,21 @@ impl Drop for World {
 impl World {
     /// The files in which the artifact store keeps an upload.
     pub fn objects(&self, upload_id: &str) -> Vec<std::path::PathBuf> {
-        let artifacts = self.stack.ground.servers.folder().join(format!("{}-artifacts", self.stack.database.name));
+        let artifacts = self
+            .stack
+            .ground
+            .servers
+            .folder()
+            .join(format!("{}-artifacts", self.stack.database.name));
         let mut found = Vec::new();
-        for org in std::fs::read_dir(artifacts).unwrap().map(|org| org.unwrap().path()).filter(|org| org.is_dir()) {
-            let Ok(files) = std::fs::read_dir(org.join(upload_id)) else { continue };
+        for org in std::fs::read_dir(artifacts)
+            .unwrap()
+            .map(|org| org.unwrap().path())
+            .filter(|org| org.is_dir())
+        {
+            let Ok(files) = std::fs::read_dir(org.join(upload_id)) else {
+                continue;
+            };
             found.extend(files.map(|file| file.unwrap().path()));
         }
         found

@@ -14,7 +14,9 @@ use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::harness::{World, one_prediction, optimized_world_of, org, retry_unavailable, text, with, world_of};
+use crate::harness::{
+    World, one_prediction, optimized_world_of, org, retry_unavailable, text, with, world_of,
+};
 
 /// The number of hostile organizations.
 const HOGS: u8 = 20;
@@ -48,7 +50,11 @@ async fn work(client: &Client, predictions: &Value, until: Instant) -> Times {
     let mut times = Times::default();
     let line = format!("{}\n", predictions[0]);
     while Instant::now() < until {
-        for path in ["/v1/suites/suite:lunch/items?limit=50", "/v1/jobs?limit=5", "/v1/me"] {
+        for path in [
+            "/v1/suites/suite:lunch/items?limit=50",
+            "/v1/jobs?limit=5",
+            "/v1/me",
+        ] {
             let began = Instant::now();
             let answer = insist(async || client.get(path).await.unwrap(), &mut times.refused).await;
             assert_eq!(answer.status, 200, "{path}: {}", answer.body);
@@ -56,19 +62,39 @@ async fn work(client: &Client, predictions: &Value, until: Instant) -> Times {
         }
         let began = Instant::now();
         let body = json!({"suite_id": "suite:lunch", "predictions": predictions});
-        let answer = insist(async || client.post("/v1/evals", &body).await.unwrap(), &mut times.refused).await;
+        let answer = insist(
+            async || client.post("/v1/evals", &body).await.unwrap(),
+            &mut times.refused,
+        )
+        .await;
         assert_eq!(answer.status, 202, "{}", answer.body);
         times.submissions.push(began.elapsed());
         let began = Instant::now();
         let new = json!({"kind": "predictions"});
-        let upload = insist(async || client.post("/v1/uploads", &new).await.unwrap(), &mut times.refused).await;
+        let upload = insist(
+            async || client.post("/v1/uploads", &new).await.unwrap(),
+            &mut times.refused,
+        )
+        .await;
         assert_eq!(upload.status, 201, "{}", upload.body);
         let path = format!("/v1/uploads/{}", text(&upload.body["id"]));
-        let part = || client.request("PUT", &format!("{path}/parts/1")).body(line.clone());
-        let sent = insist(async || client.send(part()).await.unwrap(), &mut times.refused).await;
+        let part = || {
+            client
+                .request("PUT", &format!("{path}/parts/1"))
+                .body(line.clone())
+        };
+        let sent = insist(
+            async || client.send(part()).await.unwrap(),
+            &mut times.refused,
+        )
+        .await;
         assert_eq!(sent.status, 200, "{}", sent.body);
         let complete = || client.request("POST", &format!("{path}/complete"));
-        let completed = insist(async || client.send(complete()).await.unwrap(), &mut times.refused).await;
+        let completed = insist(
+            async || client.send(complete()).await.unwrap(),
+            &mut times.refused,
+        )
+        .await;
         assert_eq!(completed.status, 200, "{}", completed.body);
         times.uploads.push(began.elapsed());
         sleep(Duration::from_millis(20)).await;
@@ -81,7 +107,9 @@ async fn trickle(api: SocketAddr, from: IpAddr, head: String) {
     loop {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((from, 0).into()).unwrap();
-        let Ok(mut stream) = socket.connect(api).await else { return };
+        let Ok(mut stream) = socket.connect(api).await else {
+            return;
+        };
         if stream.write_all(head.as_bytes()).await.is_ok() {
             let piece = [b' '; 1100];
             while stream.write_all(&piece).await.is_ok() {
@@ -97,7 +125,9 @@ async fn hog(api: SocketAddr, from: IpAddr, key: String, upload_id: String) {
     let mut attacks = JoinSet::new();
     for number in 1..=4 {
         let path = format!("/v1/uploads/{upload_id}/parts/{number}");
-        let head = format!("PUT {path} HTTP/1.1\r\nHost: assay\r\nAuthorization: Bearer {key}\r\nContent-Length: 60000000\r\n\r\n");
+        let head = format!(
+            "PUT {path} HTTP/1.1\r\nHost: assay\r\nAuthorization: Bearer {key}\r\nContent-Length: 60000000\r\n\r\n"
+        );
         attacks.spawn(trickle(api, from, head));
     }
     for _ in 0..28 {
@@ -106,9 +136,16 @@ async fn hog(api: SocketAddr, from: IpAddr, key: String, upload_id: String) {
         );
         attacks.spawn(trickle(api, from, head));
     }
-    let client = reqwest::Client::builder().local_address(from).build().unwrap();
+    let client = reqwest::Client::builder()
+        .local_address(from)
+        .build()
+        .unwrap();
     for _ in 0..4 {
-        let (client, url, key) = (client.clone(), format!("http://{api}/v1/suites/suite:lunch/items?limit=200"), key.clone());
+        let (client, url, key) = (
+            client.clone(),
+            format!("http://{api}/v1/suites/suite:lunch/items?limit=200"),
+            key.clone(),
+        );
         attacks.spawn(async move {
             loop {
                 drop(client.get(&url).bearer_auth(&key).send().await);
@@ -121,7 +158,11 @@ async fn hog(api: SocketAddr, from: IpAddr, key: String, upload_id: String) {
 }
 
 fn report(told: &str, times: &mut Times) -> [Duration; 3] {
-    let p99s = [p99(&mut times.reads), p99(&mut times.submissions), p99(&mut times.uploads)];
+    let p99s = [
+        p99(&mut times.reads),
+        p99(&mut times.submissions),
+        p99(&mut times.uploads),
+    ];
     let [reads, submissions, uploads] = p99s.map(|time| time.as_millis());
     println!(
         "{told}: p99 of {} reads {reads} ms, of {} submissions {submissions} ms, of {} uploads {uploads} ms; {} times 503",
@@ -139,15 +180,23 @@ async fn hogs_of(world: &World) -> JoinSet<()> {
     for number in 0..HOGS {
         let hostile = org(&world.stack, "free").await;
         let (client, new) = (world.client(&hostile.key), json!({"kind": "predictions"}));
-        let upload = retry_unavailable(async || client.post("/v1/uploads", &new).await.unwrap()).await;
-        hogs.spawn(hog(api, IpAddr::from([127, 11, 0, number + 1]), hostile.key, text(&upload.body["id"])));
+        let upload =
+            retry_unavailable(async || client.post("/v1/uploads", &new).await.unwrap()).await;
+        hogs.spawn(hog(
+            api,
+            IpAddr::from([127, 11, 0, number + 1]),
+            hostile.key,
+            text(&upload.body["id"]),
+        ));
     }
     hogs
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_greedy_organizations_leave_room_for_one_that_works() {
-    let campaign = std::env::var("TEST_HOG_SECONDS").ok().map(|text| text.parse().unwrap());
+    let campaign = std::env::var("TEST_HOG_SECONDS")
+        .ok()
+        .map(|text| text.parse().unwrap());
     let time = Duration::from_secs(campaign.unwrap_or(5));
     let world = match campaign {
         Some(_) => optimized_world_of(Plan::default()).await,
@@ -166,7 +215,10 @@ async fn twenty_greedy_organizations_leave_room_for_one_that_works() {
     hogs.shutdown().await;
     if campaign.is_some() {
         for (quiet, attacked) in quiet.into_iter().zip(attacked) {
-            assert!(attacked <= quiet.max(Duration::from_millis(10)) * 3, "{quiet:?} became {attacked:?}");
+            assert!(
+                attacked <= quiet.max(Duration::from_millis(10)) * 3,
+                "{quiet:?} became {attacked:?}"
+            );
         }
     }
 }

@@ -28,13 +28,30 @@ const INSIDE: [&str; 14] = [
 
 /// What is said of an answer to anything: a status below 500, the envelope, no word of the inside.
 fn check(answer: &Answer, told: &str) {
-    assert!((200..500).contains(&answer.status), "{told}: {} {}", answer.status, answer.body);
+    assert!(
+        (200..500).contains(&answer.status),
+        "{told}: {} {}",
+        answer.status,
+        answer.body
+    );
     assert!(answer.header("x-request-id").starts_with("req_"), "{told}");
-    assert!(answer.header("x-ratelimit-limit").parse::<u64>().is_ok(), "{told}");
+    assert!(
+        answer.header("x-ratelimit-limit").parse::<u64>().is_ok(),
+        "{told}"
+    );
     if answer.status >= 400 {
         let error = &answer.body["error"];
-        assert_eq!(error["request_id"], answer.header("x-request-id"), "{told}: {}", answer.body);
-        assert!(error["code"].is_string() && error["message"].is_string(), "{told}: {}", answer.body);
+        assert_eq!(
+            error["request_id"],
+            answer.header("x-request-id"),
+            "{told}: {}",
+            answer.body
+        );
+        assert!(
+            error["code"].is_string() && error["message"].is_string(),
+            "{told}: {}",
+            answer.body
+        );
         let mut body = answer.body.clone();
         // Chance writes this one.
         body["error"]["request_id"].take();
@@ -62,13 +79,21 @@ fn caller(world: &World, route: &Route) -> Client {
 async fn try_all(requests: Vec<(String, Client, reqwest::RequestBuilder)>) -> usize {
     let all = requests.len();
     // Making one takes 20 ms. After some of these requests the api closes the connection, so each has its own.
-    let sender = &reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
+    let sender = &reqwest::Client::builder()
+        .pool_max_idle_per_host(0)
+        .build()
+        .unwrap();
     stream::iter(requests)
         .for_each_concurrent(8, |(told, client, request)| async move {
             // The client itself may refuse to send a thing; then the wire does not carry it.
             let Ok(request) = request.build() else { return };
-            let answer = client.send(reqwest::RequestBuilder::from_parts(sender.clone(), request)).await;
-            check(&answer.unwrap_or_else(|trouble| panic!("{told}: {trouble}")), &told);
+            let answer = client
+                .send(reqwest::RequestBuilder::from_parts(sender.clone(), request))
+                .await;
+            check(
+                &answer.unwrap_or_else(|trouble| panic!("{told}: {trouble}")),
+                &told,
+            );
         })
         .await;
     all
@@ -153,20 +178,54 @@ fn bodies(good: &Value) -> Vec<Vec<u8>> {
         format!("{text}\0").into_bytes(),
         text.replace('"', "'").into_bytes(),
         [&text.as_bytes()[..2], b"\xc3\x28", &text.as_bytes()[2..]].concat(),
-        format!("{{{}}}", (0..5_000).map(|n| format!("\"f{n}\":1")).collect::<Vec<_>>().join(",")).into_bytes(),
+        format!(
+            "{{{}}}",
+            (0..5_000)
+                .map(|n| format!("\"f{n}\":1"))
+                .collect::<Vec<_>>()
+                .join(",")
+        )
+        .into_bytes(),
     ]);
-    let Value::Object(fields) = good else { return bodies };
+    let Value::Object(fields) = good else {
+        return bodies;
+    };
     for name in fields.keys() {
-        let rest: Vec<String> =
-            fields.iter().filter(|(other, _)| *other != name).map(|(other, value)| format!("\"{other}\":{value}")).collect();
-        let with = |member: String| format!("{{{}}}", rest.iter().cloned().chain([member]).collect::<Vec<_>>().join(",")).into_bytes();
-        bodies.extend(values().into_iter().map(|value| with(format!("\"{name}\":{value}"))));
+        let rest: Vec<String> = fields
+            .iter()
+            .filter(|(other, _)| *other != name)
+            .map(|(other, value)| format!("\"{other}\":{value}"))
+            .collect();
+        let with = |member: String| {
+            format!(
+                "{{{}}}",
+                rest.iter()
+                    .cloned()
+                    .chain([member])
+                    .collect::<Vec<_>>()
+                    .join(",")
+            )
+            .into_bytes()
+        };
+        bodies.extend(
+            values()
+                .into_iter()
+                .map(|value| with(format!("\"{name}\":{value}"))),
+        );
         bodies.push(with(format!("\"{name}\":{0},\"{name}\":{0}", fields[name])));
         bodies.push(with(format!("\"{name}\\u0000\":{}", fields[name])));
-        bodies.push(with(format!("\"{}\":{}", name.to_uppercase(), fields[name])));
+        bodies.push(with(format!(
+            "\"{}\":{}",
+            name.to_uppercase(),
+            fields[name]
+        )));
     }
     // An array in place of the object, with its values in order.
-    bodies.push(Value::Array(fields.values().cloned().collect()).to_string().into_bytes());
+    bodies.push(
+        Value::Array(fields.values().cloned().collect())
+            .to_string()
+            .into_bytes(),
+    );
     bodies
 }
 
@@ -179,14 +238,34 @@ async fn no_body_makes_a_5xx() {
         let path = route.path_of(route.thing.unknown()[0]);
         for body in bodies(&good) {
             let shown = String::from_utf8_lossy(&body[..body.len().min(100)]).into_owned();
-            let request = client.request(route.method, &path).header("content-type", "application/json").body(body);
-            requests.push((format!("{} {path} {shown}", route.method), client.clone(), request));
+            let request = client
+                .request(route.method, &path)
+                .header("content-type", "application/json")
+                .body(body);
+            requests.push((
+                format!("{} {path} {shown}", route.method),
+                client.clone(),
+                request,
+            ));
         }
-        for content_type in
-            ["", "text/plain", "application/xml", "multipart/form-data; boundary=x", "application/json; charset=utf-16", "é", ";;;"]
-        {
-            let request = client.request(route.method, &path).header("content-type", content_type.as_bytes()).body(good.to_string());
-            requests.push((format!("{} {path} as {content_type:?}", route.method), client.clone(), request));
+        for content_type in [
+            "",
+            "text/plain",
+            "application/xml",
+            "multipart/form-data; boundary=x",
+            "application/json; charset=utf-16",
+            "é",
+            ";;;",
+        ] {
+            let request = client
+                .request(route.method, &path)
+                .header("content-type", content_type.as_bytes())
+                .body(good.to_string());
+            requests.push((
+                format!("{} {path} as {content_type:?}", route.method),
+                client.clone(),
+                request,
+            ));
         }
     }
     // Predictions, where most of a body is.
@@ -195,13 +274,24 @@ async fn no_body_makes_a_5xx() {
         for body in [
             format!("{{\"suite_id\":\"suite:lunch\",\"predictions\":{value}}}"),
             format!("{{\"suite_id\":\"suite:lunch\",\"predictions\":[{value}]}}"),
-            format!("{{\"suite_id\":\"suite:lunch\",\"predictions\":[{{\"item_id\":{value},\"prediction\":[]}}]}}"),
-            format!("{{\"suite_id\":\"suite:lunch\",\"predictions\":[{{\"item_id\":\"a\",\"prediction\":{value}}}]}}"),
-            format!("{{\"suite_id\":\"suite:lunch\",\"predictions\":[{{\"item_id\":\"a\",\"prediction\":[{value}]}}]}}"),
-            format!("{{\"suite_id\":\"suite:lunch\",\"predictions\":[{{\"item_id\":\"a\",\"prediction\":\"a\",\"further\":{value}}}]}}"),
+            format!(
+                "{{\"suite_id\":\"suite:lunch\",\"predictions\":[{{\"item_id\":{value},\"prediction\":[]}}]}}"
+            ),
+            format!(
+                "{{\"suite_id\":\"suite:lunch\",\"predictions\":[{{\"item_id\":\"a\",\"prediction\":{value}}}]}}"
+            ),
+            format!(
+                "{{\"suite_id\":\"suite:lunch\",\"predictions\":[{{\"item_id\":\"a\",\"prediction\":[{value}]}}]}}"
+            ),
+            format!(
+                "{{\"suite_id\":\"suite:lunch\",\"predictions\":[{{\"item_id\":\"a\",\"prediction\":\"a\",\"further\":{value}}}]}}"
+            ),
         ] {
             let shown = body.chars().take(160).collect();
-            let request = key.request("POST", "/v1/evals").header("content-type", "application/json").body(body);
+            let request = key
+                .request("POST", "/v1/evals")
+                .header("content-type", "application/json")
+                .body(body);
             requests.push((shown, key.clone(), request));
         }
     }
@@ -212,11 +302,19 @@ async fn no_body_makes_a_5xx() {
 async fn no_id_query_or_cursor_makes_a_5xx() {
     let world = open_world().await;
     let job = world.scored(&crate::harness::one_prediction()).await;
-    let page = world.key().get("/v1/suites/suite:lunch/items?limit=3").await.unwrap();
+    let page = world
+        .key()
+        .get("/v1/suites/suite:lunch/items?limit=3")
+        .await
+        .unwrap();
     let cursor = text(&page.body["next_cursor"]);
     let mut requests = Vec::new();
     let mut ask = |client: &Client, method: &str, path: String| {
-        requests.push((format!("{method} {path}"), client.clone(), client.request(method, &path)));
+        requests.push((
+            format!("{method} {path}"),
+            client.clone(),
+            client.request(method, &path),
+        ));
     };
     let long = "x".repeat(4_000);
     let ids = [
@@ -245,7 +343,12 @@ async fn no_id_query_or_cursor_makes_a_5xx() {
     let id = text(&job["id"]);
     for route in ROUTES.iter().filter(|route| route.thing != Thing::None) {
         let client = caller(&world, route);
-        for bad in ids.iter().copied().chain([&id[..id.len() - 1], &id.to_uppercase(), &format!("{id}x"), &format!("{id}%20")]) {
+        for bad in ids.iter().copied().chain([
+            &id[..id.len() - 1],
+            &id.to_uppercase(),
+            &format!("{id}x"),
+            &format!("{id}%20"),
+        ]) {
             ask(&client, route.method, route.path_of(bad));
         }
     }
@@ -282,13 +385,37 @@ async fn no_id_query_or_cursor_makes_a_5xx() {
         &long,
     ];
     for route in ROUTES.iter().filter(|route| route.method == "GET") {
-        let (client, path) = (caller(&world, route), route.path_of(if route.thing == Thing::Suite { "suite:lunch" } else { &id }));
-        for name in ["limit", "cursor", "before", "type", "status", "wait", "%00", "limit[]", ""] {
-            for value in hostile.iter().filter(|value| name != "wait" || value.parse::<i64>().is_err()) {
-                ask(&client, "GET", format!("{path}?{name}={}", value.replace([' ', '\''], "%20")));
+        let (client, path) = (
+            caller(&world, route),
+            route.path_of(if route.thing == Thing::Suite {
+                "suite:lunch"
+            } else {
+                &id
+            }),
+        );
+        for name in [
+            "limit", "cursor", "before", "type", "status", "wait", "%00", "limit[]", "",
+        ] {
+            for value in hostile
+                .iter()
+                .filter(|value| name != "wait" || value.parse::<i64>().is_err())
+            {
+                ask(
+                    &client,
+                    "GET",
+                    format!("{path}?{name}={}", value.replace([' ', '\''], "%20")),
+                );
             }
         }
-        for query in ["?", "?&&&", "?=", "?limit=1&limit=2", "?%", "?%zz=1", &format!("?{many}")] {
+        for query in [
+            "?",
+            "?&&&",
+            "?=",
+            "?limit=1&limit=2",
+            "?%",
+            "?%zz=1",
+            &format!("?{many}"),
+        ] {
             ask(&client, "GET", format!("{path}{query}"));
         }
     }
@@ -296,7 +423,11 @@ async fn no_id_query_or_cursor_makes_a_5xx() {
     for at in 0..cursor.len() {
         for with in ["", "A", "_", "%3D", "~"] {
             let tampered = format!("{}{with}{}", &cursor[..at], &cursor[at + 1..]);
-            ask(&world.key(), "GET", format!("/v1/suites/suite:lunch/items?cursor={tampered}"));
+            ask(
+                &world.key(),
+                "GET",
+                format!("/v1/suites/suite:lunch/items?cursor={tampered}"),
+            );
         }
     }
     assert!(try_all(requests).await > 1000);
@@ -354,9 +485,16 @@ async fn no_header_makes_a_5xx() {
         for (n, name) in names.iter().enumerate() {
             // Each name with a few of them, other ones for each route.
             for value in junk.iter().skip(n % 3).step_by(3) {
-                let request = route.request(&client, route.thing.unknown()[0]).header(*name, *value);
+                let request = route
+                    .request(&client, route.thing.unknown()[0])
+                    .header(*name, *value);
                 requests.push((
-                    format!("{} {} with {name}: {:?}", route.method, route.path, String::from_utf8_lossy(value)),
+                    format!(
+                        "{} {} with {name}: {:?}",
+                        route.method,
+                        route.path,
+                        String::from_utf8_lossy(value)
+                    ),
                     client.clone(),
                     request,
                 ));
@@ -366,9 +504,22 @@ async fn no_header_makes_a_5xx() {
         for n in 0..60 {
             many = many.header(format!("x-junk-{n}"), "y".repeat(50));
         }
-        requests.push((format!("{} {} with sixty headers", route.method, route.path), client.clone(), many));
+        requests.push((
+            format!("{} {} with sixty headers", route.method, route.path),
+            client.clone(),
+            many,
+        ));
     }
-    let keys = ["", " ", "é", &"k".repeat(128), &"k".repeat(129), "a\tb", "a,b"].map(str::to_owned);
+    let keys = [
+        "",
+        " ",
+        "é",
+        &"k".repeat(128),
+        &"k".repeat(129),
+        "a\tb",
+        "a,b",
+    ]
+    .map(str::to_owned);
     for key in keys {
         let client = world.key();
         let request = client
@@ -382,10 +533,16 @@ async fn no_header_makes_a_5xx() {
 
 /// Sends bytes and reads what comes until the connection ends, or for a moment.
 async fn raw(world: &World, sent: &[u8]) -> String {
-    let mut socket = tokio::net::TcpStream::connect(world.stack.apis[0].listen.unwrap()).await.unwrap();
+    let mut socket = tokio::net::TcpStream::connect(world.stack.apis[0].listen.unwrap())
+        .await
+        .unwrap();
     let _ = socket.write_all(sent).await;
     let mut answer = Vec::new();
-    let _ = tokio::time::timeout(std::time::Duration::from_millis(300), socket.read_to_end(&mut answer)).await;
+    let _ = tokio::time::timeout(
+        std::time::Duration::from_millis(300),
+        socket.read_to_end(&mut answer),
+    )
+    .await;
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -393,7 +550,9 @@ async fn raw(world: &World, sent: &[u8]) -> String {
 async fn no_bytes_on_the_wire_make_a_5xx() {
     let world = world().await;
     let key = &world.org.key;
-    let head = |line: &str, rest: &str| format!("{line}\r\nhost: x\r\nauthorization: Bearer {key}\r\n{rest}\r\n").into_bytes();
+    let head = |line: &str, rest: &str| {
+        format!("{line}\r\nhost: x\r\nauthorization: Bearer {key}\r\n{rest}\r\n").into_bytes()
+    };
     let post = "POST /v1/evals HTTP/1.1";
     let all = [
         head("GET /v1/me HTTP/1.0", ""),
@@ -429,22 +588,41 @@ async fn no_bytes_on_the_wire_make_a_5xx() {
     for sent in &all {
         let answer = raw(&world, sent).await;
         let shown = String::from_utf8_lossy(&sent[..sent.len().min(120)]).into_owned();
-        assert!(!answer.starts_with("HTTP/1.1 5") && !answer.starts_with("HTTP/1.0 5"), "{shown}: {answer}");
+        assert!(
+            !answer.starts_with("HTTP/1.1 5") && !answer.starts_with("HTTP/1.0 5"),
+            "{shown}: {answer}"
+        );
     }
-    assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200, "and it goes on");
+    assert_eq!(
+        world.key().get("/v1/me").await.unwrap().status,
+        200,
+        "and it goes on"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_message_makes_an_internal_status() {
     let world = open_world().await;
-    let set = <prost_types::FileDescriptorSet as prost::Message>::decode(assay_proto::DESCRIPTORS).unwrap();
+    let set = <prost_types::FileDescriptorSet as prost::Message>::decode(assay_proto::DESCRIPTORS)
+        .unwrap();
     let methods: Vec<String> = set
         .file
         .iter()
-        .flat_map(|file| file.service.iter().map(move |service| (file.package(), service)))
-        .flat_map(|(package, service)| service.method.iter().map(move |method| format!("/{package}.{}/{}", service.name(), method.name())))
+        .flat_map(|file| {
+            file.service
+                .iter()
+                .map(move |service| (file.package(), service))
+        })
+        .flat_map(|(package, service)| {
+            service
+                .method
+                .iter()
+                .map(move |method| format!("/{package}.{}/{}", service.name(), method.name()))
+        })
         .collect();
-    let frame = |flag: u8, announced: u32, message: &[u8]| [&[flag], announced.to_be_bytes().as_slice(), message].concat();
+    let frame = |flag: u8, announced: u32, message: &[u8]| {
+        [&[flag], announced.to_be_bytes().as_slice(), message].concat()
+    };
     let whole = |message: &[u8]| frame(0, message.len() as u32, message);
     let messages = [
         Vec::new(),
@@ -463,21 +641,43 @@ async fn no_message_makes_an_internal_status() {
         [whole(b""), whole(b"")].concat(),
         whole(&vec![0x0a; 70_000]),
     ];
-    let http = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    let http = reqwest::Client::builder()
+        .http2_prior_knowledge()
+        .build()
+        .unwrap();
     for method in &methods {
         for token in [&world.org.key, &world.org.session] {
             for message in &messages {
-                let request = http.post(format!("{}{method}", world.stack.url())).bearer_auth(token).header("te", "trailers");
-                let answer = request.header("content-type", "application/grpc").body(message.clone()).send().await.unwrap();
+                let request = http
+                    .post(format!("{}{method}", world.stack.url()))
+                    .bearer_auth(token)
+                    .header("te", "trailers");
+                let answer = request
+                    .header("content-type", "application/grpc")
+                    .body(message.clone())
+                    .send()
+                    .await
+                    .unwrap();
                 assert_eq!(answer.status(), 200, "{method}");
-                let status = answer.headers().get("grpc-status").map(|status| status.to_str().unwrap().to_owned());
-                let said = answer.headers().get("grpc-message").map(|said| said.to_str().unwrap().to_lowercase()).unwrap_or_default();
+                let status = answer
+                    .headers()
+                    .get("grpc-status")
+                    .map(|status| status.to_str().unwrap().to_owned());
+                let said = answer
+                    .headers()
+                    .get("grpc-message")
+                    .map(|said| said.to_str().unwrap().to_lowercase())
+                    .unwrap_or_default();
                 // Nothing in the head means that it was answered with a message; its trailers are read by real clients elsewhere.
                 let status: u8 = status.map_or(0, |status| status.parse().unwrap());
                 // UNKNOWN, INTERNAL, DATA_LOSS. gRPC demands INTERNAL for a message that is marked as compressed without an encoding.
-                let is_allowed = ![2, 13, 15].contains(&status) || status == 13 && message.first() == Some(&1);
+                let is_allowed =
+                    ![2, 13, 15].contains(&status) || status == 13 && message.first() == Some(&1);
                 assert!(is_allowed, "{method} {message:?}: {status} {said}");
-                assert!(!INSIDE.iter().any(|word| said.contains(word)), "{method} {message:?}: {said}");
+                assert!(
+                    !INSIDE.iter().any(|word| said.contains(word)),
+                    "{method} {message:?}: {said}"
+                );
             }
         }
     }

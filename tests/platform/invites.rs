@@ -14,61 +14,149 @@ const ADA: &str = "ada@example.org";
 
 async fn world() -> World {
     let plenty = with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000").env;
-    world_of(Plan { apis: 2, workers: 0, env: plenty }).await
+    world_of(Plan {
+        apis: 2,
+        workers: 0,
+        env: plenty,
+    })
+    .await
 }
 
 async fn invite(client: &Client, email: &str) -> Answer {
-    client.post("/v1/invites", &json!({"email": email})).await.unwrap()
+    client
+        .post("/v1/invites", &json!({"email": email}))
+        .await
+        .unwrap()
 }
 
 async fn revoke(client: &Client, id: &Value) -> Answer {
-    client.send(client.request("DELETE", &format!("/v1/invites/{}", text(id)))).await.unwrap()
+    client
+        .send(client.request("DELETE", &format!("/v1/invites/{}", text(id))))
+        .await
+        .unwrap()
 }
 
 async fn listed(client: &Client) -> Vec<Value> {
-    client.get("/v1/invites").await.unwrap().body["invites"].as_array().unwrap().clone()
+    client.get("/v1/invites").await.unwrap().body["invites"]
+        .as_array()
+        .unwrap()
+        .clone()
 }
 
 async fn roles(world: &World) -> Vec<Value> {
     let members = world.owner().get("/v1/members").await.unwrap().body;
-    members["members"].as_array().unwrap().iter().map(|member| json!([member["email"], member["role"]])).collect()
+    members["members"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|member| json!([member["email"], member["role"]]))
+        .collect()
 }
 
 /// The owner, at each api.
 fn owners(world: &World) -> Vec<Client> {
-    world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.session))).collect()
+    world
+        .stack
+        .apis
+        .iter()
+        .map(|api| {
+            Client::new(
+                format!("http://{}", api.listen.unwrap()),
+                Some(&world.org.session),
+            )
+        })
+        .collect()
 }
 
 async fn as_owner(world: &World, sql: &'static str) {
-    assert!(sqlx::query(sql).execute(&mut world.database().await).await.unwrap().rows_affected() > 0, "{sql}");
+    assert!(
+        sqlx::query(sql)
+            .execute(&mut world.database().await)
+            .await
+            .unwrap()
+            .rows_affected()
+            > 0,
+        "{sql}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invite_brings_a_mail_and_is_consumed_by_signing_in() {
     let world = world().await;
-    let made = world.owner().post("/v1/invites", &json!({"email": " Ada@Example.org", "role": "viewer"})).await.unwrap();
-    assert_eq!(made.status, 201, "{}", made.body);
-    let mut fields: Vec<_> = made.body.as_object().unwrap().keys().map(String::as_str).collect();
-    fields.sort_unstable();
-    let all = ["accepted_at", "accepted_by", "created_at", "email", "expires_at", "id", "invited_by", "org_id", "revoked_at", "role"];
-    assert_eq!(fields, all);
-    let told = json!([made.body["email"], made.body["role"], made.body["org_id"], made.body["accepted_at"], made.body["revoked_at"]]);
-    assert_eq!(told, json!([ADA, "viewer", world.org.id, null, null]));
-    let days: f64 = sqlx::query_scalar("select (extract(epoch from expires_at - created_at) / 86400)::float8 from invites")
-        .fetch_one(&mut world.database().await)
+    let made = world
+        .owner()
+        .post(
+            "/v1/invites",
+            &json!({"email": " Ada@Example.org", "role": "viewer"}),
+        )
         .await
         .unwrap();
+    assert_eq!(made.status, 201, "{}", made.body);
+    let mut fields: Vec<_> = made
+        .body
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    fields.sort_unstable();
+    let all = [
+        "accepted_at",
+        "accepted_by",
+        "created_at",
+        "email",
+        "expires_at",
+        "id",
+        "invited_by",
+        "org_id",
+        "revoked_at",
+        "role",
+    ];
+    assert_eq!(fields, all);
+    let told = json!([
+        made.body["email"],
+        made.body["role"],
+        made.body["org_id"],
+        made.body["accepted_at"],
+        made.body["revoked_at"]
+    ]);
+    assert_eq!(told, json!([ADA, "viewer", world.org.id, null, null]));
+    let days: f64 = sqlx::query_scalar(
+        "select (extract(epoch from expires_at - created_at) / 86400)::float8 from invites",
+    )
+    .fetch_one(&mut world.database().await)
+    .await
+    .unwrap();
     assert!((days - 14.0).abs() < 1e-6, "{days}");
     let mail = only_mail(&world, ADA).await;
-    assert_eq!((mail.subject.as_str(), mail.token()), ("You are invited to an organization on Assay", None));
-    let inviter = format!("{} invites you to the organization “Acme” on Assay, as viewer.", world.org.email);
-    assert!(mail.text.contains(&inviter) && mail.text.contains(&format!("{}/sign-in", world.stack.url())), "{}", mail.text);
+    assert_eq!(
+        (mail.subject.as_str(), mail.token()),
+        ("You are invited to an organization on Assay", None)
+    );
+    let inviter = format!(
+        "{} invites you to the organization “Acme” on Assay, as viewer.",
+        world.org.email
+    );
+    assert!(
+        mail.text.contains(&inviter)
+            && mail
+                .text
+                .contains(&format!("{}/sign-in", world.stack.url())),
+        "{}",
+        mail.text
+    );
 
     let ada = world.client(&world.sign_in(ADA).await);
     let me = ada.get("/v1/me").await.unwrap().body;
-    assert_eq!((&me["org_id"], &me["orgs"][0]["role"]), (&json!(world.org.id), &json!("viewer")));
+    assert_eq!(
+        (&me["org_id"], &me["orgs"][0]["role"]),
+        (&json!(world.org.id), &json!("viewer"))
+    );
     let consumed = listed(&world.owner()).await;
-    assert!(consumed[0]["accepted_at"].is_string() && text(&consumed[0]["accepted_by"]).starts_with("usr_"));
+    assert!(
+        consumed[0]["accepted_at"].is_string()
+            && text(&consumed[0]["accepted_by"]).starts_with("usr_")
+    );
     // A later sign-in changes nothing.
     world.sign_in(ADA).await;
     assert_eq!(listed(&world.owner()).await, consumed);
@@ -81,19 +169,37 @@ async fn invites_of_several_organizations_are_consumed_at_once_and_a_membership_
     invite(&world.client(&other.session), ADA).await;
     invite(&world.owner(), ADA).await;
     let ada = world.client(&world.sign_in(ADA).await);
-    let me = ada.send(ada.request("GET", "/v1/me").header("X-Org-Id", &world.org.id)).await.unwrap();
+    let me = ada
+        .send(
+            ada.request("GET", "/v1/me")
+                .header("X-Org-Id", &world.org.id),
+        )
+        .await
+        .unwrap();
     assert_eq!(me.body["orgs"].as_array().unwrap().len(), 2);
     // One that is accepted by somebody who has become a member in the meantime.
     let made = invite(&world.owner(), "bob@example.org").await.body["id"].clone();
-    as_owner(&world, "insert into users (id, email) values ('usr_bob', 'bob@example.org')").await;
+    as_owner(
+        &world,
+        "insert into users (id, email) values ('usr_bob', 'bob@example.org')",
+    )
+    .await;
     as_owner(
         &world,
         "insert into memberships (org_id, user_id, role) select org_id, 'usr_bob', 'owner' from invites where email = 'bob@example.org'",
     )
     .await;
     world.sign_in("bob@example.org").await;
-    assert!(roles(&world).await.contains(&json!(["bob@example.org", "owner"])));
-    let found = listed(&world.owner()).await.into_iter().find(|invite| invite["id"] == made).unwrap();
+    assert!(
+        roles(&world)
+            .await
+            .contains(&json!(["bob@example.org", "owner"]))
+    );
+    let found = listed(&world.owner())
+        .await
+        .into_iter()
+        .find(|invite| invite["id"] == made)
+        .unwrap();
     assert_eq!(found["accepted_by"], "usr_bob");
 }
 
@@ -101,7 +207,10 @@ async fn invites_of_several_organizations_are_consumed_at_once_and_a_membership_
 async fn session_with_several_invites_must_choose() {
     let world = world().await;
     let stranger = org(&world.stack, "free").await;
-    assert_eq!(invite(&world.client(&stranger.session), ADA).await.status, 201);
+    assert_eq!(
+        invite(&world.client(&stranger.session), ADA).await.status,
+        201
+    );
     let ada = world.client(&world.sign_in(ADA).await);
     let me = async |client: &Client, org: Option<&str>| {
         let request = client.request("GET", "/v1/me");
@@ -113,15 +222,35 @@ async fn session_with_several_invites_must_choose() {
             .await
             .unwrap()
     };
-    assert_eq!(me(&ada, None).await.body["org_id"], stranger.id.as_str(), "the only one there is");
+    assert_eq!(
+        me(&ada, None).await.body["org_id"],
+        stranger.id.as_str(),
+        "the only one there is"
+    );
     assert_eq!(invite(&world.owner(), ADA).await.status, 201);
     let second = world.client(&world.sign_in(ADA).await);
     // Whoever invited first does not get what she creates from now on.
-    let refused = second.post("/v1/keys", &json!({"name": "x"})).await.unwrap();
-    assert_eq!((refused.status, code(&refused)), (409, "conflict".to_owned()), "{}", refused.body);
+    let refused = second
+        .post("/v1/keys", &json!({"name": "x"}))
+        .await
+        .unwrap();
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (409, "conflict".to_owned()),
+        "{}",
+        refused.body
+    );
     let details = &refused.body["error"]["details"];
-    assert_eq!(json!([details["reason"], details["header"]]), json!(["choose_organization", "X-Org-Id"]));
-    let ids: Vec<_> = details["orgs"].as_array().unwrap().iter().map(|org| text(&org["id"])).collect();
+    assert_eq!(
+        json!([details["reason"], details["header"]]),
+        json!(["choose_organization", "X-Org-Id"])
+    );
+    let ids: Vec<_> = details["orgs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|org| text(&org["id"]))
+        .collect();
     assert_eq!(ids, [stranger.id.clone(), world.org.id.clone()]);
     // A session that began with one organization stays with it.
     assert_eq!(me(&ada, None).await.body["org_id"], stranger.id.as_str());
@@ -131,28 +260,69 @@ async fn session_with_several_invites_must_choose() {
         .unwrap_err();
     let info = grpc.get_details_error_info().unwrap();
     assert_eq!(
-        (grpc.code(), info.reason.as_str(), info.metadata["reason"].as_str()),
-        (tonic::Code::AlreadyExists, "CONFLICT", "choose_organization")
+        (
+            grpc.code(),
+            info.reason.as_str(),
+            info.metadata["reason"].as_str()
+        ),
+        (
+            tonic::Code::AlreadyExists,
+            "CONFLICT",
+            "choose_organization"
+        )
     );
-    assert_eq!(info.metadata["orgs"], format!("{},{}", stranger.id, world.org.id));
+    assert_eq!(
+        info.metadata["orgs"],
+        format!("{},{}", stranger.id, world.org.id)
+    );
     // What needs no organization goes on; the choice holds for the session.
-    assert_eq!(second.post("/v1/orgs", &json!({"name": "Own"})).await.unwrap().status, 201);
+    assert_eq!(
+        second
+            .post("/v1/orgs", &json!({"name": "Own"}))
+            .await
+            .unwrap()
+            .status,
+        201
+    );
     assert_eq!(me(&second, None).await.status, 409);
     assert_eq!(me(&second, Some("org_0")).await.status, 404);
-    assert_eq!(me(&second, Some(&world.org.id)).await.body["org_id"], world.org.id.as_str());
-    assert_eq!(me(&second, None).await.body["org_id"], world.org.id.as_str());
-    assert_eq!(world.client(&world.sign_in(ADA).await).get("/v1/me").await.unwrap().status, 409, "each session chooses");
+    assert_eq!(
+        me(&second, Some(&world.org.id)).await.body["org_id"],
+        world.org.id.as_str()
+    );
+    assert_eq!(
+        me(&second, None).await.body["org_id"],
+        world.org.id.as_str()
+    );
+    assert_eq!(
+        world
+            .client(&world.sign_in(ADA).await)
+            .get("/v1/me")
+            .await
+            .unwrap()
+            .status,
+        409,
+        "each session chooses"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invite_of_a_stranger_does_not_move_a_user() {
     let world = world().await;
     let ada = world.client(&world.sign_in(ADA).await);
-    let own = ada.post("/v1/orgs", &json!({"name": "Own"})).await.unwrap().body["id"].clone();
+    let own = ada
+        .post("/v1/orgs", &json!({"name": "Own"}))
+        .await
+        .unwrap()
+        .body["id"]
+        .clone();
     invite(&world.owner(), ADA).await;
     for client in [&world.client(&world.sign_in(ADA).await), &ada] {
         let me = client.get("/v1/me").await.unwrap().body;
-        assert_eq!((&me["org_id"], me["orgs"].as_array().unwrap().len()), (&own, 2));
+        assert_eq!(
+            (&me["org_id"], me["orgs"].as_array().unwrap().len()),
+            (&own, 2)
+        );
     }
 }
 
@@ -166,22 +336,50 @@ async fn organization_of_the_domain_goes_before_strangers() {
     for newcomer in ["ada@acme.example", "bob@acme.example"] {
         // Many, so that one of them has the smaller id; by a user without a domain, before the company acts.
         for n in 0..5 {
-            let theirs = eve.post("/v1/orgs", &json!({"name": format!("Good {n}")})).await.unwrap();
-            let request = eve.request("POST", "/v1/invites").header("X-Org-Id", text(&theirs.body["id"]));
-            assert_eq!(eve.send(request.json(&json!({"email": newcomer}))).await.unwrap().status, 201);
+            let theirs = eve
+                .post("/v1/orgs", &json!({"name": format!("Good {n}")}))
+                .await
+                .unwrap();
+            let request = eve
+                .request("POST", "/v1/invites")
+                .header("X-Org-Id", text(&theirs.body["id"]));
+            assert_eq!(
+                eve.send(request.json(&json!({"email": newcomer})))
+                    .await
+                    .unwrap()
+                    .status,
+                201
+            );
         }
         // Bob is invited by the company, too, as an owner.
         if newcomer.starts_with("bob") {
-            let invited = world.owner().post("/v1/invites", &json!({"email": newcomer, "role": "owner"})).await.unwrap();
+            let invited = world
+                .owner()
+                .post("/v1/invites", &json!({"email": newcomer, "role": "owner"}))
+                .await
+                .unwrap();
             assert_eq!(invited.status, 201);
         }
         let client = world.client(&world.sign_in(newcomer).await);
         let me = client.get("/v1/me").await.unwrap().body;
-        assert_eq!((&me["org_id"], me["orgs"].as_array().unwrap().len()), (&json!(world.org.id), 6));
-        let made = client.post("/v1/keys", &json!({"name": "mine"})).await.unwrap();
-        assert_eq!((made.status, &made.body["org_id"]), (201, &json!(world.org.id)));
+        assert_eq!(
+            (&me["org_id"], me["orgs"].as_array().unwrap().len()),
+            (&json!(world.org.id), 6)
+        );
+        let made = client
+            .post("/v1/keys", &json!({"name": "mine"}))
+            .await
+            .unwrap();
+        assert_eq!(
+            (made.status, &made.body["org_id"]),
+            (201, &json!(world.org.id))
+        );
     }
-    assert!(roles(&world).await.contains(&json!(["bob@acme.example", "owner"])));
+    assert!(
+        roles(&world)
+            .await
+            .contains(&json!(["bob@acme.example", "owner"]))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -191,18 +389,37 @@ async fn what_does_not_fit_is_told_by_field_and_what_is_there_already_is_a_confl
     let post = async |body: Value| owner.post("/v1/invites", &body).await.unwrap();
     for (body, expected) in [
         (json!({}), vec![fault("email", "required")]),
-        (json!({"email": "x", "role": "king"}), vec![fault("email", "format"), fault("role", "unknown_value")]),
-        (json!({"email": ADA, "rôle": "x"}), vec![fault("rôle", "unknown_field")]),
-        (json!({"email": "a\u{0}@example.org"}), vec![fault("email", "format")]),
+        (
+            json!({"email": "x", "role": "king"}),
+            vec![fault("email", "format"), fault("role", "unknown_value")],
+        ),
+        (
+            json!({"email": ADA, "rôle": "x"}),
+            vec![fault("rôle", "unknown_field")],
+        ),
+        (
+            json!({"email": "a\u{0}@example.org"}),
+            vec![fault("email", "format")],
+        ),
     ] {
         assert_eq!(faults(&post(body).await), expected);
     }
     assert!(listed(&owner).await.is_empty());
     assert_eq!(invite(&owner, ADA).await.status, 201);
-    for (email, word) in [("ADA@example.org", "invited already"), (world.org.email.as_str(), "member already")] {
+    for (email, word) in [
+        ("ADA@example.org", "invited already"),
+        (world.org.email.as_str(), "member already"),
+    ] {
         let refused = invite(&owner, email).await;
-        assert_eq!((refused.status, code(&refused)), (409, "conflict".to_owned()));
-        assert!(text(&refused.body["error"]["message"]).contains(word), "{}", refused.body);
+        assert_eq!(
+            (refused.status, code(&refused)),
+            (409, "conflict".to_owned())
+        );
+        assert!(
+            text(&refused.body["error"]["message"]).contains(word),
+            "{}",
+            refused.body
+        );
     }
     // Another organization may invite the same person.
     let other = org(&world.stack, "free").await;
@@ -213,19 +430,42 @@ async fn what_does_not_fit_is_told_by_field_and_what_is_there_already_is_a_confl
 async fn an_expired_invite_is_not_consumed_and_makes_room() {
     let world = world().await;
     let old = invite(&world.owner(), ADA).await;
-    as_owner(&world, "update invites set expires_at = now() - interval '1 second'").await;
+    as_owner(
+        &world,
+        "update invites set expires_at = now() - interval '1 second'",
+    )
+    .await;
     let ada = world.client(&world.sign_in(ADA).await);
     assert_eq!(code(&ada.get("/v1/me").await.unwrap()), "org_required");
     let new = invite(&world.owner(), ADA).await;
     assert_eq!(new.status, 201, "{}", new.body);
     assert_eq!(invite(&world.owner(), ADA).await.status, 409);
-    let ids: Vec<_> = listed(&world.owner()).await.iter().map(|invite| invite["id"].clone()).collect();
-    assert_eq!(ids, [new.body["id"].clone(), old.body["id"].clone()], "all of them, newest first");
+    let ids: Vec<_> = listed(&world.owner())
+        .await
+        .iter()
+        .map(|invite| invite["id"].clone())
+        .collect();
+    assert_eq!(
+        ids,
+        [new.body["id"].clone(), old.body["id"].clone()],
+        "all of them, newest first"
+    );
     world.sign_in(ADA).await;
-    assert_eq!(ada.get("/v1/me").await.unwrap().body["org_id"], world.org.id.as_str());
-    let accepted: Vec<_> = listed(&world.owner()).await.iter().map(|invite| invite["accepted_at"].is_string()).collect();
+    assert_eq!(
+        ada.get("/v1/me").await.unwrap().body["org_id"],
+        world.org.id.as_str()
+    );
+    let accepted: Vec<_> = listed(&world.owner())
+        .await
+        .iter()
+        .map(|invite| invite["accepted_at"].is_string())
+        .collect();
     assert_eq!(accepted, [true, false]);
-    assert_eq!(revoke(&world.owner(), &old.body["id"]).await.status, 200, "what has expired can still be revoked");
+    assert_eq!(
+        revoke(&world.owner(), &old.body["id"]).await.status,
+        200,
+        "what has expired can still be revoked"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -236,7 +476,11 @@ async fn two_invites_at_once_are_one_also_when_an_old_one_has_expired() {
         let email = format!("ada{round}@example.org");
         if round % 2 == 1 {
             invite(&owners[0], &email).await;
-            as_owner(&world, "update invites set expires_at = now() - interval '1 second'").await;
+            as_owner(
+                &world,
+                "update invites set expires_at = now() - interval '1 second'",
+            )
+            .await;
         }
         let (a, b) = tokio::join!(invite(&owners[0], &email), invite(&owners[1], &email));
         let mut statuses = [a.status, b.status];
@@ -249,7 +493,10 @@ async fn two_invites_at_once_are_one_also_when_an_old_one_has_expired() {
 async fn a_revoked_invite_is_not_consumed_and_stays_revoked() {
     let world = world().await;
     let id = invite(&world.owner(), ADA).await.body["id"].clone();
-    let (first, second) = (revoke(&world.owner(), &id).await, revoke(&world.owner(), &id).await);
+    let (first, second) = (
+        revoke(&world.owner(), &id).await,
+        revoke(&world.owner(), &id).await,
+    );
     assert_eq!((first.status, second.status), (200, 200));
     assert!(first.body["revoked_at"].is_string());
     assert_eq!(first.body, second.body, "the first moment stays");
@@ -259,8 +506,15 @@ async fn a_revoked_invite_is_not_consumed_and_stays_revoked() {
     let id = invite(&world.owner(), ADA).await.body["id"].clone();
     world.sign_in(ADA).await;
     let refused = revoke(&world.owner(), &id).await;
-    assert_eq!((refused.status, code(&refused)), (404, "not_found".to_owned()));
-    assert!(text(&refused.body["error"]["message"]).contains("accepted already"), "{}", refused.body);
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (404, "not_found".to_owned())
+    );
+    assert!(
+        text(&refused.body["error"]["message"]).contains("accepted already"),
+        "{}",
+        refused.body
+    );
     assert_eq!(roles(&world).await.len(), 2);
 }
 
@@ -274,23 +528,53 @@ async fn accepting_and_revoking_at_once_has_one_winner() {
         let link = json!({"token": world.link(&email).await});
         let (anonymous, owner) = (world.anonymous(), &owners(&world)[1]);
         // Either is ahead now by nothing, now by enough to win for certain.
-        let [sign_in_later, revoke_later] = [[0, 0], [0, 3], [3, 0], [0, 50], [200, 0]][round % 5].map(std::time::Duration::from_millis);
+        let [sign_in_later, revoke_later] = [[0, 0], [0, 3], [3, 0], [0, 50], [200, 0]][round % 5]
+            .map(std::time::Duration::from_millis);
         let sign_in = async {
             tokio::time::sleep(sign_in_later).await;
-            anonymous.post("/v1/auth/email/verify", &link).await.unwrap()
+            anonymous
+                .post("/v1/auth/email/verify", &link)
+                .await
+                .unwrap()
         };
         let (signed_in, revoking) = tokio::join!(sign_in, async {
             tokio::time::sleep(revoke_later).await;
             revoke(owner, &id).await
         });
         assert_eq!(signed_in.status, 201, "{}", signed_in.body);
-        let is_member = roles(&world).await.iter().any(|member| member[0] == email.as_str());
-        let found = listed(&world.owner()).await.into_iter().find(|invite| invite["id"] == id).unwrap();
-        assert_eq!((found["accepted_at"].is_string(), found["revoked_at"].is_string()), (is_member, !is_member), "{found}");
-        assert_eq!(revoking.status, if is_member { 404 } else { 200 }, "{}", revoking.body);
-        *(if is_member { &mut accepted } else { &mut revoked }) += 1;
+        let is_member = roles(&world)
+            .await
+            .iter()
+            .any(|member| member[0] == email.as_str());
+        let found = listed(&world.owner())
+            .await
+            .into_iter()
+            .find(|invite| invite["id"] == id)
+            .unwrap();
+        assert_eq!(
+            (
+                found["accepted_at"].is_string(),
+                found["revoked_at"].is_string()
+            ),
+            (is_member, !is_member),
+            "{found}"
+        );
+        assert_eq!(
+            revoking.status,
+            if is_member { 404 } else { 200 },
+            "{}",
+            revoking.body
+        );
+        *(if is_member {
+            &mut accepted
+        } else {
+            &mut revoked
+        }) += 1;
     }
-    assert!(accepted > 0 && revoked > 0, "both were tried: {accepted} {revoked}");
+    assert!(
+        accepted > 0 && revoked > 0,
+        "both were tried: {accepted} {revoked}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -300,7 +584,10 @@ async fn another_organizations_invite_does_not_exist() {
     let theirs = invite(&other, ADA).await.body["id"].clone();
     for id in [theirs.clone(), json!("inv_0"), json!("nonsense")] {
         let answer = revoke(&world.owner(), &id).await;
-        assert_eq!((answer.status, text(&answer.body["error"]["message"])), (404, "No such invite.".to_owned()));
+        assert_eq!(
+            (answer.status, text(&answer.body["error"]["message"])),
+            (404, "No such invite.".to_owned())
+        );
     }
     assert!(listed(&world.owner()).await.is_empty());
     assert!(listed(&other).await[0]["revoked_at"].is_null());
@@ -324,37 +611,90 @@ async fn nobody_is_flooded_by_invites() {
 async fn free_organizations_of_one_user_share_twenty_invites_a_day() {
     let world = world().await;
     let eve = world.homeless("eve").await;
-    let create_org = async |name: &str| text(&eve.post("/v1/orgs", &json!({"name": name})).await.unwrap().body["id"]);
+    let create_org = async |name: &str| {
+        text(
+            &eve.post("/v1/orgs", &json!({"name": name}))
+                .await
+                .unwrap()
+                .body["id"],
+        )
+    };
     let (first, second) = (create_org("First").await, create_org("Second").await);
     let invite_for = async |org: &str, email: String| {
-        let request = eve.request("POST", "/v1/invites").header("X-Org-Id", org).json(&json!({"email": email}));
+        let request = eve
+            .request("POST", "/v1/invites")
+            .header("X-Org-Id", org)
+            .json(&json!({"email": email}));
         eve.send(request).await.unwrap()
     };
     // All at once: the count holds for concurrent requests.
-    let invites = (0..25).map(|n| invite_for(if n % 2 == 0 { &first } else { &second }, format!("stranger{n}@example.org")));
+    let invites = (0..25).map(|n| {
+        invite_for(
+            if n % 2 == 0 { &first } else { &second },
+            format!("stranger{n}@example.org"),
+        )
+    });
     let answers = futures_util::future::join_all(invites).await;
-    assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 20);
+    assert_eq!(
+        answers.iter().filter(|answer| answer.status == 201).count(),
+        20
+    );
     let refused = answers.iter().find(|answer| answer.status != 201).unwrap();
     let details = &refused.body["error"]["details"];
-    assert_eq!((refused.status, code(refused)), (429, "quota_exceeded".to_owned()));
-    assert_eq!(json!([details["limit"], details["max"]]), json!(["invites_per_day", 20]));
-    assert!(details["resets_at"].is_string() && refused.header("retry-after").parse::<i64>().unwrap() > 86_000, "{}", refused.body);
+    assert_eq!(
+        (refused.status, code(refused)),
+        (429, "quota_exceeded".to_owned())
+    );
+    assert_eq!(
+        json!([details["limit"], details["max"]]),
+        json!(["invites_per_day", 20])
+    );
+    assert!(
+        details["resets_at"].is_string()
+            && refused.header("retry-after").parse::<i64>().unwrap() > 86_000,
+        "{}",
+        refused.body
+    );
     // Nothing of a rejected invite is stored, and revoking one does not make room for another mail.
-    let stored: i64 = sqlx::query_scalar("select count(*) from invites").fetch_one(&mut world.database().await).await.unwrap();
+    let stored: i64 = sqlx::query_scalar("select count(*) from invites")
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
     assert_eq!(stored, 20);
     as_owner(&world, "update invites set revoked_at = now()").await;
-    assert_eq!(invite_for(&first, "late@example.org".into()).await.status, 429);
+    assert_eq!(
+        invite_for(&first, "late@example.org".into()).await.status,
+        429
+    );
     // A day later there is room again.
-    as_owner(&world, "update invites set created_at = created_at - interval '25 hours' where org_id <> ''").await;
-    assert_eq!(invite_for(&first, "late@example.org".into()).await.status, 201);
+    as_owner(
+        &world,
+        "update invites set created_at = created_at - interval '25 hours' where org_id <> ''",
+    )
+    .await;
+    assert_eq!(
+        invite_for(&first, "late@example.org".into()).await.status,
+        201
+    );
     // An organization with a verified domain has a limit of its own, which is larger.
     as_owner(&world, "update invites set created_at = now()").await;
-    assert_eq!(invite_for(&first, "later@example.org".into()).await.status, 429);
+    assert_eq!(
+        invite_for(&first, "later@example.org".into()).await.status,
+        429
+    );
     let verified = "insert into domain_claims (org_id, domain, token, claimed_by, expires_at, verified_at)
                     select id, 'first.example', 't', created_by, now(), now() from orgs where name = 'First'";
     as_owner(&world, verified).await;
-    assert_eq!(invite_for(&first, "later@example.org".into()).await.status, 201);
-    assert_eq!(invite_for(&second, "latest@example.org".into()).await.status, 429);
+    assert_eq!(
+        invite_for(&first, "later@example.org".into()).await.status,
+        201
+    );
+    assert_eq!(
+        invite_for(&second, "latest@example.org".into())
+            .await
+            .status,
+        429
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -362,25 +702,92 @@ async fn invites_are_the_same_over_grpc() {
     let world = world().await;
     let mut grpc = InviteServiceClient::new(world.channel().await);
     let session = &world.org.session;
-    let ask = v1::CreateInviteRequest { email: ADA.into(), role: None };
-    let made = grpc.create_invite(with_token(ask.clone(), session)).await.unwrap().into_inner().invite.unwrap();
-    let again = grpc.create_invite(with_token(ask, session)).await.unwrap_err();
-    assert_eq!((again.code(), again.get_details_error_info().unwrap().reason.as_str()), (tonic::Code::AlreadyExists, "CONFLICT"));
-    let bad = v1::CreateInviteRequest { email: String::new(), role: Some("king".into()) };
-    let bad = grpc.create_invite(with_token(bad, session)).await.unwrap_err().get_details_bad_request().unwrap();
-    assert_eq!(bad.field_violations.iter().map(|fault| fault.field.as_str()).collect::<Vec<_>>(), ["email", "role"]);
+    let ask = v1::CreateInviteRequest {
+        email: ADA.into(),
+        role: None,
+    };
+    let made = grpc
+        .create_invite(with_token(ask.clone(), session))
+        .await
+        .unwrap()
+        .into_inner()
+        .invite
+        .unwrap();
+    let again = grpc
+        .create_invite(with_token(ask, session))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (
+            again.code(),
+            again.get_details_error_info().unwrap().reason.as_str()
+        ),
+        (tonic::Code::AlreadyExists, "CONFLICT")
+    );
+    let bad = v1::CreateInviteRequest {
+        email: String::new(),
+        role: Some("king".into()),
+    };
+    let bad = grpc
+        .create_invite(with_token(bad, session))
+        .await
+        .unwrap_err()
+        .get_details_bad_request()
+        .unwrap();
+    assert_eq!(
+        bad.field_violations
+            .iter()
+            .map(|fault| fault.field.as_str())
+            .collect::<Vec<_>>(),
+        ["email", "role"]
+    );
     world.sign_in(ADA).await;
     invite(&world.owner(), "bob@example.org").await;
-    let bob = grpc.list_invites(with_token(v1::ListInvitesRequest::default(), session)).await.unwrap().into_inner().invites[0].id.clone();
+    let bob = grpc
+        .list_invites(with_token(v1::ListInvitesRequest::default(), session))
+        .await
+        .unwrap()
+        .into_inner()
+        .invites[0]
+        .id
+        .clone();
     let revoke = v1::RevokeInviteRequest { invite_id: bob };
-    let revoked = grpc.revoke_invite(with_token(revoke, session)).await.unwrap().into_inner().invite.unwrap();
+    let revoked = grpc
+        .revoke_invite(with_token(revoke, session))
+        .await
+        .unwrap()
+        .into_inner()
+        .invite
+        .unwrap();
     assert!(revoked.revoked_at.is_some() && revoked.accepted_at.is_none());
-    let theirs = grpc.list_invites(with_token(v1::ListInvitesRequest::default(), session)).await.unwrap().into_inner().invites;
+    let theirs = grpc
+        .list_invites(with_token(v1::ListInvitesRequest::default(), session))
+        .await
+        .unwrap()
+        .into_inner()
+        .invites;
     let ours = listed(&world.owner()).await;
     assert_eq!((ours.len(), &theirs[1].id), (2, &made.id));
     for (ours, theirs) in ours.iter().zip(&theirs) {
-        let fields = json!([theirs.id, theirs.org_id, theirs.email, theirs.role, theirs.invited_by, theirs.accepted_by]);
-        assert_eq!(json!([ours["id"], ours["org_id"], ours["email"], ours["role"], ours["invited_by"], ours["accepted_by"]]), fields);
+        let fields = json!([
+            theirs.id,
+            theirs.org_id,
+            theirs.email,
+            theirs.role,
+            theirs.invited_by,
+            theirs.accepted_by
+        ]);
+        assert_eq!(
+            json!([
+                ours["id"],
+                ours["org_id"],
+                ours["email"],
+                ours["role"],
+                ours["invited_by"],
+                ours["accepted_by"]
+            ]),
+            fields
+        );
         let moments = [
             ("created_at", theirs.created_at),
             ("expires_at", theirs.expires_at),
@@ -388,9 +795,19 @@ async fn invites_are_the_same_over_grpc() {
             ("revoked_at", theirs.revoked_at),
         ];
         for (name, theirs) in moments {
-            assert_eq!(ours[name].as_str().map(|text| text.parse().unwrap()), theirs, "{name}");
+            assert_eq!(
+                ours[name].as_str().map(|text| text.parse().unwrap()),
+                theirs,
+                "{name}"
+            );
         }
     }
-    let gone = grpc.revoke_invite(with_token(v1::RevokeInviteRequest { invite_id: made.id }, session)).await.unwrap_err();
+    let gone = grpc
+        .revoke_invite(with_token(
+            v1::RevokeInviteRequest { invite_id: made.id },
+            session,
+        ))
+        .await
+        .unwrap_err();
     assert_eq!(gone.code(), tonic::Code::NotFound);
 }

@@ -51,38 +51,77 @@ fn broken(error: impl Debug) -> TestCaseError {
 
 impl Real {
     async fn new() -> Self {
-        let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+        let world = world_of(Plan {
+            workers: 0,
+            ..Plan::default()
+        })
+        .await;
         let database = &world.stack.database;
         let pool = |url: &str| store::pool(url, 2, "test", Bounds::OPERATOR).unwrap();
-        let (owner, api, worker) = (pool(&database.owner_url), pool(&database.api_url), pool(&database.worker_url));
+        let (owner, api, worker) = (
+            pool(&database.owner_url),
+            pool(&database.api_url),
+            pool(&database.worker_url),
+        );
         world.widen_plans().await;
-        Self { key: world.key(), _world: world, owner, api, worker, seen: Mutex::default(), shortest: Shortest::default() }
+        Self {
+            key: world.key(),
+            _world: world,
+            owner,
+            api,
+            worker,
+            seen: Mutex::default(),
+            shortest: Shortest::default(),
+        }
     }
 
-    async fn run(&self, actions: &[Action], counter: Option<Arc<AtomicUsize>>) -> Result<(), TestCaseError> {
+    async fn run(
+        &self,
+        actions: &[Action],
+        counter: Option<Arc<AtomicUsize>>,
+    ) -> Result<(), TestCaseError> {
         // What a sequence that failed left open is not this one's business.
-        let clear =
-            "update jobs set status = 'cancelled', finished_at = now(), worker_id = null, deadline_at = null where finished_at is null";
-        sqlx::raw_sql(clear).execute(&self.owner).await.map_err(broken)?;
+        let clear = "update jobs set status = 'cancelled', finished_at = now(), worker_id = null, deadline_at = null where finished_at is null";
+        sqlx::raw_sql(clear)
+            .execute(&self.owner)
+            .await
+            .map_err(broken)?;
         let workers = std::array::from_fn(|_| WorkerId::random().unwrap());
-        let mut run = Run { real: self, workers, ids: std::array::from_fn(|_| None), claims: BTreeMap::new(), rows: Vec::new() };
+        let mut run = Run {
+            real: self,
+            workers,
+            ids: std::array::from_fn(|_| None),
+            claims: BTreeMap::new(),
+            rows: Vec::new(),
+        };
         for worker in &run.workers {
             work::beat(&self.worker, worker).await.map_err(broken)?;
         }
         let mut state = Jobs::START;
         for (at, action) in actions.iter().enumerate() {
             counted(counter.as_ref());
-            state = run.step(state, *action).await.inspect_err(|_| self.shortest.note(&actions[..=at]))?;
+            state = run
+                .step(state, *action)
+                .await
+                .inspect_err(|_| self.shortest.note(&actions[..=at]))?;
         }
         // Nothing is left behind: from wherever it is, every job comes to its end.
         for action in Jobs::way_out(&state) {
             state = run.step(state, action).await?;
         }
-        let open = state.jobs.iter().flatten().filter(|job| !job.status.is_final()).count();
+        let open = state
+            .jobs
+            .iter()
+            .flatten()
+            .filter(|job| !job.status.is_final())
+            .count();
         let sql = "select (select count(*) from jobs where status in ('queued', 'running')),
                    (select coalesce(sum(eval_items), 0)::bigint from usage),
                    (select coalesce(sum(case kind when 'charge' then eval_items else -eval_items end), 0)::bigint from usage_ledger)";
-        let (really_open, used, ledger): (i64, i64, i64) = sqlx::query_as(sql).fetch_one(&self.owner).await.map_err(broken)?;
+        let (really_open, used, ledger): (i64, i64, i64) = sqlx::query_as(sql)
+            .fetch_one(&self.owner)
+            .await
+            .map_err(broken)?;
         if (really_open, open, used) != (0, 0, ledger) {
             return Err(differ("at the end", &(really_open, used, ledger), &state));
         }
@@ -92,7 +131,11 @@ impl Real {
     fn note(&self, state: &State, action: Action, had_effect: bool) {
         let name = match action {
             Action::End { write, .. } if action.is_late(state) => format!("late {write:?}"),
-            action => format!("{action:?}").split(' ').next().unwrap_or_default().to_owned(),
+            action => format!("{action:?}")
+                .split(' ')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
         };
         self.seen.lock().unwrap().entry(name).or_default()[usize::from(!had_effect)] += 1;
     }
@@ -109,19 +152,38 @@ impl Run<'_> {
         // Hands and leases are no rows; whether a beat or a death had an effect cannot be seen in the jobs.
         let visible = |state: &State| state.jobs.map(|job| job.map(|job| Job { hands: 0, ..job }));
         let expected = visible(&before) != visible(&after);
-        let beside_the_jobs = matches!(action, Action::Forget { .. } | Action::Silence { .. } | Action::Beat { .. });
+        let beside_the_jobs = matches!(
+            action,
+            Action::Forget { .. } | Action::Silence { .. } | Action::Beat { .. }
+        );
         if !beside_the_jobs && had_effect != expected {
-            return Err(differ(&format!("{action:?} was answered as if it had had an effect"), &had_effect, &expected));
+            return Err(differ(
+                &format!("{action:?} was answered as if it had had an effect"),
+                &had_effect,
+                &expected,
+            ));
         }
         if !expected {
             self.real.note(&before, action, false);
             let changed = self.rows != rows_before;
-            return if changed { Err(differ(&format!("{action:?} changed a row"), &self.rows, &rows_before)) } else { Ok(after) };
+            return if changed {
+                Err(differ(
+                    &format!("{action:?} changed a row"),
+                    &self.rows,
+                    &rows_before,
+                ))
+            } else {
+                Ok(after)
+            };
         }
         for (job, row) in after.jobs.iter().enumerate() {
             let real = self.job(job, row.map_or(0, |row| row.hands)).await?;
             if real != *row {
-                return Err(differ(&format!("after {action:?} job {job} differs"), &real, row));
+                return Err(differ(
+                    &format!("after {action:?} job {job} differs"),
+                    &real,
+                    row,
+                ));
             }
         }
         self.real.note(&before, action, true);
@@ -133,30 +195,45 @@ impl Run<'_> {
         let (key, api, db) = (&self.real.key, &self.real.api, &self.real.worker);
         let done = match action {
             Action::Submit { job } => {
-                let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
+                let body =
+                    json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
                 let answer = key.post("/v1/evals", &body).await.map_err(broken)?;
                 self.ids[job] = Some(text(&answer.body["id"]).parse().map_err(broken)?);
                 answer.status == 202
             }
             Action::Cancel { job } => {
-                let answer = key.send(key.request("POST", &format!("/v1/jobs/{}/cancel", self.id(job)))).await.map_err(broken)?;
+                let answer = key
+                    .send(key.request("POST", &format!("/v1/jobs/{}/cancel", self.id(job))))
+                    .await
+                    .map_err(broken)?;
                 if ![200, 409].contains(&answer.status) {
                     return Err(broken(answer));
                 }
                 answer.status == 200
             }
             Action::Claim { worker, job } => {
-                let claim = work::claim(db, &self.workers[worker], self.id(job)).await.map_err(broken)?;
+                let claim = work::claim(db, &self.workers[worker], self.id(job))
+                    .await
+                    .map_err(broken)?;
                 let claimed = claim.is_some();
-                self.claims.extend(claim.map(|claim| ((job, claim.attempt as u8), claim)));
+                self.claims
+                    .extend(claim.map(|claim| ((job, claim.attempt as u8), claim)));
                 claimed
             }
-            Action::End { write, job, attempt } => {
+            Action::End {
+                write,
+                job,
+                attempt,
+            } => {
                 let claim = &self.claims[&(job, attempt)];
                 match write {
-                    Write::Succeed => work::succeed(db, claim, &result(f64::from(attempt)), None, &[]).await,
+                    Write::Succeed => {
+                        work::succeed(db, claim, &result(f64::from(attempt)), None, &[]).await
+                    }
                     Write::Fail(code) => work::fail(db, claim, code, "x", &[]).await,
-                    Write::Release => work::release(db, claim, FailureCode::Internal, "x", &[]).await,
+                    Write::Release => {
+                        work::release(db, claim, FailureCode::Internal, "x", &[]).await
+                    }
                 }
                 .map_err(broken)?
             }
@@ -164,17 +241,32 @@ impl Run<'_> {
             Action::Disown { worker } => {
                 // The moment in which an answer may still be on its way has passed.
                 let worker_id = &self.workers[worker];
-                let held = state.jobs.iter().enumerate().filter(|(_, job)| job.is_some_and(|job| !job.forgotten()));
+                let held = state
+                    .jobs
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, job)| job.is_some_and(|job| !job.forgotten()));
                 let held: Vec<&str> = held.map(|(job, _)| self.id(job).as_str()).collect();
                 let past = "update jobs set started_at = started_at - interval '11 seconds' where worker_id = $1 and id <> all($2)";
-                sqlx::query(past).bind(worker_id.as_str()).bind(&held).execute(&self.real.owner).await.map_err(broken)?;
+                sqlx::query(past)
+                    .bind(worker_id.as_str())
+                    .bind(&held)
+                    .execute(&self.real.owner)
+                    .await
+                    .map_err(broken)?;
                 work::disown(db, worker_id, &held).await.map_err(broken)? > 0
             }
             Action::Silence { worker } => {
-                self.time_passes("update workers set seen_at = now() - interval '11 seconds' where id = $1", self.workers[worker].as_str())
-                    .await?
+                self.time_passes(
+                    "update workers set seen_at = now() - interval '11 seconds' where id = $1",
+                    self.workers[worker].as_str(),
+                )
+                .await?
             }
-            Action::Beat { worker } => work::beat(db, &self.workers[worker]).await.map(|()| true).map_err(broken)?,
+            Action::Beat { worker } => work::beat(db, &self.workers[worker])
+                .await
+                .map(|()| true)
+                .map_err(broken)?,
             Action::Deadline { job } => {
                 let sql = "update jobs set deadline_at = now() - interval '1 second' where id = $1 and status = 'running' and deadline_at > now()";
                 self.time_passes(sql, self.id(job).as_str()).await?
@@ -185,7 +277,9 @@ impl Run<'_> {
             }
             Action::Sweep { silence_counts } => {
                 let mut transaction = api.begin().await.map_err(broken)?;
-                let swept = dispatch::sweep(&mut transaction, silence_counts).await.map_err(broken)?;
+                let swept = dispatch::sweep(&mut transaction, silence_counts)
+                    .await
+                    .map_err(broken)?;
                 transaction.commit().await.map_err(broken)?;
                 !swept.is_empty()
             }
@@ -198,7 +292,11 @@ impl Run<'_> {
     }
 
     async fn time_passes(&self, sql: &'static str, id: &str) -> Result<bool, TestCaseError> {
-        let done = sqlx::query(sql).bind(id).execute(&self.real.owner).await.map_err(broken)?;
+        let done = sqlx::query(sql)
+            .bind(id)
+            .execute(&self.real.owner)
+            .await
+            .map_err(broken)?;
         Ok(done.rows_affected() > 0)
     }
 
@@ -209,7 +307,11 @@ impl Run<'_> {
                    update jobs j set available_at = 'infinity' from job_attempts a
                    where j.id = any($1) and j.status = 'queued' and a.job_id = j.id and a.attempt = j.attempts
                      and j.available_at > a.ended_at + interval '0.9 seconds' * power(2, j.attempts - 1)";
-        sqlx::query(sql).bind(&ids).execute(&self.real.owner).await.map_err(broken)?;
+        sqlx::query(sql)
+            .bind(&ids)
+            .execute(&self.real.owner)
+            .await
+            .map_err(broken)?;
         Ok(())
     }
 
@@ -219,13 +321,25 @@ impl Run<'_> {
         let sql = "select (to_jsonb(j) - 'started_at' || jsonb_build_object('attempts', (select jsonb_agg(a order by attempt) from job_attempts a
                           where a.job_id = j.id), 'ledger', (select jsonb_agg(l order by kind) from usage_ledger l where l.job_id = j.id)))::text
                    from jobs j where id = any($1) order by id";
-        sqlx::query_scalar(sql).bind(&ids).fetch_all(&self.real.owner).await.map_err(broken)
+        sqlx::query_scalar(sql)
+            .bind(&ids)
+            .fetch_all(&self.real.owner)
+            .await
+            .map_err(broken)
     }
 
     /// A job as it really is, in the model's terms. What is in whose hands is the test's own doing.
     async fn job(&self, job: usize, hands: u8) -> Result<Option<Job>, TestCaseError> {
-        let Some(id) = &self.ids[job] else { return Ok(None) };
-        let told = self.real.key.get(&format!("/v1/jobs/{id}")).await.map_err(broken)?.body;
+        let Some(id) = &self.ids[job] else {
+            return Ok(None);
+        };
+        let told = self
+            .real
+            .key
+            .get(&format!("/v1/jobs/{id}"))
+            .await
+            .map_err(broken)?
+            .body;
         let sql = "select jsonb_build_object('status', status, 'attempts', attempts, 'holder', worker_id, 'failure', error_code,
                      'overdue', coalesce(deadline_at < now(), false), 'due', status <> 'queued' or available_at <= now(), 'result', result->'value',
                      'charges', (select count(*) from usage_ledger l where l.job_id = j.id and kind = 'charge'),
@@ -233,7 +347,11 @@ impl Run<'_> {
                      'begun', (select count(*) from job_attempts a where a.job_id = j.id),
                      'open', (select count(*) from job_attempts a where a.job_id = j.id and ended_at is null))
                    from jobs j where id = $1";
-        let row: Value = sqlx::query_scalar(sql).bind(id.as_str()).fetch_one(&self.real.owner).await.map_err(broken)?;
+        let row: Value = sqlx::query_scalar(sql)
+            .bind(id.as_str())
+            .fetch_one(&self.real.owner)
+            .await
+            .map_err(broken)?;
         let runs = row["status"] == "running";
         let agree = [
             told["status"] == row["status"],
@@ -248,7 +366,12 @@ impl Run<'_> {
             return Err(differ("what is kept and told of one job", &row, &told));
         }
         let number = |name: &str| row[name].as_f64().map(|number| number as u8);
-        let holder = |worker: &str| self.workers.iter().position(|id| id.as_str() == worker).map_or(Holder::Nobody, Holder::Worker);
+        let holder = |worker: &str| {
+            self.workers
+                .iter()
+                .position(|id| id.as_str() == worker)
+                .map_or(Holder::Nobody, Holder::Worker)
+        };
         let status: JobStatus = text(&row["status"]).parse().map_err(broken)?;
         Ok(Some(Job {
             status,
@@ -267,7 +390,10 @@ impl Run<'_> {
 
 #[test]
 fn the_real_system_does_what_the_model_does() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     // What is dropped after a failure wants one, too.
     let _entered = runtime.enter();
     let cases = std::env::var("JOB_SEQUENCES").map_or(64, |cases| cases.parse().unwrap());
@@ -278,8 +404,10 @@ fn the_real_system_does_what_the_model_does() {
     while !runtime.block_on(dispatch::lead(&mut leader)).unwrap() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let outcome = TestRunner::new(config(cases))
-        .run(&Jobs::sequential_strategy(10..40), |(_, actions, counter)| runtime.block_on(real.run(&actions, counter)));
+    let outcome = TestRunner::new(config(cases)).run(
+        &Jobs::sequential_strategy(10..40),
+        |(_, actions, counter)| runtime.block_on(real.run(&actions, counter)),
+    );
     if let Err(error) = outcome {
         panic!("{error}\nthe shortest: {:?}", real.shortest.get());
     }
@@ -289,12 +417,21 @@ fn the_real_system_does_what_the_model_does() {
         seen.values().flatten().sum::<usize>(),
         began.elapsed()
     );
-    for kind in ["Submit", "Cancel", "Claim", "End", "Disown", "Deadline", "Pause", "Sweep"] {
+    for kind in [
+        "Submit", "Cancel", "Claim", "End", "Disown", "Deadline", "Pause", "Sweep",
+    ] {
         assert!(seen[kind][0] > 0, "no {kind} had an effect");
     }
-    for late in ["late Succeed", "late Fail(InvalidPredictions)", "late Release"] {
+    for late in [
+        "late Succeed",
+        "late Fail(InvalidPredictions)",
+        "late Release",
+    ] {
         assert!(seen[late][1] > 5, "too few: {late}");
     }
-    assert!(seen["End"][1] > 0 && seen["Claim"][1] > 0 && seen["Cancel"][1] > 0, "nothing was refused");
+    assert!(
+        seen["End"][1] > 0 && seen["Claim"][1] > 0 && seen["Cancel"][1] > 0,
+        "nothing was refused"
+    );
     runtime.block_on(leader.rollback()).unwrap();
 }

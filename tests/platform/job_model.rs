@@ -81,7 +81,11 @@ pub enum Write {
     Release,
 }
 
-pub const WRITES: [Write; 3] = [Write::Succeed, Write::Fail(FailureCode::InvalidPredictions), Write::Release];
+pub const WRITES: [Write; 3] = [
+    Write::Succeed,
+    Write::Fail(FailureCode::InvalidPredictions),
+    Write::Release,
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
@@ -133,8 +137,11 @@ pub enum Action {
 impl Action {
     /// Whether it is the end of an attempt whose job is in the hands of a later one.
     pub fn is_late(&self, state: &State) -> bool {
-        let Self::End { job, attempt, .. } = self else { return false };
-        state.jobs[*job].is_some_and(|job| job.status == JobStatus::Running && *attempt < job.attempts)
+        let Self::End { job, attempt, .. } = self else {
+            return false;
+        };
+        state.jobs[*job]
+            .is_some_and(|job| job.status == JobStatus::Running && *attempt < job.attempts)
     }
 }
 
@@ -157,24 +164,47 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    pub const START: State = State { jobs: [None; JOBS], heard: [true; WORKERS], astray: false };
+    pub const START: State = State {
+        jobs: [None; JOBS],
+        heard: [true; WORKERS],
+        astray: false,
+    };
 
     /// All that may be tried in a state, whether it has an effect or is refused.
     pub fn all_actions(state: &State) -> Vec<Action> {
-        let mut all = vec![Action::Sweep { silence_counts: true }, Action::Sweep { silence_counts: false }];
+        let mut all = vec![
+            Action::Sweep {
+                silence_counts: true,
+            },
+            Action::Sweep {
+                silence_counts: false,
+            },
+        ];
         for worker in 0..WORKERS {
-            all.extend([Action::Disown { worker }, Action::Silence { worker }, Action::Beat { worker }]);
+            all.extend([
+                Action::Disown { worker },
+                Action::Silence { worker },
+                Action::Beat { worker },
+            ]);
         }
         for (job, row) in state.jobs.iter().enumerate() {
             let Some(row) = row else {
                 all.push(Action::Submit { job });
                 continue;
             };
-            all.extend([Action::Cancel { job }, Action::Deadline { job }, Action::Pause { job }]);
+            all.extend([
+                Action::Cancel { job },
+                Action::Deadline { job },
+                Action::Pause { job },
+            ]);
             all.extend((0..WORKERS).map(|worker| Action::Claim { worker, job }));
             for attempt in (1..=row.attempts).filter(|attempt| row.holds(*attempt)) {
                 all.push(Action::Forget { job, attempt });
-                all.extend(WRITES.map(|write| Action::End { write, job, attempt }));
+                all.extend(WRITES.map(|write| Action::End {
+                    write,
+                    job,
+                    attempt,
+                }));
             }
         }
         all
@@ -188,17 +218,31 @@ impl Jobs {
             Action::Silence { worker } => state.heard[worker] = false,
             Action::Beat { worker } => state.heard[worker] = true,
             Action::Disown { worker } => {
-                let held = |row: &&mut Job| row.holder == Some(Holder::Worker(worker)) && row.forgotten();
-                state.jobs.iter_mut().flatten().filter(held).for_each(|row| row.holder = Some(Holder::Nobody));
+                let held =
+                    |row: &&mut Job| row.holder == Some(Holder::Worker(worker)) && row.forgotten();
+                state
+                    .jobs
+                    .iter_mut()
+                    .flatten()
+                    .filter(held)
+                    .for_each(|row| row.holder = Some(Holder::Nobody));
             }
             Action::Sweep { silence_counts } => {
                 let lost = |holder: Option<Holder>| match holder {
                     Some(Holder::Worker(worker)) => silence_counts && !heard[worker],
                     holder => holder == Some(Holder::Nobody),
                 };
-                let stuck = |row: &&mut Job| row.status == JobStatus::Running && (row.overdue || lost(row.holder));
+                let stuck = |row: &&mut Job| {
+                    row.status == JobStatus::Running && (row.overdue || lost(row.holder))
+                };
                 let sweeps = self.flaw != Some(Flaw::NoSweep);
-                state.jobs.iter_mut().flatten().filter(stuck).filter(|_| sweeps).for_each(|row| self.take_back(row));
+                state
+                    .jobs
+                    .iter_mut()
+                    .flatten()
+                    .filter(stuck)
+                    .filter(|_| sweeps)
+                    .for_each(|row| self.take_back(row));
             }
             Action::Cancel { job }
             | Action::Claim { job, .. }
@@ -221,7 +265,11 @@ impl Jobs {
                 row.refunds += u8::from(change(row, Trigger::Cancel) && never_begun);
             }
             Action::Claim { worker, .. } => self.claim(row, worker),
-            Action::End { write, attempt, .. } if attempt == row.attempts || self.flaw == Some(Flaw::NoFence) => end(row, write, attempt),
+            Action::End { write, attempt, .. }
+                if attempt == row.attempts || self.flaw == Some(Flaw::NoFence) =>
+            {
+                end(row, write, attempt)
+            }
             Action::Forget { attempt, .. } => row.hands &= !(1 << attempt),
             Action::Deadline { .. } => row.overdue = row.status == JobStatus::Running,
             Action::Pause { .. } => row.due = true,
@@ -245,7 +293,11 @@ impl Jobs {
         if self.has_tries(row) {
             change(row, Trigger::Release);
         } else {
-            let code = if row.overdue { FailureCode::Timeout } else { FailureCode::Internal };
+            let code = if row.overdue {
+                FailureCode::Timeout
+            } else {
+                FailureCode::Internal
+            };
             end(row, Write::Fail(code), row.attempts);
         }
     }
@@ -253,14 +305,25 @@ impl Jobs {
     /// What brings every job to its end from here, with one worker that does its work.
     pub fn way_out(state: &State) -> Vec<Action> {
         let steps = |(job, row): (usize, &Option<Job>)| {
-            let Some(row) = row.filter(|row| !row.status.is_final()) else { return Vec::new() };
+            let Some(row) = row.filter(|row| !row.status.is_final()) else {
+                return Vec::new();
+            };
             let mut steps = Vec::new();
             if row.status == JobStatus::Running {
-                steps.extend([Action::Deadline { job }, Action::Sweep { silence_counts: false }]);
+                steps.extend([
+                    Action::Deadline { job },
+                    Action::Sweep {
+                        silence_counts: false,
+                    },
+                ]);
             }
             let attempt = row.attempts + 1;
             steps.extend([Action::Pause { job }, Action::Claim { worker: 0, job }]);
-            steps.extend((attempt <= TRIES).then_some(Action::End { write: Write::Succeed, job, attempt }));
+            steps.extend((attempt <= TRIES).then_some(Action::End {
+                write: Write::Succeed,
+                job,
+                attempt,
+            }));
             steps
         };
         state.jobs.iter().enumerate().flat_map(steps).collect()
@@ -268,32 +331,64 @@ impl Jobs {
 
     /// Whether a step makes of each job only what may become of it.
     pub fn is_right(before: &State, after: &State) -> bool {
-        before.jobs.iter().zip(&after.jobs).all(|(before, after)| match (before, after) {
-            (Some(before), Some(after)) => {
-                let by_the_table = before.status == after.status || TRIGGERS.iter().any(|by| before.status.after(*by) == Ok(after.status));
-                let same = Job { hands: 0, ..*before } == Job { hands: 0, ..*after };
-                by_the_table && (same || !before.status.is_final() && before.rank() < after.rank())
-            }
-            (before, _) => before.is_none(),
-        })
+        before
+            .jobs
+            .iter()
+            .zip(&after.jobs)
+            .all(|(before, after)| match (before, after) {
+                (Some(before), Some(after)) => {
+                    let by_the_table = before.status == after.status
+                        || TRIGGERS
+                            .iter()
+                            .any(|by| before.status.after(*by) == Ok(after.status));
+                    let same = Job {
+                        hands: 0,
+                        ..*before
+                    } == Job { hands: 0, ..*after };
+                    by_the_table
+                        && (same || !before.status.is_final() && before.rank() < after.rank())
+                }
+                (before, _) => before.is_none(),
+            })
     }
 
     pub fn all_end(&self, state: &State) -> bool {
-        let end = Self::way_out(state).into_iter().fold(*state, |state, action| self.step(state, action));
+        let end = Self::way_out(state)
+            .into_iter()
+            .fold(*state, |state, action| self.step(state, action));
         end.jobs.iter().flatten().all(|row| row.status.is_final())
     }
 }
 
-const TRIGGERS: [Trigger; 5] = [Trigger::Claim, Trigger::Succeed, Trigger::Fail, Trigger::Release, Trigger::Cancel];
+const TRIGGERS: [Trigger; 5] = [
+    Trigger::Claim,
+    Trigger::Succeed,
+    Trigger::Fail,
+    Trigger::Release,
+    Trigger::Cancel,
+];
 
 fn submitted() -> Job {
     let status = JobStatus::Queued;
-    Job { status, attempts: 0, holder: None, overdue: false, due: true, failure: None, result: None, ends: 0, refunds: 0, hands: 0 }
+    Job {
+        status,
+        attempts: 0,
+        holder: None,
+        overdue: false,
+        due: true,
+        failure: None,
+        result: None,
+        ends: 0,
+        refunds: 0,
+        hands: 0,
+    }
 }
 
 /// Moves a job on, if the table of transitions has it.
 fn change(row: &mut Job, trigger: Trigger) -> bool {
-    let Ok(status) = row.status.after(trigger) else { return false };
+    let Ok(status) = row.status.after(trigger) else {
+        return false;
+    };
     (row.status, row.holder, row.overdue, row.due) = (status, None, false, true);
     row.ends += u8::from(status.is_final());
     true

@@ -19,8 +19,14 @@ fn program(name: &str) -> PathBuf {
 
 /// Whether a process is there. A dead one that nobody has asked after yet is not.
 fn lives(pid: u64) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        !stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .trim_start()
+            .starts_with('Z')
+    })
 }
 
 fn gone(pids: &[u64], patience: Duration) -> Vec<u64> {
@@ -47,7 +53,11 @@ impl Drop for Ending {
 
 fn up(arguments: &[&str]) -> (Ending, Value) {
     drop(ground());
-    let mut child = Command::new(program("up")).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new(program("up"))
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
     let stdout = child.stdout.take().unwrap();
     let child = Ending(child);
@@ -57,9 +67,22 @@ fn up(arguments: &[&str]) -> (Ending, Value) {
 
 fn pids(described: &Value) -> Vec<u64> {
     let pids = &described["pids"];
-    let list = |name: &str| pids[name].as_array().unwrap().iter().filter_map(Value::as_u64).collect::<Vec<_>>();
-    let servers = ["postgres", "redis"].into_iter().filter_map(|name| pids[name].as_u64());
-    [list("api"), list("workers")].concat().into_iter().chain(servers).collect()
+    let list = |name: &str| {
+        pids[name]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(Value::as_u64)
+            .collect::<Vec<_>>()
+    };
+    let servers = ["postgres", "redis"]
+        .into_iter()
+        .filter_map(|name| pids[name].as_u64());
+    [list("api"), list("workers")]
+        .concat()
+        .into_iter()
+        .chain(servers)
+        .collect()
 }
 
 #[test]
@@ -67,8 +90,17 @@ fn the_demonstration_prints_two_scores_and_leaves_nothing() {
     drop(ground());
     let output = Command::new(program("demo")).output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
-    for part in ["past choices first (REST)    0.", "menu order (gRPC)            0.", "/trace", "cargo up"] {
+    assert!(
+        output.status.success(),
+        "{told}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    for part in [
+        "past choices first (REST)    0.",
+        "menu order (gRPC)            0.",
+        "/trace",
+        "cargo up",
+    ] {
         assert!(told.contains(part), "{part}: {told}");
     }
 }
@@ -78,22 +110,59 @@ fn a_stack_says_where_everything_is_and_ends_at_ctrl_c_or_when_it_is_killed() {
     for signal in [libc::SIGINT, libc::SIGKILL] {
         let (mut child, described) = up(&["--apis", "2", "--workers", "3"]);
         let processes = pids(&described);
-        assert!(processes.len() >= 5 && processes.iter().all(|pid| lives(*pid)), "{described}");
+        assert!(
+            processes.len() >= 5 && processes.iter().all(|pid| lives(*pid)),
+            "{described}"
+        );
         assert_eq!(described["apis"].as_array().unwrap().len(), 2);
-        for name in ["rest", "grpc", "database_url", "redis_url", "org_id", "owner_session", "api_key", "suite_id", "mails"] {
+        for name in [
+            "rest",
+            "grpc",
+            "database_url",
+            "redis_url",
+            "org_id",
+            "owner_session",
+            "api_key",
+            "suite_id",
+            "mails",
+        ] {
             assert!(!text(&described[name]).is_empty(), "{name}");
         }
         let operator = Command::new(&ground().binaries.api)
-            .args(["org", "create", "--name", "Mine", "--owner-email", "me@example.org"])
-            .env("ASSAY_DATABASE_URL", text(&described["env"]["ASSAY_DATABASE_URL"]))
+            .args([
+                "org",
+                "create",
+                "--name",
+                "Mine",
+                "--owner-email",
+                "me@example.org",
+            ])
+            .env(
+                "ASSAY_DATABASE_URL",
+                text(&described["env"]["ASSAY_DATABASE_URL"]),
+            )
             .output()
             .unwrap();
-        assert!(operator.status.success(), "{}", String::from_utf8_lossy(&operator.stderr));
-        let asked = Command::new("kill").args([format!("-{signal}"), child.0.id().to_string()]).status().unwrap();
+        assert!(
+            operator.status.success(),
+            "{}",
+            String::from_utf8_lossy(&operator.stderr)
+        );
+        let asked = Command::new("kill")
+            .args([format!("-{signal}"), child.0.id().to_string()])
+            .status()
+            .unwrap();
         assert!(asked.success());
         child.0.wait().unwrap();
-        assert_eq!(gone(&processes, Duration::from_secs(5)), Vec::<u64>::new(), "signal {signal}");
+        assert_eq!(
+            gone(&processes, Duration::from_secs(5)),
+            Vec::<u64>::new(),
+            "signal {signal}"
+        );
         let socket = text(&described["redis_url"]).replace("redis+unix://", "");
-        assert!(!described["pids"]["redis"].is_u64() || !std::path::Path::new(&socket).exists(), "no socket is left");
+        assert!(
+            !described["pids"]["redis"].is_u64() || !std::path::Path::new(&socket).exists(),
+            "no socket is left"
+        );
     }
 }

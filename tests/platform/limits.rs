@@ -42,9 +42,21 @@ fn starved_rounds() -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn starved_processes_admit_no_more_than_the_limit() {
-    let mut world = world_of(Plan { apis: 0, workers: 0, ..Plan::default() }).await;
+    let mut world = world_of(Plan {
+        apis: 0,
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let nice = world.stack.ground.servers.folder().join("nice-api");
-    std::fs::write(&nice, format!("#!/bin/sh\nexec nice -n 19 '{}' \"$@\"\n", world.stack.ground.binaries.api.display())).unwrap();
+    std::fs::write(
+        &nice,
+        format!(
+            "#!/bin/sh\nexec nice -n 19 '{}' \"$@\"\n",
+            world.stack.ground.binaries.api.display()
+        ),
+    )
+    .unwrap();
     std::fs::set_permissions(&nice, std::fs::Permissions::from_mode(0o755)).unwrap();
     for _ in 0..4 {
         let api = world.stack.launch_as_api(&nice).unwrap();
@@ -53,36 +65,82 @@ async fn starved_processes_admit_no_more_than_the_limit() {
     }
     for round in 0..starved_rounds() {
         let free = org(&world.stack, "free").await;
-        let clients: Vec<_> = world.stack.addresses().into_iter().map(|url| Client::new(url, Some(&free.key))).collect();
+        let clients: Vec<_> = world
+            .stack
+            .addresses()
+            .into_iter()
+            .map(|url| Client::new(url, Some(&free.key)))
+            .collect();
         let load = Load::start();
         let all = join_all((0..400).map(|i| clients[i % 4].get("/v1/me"))).await;
         drop(load);
-        let with_status = |status| all.iter().filter(|response| response.as_ref().is_ok_and(|response| response.status == status)).count();
-        let (admitted, refused, unavailable) = (with_status(200), with_status(429), with_status(503));
-        println!("round {round}: {admitted} admitted, {refused} over the limit, {unavailable} unavailable");
-        assert!((1..=60).contains(&admitted), "round {round}: {admitted} of 400 were admitted");
+        let with_status = |status| {
+            all.iter()
+                .filter(|response| {
+                    response
+                        .as_ref()
+                        .is_ok_and(|response| response.status == status)
+                })
+                .count()
+        };
+        let (admitted, refused, unavailable) =
+            (with_status(200), with_status(429), with_status(503));
+        println!(
+            "round {round}: {admitted} admitted, {refused} over the limit, {unavailable} unavailable"
+        );
+        assert!(
+            (1..=60).contains(&admitted),
+            "round {round}: {admitted} of 400 were admitted"
+        );
         assert_eq!(admitted + refused + unavailable, 400);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sixty_a_minute_means_sixty_over_all_api_processes() {
-    let world = world_of(Plan { apis: 4, workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        apis: 4,
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let free = org(&world.stack, "free").await;
-    let clients: Vec<_> =
-        world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&free.key))).collect();
+    let clients: Vec<_> = world
+        .stack
+        .apis
+        .iter()
+        .map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&free.key)))
+        .collect();
     // Processes that have just begun are still busy with opening connections.
-    let warm: Vec<_> =
-        world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.key))).collect();
+    let warm: Vec<_> = world
+        .stack
+        .apis
+        .iter()
+        .map(|api| {
+            Client::new(
+                format!("http://{}", api.listen.unwrap()),
+                Some(&world.org.key),
+            )
+        })
+        .collect();
     join_all((0..80).map(|i| warm[i % 4].get("/v1/me"))).await;
     let all = join_all((0..400).map(|i| clients[i % 4].get("/v1/me"))).await;
     let all: Vec<_> = all.into_iter().map(Result::unwrap).collect();
     assert_eq!(all.iter().filter(|answer| answer.status == 200).count(), 60);
     let refused = all.iter().find(|answer| answer.status != 200).unwrap();
-    assert_eq!((refused.status, code(refused)), (429, "rate_limited".to_owned()));
+    assert_eq!(
+        (refused.status, code(refused)),
+        (429, "rate_limited".to_owned())
+    );
     let wait: i64 = refused.header("retry-after").parse().unwrap();
     assert!((1..=60).contains(&wait), "{wait}");
-    assert_eq!((refused.header("x-ratelimit-limit"), refused.header("x-ratelimit-remaining")), ("60", "0"));
+    assert_eq!(
+        (
+            refused.header("x-ratelimit-limit"),
+            refused.header("x-ratelimit-remaining")
+        ),
+        ("60", "0")
+    );
     // Another organization is not concerned, and health never is.
     assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
     assert_eq!(clients[0].get("/health").await.unwrap().status, 200);
@@ -95,12 +153,19 @@ async fn remaining_counts_down_and_refusals_are_not_counted() {
     let client = world.client(&free.key);
     for expected in (0..60).rev() {
         let answer = client.get("/v1/me").await.unwrap();
-        assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, expected.to_string().as_str()));
+        assert_eq!(
+            (answer.status, answer.header("x-ratelimit-remaining")),
+            (200, expected.to_string().as_str())
+        );
     }
     let first = client.get("/v1/me").await.unwrap();
     let second = client.get("/v1/me").await.unwrap();
     assert_eq!((first.status, second.status), (429, 429));
-    assert_eq!(first.header("x-ratelimit-reset"), second.header("x-ratelimit-reset"), "refusals do not push the reset away");
+    assert_eq!(
+        first.header("x-ratelimit-reset"),
+        second.header("x-ratelimit-reset"),
+        "refusals do not push the reset away"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,7 +176,14 @@ async fn failed_authentication_is_throttled_and_a_valid_credential_still_passes(
         assert_eq!(guesser.get("/v1/me").await.unwrap().status, 401);
     }
     let refused = guesser.get("/v1/me").await.unwrap();
-    assert_eq!((refused.status, code(&refused), refused.header("retry-after")), (429, "rate_limited".to_owned(), "60"));
+    assert_eq!(
+        (
+            refused.status,
+            code(&refused),
+            refused.header("retry-after")
+        ),
+        (429, "rate_limited".to_owned(), "60")
+    );
     assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
 }
 
@@ -119,12 +191,23 @@ async fn failed_authentication_is_throttled_and_a_valid_credential_still_passes(
 async fn the_forwarded_address_is_believed_only_from_a_trusted_proxy() {
     let distrusting = world_of(with("ASSAY_AUTH_FAILURES_PER_MINUTE", "1")).await;
     let mut trusting = with("ASSAY_AUTH_FAILURES_PER_MINUTE", "1");
-    trusting.env.insert("ASSAY_TRUSTED_PROXIES".into(), "127.0.0.0/8".into());
+    trusting
+        .env
+        .insert("ASSAY_TRUSTED_PROXIES".into(), "127.0.0.0/8".into());
     let trusting = world_of(trusting).await;
     for (world, second) in [(distrusting, 429), (trusting, 401)] {
         let guesser = world.client("svc_live_guess");
-        let from =
-            async |address: &str| guesser.send(guesser.request("GET", "/v1/me").header("x-forwarded-for", address)).await.unwrap().status;
+        let from = async |address: &str| {
+            guesser
+                .send(
+                    guesser
+                        .request("GET", "/v1/me")
+                        .header("x-forwarded-for", address),
+                )
+                .await
+                .unwrap()
+                .status
+        };
         assert_eq!(from("192.0.2.1").await, 401);
         assert_eq!(from("192.0.2.2").await, second);
         assert_eq!(from("192.0.2.1").await, 429, "the same address again");
@@ -142,18 +225,30 @@ async fn rejected_requests_need_no_database() {
     let world = world_of(with("ASSAY_CONNECTIONS_PER_ADDRESS", "1000")).await;
     let me = async |token: &str| world.client(token).get("/v1/me").await.unwrap().status;
     let repeated = unknown_key();
-    assert_eq!((me(&repeated).await, me(&world.org.session).await), (401, 200));
+    assert_eq!(
+        (me(&repeated).await, me(&world.org.session).await),
+        (401, 200)
+    );
     // Far beyond its limit: twice sixty, and one more.
     let free = org(&world.stack, "free").await;
     let client = world.client(&free.key);
     let refused = join_all((0..150).map(|_| client.get("/v1/me"))).await;
-    assert_eq!(refused.iter().filter(|response| response.as_ref().unwrap().status == 200).count(), 60);
+    assert_eq!(
+        refused
+            .iter()
+            .filter(|response| response.as_ref().unwrap().status == 200)
+            .count(),
+        60
+    );
     // While this transaction lasts nobody can read keys.
     let mut database = world.database().await;
     let run = async |database: &mut sqlx::PgConnection, sql| {
         sqlx::raw_sql(sql).execute(database).await.unwrap();
     };
-    let (lock, unlock) = ("begin; lock table api_keys in access exclusive mode", "rollback");
+    let (lock, unlock) = (
+        "begin; lock table api_keys in access exclusive mode",
+        "rollback",
+    );
     run(&mut database, lock).await;
     assert_eq!(me(&repeated).await, 401);
     assert_eq!(me(&unknown_key()).await, 503, "this one is looked up");
@@ -173,8 +268,20 @@ async fn rejected_requests_need_no_database() {
     join_all((0..110).map(|_| async { me(&unknown_key()).await })).await;
     run(&mut database, lock).await;
     let throttled = world.client(&unknown_key()).get("/v1/me").await.unwrap();
-    assert_eq!((throttled.status, code(&throttled), throttled.header("x-ratelimit-remaining")), (429, "rate_limited".to_owned(), "0"));
-    assert!(throttled.header("retry-after").parse::<u32>().is_ok_and(|seconds| (1..=60).contains(&seconds)));
+    assert_eq!(
+        (
+            throttled.status,
+            code(&throttled),
+            throttled.header("x-ratelimit-remaining")
+        ),
+        (429, "rate_limited".to_owned(), "0")
+    );
+    assert!(
+        throttled
+            .header("retry-after")
+            .parse::<u32>()
+            .is_ok_and(|seconds| (1..=60).contains(&seconds))
+    );
     run(&mut database, unlock).await;
     // A credential that was used lately passes all the same.
     assert_eq!(me(&world.org.session).await, 200);
@@ -184,20 +291,38 @@ async fn rejected_requests_need_no_database() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ipv6_failures_are_counted_by_prefix() {
     let mut plan = with("ASSAY_AUTH_FAILURES_PER_MINUTE", "1");
-    plan.env.insert("ASSAY_TRUSTED_PROXIES".into(), "127.0.0.0/8".into());
+    plan.env
+        .insert("ASSAY_TRUSTED_PROXIES".into(), "127.0.0.0/8".into());
     let world = world_of(plan).await;
     let guesser = world.client("svc_live_guess");
-    let from =
-        async |address: String| guesser.send(guesser.request("GET", "/v1/me").header("x-forwarded-for", address)).await.unwrap().status;
+    let from = async |address: String| {
+        guesser
+            .send(
+                guesser
+                    .request("GET", "/v1/me")
+                    .header("x-forwarded-for", address),
+            )
+            .await
+            .unwrap()
+            .status
+    };
     // Four times its limit for a /56, sixteen times for a /48.
     for network in 0..4 {
         assert_eq!(from(format!("2001:db8:1:{network:x}::1")).await, 401);
     }
     assert_eq!(from("2001:db8:1:4::1".into()).await, 429);
     for network in 4..15 {
-        assert_eq!(from(format!("2001:db8:1:{:x}::1", network << 8)).await, 401, "{network}");
+        assert_eq!(
+            from(format!("2001:db8:1:{:x}::1", network << 8)).await,
+            401,
+            "{network}"
+        );
     }
-    assert_eq!(from("2001:db8:1:ff00::1".into()).await, 401, "the sixteenth");
+    assert_eq!(
+        from("2001:db8:1:ff00::1".into()).await,
+        401,
+        "the sixteenth"
+    );
     assert_eq!(from("2001:db8:1:fe00::1".into()).await, 429);
     assert_eq!(from("2001:db8:2::1".into()).await, 401, "another network");
 }

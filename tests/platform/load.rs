@@ -15,10 +15,17 @@ use tokio::net::TcpStream;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use crate::harness::{STALL, World, one_prediction, retry_unavailable, retry_unavailable_rpc, text, until, with_token, world_of};
+use crate::harness::{
+    STALL, World, one_prediction, retry_unavailable, retry_unavailable_rpc, text, until,
+    with_token, world_of,
+};
 
 async fn world() -> World {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     world.widen_plans().await;
     world
 }
@@ -28,7 +35,12 @@ async fn longest(world: &World, stop: Arc<AtomicBool>) -> Duration {
     let (client, mut longest, mut asked) = (world.key(), Duration::ZERO, 0);
     while !stop.load(Ordering::Relaxed) || asked < 10 {
         let began = Instant::now();
-        assert_eq!(retry_unavailable(async || client.get("/v1/me").await.unwrap()).await.status, 200);
+        assert_eq!(
+            retry_unavailable(async || client.get("/v1/me").await.unwrap())
+                .await
+                .status,
+            200
+        );
         longest = longest.max(began.elapsed());
         asked += 1;
     }
@@ -51,18 +63,33 @@ async fn a_hundred_streams_of_one_connection_are_served_and_do_not_hold_up_rest(
                     match i % 3 {
                         0 => {
                             let mut client = MeServiceClient::new(channel.clone());
-                            retry_unavailable_rpc(async || client.get_me(with_token(v1::GetMeRequest {}, key)).await).await;
+                            retry_unavailable_rpc(async || {
+                                client.get_me(with_token(v1::GetMeRequest {}, key)).await
+                            })
+                            .await;
                         }
                         1 => {
-                            let ask = v1::ListSuiteItemsRequest { suite_id: "suite:lunch".into(), cursor: None, limit: Some(40) };
+                            let ask = v1::ListSuiteItemsRequest {
+                                suite_id: "suite:lunch".into(),
+                                cursor: None,
+                                limit: Some(40),
+                            };
                             let mut client = SuiteServiceClient::new(channel.clone());
-                            let page = retry_unavailable_rpc(async || client.list_suite_items(with_token(ask.clone(), key)).await).await;
+                            let page = retry_unavailable_rpc(async || {
+                                client.list_suite_items(with_token(ask.clone(), key)).await
+                            })
+                            .await;
                             assert_eq!(page.items.len(), 40);
                         }
                         _ => {
-                            let ask = v1::WatchJobRequest { job_id: job_id.clone() };
+                            let ask = v1::WatchJobRequest {
+                                job_id: job_id.clone(),
+                            };
                             let mut client = JobServiceClient::new(channel.clone());
-                            let mut watch = retry_unavailable_rpc(async || client.watch_job(with_token(ask.clone(), key)).await).await;
+                            let mut watch = retry_unavailable_rpc(async || {
+                                client.watch_job(with_token(ask.clone(), key)).await
+                            })
+                            .await;
                             assert!(watch.message().await.unwrap().unwrap().job.is_some());
                         }
                     }
@@ -74,16 +101,26 @@ async fn a_hundred_streams_of_one_connection_are_served_and_do_not_hold_up_rest(
         began.elapsed()
     };
     let (took, longest) = tokio::join!(calls, longest(&world, Arc::clone(&stop)));
-    println!("3,000 calls by 100 streams in {took:?}; the longest REST answer meanwhile took {longest:?}");
+    println!(
+        "3,000 calls by 100 streams in {took:?}; the longest REST answer meanwhile took {longest:?}"
+    );
     assert!(longest < STALL, "{longest:?}");
 }
 
 /// Watches a job, and returns the stream and the first status on it. Tries again after `UNAVAILABLE`, as clients should.
-async fn watch(channel: Channel, key: &str, job_id: &str) -> (Streaming<v1::WatchJobResponse>, String) {
+async fn watch(
+    channel: Channel,
+    key: &str,
+    job_id: &str,
+) -> (Streaming<v1::WatchJobResponse>, String) {
     let mut client = JobServiceClient::new(channel);
     loop {
-        let ask = v1::WatchJobRequest { job_id: job_id.to_owned() };
-        let mut watch = retry_unavailable_rpc(async || client.watch_job(with_token(ask.clone(), key)).await).await;
+        let ask = v1::WatchJobRequest {
+            job_id: job_id.to_owned(),
+        };
+        let mut watch =
+            retry_unavailable_rpc(async || client.watch_job(with_token(ask.clone(), key)).await)
+                .await;
         match watch.message().await {
             Ok(first) => return (watch, first.unwrap().job.unwrap().status),
             Err(status) => assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}"),
@@ -114,7 +151,13 @@ async fn a_thousand_idle_streams_hold_up_nobody() {
     assert!(quick < STALL, "{quick:?}");
     // Each is told of the end.
     let key = world.key();
-    assert_eq!(key.send(key.request("POST", &format!("/v1/jobs/{job_id}/cancel"))).await.unwrap().status, 200);
+    assert_eq!(
+        key.send(key.request("POST", &format!("/v1/jobs/{job_id}/cancel")))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
     let (world, job_id) = (&world, &job_id);
     let ends = open.into_iter().map(|mut watch| async move {
         let mut last = None;
@@ -130,7 +173,12 @@ async fn a_thousand_idle_streams_hold_up_nobody() {
             }
         }
     });
-    assert!(join_all(ends).await.iter().all(|status| status == "cancelled"));
+    assert!(
+        join_all(ends)
+            .await
+            .iter()
+            .all(|status| status == "cancelled")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,26 +188,41 @@ async fn streams_that_are_opened_to_be_reset_hold_up_nobody() {
     let mut opened = 0_u64;
     // Again and again, for the api closes the connection of whoever does so.
     for _ in 0..20 {
-        let (mut client, connection) = h2::client::handshake(TcpStream::connect(address).await.unwrap()).await.unwrap();
+        let (mut client, connection) =
+            h2::client::handshake(TcpStream::connect(address).await.unwrap())
+                .await
+                .unwrap();
         let connection = tokio::spawn(connection);
         for _ in 0..10_000 {
             let request = http::Request::post(format!("http://{address}/assay.v1.MeService/GetMe"));
-            let request = request.header("content-type", "application/grpc").header("authorization", format!("Bearer {}", world.org.key));
-            let Ok(ready) = client.clone().ready().await else { break };
+            let request = request
+                .header("content-type", "application/grpc")
+                .header("authorization", format!("Bearer {}", world.org.key));
+            let Ok(ready) = client.clone().ready().await else {
+                break;
+            };
             client = ready;
-            let Ok((_, mut stream)) = client.send_request(request.body(()).unwrap(), false) else { break };
+            let Ok((_, mut stream)) = client.send_request(request.body(()).unwrap(), false) else {
+                break;
+            };
             stream.send_reset(h2::Reason::CANCEL);
             opened += 1;
         }
         drop(client);
-        let ended = tokio::time::timeout(Duration::from_secs(10), connection).await.expect("the connection stays open").unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(10), connection)
+            .await
+            .expect("the connection stays open")
+            .unwrap();
         println!("{opened} streams so far: {ended:?}");
     }
     assert!(opened > 1000, "{opened}");
     let quick = longest(&world, Arc::new(AtomicBool::new(true))).await;
     assert!(quick < STALL, "{quick:?}");
     until("gRPC is served", STALL, async || {
-        MeServiceClient::new(world.channel().await).get_me(with_token(v1::GetMeRequest {}, &world.org.key)).await.is_ok()
+        MeServiceClient::new(world.channel().await)
+            .get_me(with_token(v1::GetMeRequest {}, &world.org.key))
+            .await
+            .is_ok()
     })
     .await;
 }

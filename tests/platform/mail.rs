@@ -24,7 +24,14 @@ impl Mail {
     pub fn read(raw: &[u8]) -> Self {
         let mail: Message<'_> = MessageParser::default().parse(raw).unwrap();
         Self {
-            to: mail.to().unwrap().first().unwrap().address().unwrap().to_owned(),
+            to: mail
+                .to()
+                .unwrap()
+                .first()
+                .unwrap()
+                .address()
+                .unwrap()
+                .to_owned(),
             subject: mail.subject().unwrap().to_owned(),
             text: mail.body_text(0).unwrap().into_owned(),
             html: mail.body_html(0).unwrap().into_owned(),
@@ -34,17 +41,29 @@ impl Mail {
     /// The token of the link in it, if there is one.
     pub fn token(&self) -> Option<String> {
         let (_, rest) = self.text.split_once("/sign-in#token=")?;
-        Some(rest.chars().take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '_').collect())
+        Some(
+            rest.chars()
+                .take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '_')
+                .collect(),
+        )
     }
 }
 
 /// All mails to an address, the oldest first.
 pub fn mails(world: &World, to: &str) -> Vec<Mail> {
-    let Ok(folder) = fs::read_dir(world.stack.mail_folder()) else { return Vec::new() };
-    let mut files: Vec<_> =
-        folder.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|kind| kind == "eml")).collect();
+    let Ok(folder) = fs::read_dir(world.stack.mail_folder()) else {
+        return Vec::new();
+    };
+    let mut files: Vec<_> = folder
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|kind| kind == "eml"))
+        .collect();
     files.sort();
-    files.iter().map(|path| Mail::read(&fs::read(path).unwrap())).filter(|mail| mail.to == to).collect()
+    files
+        .iter()
+        .map(|path| Mail::read(&fs::read(path).unwrap()))
+        .filter(|mail| mail.to == to)
+        .collect()
 }
 
 /// The tokens of all links that came to an address.

@@ -9,19 +9,37 @@ use serde_json::{Value, json};
 use crate::harness::{World, code, fault, faults, org, text, with, with_token, world_of};
 
 async fn members(client: &Client) -> Vec<Value> {
-    client.get("/v1/members").await.unwrap().body["members"].as_array().unwrap().clone()
+    client.get("/v1/members").await.unwrap().body["members"]
+        .as_array()
+        .unwrap()
+        .clone()
 }
 
 async fn set_role(client: &Client, user_id: &str, role: &str) -> Answer {
-    client.send(client.request("PATCH", &format!("/v1/members/{user_id}")).json(&json!({"role": role}))).await.unwrap()
+    client
+        .send(
+            client
+                .request("PATCH", &format!("/v1/members/{user_id}"))
+                .json(&json!({"role": role})),
+        )
+        .await
+        .unwrap()
 }
 
 async fn remove(client: &Client, user_id: &str) -> Answer {
-    client.send(client.request("DELETE", &format!("/v1/members/{user_id}"))).await.unwrap()
+    client
+        .send(client.request("DELETE", &format!("/v1/members/{user_id}")))
+        .await
+        .unwrap()
 }
 
 async fn world() -> World {
-    world_of(Plan { apis: 2, workers: 0, ..with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000") }).await
+    world_of(Plan {
+        apis: 2,
+        workers: 0,
+        ..with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,24 +47,67 @@ async fn owners_change_roles_and_it_holds_at_once() {
     let world = world().await;
     let viewer = world.member("viewer").await;
     let listed = members(&viewer).await;
-    assert_eq!(listed.iter().map(|member| text(&member["role"])).collect::<Vec<_>>(), ["owner", "viewer"]);
+    assert_eq!(
+        listed
+            .iter()
+            .map(|member| text(&member["role"]))
+            .collect::<Vec<_>>(),
+        ["owner", "viewer"]
+    );
     assert_eq!(listed[0]["email"], world.org.email.as_str());
     let id = text(&listed[1]["user_id"]);
     assert_eq!(code(&set_role(&viewer, &id, "owner").await), "forbidden");
-    assert_eq!(viewer.post("/v1/keys", &json!({"name": "x"})).await.unwrap().status, 403);
+    assert_eq!(
+        viewer
+            .post("/v1/keys", &json!({"name": "x"}))
+            .await
+            .unwrap()
+            .status,
+        403
+    );
     let changed = set_role(&world.owner(), &id, "member").await;
-    assert_eq!((changed.status, &changed.body["role"], &changed.body["user_id"]), (200, &"member".into(), &id.clone().into()));
-    assert_eq!(viewer.post("/v1/keys", &json!({"name": "x"})).await.unwrap().status, 201);
-    assert_eq!(faults(&set_role(&world.owner(), &id, "king").await), [fault("role", "unknown_value")]);
-    assert_eq!(set_role(&world.owner(), "usr_0", "member").await.status, 404);
+    assert_eq!(
+        (
+            changed.status,
+            &changed.body["role"],
+            &changed.body["user_id"]
+        ),
+        (200, &"member".into(), &id.clone().into())
+    );
+    assert_eq!(
+        viewer
+            .post("/v1/keys", &json!({"name": "x"}))
+            .await
+            .unwrap()
+            .status,
+        201
+    );
+    assert_eq!(
+        faults(&set_role(&world.owner(), &id, "king").await),
+        [fault("role", "unknown_value")]
+    );
+    assert_eq!(
+        set_role(&world.owner(), "usr_0", "member").await.status,
+        404
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_removed_is_out_at_once_and_their_keys_go_on() {
     let world = world().await;
     let leaving = world.member("member").await;
-    let own = leaving.post("/v1/orgs", &json!({"name": "Own"})).await.unwrap().body;
-    let key = text(&leaving.post("/v1/keys", &json!({"name": "theirs"})).await.unwrap().body["key"]);
+    let own = leaving
+        .post("/v1/orgs", &json!({"name": "Own"}))
+        .await
+        .unwrap()
+        .body;
+    let key = text(
+        &leaving
+            .post("/v1/keys", &json!({"name": "theirs"}))
+            .await
+            .unwrap()
+            .body["key"],
+    );
     let id = text(&members(&leaving).await[1]["user_id"]);
     assert_eq!(code(&remove(&leaving, &id).await), "forbidden");
     let removed = remove(&world.owner(), &id).await;
@@ -54,7 +115,10 @@ async fn whoever_is_removed_is_out_at_once_and_their_keys_go_on() {
     assert_eq!(remove(&world.owner(), &id).await.status, 404);
     assert_eq!(members(&world.owner()).await.len(), 1);
     // Their session goes on with the organization that is left to them.
-    assert_eq!(leaving.get("/v1/me").await.unwrap().body["org_id"], own["id"]);
+    assert_eq!(
+        leaving.get("/v1/me").await.unwrap().body["org_id"],
+        own["id"]
+    );
     assert_eq!(world.client(&key).get("/v1/me").await.unwrap().status, 200);
 }
 
@@ -62,19 +126,43 @@ async fn whoever_is_removed_is_out_at_once_and_their_keys_go_on() {
 async fn the_last_owner_stays() {
     let world = world().await;
     let me = text(&members(&world.owner()).await[0]["user_id"]);
-    for answer in [set_role(&world.owner(), &me, "viewer").await, remove(&world.owner(), &me).await] {
-        assert_eq!((answer.status, code(&answer)), (409, "invalid_state".to_owned()));
+    for answer in [
+        set_role(&world.owner(), &me, "viewer").await,
+        remove(&world.owner(), &me).await,
+    ] {
+        assert_eq!(
+            (answer.status, code(&answer)),
+            (409, "invalid_state".to_owned())
+        );
     }
-    assert_eq!(set_role(&world.owner(), &me, "owner").await.status, 200, "staying is no change");
+    assert_eq!(
+        set_role(&world.owner(), &me, "owner").await.status,
+        200,
+        "staying is no change"
+    );
     let second = world.member("owner").await;
-    assert_eq!(set_role(&world.owner(), &me, "member").await.status, 200, "there is another one now");
-    assert_eq!(code(&set_role(&world.owner(), &me, "owner").await), "forbidden", "and the first has no say any more");
+    assert_eq!(
+        set_role(&world.owner(), &me, "member").await.status,
+        200,
+        "there is another one now"
+    );
+    assert_eq!(
+        code(&set_role(&world.owner(), &me, "owner").await),
+        "forbidden",
+        "and the first has no say any more"
+    );
     assert_eq!(set_role(&second, &me, "owner").await.status, 200);
 }
 
 async fn revoked(world: &World, email: &str) -> Option<bool> {
-    let invites = world.owner().get("/v1/invites").await.unwrap().body["invites"].as_array().unwrap().clone();
-    invites.iter().find(|invite| invite["email"] == email).map(|invite| invite["revoked_at"].is_string())
+    let invites = world.owner().get("/v1/invites").await.unwrap().body["invites"]
+        .as_array()
+        .unwrap()
+        .clone();
+    invites
+        .iter()
+        .find(|invite| invite["email"] == email)
+        .map(|invite| invite["revoked_at"].is_string())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,13 +171,38 @@ async fn removed_or_demoted_owner_leaves_no_open_invite() {
     for (n, demote) in [true, false].into_iter().enumerate() {
         let leaving = world.member("owner").await;
         let me = text(&members(&leaving).await.last().unwrap()["user_id"]);
-        let (private, other) = (format!("private{n}@example.org"), format!("other{n}@example.org"));
-        let own = leaving.post("/v1/invites", &json!({"email": private, "role": "owner"})).await.unwrap();
+        let (private, other) = (
+            format!("private{n}@example.org"),
+            format!("other{n}@example.org"),
+        );
+        let own = leaving
+            .post("/v1/invites", &json!({"email": private, "role": "owner"}))
+            .await
+            .unwrap();
         assert_eq!(own.status, 201, "{}", own.body);
-        assert_eq!(world.owner().post("/v1/invites", &json!({"email": other})).await.unwrap().status, 201);
-        let status = if demote { set_role(&world.owner(), &me, "member").await } else { remove(&world.owner(), &me).await }.status;
+        assert_eq!(
+            world
+                .owner()
+                .post("/v1/invites", &json!({"email": other}))
+                .await
+                .unwrap()
+                .status,
+            201
+        );
+        let status = if demote {
+            set_role(&world.owner(), &me, "member").await
+        } else {
+            remove(&world.owner(), &me).await
+        }
+        .status;
         assert_eq!(status, if demote { 200 } else { 204 });
-        assert_eq!((revoked(&world, &private).await, revoked(&world, &other).await), (Some(true), Some(false)));
+        assert_eq!(
+            (
+                revoked(&world, &private).await,
+                revoked(&world, &other).await
+            ),
+            (Some(true), Some(false))
+        );
         let back = world.client(&world.sign_in(&private).await);
         assert_eq!(code(&back.get("/v1/me").await.unwrap()), "org_required");
     }
@@ -99,11 +212,19 @@ async fn removed_or_demoted_owner_leaves_no_open_invite() {
 async fn removed_member_does_not_return_by_an_old_invite() {
     let world = world().await;
     // Ada is invited, and becomes a member in another way before she uses the invite.
-    let invited = world.owner().post("/v1/invites", &json!({"email": "ada@example.org"})).await.unwrap();
+    let invited = world
+        .owner()
+        .post("/v1/invites", &json!({"email": "ada@example.org"}))
+        .await
+        .unwrap();
     assert_eq!(invited.status, 201);
     let ada = "with ada as (insert into users (id, email) values ('usr_ada', 'ada@example.org') returning id)
                insert into memberships (org_id, user_id, role) select $1, id, 'member' from ada";
-    sqlx::query(ada).bind(&world.org.id).execute(&mut world.database().await).await.unwrap();
+    sqlx::query(ada)
+        .bind(&world.org.id)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
     assert_eq!(remove(&world.owner(), "usr_ada").await.status, 204);
     let ada = world.client(&world.sign_in("ada@example.org").await);
     assert_eq!(code(&ada.get("/v1/me").await.unwrap()), "org_required");
@@ -112,7 +233,10 @@ async fn removed_member_does_not_return_by_an_old_invite() {
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_invite_and_removal_leave_no_open_invite() {
     let world = world().await;
-    let first = &Client::new(format!("http://{}", world.stack.apis[0].listen.unwrap()), Some(&world.org.session));
+    let first = &Client::new(
+        format!("http://{}", world.stack.apis[0].listen.unwrap()),
+        Some(&world.org.session),
+    );
     let (mut invited, mut refused) = (0, 0);
     for round in 0..12 {
         let leaving = world.member("owner").await;
@@ -121,7 +245,10 @@ async fn concurrent_invite_and_removal_leave_no_open_invite() {
         let (made, removed) = tokio::join!(
             async {
                 tokio::time::sleep(std::time::Duration::from_millis(round % 4)).await;
-                leaving.post("/v1/invites", &json!({"email": private, "role": "owner"})).await.unwrap()
+                leaving
+                    .post("/v1/invites", &json!({"email": private, "role": "owner"}))
+                    .await
+                    .unwrap()
             },
             async {
                 tokio::time::sleep(std::time::Duration::from_millis(round % 3)).await;
@@ -133,7 +260,12 @@ async fn concurrent_invite_and_removal_leave_no_open_invite() {
             201 => invited += 1,
             _ => refused += 1,
         }
-        assert_ne!(revoked(&world, &private).await, Some(false), "{}", made.body);
+        assert_ne!(
+            revoked(&world, &private).await,
+            Some(false),
+            "{}",
+            made.body
+        );
     }
     eprintln!("{invited} invited, {refused} refused");
 }
@@ -144,17 +276,43 @@ async fn member_lists_live_keys() {
     let member = world.member("member").await;
     let mut keys = Vec::new();
     for name in ["a", "b", "c"] {
-        keys.push(member.post("/v1/keys", &json!({"name": name})).await.unwrap().body["id"].clone());
+        keys.push(
+            member
+                .post("/v1/keys", &json!({"name": name}))
+                .await
+                .unwrap()
+                .body["id"]
+                .clone(),
+        );
     }
-    member.send(member.request("DELETE", &format!("/v1/keys/{}", text(&keys[1])))).await.unwrap();
+    member
+        .send(member.request("DELETE", &format!("/v1/keys/{}", text(&keys[1]))))
+        .await
+        .unwrap();
     let listed = members(&member).await;
     assert_eq!(listed[1]["live_keys"], json!([keys[0], keys[2]]));
-    assert_eq!(listed[0]["live_keys"].as_array().unwrap().len(), 1, "the key of the organization's owner");
+    assert_eq!(
+        listed[0]["live_keys"].as_array().unwrap().len(),
+        1,
+        "the key of the organization's owner"
+    );
     let id = text(&listed[1]["user_id"]);
-    assert_eq!(set_role(&world.owner(), &id, "viewer").await.body["live_keys"], json!([keys[0], keys[2]]));
+    assert_eq!(
+        set_role(&world.owner(), &id, "viewer").await.body["live_keys"],
+        json!([keys[0], keys[2]])
+    );
     let mut grpc = MemberServiceClient::new(world.channel().await);
-    let change = v1::UpdateMemberRequest { user_id: id, role: "member".into() };
-    let changed = grpc.update_member(with_token(change, &world.org.session)).await.unwrap().into_inner().member.unwrap();
+    let change = v1::UpdateMemberRequest {
+        user_id: id,
+        role: "member".into(),
+    };
+    let changed = grpc
+        .update_member(with_token(change, &world.org.session))
+        .await
+        .unwrap()
+        .into_inner()
+        .member
+        .unwrap();
     assert_eq!(json!(changed.live_keys), json!([keys[0], keys[2]]));
 }
 
@@ -164,8 +322,14 @@ async fn another_organizations_member_does_not_exist() {
     let other = org(&world.stack, "free").await;
     let theirs = text(&members(&world.client(&other.session)).await[0]["user_id"]);
     for id in [theirs.as_str(), "usr_0", "nonsense"] {
-        for answer in [set_role(&world.owner(), id, "member").await, remove(&world.owner(), id).await] {
-            assert_eq!((answer.status, text(&answer.body["error"]["message"])), (404, "No such member.".to_owned()));
+        for answer in [
+            set_role(&world.owner(), id, "member").await,
+            remove(&world.owner(), id).await,
+        ] {
+            assert_eq!(
+                (answer.status, text(&answer.body["error"]["message"])),
+                (404, "No such member.".to_owned())
+            );
         }
     }
 }
@@ -175,18 +339,65 @@ async fn members_are_the_same_over_grpc() {
     let world = world().await;
     world.member("viewer").await;
     let mut grpc = MemberServiceClient::new(world.channel().await);
-    let listed = grpc.list_members(with_token(v1::ListMembersRequest::default(), &world.org.session)).await.unwrap().into_inner().members;
+    let listed = grpc
+        .list_members(with_token(
+            v1::ListMembersRequest::default(),
+            &world.org.session,
+        ))
+        .await
+        .unwrap()
+        .into_inner()
+        .members;
     for (ours, theirs) in members(&world.owner()).await.iter().zip(&listed) {
-        assert_eq!(json!([ours["user_id"], ours["email"], ours["role"]]), json!([theirs.user_id, theirs.email, theirs.role]));
-        assert_eq!(text(&ours["created_at"]).parse(), Ok(theirs.created_at.unwrap()));
+        assert_eq!(
+            json!([ours["user_id"], ours["email"], ours["role"]]),
+            json!([theirs.user_id, theirs.email, theirs.role])
+        );
+        assert_eq!(
+            text(&ours["created_at"]).parse(),
+            Ok(theirs.created_at.unwrap())
+        );
     }
     let viewer = listed[1].user_id.clone();
-    let change = v1::UpdateMemberRequest { user_id: viewer.clone(), role: "member".into() };
-    assert_eq!(grpc.update_member(with_token(change, &world.org.session)).await.unwrap().into_inner().member.unwrap().role, "member");
-    grpc.remove_member(with_token(v1::RemoveMemberRequest { user_id: viewer.clone() }, &world.org.session)).await.unwrap();
-    let last = v1::RemoveMemberRequest { user_id: listed[0].user_id.clone() };
-    let refused = grpc.remove_member(with_token(last, &world.org.session)).await.unwrap_err();
+    let change = v1::UpdateMemberRequest {
+        user_id: viewer.clone(),
+        role: "member".into(),
+    };
+    assert_eq!(
+        grpc.update_member(with_token(change, &world.org.session))
+            .await
+            .unwrap()
+            .into_inner()
+            .member
+            .unwrap()
+            .role,
+        "member"
+    );
+    grpc.remove_member(with_token(
+        v1::RemoveMemberRequest {
+            user_id: viewer.clone(),
+        },
+        &world.org.session,
+    ))
+    .await
+    .unwrap();
+    let last = v1::RemoveMemberRequest {
+        user_id: listed[0].user_id.clone(),
+    };
+    let refused = grpc
+        .remove_member(with_token(last, &world.org.session))
+        .await
+        .unwrap_err();
     assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
-    let empty = v1::UpdateMemberRequest { user_id: viewer, role: String::new() };
-    assert_eq!(grpc.update_member(with_token(empty, &world.org.session)).await.unwrap_err().code(), tonic::Code::InvalidArgument);
+    let empty = v1::UpdateMemberRequest {
+        user_id: viewer,
+        role: String::new(),
+    };
+    assert_eq!(
+        grpc.update_member(with_token(empty, &world.org.session))
+            .await
+            .unwrap_err()
+            .code(),
+        tonic::Code::InvalidArgument
+    );
 }

@@ -12,78 +12,197 @@ use crate::uploads;
 /// Publishes a suite of this metric with the items `i0`, `i1`, … and these answers.
 pub async fn publish(world: &World, metric: &str, feedback: bool, answers: &[Value]) -> String {
     let name = metric.replace('@', "-");
-    let folder = world.stack.ground.servers.folder().join(format!("{}-{name}", world.stack.database.name));
+    let folder = world
+        .stack
+        .ground
+        .servers
+        .folder()
+        .join(format!("{}-{name}", world.stack.database.name));
     std::fs::create_dir_all(&folder).unwrap();
     let suite_id = format!("suite:{name}");
-    let head = format!("suite_id = \"{suite_id}\"\nversion = \"1\"\nmetric = \"{metric}\"\nper_item_feedback = {feedback}\n");
-    let lines = |line: &dyn Fn(usize) -> Value| (0..answers.len()).map(|at| format!("{}\n", line(at))).collect::<String>();
+    let head = format!(
+        "suite_id = \"{suite_id}\"\nversion = \"1\"\nmetric = \"{metric}\"\nper_item_feedback = {feedback}\n"
+    );
+    let lines = |line: &dyn Fn(usize) -> Value| {
+        (0..answers.len())
+            .map(|at| format!("{}\n", line(at)))
+            .collect::<String>()
+    };
     std::fs::write(folder.join("suite.toml"), head).unwrap();
-    std::fs::write(folder.join("items.ndjson"), lines(&|at| json!({"item_id": format!("i{at}"), "input": {}}))).unwrap();
-    std::fs::write(folder.join("answers.ndjson"), lines(&|at| json!({"item_id": format!("i{at}"), "answer": answers[at]}))).unwrap();
-    world.stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await.unwrap();
+    std::fs::write(
+        folder.join("items.ndjson"),
+        lines(&|at| json!({"item_id": format!("i{at}"), "input": {}})),
+    )
+    .unwrap();
+    std::fs::write(
+        folder.join("answers.ndjson"),
+        lines(&|at| json!({"item_id": format!("i{at}"), "answer": answers[at]})),
+    )
+    .unwrap();
+    world
+        .stack
+        .operate(&["suite", "publish", folder.to_str().unwrap()])
+        .await
+        .unwrap();
     suite_id
 }
 
 /// Predictions of these values for the first items.
 pub fn predictions(values: &[Value]) -> Value {
-    values.iter().enumerate().map(|(at, value)| json!({"item_id": format!("i{at}"), "prediction": value})).collect()
+    values
+        .iter()
+        .enumerate()
+        .map(|(at, value)| json!({"item_id": format!("i{at}"), "prediction": value}))
+        .collect()
 }
 
 /// Submits them, and waits for the end.
 pub async fn scored(world: &World, suite_id: &str, predictions: &Value) -> Value {
-    let job = world.key().post("/v1/evals", &json!({"suite_id": suite_id, "predictions": predictions})).await.unwrap();
+    let job = world
+        .key()
+        .post(
+            "/v1/evals",
+            &json!({"suite_id": suite_id, "predictions": predictions}),
+        )
+        .await
+        .unwrap();
     assert_eq!(job.status, 202, "{}", job.body);
-    world.key().finished(&text(&job.body["id"]), PATIENCE, &|_| {}).await.unwrap()
+    world
+        .key()
+        .finished(&text(&job.body["id"]), PATIENCE, &|_| {})
+        .await
+        .unwrap()
 }
 
 fn close(found: &Value, wanted: f64) {
-    assert!((found.as_f64().unwrap() - wanted).abs() < 1e-12, "{found} {wanted}");
+    assert!(
+        (found.as_f64().unwrap() - wanted).abs() < 1e-12,
+        "{found} {wanted}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_and_probabilities_are_scored_alike_on_both_wires() {
     let world = world().await;
-    let mae = publish(&world, "mae", true, &[json!(1), json!(2.5), json!(-1), json!(4)]).await;
-    let brier = publish(&world, "brier", false, &[json!("x"), json!("y"), json!("z"), json!("x")]).await;
+    let mae = publish(
+        &world,
+        "mae",
+        true,
+        &[json!(1), json!(2.5), json!(-1), json!(4)],
+    )
+    .await;
+    let brier = publish(
+        &world,
+        "brier",
+        false,
+        &[json!("x"), json!("y"), json!("z"), json!("x")],
+    )
+    .await;
 
-    let job = scored(&world, &mae, &predictions(&[json!(2), json!(2.5), json!(-1.5)])).await;
+    let job = scored(
+        &world,
+        &mae,
+        &predictions(&[json!(2), json!(2.5), json!(-1.5)]),
+    )
+    .await;
     let result = &job["result"];
     // One is missing: the spread of the answers is its error.
     close(&result["value"], (1.0 + 0.0 + 0.5 + 5.0) / 4.0);
-    close(&result["metrics"]["rmse"], ((1.0 + 0.25 + 25.0) / 4.0_f64).sqrt());
-    assert_eq!((&result["ci_method"], &result["n_missing"], &job["progress"]), (&json!("normal"), &json!(1), &Value::Null));
-    let (low, high) = (result["ci95"][0].as_f64().unwrap(), result["ci95"][1].as_f64().unwrap());
-    assert!(low < 1.625 && 1.625 < high && result["stderr"].as_f64().unwrap() > 0.0, "{result}");
-    let items = world.key().get(&format!("/v1/jobs/{}/items", text(&job["id"]))).await.unwrap().body;
-    let scores: Vec<_> = items["items"].as_array().unwrap().iter().map(|item| item["score"].as_f64().unwrap()).collect();
+    close(
+        &result["metrics"]["rmse"],
+        ((1.0 + 0.25 + 25.0) / 4.0_f64).sqrt(),
+    );
+    assert_eq!(
+        (&result["ci_method"], &result["n_missing"], &job["progress"]),
+        (&json!("normal"), &json!(1), &Value::Null)
+    );
+    let (low, high) = (
+        result["ci95"][0].as_f64().unwrap(),
+        result["ci95"][1].as_f64().unwrap(),
+    );
+    assert!(
+        low < 1.625 && 1.625 < high && result["stderr"].as_f64().unwrap() > 0.0,
+        "{result}"
+    );
+    let items = world
+        .key()
+        .get(&format!("/v1/jobs/{}/items", text(&job["id"])))
+        .await
+        .unwrap()
+        .body;
+    let scores: Vec<_> = items["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["score"].as_f64().unwrap())
+        .collect();
     assert_eq!(scores, [1.0, 0.0, 0.5, 5.0]);
 
     let sure = json!({"x": 0.75, "y": 0.25});
-    let rest = scored(&world, &brier, &predictions(&[sure.clone(), sure.clone()])).await["result"].clone();
-    close(&rest["value"], (0.125 + 2.0 * 0.75 * 0.75 + 2.0 + 2.0) / 4.0);
+    let rest =
+        scored(&world, &brier, &predictions(&[sure.clone(), sure.clone()])).await["result"].clone();
+    close(
+        &rest["value"],
+        (0.125 + 2.0 * 0.75 * 0.75 + 2.0 + 2.0) / 4.0,
+    );
 
     let mut evals = EvalServiceClient::new(world.channel().await);
     let by_label = || [("y".to_owned(), 0.25), ("x".to_owned(), 0.75)].into();
-    let probabilities = || Prediction::Probabilities(v1::Probabilities { by_label: by_label() });
+    let probabilities = || {
+        Prediction::Probabilities(v1::Probabilities {
+            by_label: by_label(),
+        })
+    };
     for (suite_id, values, wanted) in [
-        (&mae, vec![Prediction::Number(2.0), Prediction::Number(2.5), Prediction::Number(-1.5)], result),
+        (
+            &mae,
+            vec![
+                Prediction::Number(2.0),
+                Prediction::Number(2.5),
+                Prediction::Number(-1.5),
+            ],
+            result,
+        ),
         (&brier, vec![probabilities(), probabilities()], &rest),
     ] {
-        let one = |(at, value)| v1::Prediction { item_id: format!("i{at}"), prediction: Some(v1::PredictionValue { value: Some(value) }) };
+        let one = |(at, value)| v1::Prediction {
+            item_id: format!("i{at}"),
+            prediction: Some(v1::PredictionValue { value: Some(value) }),
+        };
         let request = v1::CreateEvalRequest {
             suite_id: suite_id.clone(),
             predictions: values.into_iter().enumerate().map(one).collect(),
             ..v1::CreateEvalRequest::default()
         };
-        let job = evals.create_eval(with_token(request, &world.org.key)).await.unwrap().into_inner().job.unwrap();
+        let job = evals
+            .create_eval(with_token(request, &world.org.key))
+            .await
+            .unwrap()
+            .into_inner()
+            .job
+            .unwrap();
         world.ended(&job.id).await;
-        let ask = v1::GetJobRequest { job_id: job.id, wait: None };
-        let job =
-            JobServiceClient::new(world.channel().await).get_job(with_token(ask, &world.org.key)).await.unwrap().into_inner().job.unwrap();
+        let ask = v1::GetJobRequest {
+            job_id: job.id,
+            wait: None,
+        };
+        let job = JobServiceClient::new(world.channel().await)
+            .get_job(with_token(ask, &world.org.key))
+            .await
+            .unwrap()
+            .into_inner()
+            .job
+            .unwrap();
         let r = job.result.unwrap();
         assert_eq!(
             json!([r.value, r.stderr, r.ci95, r.ci_method, r.metrics]),
-            json!([wanted["value"], wanted["stderr"], wanted["ci95"], wanted["ci_method"], wanted["metrics"]])
+            json!([
+                wanted["value"],
+                wanted["stderr"],
+                wanted["ci95"],
+                wanted["ci_method"],
+                wanted["metrics"]
+            ])
         );
     }
 }
@@ -101,22 +220,59 @@ async fn what_does_not_fit_the_metric_is_told_inline_by_path_and_in_an_upload_by
         (&auc, json!(0.5), "type"),
         (&auc, json!({"yes": 0.5, "no": 0.4}), "range"),
     ] {
-        let refused = key.post("/v1/evals", &json!({"suite_id": suite_id, "predictions": predictions(&[value])})).await.unwrap();
-        assert_eq!((refused.status, faults(&refused)), (422, vec![fault("predictions[0].prediction", reason)]));
+        let refused = key
+            .post(
+                "/v1/evals",
+                &json!({"suite_id": suite_id, "predictions": predictions(&[value])}),
+            )
+            .await
+            .unwrap();
+        assert_eq!(
+            (refused.status, faults(&refused)),
+            (422, vec![fault("predictions[0].prediction", reason)])
+        );
     }
 
-    let lines = "{\"item_id\":\"i0\",\"prediction\":1.5}\n\n{\"item_id\":\"i1\",\"prediction\":\"2\"}\n";
+    let lines =
+        "{\"item_id\":\"i0\",\"prediction\":1.5}\n\n{\"item_id\":\"i1\",\"prediction\":\"2\"}\n";
     let upload_id = uploads::uploaded(&key, json!({"kind": "predictions"}), lines.as_bytes()).await;
-    let job = key.post("/v1/evals", &json!({"suite_id": rmse, "input_ref": upload_id})).await.unwrap();
-    let failed = key.finished(&text(&job.body["id"]), PATIENCE, &|_| {}).await.unwrap();
+    let job = key
+        .post(
+            "/v1/evals",
+            &json!({"suite_id": rmse, "input_ref": upload_id}),
+        )
+        .await
+        .unwrap();
+    let failed = key
+        .finished(&text(&job.body["id"]), PATIENCE, &|_| {})
+        .await
+        .unwrap();
     let told = json!({"code": "invalid_predictions", "message": "line 3.prediction: must be a number: the suite's metric is rmse"});
-    assert_eq!((&failed["status"], &failed["error"]), (&json!("failed"), &told));
+    assert_eq!(
+        (&failed["status"], &failed["error"]),
+        (&json!("failed"), &told)
+    );
 
     let one = scored(&world, &auc, &predictions(&[json!({"no": 1})])).await;
     let told = "auc needs a prediction for each item of the suite: 1 are missing";
-    assert_eq!(one["error"], json!({"code": "invalid_predictions", "message": told}));
-    let both = scored(&world, &auc, &predictions(&[json!({"no": 1}), json!({"no": 0.25, "yes": 0.75})])).await;
-    assert_eq!((&both["result"]["value"], &both["result"]["stderr"], &both["result"]["ci95"]), (&json!(1.0), &Value::Null, &Value::Null));
+    assert_eq!(
+        one["error"],
+        json!({"code": "invalid_predictions", "message": told})
+    );
+    let both = scored(
+        &world,
+        &auc,
+        &predictions(&[json!({"no": 1}), json!({"no": 0.25, "yes": 0.75})]),
+    )
+    .await;
+    assert_eq!(
+        (
+            &both["result"]["value"],
+            &both["result"]["stderr"],
+            &both["result"]["ci95"]
+        ),
+        (&json!(1.0), &Value::Null, &Value::Null)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,7 +284,10 @@ async fn a_job_tells_its_progress_while_it_runs() {
     let id = text(&job.body["id"]);
     world.until_status(&id, "running").await;
     let running = world.key().get(&format!("/v1/jobs/{id}")).await.unwrap();
-    assert_eq!((&running.body["status"], &running.body["progress"]), (&json!("running"), &json!(0.0)));
+    assert_eq!(
+        (&running.body["status"], &running.body["progress"]),
+        (&json!("running"), &json!(0.0))
+    );
     drop(held);
     assert_eq!(world.ended(&id).await["progress"], Value::Null);
 }
@@ -138,10 +297,27 @@ async fn a_job_that_ended_before_there_were_intervals_is_still_told() {
     let world = world().await;
     let job = world.scored(&crate::harness::one_prediction()).await;
     let id = text(&job["id"]);
-    let sql = "update jobs set result = result - 'stderr' - 'ci95' - 'ci_method' - 'metrics' - 'release'";
-    sqlx::raw_sql(sql).execute(&mut world.database().await).await.unwrap();
-    let old = world.key().get(&format!("/v1/jobs/{id}")).await.unwrap().body;
-    let told = json!([old["result"]["stderr"], old["result"]["ci95"], old["result"]["ci_method"], old["result"]["metrics"]]);
-    assert_eq!((told, &old["result"]["value"]), (json!([null, null, null, {}]), &job["result"]["value"]));
+    let sql =
+        "update jobs set result = result - 'stderr' - 'ci95' - 'ci_method' - 'metrics' - 'release'";
+    sqlx::raw_sql(sql)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    let old = world
+        .key()
+        .get(&format!("/v1/jobs/{id}"))
+        .await
+        .unwrap()
+        .body;
+    let told = json!([
+        old["result"]["stderr"],
+        old["result"]["ci95"],
+        old["result"]["ci_method"],
+        old["result"]["metrics"]
+    ]);
+    assert_eq!(
+        (told, &old["result"]["value"]),
+        (json!([null, null, null, {}]), &job["result"]["value"])
+    );
     assert_eq!(old["result"]["release"], "exact");
 }

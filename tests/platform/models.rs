@@ -18,15 +18,31 @@ pub fn file() -> Value {
 
 /// Publishes a model.
 pub async fn publish(world: &World, file: &Value) -> Result<Value, String> {
-    let path = world.stack.ground.servers.folder().join(format!("{}-model.json", world.stack.database.name));
+    let path = world
+        .stack
+        .ground
+        .servers
+        .folder()
+        .join(format!("{}-model.json", world.stack.database.name));
     std::fs::write(&path, file.to_string()).unwrap();
-    world.stack.operate(&["model", "publish", path.to_str().unwrap()]).await.map_err(|trouble| trouble.to_string())
+    world
+        .stack
+        .operate(&["model", "publish", path.to_str().unwrap()])
+        .await
+        .map_err(|trouble| trouble.to_string())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_published_model_is_in_the_catalog_and_has_a_card_on_both_wires() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
-    assert_eq!(world.key().get("/v1/models").await.unwrap().body, json!({"models": []}));
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    assert_eq!(
+        world.key().get("/v1/models").await.unwrap().body,
+        json!({"models": []})
+    );
     assert_eq!(publish(&world, &file()).await.unwrap()["published"], true);
     let listed = world.key().get("/v1/models").await.unwrap().body;
     let entry = json!({"id": "next-1", "task": "next-event", "status": "beta", "context_length": 512, "requires_tokenizer": true, "endpoints": ["generate", "predict", "embed"]});
@@ -38,18 +54,40 @@ async fn a_published_model_is_in_the_catalog_and_has_a_card_on_both_wires() {
     });
     assert_eq!(card, expected);
     for unknown in ["next-2", "%00", "a%20b"] {
-        let answer = world.key().get(&format!("/v1/models/{unknown}")).await.unwrap();
+        let answer = world
+            .key()
+            .get(&format!("/v1/models/{unknown}"))
+            .await
+            .unwrap();
         assert_eq!(
-            (answer.status, code(&answer), text(&answer.body["error"]["message"])),
+            (
+                answer.status,
+                code(&answer),
+                text(&answer.body["error"]["message"])
+            ),
             (404, "not_found".to_owned(), "No such model.".to_owned())
         );
     }
     let mut grpc = ModelServiceClient::new(world.channel().await);
-    let model = grpc.list_models(with_token(v1::ListModelsRequest {}, &world.org.key)).await.unwrap().into_inner().models.remove(0);
+    let model = grpc
+        .list_models(with_token(v1::ListModelsRequest {}, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner()
+        .models
+        .remove(0);
     let same = json!({"id": model.id, "task": model.task, "status": model.status, "context_length": model.context_length, "requires_tokenizer": model.requires_tokenizer, "endpoints": model.endpoints});
     assert_eq!(entry, same);
-    let ask = v1::GetModelRequest { model_id: "next-1".into() };
-    let c = grpc.get_model(with_token(ask, &world.org.key)).await.unwrap().into_inner().model.unwrap();
+    let ask = v1::GetModelRequest {
+        model_id: "next-1".into(),
+    };
+    let c = grpc
+        .get_model(with_token(ask, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner()
+        .model
+        .unwrap();
     let b = c.codebook.unwrap();
     let same = json!({
         "id": c.id, "task": c.task, "status": c.status, "version": c.version, "context_length": c.context_length, "embedding_dim": c.embedding_dim,
@@ -60,21 +98,51 @@ async fn a_published_model_is_in_the_catalog_and_has_a_card_on_both_wires() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_never_changes_and_a_new_one_takes_its_place() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     publish(&world, &file()).await.unwrap();
-    assert_eq!(publish(&world, &file()).await.unwrap()["published"], false, "the same again changes nothing");
+    assert_eq!(
+        publish(&world, &file()).await.unwrap()["published"],
+        false,
+        "the same again changes nothing"
+    );
     let mut other = file();
     other["status"] = "stable".into();
-    assert!(publish(&world, &other).await.unwrap_err().contains("a published version never changes"));
+    assert!(
+        publish(&world, &other)
+            .await
+            .unwrap_err()
+            .contains("a published version never changes")
+    );
     other["version"] = "2".into();
     publish(&world, &other).await.unwrap();
     let card = world.key().get("/v1/models/next-1").await.unwrap().body;
-    assert_eq!((&card["version"], &card["status"]), (&"2".into(), &"stable".into()));
-    assert_eq!(world.key().get("/v1/models").await.unwrap().body["models"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        (&card["version"], &card["status"]),
+        (&"2".into(), &"stable".into())
+    );
+    assert_eq!(
+        world.key().get("/v1/models").await.unwrap().body["models"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
     let mut bad = file();
     (bad["id"], bad["context_length"]) = ("a b".into(), 0.into());
     let told = publish(&world, &bad).await.unwrap_err();
-    assert!(told.contains("id: must be 1 to 64") && told.contains("context_length: must be at least 1"), "{told}");
+    assert!(
+        told.contains("id: must be 1 to 64") && told.contains("context_length: must be at least 1"),
+        "{told}"
+    );
     bad["extra"] = 1.into();
-    assert!(publish(&world, &bad).await.unwrap_err().contains("unknown field `extra`"));
+    assert!(
+        publish(&world, &bad)
+            .await
+            .unwrap_err()
+            .contains("unknown field `extra`")
+    );
 }

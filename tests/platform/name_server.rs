@@ -33,24 +33,42 @@ impl NameServer {
         let texts = Arc::new(Mutex::new(HashMap::new()));
         let asked = Asked::default();
         let serving = tokio::spawn(serve(socket, Arc::clone(&texts), Arc::clone(&asked)));
-        Self { address, texts, asked, serving }
+        Self {
+            address,
+            texts,
+            asked,
+            serving,
+        }
     }
 
     /// Shows nothing at a name any more.
     pub fn hide(&self, name: &str) {
-        self.texts.lock().unwrap().remove(&Name::from_ascii(format!("{name}.")).unwrap());
+        self.texts
+            .lock()
+            .unwrap()
+            .remove(&Name::from_ascii(format!("{name}.")).unwrap());
     }
 
     /// How often a name was asked for.
     pub fn asked(&self, name: &str) -> usize {
-        self.asked.lock().unwrap().get(&Name::from_ascii(format!("{name}.")).unwrap()).copied().unwrap_or(0)
+        self.asked
+            .lock()
+            .unwrap()
+            .get(&Name::from_ascii(format!("{name}.")).unwrap())
+            .copied()
+            .unwrap_or(0)
     }
 
     /// Shows one more record, of these pieces.
     pub fn show(&self, name: &str, pieces: &[&str]) {
         let name = Name::from_ascii(format!("{name}.")).unwrap();
         let pieces = pieces.iter().map(|piece| (*piece).to_owned()).collect();
-        self.texts.lock().unwrap().entry(name).or_default().push(pieces);
+        self.texts
+            .lock()
+            .unwrap()
+            .entry(name)
+            .or_default()
+            .push(pieces);
     }
 }
 
@@ -78,12 +96,20 @@ async fn serve(socket: UdpSocket, texts: Texts, counts: Asked) {
             match texts.lock().unwrap().get(&name) {
                 None => answer.metadata.response_code = ResponseCode::NXDomain,
                 Some(records) => {
-                    let record =
-                        |pieces: &Vec<String>| Record::from_rdata(query.name().clone(), 3600, RData::TXT(TXT::new(pieces.clone())));
+                    let record = |pieces: &Vec<String>| {
+                        Record::from_rdata(
+                            query.name().clone(),
+                            3600,
+                            RData::TXT(TXT::new(pieces.clone())),
+                        )
+                    };
                     answer.add_answers(records.iter().map(record));
                 }
             }
         }
-        socket.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
+        socket
+            .send_to(&answer.to_vec().unwrap(), from)
+            .await
+            .unwrap();
     }
 }

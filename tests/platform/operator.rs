@@ -14,23 +14,84 @@ async fn commands_refuse_what_does_not_fit_and_say_what_to_do() {
     let world = world().await;
     let cases: [(&[&str], &str); 12] = [
         (
-            &["org", "create", "--name", "X", "--plan", "gold", "--owner-email", "a@example.org"],
+            &[
+                "org",
+                "create",
+                "--name",
+                "X",
+                "--plan",
+                "gold",
+                "--owner-email",
+                "a@example.org",
+            ],
             "there is no plan \"gold\"; there are: free, dev, team",
         ),
-        (&["org", "create", "--name", "X", "--owner-email", "nobody"], "email: must be an e-mail address"),
-        (&["org", "create", "--name", " ", "--owner-email", "a@example.org"], "name: this field is required"),
-        (&["session", "create", "--email", "unknown@example.org"], "nobody has the address"),
-        (&["session", "create", "--email", &world.org.email, "--org", "org_0"], "is not a member of org_0"),
-        (&["key", "create", "--org", "org_0", "--name", "x"], "there is no organization org_0"),
-        (&["suite", "publish", "/nonexistent"], "suite.toml: cannot be read"),
-        (&["org", "set", "--org", &world.org.id, "--plan", "gold"], "there is no plan \"gold\"; there are: free, dev, team"),
-        (&["org", "set", "--org", "org_0", "--plan", "dev"], "there is no organization org_0"),
-        (&["plan", "set", "gold", "--concurrent-jobs", "3"], "there is no plan \"gold\" yet; a new one needs --requests-per-minute"),
-        (&["plan", "set", " ", "--concurrent-jobs", "3"], "name: this field is required"),
-        (&["plan", "set", "free", "--requests-per-minute", "0"], "0 is not in 1..="),
+        (
+            &["org", "create", "--name", "X", "--owner-email", "nobody"],
+            "email: must be an e-mail address",
+        ),
+        (
+            &[
+                "org",
+                "create",
+                "--name",
+                " ",
+                "--owner-email",
+                "a@example.org",
+            ],
+            "name: this field is required",
+        ),
+        (
+            &["session", "create", "--email", "unknown@example.org"],
+            "nobody has the address",
+        ),
+        (
+            &[
+                "session",
+                "create",
+                "--email",
+                &world.org.email,
+                "--org",
+                "org_0",
+            ],
+            "is not a member of org_0",
+        ),
+        (
+            &["key", "create", "--org", "org_0", "--name", "x"],
+            "there is no organization org_0",
+        ),
+        (
+            &["suite", "publish", "/nonexistent"],
+            "suite.toml: cannot be read",
+        ),
+        (
+            &["org", "set", "--org", &world.org.id, "--plan", "gold"],
+            "there is no plan \"gold\"; there are: free, dev, team",
+        ),
+        (
+            &["org", "set", "--org", "org_0", "--plan", "dev"],
+            "there is no organization org_0",
+        ),
+        (
+            &["plan", "set", "gold", "--concurrent-jobs", "3"],
+            "there is no plan \"gold\" yet; a new one needs --requests-per-minute",
+        ),
+        (
+            &["plan", "set", " ", "--concurrent-jobs", "3"],
+            "name: this field is required",
+        ),
+        (
+            &["plan", "set", "free", "--requests-per-minute", "0"],
+            "0 is not in 1..=",
+        ),
     ];
     for (arguments, expected) in cases {
-        let refused = world.stack.operate(arguments).await.unwrap_err().to_string();
+        let refused = world
+            .stack
+            .operate(arguments)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains(expected), "{arguments:?}: {refused}");
     }
 }
@@ -38,39 +99,136 @@ async fn commands_refuse_what_does_not_fit_and_say_what_to_do() {
 #[tokio::test(flavor = "multi_thread")]
 async fn addresses_are_one_person_however_they_are_written() {
     let world = world().await;
-    let first = world.stack.operate(&["org", "create", "--name", "A", "--owner-email", "Ada@Example.org "]).await.unwrap();
-    let second = world.stack.operate(&["org", "create", "--name", "B", "--owner-email", "ada@example.org"]).await.unwrap();
+    let first = world
+        .stack
+        .operate(&[
+            "org",
+            "create",
+            "--name",
+            "A",
+            "--owner-email",
+            "Ada@Example.org ",
+        ])
+        .await
+        .unwrap();
+    let second = world
+        .stack
+        .operate(&[
+            "org",
+            "create",
+            "--name",
+            "B",
+            "--owner-email",
+            "ada@example.org",
+        ])
+        .await
+        .unwrap();
     assert_eq!(first["owner_user_id"], second["owner_user_id"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_holds_from_the_next_request_on_at_every_process() {
-    let world = world_of(Plan { apis: 2, workers: 0, ..Plan::default() }).await;
-    let apis: Vec<_> =
-        world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.key))).collect();
-    let numbers = ["--requests-per-minute", "777", "--eval-items-per-month", "1", "--concurrent-jobs", "3", "--upload-bytes-max", "4096"];
-    let gold = world.stack.operate(&[&["plan", "set", "gold"] as &[&str], &numbers].concat()).await.unwrap();
+    let world = world_of(Plan {
+        apis: 2,
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    let apis: Vec<_> = world
+        .stack
+        .apis
+        .iter()
+        .map(|api| {
+            Client::new(
+                format!("http://{}", api.listen.unwrap()),
+                Some(&world.org.key),
+            )
+        })
+        .collect();
+    let numbers = [
+        "--requests-per-minute",
+        "777",
+        "--eval-items-per-month",
+        "1",
+        "--concurrent-jobs",
+        "3",
+        "--upload-bytes-max",
+        "4096",
+    ];
+    let gold = world
+        .stack
+        .operate(&[&["plan", "set", "gold"] as &[&str], &numbers].concat())
+        .await
+        .unwrap();
     let whole = json!({"plan": "gold", "requests_per_minute": 777, "eval_items_per_month": 1, "concurrent_jobs": 3, "upload_bytes_max": 4096, "storage_bytes": 40960});
     assert_eq!(gold, whole);
-    let set = world.stack.operate(&["org", "set", "--org", &world.org.id, "--plan", "gold"]).await.unwrap();
-    assert_eq!(set, json!({"org_id": world.org.id, "name": "Acme", "plan": "gold"}));
+    let set = world
+        .stack
+        .operate(&["org", "set", "--org", &world.org.id, "--plan", "gold"])
+        .await
+        .unwrap();
+    assert_eq!(
+        set,
+        json!({"org_id": world.org.id, "name": "Acme", "plan": "gold"})
+    );
     for api in &apis {
         let usage = api.get("/v1/usage").await.unwrap();
-        assert_eq!((usage.header("x-ratelimit-limit"), &usage.body["plan"]), ("777", &json!("gold")));
-        assert_eq!(usage.body["limits"], json!({"concurrent_jobs": 3, "eval_items_per_month": 1, "storage_bytes": 40960}));
+        assert_eq!(
+            (usage.header("x-ratelimit-limit"), &usage.body["plan"]),
+            ("777", &json!("gold"))
+        );
+        assert_eq!(
+            usage.body["limits"],
+            json!({"concurrent_jobs": 3, "eval_items_per_month": 1, "storage_bytes": 40960})
+        );
     }
     // What is not given stays; nothing given shows the plan.
-    let changed =
-        world.stack.operate(&["plan", "set", "gold", "--requests-per-minute", "55", "--eval-items-per-month", "0"]).await.unwrap();
-    assert_eq!(world.stack.operate(&["plan", "set", "gold"]).await.unwrap(), changed);
-    assert_eq!(json!([changed["requests_per_minute"], changed["eval_items_per_month"], changed["concurrent_jobs"]]), json!([55, 0, 3]));
+    let changed = world
+        .stack
+        .operate(&[
+            "plan",
+            "set",
+            "gold",
+            "--requests-per-minute",
+            "55",
+            "--eval-items-per-month",
+            "0",
+        ])
+        .await
+        .unwrap();
+    assert_eq!(
+        world.stack.operate(&["plan", "set", "gold"]).await.unwrap(),
+        changed
+    );
+    assert_eq!(
+        json!([
+            changed["requests_per_minute"],
+            changed["eval_items_per_month"],
+            changed["concurrent_jobs"]
+        ]),
+        json!([55, 0, 3])
+    );
     for api in &apis {
-        assert_eq!(api.get("/v1/me").await.unwrap().header("x-ratelimit-limit"), "55");
+        assert_eq!(
+            api.get("/v1/me").await.unwrap().header("x-ratelimit-limit"),
+            "55"
+        );
     }
     let refused = world.submit(&one_prediction()).await;
-    assert_eq!((refused.status, &refused.body["error"]["details"]["max"]), (429, &json!(0)), "{}", refused.body);
+    assert_eq!(
+        (refused.status, &refused.body["error"]["details"]["max"]),
+        (429, &json!(0)),
+        "{}",
+        refused.body
+    );
     // Two who make one plan at once.
-    let make = || async { world.stack.operate(&[&["plan", "set", "new"] as &[&str], &numbers].concat()).await.unwrap() };
+    let make = || async {
+        world
+            .stack
+            .operate(&[&["plan", "set", "new"] as &[&str], &numbers].concat())
+            .await
+            .unwrap()
+    };
     let (a, b) = tokio::join!(make(), make());
     assert_eq!(a, b);
 }
@@ -86,8 +244,16 @@ async fn migrating_again_changes_nothing() {
 fn all_faults_of_the_settings_are_told_at_the_start() {
     let binaries = ground().binaries.clone();
     for (program, command) in [(&binaries.api, "serve"), (&binaries.worker, "run")] {
-        let env = BTreeMap::from([("ASSAY_LISTEM", "x"), ("ASSAY_ADMIN_LISTEN", "nowhere"), ("ASSAY_DRAIN_SECONDS", "0")]);
-        let output = Command::new(program).arg(command).envs(&env).output().unwrap();
+        let env = BTreeMap::from([
+            ("ASSAY_LISTEM", "x"),
+            ("ASSAY_ADMIN_LISTEN", "nowhere"),
+            ("ASSAY_DRAIN_SECONDS", "0"),
+        ]);
+        let output = Command::new(program)
+            .arg(command)
+            .envs(&env)
+            .output()
+            .unwrap();
         assert!(!output.status.success());
         let told = String::from_utf8(output.stderr).unwrap();
         for name in [
@@ -106,9 +272,22 @@ fn all_faults_of_the_settings_are_told_at_the_start() {
 async fn a_port_that_is_taken_is_told_with_the_setting_that_changes_it() {
     let world = world().await;
     let taken = world.stack.apis[0].listen.unwrap().to_string();
-    let mut env = BTreeMap::from([("ASSAY_REDIS_URL", "redis://127.0.0.1:1"), ("ASSAY_ADMIN_LISTEN", "127.0.0.1:0")]);
-    env.extend([("ASSAY_DATABASE_URL", world.stack.database.api_url.as_str()), ("ASSAY_LISTEN", taken.as_str())]);
-    let output = Command::new(&world.stack.ground.binaries.api).arg("serve").envs(&env).output().unwrap();
+    let mut env = BTreeMap::from([
+        ("ASSAY_REDIS_URL", "redis://127.0.0.1:1"),
+        ("ASSAY_ADMIN_LISTEN", "127.0.0.1:0"),
+    ]);
+    env.extend([
+        ("ASSAY_DATABASE_URL", world.stack.database.api_url.as_str()),
+        ("ASSAY_LISTEN", taken.as_str()),
+    ]);
+    let output = Command::new(&world.stack.ground.binaries.api)
+        .arg("serve")
+        .envs(&env)
+        .output()
+        .unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains(&format!("cannot listen on {taken}")) && told.contains("ASSAY_LISTEN"), "{told}");
+    assert!(
+        told.contains(&format!("cannot listen on {taken}")) && told.contains("ASSAY_LISTEN"),
+        "{told}"
+    );
 }

@@ -11,15 +11,30 @@ use tonic_types::StatusExt as _;
 use crate::harness::{World, code, fault, faults, org, text, with_token, world_of};
 
 async fn world() -> World {
-    world_of(Plan { apis: 2, workers: 0, ..Plan::default() }).await
+    world_of(Plan {
+        apis: 2,
+        workers: 0,
+        ..Plan::default()
+    })
+    .await
 }
 
 async fn create(client: &Client, name: &str) -> Answer {
-    client.post("/v1/orgs", &json!({"name": name})).await.unwrap()
+    client
+        .post("/v1/orgs", &json!({"name": name}))
+        .await
+        .unwrap()
 }
 
 async fn update(client: &Client, id: &str, change: &Value) -> Answer {
-    client.send(client.request("PATCH", &format!("/v1/orgs/{id}")).json(change)).await.unwrap()
+    client
+        .send(
+            client
+                .request("PATCH", &format!("/v1/orgs/{id}"))
+                .json(change),
+        )
+        .await
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,42 +43,108 @@ async fn a_person_makes_an_organization_and_owns_it() {
     let ada = world.client(&world.sign_in("ada@example.org").await);
     let made = create(&ada, " Analytical Engines ").await;
     assert_eq!(made.status, 201, "{}", made.body);
-    let mut fields: Vec<_> = made.body.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut fields: Vec<_> = made
+        .body
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     fields.sort_unstable();
-    assert_eq!(fields, ["created_at", "data_use", "id", "name", "plan", "role"]);
-    let told = json!([made.body["name"], made.body["plan"], made.body["data_use"], made.body["role"]]);
-    assert_eq!(told, json!(["Analytical Engines", "free", "scoring_only", "owner"]));
+    assert_eq!(
+        fields,
+        ["created_at", "data_use", "id", "name", "plan", "role"]
+    );
+    let told = json!([
+        made.body["name"],
+        made.body["plan"],
+        made.body["data_use"],
+        made.body["role"]
+    ]);
+    assert_eq!(
+        told,
+        json!(["Analytical Engines", "free", "scoring_only", "owner"])
+    );
     let me = ada.get("/v1/me").await.unwrap().body;
-    assert_eq!((&me["org_id"], &me["orgs"]), (&made.body["id"], &json!([made.body])));
-    assert_eq!(ada.post("/v1/keys", &json!({"name": "x"})).await.unwrap().status, 201);
+    assert_eq!(
+        (&me["org_id"], &me["orgs"]),
+        (&made.body["id"], &json!([made.body]))
+    );
+    assert_eq!(
+        ada.post("/v1/keys", &json!({"name": "x"}))
+            .await
+            .unwrap()
+            .status,
+        201
+    );
     // A second one does not change for whom the session acts.
     let second = create(&ada, "Second").await;
-    assert_eq!(ada.get("/v1/me").await.unwrap().body["org_id"], made.body["id"]);
-    let there = ada.send(ada.request("GET", "/v1/me").header("X-Org-Id", text(&second.body["id"]))).await.unwrap();
+    assert_eq!(
+        ada.get("/v1/me").await.unwrap().body["org_id"],
+        made.body["id"]
+    );
+    let there = ada
+        .send(
+            ada.request("GET", "/v1/me")
+                .header("X-Org-Id", text(&second.body["id"])),
+        )
+        .await
+        .unwrap();
     assert_eq!(there.body["org_id"], second.body["id"]);
     for (body, expected) in [
         (json!({}), fault("name", "required")),
         (json!({"name": "a\u{0}"}), fault("name", "format")),
-        (json!({"name": "a", "plan": "team"}), fault("plan", "unknown_field")),
-        (json!({"name": "ALERT: confirm at https://evil.example"}), fault("name", "format")),
+        (
+            json!({"name": "a", "plan": "team"}),
+            fault("plan", "unknown_field"),
+        ),
+        (
+            json!({"name": "ALERT: confirm at https://evil.example"}),
+            fault("name", "format"),
+        ),
     ] {
-        assert_eq!(faults(&ada.post("/v1/orgs", &body).await.unwrap()), [expected]);
+        assert_eq!(
+            faults(&ada.post("/v1/orgs", &body).await.unwrap()),
+            [expected]
+        );
     }
     let key = create(&world.key(), "x").await;
-    assert_eq!((key.status, code(&key)), (403, "session_required".to_owned()));
+    assert_eq!(
+        (key.status, code(&key)),
+        (403, "session_required".to_owned())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_makes_no_more_than_twenty_also_at_once() {
     let world = world().await;
     let session = world.sign_in("ada@example.org").await;
-    let clients: Vec<_> =
-        world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&session))).collect();
-    let answers = join_all((0..30).map(async |n| create(&clients[n % 2], &format!("org {n}")).await)).await;
-    assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 20);
+    let clients: Vec<_> = world
+        .stack
+        .apis
+        .iter()
+        .map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&session)))
+        .collect();
+    let answers =
+        join_all((0..30).map(async |n| create(&clients[n % 2], &format!("org {n}")).await)).await;
+    assert_eq!(
+        answers.iter().filter(|answer| answer.status == 201).count(),
+        20
+    );
     let refused = answers.iter().find(|answer| answer.status != 201).unwrap();
-    assert_eq!((refused.status, code(refused)), (409, "invalid_state".to_owned()), "{}", refused.body);
-    assert_eq!(clients[0].get("/v1/me").await.unwrap().body["orgs"].as_array().unwrap().len(), 20);
+    assert_eq!(
+        (refused.status, code(refused)),
+        (409, "invalid_state".to_owned()),
+        "{}",
+        refused.body
+    );
+    assert_eq!(
+        clients[0].get("/v1/me").await.unwrap().body["orgs"]
+            .as_array()
+            .unwrap()
+            .len(),
+        20
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,26 +152,65 @@ async fn owners_change_the_organization_that_their_session_acts_for() {
     let world = world().await;
     let (owner, id) = (world.owner(), world.org.id.as_str());
     let changed = update(&owner, id, &json!({"name": " New "})).await;
-    assert_eq!((changed.status, &changed.body["name"], &changed.body["data_use"]), (200, &json!("New"), &json!("scoring_only")));
+    assert_eq!(
+        (
+            changed.status,
+            &changed.body["name"],
+            &changed.body["data_use"]
+        ),
+        (200, &json!("New"), &json!("scoring_only"))
+    );
     let changed = update(&owner, id, &json!({"data_use": "model_improvement"})).await;
-    assert_eq!(json!([changed.body["name"], changed.body["data_use"], changed.body["role"]]), json!(["New", "model_improvement", "owner"]));
-    assert_eq!(owner.get("/v1/me").await.unwrap().body["orgs"], json!([changed.body]));
+    assert_eq!(
+        json!([
+            changed.body["name"],
+            changed.body["data_use"],
+            changed.body["role"]
+        ]),
+        json!(["New", "model_improvement", "owner"])
+    );
+    assert_eq!(
+        owner.get("/v1/me").await.unwrap().body["orgs"],
+        json!([changed.body])
+    );
     for (change, expected) in [
         (json!({}), vec![fault("body", "required")]),
         (json!({"name": null}), vec![fault("body", "required")]),
-        (json!({"name": " ", "data_use": "all"}), vec![fault("name", "required"), fault("data_use", "unknown_value")]),
-        (json!({"plan": "team"}), vec![fault("plan", "unknown_field")]),
+        (
+            json!({"name": " ", "data_use": "all"}),
+            vec![
+                fault("name", "required"),
+                fault("data_use", "unknown_value"),
+            ],
+        ),
+        (
+            json!({"plan": "team"}),
+            vec![fault("plan", "unknown_field")],
+        ),
     ] {
-        assert_eq!(faults(&update(&owner, id, &change).await), expected, "{change}");
+        assert_eq!(
+            faults(&update(&owner, id, &change).await),
+            expected,
+            "{change}"
+        );
     }
     let member = world.member("member").await;
     let refused = update(&member, id, &json!({"name": "Mine"})).await;
-    assert_eq!((refused.status, code(&refused)), (403, "forbidden".to_owned()));
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (403, "forbidden".to_owned())
+    );
     // Two at once: each change is whole.
-    let (change, other) = (json!({"name": "A"}), json!({"data_use": "aggregate_research"}));
+    let (change, other) = (
+        json!({"name": "A"}),
+        json!({"data_use": "aggregate_research"}),
+    );
     tokio::join!(update(&owner, id, &change), update(&owner, id, &other));
     let orgs = owner.get("/v1/me").await.unwrap().body["orgs"].clone();
-    assert_eq!(json!([orgs[0]["name"], orgs[0]["data_use"]]), json!(["A", "aggregate_research"]));
+    assert_eq!(
+        json!([orgs[0]["name"], orgs[0]["data_use"]]),
+        json!(["A", "aggregate_research"])
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,12 +221,30 @@ async fn another_organization_does_not_exist_also_when_it_is_ones_own() {
     let mut told = Vec::new();
     for id in [other.id.as_str(), own.as_str(), "org_0", "nonsense"] {
         let answer = update(&world.owner(), id, &json!({"name": "x"})).await;
-        assert_eq!((answer.status, code(&answer)), (404, "not_found".to_owned()));
+        assert_eq!(
+            (answer.status, code(&answer)),
+            (404, "not_found".to_owned())
+        );
         told.push(text(&answer.body["error"]["message"]));
     }
-    assert!(told.iter().all(|message| *message == told[0] && message.contains("X-Org-Id")), "{told:?}");
-    let request = world.owner().request("PATCH", &format!("/v1/orgs/{own}")).header("X-Org-Id", &own);
-    assert_eq!(world.owner().send(request.json(&json!({"name": "x"}))).await.unwrap().status, 200);
+    assert!(
+        told.iter()
+            .all(|message| *message == told[0] && message.contains("X-Org-Id")),
+        "{told:?}"
+    );
+    let request = world
+        .owner()
+        .request("PATCH", &format!("/v1/orgs/{own}"))
+        .header("X-Org-Id", &own);
+    assert_eq!(
+        world
+            .owner()
+            .send(request.json(&json!({"name": "x"})))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,20 +252,64 @@ async fn organizations_are_the_same_over_grpc() {
     let world = world().await;
     let mut grpc = OrgServiceClient::new(world.channel().await);
     let session = world.sign_in("ada@example.org").await;
-    let made = grpc.create_org(with_token(v1::CreateOrgRequest { name: "Own".into() }, &session)).await.unwrap().into_inner().org.unwrap();
+    let made = grpc
+        .create_org(with_token(
+            v1::CreateOrgRequest { name: "Own".into() },
+            &session,
+        ))
+        .await
+        .unwrap()
+        .into_inner()
+        .org
+        .unwrap();
     let listed = world.client(&session).get("/v1/me").await.unwrap().body["orgs"][0].clone();
     let theirs = json!([made.id, made.name, made.plan, made.data_use, made.role]);
-    assert_eq!(json!([listed["id"], listed["name"], listed["plan"], listed["data_use"], listed["role"]]), theirs);
-    let change = v1::UpdateOrgRequest { org_id: made.id.clone(), name: None, data_use: Some("aggregate_research".into()) };
-    let changed = grpc.update_org(with_token(change, &session)).await.unwrap().into_inner().org.unwrap();
-    assert_eq!((changed.name.as_str(), changed.data_use.as_str()), ("Own", "aggregate_research"));
+    assert_eq!(
+        json!([
+            listed["id"],
+            listed["name"],
+            listed["plan"],
+            listed["data_use"],
+            listed["role"]
+        ]),
+        theirs
+    );
+    let change = v1::UpdateOrgRequest {
+        org_id: made.id.clone(),
+        name: None,
+        data_use: Some("aggregate_research".into()),
+    };
+    let changed = grpc
+        .update_org(with_token(change, &session))
+        .await
+        .unwrap()
+        .into_inner()
+        .org
+        .unwrap();
+    assert_eq!(
+        (changed.name.as_str(), changed.data_use.as_str()),
+        ("Own", "aggregate_research")
+    );
     let refused = |change: v1::UpdateOrgRequest| {
         let mut grpc = grpc.clone();
         let request = with_token(change, &session);
         async move { grpc.update_org(request).await.unwrap_err() }
     };
-    let empty = refused(v1::UpdateOrgRequest { org_id: made.id, name: None, data_use: None }).await;
-    assert_eq!(empty.get_details_bad_request().unwrap().field_violations[0].reason, "REQUIRED");
-    let other = refused(v1::UpdateOrgRequest { org_id: world.org.id.clone(), name: Some("x".into()), data_use: None }).await;
+    let empty = refused(v1::UpdateOrgRequest {
+        org_id: made.id,
+        name: None,
+        data_use: None,
+    })
+    .await;
+    assert_eq!(
+        empty.get_details_bad_request().unwrap().field_violations[0].reason,
+        "REQUIRED"
+    );
+    let other = refused(v1::UpdateOrgRequest {
+        org_id: world.org.id.clone(),
+        name: Some("x".into()),
+        data_use: None,
+    })
+    .await;
     assert_eq!(other.code(), tonic::Code::NotFound);
 }

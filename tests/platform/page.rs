@@ -14,21 +14,49 @@ fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
 async fn the_page_asks_nobody_else_and_runs_nothing_but_its_own_script() {
     let world = world().await;
     let page = world.anonymous().get("/sign-in").await.unwrap();
-    assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"));
-    assert_eq!((page.header("cache-control"), page.header("referrer-policy")), ("no-store", "no-referrer"));
-    assert!(page.header("x-request-id").starts_with("req_") && !page.header("x-ratelimit-limit").is_empty());
+    assert_eq!(
+        (page.status, page.header("content-type")),
+        (200, "text/html; charset=utf-8")
+    );
+    assert_eq!(
+        (page.header("cache-control"), page.header("referrer-policy")),
+        ("no-store", "no-referrer")
+    );
+    assert!(
+        page.header("x-request-id").starts_with("req_")
+            && !page.header("x-ratelimit-limit").is_empty()
+    );
     let html = text(&page.body);
     let policy = page.header("content-security-policy");
-    for rule in ["default-src 'none'", "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"] {
+    for rule in [
+        "default-src 'none'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ] {
         assert!(policy.contains(rule), "{policy}");
     }
     assert!(!policy.contains("unsafe"));
-    for (begin, end, kind) in [("<script>", "</script>", "script"), ("<style>", "</style>", "style")] {
+    for (begin, end, kind) in [
+        ("<script>", "</script>", "script"),
+        ("<style>", "</style>", "style"),
+    ] {
         let hash = STANDARD.encode(Sha256::digest(between(&html, begin, end)));
-        assert!(policy.contains(&format!("{kind}-src 'sha256-{hash}'")), "{policy}");
+        assert!(
+            policy.contains(&format!("{kind}-src 'sha256-{hash}'")),
+            "{policy}"
+        );
     }
-    assert!(!html.contains("http://") && !html.contains("https://") && !html.contains("src="), "{html}");
+    assert!(
+        !html.contains("http://") && !html.contains("https://") && !html.contains("src="),
+        "{html}"
+    );
     assert!(!html.contains("/*"), "all parts are in it: {html}");
-    let post = world.anonymous().send(world.anonymous().request("POST", "/sign-in")).await.unwrap();
+    let post = world
+        .anonymous()
+        .send(world.anonymous().request("POST", "/sign-in"))
+        .await
+        .unwrap();
     assert_eq!((post.status, post.header("allow")), (405, "GET,HEAD"));
 }

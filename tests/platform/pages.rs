@@ -9,14 +9,19 @@ use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
-use crate::harness::{STALL, World, code, fault, faults, one_prediction, text, with_token, world, world_of};
+use crate::harness::{
+    STALL, World, code, fault, faults, one_prediction, text, with_token, world, world_of,
+};
 
 /// All entries of a listing, page by page.
 async fn all(client: &Client, listing: &str, limit: usize) -> Vec<Value> {
     let mut entries = Vec::new();
     let mut cursor = String::new();
     loop {
-        let page = client.get(&format!("/v1/{listing}?limit={limit}{cursor}")).await.unwrap();
+        let page = client
+            .get(&format!("/v1/{listing}?limit={limit}{cursor}"))
+            .await
+            .unwrap();
         assert_eq!(page.status, 200, "{}", page.body);
         let found = page.body[listing].as_array().unwrap();
         assert!(!found.is_empty() && found.len() <= limit);
@@ -37,47 +42,100 @@ async fn keys_are_listed_in_pages() {
                 select 'key_' || lpad(n::text, 22, '0'), org_id, 'k' || n, prefix, decode(lpad(to_hex(n), 8, '0'), 'hex'), created_by,
                        now() - (n / 10) * interval '1 second', now()
                 from api_keys, generate_series(1, 250) n";
-    sqlx::raw_sql(many).execute(&mut world.database().await).await.unwrap();
+    sqlx::raw_sql(many)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
     let first = owner.get("/v1/keys").await.unwrap();
-    assert_eq!(first.body["keys"].as_array().unwrap().len(), 100, "a page is bounded without a limit, too");
+    assert_eq!(
+        first.body["keys"].as_array().unwrap().len(),
+        100,
+        "a page is bounded without a limit, too"
+    );
     let listed = all(&owner, "keys", 7).await;
     assert_eq!(listed, all(&owner, "keys", 200).await);
     assert_eq!(listed.len(), 251);
-    assert_eq!(listed.iter().map(|key| text(&key["id"])).collect::<BTreeSet<_>>().len(), 251);
+    assert_eq!(
+        listed
+            .iter()
+            .map(|key| text(&key["id"]))
+            .collect::<BTreeSet<_>>()
+            .len(),
+        251
+    );
     assert!(listed.is_sorted_by(|a, b| text(&a["created_at"]) >= text(&b["created_at"])));
     let mut grpc = v1::key_service_client::KeyServiceClient::new(world.channel().await);
     let (mut ids, mut cursor) = (Vec::new(), None);
     loop {
-        let request = v1::ListKeysRequest { limit: Some(90), cursor };
-        let page = grpc.list_keys(with_token(request, &world.org.session)).await.unwrap().into_inner();
+        let request = v1::ListKeysRequest {
+            limit: Some(90),
+            cursor,
+        };
+        let page = grpc
+            .list_keys(with_token(request, &world.org.session))
+            .await
+            .unwrap()
+            .into_inner();
         ids.extend(page.keys.into_iter().map(|key| key.id));
         cursor = page.next_cursor;
         if cursor.is_none() {
             break;
         }
     }
-    assert_eq!(ids, listed.iter().map(|key| text(&key["id"])).collect::<Vec<_>>());
+    assert_eq!(
+        ids,
+        listed
+            .iter()
+            .map(|key| text(&key["id"]))
+            .collect::<Vec<_>>()
+    );
     // The row at which a page ended may be deleted before the next one is read.
     let cursor = text(&first.body["next_cursor"]);
     let last = text(&first.body["keys"][99]["id"]);
-    sqlx::query("delete from api_keys where id = $1").bind(&last).execute(&mut world.database().await).await.unwrap();
-    let second = owner.get(&format!("/v1/keys?cursor={cursor}")).await.unwrap();
+    sqlx::query("delete from api_keys where id = $1")
+        .bind(&last)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    let second = owner
+        .get(&format!("/v1/keys?cursor={cursor}"))
+        .await
+        .unwrap();
     assert_eq!(second.body["keys"][0], listed[100]);
     for (path, expected) in [
         ("/v1/keys?limit=0".to_owned(), fault("limit", "range")),
         ("/v1/keys?limit=201".into(), fault("limit", "range")),
         ("/v1/keys?cursor=x".into(), fault("cursor", "format")),
-        (format!("/v1/invites?cursor={cursor}"), fault("cursor", "format")),
-        (format!("/v1/members?cursor={cursor}"), fault("cursor", "format")),
-        (format!("/v1/domains?cursor={cursor}"), fault("cursor", "format")),
+        (
+            format!("/v1/invites?cursor={cursor}"),
+            fault("cursor", "format"),
+        ),
+        (
+            format!("/v1/members?cursor={cursor}"),
+            fault("cursor", "format"),
+        ),
+        (
+            format!("/v1/domains?cursor={cursor}"),
+            fault("cursor", "format"),
+        ),
         ("/v1/members?page=2".into(), fault("page", "unknown_field")),
     ] {
         let rejected = owner.get(&path).await.unwrap();
-        assert_eq!((rejected.status, faults(&rejected)), (422, vec![expected]), "{path}");
+        assert_eq!(
+            (rejected.status, faults(&rejected)),
+            (422, vec![expected]),
+            "{path}"
+        );
     }
-    let request = v1::ListInvitesRequest { limit: None, cursor: Some(cursor) };
+    let request = v1::ListInvitesRequest {
+        limit: None,
+        cursor: Some(cursor),
+    };
     let mut grpc = v1::invite_service_client::InviteServiceClient::new(world.channel().await);
-    let status = grpc.list_invites(with_token(request, &world.org.session)).await.unwrap_err();
+    let status = grpc
+        .list_invites(with_token(request, &world.org.session))
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status}");
 }
 
@@ -91,10 +149,25 @@ async fn members_invites_and_domains_are_listed_in_pages() {
                 select 'inv_' || n, o.id, n || '@example.com', 'member', 'usr_1', now() + interval '1 day' from orgs o, generate_series(1, 5) n;
                 insert into domain_claims (org_id, domain, token, claimed_by, expires_at, verified_at)
                 select o.id, n || '.example.net', 'x', 'usr_1', now(), now() from orgs o, generate_series(1, 5) n";
-    sqlx::raw_sql(many).execute(&mut world.database().await).await.unwrap();
-    for (listing, name, number) in [("members", "user_id", 6), ("invites", "id", 5), ("domains", "domain", 5)] {
+    sqlx::raw_sql(many)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    for (listing, name, number) in [
+        ("members", "user_id", 6),
+        ("invites", "id", 5),
+        ("domains", "domain", 5),
+    ] {
         let listed = all(&owner, listing, 2).await;
-        assert_eq!(listed.iter().map(|entry| text(&entry[name])).collect::<BTreeSet<_>>().len(), number, "{listing}");
+        assert_eq!(
+            listed
+                .iter()
+                .map(|entry| text(&entry[name]))
+                .collect::<BTreeSet<_>>()
+                .len(),
+            number,
+            "{listing}"
+        );
         assert_eq!(listed.len(), number, "{listing}");
         assert_eq!(listed, all(&owner, listing, 200).await);
     }
@@ -102,18 +175,43 @@ async fn members_invites_and_domains_are_listed_in_pages() {
 
 /// Of these calls at once some succeed, and all others are rejected because of the limit.
 fn assert_some_pass(answers: Vec<Answer>, expected: usize, limit: &str) {
-    let (created, rejected): (Vec<Answer>, Vec<Answer>) = answers.into_iter().partition(|answer| answer.status == 201);
-    assert_eq!(created.len(), expected, "{:?}", rejected.first().map(|rejected| &rejected.body));
+    let (created, rejected): (Vec<Answer>, Vec<Answer>) =
+        answers.into_iter().partition(|answer| answer.status == 201);
+    assert_eq!(
+        created.len(),
+        expected,
+        "{:?}",
+        rejected.first().map(|rejected| &rejected.body)
+    );
     for rejected in rejected {
-        assert_eq!((rejected.status, code(&rejected)), (409, "conflict".to_owned()), "{}", rejected.body);
-        assert!(text(&rejected.body["error"]["message"]).contains(limit), "{}", rejected.body);
+        assert_eq!(
+            (rejected.status, code(&rejected)),
+            (409, "conflict".to_owned()),
+            "{}",
+            rejected.body
+        );
+        assert!(
+            text(&rejected.body["error"]["message"]).contains(limit),
+            "{}",
+            rejected.body
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_creations_never_exceed_the_limits() {
-    let world = world_of(Plan { apis: 2, workers: 0, ..Plan::default() }).await;
-    let owners: Vec<Client> = world.stack.addresses().iter().map(|url| Client::new(url.as_str(), Some(&world.org.session))).collect();
+    let world = world_of(Plan {
+        apis: 2,
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    let owners: Vec<Client> = world
+        .stack
+        .addresses()
+        .iter()
+        .map(|url| Client::new(url.as_str(), Some(&world.org.session)))
+        .collect();
     let nearly_full = "insert into api_keys (id, org_id, name, prefix, secret_hash, created_by, revoked_at)
                        select 'key_' || n, org_id, 'k', prefix, decode(lpad(to_hex(n), 8, '0'), 'hex'), created_by,
                               case when n > 96 then now() end
@@ -122,40 +220,98 @@ async fn concurrent_creations_never_exceed_the_limits() {
                        select 'inv_' || n, m.org_id, n || '@example.com', 'member', m.user_id,
                               now() + case when n > 197 then -1 else 1 end * interval '1 day'
                        from memberships m, generate_series(1, 220) n";
-    sqlx::raw_sql(nearly_full).execute(&mut world.database().await).await.unwrap();
+    sqlx::raw_sql(nearly_full)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
     let create = |at: usize, path: &'static str, body: Value| {
         let owner = owners[at % 2].clone();
         async move { owner.post(path, &body).await.unwrap() }
     };
-    let keys = futures_util::future::join_all((0..10).map(|at| create(at, "/v1/keys", json!({"name": "new"})))).await;
+    let keys = futures_util::future::join_all(
+        (0..10).map(|at| create(at, "/v1/keys", json!({"name": "new"}))),
+    )
+    .await;
     assert_some_pass(keys, 3, "100 live keys");
-    let invite = |at: usize| create(at, "/v1/invites", json!({"email": format!("new-{at}@example.com")}));
-    assert_some_pass(futures_util::future::join_all((0..10).map(invite)).await, 3, "200 open invites");
+    let invite = |at: usize| {
+        create(
+            at,
+            "/v1/invites",
+            json!({"email": format!("new-{at}@example.com")}),
+        )
+    };
+    assert_some_pass(
+        futures_util::future::join_all((0..10).map(invite)).await,
+        3,
+        "200 open invites",
+    );
     let key_id = text(&owners[0].get("/v1/keys?limit=1").await.unwrap().body["keys"][0]["id"]);
-    assert_eq!(owners[0].send(owners[0].request("DELETE", &format!("/v1/keys/{key_id}"))).await.unwrap().status, 200);
-    assert_eq!(create(0, "/v1/keys", json!({"name": "again"})).await.status, 201, "a revoked key makes room");
+    assert_eq!(
+        owners[0]
+            .send(owners[0].request("DELETE", &format!("/v1/keys/{key_id}")))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
+    assert_eq!(
+        create(0, "/v1/keys", json!({"name": "again"})).await.status,
+        201,
+        "a revoked key makes room"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cursor_of_one_suite_is_rejected_for_another() {
     let world = world().await;
     let key = world.key();
-    let other = crate::metrics::publish(&world, "accuracy", false, &[json!("a"), json!("b"), json!("c")]).await;
-    let first = key.get("/v1/suites/suite:lunch/items?limit=2").await.unwrap();
+    let other = crate::metrics::publish(
+        &world,
+        "accuracy",
+        false,
+        &[json!("a"), json!("b"), json!("c")],
+    )
+    .await;
+    let first = key
+        .get("/v1/suites/suite:lunch/items?limit=2")
+        .await
+        .unwrap();
     let cursor = text(&first.body["next_cursor"]);
-    assert_eq!(key.get(&format!("/v1/suites/suite:lunch/items?cursor={cursor}")).await.unwrap().status, 200);
-    let rejected = key.get(&format!("/v1/suites/{other}/items?cursor={cursor}")).await.unwrap();
-    assert_eq!((rejected.status, faults(&rejected)), (422, vec![fault("cursor", "format")]));
+    assert_eq!(
+        key.get(&format!("/v1/suites/suite:lunch/items?cursor={cursor}"))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
+    let rejected = key
+        .get(&format!("/v1/suites/{other}/items?cursor={cursor}"))
+        .await
+        .unwrap();
+    assert_eq!(
+        (rejected.status, faults(&rejected)),
+        (422, vec![fault("cursor", "format")])
+    );
     let mut grpc = v1::suite_service_client::SuiteServiceClient::new(world.channel().await);
-    let request = v1::ListSuiteItemsRequest { suite_id: other, cursor: Some(cursor), limit: None };
-    let status = grpc.list_suite_items(with_token(request, &world.org.key)).await.unwrap_err();
+    let request = v1::ListSuiteItemsRequest {
+        suite_id: other,
+        cursor: Some(cursor),
+        limit: None,
+    };
+    let status = grpc
+        .list_suite_items(with_token(request, &world.org.key))
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status}");
 }
 
 /// Holds every statement that reads jobs, until the connection is closed.
 async fn hold_jobs(world: &World) -> sqlx::PgConnection {
     let mut hold = world.database().await;
-    sqlx::raw_sql("begin; lock table jobs in access exclusive mode").execute(&mut hold).await.unwrap();
+    sqlx::raw_sql("begin; lock table jobs in access exclusive mode")
+        .execute(&mut hold)
+        .await
+        .unwrap();
     hold
 }
 
@@ -173,13 +329,21 @@ async fn predict_jobs_are_listed_without_reading_jobs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_requests_of_tenants_leave_the_process_ready() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
     let hold = hold_jobs(&world).await;
     let (key, path) = (world.key(), format!("/v1/jobs/{job_id}"));
-    let stuck = tokio::spawn(async move { futures_util::future::join_all((0..40).map(|_| key.get(&path))).await });
+    let stuck = tokio::spawn(async move {
+        futures_util::future::join_all((0..40).map(|_| key.get(&path))).await
+    });
     let lists = world.key();
-    let lists = tokio::spawn(async move { futures_util::future::join_all((0..10).map(|_| lists.get("/v1/jobs"))).await });
+    let lists = tokio::spawn(async move {
+        futures_util::future::join_all((0..10).map(|_| lists.get("/v1/jobs"))).await
+    });
     tokio::time::sleep(Duration::from_millis(300)).await;
     let admin = Client::new(format!("http://{}", world.stack.apis[0].admin), None);
     for _ in 0..10 {
@@ -198,10 +362,24 @@ async fn index_whose_builder_died_is_built_again() {
     let world = world().await;
     let mut database = world.database().await;
     let is_valid = "select indisvalid from pg_index where indexrelid = 'jobs_status_idx'::regclass";
-    assert!(sqlx::query_scalar::<_, bool>(is_valid).fetch_one(&mut database).await.unwrap());
-    let broken = "update pg_index set indisvalid = false where indexrelid = 'jobs_status_idx'::regclass";
+    assert!(
+        sqlx::query_scalar::<_, bool>(is_valid)
+            .fetch_one(&mut database)
+            .await
+            .unwrap()
+    );
+    let broken =
+        "update pg_index set indisvalid = false where indexrelid = 'jobs_status_idx'::regclass";
     sqlx::raw_sql(broken).execute(&mut database).await.unwrap();
-    let (one, two) = tokio::join!(world.stack.operate(&["migrate"]), world.stack.operate(&["migrate"]));
+    let (one, two) = tokio::join!(
+        world.stack.operate(&["migrate"]),
+        world.stack.operate(&["migrate"])
+    );
     assert!(one.is_ok() && two.is_ok());
-    assert!(sqlx::query_scalar::<_, bool>(is_valid).fetch_one(&mut database).await.unwrap());
+    assert!(
+        sqlx::query_scalar::<_, bool>(is_valid)
+            .fetch_one(&mut database)
+            .await
+            .unwrap()
+    );
 }

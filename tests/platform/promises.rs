@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_path_buf()
 }
 
 /// The last cells of a document's tables whose heads end with `proof`.
@@ -16,7 +19,9 @@ fn proofs(document: &str) -> Vec<(String, String)> {
         match line.starts_with('|') {
             false => within = false,
             true if last == "proof" => within = true,
-            true if within && !line.starts_with("|--") => found.push((cells[0].to_owned(), last.to_owned())),
+            true if within && !line.starts_with("|--") => {
+                found.push((cells[0].to_owned(), last.to_owned()))
+            }
             true => {}
         }
     }
@@ -25,15 +30,27 @@ fn proofs(document: &str) -> Vec<(String, String)> {
 
 /// Whether there is such a test: `file::test` of this folder, or `path/to/file.rs::test`.
 fn is_there(test: &str) -> bool {
-    let Some((place, name)) = test.rsplit_once("::") else { return false };
+    let Some((place, name)) = test.rsplit_once("::") else {
+        return false;
+    };
     if place == "fuzz" {
-        return root().join(format!("tests/fuzz/targets/{name}.rs")).exists();
+        return root()
+            .join(format!("tests/fuzz/targets/{name}.rs"))
+            .exists();
     }
-    let path = if place.ends_with(".rs") { root().join(place) } else { root().join(format!("tests/platform/{place}.rs")) };
+    let path = if place.ends_with(".rs") {
+        root().join(place)
+    } else {
+        root().join(format!("tests/platform/{place}.rs"))
+    };
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let is_its = |line: &str| line.starts_with(&format!("fn {name}(")) || line.starts_with(&format!("async fn {name}("));
-    let Some(at) = lines.iter().position(|line| is_its(line)) else { return false };
+    let is_its = |line: &str| {
+        line.starts_with(&format!("fn {name}(")) || line.starts_with(&format!("async fn {name}("))
+    };
+    let Some(at) = lines.iter().position(|line| is_its(line)) else {
+        return false;
+    };
     lines[..at]
         .iter()
         .rev()
@@ -47,16 +64,31 @@ fn fault(proof: &str, may_be_accepted: bool) -> Option<String> {
     if tests.is_empty() && !(may_be_accepted && proof.contains("**accepted**")) {
         return Some(String::from("nothing proves it"));
     }
-    tests.into_iter().find(|test| !is_there(test)).map(|test| format!("there is no test {test}"))
+    tests
+        .into_iter()
+        .find(|test| !is_there(test))
+        .map(|test| format!("there is no test {test}"))
 }
 
 #[test]
 fn every_promise_and_every_threat_has_tests_that_are_there() {
-    for (document, least, may_be_accepted) in [("promises.md", 50, false), ("threats.md", 30, true)] {
+    for (document, least, may_be_accepted) in [("promises.md", 50, false), ("threats.md", 30, true)]
+    {
         let rows = proofs(document);
-        assert!(rows.len() >= least, "docs/{document} has only {} rows", rows.len());
-        let faults: Vec<_> =
-            rows.iter().filter_map(|(what, proof)| Some(format!("docs/{document}: {what}: {}", fault(proof, may_be_accepted)?))).collect();
+        assert!(
+            rows.len() >= least,
+            "docs/{document} has only {} rows",
+            rows.len()
+        );
+        let faults: Vec<_> = rows
+            .iter()
+            .filter_map(|(what, proof)| {
+                Some(format!(
+                    "docs/{document}: {what}: {}",
+                    fault(proof, may_be_accepted)?
+                ))
+            })
+            .collect();
         assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 }

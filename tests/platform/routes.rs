@@ -47,14 +47,25 @@ pub enum Who {
 }
 
 impl Who {
-    pub const ALL: [Self; 8] =
-        [Self::Nobody, Self::Malformed, Self::Revoked, Self::Key, Self::Viewer, Self::Member, Self::Owner, Self::Homeless];
+    pub const ALL: [Self; 8] = [
+        Self::Nobody,
+        Self::Malformed,
+        Self::Revoked,
+        Self::Key,
+        Self::Viewer,
+        Self::Member,
+        Self::Owner,
+        Self::Homeless,
+    ];
 }
 
 impl Class {
     /// Whether one may call, or the refusal: status and code.
     pub fn verdict(self, who: Who) -> Result<(), (u16, &'static str)> {
-        let is_session = matches!(self, Self::Session | Self::Member | Self::Owner | Self::Person);
+        let is_session = matches!(
+            self,
+            Self::Session | Self::Member | Self::Owner | Self::Person
+        );
         match who {
             _ if self == Self::Open => Ok(()),
             Who::Nobody => Err((401, "unauthenticated")),
@@ -63,7 +74,9 @@ impl Class {
             Who::Key if is_session => Err((403, "session_required")),
             Who::Homeless if self == Self::Person => Ok(()),
             Who::Homeless => Err((403, "org_required")),
-            Who::Viewer if matches!(self, Self::Submitter | Self::Member | Self::Owner) => Err((403, "forbidden")),
+            Who::Viewer if matches!(self, Self::Submitter | Self::Member | Self::Owner) => {
+                Err((403, "forbidden"))
+            }
             Who::Member if self == Self::Owner => Err((403, "forbidden")),
             Who::Key | Who::Viewer | Who::Member | Who::Owner => Ok(()),
         }
@@ -112,7 +125,9 @@ impl Thing {
             Self::Session => ["ses_0", "nonsense"],
             Self::Invite => ["inv_0", "nonsense"],
             Self::Claim | Self::Domain => ["unclaimed.example", "nonsense"],
-            Self::Job | Self::Scored | Self::ScoredWithFeedback | Self::ScoredWithSealed => ["job_0", "nonsense"],
+            Self::Job | Self::Scored | Self::ScoredWithFeedback | Self::ScoredWithSealed => {
+                ["job_0", "nonsense"]
+            }
             Self::Upload => ["upl_0", "nonsense"],
             Self::Suite => ["suite:none", "nonsense"],
             Self::Model => ["none", "%00"],
@@ -143,11 +158,32 @@ fn no_body() -> Value {
 }
 
 const fn get(path: &'static str, class: Class, thing: Thing) -> Route {
-    Route { method: "GET", path, class, thing, body: no_body, success: 200 }
+    Route {
+        method: "GET",
+        path,
+        class,
+        thing,
+        body: no_body,
+        success: 200,
+    }
 }
 
-const fn call(method: &'static str, path: &'static str, class: Class, thing: Thing, body: fn() -> Value, success: u16) -> Route {
-    Route { method, path, class, thing, body, success }
+const fn call(
+    method: &'static str,
+    path: &'static str,
+    class: Class,
+    thing: Thing,
+    body: fn() -> Value,
+    success: u16,
+) -> Route {
+    Route {
+        method,
+        path,
+        class,
+        thing,
+        body,
+        success,
+    }
 }
 
 /// Every route. One that is missing fails a test.
@@ -155,49 +191,235 @@ pub const ROUTES: &[Route] = &[
     get("/health", Class::Open, Thing::None),
     get("/v1/me", Class::Any, Thing::None),
     get("/v1/keys", Class::Session, Thing::None),
-    call("POST", "/v1/keys", Class::Member, Thing::None, || json!({"name": "made"}), 201),
-    call("DELETE", "/v1/keys/{key_id}", Class::Member, Thing::Key, no_body, 200),
+    call(
+        "POST",
+        "/v1/keys",
+        Class::Member,
+        Thing::None,
+        || json!({"name": "made"}),
+        201,
+    ),
+    call(
+        "DELETE",
+        "/v1/keys/{key_id}",
+        Class::Member,
+        Thing::Key,
+        no_body,
+        200,
+    ),
     get("/v1/suites", Class::Any, Thing::None),
     get("/v1/suites/{suite_id}/items", Class::Any, Thing::Suite),
     get("/v1/members", Class::Session, Thing::None),
-    call("PATCH", "/v1/members/{user_id}", Class::Owner, Thing::Member, || json!({"role": "member"}), 200),
-    call("DELETE", "/v1/members/{user_id}", Class::Owner, Thing::Member, no_body, 204),
-    call("POST", "/v1/orgs", Class::Person, Thing::None, || json!({"name": "One more"}), 201),
-    call("PATCH", "/v1/orgs/{org_id}", Class::Owner, Thing::Org, || json!({"name": "Renamed"}), 200),
+    call(
+        "PATCH",
+        "/v1/members/{user_id}",
+        Class::Owner,
+        Thing::Member,
+        || json!({"role": "member"}),
+        200,
+    ),
+    call(
+        "DELETE",
+        "/v1/members/{user_id}",
+        Class::Owner,
+        Thing::Member,
+        no_body,
+        204,
+    ),
+    call(
+        "POST",
+        "/v1/orgs",
+        Class::Person,
+        Thing::None,
+        || json!({"name": "One more"}),
+        201,
+    ),
+    call(
+        "PATCH",
+        "/v1/orgs/{org_id}",
+        Class::Owner,
+        Thing::Org,
+        || json!({"name": "Renamed"}),
+        200,
+    ),
     get("/v1/invites", Class::Owner, Thing::None),
-    call("POST", "/v1/invites", Class::Owner, Thing::None, || json!({"email": fresh("invited", "@example.org")}), 201),
-    call("DELETE", "/v1/invites/{invite_id}", Class::Owner, Thing::Invite, no_body, 200),
+    call(
+        "POST",
+        "/v1/invites",
+        Class::Owner,
+        Thing::None,
+        || json!({"email": fresh("invited", "@example.org")}),
+        201,
+    ),
+    call(
+        "DELETE",
+        "/v1/invites/{invite_id}",
+        Class::Owner,
+        Thing::Invite,
+        no_body,
+        200,
+    ),
     get("/v1/terms", Class::Any, Thing::None),
-    call("POST", "/v1/terms/accept", Class::Owner, Thing::None, || json!({"version": TERMS.0}), 200),
+    call(
+        "POST",
+        "/v1/terms/accept",
+        Class::Owner,
+        Thing::None,
+        || json!({"version": TERMS.0}),
+        200,
+    ),
     get("/v1/domains", Class::Session, Thing::None),
-    call("POST", "/v1/domains", Class::Owner, Thing::None, || json!({"domain": fresh("made", ".example")}), 201),
-    call("POST", "/v1/domains/{domain}/verify", Class::Owner, Thing::Claim, no_body, 200),
-    call("PATCH", "/v1/domains/{domain}", Class::Owner, Thing::Domain, || json!({"auto_join": true}), 200),
-    call("DELETE", "/v1/domains/{domain}", Class::Owner, Thing::Domain, no_body, 204),
-    call("POST", "/v1/auth/email", Class::Open, Thing::None, || json!({"email": fresh("comes", "@example.org")}), 202),
+    call(
+        "POST",
+        "/v1/domains",
+        Class::Owner,
+        Thing::None,
+        || json!({"domain": fresh("made", ".example")}),
+        201,
+    ),
+    call(
+        "POST",
+        "/v1/domains/{domain}/verify",
+        Class::Owner,
+        Thing::Claim,
+        no_body,
+        200,
+    ),
+    call(
+        "PATCH",
+        "/v1/domains/{domain}",
+        Class::Owner,
+        Thing::Domain,
+        || json!({"auto_join": true}),
+        200,
+    ),
+    call(
+        "DELETE",
+        "/v1/domains/{domain}",
+        Class::Owner,
+        Thing::Domain,
+        no_body,
+        204,
+    ),
+    call(
+        "POST",
+        "/v1/auth/email",
+        Class::Open,
+        Thing::None,
+        || json!({"email": fresh("comes", "@example.org")}),
+        202,
+    ),
     // A link that holds is used up by its first use; this one is none.
-    call("POST", "/v1/auth/email/verify", Class::Open, Thing::None, || json!({"token": "svc_link_none"}), 401),
+    call(
+        "POST",
+        "/v1/auth/email/verify",
+        Class::Open,
+        Thing::None,
+        || json!({"token": "svc_link_none"}),
+        401,
+    ),
     get("/v1/models", Class::Any, Thing::None),
     get("/v1/models/{model_id}", Class::Any, Thing::Model),
     get("/v1/usage", Class::Any, Thing::None),
-    call("POST", "/v1/uploads", Class::Submitter, Thing::None, upload, 201),
+    call(
+        "POST",
+        "/v1/uploads",
+        Class::Submitter,
+        Thing::None,
+        upload,
+        201,
+    ),
     get("/v1/uploads/{upload_id}", Class::Any, Thing::Upload),
-    call("PUT", "/v1/uploads/{upload_id}/parts/{number}", Class::Submitter, Thing::Upload, part, 200),
-    call("POST", "/v1/uploads/{upload_id}/complete", Class::Submitter, Thing::Upload, no_body, 200),
-    call("DELETE", "/v1/uploads/{upload_id}", Class::Submitter, Thing::Upload, no_body, 204),
-    call("POST", "/v1/evals", Class::Submitter, Thing::None, eval, 202),
-    call("POST", "/v1/comparisons", Class::Any, Thing::Scored, comparison, 200),
+    call(
+        "PUT",
+        "/v1/uploads/{upload_id}/parts/{number}",
+        Class::Submitter,
+        Thing::Upload,
+        part,
+        200,
+    ),
+    call(
+        "POST",
+        "/v1/uploads/{upload_id}/complete",
+        Class::Submitter,
+        Thing::Upload,
+        no_body,
+        200,
+    ),
+    call(
+        "DELETE",
+        "/v1/uploads/{upload_id}",
+        Class::Submitter,
+        Thing::Upload,
+        no_body,
+        204,
+    ),
+    call(
+        "POST",
+        "/v1/evals",
+        Class::Submitter,
+        Thing::None,
+        eval,
+        202,
+    ),
+    call(
+        "POST",
+        "/v1/comparisons",
+        Class::Any,
+        Thing::Scored,
+        comparison,
+        200,
+    ),
     get("/v1/jobs", Class::Any, Thing::None),
     get("/v1/jobs/{job_id}", Class::Any, Thing::Job),
-    call("POST", "/v1/jobs/{job_id}/cancel", Class::Submitter, Thing::Job, no_body, 200),
-    call("POST", "/v1/jobs/{job_id}/final", Class::Submitter, Thing::ScoredWithSealed, no_body, 200),
-    get("/v1/jobs/{job_id}/items", Class::Any, Thing::ScoredWithFeedback),
+    call(
+        "POST",
+        "/v1/jobs/{job_id}/cancel",
+        Class::Submitter,
+        Thing::Job,
+        no_body,
+        200,
+    ),
+    call(
+        "POST",
+        "/v1/jobs/{job_id}/final",
+        Class::Submitter,
+        Thing::ScoredWithSealed,
+        no_body,
+        200,
+    ),
+    get(
+        "/v1/jobs/{job_id}/items",
+        Class::Any,
+        Thing::ScoredWithFeedback,
+    ),
     get("/v1/jobs/{job_id}/trace", Class::Any, Thing::Scored),
     get("/v1/sessions", Class::Person, Thing::None),
-    call("DELETE", "/v1/sessions/{session_id}", Class::Person, Thing::Session, no_body, 404),
-    call("DELETE", "/v1/sessions", Class::Person, Thing::None, no_body, 204),
+    call(
+        "DELETE",
+        "/v1/sessions/{session_id}",
+        Class::Person,
+        Thing::Session,
+        no_body,
+        404,
+    ),
+    call(
+        "DELETE",
+        "/v1/sessions",
+        Class::Person,
+        Thing::None,
+        no_body,
+        204,
+    ),
     // Last: who called it has no session any more.
-    call("DELETE", "/v1/session", Class::Person, Thing::None, no_body, 204),
+    call(
+        "DELETE",
+        "/v1/session",
+        Class::Person,
+        Thing::None,
+        no_body,
+        204,
+    ),
 ];
 
 /// Version and address of the terms that an installation has to have for the table.
@@ -208,7 +430,12 @@ const THE_THING: &str = "the thing";
 
 /// A body about this thing.
 pub fn about(mut body: Value, id: &str) -> Value {
-    for (_, value) in body.as_object_mut().into_iter().flatten().filter(|(_, value)| **value == THE_THING) {
+    for (_, value) in body
+        .as_object_mut()
+        .into_iter()
+        .flatten()
+        .filter(|(_, value)| **value == THE_THING)
+    {
         *value = id.into();
     }
     body
@@ -216,7 +443,12 @@ pub fn about(mut body: Value, id: &str) -> Value {
 
 /// A text that is used once.
 fn fresh(begin: &str, end: &str) -> String {
-    format!("{}{end}", assay_tests::databases::fresh_name(begin).replace('_', "-").to_lowercase())
+    format!(
+        "{}{end}",
+        assay_tests::databases::fresh_name(begin)
+            .replace('_', "-")
+            .to_lowercase()
+    )
 }
 
 fn eval() -> Value {
@@ -260,7 +492,11 @@ impl Route {
     /// The same with another body.
     pub fn request_with(&self, client: &Client, id: &str, body: &Value) -> reqwest::RequestBuilder {
         let request = client.request(self.method, &self.path_of(id));
-        if body.is_null() { request } else { request.json(body) }
+        if body.is_null() {
+            request
+        } else {
+            request.json(body)
+        }
     }
 }
 
@@ -269,8 +505,14 @@ pub struct Callers(pub Vec<(Who, Client)>);
 
 impl Callers {
     pub async fn of(world: &World) -> Self {
-        let made = world.owner().post("/v1/keys", &json!({"name": "old"})).await.unwrap();
-        let revoke = world.owner().request("DELETE", &format!("/v1/keys/{}", text(&made.body["id"])));
+        let made = world
+            .owner()
+            .post("/v1/keys", &json!({"name": "old"}))
+            .await
+            .unwrap();
+        let revoke = world
+            .owner()
+            .request("DELETE", &format!("/v1/keys/{}", text(&made.body["id"])));
         assert_eq!(world.owner().send(revoke).await.unwrap().status, 200);
         let mut callers = Vec::new();
         for who in Who::ALL {
@@ -313,11 +555,19 @@ pub async fn furnished() -> (World, NameServer) {
         // Tests call as a thousand organizations, each with a client of its own.
         ("ASSAY_CONNECTIONS_PER_ADDRESS", "5000".to_owned()),
     ];
-    plan.env.extend(further.map(|(name, value)| (name.to_owned(), value)));
+    plan.env
+        .extend(further.map(|(name, value)| (name.to_owned(), value)));
     let world = world_of(plan).await;
-    let plans = format!("update plans set requests_per_minute = {REQUESTS}, concurrent_jobs = 1000 where plan = 'team'");
-    sqlx::raw_sql(sqlx::AssertSqlSafe(plans)).execute(&mut world.database().await).await.unwrap();
-    crate::models::publish(&world, &crate::models::file()).await.unwrap();
+    let plans = format!(
+        "update plans set requests_per_minute = {REQUESTS}, concurrent_jobs = 1000 where plan = 'team'"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(plans))
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    crate::models::publish(&world, &crate::models::file())
+        .await
+        .unwrap();
     crate::feedback::publish(&world, "1").await;
     crate::sealed::publish(&world).await;
     world.accept_terms(&world.org).await;
@@ -327,7 +577,11 @@ pub async fn furnished() -> (World, NameServer) {
 impl World {
     /// Has an organization accept the terms.
     pub async fn accept_terms(&self, org: &Org) {
-        let accepted = self.client(&org.session).post("/v1/terms/accept", &json!({"version": TERMS.0})).await.unwrap();
+        let accepted = self
+            .client(&org.session)
+            .post("/v1/terms/accept", &json!({"version": TERMS.0}))
+            .await
+            .unwrap();
         assert_eq!(accepted.status, 200, "{}", accepted.body);
     }
 
@@ -344,11 +598,20 @@ impl World {
             Thing::Session => "ses_00".into(),
             Thing::Suite => "suite:lunch".into(),
             Thing::Model => "next-1".into(),
-            Thing::Key => text(&owner.post("/v1/keys", &json!({"name": "thing"})).await.unwrap().body["id"]),
+            Thing::Key => text(
+                &owner
+                    .post("/v1/keys", &json!({"name": "thing"}))
+                    .await
+                    .unwrap()
+                    .body["id"],
+            ),
             Thing::Job => text(&key.post("/v1/evals", &eval()).await.unwrap().body["id"]),
             Thing::Scored => {
                 let id = text(&key.post("/v1/evals", &eval()).await.unwrap().body["id"]);
-                let job = key.finished(&id, crate::harness::PATIENCE, &|_| {}).await.unwrap();
+                let job = key
+                    .finished(&id, crate::harness::PATIENCE, &|_| {})
+                    .await
+                    .unwrap();
                 assert_eq!(job["status"], "succeeded");
                 id
             }
@@ -360,17 +623,45 @@ impl World {
             Thing::ScoredWithSealed => crate::sealed::job(self, &key).await,
             Thing::Upload => {
                 let id = text(&key.post("/v1/uploads", &upload()).await.unwrap().body["id"]);
-                assert_eq!(key.send(key.request("PUT", &format!("/v1/uploads/{id}/parts/1")).json(&part())).await.unwrap().status, 200);
+                assert_eq!(
+                    key.send(
+                        key.request("PUT", &format!("/v1/uploads/{id}/parts/1"))
+                            .json(&part())
+                    )
+                    .await
+                    .unwrap()
+                    .status,
+                    200
+                );
                 id
             }
             Thing::Org => org.id.clone(),
-            Thing::Invite => text(&owner.post("/v1/invites", &json!({"email": fresh("thing", "@example.org")})).await.unwrap().body["id"]),
+            Thing::Invite => text(
+                &owner
+                    .post(
+                        "/v1/invites",
+                        &json!({"email": fresh("thing", "@example.org")}),
+                    )
+                    .await
+                    .unwrap()
+                    .body["id"],
+            ),
             Thing::Claim | Thing::Domain => {
-                let claim = owner.post("/v1/domains", &json!({"domain": fresh("thing", ".example")})).await.unwrap();
+                let claim = owner
+                    .post(
+                        "/v1/domains",
+                        &json!({"domain": fresh("thing", ".example")}),
+                    )
+                    .await
+                    .unwrap();
                 let domain = text(&claim.body["domain"]);
                 if thing == Thing::Domain {
                     let verified = "update domain_claims set verified_at = now() where domain = $1";
-                    sqlx::query(verified).bind(&domain).execute(&mut self.database().await).await.unwrap();
+                    sqlx::query(verified)
+                        .bind(&domain)
+                        .execute(&mut self.database().await)
+                        .await
+                        .unwrap();
                 }
                 domain
             }
@@ -378,7 +669,10 @@ impl World {
                 let sql = "with person as (insert into users (id, email) values ($1, $2) returning id)
                            insert into memberships (org_id, user_id, role) select $3, id, 'viewer' from person";
                 let user_id = assay_core::UserId::random().unwrap().to_string();
-                let query = sqlx::query(sql).bind(&user_id).bind(format!("{}@example.org", user_id.to_lowercase())).bind(&org.id);
+                let query = sqlx::query(sql)
+                    .bind(&user_id)
+                    .bind(format!("{}@example.org", user_id.to_lowercase()))
+                    .bind(&org.id);
                 query.execute(&mut self.database().await).await.unwrap();
                 user_id
             }
@@ -388,17 +682,28 @@ impl World {
 
 #[test]
 fn every_route_is_in_the_table_and_the_other_way_round() {
-    let source = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../api/src/rest/mod.rs")).unwrap();
+    let source = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../api/src/rest/mod.rs"
+    ))
+    .unwrap();
     let mut routed = Vec::new();
     for line in source.lines().filter(|line| line.contains(".route(\"")) {
         for part in line.split(".route(\"").skip(1) {
             let (path, methods) = part.split_once('"').unwrap();
             for method in ["get", "post", "patch", "put", "delete"] {
-                routed.extend(methods.contains(&format!("{method}(")).then(|| format!("{} {path}", method.to_uppercase())));
+                routed.extend(
+                    methods
+                        .contains(&format!("{method}("))
+                        .then(|| format!("{} {path}", method.to_uppercase())),
+                );
             }
         }
     }
-    let mut listed: Vec<_> = ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+    let mut listed: Vec<_> = ROUTES
+        .iter()
+        .map(|route| format!("{} {}", route.method, route.path))
+        .collect();
     routed.sort();
     listed.sort();
     assert_eq!(routed, listed);

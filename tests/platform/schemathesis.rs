@@ -24,54 +24,139 @@ const EXAMPLES: u32 = 25;
 #[tokio::test(flavor = "multi_thread")]
 async fn schemathesis_finds_no_fault_with_either_credential() {
     let requirements = sources().join("openapi").join("requirements.txt");
-    let Some(python) = made(move || python_with("schemathesis", &requirements)).await else { return };
+    let Some(python) = made(move || python_with("schemathesis", &requirements)).await else {
+        return;
+    };
     let name_server = NameServer::start().await;
     let world = world_of(installation(&name_server)).await;
-    let without_limits = "update plans set requests_per_minute = 1000000000, eval_items_per_month = 1000000000000,
+    let without_limits =
+        "update plans set requests_per_minute = 1000000000, eval_items_per_month = 1000000000000,
                           concurrent_jobs = 1000000, upload_bytes_max = 1000000000000";
-    sqlx::raw_sql(without_limits).execute(&mut world.database().await).await.unwrap();
+    sqlx::raw_sql(without_limits)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
     publish_a_model(&world).await;
     feedback::publish(&world, "1").await;
     for token in [&world.org.key, &world.org.session] {
         // The last call of a session would be its end.
-        let without: &[&str] = if token == &world.org.session { &["endSession"] } else { &[] };
-        tries(&python, &world, &name_server, token, ("examples,coverage,fuzzing", without)).await;
+        let without: &[&str] = if token == &world.org.session {
+            &["endSession"]
+        } else {
+            &[]
+        };
+        tries(
+            &python,
+            &world,
+            &name_server,
+            token,
+            ("examples,coverage,fuzzing", without),
+        )
+        .await;
         // Sequences begin where no organization has to be named, if there is such a place, and nowhere else: this is one.
-        tries(&python, &world, &name_server, token, ("stateful", &[without, &["createOrg"]].concat())).await;
+        tries(
+            &python,
+            &world,
+            &name_server,
+            token,
+            ("stateful", &[without, &["createOrg"]].concat()),
+        )
+        .await;
     }
 }
 
 /// Runs schemathesis in these phases, without these operations.
-async fn tries(python: &Path, world: &World, name_server: &NameServer, token: &str, (phases, without): (&str, &[&str])) {
-    let document = PathBuf::from(env!("CARGO_MANIFEST_DIR")).with_file_name("docs").join("openapi.json");
-    let examples: u32 = std::env::var("TEST_SCHEMATHESIS_EXAMPLES").map_or(EXAMPLES, |examples| examples.parse().unwrap());
+async fn tries(
+    python: &Path,
+    world: &World,
+    name_server: &NameServer,
+    token: &str,
+    (phases, without): (&str, &[&str]),
+) {
+    let document = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .with_file_name("docs")
+        .join("openapi.json");
+    let examples: u32 = std::env::var("TEST_SCHEMATHESIS_EXAMPLES")
+        .map_or(EXAMPLES, |examples| examples.parse().unwrap());
     // A sequence is one case for all operations together.
-    let cases = if phases == "stateful" { 4 * examples } else { examples };
+    let cases = if phases == "stateful" {
+        4 * examples
+    } else {
+        examples
+    };
     let mut command = tokio::process::Command::new(python);
-    command.args(["-c", "from schemathesis.cli import schemathesis; schemathesis()", "run"]).arg(&document);
-    command.args(["--url", &world.stack.url(), "--header", &format!("Authorization: Bearer {token}")]);
-    command.args(["--checks", "all", "--phases", phases, "--max-examples", &cases.to_string(), "--no-color"]);
+    command
+        .args([
+            "-c",
+            "from schemathesis.cli import schemathesis; schemathesis()",
+            "run",
+        ])
+        .arg(&document);
+    command.args([
+        "--url",
+        &world.stack.url(),
+        "--header",
+        &format!("Authorization: Bearer {token}"),
+    ]);
+    command.args([
+        "--checks",
+        "all",
+        "--phases",
+        phases,
+        "--max-examples",
+        &cases.to_string(),
+        "--no-color",
+    ]);
     command.args(["--continue-on-failure", "--suppress-health-check", "all"]);
-    command.args(without.iter().flat_map(|operation| ["--exclude-operation-id", operation]));
+    command.args(
+        without
+            .iter()
+            .flat_map(|operation| ["--exclude-operation-id", operation]),
+    );
     if let Ok(seed) = std::env::var("TEST_SCHEMATHESIS_SEED") {
         command.args(["--seed", &seed]);
     }
-    let own = world.stack.ground.servers.folder().join(format!("{}-schemathesis", world.stack.database.name));
+    let own = world
+        .stack
+        .ground
+        .servers
+        .folder()
+        .join(format!("{}-schemathesis", world.stack.database.name));
     std::fs::create_dir_all(&own).unwrap();
-    command.env("SCHEMATHESIS_HOOKS", "hooks").env("PYTHONPATH", sources().join("openapi")).env("PYTHONDONTWRITEBYTECODE", "1");
-    command.env("ASSAY_KNOWN", known(world, name_server).await.to_string()).env("ASSAY_ORG", &world.org.id);
+    command
+        .env("SCHEMATHESIS_HOOKS", "hooks")
+        .env("PYTHONPATH", sources().join("openapi"))
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+        .env("ASSAY_KNOWN", known(world, name_server).await.to_string())
+        .env("ASSAY_ORG", &world.org.id);
     // It leaves its notes where it stands.
-    command.current_dir(&own).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+    command
+        .current_dir(&own)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, command.output())
+        .await
+        .unwrap()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     println!("{said}");
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{said}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(said.contains("Tested: "), "nothing was tried: {said}");
 }
 
 /// Something of each kind that there is: what parameters, fields and bodies name.
 async fn known(world: &World, name_server: &NameServer) -> Value {
-    let (owner, name) = (world.owner(), databases::fresh_name("known").replace('_', "-").to_lowercase());
+    let (owner, name) = (
+        world.owner(),
+        databases::fresh_name("known")
+            .replace('_', "-")
+            .to_lowercase(),
+    );
     let made = async |path: &str, body: Value| {
         let answer = owner.post(path, &body).await.unwrap();
         assert!(answer.status < 300, "{path}: {}", answer.body);
@@ -80,18 +165,49 @@ async fn known(world: &World, name_server: &NameServer) -> Value {
     made("/v1/terms/accept", json!({"version": TERMS.0})).await;
     let members = owner.get("/v1/members").await.unwrap().body;
     // Another session of the owner's, which may be ended.
-    world.stack.operate(&["session", "create", "--email", &world.org.email, "--org", &world.org.id]).await.unwrap();
+    world
+        .stack
+        .operate(&[
+            "session",
+            "create",
+            "--email",
+            &world.org.email,
+            "--org",
+            &world.org.id,
+        ])
+        .await
+        .unwrap();
     let sessions = owner.get("/v1/sessions").await.unwrap().body;
-    let other_session = sessions["sessions"].as_array().unwrap().iter().find(|session| session["current"] == false).unwrap();
+    let other_session = sessions["sessions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|session| session["current"] == false)
+        .unwrap();
     let job = feedback::scored(world, &world.org.key, &one_prediction()).await;
-    let invite = made("/v1/invites", json!({"email": format!("{name}@example.org")})).await;
+    let invite = made(
+        "/v1/invites",
+        json!({"email": format!("{name}@example.org")}),
+    )
+    .await;
     let claim = made("/v1/domains", json!({"domain": format!("{name}.example")})).await;
-    name_server.show(&text(&claim["record"]["name"]), &[&text(&claim["record"]["value"])]);
-    assert_eq!(made(&format!("/v1/domains/{name}.example/verify"), Value::Null).await["verified"], true);
+    name_server.show(
+        &text(&claim["record"]["name"]),
+        &[&text(&claim["record"]["value"])],
+    );
+    assert_eq!(
+        made(&format!("/v1/domains/{name}.example/verify"), Value::Null).await["verified"],
+        true
+    );
     let mut uploads = Vec::new();
     for _ in 0..2 {
         let upload = made("/v1/uploads", json!({"kind": "predictions"})).await;
-        let part = owner.request("PUT", &format!("/v1/uploads/{}/parts/1", text(&upload["id"]))).json(&one_prediction()[0]);
+        let part = owner
+            .request(
+                "PUT",
+                &format!("/v1/uploads/{}/parts/1", text(&upload["id"])),
+            )
+            .json(&one_prediction()[0]);
         assert_eq!(owner.send(part).await.unwrap().status, 200);
         uploads.push(text(&upload["id"]));
     }

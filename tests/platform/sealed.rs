@@ -17,7 +17,10 @@ use serde_json::{Value, json};
 use sqlx::Row as _;
 
 use crate::disclosure::{publish_answers, write_suite};
-use crate::harness::{PATIENCE, World, code, org, retry_unavailable, scrape, text, until, with, with_token, world, world_of};
+use crate::harness::{
+    PATIENCE, World, code, org, retry_unavailable, scrape, text, until, with, with_token, world,
+    world_of,
+};
 
 /// How many items the suites of these tests have.
 const N: usize = 40;
@@ -33,10 +36,23 @@ fn head(name: &str, metric: &str, seconds: i64, more: &str) -> String {
 
 /// Which items are sealed.
 fn sealed_items(head: &str, answers: &[Value]) -> Vec<bool> {
-    let line = |at: usize, field: &str, value: &Value| format!("{}\n", json!({"item_id": format!("i{at}"), field: value}));
-    let items: String = (0..answers.len()).map(|at| line(at, "input", &json!({}))).collect();
-    let lines: String = answers.iter().enumerate().map(|(at, answer)| line(at, "answer", answer)).collect();
-    SuiteFolder::parse(head, &items, &lines).unwrap().items.iter().map(|item| item.is_sealed).collect()
+    let line = |at: usize, field: &str, value: &Value| {
+        format!("{}\n", json!({"item_id": format!("i{at}"), field: value}))
+    };
+    let items: String = (0..answers.len())
+        .map(|at| line(at, "input", &json!({})))
+        .collect();
+    let lines: String = answers
+        .iter()
+        .enumerate()
+        .map(|(at, answer)| line(at, "answer", answer))
+        .collect();
+    SuiteFolder::parse(head, &items, &lines)
+        .unwrap()
+        .items
+        .iter()
+        .map(|item| item.is_sealed)
+        .collect()
 }
 
 fn yes_or_no(at: usize) -> &'static str {
@@ -44,13 +60,26 @@ fn yes_or_no(at: usize) -> &'static str {
 }
 
 fn predictions(n: usize, value: impl Fn(usize) -> Value) -> Value {
-    json!((0..n).map(|at| json!({"item_id": format!("i{at}"), "prediction": value(at)})).collect::<Vec<_>>())
+    json!(
+        (0..n)
+            .map(|at| json!({"item_id": format!("i{at}"), "prediction": value(at)}))
+            .collect::<Vec<_>>()
+    )
 }
 
 async fn scored(client: &Client, suite_id: &str, predictions: &Value) -> Value {
-    let job = client.post("/v1/evals", &json!({"suite_id": suite_id, "predictions": predictions})).await.unwrap();
+    let job = client
+        .post(
+            "/v1/evals",
+            &json!({"suite_id": suite_id, "predictions": predictions}),
+        )
+        .await
+        .unwrap();
     assert_eq!(job.status, 202, "{}", job.body);
-    let job = client.finished(&text(&job.body["id"]), PATIENCE, &|_| {}).await.unwrap();
+    let job = client
+        .finished(&text(&job.body["id"]), PATIENCE, &|_| {})
+        .await
+        .unwrap();
     assert_eq!(job["status"], "succeeded", "{job}");
     job
 }
@@ -58,14 +87,25 @@ async fn scored(client: &Client, suite_id: &str, predictions: &Value) -> Value {
 /// Publishes a suite with sealed items, for tests of other subjects.
 pub async fn publish(world: &World) {
     let answers: Vec<Value> = (0..N).map(|at| json!(yes_or_no(at))).collect();
-    publish_answers(world, "sealed", &head("sealed", "exact_match", 3600, ""), &answers).await.unwrap();
+    publish_answers(
+        world,
+        "sealed",
+        &head("sealed", "exact_match", 3600, ""),
+        &answers,
+    )
+    .await
+    .unwrap();
 }
 
 /// A succeeded job of the organization on that suite: the one that it has, or a new one.
 pub async fn job(world: &World, key: &Client) -> String {
     let org_id = text(&key.get("/v1/me").await.unwrap().body["org_id"]);
     let there = "select id from jobs where org_id = $1 and suite_id = 'suite:sealed' and status = 'succeeded' limit 1";
-    let there: Option<String> = sqlx::query_scalar(there).bind(&org_id).fetch_optional(&mut world.database().await).await.unwrap();
+    let there: Option<String> = sqlx::query_scalar(there)
+        .bind(&org_id)
+        .fetch_optional(&mut world.database().await)
+        .await
+        .unwrap();
     match there {
         Some(job_id) => job_id,
         None => text(&scored(key, "suite:sealed", &predictions(N, |_| json!("no"))).await["id"]),
@@ -73,11 +113,18 @@ pub async fn job(world: &World, key: &Client) -> String {
 }
 
 async fn finalize(client: &Client, job: &Value) -> Answer {
-    client.send(client.request("POST", &format!("/v1/jobs/{}/final", text(&job["id"])))).await.unwrap()
+    client
+        .send(client.request("POST", &format!("/v1/jobs/{}/final", text(&job["id"]))))
+        .await
+        .unwrap()
 }
 
 async fn job_of(client: &Client, job: &Value) -> Value {
-    client.get(&format!("/v1/jobs/{}", text(&job["id"]))).await.unwrap().body
+    client
+        .get(&format!("/v1/jobs/{}", text(&job["id"])))
+        .await
+        .unwrap()
+        .body
 }
 
 /// Marks a job, and again when the API is too busy to begin.
@@ -88,7 +135,11 @@ async fn insist_on_final(client: &Client, job: &Value) -> Answer {
 /// Moves the close of all suites to this many seconds from now, by the database's clock.
 async fn close_in(world: &World, seconds: f64) {
     let sql = "update suites set closes_at = clock_timestamp() + $1 * interval '1 second' where closes_at is not null";
-    sqlx::query(sql).bind(seconds).execute(&mut world.database().await).await.unwrap();
+    sqlx::query(sql)
+        .bind(seconds)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,10 +149,15 @@ async fn sealed_figures_of_final_jobs_appear_after_the_close() {
     let answers: Vec<Value> = (0..N).map(|at| json!(yes_or_no(at))).collect();
     let head = head("sealed", "exact_match", 3600, "");
     let is_sealed = sealed_items(&head, &answers);
-    let suite_id = publish_answers(&world, "sealed", &head, &answers).await.unwrap();
+    let suite_id = publish_answers(&world, "sealed", &head, &answers)
+        .await
+        .unwrap();
     let key = world.key();
     let listed = key.get("/v1/suites").await.unwrap().body["suites"][1].clone();
-    assert_eq!(json!([listed["release"], listed["n_items"], listed["n_sealed"]]), json!(["sealed(0.5)", 40, 20]));
+    assert_eq!(
+        json!([listed["release"], listed["n_items"], listed["n_sealed"]]),
+        json!(["sealed(0.5)", 40, 20])
+    );
     assert!(text(&listed["closes_at"]).ends_with('Z'));
 
     let all_no = scored(&key, &suite_id, &predictions(N, |_| json!("no"))).await;
@@ -110,7 +166,10 @@ async fn sealed_figures_of_final_jobs_appear_after_the_close() {
         of.iter().filter(|at| yes_or_no(**at) == "no").count() as f64 / of.len() as f64
     };
     let r = &all_no["result"];
-    assert_eq!(json!([r["value"], r["n"], r["n_submitted"], r["n_missing"]]), json!([share(false), 20, 40, 0]));
+    assert_eq!(
+        json!([r["value"], r["n"], r["n_submitted"], r["n_missing"]]),
+        json!([share(false), 20, 40, 0])
+    );
     assert_eq!((r.get("sealed"), &all_no["final"]), (None, &json!(false)));
     let jobs = [
         all_no,
@@ -119,23 +178,64 @@ async fn sealed_figures_of_final_jobs_appear_after_the_close() {
         scored(&key, &suite_id, &predictions(N, |at| json!(yes_or_no(at)))).await,
     ];
     // Comparisons are of the open items; scores of single items are not disclosed.
-    let compared = key.post("/v1/comparisons", &json!({"job_a": jobs[0]["id"], "job_b": jobs[3]["id"]})).await.unwrap();
-    assert_eq!((compared.status, &compared.body["n"]), (200, &json!(20)), "{}", compared.body);
-    assert_eq!(key.get(&format!("/v1/jobs/{}/items", text(&jobs[0]["id"]))).await.unwrap().status, 403);
+    let compared = key
+        .post(
+            "/v1/comparisons",
+            &json!({"job_a": jobs[0]["id"], "job_b": jobs[3]["id"]}),
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        (compared.status, &compared.body["n"]),
+        (200, &json!(20)),
+        "{}",
+        compared.body
+    );
+    assert_eq!(
+        key.get(&format!("/v1/jobs/{}/items", text(&jobs[0]["id"])))
+            .await
+            .unwrap()
+            .status,
+        403
+    );
 
     for job in &jobs[..3] {
         let marked = finalize(&key, job).await;
-        assert_eq!((marked.status, &marked.body["final"]), (200, &json!(true)), "{}", marked.body);
-        assert_eq!(finalize(&key, job).await.status, 200, "again changes nothing");
+        assert_eq!(
+            (marked.status, &marked.body["final"]),
+            (200, &json!(true)),
+            "{}",
+            marked.body
+        );
+        assert_eq!(
+            finalize(&key, job).await.status,
+            200,
+            "again changes nothing"
+        );
     }
     let refused = finalize(&key, &jobs[3]).await;
-    assert_eq!((refused.status, code(&refused)), (409, "invalid_state".to_owned()), "{}", refused.body);
+    assert_eq!(
+        (refused.status, code(&refused)),
+        (409, "invalid_state".to_owned()),
+        "{}",
+        refused.body
+    );
     let lunch = world.scored(&crate::harness::one_prediction()).await;
     let refused = finalize(&key, &lunch).await;
-    assert!(refused.status == 409 && text(&refused.body["error"]["message"]).contains("no sealed items"), "{}", refused.body);
+    assert!(
+        refused.status == 409
+            && text(&refused.body["error"]["message"]).contains("no sealed items"),
+        "{}",
+        refused.body
+    );
     let stranger = world.client(&org(&world.stack, "team").await.key);
     assert_eq!(finalize(&stranger, &jobs[3]).await.status, 404);
-    assert_eq!(finalize(&world.member("viewer").await, &jobs[3]).await.status, 403);
+    assert_eq!(
+        finalize(&world.member("viewer").await, &jobs[3])
+            .await
+            .status,
+        403
+    );
     for job in &jobs {
         assert_eq!(job_of(&key, job).await["result"].get("sealed"), None);
     }
@@ -143,28 +243,64 @@ async fn sealed_figures_of_final_jobs_appear_after_the_close() {
     close_in(&world, 0.0).await;
     let of = |job: Value| job["result"]["sealed"].clone();
     let disclosed = of(job_of(&key, &jobs[0]).await);
-    assert_eq!(json!([disclosed["value"], disclosed["n"]]), json!([share(true), 20]));
+    assert_eq!(
+        json!([disclosed["value"], disclosed["n"]]),
+        json!([share(true), 20])
+    );
     let half = 1.96 * (share(true) * (1.0 - share(true)) / 20.0).sqrt();
     assert!((disclosed["stderr"].as_f64().unwrap() - half / 1.96).abs() < 1e-12);
-    assert!(disclosed["ci95"][0].as_f64().unwrap() < share(true) && disclosed["ci95"][1].as_f64().unwrap() > share(true));
+    assert!(
+        disclosed["ci95"][0].as_f64().unwrap() < share(true)
+            && disclosed["ci95"][1].as_f64().unwrap() > share(true)
+    );
     assert_eq!(of(job_of(&key, &jobs[1]).await)["value"], 1.0 - share(true));
-    assert_eq!(job_of(&key, &jobs[3]).await["result"].get("sealed"), None, "it is not final");
+    assert_eq!(
+        job_of(&key, &jobs[3]).await["result"].get("sealed"),
+        None,
+        "it is not final"
+    );
     let listed = key.get("/v1/jobs").await.unwrap().body;
-    let sealed = listed["jobs"].as_array().unwrap().iter().filter(|job| job["result"].get("sealed").is_some()).count();
+    let sealed = listed["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|job| job["result"].get("sealed").is_some())
+        .count();
     assert_eq!(sealed, 3);
     let mut grpc = JobServiceClient::new(world.channel().await);
-    let ask = v1::GetJobRequest { job_id: text(&jobs[0]["id"]), wait: None };
-    let job = grpc.get_job(with_token(ask, &world.org.key)).await.unwrap().into_inner().job.unwrap();
+    let ask = v1::GetJobRequest {
+        job_id: text(&jobs[0]["id"]),
+        wait: None,
+    };
+    let job = grpc
+        .get_job(with_token(ask, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner()
+        .job
+        .unwrap();
     let figures = job.result.unwrap().sealed.unwrap();
-    assert_eq!((job.r#final, json!(figures.value), figures.n), (true, disclosed["value"].clone(), 20));
+    assert_eq!(
+        (job.r#final, json!(figures.value), figures.n),
+        (true, disclosed["value"].clone(), 20)
+    );
     // No job becomes final any more.
     let late = scored(&key, &suite_id, &predictions(N, |_| json!("no"))).await;
     for job in [&late, &jobs[3]] {
         let refused = finalize(&key, job).await;
-        assert!(refused.status == 409 && text(&refused.body["error"]["message"]).contains("closed at"), "{}", refused.body);
+        assert!(
+            refused.status == 409 && text(&refused.body["error"]["message"]).contains("closed at"),
+            "{}",
+            refused.body
+        );
     }
-    let ask = v1::FinalizeJobRequest { job_id: text(&late["id"]) };
-    let status = grpc.finalize_job(with_token(ask, &world.org.key)).await.unwrap_err();
+    let ask = v1::FinalizeJobRequest {
+        job_id: text(&late["id"]),
+    };
+    let status = grpc
+        .finalize_job(with_token(ask, &world.org.key))
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), tonic::Code::FailedPrecondition);
 }
 
@@ -172,49 +308,119 @@ async fn sealed_figures_of_final_jobs_appear_after_the_close() {
 async fn api_role_reads_no_sealed_figure_before_the_close() {
     let world = world().await;
     let answers: Vec<Value> = (0..N).map(|at| json!(yes_or_no(at))).collect();
-    let suite_id = publish_answers(&world, "sealed", &head("sealed", "exact_match", 3600, ""), &answers).await.unwrap();
+    let suite_id = publish_answers(
+        &world,
+        "sealed",
+        &head("sealed", "exact_match", 3600, ""),
+        &answers,
+    )
+    .await
+    .unwrap();
     let job = scored(&world.key(), &suite_id, &predictions(N, |_| json!("no"))).await;
     finalize(&world.key(), &job).await;
-    let mut api = databases::connect(&world.stack.database.api_url).await.unwrap();
-    for (table, column) in [("suite_answers", "*"), ("sealed_results", "*"), ("suites", "content_sha256")] {
+    let mut api = databases::connect(&world.stack.database.api_url)
+        .await
+        .unwrap();
+    for (table, column) in [
+        ("suite_answers", "*"),
+        ("sealed_results", "*"),
+        ("suites", "content_sha256"),
+    ] {
         let sql = format!("select {column} from {table}");
-        let refused = sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut api).await.unwrap_err().to_string();
+        let refused = sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+            .execute(&mut api)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("permission denied"), "{table}: {refused}");
     }
     let read = "select count(*) from closed_sealed_results";
-    assert_eq!(sqlx::query_scalar::<_, i64>(read).fetch_one(&mut api).await.unwrap(), 0);
+    assert_eq!(
+        sqlx::query_scalar::<_, i64>(read)
+            .fetch_one(&mut api)
+            .await
+            .unwrap(),
+        0
+    );
     // A function that the API's role makes cheap must not be run on rows that the view hides.
     let leak = "create function pg_temp.leak(double precision) returns boolean language plpgsql cost 0.0000001 as
                 $$ begin raise exception 'leaked %', $1; end $$";
     sqlx::raw_sql(leak).execute(&mut api).await.unwrap();
-    let leaked = sqlx::query("select 1 from closed_sealed_results where pg_temp.leak(value)").fetch_all(&mut api).await;
+    let leaked = sqlx::query("select 1 from closed_sealed_results where pg_temp.leak(value)")
+        .fetch_all(&mut api)
+        .await;
     assert!(leaked.unwrap().is_empty());
     close_in(&world, 0.0).await;
-    assert_eq!(sqlx::query_scalar::<_, i64>(read).fetch_one(&mut api).await.unwrap(), 1);
+    assert_eq!(
+        sqlx::query_scalar::<_, i64>(read)
+            .fetch_one(&mut api)
+            .await
+            .unwrap(),
+        1
+    );
 }
 
 /// Finals are decided by the database's clock, whoever asks and however many at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn finals_marked_at_the_moment_of_closing_are_exact() {
-    let world = world_of(Plan { apis: 2, workers: 1, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        apis: 2,
+        workers: 1,
+        ..Plan::default()
+    })
+    .await;
     world.widen_plans().await;
     let answers: Vec<Value> = (0..N).map(|at| json!(yes_or_no(at))).collect();
-    let suite_id = publish_answers(&world, "sealed", &head("sealed", "exact_match", 3600, ""), &answers).await.unwrap();
-    let clients: Vec<_> =
-        world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.key))).collect();
+    let suite_id = publish_answers(
+        &world,
+        "sealed",
+        &head("sealed", "exact_match", 3600, ""),
+        &answers,
+    )
+    .await
+    .unwrap();
+    let clients: Vec<_> = world
+        .stack
+        .apis
+        .iter()
+        .map(|api| {
+            Client::new(
+                format!("http://{}", api.listen.unwrap()),
+                Some(&world.org.key),
+            )
+        })
+        .collect();
     let mut jobs = Vec::new();
     for at in 0..10 {
-        jobs.push(scored(&clients[at % 2], &suite_id, &predictions(at + 1, |_| json!("no"))).await);
+        jobs.push(
+            scored(
+                &clients[at % 2],
+                &suite_id,
+                &predictions(at + 1, |_| json!("no")),
+            )
+            .await,
+        );
     }
     // One job, marked by many at once long before the close: each is told that it is final, also as the third one.
     for jobs in [&jobs[..1], &jobs[..3]] {
         let marks = (0..24).map(|n| insist_on_final(&clients[n % 2], &jobs[n % jobs.len()]));
-        assert!(join_all(marks).await.iter().all(|answer| answer.status == 200 && answer.body["final"] == true));
+        assert!(
+            join_all(marks)
+                .await
+                .iter()
+                .all(|answer| answer.status == 200 && answer.body["final"] == true)
+        );
     }
     let mut outcomes = [0, 0];
     // From a close that is over to one that leaves time for all, on a busy machine too.
-    for (round, window) in [0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 5.0].into_iter().enumerate() {
-        sqlx::raw_sql("update jobs set final_at = null").execute(&mut world.database().await).await.unwrap();
+    for (round, window) in [0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 5.0]
+        .into_iter()
+        .enumerate()
+    {
+        sqlx::raw_sql("update jobs set final_at = null")
+            .execute(&mut world.database().await)
+            .await
+            .unwrap();
         close_in(&world, window).await;
         let at = |at: usize| (&clients[at % 2], &jobs[at % jobs.len()]);
         let all = join_all((0..50).map(|n| async move {
@@ -225,7 +431,8 @@ async fn finals_marked_at_the_moment_of_closing_are_exact() {
         }))
         .await;
         assert!(
-            all.iter().all(|answer| [200, 409, 503].contains(&answer.status)),
+            all.iter()
+                .all(|answer| [200, 409, 503].contains(&answer.status)),
             "{:?}",
             all.iter().map(|answer| answer.status).collect::<Vec<_>>()
         );
@@ -236,7 +443,10 @@ async fn finals_marked_at_the_moment_of_closing_are_exact() {
         .fetch_one(&mut world.database().await)
         .await
         .unwrap();
-        assert!(finals <= 3 && late == 0, "round {round}: {finals} final, {late} of them late");
+        assert!(
+            finals <= 3 && late == 0,
+            "round {round}: {finals} final, {late} of them late"
+        );
         outcomes[usize::from(finals == 3)] += 1;
         until("the close", PATIENCE, async || {
             let closed = "select bool_and(closes_at < clock_timestamp()) from suites where closes_at is not null";
@@ -247,18 +457,40 @@ async fn finals_marked_at_the_moment_of_closing_are_exact() {
         let mut disclosed = Vec::new();
         for (at, job) in jobs.iter().enumerate() {
             let seen = job_of(&clients[at % 2], job).await;
-            assert_eq!(seen["result"].get("sealed").is_some(), seen["final"] == true, "{seen}");
+            assert_eq!(
+                seen["result"].get("sealed").is_some(),
+                seen["final"] == true,
+                "{seen}"
+            );
             disclosed.push(seen["final"] == true);
         }
-        assert_eq!(disclosed.iter().filter(|is_final| **is_final).count() as i64, finals);
-        let refused = finalize(&clients[0], &jobs[disclosed.iter().position(|is_final| !is_final).unwrap()]).await;
+        assert_eq!(
+            disclosed.iter().filter(|is_final| **is_final).count() as i64,
+            finals
+        );
+        let refused = finalize(
+            &clients[0],
+            &jobs[disclosed.iter().position(|is_final| !is_final).unwrap()],
+        )
+        .await;
         assert_eq!(refused.status, 409, "{}", refused.body);
         // Every 200 is of a job that is final.
-        for (n, answer) in all.iter().enumerate().filter(|(_, answer)| answer.status == 200) {
-            assert!(disclosed[n % jobs.len()], "round {round}, caller {n}: {}", answer.body);
+        for (n, answer) in all
+            .iter()
+            .enumerate()
+            .filter(|(_, answer)| answer.status == 200)
+        {
+            assert!(
+                disclosed[n % jobs.len()],
+                "round {round}, caller {n}: {}",
+                answer.body
+            );
         }
     }
-    assert!(outcomes[0] > 0 && outcomes[1] > 0, "rounds with fewer than three finals, and with three: {outcomes:?}");
+    assert!(
+        outcomes[0] > 0 && outcomes[1] > 0,
+        "rounds with fewer than three finals, and with three: {outcomes:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,12 +498,27 @@ async fn organizations_of_one_domain_share_their_finals() {
     let world = world_of(with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")).await;
     world.widen_plans().await;
     let answers: Vec<Value> = (0..N).map(|at| json!(yes_or_no(at))).collect();
-    let suite_id = publish_answers(&world, "sealed", &head("sealed", "exact_match", 3600, ""), &answers).await.unwrap();
+    let suite_id = publish_answers(
+        &world,
+        "sealed",
+        &head("sealed", "exact_match", 3600, ""),
+        &answers,
+    )
+    .await
+    .unwrap();
     let other = org(&world.stack, "team").await;
     let claim = "insert into domain_claims (org_id, domain, token, claimed_by, expires_at, verified_at)
                  select $1, $2, 'x', user_id, now(), now() from memberships where org_id = $1 limit 1";
-    for (org_id, domain) in [(&world.org.id, "example.org"), (&other.id, "lab.example.org")] {
-        sqlx::query(claim).bind(org_id).bind(domain).execute(&mut world.database().await).await.unwrap();
+    for (org_id, domain) in [
+        (&world.org.id, "example.org"),
+        (&other.id, "lab.example.org"),
+    ] {
+        sqlx::query(claim)
+            .bind(org_id)
+            .bind(domain)
+            .execute(&mut world.database().await)
+            .await
+            .unwrap();
     }
     let (own, other) = (world.key(), world.client(&other.key));
     let submission = predictions(N, |_| json!("no"));
@@ -282,29 +529,58 @@ async fn organizations_of_one_domain_share_their_finals() {
     }
     assert_eq!(statuses, [200, 200, 200, 409, 409]);
     // To give the domain up does not help.
-    sqlx::raw_sql("delete from domain_claims").execute(&mut world.database().await).await.unwrap();
-    let shared = other.get("/v1/jobs").await.unwrap().body["jobs"].as_array().unwrap().iter().find(|job| job["final"] == false).cloned();
-    assert_eq!(finalize(&other, &shared.unwrap()).await.status, 409, "it was submitted when the domain was shared");
+    sqlx::raw_sql("delete from domain_claims")
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
+    let shared = other.get("/v1/jobs").await.unwrap().body["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|job| job["final"] == false)
+        .cloned();
+    assert_eq!(
+        finalize(&other, &shared.unwrap()).await.status,
+        409,
+        "it was submitted when the domain was shared"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn times_of_jobs_whose_figures_are_held_back_are_rounded() {
     let world = world().await;
     let answers: Vec<Value> = (0..N).map(|at| json!(yes_or_no(at))).collect();
-    let open =
-        |release: &str| format!("suite_id = \"suite:timed\"\nversion = \"{release}\"\nmetric = \"exact_match\"\nrelease = \"{release}\"\n");
+    let open = |release: &str| {
+        format!(
+            "suite_id = \"suite:timed\"\nversion = \"{release}\"\nmetric = \"exact_match\"\nrelease = \"{release}\"\n"
+        )
+    };
     for (head, is_rounded) in [
         (head("timed", "exact_match", 3600, ""), true),
-        (open("ladder(0.1)").replace("version = \"ladder(0.1)\"", "version = \"2\""), true),
+        (
+            open("ladder(0.1)").replace("version = \"ladder(0.1)\"", "version = \"2\""),
+            true,
+        ),
         (open("exact"), false),
     ] {
-        let suite_id = publish_answers(&world, "timed", &head, &answers).await.unwrap();
+        let suite_id = publish_answers(&world, "timed", &head, &answers)
+            .await
+            .unwrap();
         let job = scored(&world.key(), &suite_id, &predictions(N, |_| json!("no"))).await;
         let phases = "select phases, (extract(epoch from ended_at - started_at) * 1000)::float8 from job_attempts where job_id = $1";
-        let (phases, lasted): (Value, f64) =
-            sqlx::query_as(phases).bind(text(&job["id"])).fetch_one(&mut world.database().await).await.unwrap();
-        let times = phases.as_array().unwrap().iter().flat_map(|phase| [&phase["start_us"], &phase["end_us"]]);
-        let all_rounded = times.clone().all(|time| time.as_i64().unwrap() % 50_000 == 0);
+        let (phases, lasted): (Value, f64) = sqlx::query_as(phases)
+            .bind(text(&job["id"]))
+            .fetch_one(&mut world.database().await)
+            .await
+            .unwrap();
+        let times = phases
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|phase| [&phase["start_us"], &phase["end_us"]]);
+        let all_rounded = times
+            .clone()
+            .all(|time| time.as_i64().unwrap() % 50_000 == 0);
         assert!(all_rounded == is_rounded && times.count() >= 6, "{phases}");
         assert!(!is_rounded || lasted >= 50.0, "{lasted}");
     }
@@ -313,7 +589,11 @@ async fn times_of_jobs_whose_figures_are_held_back_are_rounded() {
 /// Replaces what differs between two runs of the same calls: ids, times, durations, digests of requests, addresses.
 fn normalized(world: &World, text: &str) -> String {
     let mut text = text.to_owned();
-    for (own, name) in [(&world.stack.database.name, "DATABASE"), (&world.org.id, "ORG"), (&world.org.email, "EMAIL")] {
+    for (own, name) in [
+        (&world.stack.database.name, "DATABASE"),
+        (&world.org.id, "ORG"),
+        (&world.org.email, "EMAIL"),
+    ] {
         text = text.replace(own.as_str(), name);
     }
     for process in world.stack.apis.iter().chain(&world.stack.workers) {
@@ -321,10 +601,23 @@ fn normalized(world: &World, text: &str) -> String {
         addresses.for_each(|address| text = text.replace(&address.to_string(), "ADDRESS"));
     }
     // Numbers behind these names are durations, or counts of bytes and of polls.
-    let keys = ["requests\":", "start_us\":", "end_us\":", "seconds=", "seconds\":", "elapsed_us\":", "bytes\":", "UnixNano\":\""];
+    let keys = [
+        "requests\":",
+        "start_us\":",
+        "end_us\":",
+        "seconds=",
+        "seconds\":",
+        "elapsed_us\":",
+        "bytes\":",
+        "UnixNano\":\"",
+    ];
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_str();
-    while let Some((at, key)) = keys.iter().filter_map(|key| rest.find(key).map(|at| (at, *key))).min() {
+    while let Some((at, key)) = keys
+        .iter()
+        .filter_map(|key| rest.find(key).map(|at| (at, *key)))
+        .min()
+    {
         let (before, after) = rest.split_at(at + key.len());
         out.push_str(before);
         out.push('#');
@@ -351,10 +644,17 @@ fn without_identity(word: &str) -> String {
     let is_hex = |word: &str| word.len() >= 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_time = |word: &str| {
         let bytes = word.as_bytes();
-        let digits = |range: std::ops::Range<usize>| bytes.get(range).is_some_and(|part| part.iter().all(u8::is_ascii_digit));
-        (digits(0..4) && bytes.get(4) == Some(&b'-') && digits(5..7)) || (digits(0..2) && bytes.get(2) == Some(&b':') && digits(3..5))
+        let digits = |range: std::ops::Range<usize>| {
+            bytes
+                .get(range)
+                .is_some_and(|part| part.iter().all(u8::is_ascii_digit))
+        };
+        (digits(0..4) && bytes.get(4) == Some(&b'-') && digits(5..7))
+            || (digits(0..2) && bytes.get(2) == Some(&b':') && digits(3..5))
     };
-    let prefixes = ["org_", "key_", "usr_", "job_", "req_", "ses_", "upl_", "inv_", "wrk_", "svc_"];
+    let prefixes = [
+        "org_", "key_", "usr_", "job_", "req_", "ses_", "upl_", "inv_", "wrk_", "svc_",
+    ];
     let is_id = prefixes.iter().any(|prefix| word.starts_with(prefix)) && word.len() > 20;
     match word {
         _ if is_id => word[..4].to_owned(),
@@ -369,8 +669,16 @@ async fn everything(world: &World, suites: &[(&str, Value, Value)]) -> BTreeMap<
     let mut seen = BTreeMap::new();
     let key = world.key();
     let mut log = |name: &str, answer: &Answer| {
-        let mut headers: Vec<_> = answer.headers.iter().map(|(name, value)| format!("{name}: {value:?}")).collect();
-        headers.retain(|header| !["content-length", "date", "x-ratelimit"].iter().any(|name| header.starts_with(name)));
+        let mut headers: Vec<_> = answer
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value:?}"))
+            .collect();
+        headers.retain(|header| {
+            !["content-length", "date", "x-ratelimit"]
+                .iter()
+                .any(|name| header.starts_with(name))
+        });
         headers.sort();
         let told = format!("{} {headers:?} {}", answer.status, answer.body);
         seen.insert(format!("response {name}"), normalized(world, &told));
@@ -390,12 +698,21 @@ async fn everything(world: &World, suites: &[(&str, Value, Value)]) -> BTreeMap<
         .iter()
         .enumerate()
         {
-            let job = key.post("/v1/evals", &json!({"suite_id": suite_id, "predictions": predictions})).await.unwrap();
+            let job = key
+                .post(
+                    "/v1/evals",
+                    &json!({"suite_id": suite_id, "predictions": predictions}),
+                )
+                .await
+                .unwrap();
             log(&format!("{name} submit {at}"), &job);
             world.ended(&text(&job.body["id"])).await;
             let path = format!("/v1/jobs/{}", text(&job.body["id"]));
             for what in ["", "/trace", "/items"] {
-                log(&format!("{name} job {at}{what}"), &key.get(&format!("{path}{what}")).await.unwrap());
+                log(
+                    &format!("{name} job {at}{what}"),
+                    &key.get(&format!("{path}{what}")).await.unwrap(),
+                );
             }
             job_ids.push(text(&job.body["id"]));
             jobs.push(job.body);
@@ -403,16 +720,31 @@ async fn everything(world: &World, suites: &[(&str, Value, Value)]) -> BTreeMap<
         let succeeded = &jobs[..2];
         log(
             &format!("{name} compare"),
-            &key.post("/v1/comparisons", &json!({"job_a": succeeded[0]["id"], "job_b": succeeded[1]["id"]})).await.unwrap(),
+            &key.post(
+                "/v1/comparisons",
+                &json!({"job_a": succeeded[0]["id"], "job_b": succeeded[1]["id"]}),
+            )
+            .await
+            .unwrap(),
         );
         log(
             &format!("{name} compare parts"),
-            &key.post("/v1/comparisons", &json!({"job_a": jobs[2]["id"], "job_b": jobs[3]["id"]})).await.unwrap(),
+            &key.post(
+                "/v1/comparisons",
+                &json!({"job_a": jobs[2]["id"], "job_b": jobs[3]["id"]}),
+            )
+            .await
+            .unwrap(),
         );
         for (at, job) in jobs.iter().enumerate() {
             log(&format!("{name} final {at}"), &finalize(&key, job).await);
         }
-        log(&format!("{name} items"), &key.get(&format!("/v1/suites/{suite_id}/items")).await.unwrap());
+        log(
+            &format!("{name} items"),
+            &key.get(&format!("/v1/suites/{suite_id}/items"))
+                .await
+                .unwrap(),
+        );
         log(
             &format!("{name} refused"),
             &key.post("/v1/evals", &json!({"suite_id": suite_id, "predictions": [{"item_id": "i0", "prediction": []}, 7]})).await.unwrap(),
@@ -424,55 +756,115 @@ async fn everything(world: &World, suites: &[(&str, Value, Value)]) -> BTreeMap<
     let mut grpc = String::new();
     let mut jobs = JobServiceClient::new(world.channel().await);
     for job_id in &job_ids {
-        let ask = v1::GetJobRequest { job_id: job_id.clone(), wait: None };
-        let mut result = jobs.get_job(with_token(ask, &world.org.key)).await.unwrap().into_inner().job.unwrap().result;
+        let ask = v1::GetJobRequest {
+            job_id: job_id.clone(),
+            wait: None,
+        };
+        let mut result = jobs
+            .get_job(with_token(ask, &world.org.key))
+            .await
+            .unwrap()
+            .into_inner()
+            .job
+            .unwrap()
+            .result;
         // A map has no order.
-        let metrics: Option<BTreeMap<_, _>> =
-            result.as_mut().map(|result| result.metrics.drain().map(|(name, figure)| (name, figure.to_bits())).collect());
+        let metrics: Option<BTreeMap<_, _>> = result.as_mut().map(|result| {
+            result
+                .metrics
+                .drain()
+                .map(|(name, figure)| (name, figure.to_bits()))
+                .collect()
+        });
         write!(grpc, "{result:?} {metrics:?}").unwrap();
     }
     let mut listed = SuiteServiceClient::new(world.channel().await);
-    let suites = listed.list_suites(with_token(v1::ListSuitesRequest {}, &world.org.key)).await.unwrap().into_inner();
-    write!(grpc, "{:?}", suites.suites.iter().map(|suite| (&suite.release, suite.n_sealed, &suite.ladder)).collect::<Vec<_>>()).unwrap();
+    let suites = listed
+        .list_suites(with_token(v1::ListSuitesRequest {}, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner();
+    write!(
+        grpc,
+        "{:?}",
+        suites
+            .suites
+            .iter()
+            .map(|suite| (&suite.release, suite.n_sealed, &suite.ladder))
+            .collect::<Vec<_>>()
+    )
+    .unwrap();
     seen.insert("grpc".into(), normalized(world, &grpc));
     for (at, job_id) in job_ids.iter().enumerate() {
         let scores = world.stack.artifacts();
-        let found = std::process::Command::new("find").arg(&scores).args(["-type", "f", "-path", &format!("*{job_id}*")]).output().unwrap();
+        let found = std::process::Command::new("find")
+            .arg(&scores)
+            .args(["-type", "f", "-path", &format!("*{job_id}*")])
+            .output()
+            .unwrap();
         for file in String::from_utf8(found.stdout).unwrap().lines() {
             let kind = file.rsplit_once(job_id.as_str()).unwrap().1;
-            seen.insert(format!("artifact {at} {kind}"), format!("{:?}", std::fs::read(file).unwrap()));
+            seen.insert(
+                format!("artifact {at} {kind}"),
+                format!("{:?}", std::fs::read(file).unwrap()),
+            );
         }
     }
-    seen.insert("database".into(), normalized(world, &readable_rows(world).await));
+    seen.insert(
+        "database".into(),
+        normalized(world, &readable_rows(world).await),
+    );
     for (kind, processes) in [("api", &world.stack.apis), ("worker", &world.stack.workers)] {
         for process in processes {
             let lines = std::fs::read_to_string(&process.log).unwrap();
             // What is logged of requests, jobs and suites. The rest is of the machine: a slow Redis, names of queue workers, statements
             // without their values and with how long they took.
-            let of_calls = |line: &&str| ["\"job_id\"", "\"request_id\"", "suite:"].iter().any(|name| line.contains(name));
-            let lines = lines.lines().filter(of_calls).filter(|line| !line.contains("sqlx::query"));
+            let of_calls = |line: &&str| {
+                ["\"job_id\"", "\"request_id\"", "suite:"]
+                    .iter()
+                    .any(|name| line.contains(name))
+            };
+            let lines = lines
+                .lines()
+                .filter(of_calls)
+                .filter(|line| !line.contains("sqlx::query"));
             let mut lines: Vec<String> = lines.map(|line| normalized(world, line)).collect();
             lines.sort();
             lines.dedup();
             assert!(lines.len() >= 2, "{kind}: {lines:?}");
             seen.insert(format!("log {kind}"), lines.join("\n"));
             // Series and their labels, and how many jobs and items there were; not how long anything took.
-            let counted = ["assay_job_attempts", "assay_jobs_", "assay_items_scored", "assay_quota", "assay_fenced"];
+            let counted = [
+                "assay_job_attempts",
+                "assay_jobs_",
+                "assay_items_scored",
+                "assay_quota",
+                "assay_fenced",
+            ];
             let series = scrape(process).await;
             let of = |line: &str| {
                 if counted.iter().any(|name| line.starts_with(name)) && !line.contains("seconds") {
                     line.to_owned()
                 } else {
-                    line.rsplit_once(' ').map_or(line, |(name, _)| name).to_owned()
+                    line.rsplit_once(' ')
+                        .map_or(line, |(name, _)| name)
+                        .to_owned()
                 }
             };
             let mut series: Vec<String> = series
                 .lines()
-                .filter(|line| !line.contains("_bucket") && !line.starts_with("process_") && !line.contains("job_id"))
+                .filter(|line| {
+                    !line.contains("_bucket")
+                        && !line.starts_with("process_")
+                        && !line.contains("job_id")
+                })
                 .map(of)
                 .collect();
             series.sort();
-            seen.insert(format!("metrics {kind}"), normalized(world, &series.join("\n")));
+            seen.insert(
+                format!("metrics {kind}"),
+                normalized(world, &series.join("\n")),
+            );
         }
     }
     seen
@@ -480,7 +872,9 @@ async fn everything(world: &World, suites: &[(&str, Value, Value)]) -> BTreeMap<
 
 /// Every row and column that the API's role can read.
 async fn readable_rows(world: &World) -> String {
-    let mut api = databases::connect(&world.stack.database.api_url).await.unwrap();
+    let mut api = databases::connect(&world.stack.database.api_url)
+        .await
+        .unwrap();
     let columns = "select table_name::text, string_agg(quote_ident(column_name), ', ' order by ordinal_position) as columns
                    from information_schema.columns
                    where table_schema = 'public' and has_column_privilege(quote_ident(table_name), column_name, 'select')
@@ -489,8 +883,12 @@ async fn readable_rows(world: &World) -> String {
     let mut rows = String::new();
     for table in sqlx::query(columns).fetch_all(&mut api).await.unwrap() {
         let (name, columns): (String, String) = (table.get(0), table.get(1));
-        let sql = format!("select row_to_json(t)::text as line from (select {columns} from {name}) t");
-        let lines: Vec<String> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(&mut api).await.unwrap();
+        let sql =
+            format!("select row_to_json(t)::text as line from (select {columns} from {name}) t");
+        let lines: Vec<String> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .fetch_all(&mut api)
+            .await
+            .unwrap();
         let mut lines: Vec<String> = lines.iter().map(|line| normalized(world, line)).collect();
         lines.sort();
         writeln!(rows, "{name}\n{}", lines.join("\n")).unwrap();
@@ -502,10 +900,34 @@ async fn readable_rows(world: &World) -> String {
 async fn nothing_depends_on_a_sealed_answer_before_the_close() {
     type Of = fn(usize) -> Value;
     let families: [(&str, &str, Of, Of, Of); 7] = [
-        ("labels", "f1_macro", |at| json!(yes_or_no(at)), |_| json!("yes"), |at| json!(["no", "yes"][at % 2])),
-        ("rankings", "ndcg@3", |at| json!({yes_or_no(at): 2, "maybe": 1}), |_| json!(["yes", "no"]), |at| json!([yes_or_no(at)])),
-        ("numbers", "rmse", |at| json!(at), |at| json!(at + 1), |_| json!(7)),
-        ("odds", "log_loss", |at| json!(yes_or_no(at)), |_| json!({"yes": 0.5, "no": 0.5}), |at| json!({yes_or_no(at): 1.0})),
+        (
+            "labels",
+            "f1_macro",
+            |at| json!(yes_or_no(at)),
+            |_| json!("yes"),
+            |at| json!(["no", "yes"][at % 2]),
+        ),
+        (
+            "rankings",
+            "ndcg@3",
+            |at| json!({yes_or_no(at): 2, "maybe": 1}),
+            |_| json!(["yes", "no"]),
+            |at| json!([yes_or_no(at)]),
+        ),
+        (
+            "numbers",
+            "rmse",
+            |at| json!(at),
+            |at| json!(at + 1),
+            |_| json!(7),
+        ),
+        (
+            "odds",
+            "log_loss",
+            |at| json!(yes_or_no(at)),
+            |_| json!({"yes": 0.5, "no": 0.5}),
+            |at| json!({yes_or_no(at): 1.0}),
+        ),
         // These two are not defined where a prediction is missing, or all sealed ones are the same: which is no matter of answers.
         (
             "area",
@@ -514,8 +936,20 @@ async fn nothing_depends_on_a_sealed_answer_before_the_close() {
             |at| json!({"yes": at as f64 / 80.0, "no": 1.0 - at as f64 / 80.0}),
             |_| json!({"yes": 0.5, "no": 0.5}),
         ),
-        ("order", "spearman", |at| json!(at), |at| json!(at % 7), |_| json!(7)),
-        ("bins", "ece@15", |at| json!(yes_or_no(at)), |_| json!({"yes": 0.8, "no": 0.2}), |at| json!({yes_or_no(at): 1.0})),
+        (
+            "order",
+            "spearman",
+            |at| json!(at),
+            |at| json!(at % 7),
+            |_| json!(7),
+        ),
+        (
+            "bins",
+            "ece@15",
+            |at| json!(yes_or_no(at)),
+            |_| json!({"yes": 0.8, "no": 0.2}),
+            |at| json!({yes_or_no(at): 1.0}),
+        ),
     ];
     let mut seen = Vec::new();
     for changed in [false, true] {
@@ -530,16 +964,15 @@ async fn nothing_depends_on_a_sealed_answer_before_the_close() {
             let is_sealed = sealed_items(&head, &answers);
             if changed {
                 // Each sealed item has the answer of the next one but one, or of none.
-                let others: Vec<Value> =
-                    (0..N)
-                        .map(|at| {
-                            if ["numbers", "order"].contains(name) {
-                                json!((at * 7919) % 1009 + 1000)
-                            } else {
-                                answers[(at + 2) % N].clone()
-                            }
-                        })
-                        .collect();
+                let others: Vec<Value> = (0..N)
+                    .map(|at| {
+                        if ["numbers", "order"].contains(name) {
+                            json!((at * 7919) % 1009 + 1000)
+                        } else {
+                            answers[(at + 2) % N].clone()
+                        }
+                    })
+                    .collect();
                 answers
                     .iter_mut()
                     .zip(others)
@@ -548,22 +981,38 @@ async fn nothing_depends_on_a_sealed_answer_before_the_close() {
                     .for_each(|((answer, other), _)| *answer = other);
             }
             let folder = write_suite(&world, name, &head, &answers);
-            world.stack.operate(&["suite", "publish", folder.to_str().unwrap()]).await.unwrap();
+            world
+                .stack
+                .operate(&["suite", "publish", folder.to_str().unwrap()])
+                .await
+                .unwrap();
             suites.push((*name, predictions(N, good), predictions(N, other)));
         }
-        seen.push((everything(&world, &suites).await, sealed_figures(&world).await));
+        seen.push((
+            everything(&world, &suites).await,
+            sealed_figures(&world).await,
+        ));
     }
     let [(one, sealed), (two, other_sealed)] = <[_; 2]>::try_from(seen).unwrap();
-    assert_eq!(one.keys().collect::<Vec<_>>(), two.keys().collect::<Vec<_>>());
+    assert_eq!(
+        one.keys().collect::<Vec<_>>(),
+        two.keys().collect::<Vec<_>>()
+    );
     assert!(one.len() > 100, "{}", one.len());
     for (name, told) in &one {
-        let differing = told.lines().zip(two[name].lines()).find(|(one, two)| one != two);
+        let differing = told
+            .lines()
+            .zip(two[name].lines())
+            .find(|(one, two)| one != two);
         assert!(told == &two[name], "{name}: {differing:?}");
     }
     // The sealed figures themselves do differ, in every suite.
     assert_eq!(sealed.len(), other_sealed.len());
     assert!(
-        sealed.iter().zip(&other_sealed).all(|((suite, one), (_, two))| one != two || suite == "suite:area"),
+        sealed
+            .iter()
+            .zip(&other_sealed)
+            .all(|((suite, one), (_, two))| one != two || suite == "suite:area"),
         "{sealed:?} {other_sealed:?}"
     );
     let suites: std::collections::BTreeSet<_> = sealed.keys().collect();
@@ -573,5 +1022,10 @@ async fn nothing_depends_on_a_sealed_answer_before_the_close() {
 /// The sealed figures of each suite's jobs, in the order of the jobs.
 async fn sealed_figures(world: &World) -> BTreeMap<String, Vec<f64>> {
     let sql = "select r.suite_id, array_agg(r.value order by j.created_at) from sealed_results r join jobs j on j.id = r.job_id group by r.suite_id";
-    sqlx::query_as(sql).fetch_all(&mut world.database().await).await.unwrap().into_iter().collect()
+    sqlx::query_as(sql)
+        .fetch_all(&mut world.database().await)
+        .await
+        .unwrap()
+        .into_iter()
+        .collect()
 }

@@ -14,10 +14,16 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use crate::harness::{Org, STALL, World, code, one_prediction, org, text, with, with_token, world_of};
+use crate::harness::{
+    Org, STALL, World, code, one_prediction, org, text, with, with_token, world_of,
+};
 
 async fn world() -> World {
-    world_of(Plan { workers: 0, ..with("ASSAY_POOL_WAIT_MS", "200") }).await
+    world_of(Plan {
+        workers: 0,
+        ..with("ASSAY_POOL_WAIT_MS", "200")
+    })
+    .await
 }
 
 /// Holds what making a key of these organizations waits for, until the connection is closed.
@@ -25,7 +31,11 @@ async fn hold(world: &World, orgs: &[&Org]) -> PgConnection {
     let mut database = world.database().await;
     sqlx::raw_sql("begin").execute(&mut database).await.unwrap();
     let ids: Vec<&str> = orgs.iter().map(|org| org.id.as_str()).collect();
-    sqlx::query("select from orgs where id = any($1) for update").bind(ids).execute(&mut database).await.unwrap();
+    sqlx::query("select from orgs where id = any($1) for update")
+        .bind(ids)
+        .execute(&mut database)
+        .await
+        .unwrap();
     database
 }
 
@@ -37,7 +47,12 @@ async fn make_keys(client: Client, count: usize) -> Vec<Answer> {
 }
 
 fn assert_refused(answer: &Answer) {
-    assert_eq!((answer.status, code(answer), answer.header("retry-after")), (503, "unavailable".to_owned(), "1"), "{}", answer.body);
+    assert_eq!(
+        (answer.status, code(answer), answer.header("retry-after")),
+        (503, "unavailable".to_owned(), "1"),
+        "{}",
+        answer.body
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,13 +64,23 @@ async fn one_organization_whose_requests_do_not_end_holds_up_nobody_else() {
     sleep(Duration::from_millis(300)).await;
     for _ in 0..10 {
         let began = Instant::now();
-        assert_eq!(make_keys(world.client(&other.session), 1).await[0].status, 201);
+        assert_eq!(
+            make_keys(world.client(&other.session), 1).await[0].status,
+            201
+        );
         assert!(began.elapsed() < STALL, "{:?}", began.elapsed());
     }
     let refused = stuck.await.unwrap();
     refused.iter().for_each(assert_refused);
-    let crowded = |answer: &&Answer| answer.body["error"]["message"].to_string().contains("requests of your organization are under way");
-    assert!(refused.iter().filter(crowded).count() > 30, "most of them were not even begun");
+    let crowded = |answer: &&Answer| {
+        answer.body["error"]["message"]
+            .to_string()
+            .contains("requests of your organization are under way")
+    };
+    assert!(
+        refused.iter().filter(crowded).count() > 30,
+        "most of them were not even begun"
+    );
     held.close().await.unwrap();
     assert_eq!(make_keys(world.owner(), 1).await[0].status, 201);
 }
@@ -63,13 +88,18 @@ async fn one_organization_whose_requests_do_not_end_holds_up_nobody_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn when_all_is_at_work_jobs_can_still_be_asked_after_and_cancelled() {
     let world = world().await;
-    let (second, third, asking) = (org(&world.stack, "team").await, org(&world.stack, "team").await, org(&world.stack, "team").await);
+    let (second, third, asking) = (
+        org(&world.stack, "team").await,
+        org(&world.stack, "team").await,
+        org(&world.stack, "team").await,
+    );
     let client = world.client(&asking.key);
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let job_id = text(&client.post("/v1/evals", &body).await.unwrap().body["id"]);
     let channel = world.channel().await;
     let held = hold(&world, &[&world.org, &second, &third]).await;
-    let stuck = [&world.org, &second, &third].map(|org| tokio::spawn(make_keys(world.client(&org.session), 40)));
+    let stuck = [&world.org, &second, &third]
+        .map(|org| tokio::spawn(make_keys(world.client(&org.session), 40)));
     sleep(Duration::from_millis(300)).await;
     let began = Instant::now();
     assert_refused(&client.get("/v1/me").await.unwrap());
@@ -79,10 +109,22 @@ async fn when_all_is_at_work_jobs_can_still_be_asked_after_and_cancelled() {
     let path = format!("/v1/jobs/{job_id}");
     assert_eq!(client.get(&path).await.unwrap().body["status"], "queued");
     assert_eq!(client.get("/v1/jobs").await.unwrap().status, 200);
-    let ask = with_token(v1::GetJobRequest { job_id: job_id.clone(), wait: None }, &asking.key);
+    let ask = with_token(
+        v1::GetJobRequest {
+            job_id: job_id.clone(),
+            wait: None,
+        },
+        &asking.key,
+    );
     JobServiceClient::new(channel).get_job(ask).await.unwrap();
-    let cancelled = client.send(client.request("POST", &format!("{path}/cancel"))).await.unwrap();
-    assert_eq!((cancelled.status, &cancelled.body["status"]), (200, &"cancelled".into()));
+    let cancelled = client
+        .send(client.request("POST", &format!("{path}/cancel")))
+        .await
+        .unwrap();
+    assert_eq!(
+        (cancelled.status, &cancelled.body["status"]),
+        (200, &"cancelled".into())
+    );
     assert!(began.elapsed() < STALL, "{:?}", began.elapsed());
     assert_refused(&client.get("/v1/me").await.unwrap());
     for stuck in stuck {
@@ -94,14 +136,19 @@ async fn when_all_is_at_work_jobs_can_still_be_asked_after_and_cancelled() {
 
 /// A connection of our own making.
 async fn connect(world: &World) -> TcpStream {
-    TcpStream::connect(world.stack.apis[0].listen.unwrap()).await.unwrap()
+    TcpStream::connect(world.stack.apis[0].listen.unwrap())
+        .await
+        .unwrap()
 }
 
 /// Sends this and returns what comes back within a moment.
 async fn ask(stream: &mut TcpStream, head: &str) -> String {
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = vec![0; 64 * 1024];
-    let length = timeout(Duration::from_secs(10), stream.read(&mut answer)).await.unwrap().unwrap();
+    let length = timeout(Duration::from_secs(10), stream.read(&mut answer))
+        .await
+        .unwrap()
+        .unwrap();
     String::from_utf8_lossy(&answer[..length]).into_owned()
 }
 
@@ -131,24 +178,44 @@ const HEALTH: &str = "GET /health HTTP/1.1\r\nHost: assay\r\n\r\n";
 
 /// Asserts that something took this long, give or take what a busy machine needs.
 fn assert_about(what: &str, took: Duration, seconds: u64) {
-    assert!((seconds.saturating_sub(1)..=seconds + 20).contains(&took.as_secs()), "{what}: {took:?}");
+    assert!(
+        (seconds.saturating_sub(1)..=seconds + 20).contains(&took.as_secs()),
+        "{what}: {took:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_of_the_slow_and_the_silent_are_closed_in_time() {
     let world = &world().await;
-    let silent = async { assert_about("nothing is said", closed(connect(world).await, None).await, 10) };
+    let silent = async {
+        assert_about(
+            "nothing is said",
+            closed(connect(world).await, None).await,
+            10,
+        )
+    };
     let slow_head = async {
         let mut stream = connect(world).await;
-        stream.write_all(b"GET /health HTTP/1.1\r\nX: ").await.unwrap();
-        assert_about("a head comes byte by byte", closed(stream, Some("x")).await, 10);
+        stream
+            .write_all(b"GET /health HTTP/1.1\r\nX: ")
+            .await
+            .unwrap();
+        assert_about(
+            "a head comes byte by byte",
+            closed(stream, Some("x")).await,
+            10,
+        );
     };
     let slow_second_head = async {
         let mut stream = connect(world).await;
         assert!(ask(&mut stream, HEALTH).await.starts_with("HTTP/1.1 200"));
         sleep(Duration::from_secs(12)).await;
         stream.write_all(b"G").await.unwrap();
-        assert_about("the second head comes byte by byte", closed(stream, Some("x")).await, 10);
+        assert_about(
+            "the second head comes byte by byte",
+            closed(stream, Some("x")).await,
+            10,
+        );
     };
     let slow_body = async {
         let mut stream = connect(world).await;
@@ -157,7 +224,11 @@ async fn connections_of_the_slow_and_the_silent_are_closed_in_time() {
             "POST /v1/keys HTTP/1.1\r\nHost: assay\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n "
         );
         stream.write_all(head.as_bytes()).await.unwrap();
-        assert_about("a body comes byte by byte", closed(stream, Some(" ")).await, 5);
+        assert_about(
+            "a body comes byte by byte",
+            closed(stream, Some(" ")).await,
+            5,
+        );
     };
     let idle = async {
         let mut stream = connect(world).await;
@@ -167,7 +238,15 @@ async fn connections_of_the_slow_and_the_silent_are_closed_in_time() {
         assert!(ask(&mut stream, HEALTH).await.starts_with("HTTP/1.1 200"));
         assert_about("nothing is asked", closed(stream, None).await, 75);
     };
-    tokio::join!(silent, slow_head, slow_second_head, slow_body, idle, idle_http2(world), unread(world));
+    tokio::join!(
+        silent,
+        slow_head,
+        slow_second_head,
+        slow_body,
+        idle,
+        idle_http2(world),
+        unread(world)
+    );
     assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
 }
 
@@ -180,7 +259,11 @@ async fn idle_http2(world: &World) {
     let (answer, _) = client.send_request(request, true).unwrap();
     assert_eq!(answer.await.unwrap().status(), 200);
     // The handle would end the connection if it were dropped.
-    timeout(Duration::from_secs(120), connection).await.unwrap().unwrap().unwrap();
+    timeout(Duration::from_secs(120), connection)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
     assert_about("nothing is asked over HTTP/2", began.elapsed(), 75);
     drop(client);
 }
@@ -189,14 +272,20 @@ async fn idle_http2(world: &World) {
 async fn unread(world: &World) {
     let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
     let watch = v1::WatchJobRequest { job_id };
-    let mut reads =
-        JobServiceClient::new(world.channel().await).watch_job(with_token(watch.clone(), &world.org.key)).await.unwrap().into_inner();
+    let mut reads = JobServiceClient::new(world.channel().await)
+        .watch_job(with_token(watch.clone(), &world.org.key))
+        .await
+        .unwrap()
+        .into_inner();
     let message = prost::Message::encode_to_vec(&watch);
     let mut body = vec![0];
     body.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
     body.extend_from_slice(&message);
-    let (client, connection) =
-        h2::client::Builder::new().initial_window_size(8).handshake::<_, bytes::Bytes>(connect(world).await).await.unwrap();
+    let (client, connection) = h2::client::Builder::new()
+        .initial_window_size(8)
+        .handshake::<_, bytes::Bytes>(connect(world).await)
+        .await
+        .unwrap();
     let began = Instant::now();
     let connection = tokio::spawn(connection);
     let request = http::Request::post("http://assay/assay.v1.JobService/WatchJob")
@@ -205,7 +294,12 @@ async fn unread(world: &World) {
         .header("authorization", format!("Bearer {}", world.org.key))
         .body(())
         .unwrap();
-    let (answer, mut send) = client.ready().await.unwrap().send_request(request, false).unwrap();
+    let (answer, mut send) = client
+        .ready()
+        .await
+        .unwrap()
+        .send_request(request, false)
+        .unwrap();
     send.send_data(body.into(), true).unwrap();
     let mut body = answer.await.unwrap().into_body();
     let reset = async {
@@ -215,7 +309,10 @@ async fn unread(world: &World) {
             }
         }
     };
-    assert_eq!(timeout(Duration::from_secs(120), reset).await.unwrap(), Some(h2::Reason::CANCEL));
+    assert_eq!(
+        timeout(Duration::from_secs(120), reset).await.unwrap(),
+        Some(h2::Reason::CANCEL)
+    );
     assert_about("a response is not read", began.elapsed(), 30);
     assert!(!connection.is_finished());
     assert!(reads.message().await.unwrap().is_some());
@@ -224,10 +321,14 @@ async fn unread(world: &World) {
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_stream_is_reset_while_its_connection_goes_on() {
     let world = world().await;
-    let handshake = h2::client::Builder::new().initial_window_size(0).handshake::<_, bytes::Bytes>(connect(&world).await);
+    let handshake = h2::client::Builder::new()
+        .initial_window_size(0)
+        .handshake::<_, bytes::Bytes>(connect(&world).await);
     let (mut client, connection) = handshake.await.unwrap();
     let connection = tokio::spawn(connection);
-    let unread = http::Request::get("http://assay/docs/swagger-ui-bundle.js").body(()).unwrap();
+    let unread = http::Request::get("http://assay/docs/swagger-ui-bundle.js")
+        .body(())
+        .unwrap();
     let (response, _) = client.send_request(unread, true).unwrap();
     let mut body = response.await.unwrap().into_body();
     let began = Instant::now();
@@ -247,20 +348,43 @@ async fn unread_stream_is_reset_while_its_connection_goes_on() {
     assert_about("the stream is not read", began.elapsed(), 30);
     assert!(!connection.is_finished());
     let head = http::Request::head("http://assay/health").body(()).unwrap();
-    assert_eq!(client.send_request(head, true).unwrap().0.await.unwrap().status(), 200);
+    assert_eq!(
+        client
+            .send_request(head, true)
+            .unwrap()
+            .0
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_without_memory_are_refused_and_leave_nothing() {
     // A third of a mebibyte: room for 14 requests of one address.
-    let world = world_of(Plan { workers: 0, ..with("ASSAY_REQUEST_MEMORY_MIB", "1") }).await;
-    let handshake = h2::client::Builder::new().initial_window_size(0).handshake::<_, bytes::Bytes>(connect(&world).await);
+    let world = world_of(Plan {
+        workers: 0,
+        ..with("ASSAY_REQUEST_MEMORY_MIB", "1")
+    })
+    .await;
+    let handshake = h2::client::Builder::new()
+        .initial_window_size(0)
+        .handshake::<_, bytes::Bytes>(connect(&world).await);
     let (client, connection) = handshake.await.unwrap();
     let connection = tokio::spawn(connection);
     let mut responses = Vec::new();
     for _ in 0..100 {
-        let request = http::Request::get("http://assay/docs/swagger-ui-bundle.js").body(()).unwrap();
-        let (response, _) = client.clone().ready().await.unwrap().send_request(request, true).unwrap();
+        let request = http::Request::get("http://assay/docs/swagger-ui-bundle.js")
+            .body(())
+            .unwrap();
+        let (response, _) = client
+            .clone()
+            .ready()
+            .await
+            .unwrap()
+            .send_request(request, true)
+            .unwrap();
         responses.push(response);
     }
     // Longer than requests wait for room, shorter than responses may stay unread.
@@ -272,7 +396,11 @@ async fn streams_without_memory_are_refused_and_leave_nothing() {
                 assert_eq!(error.reason(), Some(h2::Reason::REFUSED_STREAM));
                 refused += 1;
             }
-            Ok(Ok(response)) => assert!([200, 503].contains(&response.status().as_u16()), "{}", response.status()),
+            Ok(Ok(response)) => assert!(
+                [200, 503].contains(&response.status().as_u16()),
+                "{}",
+                response.status()
+            ),
             // It waits until the responses before it are read.
             Err(_) => {}
         }
@@ -284,7 +412,11 @@ async fn streams_without_memory_are_refused_and_leave_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn address_has_a_bounded_number_of_connections() {
-    let world = world_of(Plan { workers: 0, ..with("ASSAY_CONNECTIONS_PER_ADDRESS", "5") }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..with("ASSAY_CONNECTIONS_PER_ADDRESS", "5")
+    })
+    .await;
     let api = world.stack.apis[0].listen.unwrap();
     let from = async |address: [u8; 4]| {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -294,7 +426,8 @@ async fn address_has_a_bounded_number_of_connections() {
         // One that is closed at once may be reset before anything is written.
         let _ = stream.write_all(HEALTH.as_bytes()).await;
         let read = stream.read_exact(&mut head).await;
-        read.is_ok_and(|_| &head == b"HTTP/1.1 200").then_some(stream)
+        read.is_ok_and(|_| &head == b"HTTP/1.1 200")
+            .then_some(stream)
     };
     let mut open = Vec::new();
     for _ in 0..5 {
@@ -314,7 +447,9 @@ async fn address_has_a_bounded_number_of_connections() {
 async fn no_request_has_more_headers_than_any_needs() {
     let world = world().await;
     let head = |count: usize, length: usize| {
-        let headers: String = (0..count).map(|i| format!("X-{i}: {}\r\n", "y".repeat(length))).collect();
+        let headers: String = (0..count)
+            .map(|i| format!("X-{i}: {}\r\n", "y".repeat(length)))
+            .collect();
         format!("GET /health HTTP/1.1\r\nHost: assay\r\n{headers}\r\n")
     };
     for (count, length, status) in [(90, 10, "200"), (200, 10, "431"), (50, 100_000, "431")] {
@@ -322,14 +457,22 @@ async fn no_request_has_more_headers_than_any_needs() {
         // It may be refused before it is sent whole.
         let _ = stream.write_all(head(count, length).as_bytes()).await;
         let mut answer = vec![0; 12];
-        let read = timeout(Duration::from_secs(10), stream.read_exact(&mut answer)).await.unwrap();
+        let read = timeout(Duration::from_secs(10), stream.read_exact(&mut answer))
+            .await
+            .unwrap();
         let told = String::from_utf8_lossy(&answer).into_owned();
-        assert!(read.is_err() && status != "200" || told.ends_with(status), "{count} headers of {length}: {told}");
+        assert!(
+            read.is_err() && status != "200" || told.ends_with(status),
+            "{count} headers of {length}: {told}"
+        );
     }
     let (mut client, connection) = h2::client::handshake(connect(&world).await).await.unwrap();
     tokio::spawn(connection);
     for (length, expected) in [(1_000, 200), (20_000, 431)] {
-        let request = http::Request::get("http://assay/health").header("x-long", "y".repeat(length)).body(()).unwrap();
+        let request = http::Request::get("http://assay/health")
+            .header("x-long", "y".repeat(length))
+            .body(())
+            .unwrap();
         let (answer, _) = client.send_request(request, true).unwrap();
         assert_eq!(answer.await.unwrap().status(), expected, "{length}");
     }

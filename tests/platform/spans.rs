@@ -33,9 +33,17 @@ impl Collector {
     /// Starts one, if there is Go to build it with.
     pub async fn start() -> Option<Self> {
         let program = made(|| go_program("collector")).await?;
-        let folder = ground().servers.folder().join(databases::fresh_name("collector"));
+        let folder = ground()
+            .servers
+            .folder()
+            .join(databases::fresh_name("collector"));
         std::fs::create_dir(&folder).unwrap();
-        let [grpc, http] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+        let [grpc, http] = std::array::from_fn(|_| {
+            TcpListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap()
+        });
         let file = folder.join("traces.ndjson");
         let config = json!({
             "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": grpc.to_string()}, "http": {"endpoint": http.to_string()}}}},
@@ -47,12 +55,23 @@ impl Collector {
         });
         std::fs::write(folder.join("config.yaml"), config.to_string()).unwrap();
         let mut command = GuardedCommand::new(program);
-        command.args = vec!["--config".into(), format!("file:{}", folder.join("config.yaml").display()).into()];
+        command.args = vec![
+            "--config".into(),
+            format!("file:{}", folder.join("config.yaml").display()).into(),
+        ];
         command.log = Some(folder.join("collector.log"));
         command.run_folder = Some(ground().servers.folder().to_path_buf());
         let process = Guarded::spawn(&command).unwrap();
-        until("a collector", PATIENCE, async || tokio::net::TcpStream::connect(grpc).await.is_ok()).await;
-        Some(Self { _process: process, grpc: format!("http://{grpc}"), http: format!("http://{http}"), file })
+        until("a collector", PATIENCE, async || {
+            tokio::net::TcpStream::connect(grpc).await.is_ok()
+        })
+        .await;
+        Some(Self {
+            _process: process,
+            grpc: format!("http://{grpc}"),
+            http: format!("http://{http}"),
+            file,
+        })
     }
 
     /// All that it received, as it wrote it.
@@ -65,10 +84,17 @@ impl Collector {
         let mut spans = Vec::new();
         for line in self.text().lines() {
             // The last line may be on its way.
-            let Ok(export) = serde_json::from_str::<Value>(line) else { continue };
+            let Ok(export) = serde_json::from_str::<Value>(line) else {
+                continue;
+            };
             for resource in export["resourceSpans"].as_array().into_iter().flatten() {
                 let service = attribute(&resource["resource"], "service.name");
-                for span in resource["scopeSpans"].as_array().into_iter().flatten().flat_map(|scope| scope["spans"].as_array().unwrap()) {
+                for span in resource["scopeSpans"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .flat_map(|scope| scope["spans"].as_array().unwrap())
+                {
                     if span["traceId"] == trace_id {
                         spans.push((service.clone(), span.clone()));
                     }
@@ -80,28 +106,64 @@ impl Collector {
 }
 
 fn attribute(of: &Value, key: &str) -> String {
-    let found = of["attributes"].as_array().into_iter().flatten().find(|attribute| attribute["key"] == key);
+    let found = of["attributes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|attribute| attribute["key"] == key);
     let value = found.map_or(&Value::Null, |attribute| &attribute["value"]);
-    let value = ["stringValue", "intValue", "doubleValue"].into_iter().map(|kind| &value[kind]).find(|value| !value.is_null());
-    value.map_or_else(String::new, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    let value = ["stringValue", "intValue", "doubleValue"]
+        .into_iter()
+        .map(|kind| &value[kind])
+        .find(|value| !value.is_null());
+    value.map_or_else(String::new, |value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    })
 }
 
 async fn exporting(collector: &Collector, workers: usize) -> World {
-    world_of(Plan { workers, env: [("ASSAY_OTLP_ENDPOINT".to_owned(), collector.grpc.clone())].into(), ..Plan::default() }).await
+    world_of(Plan {
+        workers,
+        env: [("ASSAY_OTLP_ENDPOINT".to_owned(), collector.grpc.clone())].into(),
+        ..Plan::default()
+    })
+    .await
 }
 
 /// A client with traces of its own.
 fn client(collector: &Collector) -> Spans {
-    let given = [("ASSAY_OTLP_ENDPOINT", collector.grpc.as_str()), ("ASSAY_DATABASE_URL", "-"), ("ASSAY_REDIS_URL", "-")];
+    let given = [
+        ("ASSAY_OTLP_ENDPOINT", collector.grpc.as_str()),
+        ("ASSAY_DATABASE_URL", "-"),
+        ("ASSAY_REDIS_URL", "-"),
+    ];
     let mut reader = Reader::new(given.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    Spans::open("client", &Common::read(&mut reader, "client"), Sampling::Chosen).unwrap()
+    Spans::open(
+        "client",
+        &Common::read(&mut reader, "client"),
+        Sampling::Chosen,
+    )
+    .unwrap()
 }
 
 /// The spans by service, name and what tells them apart, after a look that all of them hang together in one tree.
-fn tree(spans: &[(String, Value)], root: Place) -> BTreeMap<(String, String, String), (String, Value)> {
-    let ids: HashSet<String> = spans.iter().map(|(_, span)| text(&span["spanId"])).collect();
+fn tree(
+    spans: &[(String, Value)],
+    root: Place,
+) -> BTreeMap<(String, String, String), (String, Value)> {
+    let ids: HashSet<String> = spans
+        .iter()
+        .map(|(_, span)| text(&span["spanId"]))
+        .collect();
     assert_eq!(ids.len(), spans.len(), "each span is told once: {spans:#?}");
-    let name_of = |id: &str| spans.iter().find(|(_, span)| span["spanId"] == id).map(|(_, span)| text(&span["name"]));
+    let name_of = |id: &str| {
+        spans
+            .iter()
+            .find(|(_, span)| span["spanId"] == id)
+            .map(|(_, span)| text(&span["name"]))
+    };
     let mut named = BTreeMap::new();
     for (service, span) in spans {
         let parent = span["parentSpanId"].as_str().unwrap_or_default();
@@ -112,8 +174,18 @@ fn tree(spans: &[(String, Value)], root: Place) -> BTreeMap<(String, String, Str
             name_of(parent).unwrap_or_else(|| panic!("an orphan: {span}"))
         };
         let time = |name: &str| text(&span[name]).parse::<u128>().unwrap();
-        assert!(time("startTimeUnixNano") <= time("endTimeUnixNano"), "{span}");
-        named.insert((service.clone(), text(&span["name"]), attribute(span, "assay.attempt")), (parent, span.clone()));
+        assert!(
+            time("startTimeUnixNano") <= time("endTimeUnixNano"),
+            "{span}"
+        );
+        named.insert(
+            (
+                service.clone(),
+                text(&span["name"]),
+                attribute(span, "assay.attempt"),
+            ),
+            (parent, span.clone()),
+        );
     }
     assert_eq!(named.len(), spans.len(), "{spans:#?}");
     named
@@ -121,14 +193,19 @@ fn tree(spans: &[(String, Value)], root: Place) -> BTreeMap<(String, String, Str
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
-    let Some(collector) = Collector::start().await else { return };
+    let Some(collector) = Collector::start().await else {
+        return;
+    };
     let mut world = exporting(&collector, 1).await;
     let spans = client(&collector);
     let (root, began) = (Place::new(), Timestamp::now());
     let parent = format!("00-{}-{}-01", root.trace_id, root.span_id);
 
     let hold = world.hold_answers().await;
-    let request = world.key().request("POST", "/v1/evals").header("traceparent", parent);
+    let request = world
+        .key()
+        .request("POST", "/v1/evals")
+        .header("traceparent", parent);
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let queued = world.key().send(request.json(&body)).await.unwrap();
     let job_id = text(&queued.body["id"]);
@@ -147,10 +224,17 @@ async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
     spans.close().await;
 
     let trace_id = root.trace_id.to_string();
-    until("the whole trace", Duration::from_secs(20), async || collector.spans(&trace_id).len() >= 12).await;
+    until("the whole trace", Duration::from_secs(20), async || {
+        collector.spans(&trace_id).len() >= 12
+    })
+    .await;
     let tree = tree(&collector.spans(&trace_id), root);
-    let told: Vec<_> =
-        tree.iter().map(|((service, name, attempt), (parent, _))| [service, name, attempt, parent].map(String::as_str)).collect();
+    let told: Vec<_> = tree
+        .iter()
+        .map(|((service, name, attempt), (parent, _))| {
+            [service, name, attempt, parent].map(String::as_str)
+        })
+        .collect();
     let expected = [
         ["assay-api", "POST /v1/evals", "", "evaluate"],
         ["assay-api", "authenticate", "", "POST /v1/evals"],
@@ -167,73 +251,218 @@ async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
         ["client", "evaluate", "", ""],
     ];
     assert_eq!(told, expected);
-    let span = |service: &str, name: &str, attempt: &str| &tree[&(service.to_owned(), name.to_owned(), attempt.to_owned())].1;
+    let span = |service: &str, name: &str, attempt: &str| {
+        &tree[&(service.to_owned(), name.to_owned(), attempt.to_owned())].1
+    };
     let lost = span("assay-api", "process jobs", "1");
-    assert_eq!((&lost["status"]["code"], attribute(lost, "error.type")), (&json!(2), "lost".to_owned()), "{lost}");
+    assert_eq!(
+        (&lost["status"]["code"], attribute(lost, "error.type")),
+        (&json!(2), "lost".to_owned()),
+        "{lost}"
+    );
     let done = span("assay-worker", "process jobs", "2");
-    assert_eq!((done["kind"].as_i64(), attribute(done, "messaging.message.id")), (Some(5), job_id.clone()), "{done}");
+    assert_eq!(
+        (
+            done["kind"].as_i64(),
+            attribute(done, "messaging.message.id")
+        ),
+        (Some(5), job_id.clone()),
+        "{done}"
+    );
     let request = span("assay-api", "POST /v1/evals", "");
-    let told = ["http.route", "http.request.method", "http.response.status_code", "assay.request.id"].map(|key| attribute(request, key));
+    let told = [
+        "http.route",
+        "http.request.method",
+        "http.response.status_code",
+        "assay.request.id",
+    ]
+    .map(|key| attribute(request, key));
     assert_eq!(told[..3], ["/v1/evals", "POST", "202"]);
     assert_eq!(told[3], text(&queued.body["request_id"]));
 
     // The same trace is in the log line of the request, and in that of the job.
     let api = std::fs::read_to_string(&world.stack.apis[0].log).unwrap();
-    let lines = api.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let of_request: Vec<_> = lines.filter(|line| line["message"] == "request" && line["request_id"] == queued.body["request_id"]).collect();
-    assert!(matches!(of_request.as_slice(), [line] if line["trace_id"] == trace_id), "{of_request:?}");
+    let lines = api
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_request: Vec<_> = lines
+        .filter(|line| {
+            line["message"] == "request" && line["request_id"] == queued.body["request_id"]
+        })
+        .collect();
+    assert!(
+        matches!(of_request.as_slice(), [line] if line["trace_id"] == trace_id),
+        "{of_request:?}"
+    );
     let worker = std::fs::read_to_string(&world.stack.workers[0].log).unwrap();
-    let lines = worker.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let of_job: Vec<_> = lines.filter(|line| line["message"] == "job" && line["job_id"] == job_id).collect();
-    assert!(matches!(of_job.as_slice(), [line] if line["trace_id"] == trace_id && line["outcome"] == "succeeded"), "{of_job:?}");
+    let lines = worker
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_job: Vec<_> = lines
+        .filter(|line| line["message"] == "job" && line["job_id"] == job_id)
+        .collect();
+    assert!(
+        matches!(of_job.as_slice(), [line] if line["trace_id"] == trace_id && line["outcome"] == "succeeded"),
+        "{of_job:?}"
+    );
 
     // The tenant's own document is one that OpenTelemetry's types read, and that a collector takes.
-    let document = world.key().get(&format!("/v1/jobs/{job_id}/trace")).await.unwrap().body;
+    let document = world
+        .key()
+        .get(&format!("/v1/jobs/{job_id}/trace"))
+        .await
+        .unwrap()
+        .body;
     let read: TracesData = serde_json::from_value(document.clone()).unwrap();
-    let spans: Vec<_> = read.resource_spans.iter().flat_map(|resource| &resource.scope_spans).flat_map(|scope| &scope.spans).collect();
-    assert_eq!(spans.iter().filter(|span| span.name == "attempt").count(), 2);
-    assert!(spans.iter().all(|span| span.trace_id == root.trace_id.to_bytes() && span.span_id.len() == 8 && span.start_time_unix_nano > 0));
-    let sent = reqwest::Client::new().post(format!("{}/v1/traces", collector.http)).json(&document).send().await.unwrap();
-    assert_eq!((sent.status().as_u16(), sent.text().await.unwrap()), (200, "{\"partialSuccess\":{}}".to_owned()));
-    until("the document", PATIENCE, async || collector.text().contains("gen_ai.evaluation.result")).await;
+    let spans: Vec<_> = read
+        .resource_spans
+        .iter()
+        .flat_map(|resource| &resource.scope_spans)
+        .flat_map(|scope| &scope.spans)
+        .collect();
+    assert_eq!(
+        spans.iter().filter(|span| span.name == "attempt").count(),
+        2
+    );
+    assert!(
+        spans
+            .iter()
+            .all(|span| span.trace_id == root.trace_id.to_bytes()
+                && span.span_id.len() == 8
+                && span.start_time_unix_nano > 0)
+    );
+    let sent = reqwest::Client::new()
+        .post(format!("{}/v1/traces", collector.http))
+        .json(&document)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        (sent.status().as_u16(), sent.text().await.unwrap()),
+        (200, "{\"partialSuccess\":{}}".to_owned())
+    );
+    until("the document", PATIENCE, async || {
+        collector.text().contains("gen_ai.evaluation.result")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_rpc_is_named_by_the_conventions_and_its_errors_are_the_clients() {
-    let Some(collector) = Collector::start().await else { return };
+    let Some(collector) = Collector::start().await else {
+        return;
+    };
     let world = exporting(&collector, 0).await;
-    let mut client = assay_proto::v1::job_service_client::JobServiceClient::new(world.channel().await);
+    let mut client =
+        assay_proto::v1::job_service_client::JobServiceClient::new(world.channel().await);
     let place = Place::new();
-    let mut request = with_token(assay_proto::v1::GetJobRequest { job_id: "job_0".into(), ..Default::default() }, &world.org.key);
-    request.metadata_mut().insert("traceparent", format!("00-{}-{}-00", place.trace_id, place.span_id).parse().unwrap());
-    assert_eq!(client.get_job(request).await.unwrap_err().code(), tonic::Code::NotFound);
+    let mut request = with_token(
+        assay_proto::v1::GetJobRequest {
+            job_id: "job_0".into(),
+            ..Default::default()
+        },
+        &world.org.key,
+    );
+    request.metadata_mut().insert(
+        "traceparent",
+        format!("00-{}-{}-00", place.trace_id, place.span_id)
+            .parse()
+            .unwrap(),
+    );
+    assert_eq!(
+        client.get_job(request).await.unwrap_err().code(),
+        tonic::Code::NotFound
+    );
     let trace_id = place.trace_id.to_string();
-    until("the spans", Duration::from_secs(20), async || collector.spans(&trace_id).len() >= 3).await;
+    until("the spans", Duration::from_secs(20), async || {
+        collector.spans(&trace_id).len() >= 3
+    })
+    .await;
     let spans = collector.spans(&trace_id);
     let (_, span) = spans.iter().find(|(_, span)| span["kind"] == 2).unwrap();
-    assert_eq!((text(&span["name"]), text(&span["parentSpanId"])), ("assay.v1.JobService/GetJob".to_owned(), place.span_id.to_string()));
-    let told = ["rpc.system.name", "rpc.method", "rpc.response.status_code", "assay.error.code"].map(|key| attribute(span, key));
-    assert_eq!(told, ["grpc", "assay.v1.JobService/GetJob", "NOT_FOUND", "not_found"]);
-    assert!(span["status"]["code"].as_i64().unwrap_or(0) != 2, "what the client did wrong is no error of ours: {span}");
+    assert_eq!(
+        (text(&span["name"]), text(&span["parentSpanId"])),
+        (
+            "assay.v1.JobService/GetJob".to_owned(),
+            place.span_id.to_string()
+        )
+    );
+    let told = [
+        "rpc.system.name",
+        "rpc.method",
+        "rpc.response.status_code",
+        "assay.error.code",
+    ]
+    .map(|key| attribute(span, key));
+    assert_eq!(
+        told,
+        [
+            "grpc",
+            "assay.v1.JobService/GetJob",
+            "NOT_FOUND",
+            "not_found"
+        ]
+    );
+    assert!(
+        span["status"]["code"].as_i64().unwrap_or(0) != 2,
+        "what the client did wrong is no error of ours: {span}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn share_of_the_traces_is_the_same_in_all_processes() {
-    let Some(collector) = Collector::start().await else { return };
-    let env = [("ASSAY_OTLP_ENDPOINT", collector.grpc.as_str()), ("ASSAY_TRACE_SHARE", "0.5")];
-    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    let world = world_of(Plan { apis: 2, env, ..Plan::default() }).await;
-    let apis: Vec<_> = world.stack.addresses().into_iter().map(|url| Client::new(url, Some(&world.org.key))).collect();
+    let Some(collector) = Collector::start().await else {
+        return;
+    };
+    let env = [
+        ("ASSAY_OTLP_ENDPOINT", collector.grpc.as_str()),
+        ("ASSAY_TRACE_SHARE", "0.5"),
+    ];
+    let env = env
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+    let world = world_of(Plan {
+        apis: 2,
+        env,
+        ..Plan::default()
+    })
+    .await;
+    let apis: Vec<_> = world
+        .stack
+        .addresses()
+        .into_iter()
+        .map(|url| Client::new(url, Some(&world.org.key)))
+        .collect();
     // Low last bits, which a caller might think to be favoured.
-    let traces: Vec<_> = (0..24).map(|number| format!("{:032x}", (number + 1_u128) << 64 | 1)).collect();
+    let traces: Vec<_> = (0..24)
+        .map(|number| format!("{:032x}", (number + 1_u128) << 64 | 1))
+        .collect();
     for trace_id in &traces {
         let header = format!("00-{trace_id}-00f067aa0ba902b7-01");
         // One process stores the job, the other one is asked for something in the same trace.
-        let request = apis[0].request("POST", "/v1/evals").header("traceparent", &header);
-        let queued = apis[0].send(request.json(&json!({"suite_id": "suite:lunch", "predictions": one_prediction()}))).await.unwrap();
+        let request = apis[0]
+            .request("POST", "/v1/evals")
+            .header("traceparent", &header);
+        let queued = apis[0]
+            .send(
+                request.json(&json!({"suite_id": "suite:lunch", "predictions": one_prediction()})),
+            )
+            .await
+            .unwrap();
         assert_eq!(queued.status, 202, "{}", queued.body);
         world.ended(&text(&queued.body["id"])).await;
-        assert_eq!(apis[1].send(apis[1].request("GET", "/v1/me").header("traceparent", &header)).await.unwrap().status, 200);
+        assert_eq!(
+            apis[1]
+                .send(
+                    apis[1]
+                        .request("GET", "/v1/me")
+                        .header("traceparent", &header)
+                )
+                .await
+                .unwrap()
+                .status,
+            200
+        );
     }
     // Longer than spans are kept back.
     tokio::time::sleep(Duration::from_secs(6)).await;
@@ -241,8 +470,15 @@ async fn share_of_the_traces_is_the_same_in_all_processes() {
     for trace_id in &traces {
         let spans = collector.spans(trace_id);
         let named = |name: &str| spans.iter().any(|(_, span)| span["name"] == name);
-        let told = [named("POST /v1/evals"), named("GET /v1/me"), spans.iter().any(|(service, _)| service == "assay-worker")];
-        assert!(told == [true; 3] || told == [false; 3], "{trace_id}: {told:?}");
+        let told = [
+            named("POST /v1/evals"),
+            named("GET /v1/me"),
+            spans.iter().any(|(service, _)| service == "assay-worker"),
+        ];
+        assert!(
+            told == [true; 3] || told == [false; 3],
+            "{trace_id}: {told:?}"
+        );
         taken += usize::from(told[0]);
     }
     assert!((1..24).contains(&taken), "{taken} of 24");
@@ -250,15 +486,26 @@ async fn share_of_the_traces_is_the_same_in_all_processes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_start_their_own_traces() {
-    let Some(collector) = Collector::start().await else { return };
+    let Some(collector) = Collector::start().await else {
+        return;
+    };
     let world = exporting(&collector, 0).await;
     let trace_id = Place::new().trace_id.to_string();
     for client in [world.anonymous(), world.client("svc_live_guess")] {
-        let request = client.request("GET", "/v1/me").header("traceparent", format!("00-{trace_id}-00f067aa0ba902b7-01"));
+        let request = client
+            .request("GET", "/v1/me")
+            .header("traceparent", format!("00-{trace_id}-00f067aa0ba902b7-01"));
         assert_eq!(client.send(request).await.unwrap().status, 401);
     }
-    until("two links", Duration::from_secs(20), async || collector.text().matches("00f067aa0ba902b7").count() >= 2).await;
-    assert_eq!(collector.spans(&trace_id).len(), 0, "no span joined the trace");
+    until("two links", Duration::from_secs(20), async || {
+        collector.text().matches("00f067aa0ba902b7").count() >= 2
+    })
+    .await;
+    assert_eq!(
+        collector.spans(&trace_id).len(),
+        0,
+        "no span joined the trace"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -267,15 +514,37 @@ async fn a_collector_that_is_away_or_hangs_holds_nobody_up() {
     let mut listener = Some(TcpListener::bind("127.0.0.1:0").unwrap());
     let address = listener.as_ref().unwrap().local_addr().unwrap();
     for hangs in [true, false] {
-        let mut world =
-            world_of(Plan { env: [("ASSAY_OTLP_ENDPOINT".to_owned(), format!("http://{address}"))].into(), ..Plan::default() }).await;
+        let mut world = world_of(Plan {
+            env: [(
+                "ASSAY_OTLP_ENDPOINT".to_owned(),
+                format!("http://{address}"),
+            )]
+            .into(),
+            ..Plan::default()
+        })
+        .await;
         assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
         let began = std::time::Instant::now();
-        for process in world.stack.apis.drain(..).chain(world.stack.workers.drain(..)) {
+        for process in world
+            .stack
+            .apis
+            .drain(..)
+            .chain(world.stack.workers.drain(..))
+        {
             process.guarded.stop();
-            assert!(process.guarded.wait(Duration::from_secs(8)).is_some_and(|status| status.success()), "hangs: {hangs}");
+            assert!(
+                process
+                    .guarded
+                    .wait(Duration::from_secs(8))
+                    .is_some_and(|status| status.success()),
+                "hangs: {hangs}"
+            );
         }
-        assert!(began.elapsed() < Duration::from_secs(10), "hangs: {hangs}, {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "hangs: {hangs}, {:?}",
+            began.elapsed()
+        );
         drop(listener.take());
     }
 }

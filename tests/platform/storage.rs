@@ -11,13 +11,18 @@ use assay_tests::stack::{Plan, Process, operate};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
-use crate::harness::{PATIENCE, World, code, files, one_prediction, scrape, text, until, with_token, world, world_of};
+use crate::harness::{
+    PATIENCE, World, code, files, one_prediction, scrape, text, until, with_token, world, world_of,
+};
 use crate::uploads::{complete, open, put, submit, uploaded};
 
 /// The files of the artifact store that hold inline predictions.
 fn predictions(world: &World) -> Vec<PathBuf> {
     let name = |file: &PathBuf| file.to_string_lossy().ends_with(".predictions.json");
-    files(&world.stack.artifacts()).into_iter().filter(name).collect()
+    files(&world.stack.artifacts())
+        .into_iter()
+        .filter(name)
+        .collect()
 }
 
 /// Starts one more API, whose first round of cleanup begins at once.
@@ -35,7 +40,10 @@ async fn count(database: &mut PgConnection, sql: &'static str) -> i64 {
 async fn submission_before_its_row(world: &World) -> (std::net::TcpStream, PgConnection) {
     assert_eq!(world.submit(&one_prediction()).await.status, 202);
     let mut hold = world.database().await;
-    sqlx::raw_sql("begin; select * from org_submissions for update").execute(&mut hold).await.unwrap();
+    sqlx::raw_sql("begin; select * from org_submissions for update")
+        .execute(&mut hold)
+        .await
+        .unwrap();
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()}).to_string();
     let address = world.stack.apis[0].listen.unwrap();
     let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -46,7 +54,10 @@ async fn submission_before_its_row(world: &World) -> (std::net::TcpStream, PgCon
     );
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(body.as_bytes()).unwrap();
-    until("the predictions are written", PATIENCE, async || predictions(world).len() == 2).await;
+    until("the predictions are written", PATIENCE, async || {
+        predictions(world).len() == 2
+    })
+    .await;
     (stream, hold)
 }
 
@@ -55,18 +66,32 @@ async fn assert_second_is_removed(world: &World) {
     let mut database = world.database().await;
     assert_eq!(count(&mut database, "select count(*) from jobs").await, 1);
     assert_eq!(predictions(world).len(), 2);
-    sqlx::raw_sql("update stored_predictions set created_at = now() - interval '16 minutes'").execute(&mut database).await.unwrap();
+    sqlx::raw_sql("update stored_predictions set created_at = now() - interval '16 minutes'")
+        .execute(&mut database)
+        .await
+        .unwrap();
     let _api = one_more_api(world).await;
     until("cleanup", PATIENCE, async || predictions(world).len() == 1).await;
     let stored = "select count(*) from stored_predictions";
-    until("the record is deleted", PATIENCE, async || count(&mut world.database().await, stored).await == 1).await;
+    until("the record is deleted", PATIENCE, async || {
+        count(&mut world.database().await, stored).await == 1
+    })
+    .await;
     let same = "select count(*) from org_storage s where bytes = (select sum(bytes) from stored_predictions)";
-    assert_eq!(count(&mut database, same).await, 1, "the bytes that count are those that are stored");
+    assert_eq!(
+        count(&mut database, same).await,
+        1,
+        "the bytes that count are those that are stored"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn disconnect_before_job_is_stored_leaves_no_object() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let (stream, hold) = submission_before_its_row(&world).await;
     drop(stream);
     // Longer than a request waits for a lock.
@@ -77,22 +102,36 @@ async fn disconnect_before_job_is_stored_leaves_no_object() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_api_leaves_no_object() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let (_stream, hold) = submission_before_its_row(&world).await;
     world.stack.apis[0].guarded.signal(libc::SIGKILL);
     hold.close().await.unwrap();
     let gone = "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'assay-api'";
-    until("the end of its sessions", PATIENCE, async || count(&mut world.database().await, gone).await == 0).await;
+    until("the end of its sessions", PATIENCE, async || {
+        count(&mut world.database().await, gone).await == 0
+    })
+    .await;
     assert_second_is_removed(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn abandoned_submission_cannot_become_a_job() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let (_stream, hold) = submission_before_its_row(&world).await;
     let mut database = world.database().await;
     let abandoned = "update stored_predictions set abandoned_at = now() where accepted_at is null";
-    sqlx::raw_sql(abandoned).execute(&mut database).await.unwrap();
+    sqlx::raw_sql(abandoned)
+        .execute(&mut database)
+        .await
+        .unwrap();
     hold.close().await.unwrap();
     until("its end", PATIENCE, async || predictions(&world).len() == 1).await;
     assert_eq!(count(&mut database, "select count(*) from jobs").await, 1);
@@ -100,48 +139,96 @@ async fn abandoned_submission_cannot_become_a_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_submission_writes_nothing() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
-    sqlx::raw_sql("update plans set concurrent_jobs = 1").execute(&mut world.database().await).await.unwrap();
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    sqlx::raw_sql("update plans set concurrent_jobs = 1")
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
     assert_eq!(world.submit(&one_prediction()).await.status, 202);
     // A write would fail: the organization's folder is a file now.
     let folder = world.stack.artifacts().join(&world.org.id);
     std::fs::rename(&folder, folder.with_extension("moved")).unwrap();
     std::fs::write(&folder, "").unwrap();
     let rejected = world.submit(&one_prediction()).await;
-    assert_eq!((rejected.status, code(&rejected)), (429, "quota_exceeded".to_owned()), "{}", rejected.body);
-    assert_eq!(rejected.body["error"]["details"]["limit"], "concurrent_jobs");
+    assert_eq!(
+        (rejected.status, code(&rejected)),
+        (429, "quota_exceeded".to_owned()),
+        "{}",
+        rejected.body
+    );
+    assert_eq!(
+        rejected.body["error"]["details"]["limit"],
+        "concurrent_jobs"
+    );
     let mut database = world.database().await;
-    sqlx::raw_sql("update plans set concurrent_jobs = 10, eval_items_per_month = 1").execute(&mut database).await.unwrap();
+    sqlx::raw_sql("update plans set concurrent_jobs = 10, eval_items_per_month = 1")
+        .execute(&mut database)
+        .await
+        .unwrap();
     let rejected = world.submit(&one_prediction()).await;
-    assert_eq!((rejected.status, &rejected.body["error"]["details"]["limit"]), (429, &json!("eval_items_per_month")), "{}", rejected.body);
-    assert_eq!(count(&mut database, "select count(*) from stored_predictions").await, 1);
+    assert_eq!(
+        (rejected.status, &rejected.body["error"]["details"]["limit"]),
+        (429, &json!("eval_items_per_month")),
+        "{}",
+        rejected.body
+    );
+    assert_eq!(
+        count(&mut database, "select count(*) from stored_predictions").await,
+        1
+    );
 }
 
 /// Reconciles by the operator's command.
 async fn reconcile(world: &World, arguments: &[&str]) -> Value {
     let mut env = world.stack.operator_env();
-    env.insert("ASSAY_ARTIFACTS".into(), world.stack.artifacts().to_string_lossy().into_owned());
-    operate(&world.stack.ground.binaries.api, &env, &[&["artifacts", "reconcile"], arguments].concat()).await.unwrap()
+    env.insert(
+        "ASSAY_ARTIFACTS".into(),
+        world.stack.artifacts().to_string_lossy().into_owned(),
+    );
+    operate(
+        &world.stack.ground.binaries.api,
+        &env,
+        &[&["artifacts", "reconcile"], arguments].concat(),
+    )
+    .await
+    .unwrap()
 }
 
 /// Makes a file look as if it were written long ago. Others may remove it meanwhile.
 fn make_old(file: &Path) {
     if let Ok(file) = std::fs::File::options().write(true).open(file) {
-        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1))
+            .unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reconciliation_removes_orphans_and_counts_missing_objects() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let key = world.key();
     assert_eq!(world.submit(&one_prediction()).await.status, 202);
-    let whole = uploaded(&key, json!({"kind": "predictions"}), one_prediction()[0].to_string().as_bytes()).await;
+    let whole = uploaded(
+        &key,
+        json!({"kind": "predictions"}),
+        one_prediction()[0].to_string().as_bytes(),
+    )
+    .await;
     let torn = open(&key, json!({"kind": "predictions"})).await;
     assert_eq!(put(&key, &torn, 1, "x").await.status, 200);
     let artifacts = world.stack.artifacts();
     let job = || JobId::random().unwrap();
-    let (ours, foreign) = (artifacts.join(&world.org.id), artifacts.join("org_0000000000000000000000"));
+    let (ours, foreign) = (
+        artifacts.join(&world.org.id),
+        artifacts.join("org_0000000000000000000000"),
+    );
     std::fs::create_dir_all(&foreign).unwrap();
     let orphans = [
         ours.join(format!("{}.predictions.json", job())),
@@ -149,19 +236,33 @@ async fn reconciliation_removes_orphans_and_counts_missing_objects() {
         ours.join(format!("{whole}/7-abcdefabcdef")),
         ours.join(format!("{}.predictions.json#3", job())),
     ];
-    let kept =
-        [ours.join(format!("{}.predictions.json", job())), ours.join("notes.txt"), foreign.join(format!("{}.predictions.json", job()))];
+    let kept = [
+        ours.join(format!("{}.predictions.json", job())),
+        ours.join("notes.txt"),
+        foreign.join(format!("{}.predictions.json", job())),
+    ];
     for file in orphans.iter().chain(&kept) {
         std::fs::write(file, "0123456789").unwrap();
     }
     // All are old but one: that may be the object of a submission that is in progress.
-    files(&artifacts).iter().filter(|file| **file != kept[0]).for_each(|file| make_old(file));
+    files(&artifacts)
+        .iter()
+        .filter(|file| **file != kept[0])
+        .for_each(|file| make_old(file));
     std::fs::remove_file(&world.objects(&torn)[0]).unwrap();
     let before = files(&artifacts).len();
-    let found = json!({"orphans": 3, "orphan_bytes": 30, "unfinished": 1, "foreign": 2, "missing": 1});
+    let found =
+        json!({"orphans": 3, "orphan_bytes": 30, "unfinished": 1, "foreign": 2, "missing": 1});
     let same = |report: &Value, removed: u64, dry_run: bool| {
-        found.as_object().unwrap().iter().for_each(|(name, value)| assert_eq!(&report[name], value, "{name}: {report}"));
-        assert_eq!((&report["removed"], &report["dry_run"]), (&json!(removed), &json!(dry_run)));
+        found
+            .as_object()
+            .unwrap()
+            .iter()
+            .for_each(|(name, value)| assert_eq!(&report[name], value, "{name}: {report}"));
+        assert_eq!(
+            (&report["removed"], &report["dry_run"]),
+            (&json!(removed), &json!(dry_run))
+        );
     };
     same(&reconcile(&world, &["--dry-run"]).await, 0, true);
     assert_eq!(files(&artifacts).len(), before);
@@ -170,12 +271,20 @@ async fn reconciliation_removes_orphans_and_counts_missing_objects() {
     assert!(kept.iter().all(|file| file.exists()));
     assert_eq!(complete(&key, &whole).await.status, 200);
     let api = one_more_api(&world).await;
-    until("the metric", PATIENCE, async || scrape(&api).await.contains("assay_artifacts_missing 1")).await;
+    until("the metric", PATIENCE, async || {
+        scrape(&api).await.contains("assay_artifacts_missing 1")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reconciliation_takes_nothing_from_submissions_in_progress() {
-    let world = world_of(Plan { apis: 2, workers: 1, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        apis: 2,
+        workers: 1,
+        ..Plan::default()
+    })
+    .await;
     world.widen_plans().await;
     let artifacts = world.stack.artifacts();
     let aged = async {
@@ -190,15 +299,30 @@ async fn reconciliation_takes_nothing_from_submissions_in_progress() {
         reports
     };
     let submissions = async {
-        let clients: Vec<Client> = world.stack.addresses().iter().map(|url| Client::new(url.as_str(), Some(&world.org.key))).collect();
+        let clients: Vec<Client> = world
+            .stack
+            .addresses()
+            .iter()
+            .map(|url| Client::new(url.as_str(), Some(&world.org.key)))
+            .collect();
         let mut ids = Vec::new();
         for at in 0..60 {
             let key = &clients[at % 2];
             let job = if at % 3 == 0 {
-                let upload_id = uploaded(key, json!({"kind": "predictions"}), one_prediction()[0].to_string().as_bytes()).await;
+                let upload_id = uploaded(
+                    key,
+                    json!({"kind": "predictions"}),
+                    one_prediction()[0].to_string().as_bytes(),
+                )
+                .await;
                 submit(key, &upload_id).await
             } else {
-                key.post("/v1/evals", &json!({"suite_id": "suite:lunch", "predictions": one_prediction()})).await.unwrap()
+                key.post(
+                    "/v1/evals",
+                    &json!({"suite_id": "suite:lunch", "predictions": one_prediction()}),
+                )
+                .await
+                .unwrap()
             };
             assert_eq!(job.status, 202, "{}", job.body);
             ids.push(text(&job.body["id"]));
@@ -207,7 +331,11 @@ async fn reconciliation_takes_nothing_from_submissions_in_progress() {
     };
     let (reports, ids) = tokio::join!(aged, submissions);
     for report in reports {
-        assert_eq!((&report["orphans"], &report["missing"]), (&json!(0), &json!(0)), "{report}");
+        assert_eq!(
+            (&report["orphans"], &report["missing"]),
+            (&json!(0), &json!(0)),
+            "{report}"
+        );
     }
     for id in ids {
         assert_eq!(world.ended(&id).await["status"], "succeeded");
@@ -218,82 +346,199 @@ async fn reconciliation_takes_nothing_from_submissions_in_progress() {
 async fn only_one_reconciliation_runs() {
     let world = world().await;
     let mut database = world.database().await;
-    let locked: bool = sqlx::query_scalar("select pg_try_advisory_lock(x'73746f7265'::bigint)").fetch_one(&mut database).await.unwrap();
+    let locked: bool = sqlx::query_scalar("select pg_try_advisory_lock(x'73746f7265'::bigint)")
+        .fetch_one(&mut database)
+        .await
+        .unwrap();
     assert!(locked);
     let mut env = world.stack.operator_env();
-    env.insert("ASSAY_ARTIFACTS".into(), world.stack.artifacts().to_string_lossy().into_owned());
-    let refused = operate(&world.stack.ground.binaries.api, &env, &["artifacts", "reconcile"]).await.unwrap_err();
-    assert!(refused.to_string().contains("another process reconciles"), "{refused}");
+    env.insert(
+        "ASSAY_ARTIFACTS".into(),
+        world.stack.artifacts().to_string_lossy().into_owned(),
+    );
+    let refused = operate(
+        &world.stack.ground.binaries.api,
+        &env,
+        &["artifacts", "reconcile"],
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        refused.to_string().contains("another process reconciles"),
+        "{refused}"
+    );
 }
 
 fn assert_storage_full(rejected: &Answer, max: i64) {
-    assert_eq!((rejected.status, code(rejected)), (429, "quota_exceeded".to_owned()), "{}", rejected.body);
+    assert_eq!(
+        (rejected.status, code(rejected)),
+        (429, "quota_exceeded".to_owned()),
+        "{}",
+        rejected.body
+    );
     let details = &rejected.body["error"]["details"];
-    assert_eq!((&details["limit"], &details["max"]), (&json!("storage_bytes"), &json!(max)), "{details}");
-    assert!(details["resets_at"].is_string() && details["active"].as_i64().unwrap() <= max, "{details}");
+    assert_eq!(
+        (&details["limit"], &details["max"]),
+        (&json!("storage_bytes"), &json!(max)),
+        "{details}"
+    );
+    assert!(
+        details["resets_at"].is_string() && details["active"].as_i64().unwrap() <= max,
+        "{details}"
+    );
     assert!(rejected.header("retry-after").parse::<u32>().unwrap() >= 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_parts_never_exceed_the_storage_quota() {
-    let world = world_of(Plan { apis: 2, workers: 0, ..Plan::default() }).await;
-    world.stack.operate(&["plan", "set", "team", "--storage-bytes", "1000"]).await.unwrap();
-    let clients: Vec<Client> = world.stack.addresses().iter().map(|url| Client::new(url.as_str(), Some(&world.org.key))).collect();
+    let world = world_of(Plan {
+        apis: 2,
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    world
+        .stack
+        .operate(&["plan", "set", "team", "--storage-bytes", "1000"])
+        .await
+        .unwrap();
+    let clients: Vec<Client> = world
+        .stack
+        .addresses()
+        .iter()
+        .map(|url| Client::new(url.as_str(), Some(&world.org.key)))
+        .collect();
     for _ in 0..5 {
-        let uploads = [open(&clients[0], json!({"kind": "predictions"})).await, open(&clients[1], json!({"kind": "predictions"})).await];
+        let uploads = [
+            open(&clients[0], json!({"kind": "predictions"})).await,
+            open(&clients[1], json!({"kind": "predictions"})).await,
+        ];
         // Without a length, so that nothing is known before all has arrived.
-        let part = || reqwest::Body::wrap_stream(futures_util::stream::iter([Ok::<_, std::io::Error>("x".repeat(600))]));
-        let (first, second) = tokio::join!(put(&clients[0], &uploads[0], 1, part()), put(&clients[1], &uploads[1], 1, part()));
-        let (done, rejected) = if first.status == 200 { (first, second) } else { (second, first) };
+        let part = || {
+            reqwest::Body::wrap_stream(futures_util::stream::iter([Ok::<_, std::io::Error>(
+                "x".repeat(600),
+            )]))
+        };
+        let (first, second) = tokio::join!(
+            put(&clients[0], &uploads[0], 1, part()),
+            put(&clients[1], &uploads[1], 1, part())
+        );
+        let (done, rejected) = if first.status == 200 {
+            (first, second)
+        } else {
+            (second, first)
+        };
         assert_eq!(done.status, 200, "{}", done.body);
         assert_storage_full(&rejected, 1000);
-        let stored: Vec<PathBuf> = uploads.iter().flat_map(|upload_id| world.objects(upload_id)).collect();
+        let stored: Vec<PathBuf> = uploads
+            .iter()
+            .flat_map(|upload_id| world.objects(upload_id))
+            .collect();
         assert_eq!(stored.len(), 1, "the rejected part is removed");
         // A part that replaces another one counts the difference.
         let owner = usize::from(world.objects(&uploads[0]).is_empty());
-        assert_eq!(put(&clients[0], &uploads[owner], 1, "y".repeat(900)).await.status, 200);
+        assert_eq!(
+            put(&clients[0], &uploads[owner], 1, "y".repeat(900))
+                .await
+                .status,
+            200
+        );
         let usage = clients[1].get("/v1/usage").await.unwrap().body;
-        assert_eq!((&usage["stored_bytes"], &usage["limits"]["storage_bytes"]), (&json!(900), &json!(1000)));
+        assert_eq!(
+            (&usage["stored_bytes"], &usage["limits"]["storage_bytes"]),
+            (&json!(900), &json!(1000))
+        );
         // A declared length is rejected before the part is sent.
-        assert_storage_full(&put(&clients[1], &uploads[owner], 2, "z".repeat(101)).await, 1000);
+        assert_storage_full(
+            &put(&clients[1], &uploads[owner], 2, "z".repeat(101)).await,
+            1000,
+        );
         for upload_id in uploads {
-            let deleted = clients[0].send(clients[0].request("DELETE", &format!("/v1/uploads/{upload_id}"))).await.unwrap();
+            let deleted = clients[0]
+                .send(clients[0].request("DELETE", &format!("/v1/uploads/{upload_id}")))
+                .await
+                .unwrap();
             assert_eq!(deleted.status, 204);
         }
     }
     let mut grpc = v1::usage_service_client::UsageServiceClient::new(world.channel().await);
-    let usage = grpc.get_usage(with_token(v1::GetUsageRequest {}, &world.org.key)).await.unwrap().into_inner().usage.unwrap();
-    assert_eq!((usage.stored_bytes, usage.limits.unwrap().storage_bytes), (0, 1000));
+    let usage = grpc
+        .get_usage(with_token(v1::GetUsageRequest {}, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner()
+        .usage
+        .unwrap();
+    assert_eq!(
+        (usage.stored_bytes, usage.limits.unwrap().storage_bytes),
+        (0, 1000)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn inline_predictions_count_until_their_job_has_finished() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let bytes = one_prediction().to_string().len();
     let max = i64::try_from(3 * bytes).unwrap();
-    world.stack.operate(&["plan", "set", "team", "--storage-bytes", &max.to_string()]).await.unwrap();
+    world
+        .stack
+        .operate(&["plan", "set", "team", "--storage-bytes", &max.to_string()])
+        .await
+        .unwrap();
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let key = world.key();
-    let answers = futures_util::future::join_all((0..8).map(|_| key.post("/v1/evals", &body))).await;
-    let (accepted, rejected): (Vec<Answer>, Vec<Answer>) = answers.into_iter().map(Result::unwrap).partition(|answer| answer.status == 202);
+    let answers =
+        futures_util::future::join_all((0..8).map(|_| key.post("/v1/evals", &body))).await;
+    let (accepted, rejected): (Vec<Answer>, Vec<Answer>) = answers
+        .into_iter()
+        .map(Result::unwrap)
+        .partition(|answer| answer.status == 202);
     assert_eq!(accepted.len(), 3);
-    rejected.iter().for_each(|rejected| assert_storage_full(rejected, max));
+    rejected
+        .iter()
+        .for_each(|rejected| assert_storage_full(rejected, max));
     let mut grpc = v1::eval_service_client::EvalServiceClient::new(world.channel().await);
-    let ranking = v1::prediction_value::Value::Ranking(v1::Ranking { ids: vec!["ramen".into(), "curry".into()] });
-    let prediction = Some(v1::PredictionValue { value: Some(ranking) });
-    let predictions = vec![v1::Prediction { item_id: "person-00/day-0".into(), prediction }];
-    let eval = v1::CreateEvalRequest { suite_id: "suite:lunch".into(), predictions, ..Default::default() };
-    let status = grpc.create_eval(with_token(eval, &world.org.key)).await.unwrap_err();
+    let ranking = v1::prediction_value::Value::Ranking(v1::Ranking {
+        ids: vec!["ramen".into(), "curry".into()],
+    });
+    let prediction = Some(v1::PredictionValue {
+        value: Some(ranking),
+    });
+    let predictions = vec![v1::Prediction {
+        item_id: "person-00/day-0".into(),
+        prediction,
+    }];
+    let eval = v1::CreateEvalRequest {
+        suite_id: "suite:lunch".into(),
+        predictions,
+        ..Default::default()
+    };
+    let status = grpc
+        .create_eval(with_token(eval, &world.org.key))
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status}");
     assert!(status.message().contains("stored"), "{status}");
     for job in &accepted {
         let job_id = text(&job.body["id"]);
-        key.send(key.request("POST", &format!("/v1/jobs/{job_id}/cancel"))).await.unwrap();
+        key.send(key.request("POST", &format!("/v1/jobs/{job_id}/cancel")))
+            .await
+            .unwrap();
     }
     let finished = "update jobs set finished_at = now() - interval '2 minutes'";
-    sqlx::raw_sql(finished).execute(&mut world.database().await).await.unwrap();
+    sqlx::raw_sql(finished)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
     let _api = one_more_api(&world).await;
-    until("cleanup", PATIENCE, async || key.get("/v1/usage").await.unwrap().body["stored_bytes"] == 0).await;
+    until("cleanup", PATIENCE, async || {
+        key.get("/v1/usage").await.unwrap().body["stored_bytes"] == 0
+    })
+    .await;
     assert_eq!(world.submit(&one_prediction()).await.status, 202);
 }
 
@@ -303,15 +548,31 @@ async fn ready_uploads_of_free_expire_after_hours() {
     let free = crate::harness::org(&world.stack, "free").await;
     let mut database = world.database().await;
     for (token, hours) in [(&world.org.key, 7 * 24), (&free.key, 24)] {
-        let upload_id = uploaded(&world.client(token), json!({"kind": "predictions"}), one_prediction()[0].to_string().as_bytes()).await;
+        let upload_id = uploaded(
+            &world.client(token),
+            json!({"kind": "predictions"}),
+            one_prediction()[0].to_string().as_bytes(),
+        )
+        .await;
         let sql = "select round(extract(epoch from expires_at - completed_at) / 3600)::bigint from uploads where id = $1";
-        assert_eq!(sqlx::query_scalar::<_, i64>(sql).bind(upload_id).fetch_one(&mut database).await.unwrap(), hours);
+        assert_eq!(
+            sqlx::query_scalar::<_, i64>(sql)
+                .bind(upload_id)
+                .fetch_one(&mut database)
+                .await
+                .unwrap(),
+            hours
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cleanup_repeats_until_nothing_is_left() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     assert_eq!(world.submit(&one_prediction()).await.status, 202);
     let mut database = world.database().await;
     let many =
@@ -324,14 +585,22 @@ async fn cleanup_repeats_until_nothing_is_left() {
     sqlx::raw_sql(many).execute(&mut database).await.unwrap();
     let _api = one_more_api(&world).await;
     let left = "select count(*) from jobs where tidied_at is null and finished_at is not null";
-    until("cleanup", PATIENCE, async || count(&mut world.database().await, left).await == 0).await;
+    until("cleanup", PATIENCE, async || {
+        count(&mut world.database().await, left).await == 0
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_deleted_when_their_time_is_over() {
     let mut world = world().await;
     let (key, owner) = (world.key(), world.owner());
-    let upload_id = uploaded(&key, json!({"kind": "predictions"}), one_prediction()[0].to_string().as_bytes()).await;
+    let upload_id = uploaded(
+        &key,
+        json!({"kind": "predictions"}),
+        one_prediction()[0].to_string().as_bytes(),
+    )
+    .await;
     // Old: one of an upload, one inline. Counted: one for an allowance. Young: one.
     let mut ids = Vec::new();
     ids.push(text(&submit(&key, &upload_id).await.body["id"]));
@@ -343,13 +612,38 @@ async fn rows_are_deleted_when_their_time_is_over() {
     }
     world.stack.workers.clear();
     let stopped = text(&world.submit(&one_prediction()).await.body["id"]);
-    assert_eq!(key.send(key.request("POST", &format!("/v1/jobs/{stopped}/cancel"))).await.unwrap().status, 200);
-    let invited = owner.post("/v1/invites", &json!({"email": "guest@example.org"})).await.unwrap();
+    assert_eq!(
+        key.send(key.request("POST", &format!("/v1/jobs/{stopped}/cancel")))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
+    let invited = owner
+        .post("/v1/invites", &json!({"email": "guest@example.org"}))
+        .await
+        .unwrap();
     assert_eq!(invited.status, 201, "{}", invited.body);
-    let claimed = owner.post("/v1/domains", &json!({"domain": "retained.example"})).await.unwrap();
+    let claimed = owner
+        .post("/v1/domains", &json!({"domain": "retained.example"}))
+        .await
+        .unwrap();
     assert_eq!(claimed.status, 201, "{}", claimed.body);
-    let revoked = text(&owner.post("/v1/keys", &json!({"name": "old"})).await.unwrap().body["id"]);
-    assert_eq!(owner.send(owner.request("DELETE", &format!("/v1/keys/{revoked}"))).await.unwrap().status, 200);
+    let revoked = text(
+        &owner
+            .post("/v1/keys", &json!({"name": "old"}))
+            .await
+            .unwrap()
+            .body["id"],
+    );
+    assert_eq!(
+        owner
+            .send(owner.request("DELETE", &format!("/v1/keys/{revoked}")))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
     let age = format!(
         "update jobs set finished_at = now() - interval '2 minutes';
          update jobs set created_at = created_at - interval '401 days', tidied_at = now(), input_key = null, scores_key = null
@@ -368,11 +662,19 @@ async fn rows_are_deleted_when_their_time_is_over() {
         ids[0], ids[1], ids[2], ids[2]
     );
     let mut database = world.database().await;
-    sqlx::raw_sql(sqlx::AssertSqlSafe(age)).execute(&mut database).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(age))
+        .execute(&mut database)
+        .await
+        .unwrap();
     let _api = one_more_api(&world).await;
-    until("the uploads are deleted", PATIENCE, async || count(&mut world.database().await, "select count(*) from uploads").await == 0)
-        .await;
-    let mut left: Vec<String> = sqlx::query_scalar("select id from jobs").fetch_all(&mut database).await.unwrap();
+    until("the uploads are deleted", PATIENCE, async || {
+        count(&mut world.database().await, "select count(*) from uploads").await == 0
+    })
+    .await;
+    let mut left: Vec<String> = sqlx::query_scalar("select id from jobs")
+        .fetch_all(&mut database)
+        .await
+        .unwrap();
     left.sort_unstable();
     let mut expected = vec![ids[2].clone(), ids[3].clone()];
     expected.sort_unstable();
@@ -384,12 +686,26 @@ async fn rows_are_deleted_when_their_time_is_over() {
         ("select count(*) from sessions", 1),
         ("select count(*) from invites", 0),
         ("select count(*) from domain_claims", 0),
-        ("select count(*) from api_keys where revoked_at is not null", 0),
+        (
+            "select count(*) from api_keys where revoked_at is not null",
+            0,
+        ),
         ("select count(*) from api_keys", 1),
     ] {
         assert_eq!(count(&mut database, sql).await, rows, "{sql}");
     }
-    assert_eq!(key.get(&format!("/v1/jobs/{}", ids[0])).await.unwrap().status, 404);
+    assert_eq!(
+        key.get(&format!("/v1/jobs/{}", ids[0]))
+            .await
+            .unwrap()
+            .status,
+        404
+    );
     // What was used in the month stays.
-    assert!(key.get("/v1/usage").await.unwrap().body["totals"]["eval_items"].as_i64().unwrap() >= 4);
+    assert!(
+        key.get("/v1/usage").await.unwrap().body["totals"]["eval_items"]
+            .as_i64()
+            .unwrap()
+            >= 4
+    );
 }

@@ -12,20 +12,38 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{PATIENCE, World, code, one_prediction, org, text, until, with_token, world_of};
+use crate::harness::{
+    PATIENCE, World, code, one_prediction, org, text, until, with_token, world_of,
+};
 use crate::uploads::open;
 
 async fn world(workers: usize) -> World {
-    world_of(Plan { apis: 2, workers, ..Plan::default() }).await
+    world_of(Plan {
+        apis: 2,
+        workers,
+        ..Plan::default()
+    })
+    .await
 }
 
 async fn operate(world: &World, command: &str) -> Value {
-    world.stack.operate(&["org", command, "--org", &world.org.id]).await.unwrap()
+    world
+        .stack
+        .operate(&["org", command, "--org", &world.org.id])
+        .await
+        .unwrap()
 }
 
 fn assert_suspended(response: &Answer) {
     let error = &response.body["error"];
-    assert_eq!((response.status, &error["code"], &error["details"]), (403, &json!("forbidden"), &json!({"reason": "org_suspended"})));
+    assert_eq!(
+        (response.status, &error["code"], &error["details"]),
+        (
+            403,
+            &json!("forbidden"),
+            &json!({"reason": "org_suspended"})
+        )
+    );
     assert!(!response.header("x-ratelimit-limit").is_empty());
 }
 
@@ -34,34 +52,89 @@ async fn suspended_org_returns_403_in_rest_and_grpc() {
     let world = world(0).await;
     let other = org(&world.stack, "team").await;
     let suspended = operate(&world, "suspend").await;
-    assert_eq!(json!([suspended["changed"], suspended["jobs_queued"], suspended["jobs_running"]]), json!([true, 0, 0]));
+    assert_eq!(
+        json!([
+            suspended["changed"],
+            suspended["jobs_queued"],
+            suspended["jobs_running"]
+        ]),
+        json!([true, 0, 0])
+    );
     let again = operate(&world, "suspend").await;
-    assert_eq!((&again["changed"], &again["suspended_at"]), (&json!(false), &suspended["suspended_at"]));
+    assert_eq!(
+        (&again["changed"], &again["suspended_at"]),
+        (&json!(false), &suspended["suspended_at"])
+    );
     for api in &world.stack.apis {
         let url = format!("http://{}", api.listen.unwrap());
         for token in [&world.org.key, &world.org.session] {
             let client = Client::new(url.clone(), Some(token));
-            for path in ["/v1/me", "/v1/jobs", "/v1/suites", "/v1/usage", "/v1/jobs/job_0000000000000000000000"] {
+            for path in [
+                "/v1/me",
+                "/v1/jobs",
+                "/v1/suites",
+                "/v1/usage",
+                "/v1/jobs/job_0000000000000000000000",
+            ] {
                 assert_suspended(&client.get(path).await.unwrap());
             }
             let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
             assert_suspended(&client.post("/v1/evals", &body).await.unwrap());
-            assert_suspended(&client.post("/v1/uploads", &json!({"kind": "predictions"})).await.unwrap());
+            assert_suspended(
+                &client
+                    .post("/v1/uploads", &json!({"kind": "predictions"}))
+                    .await
+                    .unwrap(),
+            );
         }
         let owner = Client::new(url.clone(), Some(&world.org.session));
         assert_suspended(&owner.post("/v1/keys", &json!({"name": "x"})).await.unwrap());
-        assert_eq!(Client::new(url, Some(&other.key)).get("/v1/me").await.unwrap().status, 200, "another organization is not affected");
+        assert_eq!(
+            Client::new(url, Some(&other.key))
+                .get("/v1/me")
+                .await
+                .unwrap()
+                .status,
+            200,
+            "another organization is not affected"
+        );
     }
-    let refused = MeServiceClient::new(world.channel().await).get_me(with_token(v1::GetMeRequest {}, &world.org.key)).await.unwrap_err();
+    let refused = MeServiceClient::new(world.channel().await)
+        .get_me(with_token(v1::GetMeRequest {}, &world.org.key))
+        .await
+        .unwrap_err();
     let info = refused.get_details_error_info().unwrap();
-    assert_eq!((refused.code(), info.reason.as_str()), (tonic::Code::PermissionDenied, "FORBIDDEN"));
-    assert_eq!(info.metadata.get("reason").map(String::as_str), Some("org_suspended"));
+    assert_eq!(
+        (refused.code(), info.reason.as_str()),
+        (tonic::Code::PermissionDenied, "FORBIDDEN")
+    );
+    assert_eq!(
+        info.metadata.get("reason").map(String::as_str),
+        Some("org_suspended")
+    );
     // A key that is not valid is still 401, and the operator makes none.
-    assert_eq!(world.client(&format!("{}x", world.org.key)).get("/v1/me").await.unwrap().status, 401);
-    assert!(world.stack.operate(&["key", "create", "--org", &world.org.id, "--name", "x"]).await.is_err());
+    assert_eq!(
+        world
+            .client(&format!("{}x", world.org.key))
+            .get("/v1/me")
+            .await
+            .unwrap()
+            .status,
+        401
+    );
+    assert!(
+        world
+            .stack
+            .operate(&["key", "create", "--org", &world.org.id, "--name", "x"])
+            .await
+            .is_err()
+    );
 
     let resumed = operate(&world, "resume").await;
-    assert_eq!(resumed, json!({"org_id": world.org.id, "suspended_at": null, "changed": true, "jobs_queued": 0}));
+    assert_eq!(
+        resumed,
+        json!({"org_id": world.org.id, "suspended_at": null, "changed": true, "jobs_queued": 0})
+    );
     assert_eq!(operate(&world, "resume").await["changed"], false);
     assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
     assert_eq!(world.owner().get("/v1/me").await.unwrap().status, 200);
@@ -70,12 +143,23 @@ async fn suspended_org_returns_403_in_rest_and_grpc() {
 #[tokio::test(flavor = "multi_thread")]
 async fn user_of_suspended_org_keeps_other_orgs() {
     let world = world(0).await;
-    let made = world.owner().post("/v1/orgs", &json!({"name": "Second"})).await.unwrap();
+    let made = world
+        .owner()
+        .post("/v1/orgs", &json!({"name": "Second"}))
+        .await
+        .unwrap();
     operate(&world, "suspend").await;
     assert_suspended(&world.owner().get("/v1/me").await.unwrap());
-    let other = world.owner().request("GET", "/v1/me").header("x-org-id", text(&made.body["id"]));
+    let other = world
+        .owner()
+        .request("GET", "/v1/me")
+        .header("x-org-id", text(&made.body["id"]));
     assert_eq!(world.owner().send(other).await.unwrap().status, 200);
-    let out = world.owner().send(world.owner().request("DELETE", "/v1/session")).await.unwrap();
+    let out = world
+        .owner()
+        .send(world.owner().request("DELETE", "/v1/session"))
+        .await
+        .unwrap();
     assert_eq!(out.status, 204, "a person can sign out");
 }
 
@@ -84,19 +168,40 @@ async fn suspension_ends_streams_and_waits() {
     let world = world(0).await;
     let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
     let mut watched = JobServiceClient::new(world.channel().await)
-        .watch_job(with_token(v1::WatchJobRequest { job_id: job_id.clone() }, &world.org.key))
+        .watch_job(with_token(
+            v1::WatchJobRequest {
+                job_id: job_id.clone(),
+            },
+            &world.org.key,
+        ))
         .await
         .unwrap()
         .into_inner();
-    assert_eq!(watched.message().await.unwrap().unwrap().job.unwrap().status, "queued");
+    assert_eq!(
+        watched
+            .message()
+            .await
+            .unwrap()
+            .unwrap()
+            .job
+            .unwrap()
+            .status,
+        "queued"
+    );
     let (key, path) = (world.key(), format!("/v1/jobs/{job_id}?wait=30"));
     let waiting = tokio::spawn(async move { key.get(&path).await.unwrap() });
     // A part of an upload of which half has arrived.
     let upload_id = open(&world.key(), json!({"kind": "predictions"})).await;
     let (send, receive) = tokio::sync::mpsc::unbounded_channel();
-    send.send(Ok::<_, std::io::Error>("{\"item_id\": ")).unwrap();
-    let halves = futures_util::stream::unfold(receive, async |mut receive| Some((receive.recv().await?, receive)));
-    let part = world.key().request("PUT", &format!("/v1/uploads/{upload_id}/parts/1")).body(reqwest::Body::wrap_stream(halves));
+    send.send(Ok::<_, std::io::Error>("{\"item_id\": "))
+        .unwrap();
+    let halves = futures_util::stream::unfold(receive, async |mut receive| {
+        Some((receive.recv().await?, receive))
+    });
+    let part = world
+        .key()
+        .request("PUT", &format!("/v1/uploads/{upload_id}/parts/1"))
+        .body(reqwest::Body::wrap_stream(halves));
     let part = tokio::spawn(part.send());
     tokio::time::sleep(Duration::from_millis(500)).await;
 
@@ -104,29 +209,47 @@ async fn suspension_ends_streams_and_waits() {
     let began = Instant::now();
     let ended = loop {
         match watched.message().await {
-            Ok(message) => assert!(message.is_some_and(|message| message.job.is_none()), "nothing has changed"),
+            Ok(message) => assert!(
+                message.is_some_and(|message| message.job.is_none()),
+                "nothing has changed"
+            ),
             Err(status) => break status,
         }
     };
     assert_eq!(ended.code(), tonic::Code::PermissionDenied);
     assert_suspended(&waiting.await.unwrap());
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
     send.send(Ok("\"a\", \"prediction\": [\"b\"]}\n")).unwrap();
     drop(send);
     let refused = part.await.unwrap().unwrap();
     assert_eq!(refused.status(), 403);
     let refused: Value = refused.json().await.unwrap();
-    assert_eq!(refused["error"]["details"], json!({"reason": "org_suspended"}));
-    let parts: i64 = sqlx::query_scalar("select count(*) from upload_parts").fetch_one(&mut world.database().await).await.unwrap();
+    assert_eq!(
+        refused["error"]["details"],
+        json!({"reason": "org_suspended"})
+    );
+    let parts: i64 = sqlx::query_scalar("select count(*) from upload_parts")
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
     assert_eq!(parts, 0);
-    assert!(world.objects(&upload_id).is_empty(), "a part that is refused leaves no object");
+    assert!(
+        world.objects(&upload_id).is_empty(),
+        "a part that is refused leaves no object"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suspended_jobs_wait_until_resumed() {
     let world = world(0).await;
     let other = org(&world.stack, "team").await;
-    let ids = join_all((0..3).map(async |_| text(&world.submit(&one_prediction()).await.body["id"]))).await;
+    let ids =
+        join_all((0..3).map(async |_| text(&world.submit(&one_prediction()).await.body["id"])))
+            .await;
     assert_eq!(operate(&world, "suspend").await["jobs_queued"], 3);
     let worker = world.stack.launch_worker().unwrap();
     worker.ready().await.unwrap();
@@ -135,15 +258,20 @@ async fn suspended_jobs_wait_until_resumed() {
     for _ in 0..3 {
         let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
         let queued = others.post("/v1/evals", &body).await.unwrap();
-        let job = others.finished(&text(&queued.body["id"]), PATIENCE, &|_| {}).await.unwrap();
+        let job = others
+            .finished(&text(&queued.body["id"]), PATIENCE, &|_| {})
+            .await
+            .unwrap();
         assert_eq!(job["status"], "succeeded");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let untouched: i64 = sqlx::query_scalar("select count(*) from jobs where org_id = $1 and status = 'queued' and attempts = 0")
-        .bind(&world.org.id)
-        .fetch_one(&mut world.database().await)
-        .await
-        .unwrap();
+    let untouched: i64 = sqlx::query_scalar(
+        "select count(*) from jobs where org_id = $1 and status = 'queued' and attempts = 0",
+    )
+    .bind(&world.org.id)
+    .fetch_one(&mut world.database().await)
+    .await
+    .unwrap();
     assert_eq!(untouched, 3);
     assert_eq!(operate(&world, "resume").await["jobs_queued"], 3);
     for id in ids {
@@ -160,7 +288,10 @@ async fn running_job_of_suspended_org_finishes() {
     assert_eq!(operate(&world, "suspend").await["jobs_running"], 1);
     sqlx::Connection::close(answers).await.unwrap();
     until("the end of the job", PATIENCE, async || {
-        let status: String = sqlx::query_scalar("select status from jobs").fetch_one(&mut world.database().await).await.unwrap();
+        let status: String = sqlx::query_scalar("select status from jobs")
+            .fetch_one(&mut world.database().await)
+            .await
+            .unwrap();
         status == "succeeded"
     })
     .await;
@@ -179,7 +310,8 @@ async fn no_job_is_stored_after_suspension() {
             tokio::spawn(async move {
                 let mut accepted = 0_i64;
                 loop {
-                    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
+                    let body =
+                        json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
                     let response = client.post("/v1/evals", &body).await.unwrap();
                     match response.status {
                         202 => accepted += 1,
@@ -192,15 +324,26 @@ async fn no_job_is_stored_after_suspension() {
         });
         let before = jobs(&world).await.0;
         let submitters: Vec<_> = submitters.collect();
-        until("submissions", PATIENCE, async || jobs(&world).await.0 > before + 5).await;
+        until("submissions", PATIENCE, async || {
+            jobs(&world).await.0 > before + 5
+        })
+        .await;
         operate(&world, "suspend").await;
         let (stored, charged) = jobs(&world).await;
         let mut accepted = before;
         for submitter in submitters {
             accepted += submitter.await.unwrap();
         }
-        assert_eq!(jobs(&world).await, (stored, charged), "nothing is stored once the command has ended");
-        assert_eq!((accepted, charged), (stored, stored), "each of them was acknowledged and charged once");
+        assert_eq!(
+            jobs(&world).await,
+            (stored, charged),
+            "nothing is stored once the command has ended"
+        );
+        assert_eq!(
+            (accepted, charged),
+            (stored, stored),
+            "each of them was acknowledged and charged once"
+        );
         operate(&world, "resume").await;
     }
 }

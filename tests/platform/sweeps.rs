@@ -53,7 +53,10 @@ async fn use_it(client: Client, stop: tokio::sync::watch::Receiver<bool>) -> (Du
         slowest = slowest.max(began.elapsed());
         assert_eq!(queued.status, 202, "{}", queued.body);
         let began = Instant::now();
-        let read = client.get(&format!("/v1/jobs/{}", text(&queued.body["id"]))).await.unwrap();
+        let read = client
+            .get(&format!("/v1/jobs/{}", text(&queued.body["id"])))
+            .await
+            .unwrap();
         assert_eq!(read.status, 200, "{}", read.body);
         slowest = slowest.max(began.elapsed());
         answers += 2;
@@ -65,13 +68,21 @@ async fn use_it(client: Client, stop: tokio::sync::watch::Receiver<bool>) -> (Du
 /// What the api said of its sweeps: released and failed.
 fn sweeps(world: &World) -> Vec<(i64, i64)> {
     let log = std::fs::read_to_string(&world.stack.apis[0].log).unwrap();
-    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter_map(|line| Some((line["released"].as_i64()?, line["failed"].as_i64()?))).collect()
+    let lines = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines
+        .filter_map(|line| Some((line["released"].as_i64()?, line["failed"].as_i64()?)))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_stuck_jobs_come_back_and_nobody_waits_for_it() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     world.widen_plans().await;
     let other = org(&world.stack, "team").await;
     let other = world.client(&other.key);
@@ -82,22 +93,34 @@ async fn ten_thousand_stuck_jobs_come_back_and_nobody_waits_for_it() {
 
     let began = Instant::now();
     let (stop, stopped) = tokio::sync::watch::channel(false);
-    let users = [other.clone(), world.key()].map(|client| tokio::spawn(use_it(client, stopped.clone())));
+    let users =
+        [other.clone(), world.key()].map(|client| tokio::spawn(use_it(client, stopped.clone())));
     let running = "select count(*) from jobs where status = 'running' and label <> '6'";
-    until("the end of the sweep", Duration::from_secs(90), async || {
-        sqlx::query_scalar::<_, i64>(running).fetch_one(&mut database).await.unwrap() == 0
-    })
+    until(
+        "the end of the sweep",
+        Duration::from_secs(90),
+        async || {
+            sqlx::query_scalar::<_, i64>(running)
+                .fetch_one(&mut database)
+                .await
+                .unwrap()
+                == 0
+        },
+    )
     .await;
     let took = began.elapsed();
     stop.send_replace(true);
     for user in users {
         let (slowest, answers) = user.await.unwrap();
-        println!("10,001 jobs in {took:?}; the slowest of {answers} answers meanwhile took {slowest:?}");
+        println!(
+            "10,001 jobs in {took:?}; the slowest of {answers} answers meanwhile took {slowest:?}"
+        );
         assert!(slowest < STALL, "{slowest:?}");
     }
 
     let back = |outcome: &str| json!([["queued", null, true, true, 0, true, outcome]]);
-    let failed = |code: &str, outcome: &str| json!([["failed", code, true, true, 1, true, outcome]]);
+    let failed =
+        |code: &str, outcome: &str| json!([["failed", code, true, true, 1, true, outcome]]);
     let expected = [
         back("lost"),
         back("lost"),
@@ -109,25 +132,60 @@ async fn ten_thousand_stuck_jobs_come_back_and_nobody_waits_for_it() {
     ];
     let kinds = kinds(&mut database).await;
     for ((kind, count, seen), expected) in kinds.iter().zip(&expected) {
-        assert_eq!((seen, *count), (expected, if ["5", "6"].contains(&kind.as_str()) { 1666 } else { 1667 }), "kind {kind}");
+        assert_eq!(
+            (seen, *count),
+            (
+                expected,
+                if ["5", "6"].contains(&kind.as_str()) {
+                    1666
+                } else {
+                    1667
+                }
+            ),
+            "kind {kind}"
+        );
     }
     assert_eq!(kinds.len(), expected.len());
     let sweeps = sweeps(&world);
-    assert!(sweeps.len() >= 21 && sweeps.iter().all(|(released, failed)| released + failed <= 500), "in pieces: {sweeps:?}");
-    let all = sweeps.iter().fold((0, 0), |all, sweep| (all.0 + sweep.0, all.1 + sweep.1));
+    assert!(
+        sweeps.len() >= 21
+            && sweeps
+                .iter()
+                .all(|(released, failed)| released + failed <= 500),
+        "in pieces: {sweeps:?}"
+    );
+    let all = sweeps
+        .iter()
+        .fold((0, 0), |all, sweep| (all.0 + sweep.0, all.1 + sweep.1));
     assert_eq!(all, (5001, 5000), "each was taken back once");
     let sql = "select sum(eval_items)::bigint - (select sum(case kind when 'charge' then eval_items else -eval_items end)::bigint from usage_ledger) from usage";
-    assert_eq!(sqlx::query_scalar::<_, i64>(sql).fetch_one(&mut database).await.unwrap(), 0);
+    assert_eq!(
+        sqlx::query_scalar::<_, i64>(sql)
+            .fetch_one(&mut database)
+            .await
+            .unwrap(),
+        0
+    );
 
     // Five thousand of one organization wait: another's job is done all the same, and then theirs.
     let _worker = world.stack.launch_worker().unwrap();
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let queued = other.post("/v1/evals", &body).await.unwrap();
-    let job = other.finished(&text(&queued.body["id"]), Duration::from_secs(60), &|_| {}).await.unwrap();
-    assert_eq!((&job["status"], &job["attempts"]), (&"succeeded".into(), &1.into()));
+    let job = other
+        .finished(&text(&queued.body["id"]), Duration::from_secs(60), &|_| {})
+        .await
+        .unwrap();
+    assert_eq!(
+        (&job["status"], &job["attempts"]),
+        (&"succeeded".into(), &1.into())
+    );
     let done = "select count(*) from jobs where id like 'job_stuck%' and status = 'succeeded'";
     until("the first of them", Duration::from_secs(60), async || {
-        sqlx::query_scalar::<_, i64>(done).fetch_one(&mut database).await.unwrap() > 100
+        sqlx::query_scalar::<_, i64>(done)
+            .fetch_one(&mut database)
+            .await
+            .unwrap()
+            > 100
     })
     .await;
 }

@@ -59,9 +59,16 @@ struct Takeovers {
 
 impl Takeovers {
     async fn new() -> Self {
-        let env = [("ASSAY_WORKER_SLOTS", ROUND.to_string()), ("ASSAY_DATABASE_CONNECTIONS", "40".to_owned())];
+        let env = [
+            ("ASSAY_WORKER_SLOTS", ROUND.to_string()),
+            ("ASSAY_DATABASE_CONNECTIONS", "40".to_owned()),
+        ];
         let env = env.map(|(name, value)| (name.to_owned(), value)).into();
-        let world = world_of(Plan { env, ..Plan::default() }).await;
+        let world = world_of(Plan {
+            env,
+            ..Plan::default()
+        })
+        .await;
         world.widen_plans().await;
         let (gate, mut owner) = (world.database().await, world.database().await);
         sqlx::raw_sql(GATE).execute(&mut owner).await.unwrap();
@@ -71,18 +78,38 @@ impl Takeovers {
         let second = WorkerId::random().unwrap();
         work::beat(&pool, &second).await.unwrap();
         let always = "update workers set seen_at = 'infinity' where id = $1";
-        sqlx::query(always).bind(second.as_str()).execute(&mut owner).await.unwrap();
-        Self { world, gate, owner, pool, first, second, fenced: 0, written: BTreeMap::new() }
+        sqlx::query(always)
+            .bind(second.as_str())
+            .execute(&mut owner)
+            .await
+            .unwrap();
+        Self {
+            world,
+            gate,
+            owner,
+            pool,
+            first,
+            second,
+            fenced: 0,
+            written: BTreeMap::new(),
+        }
     }
 
     /// Takes a round of jobs over from the worker, and lets its writes come when the jobs stand where `late` says.
     async fn round(&mut self, late: Late) {
-        sqlx::query("select pg_advisory_lock(7)").execute(&mut self.gate).await.unwrap();
+        sqlx::query("select pg_advisory_lock(7)")
+            .execute(&mut self.gate)
+            .await
+            .unwrap();
         let jobs = self.submit().await;
         let waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted
                        and database = (select oid from pg_database where datname = current_database())";
         until("all at the gate", PATIENCE, async || {
-            sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut self.owner).await.unwrap() == ROUND as i64
+            sqlx::query_scalar::<_, i64>(waiting)
+                .fetch_one(&mut self.owner)
+                .await
+                .unwrap()
+                == ROUND as i64
         })
         .await;
         match late {
@@ -131,16 +158,34 @@ impl Takeovers {
         let mut transaction = self.owner.begin().await.unwrap();
         // The worker that was deleted in the round before may be inserted again by its next renewal: between the deletion, which
         // finds nothing, and the sweep, which would then find a live worker.
-        sqlx::query("lock table workers in share row exclusive mode").execute(&mut *transaction).await.unwrap();
-        sqlx::query("delete from workers where id = $1").bind(self.first.as_str()).execute(&mut *transaction).await.unwrap();
+        sqlx::query("lock table workers in share row exclusive mode")
+            .execute(&mut *transaction)
+            .await
+            .unwrap();
+        sqlx::query("delete from workers where id = $1")
+            .bind(self.first.as_str())
+            .execute(&mut *transaction)
+            .await
+            .unwrap();
         dispatch::sweep(&mut transaction, true).await.unwrap();
         let available = if claimed { "now()" } else { "'infinity'" };
-        let wait = format!("update jobs set available_at = {available} where id = any($1) and status = 'queued'");
-        let waiting = sqlx::query(sqlx::AssertSqlSafe(wait)).bind(jobs).execute(&mut *transaction).await.unwrap().rows_affected();
+        let wait = format!(
+            "update jobs set available_at = {available} where id = any($1) and status = 'queued'"
+        );
+        let waiting = sqlx::query(sqlx::AssertSqlSafe(wait))
+            .bind(jobs)
+            .execute(&mut *transaction)
+            .await
+            .unwrap()
+            .rows_affected();
         assert_eq!(waiting, ROUND as u64, "all were taken back");
         let mut claims = Vec::new();
         for job_id in jobs.iter().filter(|_| claimed) {
-            claims.extend(work::claim(&mut *transaction, &self.second, &job_id.parse().unwrap()).await.unwrap());
+            claims.extend(
+                work::claim(&mut *transaction, &self.second, &job_id.parse().unwrap())
+                    .await
+                    .unwrap(),
+            );
         }
         transaction.commit().await.unwrap();
         assert!(claims.iter().all(|claim| claim.attempt == 2));
@@ -151,10 +196,20 @@ impl Takeovers {
     /// Opens the gate, and sees that the writes behind it change nothing.
     async fn let_the_first_write(&mut self, jobs: &[String]) {
         let before = self.rows(jobs).await;
-        sqlx::query("select pg_advisory_unlock(7)").execute(&mut self.gate).await.unwrap();
+        sqlx::query("select pg_advisory_unlock(7)")
+            .execute(&mut self.gate)
+            .await
+            .unwrap();
         self.fenced += ROUND;
-        until("the end of the late attempts", PATIENCE, async || self.outcomes().len() >= self.fenced).await;
-        assert_eq!(self.rows(jobs).await, before, "a late write changed something");
+        until("the end of the late attempts", PATIENCE, async || {
+            self.outcomes().len() >= self.fenced
+        })
+        .await;
+        assert_eq!(
+            self.rows(jobs).await,
+            before,
+            "a late write changed something"
+        );
     }
 
     /// All that is kept of the jobs.
@@ -162,7 +217,11 @@ impl Takeovers {
         let sql = "select jsonb_build_object('job', j, 'attempts', (select jsonb_agg(a order by attempt) from job_attempts a where a.job_id = j.id),
                           'ledger', (select jsonb_agg(l order by kind) from usage_ledger l where l.job_id = j.id))
                    from jobs j where id = any($1) order by id";
-        sqlx::query_scalar(sql).bind(jobs).fetch_all(&mut self.owner).await.unwrap()
+        sqlx::query_scalar(sql)
+            .bind(jobs)
+            .fetch_all(&mut self.owner)
+            .await
+            .unwrap()
     }
 
     /// The second worker ends its attempts, each with something of its own.
@@ -171,13 +230,30 @@ impl Takeovers {
             let number = self.written.len();
             let (accepted, written) = match number % 5 {
                 3 => {
-                    let fail = work::fail(&self.pool, &claim, FailureCode::InvalidPredictions, "x", &[]).await;
+                    let fail = work::fail(
+                        &self.pool,
+                        &claim,
+                        FailureCode::InvalidPredictions,
+                        "x",
+                        &[],
+                    )
+                    .await;
                     (fail.unwrap(), json!({"failed": "invalid_predictions"}))
                 }
-                4 => (work::fail(&self.pool, &claim, FailureCode::Internal, "x", &[]).await.unwrap(), json!({"failed": "internal"})),
+                4 => (
+                    work::fail(&self.pool, &claim, FailureCode::Internal, "x", &[])
+                        .await
+                        .unwrap(),
+                    json!({"failed": "internal"}),
+                ),
                 _ => {
                     let value = number as f64;
-                    (work::succeed(&self.pool, &claim, &result(value), None, &[]).await.unwrap(), json!({"succeeded": value}))
+                    (
+                        work::succeed(&self.pool, &claim, &result(value), None, &[])
+                            .await
+                            .unwrap(),
+                        json!({"succeeded": value}),
+                    )
                 }
             };
             assert!(accepted, "the second attempt is the job's own");
@@ -189,24 +265,47 @@ impl Takeovers {
     fn outcomes(&self) -> Vec<(String, i64, String)> {
         let log = std::fs::read_to_string(&self.world.stack.workers[0].log).unwrap();
         // The last line may be half written.
-        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let ends = lines.filter(|line| line["message"] == "job");
-        ends.map(|line| (text(&line["job_id"]), line["attempt"].as_i64().unwrap(), text(&line["outcome"]))).collect()
+        ends.map(|line| {
+            (
+                text(&line["job_id"]),
+                line["attempt"].as_i64().unwrap(),
+                text(&line["outcome"]),
+            )
+        })
+        .collect()
     }
 }
 
 /// The file in which a job's submission is kept.
 async fn input(world: &World, job_id: &str) -> PathBuf {
     let sql = "select input_key from jobs where id = $1";
-    let key: String = sqlx::query_scalar(sql).bind(job_id).fetch_one(&mut world.database().await).await.unwrap();
-    world.stack.ground.servers.folder().join(format!("{}-artifacts", world.stack.database.name)).join(key)
+    let key: String = sqlx::query_scalar(sql)
+        .bind(job_id)
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
+    world
+        .stack
+        .ground
+        .servers
+        .folder()
+        .join(format!("{}-artifacts", world.stack.database.name))
+        .join(key)
 }
 
 /// As whom a worker process claims.
 fn worker_id(worker: &Process) -> String {
     let log = std::fs::read_to_string(&worker.log).unwrap();
-    let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.find_map(|line| line["worker_id"].as_str().map(str::to_owned)).unwrap_or_default()
+    let mut lines = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines
+        .find_map(|line| line["worker_id"].as_str().map(str::to_owned))
+        .unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -222,23 +321,43 @@ async fn of_300_jobs_that_are_taken_over_each_has_the_second_attempts_end() {
     // Each refusal is in the log, once, and counted.
     let mut outcomes = takeovers.outcomes();
     outcomes.sort();
-    let fenced: Vec<_> = takeovers.written.keys().map(|job_id| (job_id.clone(), 1, "fenced".to_owned())).collect();
+    let fenced: Vec<_> = takeovers
+        .written
+        .keys()
+        .map(|job_id| (job_id.clone(), 1, "fenced".to_owned()))
+        .collect();
     assert_eq!(outcomes, fenced);
     let metrics = scrape(&takeovers.world.stack.workers[0]).await;
-    assert!(metrics.contains("assay_fenced_writes_total 300\n") && metrics.contains("assay_job_attempts_total{result=\"fenced\"} 300\n"));
+    assert!(
+        metrics.contains("assay_fenced_writes_total 300\n")
+            && metrics.contains("assay_job_attempts_total{result=\"fenced\"} 300\n")
+    );
 
     let sql = "select j.id, j.attempts, jsonb_build_object(j.status, coalesce(j.result->'value', to_jsonb(j.error_code))),
                       array(select outcome from job_attempts a where a.job_id = j.id order by attempt),
                       (select count(*) from usage_ledger l where l.job_id = j.id and kind = 'refund') from jobs j";
-    let rows: Vec<(String, i32, Value, Vec<String>, i64)> = sqlx::query_as(sql).fetch_all(&mut takeovers.owner).await.unwrap();
+    let rows: Vec<(String, i32, Value, Vec<String>, i64)> = sqlx::query_as(sql)
+        .fetch_all(&mut takeovers.owner)
+        .await
+        .unwrap();
     assert_eq!(rows.len(), 300);
     for (job_id, attempts, end, outcomes, refunds) in rows {
         let written = &takeovers.written[&job_id];
-        let outcome = if written.get("failed").is_some() { "failed" } else { "succeeded" };
-        assert_eq!((attempts, &end, outcomes), (2, written, vec!["lost".to_owned(), outcome.to_owned()]));
+        let outcome = if written.get("failed").is_some() {
+            "failed"
+        } else {
+            "succeeded"
+        };
+        assert_eq!(
+            (attempts, &end, outcomes),
+            (2, written, vec!["lost".to_owned(), outcome.to_owned()])
+        );
         assert_eq!(refunds, i64::from(written["failed"] == "internal"));
     }
-    let used: i64 = sqlx::query_scalar("select sum(eval_items)::bigint from usage").fetch_one(&mut takeovers.owner).await.unwrap();
+    let used: i64 = sqlx::query_scalar("select sum(eval_items)::bigint from usage")
+        .fetch_one(&mut takeovers.owner)
+        .await
+        .unwrap();
     assert_eq!(used, 240, "a fifth was given back");
     println!("300 take-overs in {:?}", began.elapsed());
 }
@@ -246,7 +365,10 @@ async fn of_300_jobs_that_are_taken_over_each_has_the_second_attempts_end() {
 async fn submit(client: &Client, jobs: usize) -> Vec<String> {
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let queued = join_all((0..jobs).map(|_| client.post("/v1/evals", &body))).await;
-    queued.into_iter().map(|queued| text(&queued.unwrap().body["id"])).collect()
+    queued
+        .into_iter()
+        .map(|queued| text(&queued.unwrap().body["id"]))
+        .collect()
 }
 
 async fn succeeded(client: &Client, jobs: &[String]) {
@@ -258,7 +380,11 @@ async fn succeeded(client: &Client, jobs: &[String]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up() {
-    let mut world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let mut world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     world.widen_plans().await;
     let other = org(&world.stack, "team").await;
     let (own, other) = (world.key(), world.client(&other.key));
@@ -266,7 +392,13 @@ async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up()
     // Whoever reads it reads for ever; and then is killed.
     let file = input(&world, &poison).await;
     std::fs::remove_file(&file).unwrap();
-    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(&file)
+            .status()
+            .unwrap()
+            .success()
+    );
     for _ in 0..2 {
         let worker = world.stack.launch_worker().unwrap();
         world.stack.workers.push(worker);
@@ -276,8 +408,14 @@ async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up()
     for attempt in 1..=4 {
         let mut holder = None::<String>;
         until("the next victim", PATIENCE, async || {
-            let sql = "select worker_id from jobs where id = $1 and attempts = $2 and status = 'running'";
-            holder = sqlx::query_scalar(sql).bind(&poison).bind(attempt).fetch_optional(&mut database).await.unwrap();
+            let sql =
+                "select worker_id from jobs where id = $1 and attempts = $2 and status = 'running'";
+            holder = sqlx::query_scalar(sql)
+                .bind(&poison)
+                .bind(attempt)
+                .fetch_optional(&mut database)
+                .await
+                .unwrap();
             holder.is_some()
         })
         .await;
@@ -289,17 +427,29 @@ async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up()
         }
         // Some are under way when it happens.
         under_way.push((submit(&own, 10).await, submit(&other, 10).await));
-        let at = world.stack.workers.iter().position(|worker| worker_id(worker) == holder).unwrap();
+        let at = world
+            .stack
+            .workers
+            .iter()
+            .position(|worker| worker_id(worker) == holder)
+            .unwrap();
         let fresh = world.stack.launch_worker().unwrap();
         let victim = std::mem::replace(&mut world.stack.workers[at], fresh);
         victim.guarded.signal(libc::SIGKILL);
         if attempt > 1 {
             // One lease has run out by itself; the others are cut short.
-            sqlx::query("delete from workers where id = $1").bind(&holder).execute(&mut database).await.unwrap();
+            sqlx::query("delete from workers where id = $1")
+                .bind(&holder)
+                .execute(&mut database)
+                .await
+                .unwrap();
         }
     }
     let job = own.finished(&poison, PATIENCE, &|_| {}).await.unwrap();
-    assert_eq!((&job["status"], &job["attempts"], &job["error"]["code"]), (&"failed".into(), &4.into(), &"internal".into()));
+    assert_eq!(
+        (&job["status"], &job["attempts"], &job["error"]["code"]),
+        (&"failed".into(), &4.into(), &"internal".into())
+    );
     for (of_own, of_other) in &under_way {
         succeeded(&own, of_own).await;
         succeeded(&other, of_other).await;
@@ -307,12 +457,21 @@ async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up()
     println!("the slowest ten others took {slowest:?}");
     assert!(slowest < Duration::from_secs(10), "{slowest:?}");
     let sql = "select count(*), count(*) filter (where status = 'succeeded'), (select sum(eval_items)::bigint from usage) from jobs where id <> $1";
-    let others: (i64, i64, i64) = sqlx::query_as(sql).bind(&poison).fetch_one(&mut database).await.unwrap();
-    assert_eq!(others, (160, 160, 160), "all others succeeded and were charged; the poison is given back");
-    let outcomes: Vec<String> = sqlx::query_scalar("select outcome from job_attempts where job_id = $1 order by attempt")
+    let others: (i64, i64, i64) = sqlx::query_as(sql)
         .bind(&poison)
-        .fetch_all(&mut database)
+        .fetch_one(&mut database)
         .await
         .unwrap();
+    assert_eq!(
+        others,
+        (160, 160, 160),
+        "all others succeeded and were charged; the poison is given back"
+    );
+    let outcomes: Vec<String> =
+        sqlx::query_scalar("select outcome from job_attempts where job_id = $1 order by attempt")
+            .bind(&poison)
+            .fetch_all(&mut database)
+            .await
+            .unwrap();
     assert_eq!(outcomes, ["lost"; 4]);
 }

@@ -20,11 +20,20 @@ use crate::routes::{ROUTES, furnished};
 
 /// Prometheus' own programs.
 pub async fn prometheus() -> Option<PathBuf> {
-    made(|| assay_tests::servers::prometheus(&|line| eprintln!("{line}")).map_err(|trouble| Missing(trouble.to_string()))).await
+    made(|| {
+        assay_tests::servers::prometheus(&|line| eprintln!("{line}"))
+            .map_err(|trouble| Missing(trouble.to_string()))
+    })
+    .await
 }
 
 /// A count, where it is kept, and what it must be.
-type Count<'a> = (&'a Process, &'static str, &'static [(&'static str, &'static str)], f64);
+type Count<'a> = (
+    &'a Process,
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    f64,
+);
 
 /// One line of what is scraped.
 #[derive(Debug)]
@@ -39,38 +48,88 @@ fn read(metrics: &str) -> Vec<Series> {
     let series = |line: &str| {
         let (series, value) = line.rsplit_once(' ').unwrap();
         let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-        let pairs = labels.trim_end_matches('}').split("\",").filter(|pair| !pair.is_empty());
-        let labels =
-            pairs.map(|pair| pair.split_once("=\"").unwrap()).map(|(key, value)| (key.to_owned(), value.trim_end_matches('"').to_owned()));
-        Series { name: name.to_owned(), labels: labels.collect(), value: value.parse().unwrap() }
+        let pairs = labels
+            .trim_end_matches('}')
+            .split("\",")
+            .filter(|pair| !pair.is_empty());
+        let labels = pairs
+            .map(|pair| pair.split_once("=\"").unwrap())
+            .map(|(key, value)| (key.to_owned(), value.trim_end_matches('"').to_owned()));
+        Series {
+            name: name.to_owned(),
+            labels: labels.collect(),
+            value: value.parse().unwrap(),
+        }
     };
-    metrics.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(series).collect()
+    metrics
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(series)
+        .collect()
 }
 
 /// That everything is in the table, with its labels and their values; and of what begins at zero, all of it is there.
 fn assert_in_the_table(metrics: &str, binary: Binary) {
     let mut seen = BTreeSet::new();
-    for mut series in read(metrics).into_iter().filter(|series| !series.name.starts_with("process_")) {
+    for mut series in read(metrics)
+        .into_iter()
+        .filter(|series| !series.name.starts_with("process_"))
+    {
         let is = |name: &str, kind| {
             series.name == name
-                || kind == Kind::Histogram && ["_bucket", "_sum", "_count"].iter().any(|end| series.name == format!("{name}{end}"))
+                || kind == Kind::Histogram
+                    && ["_bucket", "_sum", "_count"]
+                        .iter()
+                        .any(|end| series.name == format!("{name}{end}"))
         };
-        let instrument = ALL.iter().find(|instrument| is(instrument.name, instrument.kind)).unwrap_or_else(|| panic!("{series:?}"));
-        assert!([binary, Binary::Both].contains(&instrument.binary), "{series:?} is not kept by {binary:?}");
-        assert_eq!(series.labels.remove("le").is_some(), series.name.ends_with("_bucket"), "{series:?}");
+        let instrument = ALL
+            .iter()
+            .find(|instrument| is(instrument.name, instrument.kind))
+            .unwrap_or_else(|| panic!("{series:?}"));
+        assert!(
+            [binary, Binary::Both].contains(&instrument.binary),
+            "{series:?} is not kept by {binary:?}"
+        );
+        assert_eq!(
+            series.labels.remove("le").is_some(),
+            series.name.ends_with("_bucket"),
+            "{series:?}"
+        );
         let labels: BTreeSet<&str> = instrument.labels.iter().map(|(label, _)| *label).collect();
-        assert_eq!(series.labels.keys().map(String::as_str).collect::<BTreeSet<_>>(), labels, "{series:?}");
+        assert_eq!(
+            series
+                .labels
+                .keys()
+                .map(String::as_str)
+                .collect::<BTreeSet<_>>(),
+            labels,
+            "{series:?}"
+        );
         for (label, values) in instrument.labels {
-            assert!(values.is_empty() || values.contains(&series.labels[*label].as_str()), "{series:?}");
+            assert!(
+                values.is_empty() || values.contains(&series.labels[*label].as_str()),
+                "{series:?}"
+            );
         }
         seen.insert(instrument.name);
     }
-    for instrument in ALL.iter().filter(|instrument| [binary, Binary::Both].contains(&instrument.binary)) {
-        assert!(seen.contains(instrument.name), "{} is nowhere", instrument.name);
-    }
-    for name in
-        ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds", "process_start_time_seconds"]
+    for instrument in ALL
+        .iter()
+        .filter(|instrument| [binary, Binary::Both].contains(&instrument.binary))
     {
+        assert!(
+            seen.contains(instrument.name),
+            "{} is nowhere",
+            instrument.name
+        );
+    }
+    for name in [
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "process_open_fds",
+        "process_max_fds",
+        "process_start_time_seconds",
+    ] {
         assert!(metrics.contains(&format!("\n{name} ")), "{name}");
     }
 }
@@ -78,9 +137,16 @@ fn assert_in_the_table(metrics: &str, binary: Binary) {
 /// The sum of all series of this name with these labels.
 pub async fn sum(process: &Process, name: &str, labels: &[(&str, &str)]) -> f64 {
     let fits = |series: &Series| {
-        series.name == name && labels.iter().all(|(label, value)| series.labels.get(*label).is_some_and(|is| is == value))
+        series.name == name
+            && labels
+                .iter()
+                .all(|(label, value)| series.labels.get(*label).is_some_and(|is| is == value))
     };
-    read(&scrape(process).await).iter().filter(|series| fits(series)).map(|series| series.value).sum()
+    read(&scrape(process).await)
+        .iter()
+        .filter(|series| fits(series))
+        .map(|series| series.value)
+        .sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,19 +156,44 @@ async fn all_that_is_scraped_is_in_the_table_and_promtool_finds_no_fault_with_it
     world.anonymous().get("/v1/me").await.unwrap();
     world.owner().get("/v1/keys").await.unwrap();
     // Whatever is looked at every few seconds has been looked at.
-    until("the vitals", PATIENCE, async || sum(&world.stack.apis[0], "assay_workers", &[]).await == 1.0).await;
-    until("the worker's", PATIENCE, async || sum(&world.stack.workers[0], "assay_redis_up", &[]).await == 1.0).await;
-    for (process, binary) in [(&world.stack.apis[0], Binary::Api), (&world.stack.workers[0], Binary::Worker)] {
+    until("the vitals", PATIENCE, async || {
+        sum(&world.stack.apis[0], "assay_workers", &[]).await == 1.0
+    })
+    .await;
+    until("the worker's", PATIENCE, async || {
+        sum(&world.stack.workers[0], "assay_redis_up", &[]).await == 1.0
+    })
+    .await;
+    for (process, binary) in [
+        (&world.stack.apis[0], Binary::Api),
+        (&world.stack.workers[0], Binary::Worker),
+    ] {
         let metrics = scrape(process).await;
         assert_in_the_table(&metrics, binary);
-        let Some(folder) = prometheus().await else { continue };
+        let Some(folder) = prometheus().await else {
+            continue;
+        };
         let mut check = Command::new(folder.join("promtool"));
-        let mut check =
-            check.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        check.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
+        let mut check = check
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        check
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(metrics.as_bytes())
+            .unwrap();
         let output = check.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.trim().is_empty(), "{binary:?}: {said}");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && said.trim().is_empty(),
+            "{binary:?}: {said}"
+        );
     }
 }
 
@@ -121,30 +212,102 @@ async fn decisions_jobs_and_attempts_are_counted_where_they_happen() {
         jobs.push(answer.body["id"].clone());
     }
     for job_id in &jobs[..2] {
-        assert_eq!(free.post(&format!("/v1/jobs/{}/cancel", text(job_id)), &json!(null)).await.unwrap().status, 200);
+        assert_eq!(
+            free.post(&format!("/v1/jobs/{}/cancel", text(job_id)), &json!(null))
+                .await
+                .unwrap()
+                .status,
+            200
+        );
     }
     sqlx::Connection::close(hold).await.unwrap();
     assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
-    for token in [None, Some("svc_live_nonsense"), Some(other.session.as_str())] {
-        Client::new(world.stack.url(), token).get("/v1/me").await.unwrap();
+    for token in [
+        None,
+        Some("svc_live_nonsense"),
+        Some(other.session.as_str()),
+    ] {
+        Client::new(world.stack.url(), token)
+            .get("/v1/me")
+            .await
+            .unwrap();
     }
     let counted: [Count; 13] = [
         (api, "assay_jobs_submitted_total", &[("type", "eval")], 3.0),
-        (api, "assay_jobs_finished_total", &[("outcome", "cancelled")], 2.0),
-        (worker, "assay_jobs_finished_total", &[("outcome", "succeeded")], 1.0),
-        (worker, "assay_job_attempts_total", &[("result", "succeeded")], 1.0),
+        (
+            api,
+            "assay_jobs_finished_total",
+            &[("outcome", "cancelled")],
+            2.0,
+        ),
+        (
+            worker,
+            "assay_jobs_finished_total",
+            &[("outcome", "succeeded")],
+            1.0,
+        ),
+        (
+            worker,
+            "assay_job_attempts_total",
+            &[("result", "succeeded")],
+            1.0,
+        ),
         (worker, "assay_job_duration_seconds_count", &[], 1.0),
-        (api, "assay_quota_decisions_total", &[("limit", "concurrent_jobs"), ("decision", "refused")], 1.0),
-        (api, "assay_quota_decisions_total", &[("limit", "concurrent_jobs"), ("decision", "admitted")], 3.0),
-        (api, "assay_quota_decisions_total", &[("limit", "eval_items_per_month"), ("decision", "admitted")], 3.0),
-        (api, "assay_auth_decisions_total", &[("plan", "none"), ("decision", "unauthenticated")], 1.0),
-        (api, "assay_auth_decisions_total", &[("plan", "none"), ("decision", "invalid_token")], 1.0),
-        (api, "assay_auth_decisions_total", &[("plan", "free"), ("decision", "accepted")], 6.0),
-        (api, "assay_ratelimit_decisions_total", &[("plan", "free"), ("decision", "admitted")], 6.0),
-        (api, "assay_requests_total", &[("operation", "POST /v1/evals"), ("outcome", "client_error")], 1.0),
+        (
+            api,
+            "assay_quota_decisions_total",
+            &[("limit", "concurrent_jobs"), ("decision", "refused")],
+            1.0,
+        ),
+        (
+            api,
+            "assay_quota_decisions_total",
+            &[("limit", "concurrent_jobs"), ("decision", "admitted")],
+            3.0,
+        ),
+        (
+            api,
+            "assay_quota_decisions_total",
+            &[("limit", "eval_items_per_month"), ("decision", "admitted")],
+            3.0,
+        ),
+        (
+            api,
+            "assay_auth_decisions_total",
+            &[("plan", "none"), ("decision", "unauthenticated")],
+            1.0,
+        ),
+        (
+            api,
+            "assay_auth_decisions_total",
+            &[("plan", "none"), ("decision", "invalid_token")],
+            1.0,
+        ),
+        (
+            api,
+            "assay_auth_decisions_total",
+            &[("plan", "free"), ("decision", "accepted")],
+            6.0,
+        ),
+        (
+            api,
+            "assay_ratelimit_decisions_total",
+            &[("plan", "free"), ("decision", "admitted")],
+            6.0,
+        ),
+        (
+            api,
+            "assay_requests_total",
+            &[("operation", "POST /v1/evals"), ("outcome", "client_error")],
+            1.0,
+        ),
     ];
     for (process, name, labels, expected) in counted {
-        assert_eq!(sum(process, name, labels).await, expected, "{name} {labels:?}");
+        assert_eq!(
+            sum(process, name, labels).await,
+            expected,
+            "{name} {labels:?}"
+        );
     }
     // The worker notices that it holds nothing any more.
     until("the attempts", PATIENCE, async || {
@@ -165,45 +328,81 @@ async fn organizations(world: &World, count: usize) -> Vec<Client> {
         let sql = "with org as (insert into orgs (id, name, plan) values ($1, 'One of many', (array['free', 'dev', 'team'])[1 + $3::integer % 3]))
                    insert into api_keys (id, org_id, name, prefix, secret_hash, created_by)
                    select $2, $1, 'ci', $4, $5, id from users limit 1";
-        let insert = sqlx::query(sql).bind(format!("org_many{at}")).bind(format!("key_many{at}")).bind(i32::try_from(at).unwrap());
-        insert.bind(secret.prefix().to_owned()).bind(secret.hash().as_bytes().to_vec()).execute(&mut database).await.unwrap();
+        let insert = sqlx::query(sql)
+            .bind(format!("org_many{at}"))
+            .bind(format!("key_many{at}"))
+            .bind(i32::try_from(at).unwrap());
+        insert
+            .bind(secret.prefix().to_owned())
+            .bind(secret.hash().as_bytes().to_vec())
+            .execute(&mut database)
+            .await
+            .unwrap();
         clients.push(world.client(&secret.into_text()));
     }
     clients
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_organizations_on_all_routes_of_all_wires_make_no_more_than_two_thousand_series() {
+async fn a_thousand_organizations_on_all_routes_of_all_wires_make_no_more_than_two_thousand_series()
+{
     let (world, _name_server) = furnished().await;
     let clients = organizations(&world, 1_000).await;
     let pool = DescriptorPool::decode(assay_proto::DESCRIPTORS).unwrap();
     let rpcs: Vec<String> = pool
         .services()
         .flat_map(|service| {
-            service.methods().map(|rpc| format!("/{}/{}", rpc.parent_service().full_name(), rpc.name())).collect::<Vec<_>>()
+            service
+                .methods()
+                .map(|rpc| format!("/{}/{}", rpc.parent_service().full_name(), rpc.name()))
+                .collect::<Vec<_>>()
         })
         .collect();
-    let grpc = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    let grpc = reqwest::Client::builder()
+        .http2_prior_knowledge()
+        .build()
+        .unwrap();
     let mut clients = clients.iter().cycle();
     // Each route well and badly called, by another organization each time; and by words that are no method, on none.
     for route in ROUTES.iter().filter(|route| route.path != "/v1/session") {
         for body in [route.body_of("nonsense"), json!({"nonsense": true})] {
             let client = clients.next().unwrap();
-            client.send(route.request_with(client, "nonsense", &body)).await.unwrap();
+            client
+                .send(route.request_with(client, "nonsense", &body))
+                .await
+                .unwrap();
             let options = world.anonymous();
             for method in ["OPTIONS", "HEAD", "BREW", "TRACE", "DELETE"] {
-                options.send(options.request(method, &route.path_of("nonsense"))).await.unwrap();
+                options
+                    .send(options.request(method, &route.path_of("nonsense")))
+                    .await
+                    .unwrap();
             }
         }
-        world.anonymous().send(route.request(&world.anonymous(), "nonsense")).await.unwrap();
+        world
+            .anonymous()
+            .send(route.request(&world.anonymous(), "nonsense"))
+            .await
+            .unwrap();
     }
     for (at, rpc) in rpcs.iter().enumerate() {
-        for (kind, client) in [("application/grpc", &grpc), ("application/grpc-web+proto", &reqwest::Client::new())] {
+        for (kind, client) in [
+            ("application/grpc", &grpc),
+            ("application/grpc-web+proto", &reqwest::Client::new()),
+        ] {
             for message in [vec![0_u8; 5], b"nonsense".to_vec()] {
                 let token = clients.next().unwrap().token().unwrap().to_owned();
-                let request =
-                    client.post(format!("{}{rpc}", world.stack.url())).header("content-type", kind).header("te", "trailers").body(message);
-                let answer = request.bearer_auth(token).timeout(Duration::from_secs(20)).send().await.unwrap();
+                let request = client
+                    .post(format!("{}{rpc}", world.stack.url()))
+                    .header("content-type", kind)
+                    .header("te", "trailers")
+                    .body(message);
+                let answer = request
+                    .bearer_auth(token)
+                    .timeout(Duration::from_secs(20))
+                    .send()
+                    .await
+                    .unwrap();
                 assert_eq!(answer.status(), 200, "{rpc}");
             }
         }
@@ -219,8 +418,13 @@ async fn a_thousand_organizations_on_all_routes_of_all_wires_make_no_more_than_t
         assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
     }
     let metrics = scrape(&world.stack.apis[0]).await;
-    for word in ["org_", "key_many", "usr_", "job_0", "req_", "nonsense", "BREW", "nowhere", "@"] {
-        assert!(!metrics.contains(&format!("\"{word}")) && !metrics.contains(&format!("/{word}")), "{word} is in a label");
+    for word in [
+        "org_", "key_many", "usr_", "job_0", "req_", "nonsense", "BREW", "nowhere", "@",
+    ] {
+        assert!(
+            !metrics.contains(&format!("\"{word}")) && !metrics.contains(&format!("/{word}")),
+            "{word} is in a label"
+        );
     }
     let series = read(&metrics);
     // What could still come: each operation with each outcome, each code on each wire.
@@ -230,60 +434,146 @@ async fn a_thousand_organizations_on_all_routes_of_all_wires_make_no_more_than_t
         .map(|series| (&series.labels["wire"], &series.labels["operation"]))
         .collect();
     let of = |name: &str| series.iter().filter(|series| series.name == name).count();
-    let to_come = operations.len() * 3 - of("assay_requests_total") + 3 * 18 - of("assay_request_errors_total");
-    println!("{} series, {} operations, {to_come} to come", series.len(), operations.len());
-    assert!(operations.len() > 36 + 2 * rpcs.len() && operations.len() < 48 + 2 * rpcs.len(), "{operations:?}");
-    assert!(series.len() + to_come <= 2_000, "{} and {to_come}", series.len());
+    let to_come = operations.len() * 3 - of("assay_requests_total") + 3 * 18
+        - of("assay_request_errors_total");
+    println!(
+        "{} series, {} operations, {to_come} to come",
+        series.len(),
+        operations.len()
+    );
+    assert!(
+        operations.len() > 36 + 2 * rpcs.len() && operations.len() < 48 + 2 * rpcs.len(),
+        "{operations:?}"
+    );
+    assert!(
+        series.len() + to_come <= 2_000,
+        "{} and {to_come}",
+        series.len()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_whose_client_goes_away_is_logged_and_counted_too() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let job = world.submit(&one_prediction()).await;
-    let waiting = world.key().request("GET", &format!("/v1/jobs/{}?wait=30", text(&job.body["id"]))).timeout(Duration::from_millis(500));
+    let waiting = world
+        .key()
+        .request(
+            "GET",
+            &format!("/v1/jobs/{}?wait=30", text(&job.body["id"])),
+        )
+        .timeout(Duration::from_millis(500));
     assert!(waiting.send().await.is_err());
     let api = &world.stack.apis[0];
-    until("the count", PATIENCE, async || sum(api, "assay_request_errors_total", &[("code", "client_gone")]).await == 1.0).await;
+    until("the count", PATIENCE, async || {
+        sum(
+            api,
+            "assay_request_errors_total",
+            &[("code", "client_gone")],
+        )
+        .await
+            == 1.0
+    })
+    .await;
     assert_eq!(sum(api, "assay_requests_in_flight", &[]).await, 0.0);
     let log = std::fs::read_to_string(&api.log).unwrap();
-    let line = log.lines().find(|line| line.contains("client_gone")).unwrap();
+    let line = log
+        .lines()
+        .find(|line| line.contains("client_gone"))
+        .unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
-    assert_eq!((&line["message"], &line["status"], text(&line["trace_id"]).len()), (&json!("request"), &json!(499), 32), "{line}");
+    assert_eq!(
+        (
+            &line["message"],
+            &line["status"],
+            text(&line["trace_id"]).len()
+        ),
+        (&json!("request"), &json!(499), 32),
+        "{line}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_of_the_clients_own_is_no_error_of_ours() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     let job = world.submit(&one_prediction()).await;
-    let waiting = world.key().request("GET", &format!("/v1/jobs/{}?wait=30", text(&job.body["id"]))).header("grpc-timeout", "300m");
+    let waiting = world
+        .key()
+        .request(
+            "GET",
+            &format!("/v1/jobs/{}?wait=30", text(&job.body["id"])),
+        )
+        .header("grpc-timeout", "300m");
     let answer = world.key().send(waiting).await.unwrap();
     assert_eq!(answer.status, 503, "{}", answer.body);
     let api = &world.stack.apis[0];
-    let of = async |outcome| sum(api, "assay_requests_total", &[("operation", "GET /v1/jobs/{job_id}"), ("outcome", outcome)]).await;
-    assert_eq!((of("client_error").await, of("server_error").await), (1.0, 0.0));
+    let of = async |outcome| {
+        sum(
+            api,
+            "assay_requests_total",
+            &[("operation", "GET /v1/jobs/{job_id}"), ("outcome", outcome)],
+        )
+        .await
+    };
+    assert_eq!(
+        (of("client_error").await, of("server_error").await),
+        (1.0, 0.0)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_drains_is_alive_and_not_ready() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     // A body whose second half takes its time.
     let (send, receive) = tokio::sync::mpsc::unbounded_channel();
-    let halves =
-        stream::unfold(receive, async |mut receive| receive.recv().await.map(|half: &str| (Ok::<_, std::io::Error>(half), receive)));
-    let request = world.owner().request("POST", "/v1/keys").header("content-type", "application/json");
+    let halves = stream::unfold(receive, async |mut receive| {
+        receive
+            .recv()
+            .await
+            .map(|half: &str| (Ok::<_, std::io::Error>(half), receive))
+    });
+    let request = world
+        .owner()
+        .request("POST", "/v1/keys")
+        .header("content-type", "application/json");
     let waiting = tokio::spawn(request.body(reqwest::Body::wrap_stream(halves)).send());
     send.send("{\"name\": ").unwrap();
     let api = &world.stack.apis[0];
-    until("the request", PATIENCE, async || sum(api, "assay_requests_in_flight", &[]).await == 1.0).await;
+    until("the request", PATIENCE, async || {
+        sum(api, "assay_requests_in_flight", &[]).await == 1.0
+    })
+    .await;
     let admin = Client::new(format!("http://{}", api.admin), None);
     assert_eq!(admin.get("/readyz").await.unwrap().status, 200);
     api.guarded.stop();
-    until("the drain", PATIENCE, async || admin.get("/readyz").await.unwrap().status == 503).await;
+    until("the drain", PATIENCE, async || {
+        admin.get("/readyz").await.unwrap().status == 503
+    })
+    .await;
     assert_eq!(
-        (admin.get("/livez").await.unwrap().status, text(&admin.get("/readyz").await.unwrap().body)),
+        (
+            admin.get("/livez").await.unwrap().status,
+            text(&admin.get("/readyz").await.unwrap().body)
+        ),
         (200, "draining\n".to_owned())
     );
     send.send("\"ci\"}").unwrap();
     drop(send);
-    assert_eq!(waiting.await.unwrap().unwrap().status(), 201, "what was begun is finished");
+    assert_eq!(
+        waiting.await.unwrap().unwrap().status(),
+        201,
+        "what was begun is finished"
+    );
 }

@@ -16,12 +16,21 @@ use crate::harness::{World, code, fault, faults, one_prediction, org, text, with
 const URL: &str = "https://example.org/terms";
 
 async fn world() -> World {
-    let env = [("ASSAY_TERMS_VERSION", "2026-01"), ("ASSAY_TERMS_URL", URL)].map(|(name, value)| (name.to_owned(), value.to_owned()));
-    world_of(Plan { apis: 2, workers: 0, env: env.into() }).await
+    let env = [("ASSAY_TERMS_VERSION", "2026-01"), ("ASSAY_TERMS_URL", URL)]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    world_of(Plan {
+        apis: 2,
+        workers: 0,
+        env: env.into(),
+    })
+    .await
 }
 
 async fn accept(client: &Client, version: &str) -> Answer {
-    client.post("/v1/terms/accept", &json!({"version": version})).await.unwrap()
+    client
+        .post("/v1/terms/accept", &json!({"version": version}))
+        .await
+        .unwrap()
 }
 
 fn eval() -> Value {
@@ -29,64 +38,146 @@ fn eval() -> Value {
 }
 
 fn owed(answer: &Answer) {
-    assert_eq!((answer.status, code(answer)), (403, "forbidden".to_owned()), "{}", answer.body);
-    assert_eq!(answer.body["error"]["details"], json!({"reason": "terms_not_accepted", "version": "2026-01", "url": URL}));
+    assert_eq!(
+        (answer.status, code(answer)),
+        (403, "forbidden".to_owned()),
+        "{}",
+        answer.body
+    );
+    assert_eq!(
+        answer.body["error"]["details"],
+        json!({"reason": "terms_not_accepted", "version": "2026-01", "url": URL})
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_and_evals_wait_until_an_owner_accepts_the_terms() {
     let world = world().await;
     let member = world.member("member").await;
-    let untouched = json!({"version": "2026-01", "url": URL, "accepted_at": null, "accepted_by": null});
+    let untouched =
+        json!({"version": "2026-01", "url": URL, "accepted_at": null, "accepted_by": null});
     for client in [world.key(), world.owner(), member.clone()] {
         assert_eq!(client.get("/v1/terms").await.unwrap().body, untouched);
-        assert_eq!(client.get("/v1/suites").await.unwrap().status, 200, "the rest does not wait");
+        assert_eq!(
+            client.get("/v1/suites").await.unwrap().status,
+            200,
+            "the rest does not wait"
+        );
     }
     owed(&world.key().post("/v1/evals", &eval()).await.unwrap());
     for client in [&member, &world.owner()] {
-        owed(&client.post("/v1/keys", &json!({"name": "x"})).await.unwrap());
+        owed(
+            &client
+                .post("/v1/keys", &json!({"name": "x"}))
+                .await
+                .unwrap(),
+        );
         owed(&client.post("/v1/evals", &eval()).await.unwrap());
-        owed(&client.post("/v1/evals", &json!({"nonsense": 1})).await.unwrap());
+        owed(
+            &client
+                .post("/v1/evals", &json!({"nonsense": 1}))
+                .await
+                .unwrap(),
+        );
     }
     // The class of the credential comes first.
-    let key = world.key().post("/v1/keys", &json!({"name": "x"})).await.unwrap();
+    let key = world
+        .key()
+        .post("/v1/keys", &json!({"name": "x"}))
+        .await
+        .unwrap();
     assert_eq!(code(&key), "session_required");
     assert_eq!(code(&accept(&member, "2026-01").await), "forbidden");
     for (answer, status, expected) in [
         (accept(&world.owner(), "2025-12").await, 409, "conflict"),
         (accept(&world.owner(), "").await, 422, "validation_failed"),
-        (accept(&world.key(), "2026-01").await, 403, "session_required"),
+        (
+            accept(&world.key(), "2026-01").await,
+            403,
+            "session_required",
+        ),
     ] {
-        assert_eq!((answer.status, code(&answer)), (status, expected.to_owned()), "{}", answer.body);
+        assert_eq!(
+            (answer.status, code(&answer)),
+            (status, expected.to_owned()),
+            "{}",
+            answer.body
+        );
     }
-    let none = world.owner().post("/v1/terms/accept", &json!({})).await.unwrap();
+    let none = world
+        .owner()
+        .post("/v1/terms/accept", &json!({}))
+        .await
+        .unwrap();
     assert_eq!(faults(&none), [fault("version", "required")]);
-    assert_eq!(world.owner().get("/v1/terms").await.unwrap().body, untouched);
+    assert_eq!(
+        world.owner().get("/v1/terms").await.unwrap().body,
+        untouched
+    );
 
     let accepted = accept(&world.owner(), "2026-01").await;
-    assert_eq!((accepted.status, &accepted.body["version"]), (200, &json!("2026-01")));
-    assert!(text(&accepted.body["accepted_by"]).starts_with("usr_") && accepted.body["accepted_at"].is_string());
+    assert_eq!(
+        (accepted.status, &accepted.body["version"]),
+        (200, &json!("2026-01"))
+    );
+    assert!(
+        text(&accepted.body["accepted_by"]).starts_with("usr_")
+            && accepted.body["accepted_at"].is_string()
+    );
     // At once, at each api.
     for api in &world.stack.apis {
         let at = |token: &str| Client::new(format!("http://{}", api.listen.unwrap()), Some(token));
-        assert_eq!(at(&world.org.key).post("/v1/evals", &eval()).await.unwrap().status, 202);
-        assert_eq!(at(&world.org.session).post("/v1/keys", &json!({"name": "x"})).await.unwrap().status, 201);
+        assert_eq!(
+            at(&world.org.key)
+                .post("/v1/evals", &eval())
+                .await
+                .unwrap()
+                .status,
+            202
+        );
+        assert_eq!(
+            at(&world.org.session)
+                .post("/v1/keys", &json!({"name": "x"}))
+                .await
+                .unwrap()
+                .status,
+            201
+        );
     }
-    assert_eq!(member.post("/v1/keys", &json!({"name": "x"})).await.unwrap().status, 201);
+    assert_eq!(
+        member
+            .post("/v1/keys", &json!({"name": "x"}))
+            .await
+            .unwrap()
+            .status,
+        201
+    );
     // Another organization's acceptance is its own.
     let other = org(&world.stack, "free").await;
-    owed(&world.client(&other.key).post("/v1/evals", &eval()).await.unwrap());
+    owed(
+        &world
+            .client(&other.key)
+            .post("/v1/evals", &eval())
+            .await
+            .unwrap(),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_acceptance_stays_also_of_two_at_once() {
     let world = world().await;
     let second = world.member("owner").await;
-    let (a, b) = tokio::join!(async { accept(&world.owner(), "2026-01").await }, accept(&second, "2026-01"));
+    let (a, b) = tokio::join!(
+        async { accept(&world.owner(), "2026-01").await },
+        accept(&second, "2026-01")
+    );
     assert_eq!((a.status, b.status), (200, 200));
     assert_eq!(a.body, b.body);
     assert_eq!(accept(&second, "2026-01").await.body, a.body);
-    let rows: i64 = sqlx::query_scalar("select count(*) from terms_acceptances").fetch_one(&mut world.database().await).await.unwrap();
+    let rows: i64 = sqlx::query_scalar("select count(*) from terms_acceptances")
+        .fetch_one(&mut world.database().await)
+        .await
+        .unwrap();
     assert_eq!(rows, 1);
 }
 
@@ -97,24 +188,47 @@ async fn new_terms_are_to_be_accepted_anew_and_old_ones_that_return_are_not() {
     world.stack.set("ASSAY_TERMS_VERSION", "2027-01");
     let newer = world.stack.launch_api().unwrap();
     newer.ready().await.unwrap();
-    let owner = Client::new(format!("http://{}", newer.listen.unwrap()), Some(&world.org.session));
+    let owner = Client::new(
+        format!("http://{}", newer.listen.unwrap()),
+        Some(&world.org.session),
+    );
     let refused = owner.post("/v1/keys", &json!({"name": "x"})).await.unwrap();
     assert_eq!(refused.body["error"]["details"]["version"], "2027-01");
     assert!(owner.get("/v1/terms").await.unwrap().body["accepted_at"].is_null());
     assert_eq!(accept(&owner, "2026-01").await.status, 409);
     assert_eq!(accept(&owner, "2027-01").await.status, 200);
     for client in [&owner, &world.owner()] {
-        assert_eq!(client.post("/v1/keys", &json!({"name": "x"})).await.unwrap().status, 201);
+        assert_eq!(
+            client
+                .post("/v1/keys", &json!({"name": "x"}))
+                .await
+                .unwrap()
+                .status,
+            201
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_terms_there_are_none() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
-    for answer in [world.key().get("/v1/terms").await.unwrap(), accept(&world.owner(), "1").await] {
-        assert_eq!((answer.status, code(&answer)), (404, "not_found".to_owned()));
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    for answer in [
+        world.key().get("/v1/terms").await.unwrap(),
+        accept(&world.owner(), "1").await,
+    ] {
+        assert_eq!(
+            (answer.status, code(&answer)),
+            (404, "not_found".to_owned())
+        );
     }
-    assert_eq!(world.key().post("/v1/evals", &eval()).await.unwrap().status, 202);
+    assert_eq!(
+        world.key().post("/v1/evals", &eval()).await.unwrap().status,
+        202
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,42 +236,114 @@ async fn terms_are_the_same_over_grpc() {
     let world = world().await;
     let channel = world.channel().await;
     let mut grpc = TermsServiceClient::new(channel.clone());
-    let read = grpc.get_terms(with_token(v1::GetTermsRequest {}, &world.org.key)).await.unwrap().into_inner().terms.unwrap();
-    assert_eq!((read.version.as_str(), read.url.as_str(), read.accepted_at, read.accepted_by), ("2026-01", URL, None, None));
-    let key =
-        KeyServiceClient::new(channel.clone()).create_key(with_token(v1::CreateKeyRequest { name: "x".into() }, &world.org.session)).await;
-    let eval = EvalServiceClient::new(channel).create_eval(with_token(v1::CreateEvalRequest::default(), &world.org.key)).await;
+    let read = grpc
+        .get_terms(with_token(v1::GetTermsRequest {}, &world.org.key))
+        .await
+        .unwrap()
+        .into_inner()
+        .terms
+        .unwrap();
+    assert_eq!(
+        (
+            read.version.as_str(),
+            read.url.as_str(),
+            read.accepted_at,
+            read.accepted_by
+        ),
+        ("2026-01", URL, None, None)
+    );
+    let key = KeyServiceClient::new(channel.clone())
+        .create_key(with_token(
+            v1::CreateKeyRequest { name: "x".into() },
+            &world.org.session,
+        ))
+        .await;
+    let eval = EvalServiceClient::new(channel)
+        .create_eval(with_token(v1::CreateEvalRequest::default(), &world.org.key))
+        .await;
     for refused in [key.unwrap_err(), eval.unwrap_err()] {
         assert_eq!(refused.code(), tonic::Code::PermissionDenied);
         let info = refused.get_details_error_info().unwrap();
         assert_eq!(info.reason, "FORBIDDEN");
         let metadata = |name: &str| info.metadata.get(name).map(String::as_str);
-        assert_eq!([metadata("reason"), metadata("version"), metadata("url")], [Some("terms_not_accepted"), Some("2026-01"), Some(URL)]);
-        let violations = refused.get_details_precondition_failure().unwrap().violations;
-        assert_eq!((violations[0].r#type.as_str(), violations[0].subject.as_str()), ("TERMS", URL));
+        assert_eq!(
+            [metadata("reason"), metadata("version"), metadata("url")],
+            [Some("terms_not_accepted"), Some("2026-01"), Some(URL)]
+        );
+        let violations = refused
+            .get_details_precondition_failure()
+            .unwrap()
+            .violations;
+        assert_eq!(
+            (
+                violations[0].r#type.as_str(),
+                violations[0].subject.as_str()
+            ),
+            ("TERMS", URL)
+        );
     }
-    let other = grpc.accept_terms(with_token(v1::AcceptTermsRequest { version: "1".into() }, &world.org.session)).await.unwrap_err();
+    let other = grpc
+        .accept_terms(with_token(
+            v1::AcceptTermsRequest {
+                version: "1".into(),
+            },
+            &world.org.session,
+        ))
+        .await
+        .unwrap_err();
     assert_eq!(other.code(), tonic::Code::AlreadyExists);
-    let ask = v1::AcceptTermsRequest { version: "2026-01".into() };
-    let accepted = grpc.accept_terms(with_token(ask, &world.org.session)).await.unwrap().into_inner().terms.unwrap();
+    let ask = v1::AcceptTermsRequest {
+        version: "2026-01".into(),
+    };
+    let accepted = grpc
+        .accept_terms(with_token(ask, &world.org.session))
+        .await
+        .unwrap()
+        .into_inner()
+        .terms
+        .unwrap();
     let rest = world.owner().get("/v1/terms").await.unwrap().body;
-    assert_eq!(json!([rest["version"], rest["url"], rest["accepted_by"]]), json!([accepted.version, accepted.url, accepted.accepted_by]));
-    assert_eq!(text(&rest["accepted_at"]).parse(), Ok(accepted.accepted_at.unwrap()));
+    assert_eq!(
+        json!([rest["version"], rest["url"], rest["accepted_by"]]),
+        json!([accepted.version, accepted.url, accepted.accepted_by])
+    );
+    assert_eq!(
+        text(&rest["accepted_at"]).parse(),
+        Ok(accepted.accepted_at.unwrap())
+    );
 }
 
 #[test]
 fn half_of_the_settings_is_a_fault() {
     let binaries = crate::harness::ground().binaries.clone();
-    for (given, told) in [("ASSAY_TERMS_VERSION", "ASSAY_TERMS_URL: is required"), ("ASSAY_TERMS_URL", "ASSAY_TERMS_VERSION: is required")]
-    {
-        let output = Command::new(&binaries.api).arg("serve").env(given, "x").output().unwrap();
+    for (given, told) in [
+        ("ASSAY_TERMS_VERSION", "ASSAY_TERMS_URL: is required"),
+        ("ASSAY_TERMS_URL", "ASSAY_TERMS_VERSION: is required"),
+    ] {
+        let output = Command::new(&binaries.api)
+            .arg("serve")
+            .env(given, "x")
+            .output()
+            .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains(told), "{said}");
     }
-    let mail = [("ASSAY_SMTP_URL", "s3cret"), ("ASSAY_MAIL_FROM", "nobody"), ("ASSAY_DNS_SERVER", "x")];
-    let output = Command::new(&binaries.api).arg("serve").envs(mail).output().unwrap();
+    let mail = [
+        ("ASSAY_SMTP_URL", "s3cret"),
+        ("ASSAY_MAIL_FROM", "nobody"),
+        ("ASSAY_DNS_SERVER", "x"),
+    ];
+    let output = Command::new(&binaries.api)
+        .arg("serve")
+        .envs(mail)
+        .output()
+        .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    for name in ["ASSAY_SMTP_URL: must be", "ASSAY_MAIL_FROM: must be", "ASSAY_DNS_SERVER: must be"] {
+    for name in [
+        "ASSAY_SMTP_URL: must be",
+        "ASSAY_MAIL_FROM: must be",
+        "ASSAY_DNS_SERVER: must be",
+    ] {
         assert!(said.contains(name), "{said}");
     }
     assert!(!said.contains("s3cret"), "{said}");

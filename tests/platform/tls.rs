@@ -23,7 +23,10 @@ fn authority(folder: &Path) -> (PathBuf, TlsAcceptor) {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
+    let certificate = CertificateParams::new(vec!["localhost".to_owned()])
+        .unwrap()
+        .signed_by(&key, &authority)
+        .unwrap();
     let file = folder.join("ca.crt");
     std::fs::write(&file, authority.pem()).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
@@ -51,7 +54,12 @@ async fn before(socket: &Path, acceptor: &TlsAcceptor, is_postgres: bool) -> u16
     port
 }
 
-async fn pass_on(mut caller: TcpStream, socket: &Path, acceptor: &TlsAcceptor, is_postgres: bool) -> std::io::Result<()> {
+async fn pass_on(
+    mut caller: TcpStream,
+    socket: &Path,
+    acceptor: &TlsAcceptor,
+    is_postgres: bool,
+) -> std::io::Result<()> {
     if is_postgres {
         let mut asked = [0; 8];
         caller.read_exact(&mut asked).await?;
@@ -62,7 +70,9 @@ async fn pass_on(mut caller: TcpStream, socket: &Path, acceptor: &TlsAcceptor, i
     }
     let mut caller = acceptor.accept(caller).await?;
     let mut server = UnixStream::connect(socket).await?;
-    tokio::io::copy_bidirectional(&mut caller, &mut server).await.map(drop)
+    tokio::io::copy_bidirectional(&mut caller, &mut server)
+        .await
+        .map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,20 +81,44 @@ async fn postgres_and_redis_are_reached_by_tls_and_only_with_certificates_that_h
     let folder = ground.servers.folder().to_path_buf();
     let (ca, acceptor) = authority(&folder);
     let (_, stranger) = authority(&std::env::temp_dir());
-    let mut stack = assay_tests::stack::Stack::start(&ground, Plan { apis: 0, workers: 0, ..Plan::default() }).await.unwrap();
+    let mut stack = assay_tests::stack::Stack::start(
+        &ground,
+        Plan {
+            apis: 0,
+            workers: 0,
+            ..Plan::default()
+        },
+    )
+    .await
+    .unwrap();
     let postgres = ground.servers.postgres_socket().unwrap();
     let redis = ground.servers.redis_socket().unwrap();
     let secured = |url: &str, port: u16| {
-        let (role, database) = (url.split("://").nth(1).unwrap().split('@').next().unwrap(), &stack.database.name);
-        format!("postgres://{role}@localhost:{port}/{database}?sslmode=verify-full&sslrootcert={}", ca.display())
+        let (role, database) = (
+            url.split("://").nth(1).unwrap().split('@').next().unwrap(),
+            &stack.database.name,
+        );
+        format!(
+            "postgres://{role}@localhost:{port}/{database}?sslmode=verify-full&sslrootcert={}",
+            ca.display()
+        )
     };
     let port = before(postgres, &acceptor, true).await;
     let urls = [&stack.database.api_url, &stack.database.worker_url].map(|url| secured(url, port));
-    let strange = secured(&stack.database.api_url, before(postgres, &stranger, true).await);
+    let strange = secured(
+        &stack.database.api_url,
+        before(postgres, &stranger, true).await,
+    );
     [stack.database.api_url, stack.database.worker_url] = urls;
     // What is not PostgreSQL's has the system's certificates, which a variable names.
     stack.set("SSL_CERT_FILE", ca.to_str().unwrap());
-    stack.set("ASSAY_REDIS_URL", &format!("rediss://localhost:{}", before(redis, &acceptor, false).await));
+    stack.set(
+        "ASSAY_REDIS_URL",
+        &format!(
+            "rediss://localhost:{}",
+            before(redis, &acceptor, false).await
+        ),
+    );
     stack.apis.push(stack.launch_api().unwrap());
     stack.workers.push(stack.launch_worker().unwrap());
     for process in stack.apis.iter().chain(&stack.workers) {
@@ -92,8 +126,14 @@ async fn postgres_and_redis_are_reached_by_tls_and_only_with_certificates_that_h
     }
     let lunch = folder.join("lunch");
     assay_tests::demo_suite::write(&lunch).unwrap();
-    stack.operate(&["suite", "publish", lunch.to_str().unwrap()]).await.unwrap();
-    let mut world = World { org: org(&stack, "team").await, stack };
+    stack
+        .operate(&["suite", "publish", lunch.to_str().unwrap()])
+        .await
+        .unwrap();
+    let mut world = World {
+        org: org(&stack, "team").await,
+        stack,
+    };
     assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
     let mut used: Vec<String> =
         sqlx::query_scalar("select distinct application_name from pg_stat_activity where application_name like 'assay-%' order by 1")
@@ -104,19 +144,44 @@ async fn postgres_and_redis_are_reached_by_tls_and_only_with_certificates_that_h
     used.retain(|name| name != "assay-cleanup");
     assert_eq!(used, ["assay-api", "assay-readiness", "assay-worker"]);
     let up = crate::telemetry::sum(&world.stack.apis[0], "assay_redis_up", &[]).await;
-    assert_eq!((up, crate::telemetry::sum(&world.stack.apis[0], "assay_ratelimit_degraded", &[]).await), (1.0, 0.0));
+    assert_eq!(
+        (
+            up,
+            crate::telemetry::sum(&world.stack.apis[0], "assay_ratelimit_degraded", &[]).await
+        ),
+        (1.0, 0.0)
+    );
 
     // A certificate of another authority is not taken: neither for PostgreSQL, nor for Redis.
     world.stack.database.api_url = strange;
-    let told = world.stack.launch_api().unwrap().ready().await.unwrap_err().to_string();
-    assert!(told.contains("invalid peer certificate") || told.contains("UnknownIssuer"), "{told}");
+    let told = world
+        .stack
+        .launch_api()
+        .unwrap()
+        .ready()
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        told.contains("invalid peer certificate") || told.contains("UnknownIssuer"),
+        "{told}"
+    );
     world.stack.database.api_url = world.stack.database.worker_url.clone();
-    world.stack.set("ASSAY_REDIS_URL", &format!("rediss://localhost:{}", before(redis, &stranger, false).await));
+    world.stack.set(
+        "ASSAY_REDIS_URL",
+        &format!(
+            "rediss://localhost:{}",
+            before(redis, &stranger, false).await
+        ),
+    );
     let worker = world.stack.launch_worker().unwrap();
     worker.ready().await.unwrap();
     crate::harness::until("a look at Redis", crate::harness::PATIENCE, async || {
         crate::telemetry::sum(&worker, "assay_database_up", &[]).await == 1.0
     })
     .await;
-    assert_eq!(crate::telemetry::sum(&worker, "assay_redis_up", &[]).await, 0.0);
+    assert_eq!(
+        crate::telemetry::sum(&worker, "assay_redis_up", &[]).await,
+        0.0
+    );
 }

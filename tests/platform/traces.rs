@@ -8,13 +8,26 @@ use crate::harness::{code, one_prediction, text, world, world_of};
 async fn the_trace_is_one_tree_from_the_request_to_the_score() {
     let world = world().await;
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let request = world.key().request("POST", "/v1/evals").header("traceparent", parent);
-    let queued = world.key().send(request.json(&json!({"suite_id": "suite:lunch", "predictions": one_prediction()}))).await.unwrap();
+    let request = world
+        .key()
+        .request("POST", "/v1/evals")
+        .header("traceparent", parent);
+    let queued = world
+        .key()
+        .send(request.json(&json!({"suite_id": "suite:lunch", "predictions": one_prediction()})))
+        .await
+        .unwrap();
     let job = world.ended(&text(&queued.body["id"])).await;
     assert!(text(&job["trace_url"]).ends_with(&format!("/v1/jobs/{}/trace", text(&job["id"]))));
-    let trace = world.key().get(&format!("/v1/jobs/{}/trace", text(&job["id"]))).await.unwrap();
+    let trace = world
+        .key()
+        .get(&format!("/v1/jobs/{}/trace", text(&job["id"])))
+        .await
+        .unwrap();
     assert_eq!(trace.status, 200);
-    let spans = trace.body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
+    let spans = trace.body["resourceSpans"][0]["scopeSpans"][0]["spans"]
+        .as_array()
+        .unwrap();
     let names: Vec<_> = spans.iter().map(|span| text(&span["name"])).collect();
     let expected = [
         "eval",
@@ -33,24 +46,46 @@ async fn the_trace_is_one_tree_from_the_request_to_the_score() {
     for span in spans {
         assert_eq!(span["traceId"], "4bf92f3577b34da6a3ce929d0e0e4736");
         let parent = text(&span["parentSpanId"]);
-        assert!(parent == "00f067aa0ba902b7" && span["name"] == "eval" || ids.contains(&parent), "no orphan: {span}");
+        assert!(
+            parent == "00f067aa0ba902b7" && span["name"] == "eval" || ids.contains(&parent),
+            "no orphan: {span}"
+        );
         let time = |name: &str| text(&span[name]).parse::<i128>().unwrap();
         assert!(time("startTimeUnixNano") <= time("endTimeUnixNano"));
     }
-    let score = spans.iter().find(|span| span["name"] == "gen_ai.evaluation.result").unwrap();
-    let value =
-        score["attributes"].as_array().unwrap().iter().find(|attribute| attribute["key"] == "gen_ai.evaluation.score.value").unwrap();
+    let score = spans
+        .iter()
+        .find(|span| span["name"] == "gen_ai.evaluation.result")
+        .unwrap();
+    let value = score["attributes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|attribute| attribute["key"] == "gen_ai.evaluation.score.value")
+        .unwrap();
     assert_eq!(value["value"]["doubleValue"], job["result"]["value"]);
     assert!(!trace.body.to_string().contains("curry"), "no prediction");
-    let again = world.key().get(&format!("/v1/jobs/{}/trace", text(&job["id"]))).await.unwrap();
+    let again = world
+        .key()
+        .get(&format!("/v1/jobs/{}/trace", text(&job["id"])))
+        .await
+        .unwrap();
     assert_eq!(again.body, trace.body, "the same each time");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn there_is_no_trace_before_the_job_has_run() {
-    let world = world_of(assay_tests::stack::Plan { workers: 0, ..Default::default() }).await;
+    let world = world_of(assay_tests::stack::Plan {
+        workers: 0,
+        ..Default::default()
+    })
+    .await;
     let queued = world.submit(&one_prediction()).await;
-    let trace = world.key().get(&format!("/v1/jobs/{}/trace", text(&queued.body["id"]))).await.unwrap();
+    let trace = world
+        .key()
+        .get(&format!("/v1/jobs/{}/trace", text(&queued.body["id"])))
+        .await
+        .unwrap();
     assert_eq!((trace.status, code(&trace)), (404, "not_found".to_owned()));
     assert_eq!(queued.body.get("trace_url"), None::<&Value>);
 }

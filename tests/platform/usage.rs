@@ -11,35 +11,92 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 
-use crate::harness::{one_prediction, org, own_ground, text, until, with_token, world_of, world_on};
+use crate::harness::{
+    one_prediction, org, own_ground, text, until, with_token, world_of, world_on,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_shows_the_month_the_totals_and_the_limits() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     world.submit(&one_prediction()).await;
     let usage = world.key().get("/v1/usage").await.unwrap().body;
     let (start, end) = (text(&usage["period_start"]), text(&usage["period_end"]));
-    assert!(start.ends_with("-01T00:00:00.000000Z") && end.ends_with("-01T00:00:00.000000Z") && start < end, "{start} {end}");
-    assert_eq!((&usage["org_id"], &usage["plan"], &usage["active_jobs"]), (&json!(world.org.id), &json!("team"), &json!(1)));
-    assert_eq!(usage["limits"], json!({"concurrent_jobs": 50, "eval_items_per_month": 2_000_000, "storage_bytes": 53_687_091_200_i64}));
-    assert_eq!(usage["totals"], json!({"eval_items": 1, "requests": 2}), "this request is one of them");
+    assert!(
+        start.ends_with("-01T00:00:00.000000Z")
+            && end.ends_with("-01T00:00:00.000000Z")
+            && start < end,
+        "{start} {end}"
+    );
+    assert_eq!(
+        (&usage["org_id"], &usage["plan"], &usage["active_jobs"]),
+        (&json!(world.org.id), &json!("team"), &json!(1))
+    );
+    assert_eq!(
+        usage["limits"],
+        json!({"concurrent_jobs": 50, "eval_items_per_month": 2_000_000, "storage_bytes": 53_687_091_200_i64})
+    );
+    assert_eq!(
+        usage["totals"],
+        json!({"eval_items": 1, "requests": 2}),
+        "this request is one of them"
+    );
     let other = org(&world.stack, "free").await;
-    let theirs = world.client(&other.key).get("/v1/usage").await.unwrap().body;
-    assert_eq!((&theirs["totals"]["eval_items"], &theirs["active_jobs"]), (&json!(0), &json!(0)));
+    let theirs = world
+        .client(&other.key)
+        .get("/v1/usage")
+        .await
+        .unwrap()
+        .body;
+    assert_eq!(
+        (&theirs["totals"]["eval_items"], &theirs["active_jobs"]),
+        (&json!(0), &json!(0))
+    );
 
-    let grpc = UsageServiceClient::new(world.channel().await).get_usage(with_token(v1::GetUsageRequest {}, &world.org.key)).await.unwrap();
+    let grpc = UsageServiceClient::new(world.channel().await)
+        .get_usage(with_token(v1::GetUsageRequest {}, &world.org.key))
+        .await
+        .unwrap();
     let grpc = grpc.into_inner().usage.unwrap();
-    assert_eq!((grpc.org_id, grpc.plan, grpc.active_jobs), (world.org.id.clone(), "team".to_owned(), 1));
+    assert_eq!(
+        (grpc.org_id, grpc.plan, grpc.active_jobs),
+        (world.org.id.clone(), "team".to_owned(), 1)
+    );
     assert_eq!(grpc.period_end.unwrap(), end.parse().unwrap());
     let (totals, limits) = (grpc.totals.unwrap(), grpc.limits.unwrap());
-    assert_eq!((totals.eval_items, totals.requests, limits.concurrent_jobs, limits.eval_items_per_month), (1, 3, 50, 2_000_000));
+    assert_eq!(
+        (
+            totals.eval_items,
+            totals.requests,
+            limits.concurrent_jobs,
+            limits.eval_items_per_month
+        ),
+        (1, 3, 50, 2_000_000)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_counted_over_all_processes_and_survive_them() {
-    let mut world = world_of(Plan { apis: 2, workers: 0, ..Plan::default() }).await;
-    let clients: Vec<_> =
-        world.stack.apis.iter().map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&world.org.key))).collect();
+    let mut world = world_of(Plan {
+        apis: 2,
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    let clients: Vec<_> = world
+        .stack
+        .apis
+        .iter()
+        .map(|api| {
+            Client::new(
+                format!("http://{}", api.listen.unwrap()),
+                Some(&world.org.key),
+            )
+        })
+        .collect();
     for i in 0..20 {
         clients[i % 2].get("/v1/me").await.unwrap();
     }
@@ -49,18 +106,32 @@ async fn requests_are_counted_over_all_processes_and_survive_them() {
     // Whoever is told to end adds up what it has counted.
     let first = world.stack.apis.remove(0);
     first.guarded.signal(libc::SIGTERM);
-    assert!(first.guarded.wait(Duration::from_secs(5)).unwrap().success());
+    assert!(
+        first
+            .guarded
+            .wait(Duration::from_secs(5))
+            .unwrap()
+            .success()
+    );
     let mut asked = 0;
-    until("all requests are counted", Duration::from_secs(5), async || {
-        asked += 1;
-        clients[1].get("/v1/usage").await.unwrap().body["totals"]["requests"] == 21 + asked
-    })
+    until(
+        "all requests are counted",
+        Duration::from_secs(5),
+        async || {
+            asked += 1;
+            clients[1].get("/v1/usage").await.unwrap().body["totals"]["requests"] == 21 + asked
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_never_shows_more_requests_than_were_sent() {
-    let world = world_of(Plan { workers: 0, ..Plan::default() }).await;
+    let world = world_of(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
     world.widen_plans().await;
     let sent = AtomicI64::new(0);
     let began = Instant::now();
@@ -68,10 +139,16 @@ async fn usage_never_shows_more_requests_than_were_sent() {
         let client = world.key();
         while began.elapsed() < Duration::from_secs(8) {
             sent.fetch_add(1, Ordering::SeqCst);
-            let response = client.get(if reads { "/v1/usage" } else { "/v1/me" }).await.unwrap();
+            let response = client
+                .get(if reads { "/v1/usage" } else { "/v1/me" })
+                .await
+                .unwrap();
             let shown = response.body["totals"]["requests"].as_i64().unwrap_or(0);
             let sent = sent.load(Ordering::SeqCst);
-            assert!(shown <= sent, "{shown} requests are shown, {sent} were sent");
+            assert!(
+                shown <= sent,
+                "{shown} requests are shown, {sent} were sent"
+            );
         }
     };
     futures_util::future::join_all((0..8).map(|client| send(client < 4))).await;
@@ -86,7 +163,9 @@ async fn database_proxy(socket: std::path::PathBuf) -> (u16, watch::Sender<bool>
         while let Ok((mut client, _)) = listener.accept().await {
             let (socket, mut dropped) = (socket.clone(), dropped.clone());
             tokio::spawn(async move {
-                let Ok(mut database) = UnixStream::connect(socket).await else { return };
+                let Ok(mut database) = UnixStream::connect(socket).await else {
+                    return;
+                };
                 tokio::select! {
                     _ = tokio::io::copy_bidirectional::<TcpStream, UnixStream>(&mut client, &mut database) => {}
                     _ = dropped.wait_for(|dropped| *dropped) => {}
@@ -100,9 +179,25 @@ async fn database_proxy(socket: std::path::PathBuf) -> (u16, watch::Sender<bool>
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_commit_result_counts_requests_once() {
     let Some(ground) = own_ground() else { return };
-    let mut world = world_on(&ground, Plan { apis: 0, workers: 0, ..Plan::default() }).await;
-    let (port, drops) = database_proxy(ground.servers.postgres_socket().unwrap().to_path_buf()).await;
-    let url = world.stack.database.api_url.split('?').next().unwrap().replace("localhost:5432", &format!("127.0.0.1:{port}"));
+    let mut world = world_on(
+        &ground,
+        Plan {
+            apis: 0,
+            workers: 0,
+            ..Plan::default()
+        },
+    )
+    .await;
+    let (port, drops) =
+        database_proxy(ground.servers.postgres_socket().unwrap().to_path_buf()).await;
+    let url = world
+        .stack
+        .database
+        .api_url
+        .split('?')
+        .next()
+        .unwrap()
+        .replace("localhost:5432", &format!("127.0.0.1:{port}"));
     world.stack.database.api_url = url;
     let api = world.stack.launch_api().unwrap();
     api.ready().await.unwrap();
@@ -111,26 +206,57 @@ async fn lost_commit_result_counts_requests_once() {
     let slow = "create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(2); return null; end';
                 create constraint trigger slow after insert or update on usage_requests deferrable initially deferred
                     for each row execute function slow()";
-    sqlx::raw_sql(slow).execute(&mut world.database().await).await.unwrap();
+    sqlx::raw_sql(slow)
+        .execute(&mut world.database().await)
+        .await
+        .unwrap();
     for _ in 0..5 {
         assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
     }
     let committing = "select count(*) from pg_stat_activity where state = 'active' and query ilike 'commit%' and wait_event = 'PgSleep'";
     let mut database = world.database().await;
-    until("a commit that takes long", Duration::from_secs(10), async || {
-        sqlx::query_scalar::<_, i64>(committing).fetch_one(&mut database).await.unwrap() == 1
-    })
+    until(
+        "a commit that takes long",
+        Duration::from_secs(10),
+        async || {
+            sqlx::query_scalar::<_, i64>(committing)
+                .fetch_one(&mut database)
+                .await
+                .unwrap()
+                == 1
+        },
+    )
     .await;
     drops.send_replace(true);
     let stored = "select coalesce(sum(requests), 0)::bigint from usage_requests";
-    until("the commit nobody heard of", Duration::from_secs(10), async || {
-        sqlx::query_scalar::<_, i64>(stored).fetch_one(&mut database).await.unwrap() > 0
+    until(
+        "the commit nobody heard of",
+        Duration::from_secs(10),
+        async || {
+            sqlx::query_scalar::<_, i64>(stored)
+                .fetch_one(&mut database)
+                .await
+                .unwrap()
+                > 0
+        },
+    )
+    .await;
+    sqlx::raw_sql("drop trigger slow on usage_requests")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    drops.send_replace(false);
+    until("a response", Duration::from_secs(20), async || {
+        world.key().get("/v1/me").await.unwrap().status == 200
     })
     .await;
-    sqlx::raw_sql("drop trigger slow on usage_requests").execute(&mut database).await.unwrap();
-    drops.send_replace(false);
-    until("a response", Duration::from_secs(20), async || world.key().get("/v1/me").await.unwrap().status == 200).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     // Those that found no database are not counted.
-    assert_eq!(sqlx::query_scalar::<_, i64>(stored).fetch_one(&mut database).await.unwrap(), 6);
+    assert_eq!(
+        sqlx::query_scalar::<_, i64>(stored)
+            .fetch_one(&mut database)
+            .await
+            .unwrap(),
+        6
+    );
 }

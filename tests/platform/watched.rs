@@ -29,14 +29,28 @@ fn file(path: &str) -> String {
 
 /// All files of a folder, by their names.
 fn folder(path: &str) -> BTreeMap<String, String> {
-    let entries = std::fs::read_dir(root().join(path)).unwrap().map(|entry| entry.unwrap().path());
-    let named = entries.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), std::fs::read_to_string(&path).unwrap()));
+    let entries = std::fs::read_dir(root().join(path))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let named = entries.map(|path| {
+        (
+            path.file_name().unwrap().to_str().unwrap().to_owned(),
+            std::fs::read_to_string(&path).unwrap(),
+        )
+    });
     named.collect()
 }
 
 /// The names behind `key: ` on lines of their own, in order.
 fn values<'a>(yaml: &'a str, key: &str) -> Vec<&'a str> {
-    yaml.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix(key)?.strip_prefix(": ")).collect()
+    yaml.lines()
+        .filter_map(|line| {
+            line.trim()
+                .trim_start_matches("- ")
+                .strip_prefix(key)?
+                .strip_prefix(": ")
+        })
+        .collect()
 }
 
 fn dashboard() -> Value {
@@ -46,11 +60,17 @@ fn dashboard() -> Value {
 /// All panels, those of closed rows included.
 fn panels(of: &Value) -> Vec<&Value> {
     let panels = of["panels"].as_array().into_iter().flatten();
-    panels.flat_map(|panel| std::iter::once(panel).chain(self::panels(panel))).collect()
+    panels
+        .flat_map(|panel| std::iter::once(panel).chain(self::panels(panel)))
+        .collect()
 }
 
 fn queries(panel: &Value) -> impl Iterator<Item = String> {
-    panel["targets"].as_array().into_iter().flatten().map(|target| text(&target["expr"]))
+    panel["targets"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|target| text(&target["expr"]))
 }
 
 /// A metric of ours in a query, with its matchers.
@@ -74,14 +94,29 @@ fn selectors(query: &str) -> Vec<Selector> {
         if query[..at].ends_with(word) {
             continue;
         }
-        let name: String = query[at..].chars().take_while(|letter| word(*letter)).collect();
-        let mut rest = query[at + name.len()..].strip_prefix('{').unwrap_or_default();
+        let name: String = query[at..]
+            .chars()
+            .take_while(|letter| word(*letter))
+            .collect();
+        let mut rest = query[at + name.len()..]
+            .strip_prefix('{')
+            .unwrap_or_default();
         let mut matchers = Vec::new();
         // What stands between quotes may have braces in it.
-        while let Some((label, behind)) = rest.split_once('"').filter(|(label, _)| !label.contains('}')) {
+        while let Some((label, behind)) = rest
+            .split_once('"')
+            .filter(|(label, _)| !label.contains('}'))
+        {
             let (value, behind) = behind.split_once('"').unwrap();
-            let name = label.trim_start_matches(',').trim_end_matches(['=', '~', '!']).trim();
-            matchers.push(Matcher { label: name.to_owned(), is_exact: !label.contains('~'), value: value.to_owned() });
+            let name = label
+                .trim_start_matches(',')
+                .trim_end_matches(['=', '~', '!'])
+                .trim();
+            matchers.push(Matcher {
+                label: name.to_owned(),
+                is_exact: !label.contains('~'),
+                value: value.to_owned(),
+            });
             rest = behind;
         }
         found.push(Selector { name, matchers });
@@ -93,27 +128,62 @@ fn selectors(query: &str) -> Vec<Selector> {
 fn operations() -> BTreeSet<String> {
     let pool = DescriptorPool::decode(assay_proto::DESCRIPTORS).unwrap();
     let rpcs = pool.services().flat_map(|service| {
-        service.methods().map(|rpc| format!("{}/{}", rpc.parent_service().full_name(), rpc.name())).collect::<Vec<_>>()
+        service
+            .methods()
+            .map(|rpc| format!("{}/{}", rpc.parent_service().full_name(), rpc.name()))
+            .collect::<Vec<_>>()
     });
-    let routes = ROUTES.iter().map(|route| format!("{} {}", route.method, route.path));
-    rpcs.chain(routes).chain(["unknown".to_owned(), "OPTIONS".to_owned()]).collect()
+    let routes = ROUTES
+        .iter()
+        .map(|route| format!("{} {}", route.method, route.path));
+    rpcs.chain(routes)
+        .chain(["unknown".to_owned(), "OPTIONS".to_owned()])
+        .collect()
 }
 
 /// That there is what a query asks for.
 fn assert_known(query: &str, place: &str, operations: &BTreeSet<String>) {
     for Selector { name, matchers } in selectors(query) {
-        let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
-        let histogram = ALL.iter().find(|instrument| instrument.kind == Kind::Histogram && base == Some(instrument.name));
-        let instrument = histogram.or_else(|| ALL.iter().find(|instrument| instrument.name == name && instrument.kind != Kind::Histogram));
-        let instrument = instrument.unwrap_or_else(|| panic!("{place}: there is no metric {name}: {query}"));
-        for Matcher { label, is_exact, value } in matchers {
-            let values = instrument.labels.iter().find(|(known, _)| *known == label).map(|(_, values)| *values);
+        let base = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end));
+        let histogram = ALL
+            .iter()
+            .find(|instrument| instrument.kind == Kind::Histogram && base == Some(instrument.name));
+        let instrument = histogram.or_else(|| {
+            ALL.iter()
+                .find(|instrument| instrument.name == name && instrument.kind != Kind::Histogram)
+        });
+        let instrument =
+            instrument.unwrap_or_else(|| panic!("{place}: there is no metric {name}: {query}"));
+        for Matcher {
+            label,
+            is_exact,
+            value,
+        } in matchers
+        {
+            let values = instrument
+                .labels
+                .iter()
+                .find(|(known, _)| *known == label)
+                .map(|(_, values)| *values);
             let of_the_scrape = ["namespace", "instance", "job", "le"].contains(&label.as_str());
-            assert!(values.is_some() || of_the_scrape, "{place}: {name} has no label {label}: {query}");
-            for value in value.split('|').filter(|_| label == "operation" || is_exact).filter(|value| !value.starts_with('$')) {
+            assert!(
+                values.is_some() || of_the_scrape,
+                "{place}: {name} has no label {label}: {query}"
+            );
+            for value in value
+                .split('|')
+                .filter(|_| label == "operation" || is_exact)
+                .filter(|value| !value.starts_with('$'))
+            {
                 let value = value.to_owned();
-                let known = values.is_none_or(|values| values.is_empty() || values.contains(&value.as_str()));
-                assert!(known && (label != "operation" || operations.contains(&value)), "{place}: {label}={value:?} of {name}: {query}");
+                let known = values
+                    .is_none_or(|values| values.is_empty() || values.contains(&value.as_str()));
+                assert!(
+                    known && (label != "operation" || operations.contains(&value)),
+                    "{place}: {label}={value:?} of {name}: {query}"
+                );
             }
         }
     }
@@ -123,7 +193,11 @@ fn assert_known(query: &str, place: &str, operations: &BTreeSet<String>) {
 fn rules_dashboard_and_runbooks_ask_for_what_there_is() {
     let operations = operations();
     let rules = file("helm/files/alerts.yaml");
-    for (at, line) in rules.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with('#')) {
+    for (at, line) in rules
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim_start().starts_with('#'))
+    {
         assert_known(line, &format!("alerts.yaml:{}", at + 1), &operations);
     }
     let dashboard = dashboard();
@@ -133,49 +207,104 @@ fn rules_dashboard_and_runbooks_ask_for_what_there_is() {
         }
     }
     for (name, page) in folder("docs/runbooks") {
-        let blocks = page.split("```promql\n").skip(1).map(|block| block.split("```").next().unwrap());
-        blocks.flat_map(str::lines).for_each(|line| assert_known(line, &name, &operations));
+        let blocks = page
+            .split("```promql\n")
+            .skip(1)
+            .map(|block| block.split("```").next().unwrap());
+        blocks
+            .flat_map(str::lines)
+            .for_each(|line| assert_known(line, &name, &operations));
     }
 }
 
 #[test]
-fn each_alert_has_a_page_a_place_in_the_index_and_on_the_dashboard_and_a_test_in_which_it_fires_and_ends() {
+fn each_alert_has_a_page_a_place_in_the_index_and_on_the_dashboard_and_a_test_in_which_it_fires_and_ends()
+ {
     let rules = file("helm/files/alerts.yaml");
     let alerts: BTreeSet<&str> = values(&rules, "alert").into_iter().collect();
-    assert!(alerts.len() >= 15 && alerts.len() == values(&rules, "alert").len(), "{alerts:?}");
+    assert!(
+        alerts.len() >= 15 && alerts.len() == values(&rules, "alert").len(),
+        "{alerts:?}"
+    );
     let pages = folder("docs/runbooks");
-    let names: BTreeSet<&str> = pages.keys().filter_map(|name| name.strip_suffix(".md")).filter(|name| *name != "README").collect();
+    let names: BTreeSet<&str> = pages
+        .keys()
+        .filter_map(|name| name.strip_suffix(".md"))
+        .filter(|name| *name != "README")
+        .collect();
     assert_eq!(names, alerts);
     let tests: String = folder("tests/alerts").into_values().collect();
     let tried: Vec<&str> = tests.split("alertname: ").skip(1).collect();
     let links = file("helm/files/dashboard.json");
     for alert in alerts {
         let page = &pages[&format!("{alert}.md")];
-        for heading in
-            ["# ", "## What it means", "## What to look at first", "## Likely causes", "## What to do", "## How to know that it is over"]
-        {
-            assert!(page.lines().any(|line| line.starts_with(heading)), "{alert}.md has no {heading:?}");
+        for heading in [
+            "# ",
+            "## What it means",
+            "## What to look at first",
+            "## Likely causes",
+            "## What to do",
+            "## How to know that it is over",
+        ] {
+            assert!(
+                page.lines().any(|line| line.starts_with(heading)),
+                "{alert}.md has no {heading:?}"
+            );
         }
-        assert!(values(&rules, "runbook_url").contains(&format!("docs/runbooks/{alert}.md").as_str()), "{alert}");
-        assert!(pages["README.md"].contains(&format!("[{alert}]({alert}.md)")), "the index lacks {alert}");
-        assert!(links.contains(&format!("{alert}.md")), "no panel leads to the page of {alert}");
-        let fires = |test: &&str| test.split_once("exp_alerts:").is_some_and(|(_, expected)| expected.trim_start().starts_with('-'));
-        let of: Vec<bool> = tried.iter().filter(|test| test.lines().next() == Some(alert)).map(fires).collect();
-        assert!(of.windows(2).any(|pair| pair == [true, false]), "{alert} is not seen to fire and then to end: {of:?}");
+        assert!(
+            values(&rules, "runbook_url").contains(&format!("docs/runbooks/{alert}.md").as_str()),
+            "{alert}"
+        );
+        assert!(
+            pages["README.md"].contains(&format!("[{alert}]({alert}.md)")),
+            "the index lacks {alert}"
+        );
+        assert!(
+            links.contains(&format!("{alert}.md")),
+            "no panel leads to the page of {alert}"
+        );
+        let fires = |test: &&str| {
+            test.split_once("exp_alerts:")
+                .is_some_and(|(_, expected)| expected.trim_start().starts_with('-'))
+        };
+        let of: Vec<bool> = tried
+            .iter()
+            .filter(|test| test.lines().next() == Some(alert))
+            .map(fires)
+            .collect();
+        assert!(
+            of.windows(2).any(|pair| pair == [true, false]),
+            "{alert} is not seen to fire and then to end: {of:?}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn promtool_finds_no_fault_with_the_rules_and_each_alert_fires_and_ends() {
-    let Some(programs) = prometheus().await else { return };
+    let Some(programs) = prometheus().await else {
+        return;
+    };
     let check = |arguments: &[&str]| {
-        let output = Command::new(programs.join("promtool")).current_dir(root()).args(arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let output = Command::new(programs.join("promtool"))
+            .current_dir(root())
+            .args(arguments)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "promtool {arguments:?}: {said}");
     };
     check(&["check", "rules", "helm/files/alerts.yaml"]);
-    let files: Vec<String> = folder("tests/alerts").into_keys().map(|name| format!("tests/alerts/{name}")).collect();
-    check(&["test", "rules"].into_iter().chain(files.iter().map(String::as_str)).collect::<Vec<_>>());
+    let files: Vec<String> = folder("tests/alerts")
+        .into_keys()
+        .map(|name| format!("tests/alerts/{name}"))
+        .collect();
+    check(
+        &["test", "rules"]
+            .into_iter()
+            .chain(files.iter().map(String::as_str))
+            .collect::<Vec<_>>(),
+    );
 }
 
 #[test]
@@ -185,10 +314,17 @@ fn no_panel_lies_on_another() {
     let mut ids = BTreeSet::new();
     for panel in panels(&dashboard) {
         let title = text(&panel["title"]);
-        assert!(ids.insert(panel["id"].as_i64().unwrap()), "{title}: the id is another's");
-        let [x, y, w, h] = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap_or(0));
+        assert!(
+            ids.insert(panel["id"].as_i64().unwrap()),
+            "{title}: the id is another's"
+        );
+        let [x, y, w, h] =
+            ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap_or(0));
         assert!(x + w <= 24 && h > 0, "{title}");
-        assert!(panel["type"] == "row" || !text(&panel["description"]).is_empty(), "{title} does not say what it tells");
+        assert!(
+            panel["type"] == "row" || !text(&panel["description"]).is_empty(),
+            "{title} does not say what it tells"
+        );
         for place in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
             assert_eq!(taken.insert(place, title.clone()), None, "{title}");
         }
@@ -197,9 +333,16 @@ fn no_panel_lies_on_another() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_dashboard_is_what_its_program_makes() {
-    let Some(python) = made(|| python_with("dashboard", &root().join("helm/requirements.txt"))).await else { return };
+    let Some(python) =
+        made(|| python_with("dashboard", &root().join("helm/requirements.txt"))).await
+    else {
+        return;
+    };
     let checked = run(
-        Command::new(python).current_dir(root()).env("PYTHONDONTWRITEBYTECODE", "1").args(["helm/dashboard.py", "--check"]),
+        Command::new(python)
+            .current_dir(root())
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .args(["helm/dashboard.py", "--check"]),
         "it is not",
     );
     assert!(checked.is_ok(), "run helm/dashboard.py");
@@ -210,9 +353,15 @@ async fn the_sql_of_the_runbooks_runs() {
     let world = world().await;
     let mut database = world.database().await;
     for (name, page) in folder("docs/runbooks") {
-        for block in page.split("```sql\n").skip(1).map(|block| block.split("```").next().unwrap()) {
+        for block in page
+            .split("```sql\n")
+            .skip(1)
+            .map(|block| block.split("```").next().unwrap())
+        {
             // What ends others' statements is only read.
-            let tried = sqlx::raw_sql(sqlx::AssertSqlSafe(block.to_owned())).execute(&mut database).await;
+            let tried = sqlx::raw_sql(sqlx::AssertSqlSafe(block.to_owned()))
+                .execute(&mut database)
+                .await;
             assert!(tried.is_ok(), "{name}: {tried:?}\n{block}");
         }
     }
@@ -226,16 +375,28 @@ struct Watching {
 
 impl Watching {
     async fn start(programs: &Path, world: &World) -> Self {
-        let folder: PathBuf = ground().servers.folder().join(databases::fresh_name("prometheus"));
+        let folder: PathBuf = ground()
+            .servers
+            .folder()
+            .join(databases::fresh_name("prometheus"));
         std::fs::create_dir(&folder).unwrap();
-        let targets: Vec<String> = world.stack.apis.iter().chain(&world.stack.workers).map(|process| process.admin.to_string()).collect();
+        let targets: Vec<String> = world
+            .stack
+            .apis
+            .iter()
+            .chain(&world.stack.workers)
+            .map(|process| process.admin.to_string())
+            .collect();
         let config = json!({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [root().join("helm/files/alerts.yaml")],
             "scrape_configs": [{"job_name": "assay", "static_configs": [{"targets": targets}]}],
         });
         std::fs::write(folder.join("prometheus.yaml"), config.to_string()).unwrap();
-        let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let listen = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
         let mut command = GuardedCommand::new(programs.join("prometheus"));
         let arguments = [
             format!("--config.file={}", folder.join("prometheus.yaml").display()),
@@ -246,14 +407,23 @@ impl Watching {
         command.log = Some(folder.join("prometheus.log"));
         command.run_folder = Some(ground().servers.folder().to_path_buf());
         let process = Guarded::spawn(&command).unwrap();
-        let watching = Self { _process: process, url: format!("http://{listen}") };
+        let watching = Self {
+            _process: process,
+            url: format!("http://{listen}"),
+        };
         let ready = format!("{}/-/ready", watching.url);
-        until("Prometheus", Duration::from_secs(30), async || reqwest::get(&ready).await.is_ok_and(|answer| answer.status() == 200)).await;
+        until("Prometheus", Duration::from_secs(30), async || {
+            reqwest::get(&ready)
+                .await
+                .is_ok_and(|answer| answer.status() == 200)
+        })
+        .await;
         watching
     }
 
     async fn ask(&self, path: &str, query: &[(&str, &str)]) -> Value {
-        let url = reqwest::Url::parse_with_params(&format!("{}/api/v1/{path}", self.url), query).unwrap();
+        let url =
+            reqwest::Url::parse_with_params(&format!("{}/api/v1/{path}", self.url), query).unwrap();
         let answer: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
         assert_eq!(answer["status"], "success", "{query:?}: {answer}");
         answer["data"].clone()
@@ -262,7 +432,11 @@ impl Watching {
     /// How many series a query gives that are numbers.
     async fn numbers(&self, query: &str) -> usize {
         let found = self.ask("query", &[("query", query)]).await;
-        let values = found["result"].as_array().unwrap().iter().map(|series| text(&series["value"][1]));
+        let values = found["result"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|series| text(&series["value"][1]));
         values.filter(|value| value != "NaN").count()
     }
 }
@@ -272,8 +446,13 @@ async fn load(world: &World) {
     let key = world.key();
     for _ in 0..5 {
         world.scored(&one_prediction()).await;
-        let message = v1::CreateEvalRequest { suite_id: "suite:lunch".into(), ..Default::default() };
-        let refused = EvalServiceClient::new(world.channel().await).create_eval(with_token(message, &world.org.key)).await;
+        let message = v1::CreateEvalRequest {
+            suite_id: "suite:lunch".into(),
+            ..Default::default()
+        };
+        let refused = EvalServiceClient::new(world.channel().await)
+            .create_eval(with_token(message, &world.org.key))
+            .await;
         assert!(refused.is_err());
         let upload_id = open(&key, json!({"kind": "predictions"})).await;
         put(&key, &upload_id, 1, one_prediction()[0].to_string()).await;
@@ -281,38 +460,65 @@ async fn load(world: &World) {
         world.anonymous().get("/v1/me").await.unwrap();
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
-    world.sign_in(&format!("{}@example.org", databases::fresh_name("watched"))).await;
+    world
+        .sign_in(&format!("{}@example.org", databases::fresh_name("watched")))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_panel_shows_something_of_a_running_stack_and_no_rule_is_broken() {
-    let Some(programs) = prometheus().await else { return };
+    let Some(programs) = prometheus().await else {
+        return;
+    };
     let world = world().await;
     let watching = Watching::start(&programs, &world).await;
-    until("a scrape of both", Duration::from_secs(20), async || watching.numbers("count(up == 1) == 2").await == 1).await;
+    until("a scrape of both", Duration::from_secs(20), async || {
+        watching.numbers("count(up == 1) == 2").await == 1
+    })
+    .await;
     load(&world).await;
     // The vitals are looked at every five seconds.
     let settled = "max_over_time(assay_worker_slots[1m]) and on () count(assay_redis_up == 1) == 2 and on () max(assay_workers) == 1";
-    until("the vitals", Duration::from_secs(20), async || watching.numbers(settled).await > 0).await;
+    until("the vitals", Duration::from_secs(20), async || {
+        watching.numbers(settled).await > 0
+    })
+    .await;
     load(&world).await;
 
     let dashboard = dashboard();
     let mut asked = 0;
     for panel in panels(&dashboard) {
         for query in queries(panel) {
-            let concrete = ["$namespace", "$instance", "$operation"].iter().fold(query.clone(), |query, name| query.replace(name, ".*"));
-            let concrete = concrete.replace("$__rate_interval", "30s").replace("$__range", "30s").replace("$__interval", "30s");
+            let concrete = ["$namespace", "$instance", "$operation"]
+                .iter()
+                .fold(query.clone(), |query, name| query.replace(name, ".*"));
+            let concrete = concrete
+                .replace("$__rate_interval", "30s")
+                .replace("$__range", "30s")
+                .replace("$__interval", "30s");
             assert!(!concrete.contains('$'), "{concrete}");
-            assert!(watching.numbers(&concrete).await > 0, "{} shows nothing: {concrete}", text(&panel["title"]));
+            assert!(
+                watching.numbers(&concrete).await > 0,
+                "{} shows nothing: {concrete}",
+                text(&panel["title"])
+            );
             asked += 1;
         }
     }
     assert!(asked > 50, "{asked}");
     let rules = watching.ask("rules", &[]).await;
-    let rules: Vec<&Value> = rules["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap()).collect();
+    let rules: Vec<&Value> = rules["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|group| group["rules"].as_array().unwrap())
+        .collect();
     for rule in &rules {
         assert_eq!(rule["health"], "ok", "{rule}");
-        assert!(rule["type"] == "recording" || rule["state"] == "inactive", "{rule}");
+        assert!(
+            rule["type"] == "recording" || rule["state"] == "inactive",
+            "{rule}"
+        );
     }
     println!("{asked} queries, {} rules", rules.len());
 }

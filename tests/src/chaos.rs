@@ -166,12 +166,34 @@ impl Scale {
 
     /// The loss of the primary, in the middle of the submissions: killed, or frozen.
     pub fn failover(jobs: usize, frozen: bool) -> Self {
-        Self::new(Setup::Standby, jobs, 1, &[(if frozen { Fault::FreezePrimary } else { Fault::KillPrimary }, 1)], jobs)
+        Self::new(
+            Setup::Standby,
+            jobs,
+            1,
+            &[(
+                if frozen {
+                    Fault::FreezePrimary
+                } else {
+                    Fault::KillPrimary
+                },
+                1,
+            )],
+            jobs,
+        )
     }
 
     fn new(setup: Setup, jobs: usize, seed: u64, whole: &[(Fault, usize)], of: usize) -> Self {
-        let faults = whole.iter().map(|(fault, count)| (*fault, (count * jobs / of.max(1)).max(1))).collect();
-        Self { jobs, clients: 16, seed, faults, setup }
+        let faults = whole
+            .iter()
+            .map(|(fault, count)| (*fault, (count * jobs / of.max(1)).max(1)))
+            .collect();
+        Self {
+            jobs,
+            clients: 16,
+            seed,
+            faults,
+            setup,
+        }
     }
 
     /// Whether this needs a PostgreSQL with a standby.
@@ -188,7 +210,11 @@ impl Scale {
 
     /// The faults in their order.
     fn schedule(&self, random: &mut Random) -> Vec<Fault> {
-        let mut faults: Vec<_> = self.faults.iter().flat_map(|(fault, count)| std::iter::repeat_n(*fault, *count)).collect();
+        let mut faults: Vec<_> = self
+            .faults
+            .iter()
+            .flat_map(|(fault, count)| std::iter::repeat_n(*fault, *count))
+            .collect();
         // Fisher and Yates.
         for last in (1..faults.len()).rev() {
             faults.swap(last, random.below(last as u64 + 1));
@@ -233,16 +259,32 @@ pub struct Report {
 impl Report {
     /// Whether every promise was kept.
     pub fn is_clean(&self) -> bool {
-        let wrong = self.missing + self.lost + self.unknown + self.charged_wrong + self.changed + self.replayed_wrong;
+        let wrong = self.missing
+            + self.lost
+            + self.unknown
+            + self.charged_wrong
+            + self.changed
+            + self.replayed_wrong;
         wrong == 0 && self.recovered.iter().all(|after| *after <= RECOVERY_MAX)
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counted = |counts: &mut dyn Iterator<Item = String>| counts.collect::<Vec<_>>().join(", ");
-        let faults = counted(&mut self.faults.iter().map(|(fault, count)| format!("{count} × {fault:?}")));
-        let again = counted(&mut self.tried_again.iter().map(|(why, count)| format!("{count} × {why}")));
+        let counted =
+            |counts: &mut dyn Iterator<Item = String>| counts.collect::<Vec<_>>().join(", ");
+        let faults = counted(
+            &mut self
+                .faults
+                .iter()
+                .map(|(fault, count)| format!("{count} × {fault:?}")),
+        );
+        let again = counted(
+            &mut self
+                .tried_again
+                .iter()
+                .map(|(why, count)| format!("{count} × {why}")),
+        );
         for (name, value) in [
             ("faults", faults),
             ("requests sent again", again),
@@ -252,15 +294,37 @@ impl fmt::Display for Report {
             ("made twice", self.unknown.to_string()),
             ("not charged exactly once", self.charged_wrong.to_string()),
             ("results changed", self.changed.to_string()),
-            ("repetitions answered wrongly", self.replayed_wrong.to_string()),
-            ("executions", format!("{} ({} retries)", self.executions, self.retries)),
-            ("time", format!("{:.1} s, of which {:.1} s after the last submission", self.took.as_secs_f64(), self.drained.as_secs_f64())),
+            (
+                "repetitions answered wrongly",
+                self.replayed_wrong.to_string(),
+            ),
+            (
+                "executions",
+                format!("{} ({} retries)", self.executions, self.retries),
+            ),
+            (
+                "time",
+                format!(
+                    "{:.1} s, of which {:.1} s after the last submission",
+                    self.took.as_secs_f64(),
+                    self.drained.as_secs_f64()
+                ),
+            ),
         ] {
             writeln!(f, "{name:>29}  {value}")?;
         }
         if !self.recovered.is_empty() {
-            let after: Vec<_> = self.recovered.iter().map(|after| format!("{:.1} s", after.as_secs_f64())).collect();
-            writeln!(f, "{:>29}  {} after the promotion (api processes, and the first job)", "served again", after.join(", "))?;
+            let after: Vec<_> = self
+                .recovered
+                .iter()
+                .map(|after| format!("{:.1} s", after.as_secs_f64()))
+                .collect();
+            writeln!(
+                f,
+                "{:>29}  {} after the promotion (api processes, and the first job)",
+                "served again",
+                after.join(", ")
+            )?;
         }
         Ok(())
     }
@@ -271,7 +335,9 @@ impl fmt::Display for Report {
 /// # Errors
 /// When they cannot be started.
 pub fn servers_with_standby() -> Result<Servers, Trouble> {
-    Servers::start_with_standby([free_address()?.port(), free_address()?.port()], &|line| eprintln!("{line}"))
+    Servers::start_with_standby([free_address()?.port(), free_address()?.port()], &|line| {
+        eprintln!("{line}")
+    })
 }
 
 /// What clients and faults share.
@@ -315,14 +381,21 @@ impl Links {
         let ground = Arc::clone(&stack.ground);
         let direct = stack.database.clone();
         for number in 0..apis + workers {
-            let (postgres, redis) = (Link::to_postgres(&ground.servers)?, Link::to_redis(&ground.servers)?);
+            let (postgres, redis) = (
+                Link::to_postgres(&ground.servers)?,
+                Link::to_redis(&ground.servers)?,
+            );
             stack.database.api_url = postgres.postgres_url(&direct.api_url, &direct.name);
             stack.database.worker_url = postgres.postgres_url(&direct.worker_url, &direct.name);
             stack.set("ASSAY_REDIS_URL", &redis.redis_url());
             if number < apis {
                 let api = stack.launch_api()?;
                 api.ready().await?;
-                links.client.push(Link::to_api(api.listen.ok_or_else(|| Trouble::new("an api that listens nowhere"))?)?);
+                links
+                    .client
+                    .push(Link::to_api(api.listen.ok_or_else(|| {
+                        Trouble::new("an api that listens nowhere")
+                    })?)?);
                 stack.apis.push(api);
             } else {
                 let worker = stack.launch_worker()?;
@@ -337,12 +410,18 @@ impl Links {
 }
 
 /// Gives the stack so many processes that know PostgreSQL and its standby.
-async fn launch_with_standby(stack: &mut Stack, apis: usize, workers: usize) -> Result<(), Trouble> {
+async fn launch_with_standby(
+    stack: &mut Stack,
+    apis: usize,
+    workers: usize,
+) -> Result<(), Trouble> {
     let hosts = stack.ground.servers.postgres_hosts();
     let several = |url: &str, database: &str| {
         let (_, rest) = url.split_once("://").unwrap_or_default();
         let (role, _) = rest.split_once('@').unwrap_or_default();
-        format!("postgres://{role}@{hosts}/{database}?target_session_attrs=read-write&sslmode=disable")
+        format!(
+            "postgres://{role}@{hosts}/{database}?target_session_attrs=read-write&sslmode=disable"
+        )
     };
     let database = stack.database.clone();
     stack.database.api_url = several(&database.api_url, &database.name);
@@ -372,7 +451,11 @@ struct Told {
 ///
 /// # Errors
 /// When something cannot be started, an answer is none that a client could expect, or the servers are not private.
-pub async fn run(ground: &Arc<Ground>, scale: Scale, progress: &(dyn Fn(usize) + Sync)) -> Result<Report, Trouble> {
+pub async fn run(
+    ground: &Arc<Ground>,
+    scale: Scale,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<Report, Trouble> {
     let (field, org_id) = Field::new(ground, scale).await?;
     let expected = field.expected().await?;
     let began = Instant::now();
@@ -385,12 +468,21 @@ pub async fn run(ground: &Arc<Ground>, scale: Scale, progress: &(dyn Fn(usize) +
 
     // A reading on the way, to compare the last one with.
     let mut read_before = HashMap::new();
-    while field.acknowledged.load(Ordering::Relaxed) < field.scale.jobs && !field.over.load(Ordering::Relaxed) {
+    while field.acknowledged.load(Ordering::Relaxed) < field.scale.jobs
+        && !field.over.load(Ordering::Relaxed)
+    {
         progress(field.acknowledged.load(Ordering::Relaxed));
-        if read_before.is_empty() && field.acknowledged.load(Ordering::Relaxed) * 2 > field.scale.jobs {
+        if read_before.is_empty()
+            && field.acknowledged.load(Ordering::Relaxed) * 2 > field.scale.jobs
+        {
             // PostgreSQL may be away just now; then the next look will do.
-            if let Ok(Ok(rows)) = tokio::time::timeout(Duration::from_secs(2), finished(&field, &org_id)).await {
-                read_before = rows.into_iter().filter_map(|row| Some((row.id, row.value?))).collect();
+            if let Ok(Ok(rows)) =
+                tokio::time::timeout(Duration::from_secs(2), finished(&field, &org_id)).await
+            {
+                read_before = rows
+                    .into_iter()
+                    .filter_map(|row| Some((row.id, row.value?)))
+                    .collect();
             }
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -424,11 +516,25 @@ pub async fn run(ground: &Arc<Ground>, scale: Scale, progress: &(dyn Fn(usize) +
 impl Field {
     async fn new(ground: &Arc<Ground>, scale: Scale) -> Result<(Arc<Self>, String), Trouble> {
         if ground.servers.postgres_pid().is_none() || ground.servers.redis_pid().is_none() {
-            return Err(Trouble::new("chaos needs servers of its own; unset DATABASE_URL and REDIS_URL"));
+            return Err(Trouble::new(
+                "chaos needs servers of its own; unset DATABASE_URL and REDIS_URL",
+            ));
         }
         let (apis, workers) = (2, 3);
-        let at_once = if scale.setup == Setup::Plain { (apis, workers) } else { (0, 0) };
-        let mut site = Site::start(ground, Plan { apis: at_once.0, workers: at_once.1, ..Plan::default() }).await?;
+        let at_once = if scale.setup == Setup::Plain {
+            (apis, workers)
+        } else {
+            (0, 0)
+        };
+        let mut site = Site::start(
+            ground,
+            Plan {
+                apis: at_once.0,
+                workers: at_once.1,
+                ..Plan::default()
+            },
+        )
+        .await?;
         let links = match scale.setup {
             Setup::Plain => Links::default(),
             Setup::Links => Links::launch(&mut site.stack, apis, workers).await?,
@@ -439,13 +545,39 @@ impl Field {
         };
         let bodies = site.submissions(VARIANTS).await?;
         let linked: Vec<String> = links.client.iter().map(Link::http_url).collect();
-        let apis = RwLock::new(if linked.is_empty() { site.stack.addresses() } else { linked });
-        let Site { stack, database: _, org_id, key } = site;
-        let (next, acknowledged, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        let apis = RwLock::new(if linked.is_empty() {
+            site.stack.addresses()
+        } else {
+            linked
+        });
+        let Site {
+            stack,
+            database: _,
+            org_id,
+            key,
+        } = site;
+        let (next, acknowledged, over) = (
+            AtomicUsize::new(0),
+            AtomicUsize::new(0),
+            AtomicBool::new(false),
+        );
         let (served, recovered) = Default::default();
         let ground = Arc::clone(ground);
         let stack = Mutex::new(stack);
-        let field = Self { ground, stack, apis, key, bodies, scale, next, acknowledged, over, links, served, recovered };
+        let field = Self {
+            ground,
+            stack,
+            apis,
+            key,
+            bodies,
+            scale,
+            next,
+            acknowledged,
+            over,
+            links,
+            served,
+            recovered,
+        };
         Ok((Arc::new(field), org_id))
     }
 
@@ -459,8 +591,16 @@ impl Field {
         let mut expected = Vec::new();
         for body in &self.bodies {
             let queued = client.post("/v1/evals", body).await?;
-            let job = client.finished(queued.body["id"].as_str().unwrap_or_default(), DRAIN, &|_| {}).await?;
-            let value = job["result"]["value"].as_f64().ok_or_else(|| Trouble::new(format!("a job did not succeed: {job}")))?;
+            let job = client
+                .finished(
+                    queued.body["id"].as_str().unwrap_or_default(),
+                    DRAIN,
+                    &|_| {},
+                )
+                .await?;
+            let value = job["result"]["value"]
+                .as_f64()
+                .ok_or_else(|| Trouble::new(format!("a job did not succeed: {job}")))?;
             expected.push((job["id"].as_str().unwrap_or_default().to_owned(), value));
         }
         Ok(expected)
@@ -477,18 +617,31 @@ impl Field {
                 return Ok(told);
             }
             let variant = number % self.bodies.len();
-            let job_id = self.submit(&mut clients, client + number, number, &mut told).await;
+            let job_id = self
+                .submit(&mut clients, client + number, number, &mut told)
+                .await;
             let job_id = job_id.inspect_err(|_| self.over.store(true, Ordering::Relaxed))?;
             self.acknowledged.fetch_add(1, Ordering::Relaxed);
             // Now and then a client does not believe it, and sends it again.
-            if number.is_multiple_of(10) && self.submit(&mut clients, client + number, number, &mut told).await? != job_id {
+            if number.is_multiple_of(10)
+                && self
+                    .submit(&mut clients, client + number, number, &mut told)
+                    .await?
+                    != job_id
+            {
                 told.replayed_wrong += 1;
             }
             told.jobs.push((job_id, variant));
         }
     }
 
-    async fn submit(&self, clients: &mut HashMap<String, Client>, turn: usize, number: usize, told: &mut Told) -> Result<String, Trouble> {
+    async fn submit(
+        &self,
+        clients: &mut HashMap<String, Client>,
+        turn: usize,
+        number: usize,
+        told: &mut Told,
+    ) -> Result<String, Trouble> {
         let body = &self.bodies[number % self.bodies.len()];
         let began = Instant::now();
         for tried in 0.. {
@@ -496,26 +649,41 @@ impl Field {
                 let apis = self.apis.read().await;
                 apis[(turn + tried) % apis.len()].clone()
             };
-            let client = clients.entry(url.clone()).or_insert_with_key(|url| Client::new(url, Some(&self.key)));
+            let client = clients
+                .entry(url.clone())
+                .or_insert_with_key(|url| Client::new(url, Some(&self.key)));
             let sent = Instant::now();
-            let request = client.request("POST", "/v1/evals").header("Idempotency-Key", format!("chaos-{number}")).json(body);
-            let why = match tokio::time::timeout(self.scale.response_timeout(), client.send(request)).await {
-                Ok(Ok(answer)) if answer.status == 202 => {
-                    lock(&self.served).insert(url, sent);
-                    return Ok(answer.body["id"].as_str().unwrap_or_default().to_owned());
-                }
-                Ok(Ok(answer)) if answer.status == 503 => "503".to_owned(),
-                Ok(Ok(answer)) => return Err(Trouble::new(format!("an answer that nobody expects: {} {}", answer.status, answer.body))),
-                Ok(Err(_)) => "connection broken".to_owned(),
-                Err(_) => "no answer".to_owned(),
-            };
+            let request = client
+                .request("POST", "/v1/evals")
+                .header("Idempotency-Key", format!("chaos-{number}"))
+                .json(body);
+            let why =
+                match tokio::time::timeout(self.scale.response_timeout(), client.send(request))
+                    .await
+                {
+                    Ok(Ok(answer)) if answer.status == 202 => {
+                        lock(&self.served).insert(url, sent);
+                        return Ok(answer.body["id"].as_str().unwrap_or_default().to_owned());
+                    }
+                    Ok(Ok(answer)) if answer.status == 503 => "503".to_owned(),
+                    Ok(Ok(answer)) => {
+                        return Err(Trouble::new(format!(
+                            "an answer that nobody expects: {} {}",
+                            answer.status, answer.body
+                        )));
+                    }
+                    Ok(Err(_)) => "connection broken".to_owned(),
+                    Err(_) => "no answer".to_owned(),
+                };
             *told.tried_again.entry(why).or_default() += 1;
             if began.elapsed() > PERSEVERANCE || self.over.load(Ordering::Relaxed) {
                 break;
             }
             tokio::time::sleep(PAUSE).await;
         }
-        Err(Trouble::new(format!("submission {number} was not accepted in {PERSEVERANCE:?}")))
+        Err(Trouble::new(format!(
+            "submission {number} was not accepted in {PERSEVERANCE:?}"
+        )))
     }
 
     /// Does all faults, one after the other, evenly over the submissions.
@@ -538,7 +706,12 @@ impl Field {
         Ok(done)
     }
 
-    async fn harm(self: &Arc<Self>, fault: Fault, random: &mut Random, thaws: &mut JoinSet<()>) -> Result<(), Trouble> {
+    async fn harm(
+        self: &Arc<Self>,
+        fault: Fault,
+        random: &mut Random,
+        thaws: &mut JoinSet<()>,
+    ) -> Result<(), Trouble> {
         match fault {
             Fault::KillWorker => {
                 let mut stack = self.stack.lock().await;
@@ -562,7 +735,8 @@ impl Field {
                     tokio::time::sleep(FREEZE).await;
                     // It may have been killed meanwhile.
                     let stack = field.stack.lock().await;
-                    if let Some(worker) = stack.workers.iter().find(|worker| worker.admin == admin) {
+                    if let Some(worker) = stack.workers.iter().find(|worker| worker.admin == admin)
+                    {
                         worker.guarded.signal(libc::SIGCONT);
                     }
                 });
@@ -570,9 +744,13 @@ impl Field {
             Fault::FlushRedis => {
                 let flush = async {
                     let client = redis::Client::open(self.ground.servers.redis_url())?;
-                    redis::cmd("FLUSHALL").exec_async(&mut client.get_multiplexed_async_connection().await?).await
+                    redis::cmd("FLUSHALL")
+                        .exec_async(&mut client.get_multiplexed_async_connection().await?)
+                        .await
                 };
-                flush.await.map_err(|error: redis::RedisError| Trouble::because("cannot flush Redis")(error))?;
+                flush.await.map_err(|error: redis::RedisError| {
+                    Trouble::because("cannot flush Redis")(error)
+                })?;
             }
             Fault::RestartRedis | Fault::CrashPostgres => {
                 let ground = Arc::clone(&self.ground);
@@ -580,9 +758,13 @@ impl Field {
                     Fault::RestartRedis => ground.servers.redis_restart(),
                     _ => ground.servers.postgres_restart(true),
                 };
-                tokio::task::spawn_blocking(restart).await.map_err(Trouble::because("a restart broke"))??;
+                tokio::task::spawn_blocking(restart)
+                    .await
+                    .map_err(Trouble::because("a restart broke"))??;
             }
-            Fault::KillPrimary | Fault::FreezePrimary => self.fail_over(fault == Fault::FreezePrimary).await?,
+            Fault::KillPrimary | Fault::FreezePrimary => {
+                self.fail_over(fault == Fault::FreezePrimary).await?
+            }
             Fault::CutLink(side)
             | Fault::HalfOpenLink(side)
             | Fault::RefuseLink(side)
@@ -591,7 +773,11 @@ impl Field {
             | Fault::LoseResponse(side)
             | Fault::LoseResponseSilently(side) => {
                 let at = random.below(self.links.of(side).len() as u64);
-                let link = self.links.of(side).get(at).ok_or_else(|| Trouble::new("there are no links"))?;
+                let link = self
+                    .links
+                    .of(side)
+                    .get(at)
+                    .ok_or_else(|| Trouble::new("there are no links"))?;
                 match fault {
                     Fault::CutLink(_) => link.end(Ending::Closed),
                     Fault::LoseResponse(_) => link.lose_response(Ending::Closed),
@@ -601,11 +787,19 @@ impl Field {
                     Fault::StallLink(_) => link.stall(),
                     _ => link.delay(SLOWNESS),
                 }
-                if !matches!(fault, Fault::CutLink(_) | Fault::LoseResponse(_) | Fault::LoseResponseSilently(_)) {
+                if !matches!(
+                    fault,
+                    Fault::CutLink(_) | Fault::LoseResponse(_) | Fault::LoseResponseSilently(_)
+                ) {
                     let field = Arc::clone(self);
                     thaws.spawn(async move {
                         tokio::time::sleep(DISTURBANCE).await;
-                        field.links.of(side).get(at).into_iter().for_each(Link::mend);
+                        field
+                            .links
+                            .of(side)
+                            .get(at)
+                            .into_iter()
+                            .for_each(Link::mend);
                     });
                 }
             }
@@ -620,7 +814,9 @@ impl Field {
         servers.postgres_signal(if frozen { libc::SIGSTOP } else { libc::SIGKILL })?;
         tokio::time::sleep(UNNOTICED).await;
         let mut standby = databases::connect(&servers.standby_url("postgres")?).await?;
-        let promote = sqlx::query_scalar::<_, bool>("select pg_promote(true, 30)").fetch_one(&mut standby).await;
+        let promote = sqlx::query_scalar::<_, bool>("select pg_promote(true, 30)")
+            .fetch_one(&mut standby)
+            .await;
         if !promote.map_err(Trouble::because("cannot promote the standby"))? {
             return Err(Trouble::new("the standby was not promoted in time"));
         }
@@ -628,25 +824,34 @@ impl Field {
         let name = self.stack.lock().await.database.name.clone();
         self.stack.lock().await.database.owner_url = servers.standby_url(&name)?;
         let mut database = databases::connect(&servers.standby_url(&name)?).await?;
-        let now = sqlx::query_scalar::<_, String>("select clock_timestamp()::text").fetch_one(&mut database).await;
+        let now = sqlx::query_scalar::<_, String>("select clock_timestamp()::text")
+            .fetch_one(&mut database)
+            .await;
         let now = now.map_err(Trouble::because("cannot read the clock"))?;
         let mut waiting = self.apis.read().await.clone();
         let mut finished = false;
         while !waiting.is_empty() || !finished {
             if self.over.load(Ordering::Relaxed) || promoted.elapsed() > PERSEVERANCE {
-                return Err(Trouble::new(format!("not served again after the promotion: {waiting:?}, jobs: {finished}")));
+                return Err(Trouble::new(format!(
+                    "not served again after the promotion: {waiting:?}, jobs: {finished}"
+                )));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
             let mut served = Vec::new();
             waiting.retain(|url| {
-                let is_served = lock(&self.served).get(url).is_some_and(|sent| *sent > promoted);
+                let is_served = lock(&self.served)
+                    .get(url)
+                    .is_some_and(|sent| *sent > promoted);
                 served.extend(is_served.then_some(()));
                 !is_served
             });
             if !finished {
                 let sql = "select exists(select from jobs where finished_at > $1::timestamptz)";
-                finished =
-                    sqlx::query_scalar(sql).bind(&now).fetch_one(&mut database).await.map_err(Trouble::because("cannot read jobs"))?;
+                finished = sqlx::query_scalar(sql)
+                    .bind(&now)
+                    .fetch_one(&mut database)
+                    .await
+                    .map_err(Trouble::because("cannot read jobs"))?;
                 served.extend(finished.then_some(()));
             }
             lock(&self.recovered).extend(served.into_iter().map(|()| promoted.elapsed()));
@@ -660,7 +865,9 @@ impl Field {
 }
 
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Without a word of warning, and whether it is frozen or not.
@@ -683,7 +890,11 @@ async fn rows(database: &mut PgConnection, org_id: &str) -> Result<Vec<Row>, Tro
                       (select count(*) from usage_ledger l where l.job_id = j.id and l.kind = 'charge') as charges,
                       (select count(*) from job_attempts a where a.job_id = j.id) as attempts
                from jobs j where j.org_id = $1";
-    sqlx::query_as(sql).bind(org_id).fetch_all(database).await.map_err(Trouble::because("cannot read the jobs"))
+    sqlx::query_as(sql)
+        .bind(org_id)
+        .fetch_all(database)
+        .await
+        .map_err(Trouble::because("cannot read the jobs"))
 }
 
 /// What has succeeded by now.
@@ -695,12 +906,26 @@ async fn finished(field: &Field, org_id: &str) -> Result<Vec<Row>, Trouble> {
 }
 
 /// Holds what clients were told against what is there.
-fn account(rows: &[Row], told: &Told, expected: &[(String, f64)], read_before: &HashMap<String, f64>) -> Report {
+fn account(
+    rows: &[Row],
+    told: &Told,
+    expected: &[(String, f64)],
+    read_before: &HashMap<String, f64>,
+) -> Report {
     let there: HashMap<&str, &Row> = rows.iter().map(|row| (row.id.as_str(), row)).collect();
-    let known = told.jobs.iter().map(|(id, variant)| (id.as_str(), expected[*variant].1));
+    let known = told
+        .jobs
+        .iter()
+        .map(|(id, variant)| (id.as_str(), expected[*variant].1));
     // The quiet ones count, too.
-    let known: HashMap<&str, f64> = known.chain(expected.iter().map(|(id, value)| (id.as_str(), *value))).collect();
-    let mut report = Report { acknowledged: told.jobs.len(), replayed_wrong: told.replayed_wrong, ..Report::default() };
+    let known: HashMap<&str, f64> = known
+        .chain(expected.iter().map(|(id, value)| (id.as_str(), *value)))
+        .collect();
+    let mut report = Report {
+        acknowledged: told.jobs.len(),
+        replayed_wrong: told.replayed_wrong,
+        ..Report::default()
+    };
     for (id, value) in &known {
         match there.get(id) {
             None => report.missing += 1,
@@ -708,7 +933,10 @@ fn account(rows: &[Row], told: &Told, expected: &[(String, f64)], read_before: &
             Some(row) => {
                 let before = read_before.get(*id).copied().unwrap_or(*value);
                 // The order of the predictions makes no difference here: each submission is the same to the byte.
-                report.changed += usize::from(row.value.map(f64::to_bits) != Some(value.to_bits()) || before.to_bits() != value.to_bits());
+                report.changed += usize::from(
+                    row.value.map(f64::to_bits) != Some(value.to_bits())
+                        || before.to_bits() != value.to_bits(),
+                );
             }
         }
     }

@@ -28,14 +28,21 @@ pub struct Answer {
 impl Answer {
     /// A header, or nothing when it is not there.
     pub fn header(&self, name: &str) -> &str {
-        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
     }
 }
 
 impl Client {
     /// A client of the api at `url`, such as `http://127.0.0.1:8080`.
     pub fn new(url: impl Into<String>, token: Option<&str>) -> Self {
-        Self { http: reqwest::Client::new(), url: url.into(), token: token.map(str::to_owned) }
+        Self {
+            http: reqwest::Client::new(),
+            url: url.into(),
+            token: token.map(str::to_owned),
+        }
     }
 
     /// Its credential.
@@ -58,11 +65,25 @@ impl Client {
     /// # Errors
     /// When there is no answer.
     pub async fn send(&self, request: reqwest::RequestBuilder) -> Result<Answer, Trouble> {
-        let answer = request.send().await.map_err(Trouble::because("the api does not answer"))?;
+        let answer = request
+            .send()
+            .await
+            .map_err(Trouble::because("the api does not answer"))?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        let text = answer.text().await.map_err(Trouble::because("the api's answer broke off"))?;
-        let body = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap_or(Value::String(text)) };
-        Ok(Answer { status, headers, body })
+        let text = answer
+            .text()
+            .await
+            .map_err(Trouble::because("the api's answer broke off"))?;
+        let body = if text.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_str(&text).unwrap_or(Value::String(text))
+        };
+        Ok(Answer {
+            status,
+            headers,
+            body,
+        })
     }
 
     /// `GET path`
@@ -85,7 +106,12 @@ impl Client {
     ///
     /// # Errors
     /// When there is no such job, or it does not end within `patience`.
-    pub async fn finished(&self, job_id: &str, patience: Duration, seen: &dyn Fn(&str)) -> Result<Value, Trouble> {
+    pub async fn finished(
+        &self,
+        job_id: &str,
+        patience: Duration,
+        seen: &dyn Fn(&str),
+    ) -> Result<Value, Trouble> {
         let began = std::time::Instant::now();
         loop {
             let answer = self.get(&format!("/v1/jobs/{job_id}")).await?;
@@ -94,10 +120,15 @@ impl Client {
             match status {
                 "succeeded" | "failed" | "cancelled" => return Ok(answer.body),
                 _ if answer.status != 200 || began.elapsed() > patience => {
-                    return Err(Trouble::new(format!("the job {job_id} did not end: {}", answer.body)));
+                    return Err(Trouble::new(format!(
+                        "the job {job_id} did not end: {}",
+                        answer.body
+                    )));
                 }
                 // The longer it takes, the less often: how often one may ask is limited.
-                _ => tokio::time::sleep((began.elapsed() / 20).max(Duration::from_millis(10))).await,
+                _ => {
+                    tokio::time::sleep((began.elapsed() / 20).max(Duration::from_millis(10))).await
+                }
             }
         }
     }

@@ -62,7 +62,10 @@ pub fn write(folder: &Path) -> std::io::Result<()> {
         for day in 0..DAYS {
             let past: Vec<_> = (0..PAST).map(|_| random.dish(favourites)).collect();
             let item_id = format!("person-{person:02}/day-{day}");
-            let prompt = format!("Person {person} had {} on the days before. What is for lunch today?", past.join(", "));
+            let prompt = format!(
+                "Person {person} had {} on the days before. What is for lunch today?",
+                past.join(", ")
+            );
             let input = json!({"prompt": prompt, "person": format!("person-{person:02}"), "past": past, "options": DISHES});
             let answer = json!({"item_id": item_id, "answer": random.dish(favourites)});
             // A String takes everything.
@@ -83,8 +86,15 @@ pub fn write(folder: &Path) -> std::io::Result<()> {
 /// A modest model of a person: what they had most often comes first.
 pub fn by_habit(input: &Value) -> Vec<String> {
     let texts = |name: &str| -> Vec<String> {
-        let values = input[name].as_array().map(Vec::as_slice).unwrap_or_default();
-        values.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        let values = input[name]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        values
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
     };
     let past = texts("past");
     let mut options = texts("options");

@@ -78,7 +78,10 @@ impl Link {
     /// # Errors
     /// When the server is not private, or there is no port.
     pub fn to_redis(servers: &Servers) -> Result<Self, Trouble> {
-        Self::new(Target::Unix(servers.redis_socket()?.to_path_buf()), Protocol::Opaque)
+        Self::new(
+            Target::Unix(servers.redis_socket()?.to_path_buf()),
+            Protocol::Opaque,
+        )
     }
 
     /// A link to the private PostgreSQL.
@@ -86,7 +89,10 @@ impl Link {
     /// # Errors
     /// When the server is not private, or there is no port.
     pub fn to_postgres(servers: &Servers) -> Result<Self, Trouble> {
-        Self::new(Target::Unix(servers.postgres_socket()?.to_path_buf()), Protocol::Postgres)
+        Self::new(
+            Target::Unix(servers.postgres_socket()?.to_path_buf()),
+            Protocol::Postgres,
+        )
     }
 
     /// A link to an api.
@@ -104,14 +110,24 @@ impl Link {
         let address = listener.local_addr().map_err(trouble())?;
         let listener = TcpListener::from_std(listener).map_err(trouble())?;
         let (condition, seen) = watch::channel(Condition::default());
-        let shared = Arc::new(Shared { target, protocol, condition: seen, lose: Mutex::default() });
+        let shared = Arc::new(Shared {
+            target,
+            protocol,
+            condition: seen,
+            lose: Mutex::default(),
+        });
         let accepted = Arc::clone(&shared);
         let listening = tokio::spawn(async move {
             while let Ok((caller, _)) = listener.accept().await {
                 tokio::spawn(connection(caller, Arc::clone(&accepted)));
             }
         });
-        Ok(Self { address, condition, shared, listening })
+        Ok(Self {
+            address,
+            condition,
+            shared,
+            listening,
+        })
     }
 
     /// The address of Redis through this link.
@@ -128,7 +144,10 @@ impl Link {
     pub fn postgres_url(&self, url: &str, database: &str) -> String {
         let (_, rest) = url.split_once("://").unwrap_or_default();
         let (role, _) = rest.split_once('@').unwrap_or_default();
-        format!("postgres://{role}@{}/{database}?sslmode=disable", self.address)
+        format!(
+            "postgres://{role}@{}/{database}?sslmode=disable",
+            self.address
+        )
     }
 
     /// Ends all connections. New ones work.
@@ -141,24 +160,31 @@ impl Link {
 
     /// Ends all connections, and from now on new ones in the same way.
     pub fn refuse(&self, ending: Ending) {
-        self.condition.send_modify(|condition| condition.refused = Some(ending));
+        self.condition
+            .send_modify(|condition| condition.refused = Some(ending));
         self.end(ending);
     }
 
     /// Stops delivering; what is sent meanwhile is delivered later.
     pub fn stall(&self) {
-        self.condition.send_modify(|condition| condition.stalled = true);
+        self.condition
+            .send_modify(|condition| condition.stalled = true);
     }
 
     /// Takes this long to deliver a chunk.
     pub fn delay(&self, delay: Duration) {
-        self.condition.send_modify(|condition| condition.delay = delay);
+        self.condition
+            .send_modify(|condition| condition.delay = delay);
     }
 
     /// Loses the next response, and ends its connection: what was asked for was done. Of PostgreSQL's responses, the next one
     /// after which something is committed.
     pub fn lose_response(&self, ending: Ending) {
-        *self.shared.lose.lock().unwrap_or_else(PoisonError::into_inner) = Some(ending);
+        *self
+            .shared
+            .lose
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(ending);
     }
 
     /// Works as it should from now on. Connections that are half-open stay so.
@@ -186,12 +212,16 @@ async fn connection(caller: TcpStream, shared: Arc<Shared>) {
     // The other end may just be away.
     match &shared.target {
         Target::Tcp(address) => {
-            let Ok(server) = TcpStream::connect(address).await else { return };
+            let Ok(server) = TcpStream::connect(address).await else {
+                return;
+            };
             let _ = server.set_nodelay(true);
             forward(caller, server, &shared, &mut condition, born).await;
         }
         Target::Unix(path) => {
-            let Ok(server) = UnixStream::connect(path).await else { return };
+            let Ok(server) = UnixStream::connect(path).await else {
+                return;
+            };
             forward(caller, server, &shared, &mut condition, born).await;
         }
     }
@@ -215,13 +245,25 @@ async fn forward(
     let (mut from_server, mut to_server) = tokio::io::split(server);
     let writes = AtomicBool::new(false);
     let ended = async {
-        let ended = condition.wait_for(|now| now.closed > born.closed || now.half_open > born.half_open).await;
+        let ended = condition
+            .wait_for(|now| now.closed > born.closed || now.half_open > born.half_open)
+            .await;
         // Without the link nobody ends its connections any more.
-        let Ok(now) = ended.map(|now| *now) else { return pending().await };
-        if now.closed > born.closed { Ending::Closed } else { Ending::HalfOpen }
+        let Ok(now) = ended.map(|now| *now) else {
+            return pending().await;
+        };
+        if now.closed > born.closed {
+            Ending::Closed
+        } else {
+            Ending::HalfOpen
+        }
     };
     let requests = async {
-        let mut watched = Requests { statements: HashMap::new(), started: shared.protocol == Protocol::Opaque, rest: Vec::new() };
+        let mut watched = Requests {
+            statements: HashMap::new(),
+            started: shared.protocol == Protocol::Opaque,
+            rest: Vec::new(),
+        };
         let mut chunk = vec![0; CHUNK];
         while let Ok(length @ 1..) = from_caller.read(&mut chunk).await {
             if shared.protocol == Protocol::Postgres && watched.write(&chunk[..length]) {
@@ -242,7 +284,13 @@ async fn forward(
                 Protocol::Opaque => (held.len(), true),
                 Protocol::Postgres => whole_responses(&held, &writes),
             };
-            if commits && let Some(ending) = shared.lose.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            if commits
+                && let Some(ending) = shared
+                    .lose
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take()
+            {
                 return Some(ending);
             }
             deliver(shared).await;
@@ -304,15 +352,24 @@ impl Requests {
         let (mut at, mut writes) = (0, false);
         loop {
             let header = if self.started { 1 } else { 0 };
-            let Some(length) = self.rest.get(at + header..at + header + 4) else { break };
-            let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-            let Some(body) = self.rest.get(at + header + 4..at + header + length) else { break };
+            let Some(length) = self.rest.get(at + header..at + header + 4) else {
+                break;
+            };
+            let length = length
+                .iter()
+                .fold(0, |length, byte| length << 8 | usize::from(*byte));
+            let Some(body) = self.rest.get(at + header + 4..at + header + length) else {
+                break;
+            };
             if self.started {
                 // Parse has name and text of a statement, Bind the names of a portal and of a statement, Query a text.
                 let mut fields = body.split(|byte| *byte == 0);
                 match self.rest.get(at) {
                     Some(b'P') => {
-                        let (name, text) = (fields.next().unwrap_or_default().to_vec(), fields.next().unwrap_or_default());
+                        let (name, text) = (
+                            fields.next().unwrap_or_default().to_vec(),
+                            fields.next().unwrap_or_default(),
+                        );
                         let may_write = may_write(text);
                         self.statements.insert(name, may_write);
                     }
@@ -335,7 +392,9 @@ impl Requests {
 /// Whether the text of a statement has a word with which something is written, or committed.
 fn may_write(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text).to_lowercase();
-    ["insert", "update", "delete", "commit"].iter().any(|word| text.contains(word))
+    ["insert", "update", "delete", "commit"]
+        .iter()
+        .any(|word| text.contains(word))
 }
 
 /// How many of these bytes are whole messages of PostgreSQL's, and whether the last response among them says that something
@@ -343,8 +402,12 @@ fn may_write(text: &[u8]) -> bool {
 fn whole_responses(bytes: &[u8], writes: &AtomicBool) -> (usize, bool) {
     let (mut at, mut commits) = (0, false);
     while let (Some(kind), Some(length)) = (bytes.get(at), bytes.get(at + 1..at + 5)) {
-        let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-        let Some(body) = bytes.get(at + 5..at + 1 + length) else { break };
+        let length = length
+            .iter()
+            .fold(0, |length, byte| length << 8 | usize::from(*byte));
+        let Some(body) = bytes.get(at + 5..at + 1 + length) else {
+            break;
+        };
         if *kind == b'Z' {
             // In a transaction nothing is committed, and in a failed one nothing ever is.
             commits = writes.swap(false, Ordering::Relaxed) && body == b"I";
@@ -362,14 +425,25 @@ mod tests {
     #[test]
     fn statements_that_write_are_seen_however_the_bytes_are_cut() {
         let startup = [&12_u32.to_be_bytes()[..], &[0, 3, 0, 0, b'x', b'y', 0, 0]].concat();
-        let prepare = [message(b'P', b"s1\0select 1\0\0\0"), message(b'P', b"s2\0Insert into x\0\0\0")].concat();
+        let prepare = [
+            message(b'P', b"s1\0select 1\0\0\0"),
+            message(b'P', b"s2\0Insert into x\0\0\0"),
+        ]
+        .concat();
         let reads = [message(b'B', b"\0s1\0\0\0"), message(b'S', b"")].concat();
         let talk = [startup, prepare, reads, message(b'B', b"\0s2\0\0\0")].concat();
         for cut in 1..talk.len() {
-            let mut requests = Requests { statements: HashMap::new(), started: false, rest: Vec::new() };
+            let mut requests = Requests {
+                statements: HashMap::new(),
+                started: false,
+                rest: Vec::new(),
+            };
             let seen = [requests.write(&talk[..cut]), requests.write(&talk[cut..])];
             assert_eq!(seen, [false, true], "{cut}");
-            assert!(!requests.write(&message(b'Q', b"BEGIN\0")) && requests.write(&message(b'Q', b"COMMIT\0")));
+            assert!(
+                !requests.write(&message(b'Q', b"BEGIN\0"))
+                    && requests.write(&message(b'Q', b"COMMIT\0"))
+            );
         }
     }
 
@@ -381,8 +455,15 @@ mod tests {
         assert_eq!(whole_responses(&within, &writes), (within.len(), false));
         writes.store(true, Ordering::Relaxed);
         let last = [done.clone(), message(b'Z', b"I")].concat();
-        assert_eq!(whole_responses(&last[..done.len() + 2], &writes), (done.len(), false));
+        assert_eq!(
+            whole_responses(&last[..done.len() + 2], &writes),
+            (done.len(), false)
+        );
         assert_eq!(whole_responses(&last, &writes), (last.len(), true));
-        assert_eq!(whole_responses(&last, &writes), (last.len(), false), "nothing was asked for meanwhile");
+        assert_eq!(
+            whole_responses(&last, &writes),
+            (last.len(), false),
+            "nothing was asked for meanwhile"
+        );
     }
 }

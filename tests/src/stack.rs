@@ -33,14 +33,21 @@ pub struct Ground {
 impl Ground {
     /// Servers and binaries, ready for stacks.
     pub fn new(servers: Servers, binaries: Binaries) -> Self {
-        Self { servers, binaries, template: OnceCell::new() }
+        Self {
+            servers,
+            binaries,
+            template: OnceCell::new(),
+        }
     }
 
     async fn template(&self) -> Result<&str, Trouble> {
         let made = self.template.get_or_try_init(|| async {
             let name = databases::fresh_name("template");
             databases::create(&self.servers, &name, None).await?;
-            let url = BTreeMap::from([("ASSAY_DATABASE_URL".to_owned(), self.servers.postgres_url(&name))]);
+            let url = BTreeMap::from([(
+                "ASSAY_DATABASE_URL".to_owned(),
+                self.servers.postgres_url(&name),
+            )]);
             operate(&self.binaries.api, &url, &["migrate"]).await?;
             Ok::<_, Trouble>(name)
         });
@@ -87,7 +94,11 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { apis: 1, workers: 1, env: BTreeMap::new() }
+        Self {
+            apis: 1,
+            workers: 1,
+            env: BTreeMap::new(),
+        }
     }
 }
 
@@ -128,7 +139,12 @@ impl Stack {
     /// When something does not start: with what it logged last.
     pub async fn start(ground: &Arc<Ground>, plan: Plan) -> Result<Self, Trouble> {
         let database = ground.database().await?;
-        let folder = |kind: &str| ground.servers.folder().join(format!("{}-{kind}", database.name));
+        let folder = |kind: &str| {
+            ground
+                .servers
+                .folder()
+                .join(format!("{}-{kind}", database.name))
+        };
         let (artifacts, mail) = (folder("artifacts"), folder("mail"));
         let mut shared = BTreeMap::from(
             [
@@ -144,8 +160,14 @@ impl Stack {
             shared.insert("ASSAY_POOL_WAIT_MS".into(), "1500".into());
         }
         shared.extend(plan.env);
-        let mut stack =
-            Self { apis: Vec::new(), workers: Vec::new(), database, ground: Arc::clone(ground), shared, secrets_in_files: false };
+        let mut stack = Self {
+            apis: Vec::new(),
+            workers: Vec::new(),
+            database,
+            ground: Arc::clone(ground),
+            shared,
+            secrets_in_files: false,
+        };
         for _ in 0..plan.apis {
             stack.apis.push(stack.launch_api()?);
         }
@@ -194,7 +216,10 @@ impl Stack {
     /// When the process cannot be made.
     pub fn launch_as_worker(&self, program: &Path) -> Result<Process, Trouble> {
         let admin = free_address()?;
-        let own = [("ASSAY_DATABASE_URL", self.database.worker_url.clone()), ("ASSAY_ADMIN_LISTEN", admin.to_string())];
+        let own = [
+            ("ASSAY_DATABASE_URL", self.database.worker_url.clone()),
+            ("ASSAY_ADMIN_LISTEN", admin.to_string()),
+        ];
         self.launch("worker", program, "run", &own, None, admin)
     }
 
@@ -216,10 +241,16 @@ impl Stack {
         guarded.clear_env = true;
         guarded.env = inherited().collect();
         let own = own.iter().map(|(name, value)| (*name, value));
-        for (name, value) in self.shared.iter().map(|(name, value)| (name.as_str(), value)).chain(own) {
+        for (name, value) in self
+            .shared
+            .iter()
+            .map(|(name, value)| (name.as_str(), value))
+            .chain(own)
+        {
             let (name, value) = if self.secrets_in_files && SECRETS.contains(&name) {
                 let path = folder.join(format!("{kind}-{number}-{name}"));
-                write_secret(&path, value).map_err(Trouble::because(format!("cannot write {}", path.display())))?;
+                write_secret(&path, value)
+                    .map_err(Trouble::because(format!("cannot write {}", path.display())))?;
                 (format!("{name}_FILE"), path.into_os_string())
             } else {
                 (name.to_owned(), OsString::from(value))
@@ -228,7 +259,12 @@ impl Stack {
         }
         guarded.log = Some(log.clone());
         guarded.run_folder = Some(folder.to_path_buf());
-        Ok(Process { guarded: Guarded::spawn(&guarded)?, listen, admin, log })
+        Ok(Process {
+            guarded: Guarded::spawn(&guarded)?,
+            listen,
+            admin,
+            log,
+        })
     }
 
     /// Changes a setting for the processes that are launched from here on.
@@ -243,7 +279,10 @@ impl Stack {
 
     /// The environment with which the operator's commands act on this stack.
     pub fn operator_env(&self) -> BTreeMap<String, String> {
-        BTreeMap::from([("ASSAY_DATABASE_URL".to_owned(), self.database.owner_url.clone())])
+        BTreeMap::from([(
+            "ASSAY_DATABASE_URL".to_owned(),
+            self.database.owner_url.clone(),
+        )])
     }
 
     /// Carries out an operator's command and returns the object that it prints.
@@ -256,17 +295,27 @@ impl Stack {
 
     /// Where the stack's artifacts are stored.
     pub fn artifacts(&self) -> PathBuf {
-        self.shared.get("ASSAY_ARTIFACTS").map(PathBuf::from).unwrap_or_default()
+        self.shared
+            .get("ASSAY_ARTIFACTS")
+            .map(PathBuf::from)
+            .unwrap_or_default()
     }
 
     /// Where the stack's mails are written.
     pub fn mail_folder(&self) -> PathBuf {
-        self.shared.get("ASSAY_MAIL_FOLDER").map(PathBuf::from).unwrap_or_default()
+        self.shared
+            .get("ASSAY_MAIL_FOLDER")
+            .map(PathBuf::from)
+            .unwrap_or_default()
     }
 
     /// The addresses of all apis.
     pub fn addresses(&self) -> Vec<String> {
-        self.apis.iter().filter_map(|api| api.listen).map(|listen| format!("http://{listen}")).collect()
+        self.apis
+            .iter()
+            .filter_map(|api| api.listen)
+            .map(|listen| format!("http://{listen}"))
+            .collect()
     }
 
     /// The address of the first api.
@@ -295,14 +344,21 @@ impl Process {
         let url = format!("http://{}/readyz", self.admin);
         let began = Instant::now();
         loop {
-            if client.get(&url).send().await.is_ok_and(|answer| answer.status().is_success()) {
+            if client
+                .get(&url)
+                .send()
+                .await
+                .is_ok_and(|answer| answer.status().is_success())
+            {
                 return Ok(());
             }
             if self.guarded.try_wait().is_some() || began.elapsed() > START_PATIENCE {
                 let log = std::fs::read_to_string(&self.log).unwrap_or_default();
                 let last: Vec<&str> = log.lines().rev().take(5).collect();
                 let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
-                return Err(Trouble::new(format!("a process did not become ready; it said last:\n{last}")));
+                return Err(Trouble::new(format!(
+                    "a process did not become ready; it said last:\n{last}"
+                )));
             }
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
@@ -313,15 +369,31 @@ impl Process {
 ///
 /// # Errors
 /// What the command says when it refuses.
-pub async fn operate(api: &Path, env: &BTreeMap<String, String>, arguments: &[&str]) -> Result<Value, Trouble> {
+pub async fn operate(
+    api: &Path,
+    env: &BTreeMap<String, String>,
+    arguments: &[&str],
+) -> Result<Value, Trouble> {
     let command = format!("assay-api {}", arguments.join(" "));
     let mut process = Command::new(api);
-    process.args(arguments).env_clear().envs(inherited()).envs(env).stdin(Stdio::null());
-    let output = process.output().await.map_err(Trouble::because(format!("cannot run {command}")))?;
+    process
+        .args(arguments)
+        .env_clear()
+        .envs(inherited())
+        .envs(env)
+        .stdin(Stdio::null());
+    let output = process
+        .output()
+        .await
+        .map_err(Trouble::because(format!("cannot run {command}")))?;
     if !output.status.success() {
-        return Err(Trouble::new(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+        return Err(Trouble::new(
+            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        ));
     }
-    serde_json::from_slice(&output.stdout).map_err(Trouble::because(format!("{command} printed something else than an object")))
+    serde_json::from_slice(&output.stdout).map_err(Trouble::because(format!(
+        "{command} printed something else than an object"
+    )))
 }
 
 /// Writes a file that nobody else may read.
@@ -329,7 +401,12 @@ fn write_secret(path: &Path, value: &str) -> std::io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
 
-    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(value.as_bytes())
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?
+        .write_all(value.as_bytes())
 }
 
 /// Our own environment without settings: what somebody has in their shell is not meant for a stack of ours.
@@ -350,11 +427,17 @@ pub fn free_address() -> Result<SocketAddr, Trouble> {
     // Several launchers at once begin at different places.
     let start = u16::try_from(std::process::id() % u32::from(span)).unwrap_or(0);
     for _ in 0..span {
-        let offset = (u32::from(start) * 7 + u32::from(NEXT.fetch_add(1, Ordering::Relaxed))) % u32::from(span);
-        let address = SocketAddr::from(([127, 0, 0, 1], PORTS.start + u16::try_from(offset).unwrap_or(0)));
+        let offset = (u32::from(start) * 7 + u32::from(NEXT.fetch_add(1, Ordering::Relaxed)))
+            % u32::from(span);
+        let address = SocketAddr::from((
+            [127, 0, 0, 1],
+            PORTS.start + u16::try_from(offset).unwrap_or(0),
+        ));
         if TcpListener::bind(address).is_ok() {
             return Ok(address);
         }
     }
-    Err(Trouble::new("there is no free port between 20000 and 32000 on 127.0.0.1; end what listens there"))
+    Err(Trouble::new(
+        "there is no free port between 20000 and 32000 on 127.0.0.1; end what listens there",
+    ))
 }

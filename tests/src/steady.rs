@@ -47,7 +47,10 @@ impl Seen {
         let mut times = self.times.clone();
         times.sort_unstable();
         let at = (times.len() as f64 * share) as usize;
-        times.get(at.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
+        times
+            .get(at.min(times.len().saturating_sub(1)))
+            .copied()
+            .unwrap_or_default()
     }
 }
 
@@ -55,8 +58,16 @@ impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |share| self.quantile(share).as_secs_f64() * 1000.0;
         let (count, again) = (self.times.len(), self.sent_again);
-        write!(f, "{count} requests, p50 {:.1} ms, p99 {:.1} ms, longest {:.0} ms, {again} sent again", ms(0.5), ms(0.99), ms(1.0))?;
-        self.failed.iter().try_for_each(|(why, count)| write!(f, ", {count} × {why}"))
+        write!(
+            f,
+            "{count} requests, p50 {:.1} ms, p99 {:.1} ms, longest {:.0} ms, {again} sent again",
+            ms(0.5),
+            ms(0.99),
+            ms(1.0)
+        )?;
+        self.failed
+            .iter()
+            .try_for_each(|(why, count)| write!(f, ", {count} × {why}"))
     }
 }
 
@@ -87,15 +98,25 @@ impl Load {
     /// Begins so many requests a second until `over` is set, and waits for their ends.
     async fn run(self: Arc<Self>, rate: u32) -> Result<Seen, Trouble> {
         self.over.store(false, Ordering::Relaxed);
-        let (mut clock, mut requests) = (tokio::time::interval(Duration::from_secs(1) / rate), JoinSet::new());
+        let (mut clock, mut requests) = (
+            tokio::time::interval(Duration::from_secs(1) / rate),
+            JoinSet::new(),
+        );
         clock.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let mut seen = Seen::default();
         let mut note = |ended: Result<Outcome, tokio::task::JoinError>| {
-            let Outcome { took, failed, again, accepted } = ended.map_err(Trouble::because("a request broke"))?;
+            let Outcome {
+                took,
+                failed,
+                again,
+                accepted,
+            } = ended.map_err(Trouble::because("a request broke"))?;
             seen.times.push(took);
             seen.sent_again += again;
             seen.accepted += accepted;
-            failed.into_iter().for_each(|why| *seen.failed.entry(why).or_default() += 1);
+            failed
+                .into_iter()
+                .for_each(|why| *seen.failed.entry(why).or_default() += 1);
             Ok(())
         };
         while !self.over.load(Ordering::Relaxed) {
@@ -113,12 +134,19 @@ impl Load {
     /// A connection pool for each address, as a real client has.
     fn client(&self, url: &str) -> Client {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        clients.entry(url.to_owned()).or_insert_with(|| Client::new(url, Some(&self.key))).clone()
+        clients
+            .entry(url.to_owned())
+            .or_insert_with(|| Client::new(url, Some(&self.key)))
+            .clone()
     }
 
     async fn request(self: Arc<Self>, due: Instant) -> Outcome {
         let number = self.sent.fetch_add(1, Ordering::Relaxed);
-        let job = self.last_job.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let job = self
+            .last_job
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let mut outcome = Outcome::default();
         for tried in 0.. {
             let url = {
@@ -129,10 +157,16 @@ impl Load {
             let request = match number % 4 {
                 0 => {
                     let body = &self.bodies[number / 4 % self.bodies.len()];
-                    client.request("POST", "/v1/evals").header("Idempotency-Key", format!("steady-{number}")).json(body)
+                    client
+                        .request("POST", "/v1/evals")
+                        .header("Idempotency-Key", format!("steady-{number}"))
+                        .json(body)
                 }
                 1 if !job.is_empty() => client.request("GET", &format!("/v1/jobs/{job}")),
-                2 => client.request("GET", &format!("/v1/suites/{}/items?limit=50", demo_suite::SUITE_ID)),
+                2 => client.request(
+                    "GET",
+                    &format!("/v1/suites/{}/items?limit=50", demo_suite::SUITE_ID),
+                ),
                 _ => client.request("GET", "/v1/me"),
             };
             match tokio::time::timeout(ANSWER, client.send(request)).await {
@@ -153,7 +187,10 @@ impl Load {
             }
             break;
         }
-        Outcome { took: due.elapsed(), ..outcome }
+        Outcome {
+            took: due.elapsed(),
+            ..outcome
+        }
     }
 }
 
@@ -167,7 +204,10 @@ struct Outcome {
 }
 
 async fn count(database: &mut PgConnection, sql: &'static str) -> Result<i64, Trouble> {
-    sqlx::query_scalar(sql).fetch_one(database).await.map_err(Trouble::because("cannot count"))
+    sqlx::query_scalar(sql)
+        .fetch_one(database)
+        .await
+        .map_err(Trouble::because("cannot count"))
 }
 
 const ENDED: &str = "select count(*) from jobs where status = 'succeeded'";
@@ -194,13 +234,22 @@ pub struct Restarts {
 impl Restarts {
     /// Whether nobody noticed.
     pub fn is_clean(&self) -> bool {
-        self.seen.failed.is_empty() && self.executed_again + self.not_succeeded + self.miscounted == 0 && self.not_ended == 0
+        self.seen.failed.is_empty()
+            && self.executed_again + self.not_succeeded + self.miscounted == 0
+            && self.not_ended == 0
     }
 }
 
 impl fmt::Display for Restarts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rounds, seen, executed_again, not_succeeded, miscounted, not_ended } = self;
+        let Self {
+            rounds,
+            seen,
+            executed_again,
+            not_succeeded,
+            miscounted,
+            not_ended,
+        } = self;
         writeln!(f, "{rounds} times all processes replaced: {seen}")?;
         writeln!(
             f,
@@ -216,28 +265,63 @@ impl fmt::Display for Restarts {
 ///
 /// # Errors
 /// When something cannot be started.
-pub async fn restarts(ground: &Arc<Ground>, rounds: usize, rate: u32, progress: &(dyn Fn(usize) + Sync)) -> Result<Restarts, Trouble> {
-    let mut site = Site::start(ground, Plan { apis: 2, workers: 3, ..Plan::default() }).await?;
+pub async fn restarts(
+    ground: &Arc<Ground>,
+    rounds: usize,
+    rate: u32,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<Restarts, Trouble> {
+    let mut site = Site::start(
+        ground,
+        Plan {
+            apis: 2,
+            workers: 3,
+            ..Plan::default()
+        },
+    )
+    .await?;
     let load = Arc::new(Load::new(&site).await?);
     let loading = tokio::spawn(Arc::clone(&load).run(rate));
     let mut ending = JoinSet::new();
     for round in 0..rounds {
         for at in 0..site.stack.apis.len() + site.stack.workers.len() {
-            let (is_api, at) = (at < site.stack.apis.len(), at.checked_sub(site.stack.apis.len()).unwrap_or(at));
-            let fresh = if is_api { site.stack.launch_api()? } else { site.stack.launch_worker()? };
+            let (is_api, at) = (
+                at < site.stack.apis.len(),
+                at.checked_sub(site.stack.apis.len()).unwrap_or(at),
+            );
+            let fresh = if is_api {
+                site.stack.launch_api()?
+            } else {
+                site.stack.launch_worker()?
+            };
             fresh.ready().await?;
-            let processes = if is_api { &mut site.stack.apis } else { &mut site.stack.workers };
+            let processes = if is_api {
+                &mut site.stack.apis
+            } else {
+                &mut site.stack.workers
+            };
             let old = std::mem::replace(&mut processes[at], fresh);
             // Who sends requests on hears of it at about the same time as the process itself.
             old.guarded.signal(libc::SIGTERM);
             *load.apis.write().await = site.stack.addresses();
-            ending.spawn_blocking(move || old.guarded.wait(Duration::from_secs(40)).is_some_and(|ended| ended.success()));
+            ending.spawn_blocking(move || {
+                old.guarded
+                    .wait(Duration::from_secs(40))
+                    .is_some_and(|ended| ended.success())
+            });
         }
         progress(round + 1);
     }
     load.over.store(true, Ordering::Relaxed);
-    let seen = loading.await.map_err(Trouble::because("the load broke"))??;
-    let not_ended = ending.join_all().await.into_iter().filter(|well| !well).count();
+    let seen = loading
+        .await
+        .map_err(Trouble::because("the load broke"))??;
+    let not_ended = ending
+        .join_all()
+        .await
+        .into_iter()
+        .filter(|well| !well)
+        .count();
     drain(&mut site.database, DRAIN).await?;
     let jobs = count(&mut site.database, "select count(*) from jobs").await?;
     let accepted = i64::try_from(seen.accepted).unwrap_or(i64::MAX);
@@ -281,8 +365,17 @@ pub struct Stretch {
 
 impl fmt::Display for Stretch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { away, seen, jobs_per_second, drained } = self;
-        write!(f, "{away:?}: {seen}; {jobs_per_second:.1} jobs a second, drained in {:.1} s", drained.as_secs_f64())
+        let Self {
+            away,
+            seen,
+            jobs_per_second,
+            drained,
+        } = self;
+        write!(
+            f,
+            "{away:?}: {seen}; {jobs_per_second:.1} jobs a second, drained in {:.1} s",
+            drained.as_secs_f64()
+        )
     }
 }
 
@@ -298,27 +391,54 @@ pub async fn without_redis(
 ) -> Result<Vec<Stretch>, Trouble> {
     let link = Link::to_redis(&ground.servers)?;
     let env = BTreeMap::from([("ASSAY_REDIS_URL".to_owned(), link.redis_url())]);
-    let mut site = Site::start(ground, Plan { apis: 2, workers: 3, env }).await?;
+    let mut site = Site::start(
+        ground,
+        Plan {
+            apis: 2,
+            workers: 3,
+            env,
+        },
+    )
+    .await?;
     let load = Arc::new(Load::new(&site).await?);
     let mut stretches = Vec::new();
-    for away in [Away::Not, Away::Stopped, Away::Frozen, Away::Blackholed, Away::Flushed] {
+    for away in [
+        Away::Not,
+        Away::Stopped,
+        Away::Frozen,
+        Away::Blackholed,
+        Away::Flushed,
+    ] {
         let loading = tokio::spawn(Arc::clone(&load).run(rate));
         // The load is there before the trouble is.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let (began, before) = (Instant::now(), count(&mut site.database, ENDED).await?);
         keep_away(&link, ground, away, time).await?;
-        let jobs_per_second = (count(&mut site.database, ENDED).await? - before) as f64 / began.elapsed().as_secs_f64();
+        let jobs_per_second = (count(&mut site.database, ENDED).await? - before) as f64
+            / began.elapsed().as_secs_f64();
         load.over.store(true, Ordering::Relaxed);
-        let seen = loading.await.map_err(Trouble::because("the load broke"))??;
+        let seen = loading
+            .await
+            .map_err(Trouble::because("the load broke"))??;
         let drained = drain(&mut site.database, DRAIN).await?;
-        let stretch = Stretch { away, seen, jobs_per_second, drained };
+        let stretch = Stretch {
+            away,
+            seen,
+            jobs_per_second,
+            drained,
+        };
         told(&stretch);
         stretches.push(stretch);
     }
     Ok(stretches)
 }
 
-async fn keep_away(link: &Link, ground: &Arc<Ground>, away: Away, time: Duration) -> Result<(), Trouble> {
+async fn keep_away(
+    link: &Link,
+    ground: &Arc<Ground>,
+    away: Away,
+    time: Duration,
+) -> Result<(), Trouble> {
     let servers = &ground.servers;
     match away {
         Away::Not => tokio::time::sleep(time).await,
@@ -339,10 +459,17 @@ async fn keep_away(link: &Link, ground: &Arc<Ground>, away: Away, time: Duration
         }
         Away::Flushed => {
             let began = Instant::now();
-            let client = redis::Client::open(servers.redis_url()).map_err(Trouble::because("cannot reach Redis"))?;
-            let mut connection = client.get_multiplexed_async_connection().await.map_err(Trouble::because("cannot reach Redis"))?;
+            let client = redis::Client::open(servers.redis_url())
+                .map_err(Trouble::because("cannot reach Redis"))?;
+            let mut connection = client
+                .get_multiplexed_async_connection()
+                .await
+                .map_err(Trouble::because("cannot reach Redis"))?;
             while began.elapsed() < time {
-                redis::cmd("FLUSHALL").exec_async(&mut connection).await.map_err(Trouble::because("cannot flush Redis"))?;
+                redis::cmd("FLUSHALL")
+                    .exec_async(&mut connection)
+                    .await
+                    .map_err(Trouble::because("cannot flush Redis"))?;
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

@@ -48,7 +48,11 @@ struct Cells {
 impl Tables {
     /// No tables yet. All together may have this many bytes.
     pub fn new(db: PgPool, bytes_max: usize) -> Self {
-        Self { db, bytes_max, cells: Mutex::default() }
+        Self {
+            db,
+            bytes_max,
+            cells: Mutex::default(),
+        }
     }
 
     /// The answers of a suite's version. They never change, so they are read once, however many ask at once.
@@ -91,27 +95,55 @@ impl Tables {
     }
 
     async fn load(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
-        let SuiteScoring { scoring, n_items, n_sealed } = within_response_timeout(work::scoring(&self.db, suite_id, version)).await?;
+        let SuiteScoring {
+            scoring,
+            n_items,
+            n_sealed,
+        } = within_response_timeout(work::scoring(&self.db, suite_id, version)).await?;
         let builder = |n| Builder::new(scoring.metric, n).clip(scoring.clip);
         let (mut open, mut sealed) = (builder(n_items - n_sealed), builder(n_sealed));
-        work::answers(&self.db, suite_id, version, scoring.metric, |item_id, answer, is_sealed| {
-            Ok(if is_sealed { &mut sealed } else { &mut open }.push(item_id, answer)?)
-        })
+        work::answers(
+            &self.db,
+            suite_id,
+            version,
+            scoring.metric,
+            |item_id, answer, is_sealed| {
+                Ok(if is_sealed { &mut sealed } else { &mut open }.push(item_id, answer)?)
+            },
+        )
         .await?;
-        let sealed = if n_sealed > 0 { Some(sealed.finish()?) } else { None };
-        Ok(Arc::new(Answers { scoring, open: open.finish()?, sealed }))
+        let sealed = if n_sealed > 0 {
+            Some(sealed.finish()?)
+        } else {
+            None
+        };
+        Ok(Arc::new(Answers {
+            scoring,
+            open: open.finish()?,
+            sealed,
+        }))
     }
 }
 
 impl Cells {
     fn bytes(&self) -> usize {
-        self.by_key.values().filter_map(|(_, cell)| cell.get()).map(|answers| answers.bytes()).sum()
+        self.by_key
+            .values()
+            .filter_map(|(_, cell)| cell.get())
+            .map(|answers| answers.bytes())
+            .sum()
     }
 
     fn shrink(&mut self, latest: u64, bytes_max: usize) {
         while self.bytes() > bytes_max {
-            let oldest = self.by_key.iter().filter(|(_, (used, _))| *used < latest).min_by_key(|(_, (used, _))| *used);
-            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { return };
+            let oldest = self
+                .by_key
+                .iter()
+                .filter(|(_, (used, _))| *used < latest)
+                .min_by_key(|(_, (used, _))| *used);
+            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
+                return;
+            };
             self.by_key.remove(&oldest);
         }
     }

@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use assay_core::model::job::{ATTEMPTS_MAX, EvalResult, FailureCode, SealedFigures, stores_item_scores};
+use assay_core::model::job::{
+    ATTEMPTS_MAX, EvalResult, FailureCode, SealedFigures, stores_item_scores,
+};
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
 use assay_core::runtime::trace_export::{Handling, KeyValue, Span, Spans};
-use assay_core::runtime::upload_reader::{Content, Decoded, Ended, Found, PartObject, read_through};
+use assay_core::runtime::upload_reader::{
+    Content, Decoded, Ended, Found, PartObject, read_through,
+};
 use assay_core::store::work::{self, Claim, Phase, UploadForm};
 use assay_core::store::{PgPool, allowance, within_response_timeout};
 use assay_core::{Error, Result, Timestamp};
@@ -112,7 +116,11 @@ impl Phases {
     async fn during<T>(&mut self, name: &'static str, work: impl Future<Output = T>) -> T {
         let start_us = self.offset();
         let done = work.await;
-        self.done.push(Phase { name, start_us, end_us: self.offset() });
+        self.done.push(Phase {
+            name,
+            start_us,
+            end_us: self.offset(),
+        });
         done
     }
 }
@@ -135,9 +143,13 @@ impl Phases {
 
 /// Carries a claimed job to its end, or puts it back, or finds that it is not ours any more.
 pub async fn attempt(means: &Means, claim: &Claim) {
-    let mut phases = Phases { began: Instant::now(), done: Vec::new() };
+    let mut phases = Phases {
+        began: Instant::now(),
+        done: Vec::new(),
+    };
     let began = Timestamp::now();
-    metrics::histogram!(prometheus::JOB_WAIT_SECONDS).record(seconds_between(claim.waited_since, claim.started_at));
+    metrics::histogram!(prometheus::JOB_WAIT_SECONDS)
+        .record(seconds_between(claim.waited_since, claim.started_at));
     let pulse = Arc::new(Pulse::default());
     let outcome = tokio::select! {
         outcome = evaluate(means, claim, &mut phases, &pulse) => outcome,
@@ -152,7 +164,11 @@ pub async fn attempt(means: &Means, claim: &Claim) {
     }
     let start_us = phases.offset();
     let written = write(means, claim, &outcome, &phases.done).await;
-    phases.done.push(Phase { name: "persist", start_us, end_us: phases.offset() });
+    phases.done.push(Phase {
+        name: "persist",
+        start_us,
+        end_us: phases.offset(),
+    });
     let seconds = phases.began.elapsed().as_secs_f64();
     let told = match (&outcome, written) {
         (Outcome::Lost, _) | (_, Ok(true)) => outcome.as_str(),
@@ -165,16 +181,24 @@ pub async fn attempt(means: &Means, claim: &Claim) {
         metrics::counter!(prometheus::FENCED_WRITES).increment(1);
     }
     if let Some(outcome) = outcome.of_job(claim).filter(|_| told == outcome.as_str()) {
-        metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => outcome).increment(1);
-        metrics::histogram!(prometheus::JOB_SECONDS).record(seconds_between(claim.created_at, claim.started_at) + seconds);
+        metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => outcome)
+            .increment(1);
+        metrics::histogram!(prometheus::JOB_SECONDS)
+            .record(seconds_between(claim.created_at, claim.started_at) + seconds);
     }
     tell(means, claim, began, &phases.done, told);
-    let Claim { job_id, attempt, trace_id, .. } = claim;
+    let Claim {
+        job_id,
+        attempt,
+        trace_id,
+        ..
+    } = claim;
     tracing::info!(%job_id, attempt, trace_id, outcome = told, seconds, "job");
 }
 
 fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {
-    Duration::from_nanos(u64::try_from(to.unix_nanos() - from.unix_nanos()).unwrap_or(0)).as_secs_f64()
+    Duration::from_nanos(u64::try_from(to.unix_nanos() - from.unix_nanos()).unwrap_or(0))
+        .as_secs_f64()
 }
 
 /// Tells operators what the attempt did, the whole before its parts.
@@ -182,24 +206,50 @@ fn tell(means: &Means, claim: &Claim, began: Timestamp, phases: &[Phase], result
     let Some(sent) = claim.place() else { return };
     let place = sent.child();
     means.spans.tell(place.trace_id, || {
-        let mut span = Span::of_job(Handling::Process, place, Some(sent.span_id), &claim.job_id, began, Timestamp::now());
-        span.attributes.push(KeyValue::new("assay.org.id", claim.org_id.to_string()));
-        span.attributes.push(KeyValue::new("assay.suite.id", claim.suite_id.to_string()));
-        span.attributes.push(KeyValue::new("assay.job.waited_seconds", seconds_between(claim.waited_since, claim.started_at)));
+        let mut span = Span::of_job(
+            Handling::Process,
+            place,
+            Some(sent.span_id),
+            &claim.job_id,
+            began,
+            Timestamp::now(),
+        );
+        span.attributes
+            .push(KeyValue::new("assay.org.id", claim.org_id.to_string()));
+        span.attributes
+            .push(KeyValue::new("assay.suite.id", claim.suite_id.to_string()));
+        span.attributes.push(KeyValue::new(
+            "assay.job.waited_seconds",
+            seconds_between(claim.waited_since, claim.started_at),
+        ));
         span.of_attempt(claim.attempt, result)
     });
-    for Phase { name, start_us, end_us } in phases {
+    for Phase {
+        name,
+        start_us,
+        end_us,
+    } in phases
+    {
         let part = place.child();
-        means
-            .spans
-            .tell(part.trace_id, || Span::of_part(part, place.span_id, name, began.plus_micros(*start_us), began.plus_micros(*end_us)));
+        means.spans.tell(part.trace_id, || {
+            Span::of_part(
+                part,
+                place.span_id,
+                name,
+                began.plus_micros(*start_us),
+                began.plus_micros(*end_us),
+            )
+        });
     }
 }
 
 /// What an attempt scores.
 enum Input {
     Inline(Bytes),
-    Upload { content: Content, parts: Vec<PartObject> },
+    Upload {
+        content: Content,
+        parts: Vec<PartObject>,
+    },
 }
 
 /// Fetches what came inline, which is small, and looks up what was uploaded, which is not.
@@ -207,10 +257,20 @@ async fn input(means: &Means, claim: &Claim) -> Result<Option<Input>> {
     match (&claim.input_key, &claim.upload_id) {
         (Some(input_key), _) => Ok(means.artifacts.get(input_key).await?.map(Input::Inline)),
         (None, Some(upload_id)) => {
-            let (UploadForm { content_type, content_encoding }, parts) =
-                within_response_timeout(work::upload(&means.db, claim, upload_id)).await?;
+            let (
+                UploadForm {
+                    content_type,
+                    content_encoding,
+                },
+                parts,
+            ) = within_response_timeout(work::upload(&means.db, claim, upload_id)).await?;
             // What was checked when the upload was completed is not checked again.
-            let content = Content { content_type, content_encoding, bytes_max: u64::MAX, hashed: false };
+            let content = Content {
+                content_type,
+                content_encoding,
+                bytes_max: u64::MAX,
+                hashed: false,
+            };
             Ok((!parts.is_empty()).then_some(Input::Upload { content, parts }))
         }
         (None, None) => Ok(None),
@@ -218,11 +278,22 @@ async fn input(means: &Means, claim: &Claim) -> Result<Option<Input>> {
 }
 
 /// Scores on a thread where waiting harms nobody. `None`: the input is not there.
-async fn score_input(means: &Means, answers: Arc<Answers>, input: Input, pulse: Arc<Pulse>) -> Result<Option<Result<Score, Failure>>> {
+async fn score_input(
+    means: &Means,
+    answers: Arc<Answers>,
+    input: Input,
+    pulse: Arc<Pulse>,
+) -> Result<Option<Result<Score, Failure>>> {
     let (content, parts) = match input {
         Input::Inline(bytes) => {
             let scoring = tokio::task::spawn_blocking(move || {
-                score::score(&answers.open, answers.sealed.as_ref(), answers.scoring.metric, &bytes, &pulse)
+                score::score(
+                    &answers.open,
+                    answers.sealed.as_ref(),
+                    answers.scoring.metric,
+                    &bytes,
+                    &pulse,
+                )
             });
             return Ok(Some(scoring.await.map_err(Error::internal)?));
         }
@@ -232,8 +303,18 @@ async fn score_input(means: &Means, answers: Arc<Answers>, input: Input, pulse: 
         let foresight = Foresight::default();
         let tally = Tally::new(&answers.open, answers.scoring.metric, &pulse, &foresight);
         let mut tally = tally.with_sealed(answers.sealed.as_ref());
-        let pause = || if pulse.stop.load(Ordering::Relaxed) { ControlFlow::Break(Failure::Stopped) } else { ControlFlow::Continue(()) };
-        match content.predictions_ahead(pause, &mut |item_ids| foresight.look(&answers.open, item_ids), &mut |next| tally.add(next)) {
+        let pause = || {
+            if pulse.stop.load(Ordering::Relaxed) {
+                ControlFlow::Break(Failure::Stopped)
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        match content.predictions_ahead(
+            pause,
+            &mut |item_ids| foresight.look(&answers.open, item_ids),
+            &mut |next| tally.add(next),
+        ) {
             Ended::Whole => Ok(tally.finish()),
             Ended::Stopped(failure) => Ok(Err(failure)),
             Ended::Fault(fault) => Err(fault),
@@ -241,35 +322,67 @@ async fn score_input(means: &Means, answers: Arc<Answers>, input: Input, pulse: 
     };
     match read_through(&means.artifacts, &parts, content, scoring).await? {
         None => Ok(None),
-        Some(Found { value: Ok(scored), .. }) => Ok(Some(scored)),
-        Some(Found { value: Err(fault), .. }) => Err(Error::internal(format!("an upload is not what it was: {fault:?}"))),
+        Some(Found {
+            value: Ok(scored), ..
+        }) => Ok(Some(scored)),
+        Some(Found {
+            value: Err(fault), ..
+        }) => Err(Error::internal(format!(
+            "an upload is not what it was: {fault:?}"
+        ))),
     }
 }
 
-async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, pulse: &Arc<Pulse>) -> Outcome {
-    let gone = || Outcome::Refused(FailureCode::InputUnavailable, "The submission is not there any more.".into());
+async fn evaluate(
+    means: &Means,
+    claim: &Claim,
+    phases: &mut Phases,
+    pulse: &Arc<Pulse>,
+) -> Outcome {
+    let gone = || {
+        Outcome::Refused(
+            FailureCode::InputUnavailable,
+            "The submission is not there any more.".into(),
+        )
+    };
     let input = match phases.during("fetch input", input(means, claim)).await {
         Ok(Some(input)) => input,
         Ok(None) => return gone(),
         Err(error) => return Outcome::Broken(error.to_string()),
     };
-    let answers = match phases.during("load answers", means.tables.get(&claim.suite_id, &claim.suite_version)).await {
+    let answers = match phases
+        .during(
+            "load answers",
+            means.tables.get(&claim.suite_id, &claim.suite_version),
+        )
+        .await
+    {
         Ok(answers) => answers,
         Err(error) => return Outcome::Broken(error.to_string()),
     };
     let scoring = answers.scoring;
-    match phases.during("score", score_input(means, answers, input, Arc::clone(pulse))).await {
+    match phases
+        .during(
+            "score",
+            score_input(means, answers, input, Arc::clone(pulse)),
+        )
+        .await
+    {
         Ok(Some(Ok(score))) => {
             metrics::counter!(prometheus::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
             let (scored, items) = scored(means, claim, scoring, score);
             if let (Some(scores_key), Some(items)) = (&scored.scores_key, items)
-                && let Err(error) = phases.during("keep scores", keep(&means.artifacts, scores_key, items)).await
+                && let Err(error) = phases
+                    .during("keep scores", keep(&means.artifacts, scores_key, items))
+                    .await
             {
                 return Outcome::Broken(error.to_string());
             }
             Outcome::Scored(Box::new(scored))
         }
-        Ok(Some(Err(Failure::InvalidPredictions(message)))) => Outcome::Refused(FailureCode::InvalidPredictions, message),
+        Ok(Some(Err(Failure::InvalidPredictions(message)))) => {
+            Outcome::Refused(FailureCode::InvalidPredictions, message)
+        }
         Ok(Some(Err(Failure::Stopped))) => Outcome::Lost,
         Ok(None) => gone(),
         Err(error) => Outcome::Broken(error.to_string()),
@@ -278,8 +391,21 @@ async fn evaluate(means: &Means, claim: &Claim, phases: &mut Phases, pulse: &Arc
 
 /// The parts of a score, and the scores of its items if they are to be stored: where a comparison may use them, and the
 /// submission pays for them.
-fn scored(means: &Means, claim: &Claim, scoring: Scoring, score: Score) -> (Scored, Option<ItemScores>) {
-    let Score { n, n_submitted, n_unmatched, n_missing, figures, items, sealed } = score;
+fn scored(
+    means: &Means,
+    claim: &Claim,
+    scoring: Scoring,
+    score: Score,
+) -> (Scored, Option<ItemScores>) {
+    let Score {
+        n,
+        n_submitted,
+        n_unmatched,
+        n_missing,
+        figures,
+        items,
+        sealed,
+    } = score;
     let result = EvalResult {
         hfm_sha: means.hfm_sha.clone(),
         metric: scoring.metric.to_string(),
@@ -297,9 +423,21 @@ fn scored(means: &Means, claim: &Claim, scoring: Scoring, score: Score) -> (Scor
         release: scoring.policy.to_string(),
         sealed: None,
     };
-    let items = (scoring.policy.allows_comparisons() && stores_item_scores(n - n_missing, n)).then_some(items);
-    let scores_key = items.is_some().then(|| Artifacts::scores_key(&claim.org_id, &claim.job_id, claim.attempt));
-    (Scored { result, figures, sealed: sealed.map(SealedFigures::from), scoring, scores_key }, items)
+    let items = (scoring.policy.allows_comparisons() && stores_item_scores(n - n_missing, n))
+        .then_some(items);
+    let scores_key = items
+        .is_some()
+        .then(|| Artifacts::scores_key(&claim.org_id, &claim.job_id, claim.attempt));
+    (
+        Scored {
+            result,
+            figures,
+            sealed: sealed.map(SealedFigures::from),
+            scoring,
+            scores_key,
+        },
+        items,
+    )
 }
 
 /// Keeps what a comparison of two jobs needs of each item.
@@ -326,9 +464,13 @@ async fn keep(artifacts: &Artifacts, key: &str, items: ItemScores) -> Result<()>
 async fn lost(means: &Means, claim: &Claim, pulse: &Pulse) {
     loop {
         tokio::time::sleep(WATCH).await;
-        let progress = (pulse.done.load(Ordering::Relaxed) as f64 / claim.n_submitted.max(1) as f64).min(1.0);
+        let progress =
+            (pulse.done.load(Ordering::Relaxed) as f64 / claim.n_submitted.max(1) as f64).min(1.0);
         // That the database does not answer says nothing about the job.
-        if matches!(within_response_timeout(work::holds(&means.db, claim, progress)).await, Ok(false)) {
+        if matches!(
+            within_response_timeout(work::holds(&means.db, claim, progress)).await,
+            Ok(false)
+        ) {
             return;
         }
     }
@@ -339,7 +481,8 @@ async fn write(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]
     let mut tries = 0;
     loop {
         tries += 1;
-        let written = tokio::time::timeout(WRITE_TIMEOUT, write_once(means, claim, outcome, phases)).await;
+        let written =
+            tokio::time::timeout(WRITE_TIMEOUT, write_once(means, claim, outcome, phases)).await;
         match written.unwrap_or_else(|late| Err(Error::unavailable(late))) {
             Err(error) if tries < WRITES => {
                 tracing::warn!(job_id = %claim.job_id, trace_id = claim.trace_id, %error, "the end of a job could not be written; trying again");
@@ -355,26 +498,52 @@ async fn write(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]
     }
 }
 
-async fn write_once(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]) -> Result<bool> {
+async fn write_once(
+    means: &Means,
+    claim: &Claim,
+    outcome: &Outcome,
+    phases: &[Phase],
+) -> Result<bool> {
     let late = "The job took longer than fifteen minutes.";
     match outcome {
         Outcome::Scored(scored) => {
-            let Scored { result, figures, sealed, scoring: Scoring { policy, ladder, .. }, scores_key } = &**scored;
-            let (result, figures, scores_key) = (result.clone(), figures.clone(), scores_key.as_deref());
+            let Scored {
+                result,
+                figures,
+                sealed,
+                scoring: Scoring { policy, ladder, .. },
+                scores_key,
+            } = &**scored;
+            let (result, figures, scores_key) =
+                (result.clone(), figures.clone(), scores_key.as_deref());
             if let Some(ladder) = ladder {
-                return allowance::succeed_on_ladder(&means.db, claim, *ladder, *policy, result, figures, phases).await;
+                return allowance::succeed_on_ladder(
+                    &means.db, claim, *ladder, *policy, result, figures, phases,
+                )
+                .await;
             }
             let result = result.with(policy.disclose(figures, None)?);
             match sealed {
-                Some(sealed) => work::succeed_with_sealed(&means.db, claim, &result, sealed, scores_key, phases).await,
+                Some(sealed) => {
+                    work::succeed_with_sealed(&means.db, claim, &result, sealed, scores_key, phases)
+                        .await
+                }
                 None => work::succeed(&means.db, claim, &result, scores_key, phases).await,
             }
         }
-        Outcome::Refused(code, message) => work::fail(&means.db, claim, *code, message, phases).await,
+        Outcome::Refused(code, message) => {
+            work::fail(&means.db, claim, *code, message, phases).await
+        }
         Outcome::Broken(cause) => {
             tracing::error!(job_id = %claim.job_id, trace_id = claim.trace_id, attempt = claim.attempt, cause, "an attempt broke");
-            work::release(&means.db, claim, FailureCode::Internal, "Something went wrong on our side in each of the job's tries.", phases)
-                .await
+            work::release(
+                &means.db,
+                claim,
+                FailureCode::Internal,
+                "Something went wrong on our side in each of the job's tries.",
+                phases,
+            )
+            .await
         }
         Outcome::Late => work::release(&means.db, claim, FailureCode::Timeout, late, phases).await,
         Outcome::Lost => Ok(false),

@@ -39,7 +39,11 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Run => start(),
-        Command::Score { suite, predictions, metric } => score(&suite, &predictions, metric),
+        Command::Score {
+            suite,
+            predictions,
+            metric,
+        } => score(&suite, &predictions, metric),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,7 +65,10 @@ fn start() -> Result<(), String> {
     let settings = Settings::from_env(env!("ASSAY_GIT_SHA")).map_err(|bad| bad.to_string())?;
     let told = |error: assay_core::Error| error.cause_or_message();
     prometheus::logs(&settings.common).map_err(told)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
     let metrics = prometheus::metrics(Binary::Worker, &settings.common).map_err(told)?;
     let done = runtime.block_on(run(settings, metrics)).map_err(told);
     // A score that was given up may still be computing; nothing waits for it.

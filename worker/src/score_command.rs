@@ -42,8 +42,20 @@ pub fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result
         None => metric_of(suite).map_err(|bad| bad.to_string())?,
     };
     let table = table(suite, metric, clip)?;
-    let Score { n, n_submitted, n_unmatched, n_missing, figures, items: _, sealed: _ } = tally(&table, metric, predictions)?;
-    let Figures { value, estimate, metrics } = figures;
+    let Score {
+        n,
+        n_submitted,
+        n_unmatched,
+        n_missing,
+        figures,
+        items: _,
+        sealed: _,
+    } = tally(&table, metric, predictions)?;
+    let Figures {
+        value,
+        estimate,
+        metrics,
+    } = figures;
     Ok(Printed {
         metric: metric.to_string(),
         value,
@@ -61,7 +73,11 @@ pub fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result
 fn table(suite: &Path, metric: Metric, clip: Option<Clip>) -> Result<AnswerTable, String> {
     let mut lines = AnswerLines::open(suite, metric).map_err(|bad| bad.to_string())?;
     let mut builder = Builder::new(metric, lines.about()).clip(clip);
-    let read = lines.each(|item_id, answer| builder.push(item_id, answer).map_err(|error| error.to_string()));
+    let read = lines.each(|item_id, answer| {
+        builder
+            .push(item_id, answer)
+            .map_err(|error| error.to_string())
+    });
     read.map_err(|bad| bad.to_string())?;
     builder.finish().map_err(|error| error.to_string())
 }
@@ -74,7 +90,13 @@ fn tally(table: &AnswerTable, metric: Metric, predictions: &Path) -> Result<Scor
     let foresight = Foresight::default();
     let mut tally = Tally::new(table, metric, &pulse, &foresight);
     let mut ahead = |item_ids: &[&str]| foresight.look(table, item_ids);
-    let scored = match decode(bytes, content, || ControlFlow::Continue(()), &mut ahead, &mut |next| tally.add(next)) {
+    let scored = match decode(
+        bytes,
+        content,
+        || ControlFlow::Continue(()),
+        &mut ahead,
+        &mut |next| tally.add(next),
+    ) {
         Ended::Whole => tally.finish(),
         Ended::Stopped(failure) => Err(failure),
         Ended::Fault(fault) => return Err(format!("{}: {fault:?}", predictions.display())),
@@ -95,11 +117,22 @@ fn content_of(path: &Path) -> std::io::Result<Content> {
         _ => ContentEncoding::Identity,
     };
     let name = path.to_string_lossy();
-    let named_array = [".json", ".json.gz", ".json.zst"].iter().any(|end| name.ends_with(end));
+    let named_array = [".json", ".json.gz", ".json.zst"]
+        .iter()
+        .any(|end| name.ends_with(end));
     let begins_array = content_encoding == ContentEncoding::Identity && {
         let mut bytes = BufReader::new(File::open(path)?);
         bytes.fill_buf()?.trim_ascii_start().first() == Some(&b'[')
     };
-    let content_type = if named_array || begins_array { ContentType::Json } else { ContentType::Ndjson };
-    Ok(Content { content_type, content_encoding, bytes_max: u64::MAX, hashed: false })
+    let content_type = if named_array || begins_array {
+        ContentType::Json
+    } else {
+        ContentType::Ndjson
+    };
+    Ok(Content {
+        content_type,
+        content_encoding,
+        bytes_max: u64::MAX,
+        hashed: false,
+    })
 }

@@ -1,6 +1,8 @@
 //! What a worker is told at its start.
 
-use assay_core::runtime::settings::{BadSettings, Common, Reader, WORKER_ANSWERS_MIB, WORKER_SLOTS};
+use assay_core::runtime::settings::{
+    BadSettings, Common, Reader, WORKER_ANSWERS_MIB, WORKER_SLOTS,
+};
 
 /// The settings of `run`.
 #[derive(Clone)]
@@ -18,8 +20,15 @@ impl Settings {
     pub fn from_env(git_sha: &str) -> Result<Self, BadSettings> {
         let mut read = Reader::from_env();
         let common = Common::read(&mut read, git_sha);
-        let (slots, mib): (u32, u32) = (read.positive(&WORKER_SLOTS), read.positive(&WORKER_ANSWERS_MIB));
-        let settings = Self { common, slots, answers_bytes_max: (mib as usize) << 20 };
+        let (slots, mib): (u32, u32) = (
+            read.positive(&WORKER_SLOTS),
+            read.positive(&WORKER_ANSWERS_MIB),
+        );
+        let settings = Self {
+            common,
+            slots,
+            answers_bytes_max: (mib as usize) << 20,
+        };
         read.finish()?;
         Ok(settings)
     }

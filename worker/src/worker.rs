@@ -49,7 +49,12 @@ struct Worker {
 /// `metrics` is what operators are shown.
 pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
-    let db = store::pool(&settings.common.database_url, settings.common.database_connections, "assay-worker", Bounds::WORK)?;
+    let db = store::pool(
+        &settings.common.database_url,
+        settings.common.database_connections,
+        "assay-worker",
+        Bounds::WORK,
+    )?;
     process::refuse_old_schema(&db).await?;
     let means = Means {
         artifacts: Artifacts::open(&settings.common.artifacts).await?,
@@ -69,7 +74,12 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
         freed: Notify::new(),
     });
     within_response_timeout(work::beat(&db, &worker.id)).await?;
-    let admin = tokio::spawn(process::serve_operators(admin_listener, metrics, db.clone(), stopped.clone()));
+    let admin = tokio::spawn(process::serve_operators(
+        admin_listener,
+        metrics,
+        db.clone(),
+        stopped.clone(),
+    ));
     let vitals = tokio::spawn(Vitals::new(&settings.common, [("work", &db)])?.sample(None));
     let mut beat = tokio::spawn(beat(Arc::clone(&worker)));
     let mut look_out = tokio::spawn(look_out(Arc::clone(&worker)));
@@ -84,7 +94,9 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
         () = &mut bells => Some(Error::internal("the queue is not listened to any more")),
     };
     if let Some(error) = broken {
-        within_response_timeout(work::leave(&db, &worker.id)).await.can_fail("giving up the lease; it runs out by itself");
+        within_response_timeout(work::leave(&db, &worker.id))
+            .await
+            .can_fail("giving up the lease; it runs out by itself");
         return Err(error);
     }
     stop.send_replace(true);
@@ -92,14 +104,24 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
     let finished = async {
         bells.await;
         look_out.await.can_fail("looking out");
-        worker.slots.acquire_many(worker.all_slots).await.map(drop).can_fail("waiting for the slots");
+        worker
+            .slots
+            .acquire_many(worker.all_slots)
+            .await
+            .map(drop)
+            .can_fail("waiting for the slots");
     };
-    if tokio::time::timeout(settings.common.drain, finished).await.is_err() {
+    if tokio::time::timeout(settings.common.drain, finished)
+        .await
+        .is_err()
+    {
         tracing::warn!("some jobs did not end in time; other workers take them over");
     }
     beat.abort();
     // What is still held is taken back at once, not when the lease runs out.
-    within_response_timeout(work::leave(&db, &worker.id)).await.can_fail("giving up the lease; it runs out by itself");
+    within_response_timeout(work::leave(&db, &worker.id))
+        .await
+        .can_fail("giving up the lease; it runs out by itself");
     admin.abort();
     vitals.abort();
     worker.means.spans.clone().close().await;
@@ -108,16 +130,26 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
 }
 
 /// Hears bells on a thread of its own: the queue's future is not one that can be spawned.
-fn listen(worker: &Arc<Worker>, settings: &Settings, stopped: watch::Receiver<bool>) -> impl Future<Output = ()> + use<> {
+fn listen(
+    worker: &Arc<Worker>,
+    settings: &Settings,
+    stopped: watch::Receiver<bool>,
+) -> impl Future<Output = ()> + use<> {
     let on_bell: OnBell = {
         let worker = Arc::clone(worker);
         Arc::new(move |job_id| on_bell(Arc::clone(&worker), job_id).boxed())
     };
-    let (url, prefix, slots) = (settings.common.redis_url.clone(), settings.common.redis_prefix.clone(), settings.slots as usize);
+    let (url, prefix, slots) = (
+        settings.common.redis_url.clone(),
+        settings.common.redis_prefix.clone(),
+        settings.slots as usize,
+    );
     let runtime = tokio::runtime::Handle::current();
     let (done, ended) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
-        runtime.block_on(job_queue::listen(&url, &prefix, slots, on_bell, stopped)).can_fail("listening to the queue");
+        runtime
+            .block_on(job_queue::listen(&url, &prefix, slots, on_bell, stopped))
+            .can_fail("listening to the queue");
         // Nobody listens when the drain took too long.
         let _ = done.send(());
     });
@@ -125,7 +157,9 @@ fn listen(worker: &Arc<Worker>, settings: &Settings, stopped: watch::Receiver<bo
 }
 
 async fn on_bell(worker: Arc<Worker>, job_id: JobId) {
-    let Ok(slot) = Arc::clone(&worker.slots).acquire_owned().await else { return };
+    let Ok(slot) = Arc::clone(&worker.slots).acquire_owned().await else {
+        return;
+    };
     if *worker.stopped.borrow() {
         return;
     }
@@ -133,7 +167,9 @@ async fn on_bell(worker: Arc<Worker>, job_id: JobId) {
         Ok(Some(claim)) => worker.attempt(claim, slot).await,
         // Cancelled, taken by another, or rung twice.
         Ok(None) => {}
-        Err(error) => tracing::warn!(%job_id, %error, "a job could not be claimed; its bell is rung again"),
+        Err(error) => {
+            tracing::warn!(%job_id, %error, "a job could not be claimed; its bell is rung again")
+        }
     }
 }
 
@@ -150,14 +186,17 @@ async fn look_out(worker: Arc<Worker>) {
             if *stopped.borrow() {
                 return;
             }
-            let claim = match within_response_timeout(work::claim_unheard(&worker.means.db, &worker.id)).await {
-                Ok(Some(claim)) => claim,
-                Ok(None) => break,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot look for jobs");
-                    break;
-                }
-            };
+            let claim =
+                match within_response_timeout(work::claim_unheard(&worker.means.db, &worker.id))
+                    .await
+                {
+                    Ok(Some(claim)) => claim,
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot look for jobs");
+                        break;
+                    }
+                };
             let worker = Arc::clone(&worker);
             tokio::spawn(async move {
                 worker.attempt(claim, slot).await;
@@ -172,14 +211,20 @@ async fn beat(worker: Arc<Worker>) {
     loop {
         let busy = worker.all_slots as usize - worker.slots.available_permits();
         metrics::gauge!(prometheus::WORKER_SLOTS, "state" => "busy").set(busy as f64);
-        metrics::gauge!(prometheus::WORKER_SLOTS, "state" => "free").set((worker.all_slots as usize - busy) as f64);
+        metrics::gauge!(prometheus::WORKER_SLOTS, "state" => "free")
+            .set((worker.all_slots as usize - busy) as f64);
         metrics::gauge!(prometheus::WORKER_ANSWERS_BYTES).set(worker.means.tables.bytes() as f64);
-        in_time(work::beat(&worker.means.db, &worker.id)).await.can_fail("renewing the lease");
+        in_time(work::beat(&worker.means.db, &worker.id))
+            .await
+            .can_fail("renewing the lease");
         let held: Vec<JobId> = worker.held().keys().cloned().collect();
         let held: Vec<&str> = held.iter().map(JobId::as_str).collect();
         match in_time(work::disown(&worker.means.db, &worker.id, &held)).await {
             Ok(0) => {}
-            Ok(jobs) => tracing::warn!(jobs, "jobs that were claimed and never heard of were given up"),
+            Ok(jobs) => tracing::warn!(
+                jobs,
+                "jobs that were claimed and never heard of were given up"
+            ),
             failed => failed.map(drop).can_fail("giving lost claims up"),
         }
         tokio::time::sleep(BEAT).await;
@@ -187,7 +232,9 @@ async fn beat(worker: Arc<Worker>) {
 }
 
 async fn in_time<T>(renewal: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(BEAT_TIMEOUT, renewal).await.unwrap_or_else(|late| Err(Error::unavailable(late)))
+    tokio::time::timeout(BEAT_TIMEOUT, renewal)
+        .await
+        .unwrap_or_else(|late| Err(Error::unavailable(late)))
 }
 
 impl Worker {
@@ -213,7 +260,11 @@ struct Held<'a> {
 impl<'a> Held<'a> {
     fn new(worker: &'a Worker, claim: &Claim) -> Self {
         worker.held().insert(claim.job_id.clone(), claim.attempt);
-        Self { worker, job_id: claim.job_id.clone(), attempt: claim.attempt }
+        Self {
+            worker,
+            job_id: claim.job_id.clone(),
+            attempt: claim.attempt,
+        }
     }
 }
 

@@ -26,7 +26,12 @@ const ATTEMPTS_MAX: u32 = 5;
 
 /// Runs a command, and records it in `operator_log`: its start before it does anything, and how it ended. `target` is the id of what
 /// it acts on, or `None`; then it is the first of these that its result names: the key, the user, the organization.
-pub async fn logged(url: &str, command: &str, target: Option<&str>, run: impl Future<Output = Result<Value>>) -> Result<Value> {
+pub async fn logged(
+    url: &str,
+    command: &str,
+    target: Option<&str>,
+    run: impl Future<Output = Result<Value>>,
+) -> Result<Value> {
     let pool = pool(url)?;
     let entry = commands::log_start(&pool, command, target).await?;
     let done = run.await;
@@ -34,7 +39,9 @@ pub async fn logged(url: &str, command: &str, target: Option<&str>, run: impl Fu
     let target = ["key_id", "user_id", "org_id"].into_iter().find_map(named);
     let outcome = if done.is_ok() { "done" } else { "refused" };
     // The command itself is done: its result must reach the operator.
-    commands::log_end(&pool, entry, target, outcome).await.can_fail("recording the end of a command");
+    commands::log_end(&pool, entry, target, outcome)
+        .await
+        .can_fail("recording the end of a command");
     done
 }
 
@@ -45,7 +52,9 @@ fn refused(message: impl Into<String>) -> Error {
 
 /// The refusal to publish something else under the name of what is published.
 fn changed(id: &str, version: &str) -> Error {
-    refused(format!("version {version} of {id} is published with other content; a published version never changes: give it a new version"))
+    refused(format!(
+        "version {version} of {id} is published with other content; a published version never changes: give it a new version"
+    ))
 }
 
 fn pool(url: &str) -> Result<PgPool> {
@@ -61,7 +70,9 @@ fn email(value: &str) -> Result<String> {
 }
 
 fn org_id(value: &str) -> Result<OrgId> {
-    value.parse().map_err(|_| refused(format!("{value:?} is not the id of an organization")))
+    value
+        .parse()
+        .map_err(|_| refused(format!("{value:?} is not the id of an organization")))
 }
 
 /// `migrate`: brings the schema to this build's version.
@@ -81,14 +92,19 @@ pub async fn org_create(url: &str, name: &str, plan: &str, owner_email: &str) ->
     store::org::insert(&mut *transaction, &org_id, &name, plan, None).await?;
     store::org::add_member(&mut *transaction, &org_id, &user_id, Role::Owner).await?;
     transaction.commit().await?;
-    Ok(json!({"org_id": org_id, "name": name, "plan": plan, "owner_user_id": user_id, "owner_email": email}))
+    Ok(
+        json!({"org_id": org_id, "name": name, "plan": plan, "owner_user_id": user_id, "owner_email": email}),
+    )
 }
 
 async fn known_plan(pool: &PgPool, plan: &str) -> Result<()> {
     if store::plan::exists(pool, plan).await? {
         return Ok(());
     }
-    Err(refused(format!("there is no plan {plan:?}; there are: {}", store::plan::names(pool).await?.join(", "))))
+    Err(refused(format!(
+        "there is no plan {plan:?}; there are: {}",
+        store::plan::names(pool).await?.join(", ")
+    )))
 }
 
 /// `org set`: puts an organization on a plan. It holds from the next request on.
@@ -96,7 +112,9 @@ pub async fn org_set(url: &str, org: &str, plan: &str) -> Result<Value> {
     let org = org_id(org)?;
     let pool = pool(url)?;
     known_plan(&pool, plan).await?;
-    let name = store::plan::set(&pool, &org, plan).await?.ok_or_else(|| refused(format!("there is no organization {org}")))?;
+    let name = store::plan::set(&pool, &org, plan)
+        .await?
+        .ok_or_else(|| refused(format!("there is no organization {org}")))?;
     Ok(json!({"org_id": org, "name": name, "plan": plan}))
 }
 
@@ -120,7 +138,14 @@ pub async fn plan_set(url: &str, name: &str, change: &PlanChange) -> Result<Valu
         )));
     };
     let storage_bytes = storage_bytes.unwrap_or(upload_bytes_max.saturating_mul(10));
-    let row = PlanRow { plan: name, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes };
+    let row = PlanRow {
+        plan: name,
+        requests_per_minute,
+        eval_items_per_month,
+        concurrent_jobs,
+        upload_bytes_max,
+        storage_bytes,
+    };
     store::plan::insert(&pool, &row).await?;
     Ok(json!(row))
 }
@@ -139,7 +164,9 @@ pub async fn session_create(url: &str, address: &str, org: Option<&str>) -> Resu
     let email = email(address)?;
     let org = org.map(org_id).transpose()?;
     let pool = pool(url)?;
-    let user_id = store::org::find_user(&pool, &email).await?.ok_or_else(|| refused(format!("nobody has the address {email:?}")))?;
+    let user_id = store::org::find_user(&pool, &email)
+        .await?
+        .ok_or_else(|| refused(format!("nobody has the address {email:?}")))?;
     if let Some(org) = &org
         && !store::org::is_member(&pool, org, &user_id).await?
     {
@@ -147,22 +174,33 @@ pub async fn session_create(url: &str, address: &str, org: Option<&str>) -> Resu
     }
     let token = Secret::random(SecretKind::Session)?;
     let session_id = SessionId::random()?;
-    let expires_at = store::org::insert_session(&pool, org.as_ref(), &session_id, &user_id, &token.hash()).await?;
-    Ok(json!({"session_id": session_id, "user_id": user_id, "org_id": org, "expires_at": expires_at, "token": token.into_text()}))
+    let expires_at =
+        store::org::insert_session(&pool, org.as_ref(), &session_id, &user_id, &token.hash())
+            .await?;
+    Ok(
+        json!({"session_id": session_id, "user_id": user_id, "org_id": org, "expires_at": expires_at, "token": token.into_text()}),
+    )
 }
 
 /// `key create`: a key in the name of the organization's oldest owner.
 pub async fn key_create(url: &str, org: &str, name: &str) -> Result<Value> {
     let (org, name) = (org_id(org)?, text("name", name)?);
     let pool = pool(url)?;
-    let owner = store::org::oldest_owner(&pool, &org).await?.ok_or_else(|| refused(format!("there is no organization {org}")))?;
+    let owner = store::org::oldest_owner(&pool, &org)
+        .await?
+        .ok_or_else(|| refused(format!("there is no organization {org}")))?;
     let new = NewKey::random(name, owner)?;
     let key = store::key::insert(&pool, &org, &new).await?;
-    Ok(json!({"id": key.id, "org_id": key.org_id, "name": key.name, "prefix": key.prefix, "key": new.secret.into_text()}))
+    Ok(
+        json!({"id": key.id, "org_id": key.org_id, "name": key.name, "prefix": key.prefix, "key": new.secret.into_text()}),
+    )
 }
 
 /// Runs a transaction of a command again where the database ended it because of a deadlock with requests.
-async fn repeated<T>(pool: &PgPool, transaction: impl AsyncFn(&mut PgConnection) -> Result<T>) -> Result<T> {
+async fn repeated<T>(
+    pool: &PgPool,
+    transaction: impl AsyncFn(&mut PgConnection) -> Result<T>,
+) -> Result<T> {
     let mut attempt = 1;
     loop {
         let mut open = pool.begin().await?;
@@ -207,8 +245,14 @@ pub async fn org_suspend(url: &str, org: &str) -> Result<Value> {
 pub async fn org_resume(url: &str, org: &str) -> Result<Value> {
     let org = org_id(org)?;
     repeated(&pool(url)?, async |db: &mut PgConnection| {
-        let changed = existing(&org, commands::lock_org(db, &org).await?)?.suspended_at.is_some();
-        let queued = if changed { commands::resume(db, &org).await? } else { commands::active_jobs(db, &org).await?.0.unsigned_abs() };
+        let changed = existing(&org, commands::lock_org(db, &org).await?)?
+            .suspended_at
+            .is_some();
+        let queued = if changed {
+            commands::resume(db, &org).await?
+        } else {
+            commands::active_jobs(db, &org).await?.0.unsigned_abs()
+        };
         Ok(json!({"org_id": org, "suspended_at": null, "changed": changed, "jobs_queued": queued}))
     })
     .await
@@ -219,13 +263,17 @@ pub async fn org_resume(url: &str, org: &str) -> Result<Value> {
 pub async fn org_delete(url: &str, org: &str, confirm: &str) -> Result<Value> {
     let org = org_id(org)?;
     if confirm != org.as_str() {
-        return Err(refused(format!("deleting an organization cannot be undone: confirm it with --confirm {org}")));
+        return Err(refused(format!(
+            "deleting an organization cannot be undone: confirm it with --confirm {org}"
+        )));
     }
     let pool = pool(url)?;
     // Two transactions: the first one waits for all who store something for the organization, among them attempts that hold jobs which
     // the second one changes.
     let changed = repeated(&pool, async |db: &mut PgConnection| {
-        let before = commands::lock_org_and_writers(db, &org).await?.ok_or_else(|| no_org(&org))?;
+        let before = commands::lock_org_and_writers(db, &org)
+            .await?
+            .ok_or_else(|| no_org(&org))?;
         commands::mark_deleted(db, &org).await?;
         Ok(before.deleted_at.is_none())
     });
@@ -239,7 +287,9 @@ pub async fn org_delete(url: &str, org: &str, confirm: &str) -> Result<Value> {
 
 /// `key revoke`: revokes a key of any organization.
 pub async fn key_revoke(url: &str, key: &str) -> Result<Value> {
-    let key: KeyId = key.parse().map_err(|_| refused(format!("{key:?} is not the id of a key")))?;
+    let key: KeyId = key
+        .parse()
+        .map_err(|_| refused(format!("{key:?} is not the id of a key")))?;
     let mut db = pool(url)?.acquire().await?;
     let revoked = commands::revoke_key(&mut db, &key).await?;
     let (org_id, revoked_at) = revoked.ok_or_else(|| refused(format!("there is no key {key}")))?;
@@ -250,17 +300,22 @@ pub async fn key_revoke(url: &str, key: &str) -> Result<Value> {
 pub async fn session_end_all(url: &str, address: &str) -> Result<Value> {
     let email = email(address)?;
     let mut db = pool(url)?.acquire().await?;
-    let user_id = store::org::find_user(&mut *db, &email).await?.ok_or_else(|| refused(format!("nobody has the address {email:?}")))?;
+    let user_id = store::org::find_user(&mut *db, &email)
+        .await?
+        .ok_or_else(|| refused(format!("nobody has the address {email:?}")))?;
     let ended = commands::end_sessions(&mut db, &user_id).await?;
     Ok(json!({"user_id": user_id, "ended": ended}))
 }
 
 /// `session end --session`: ends a session.
 pub async fn session_end(url: &str, session: &str) -> Result<Value> {
-    let session: SessionId = session.parse().map_err(|_| refused(format!("{session:?} is not the id of a session")))?;
+    let session: SessionId = session
+        .parse()
+        .map_err(|_| refused(format!("{session:?} is not the id of a session")))?;
     let mut db = pool(url)?.acquire().await?;
     let ended = commands::end_session(&mut db, &session).await?;
-    let (user_id, was_open) = ended.ok_or_else(|| refused(format!("there is no session {session}")))?;
+    let (user_id, was_open) =
+        ended.ok_or_else(|| refused(format!("there is no session {session}")))?;
     Ok(json!({"session_id": session, "user_id": user_id, "ended": u64::from(was_open)}))
 }
 
@@ -294,10 +349,20 @@ pub async fn user_erase(url: &str, address: &str) -> Result<Value> {
 pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
     let read = read_suite(folder)?;
     let audit = Audit::new(&read)?;
-    let SuiteFolder { suite_id, version, metric, per_item_feedback, description, protection, items, content_sha256 } = &read;
+    let SuiteFolder {
+        suite_id,
+        version,
+        metric,
+        per_item_feedback,
+        description,
+        protection,
+        items,
+        content_sha256,
+    } = &read;
     let too_many = || refused("a suite may not have more than 2,147,483,647 items");
     let n_items = i32::try_from(items.len()).map_err(|_| too_many())?;
-    let n_sealed = i32::try_from(items.iter().filter(|item| item.is_sealed).count()).map_err(|_| too_many())?;
+    let n_sealed = i32::try_from(items.iter().filter(|item| item.is_sealed).count())
+        .map_err(|_| too_many())?;
     let pool = pool(url)?;
     let mut transaction = pool.begin().await?;
     let (metric, release) = (metric.to_string(), protection.policy.to_string());
@@ -323,17 +388,37 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         if let Some(closes_at) = protection.closes_at
             && closes_at <= store::now(&mut *transaction).await?
         {
-            return Err(refused(format!("closes_at: {closes_at} has passed; no job could be marked as final")));
+            return Err(refused(format!(
+                "closes_at: {closes_at} has passed; no job could be marked as final"
+            )));
         }
         for (batch, items) in items.chunks(BATCH).enumerate() {
             let first = i32::try_from(batch * BATCH).map_err(Error::internal)?;
             let column = |of: fn(&FolderItem) -> &str| items.iter().map(of).collect::<Vec<_>>();
-            let (ids, inputs, answers) = (column(|item| &item.item_id), column(|item| item.input.get()), column(|item| item.answer.get()));
+            let (ids, inputs, answers) = (
+                column(|item| &item.item_id),
+                column(|item| item.input.get()),
+                column(|item| item.answer.get()),
+            );
             let sealed: Vec<bool> = items.iter().map(|item| item.is_sealed).collect();
-            publish::insert_items(&mut transaction, suite_id, version, first, &ids, &inputs, &answers, &sealed).await?;
+            publish::insert_items(
+                &mut transaction,
+                suite_id,
+                version,
+                first,
+                &ids,
+                &inputs,
+                &answers,
+                &sealed,
+            )
+            .await?;
         }
         transaction.commit().await?;
-    } else if publish::content_sha256(&mut transaction, suite_id, version).await?.as_deref() != Some(content_sha256) {
+    } else if publish::content_sha256(&mut transaction, suite_id, version)
+        .await?
+        .as_deref()
+        != Some(content_sha256)
+    {
         return Err(changed(suite_id.as_str(), version));
     }
     let disclosure = audit.summary();
@@ -354,7 +439,9 @@ fn read_suite(folder: &Path) -> Result<SuiteFolder> {
 }
 
 fn suite_id(value: &str) -> Result<SuiteId> {
-    value.parse().map_err(|_| refused(format!("{value:?} is not the id of a suite")))
+    value
+        .parse()
+        .map_err(|_| refused(format!("{value:?} is not the id of a suite")))
 }
 
 /// `suite grant`: lets an organization submit to a suite with `access = "granted"`, in every version.
@@ -382,20 +469,33 @@ async fn known_suite(db: &mut store::PgConnection, suite_id: &SuiteId) -> Result
     if publish::is_published(db, suite_id).await? {
         return Ok(());
     }
-    Err(refused(format!("there is no suite {suite_id}; publish it first")))
+    Err(refused(format!(
+        "there is no suite {suite_id}; publish it first"
+    )))
 }
 
 /// `model publish`: a file becomes a version of a model. The same again changes nothing.
 pub async fn model_publish(url: &str, path: &Path) -> Result<Value> {
-    let text = std::fs::read_to_string(path).map_err(|error| refused(format!("{} cannot be read: {error}", path.display())))?;
-    let file: ModelFile = serde_json::from_str(&text).map_err(|error| refused(format!("{}: {error}", path.display())))?;
-    let faults: Vec<String> = file.faults().into_iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| refused(format!("{} cannot be read: {error}", path.display())))?;
+    let file: ModelFile = serde_json::from_str(&text)
+        .map_err(|error| refused(format!("{}: {error}", path.display())))?;
+    let faults: Vec<String> = file
+        .faults()
+        .into_iter()
+        .map(|fault| format!("{}: {}", fault.field, fault.message))
+        .collect();
     if !faults.is_empty() {
         return Err(refused(faults.join("; ")));
     }
     let pool = pool(url)?;
     let fresh = store::catalog::insert(&pool, &file).await?;
-    if !fresh && store::catalog::version(&pool, &file.id, &file.version).await?.as_ref() != Some(&file) {
+    if !fresh
+        && store::catalog::version(&pool, &file.id, &file.version)
+            .await?
+            .as_ref()
+            != Some(&file)
+    {
         return Err(changed(&file.id, &file.version));
     }
     Ok(json!({"id": file.id, "version": file.version, "published": fresh}))

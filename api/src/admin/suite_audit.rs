@@ -1,7 +1,9 @@
 //! `suite audit`: what callers can compute of a suite's answers from its scores, before it is published. Proven bounds come from
 //! `assay_eval::disclosure`, attacks from `assay-adversary`.
 
-use assay_adversary::{Caps, ITEMS_MAX, Item, Outcome, Suite, SuiteError, attack, submissions_until_known};
+use assay_adversary::{
+    Caps, ITEMS_MAX, Item, Outcome, Suite, SuiteError, attack, submissions_until_known,
+};
 use assay_core::model::suite::SuiteAccess;
 use assay_core::runtime::suite_folder::{FolderItem, Protection, SuiteFolder};
 use assay_core::{Error, Result};
@@ -20,7 +22,13 @@ const OTHERS: [&str; 4] = ["exact", "ladder(0.05)", "ladder(0.1)", "sealed(0.5)"
 const EXCESS_MAX: f64 = 0.1;
 
 /// The ladders that may be recommended, the one with the finest step first.
-const LADDERS: [&str; 5] = ["ladder(0.01)", "ladder(0.02)", "ladder(0.05)", "ladder(0.1)", "ladder(0.2)"];
+const LADDERS: [&str; 5] = [
+    "ladder(0.01)",
+    "ladder(0.02)",
+    "ladder(0.05)",
+    "ladder(0.1)",
+    "ladder(0.2)",
+];
 
 /// A cap that allows fewer submissions is not recommended, if a coarser step allows more.
 const RECOMMENDED_MIN: u32 = 10;
@@ -52,7 +60,14 @@ impl<'f> Audit<'f> {
         let suite = attacked(folder, folder.protection.policy).map_err(|error| unusable(&error))?;
         let (chance, _) = suite.chance();
         let known_after = known_after(folder, &suite);
-        Ok(Self { folder, open, ladder, chance, known_after, suite })
+        Ok(Self {
+            folder,
+            open,
+            ladder,
+            chance,
+            known_after,
+            suite,
+        })
     }
 
     /// The grid of the suite's ladder.
@@ -81,7 +96,10 @@ impl<'f> Audit<'f> {
 
     /// The summary that `suite publish` prints, without attacks.
     pub fn summary(&self) -> Value {
-        let bound = self.ladder.zip(self.cap()).map(|(ladder, cap)| self.bound(ladder, cap));
+        let bound = self
+            .ladder
+            .zip(self.cap())
+            .map(|(ladder, cap)| self.bound(ladder, cap));
         json!({
             "release": self.protection().policy.to_string(),
             "chance": rounded(self.chance, 4),
@@ -94,13 +112,33 @@ impl<'f> Audit<'f> {
 
     /// The whole report, with what the attacks find.
     pub fn report(&self) -> Value {
-        let SuiteFolder { suite_id, version, metric, items, .. } = self.folder;
-        let Protection { policy, clip, max_submissions_per_day, max_submissions, access, closes_at, seal_seed: _ } = self.protection();
+        let SuiteFolder {
+            suite_id,
+            version,
+            metric,
+            items,
+            ..
+        } = self.folder;
+        let Protection {
+            policy,
+            clip,
+            max_submissions_per_day,
+            max_submissions,
+            access,
+            closes_at,
+            seal_seed: _,
+        } = self.protection();
         let trivial = trivial_submissions(&self.open, *metric);
         let recommended = self.recommended(&trivial);
         let own = self.attacks(&self.suite, self.known_after);
-        let others = OTHERS.iter().filter(|other| **other != policy.to_string()).map(|other| self.attacks_under(other));
-        let trivial: Vec<Value> = trivial.iter().map(|Trivial { name, value }| json!({"submission": name, "value": value})).collect();
+        let others = OTHERS
+            .iter()
+            .filter(|other| **other != policy.to_string())
+            .map(|other| self.attacks_under(other));
+        let trivial: Vec<Value> = trivial
+            .iter()
+            .map(|Trivial { name, value }| json!({"submission": name, "value": value}))
+            .collect();
         json!({
             "suite_id": suite_id,
             "version": version,
@@ -123,7 +161,11 @@ impl<'f> Audit<'f> {
 
     /// Attacks the suite under another policy than its own.
     fn attacks_under(&self, release: &str) -> Value {
-        match release.parse().map_err(|_| SuiteError::NoGrid).and_then(|policy| attacked(self.folder, policy)) {
+        match release
+            .parse()
+            .map_err(|_| SuiteError::NoGrid)
+            .and_then(|policy| attacked(self.folder, policy))
+        {
             Ok(suite) => self.attacks(&suite, known_after(self.folder, &suite)),
             Err(error) => json!({"release": release, "not_possible": error.to_string()}),
         }
@@ -132,8 +174,17 @@ impl<'f> Audit<'f> {
     /// Attacks a suite under its policy with each cap that is tried. The grid and the bounds are those of the policy.
     fn attacks(&self, suite: &Suite, known_after: Option<u32>) -> Value {
         let of_cap = |submissions: u32| {
-            let caps = Caps { submissions, organizations: 1, comparisons_count: has_cap(self.folder) };
-            let Outcome { strategy, known, known_sealed, .. } = attack(suite, caps, SEED);
+            let caps = Caps {
+                submissions,
+                organizations: 1,
+                comparisons_count: has_cap(self.folder),
+            };
+            let Outcome {
+                strategy,
+                known,
+                known_sealed,
+                ..
+            } = attack(suite, caps, SEED);
             let bound = suite.ladder().map(|ladder| self.bound(ladder, submissions));
             let known_sealed = known_sealed.map(|known| rounded(known, 4));
             json!({
@@ -166,7 +217,11 @@ impl<'f> Audit<'f> {
         let (mut low, mut high) = (0, RECOMMENDED_MAX + 1);
         while low + 1 < high {
             let middle = u32::midpoint(low, high);
-            if self.known_at_most(ladder, middle) <= self.chance + EXCESS_MAX { low = middle } else { high = middle }
+            if self.known_at_most(ladder, middle) <= self.chance + EXCESS_MAX {
+                low = middle
+            } else {
+                high = middle
+            }
         }
         low
     }
@@ -174,17 +229,31 @@ impl<'f> Audit<'f> {
     /// The finest step with a cap of at least [`RECOMMENDED_MIN`] that proves little above chance; else the step with the
     /// largest cap. Null where a ladder has no grid.
     fn recommended(&self, trivial: &[Trivial]) -> Value {
-        let SuiteFolder { metric, protection, .. } = self.folder;
-        let Some(trivial) = best_trivial(trivial, *metric) else { return Value::Null };
+        let SuiteFolder {
+            metric, protection, ..
+        } = self.folder;
+        let Some(trivial) = best_trivial(trivial, *metric) else {
+            return Value::Null;
+        };
         let with_cap = |release: &&'static str| {
-            let DisclosurePolicy::Ladder(step) = release.parse().ok()? else { return None };
-            let ladder = Ladder::new(step, *metric, protection.clip, self.open.n_labels(), trivial.value)?;
+            let DisclosurePolicy::Ladder(step) = release.parse().ok()? else {
+                return None;
+            };
+            let ladder = Ladder::new(
+                step,
+                *metric,
+                protection.clip,
+                self.open.n_labels(),
+                trivial.value,
+            )?;
             Some((*release, ladder, self.largest_cap(ladder))).filter(|(.., cap)| *cap > 0)
         };
         let possible: Vec<(&str, Ladder, u32)> = LADDERS.iter().filter_map(with_cap).collect();
         let finest = possible.iter().find(|(.., cap)| *cap >= RECOMMENDED_MIN);
         let best = finest.or_else(|| possible.iter().max_by_key(|(.., cap)| *cap));
-        let Some((release, ladder, cap)) = best.copied() else { return Value::Null };
+        let Some((release, ladder, cap)) = best.copied() else {
+            return Value::Null;
+        };
         json!({
             "release": release,
             "max_submissions": cap,
@@ -196,11 +265,19 @@ impl<'f> Audit<'f> {
 
     /// Warnings before a version is published, which cannot be changed then.
     fn warnings(&self) -> Vec<String> {
-        let Protection { policy, access, max_submissions_per_day, .. } = self.protection();
+        let Protection {
+            policy,
+            access,
+            max_submissions_per_day,
+            ..
+        } = self.protection();
         let mut warnings = Vec::new();
-        let soon = self.known_after.map_or_else(|| "some tens to hundreds of".to_owned(), |n| n.to_string());
-        let daily =
-            max_submissions_per_day.map_or(String::new(), |_| " A daily cap does not change that: it decides in how many days.".into());
+        let soon = self
+            .known_after
+            .map_or_else(|| "some tens to hundreds of".to_owned(), |n| n.to_string());
+        let daily = max_submissions_per_day.map_or(String::new(), |_| {
+            " A daily cap does not change that: it decides in how many days.".into()
+        });
         match policy {
             DisclosurePolicy::Exact => warnings.push(format!(
                 "With release = \"exact\" an attacker knows every answer after {soon} submissions.{daily} Use it for open practice only."
@@ -214,7 +291,12 @@ impl<'f> Audit<'f> {
             )),
             DisclosurePolicy::Ladder(_) => warnings.extend(self.ladder_warning()),
         }
-        if *access == SuiteAccess::Everyone && !matches!(policy, DisclosurePolicy::Exact | DisclosurePolicy::Rounded(_)) {
+        if *access == SuiteAccess::Everyone
+            && !matches!(
+                policy,
+                DisclosurePolicy::Exact | DisclosurePolicy::Rounded(_)
+            )
+        {
             warnings.push(
                 "access = \"everyone\": each user with another email address has an allowance of their own; k of them disclose k times as \
                  much. Use \"verified_domain\" or \"granted\" where that matters."
@@ -243,7 +325,8 @@ impl<'f> Audit<'f> {
 
 /// Whether each submission and each comparison takes a part of an allowance.
 fn has_cap(folder: &SuiteFolder) -> bool {
-    folder.protection.max_submissions.is_some() || folder.protection.max_submissions_per_day.is_some()
+    folder.protection.max_submissions.is_some()
+        || folder.protection.max_submissions_per_day.is_some()
 }
 
 /// The number of submissions that disclose every open answer of the folder's suite with the policy of `suite`.
@@ -258,14 +341,23 @@ fn rounded(figure: f64, decimals: i32) -> f64 {
 }
 
 fn grid(ladder: Ladder) -> Value {
-    let Ladder { start, step, levels } = ladder;
+    let Ladder {
+        start,
+        step,
+        levels,
+    } = ladder;
     json!({"start": start, "step": step, "levels": levels})
 }
 
 /// The suite as an attacker would meet it with this policy. Of one without sealed items of its own, the policy's share is
 /// sealed, by the items' places.
 fn attacked(folder: &SuiteFolder, policy: DisclosurePolicy) -> Result<Suite, SuiteError> {
-    let SuiteFolder { metric, protection, items, .. } = folder;
+    let SuiteFolder {
+        metric,
+        protection,
+        items,
+        ..
+    } = folder;
     let has_sealed = items.iter().any(|item| item.is_sealed);
     let every = match policy {
         DisclosurePolicy::Sealed(fraction) if !has_sealed => items.len() / fraction.of(items.len()),
@@ -274,9 +366,22 @@ fn attacked(folder: &SuiteFolder, policy: DisclosurePolicy) -> Result<Suite, Sui
     // Of a large suite as many items as are attacked, evenly spread.
     let spread = items.len().div_ceil(ITEMS_MAX).max(1);
     let mut sample = Vec::new();
-    for (at, FolderItem { item_id, answer, is_sealed, input: _ }) in items.iter().step_by(spread).enumerate() {
+    for (
+        at,
+        FolderItem {
+            item_id,
+            answer,
+            is_sealed,
+            input: _,
+        },
+    ) in items.iter().step_by(spread).enumerate()
+    {
         let answer = Answer::parse(answer.get(), metric).map_err(SuiteError::Corrupt)?;
-        sample.push(Item { item_id: item_id.as_str().into(), answer, is_sealed: *is_sealed || at % every == every - 1 });
+        sample.push(Item {
+            item_id: item_id.as_str().into(),
+            answer,
+            is_sealed: *is_sealed || at % every == every - 1,
+        });
     }
     Suite::new(*metric, protection.clip, policy, sample)
 }

@@ -31,7 +31,9 @@ const PARALLEL: usize = 16;
 pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
     let mut retained = None;
     loop {
-        round(&app, &mut retained).await.can_fail("cleanup; the next round continues");
+        round(&app, &mut retained)
+            .await
+            .can_fail("cleanup; the next round continues");
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
             _ = stop.wait_for(|stop| *stop) => return,
@@ -42,14 +44,35 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
 async fn round(app: &App, retained: &mut Option<Instant>) -> Result<()> {
     let mut db = store::connect(&app.db, "assay-cleanup", Bounds::CLEANUP).await?;
     if cleanup::lead(&mut db).await? {
-        let mut cleaner = Cleaner { db: &mut db, artifacts: &app.artifacts };
+        let mut cleaner = Cleaner {
+            db: &mut db,
+            artifacts: &app.artifacts,
+        };
         // A store that fails for one kind of object must not hold up the rest.
-        cleaner.forget().await.can_fail("deleting expired sign-in links and workers");
-        cleaner.jobs().await.can_fail("removing the objects of finished jobs");
-        cleaner.abandoned_predictions().await.can_fail("removing predictions of submissions that did not become jobs");
-        cleaner.item_scores().await.can_fail("removing expired item scores");
-        cleaner.uploads().await.can_fail("removing uploads that have ended");
-        cleaner.deleted_orgs().await.can_fail("removing objects of deleted organizations");
+        cleaner
+            .forget()
+            .await
+            .can_fail("deleting expired sign-in links and workers");
+        cleaner
+            .jobs()
+            .await
+            .can_fail("removing the objects of finished jobs");
+        cleaner
+            .abandoned_predictions()
+            .await
+            .can_fail("removing predictions of submissions that did not become jobs");
+        cleaner
+            .item_scores()
+            .await
+            .can_fail("removing expired item scores");
+        cleaner
+            .uploads()
+            .await
+            .can_fail("removing uploads that have ended");
+        cleaner
+            .deleted_orgs()
+            .await
+            .can_fail("removing objects of deleted organizations");
         if retained.is_none_or(|at| at.elapsed() >= RETENTION_INTERVAL) {
             cleaner.old_rows(&app.settings.retention).await?;
             *retained = Some(Instant::now());
@@ -75,9 +98,20 @@ impl Cleaner<'_> {
         loop {
             let jobs = cleanup::untidy_jobs(&mut *self.db).await?;
             let mut objects = Vec::with_capacity(jobs.len());
-            for cleanup::Untidy { job_id, org_id, input_key, attempts, scores_key } in &jobs {
-                let stored = (1..=*attempts).map(|attempt| Artifacts::scores_key(org_id, job_id, attempt));
-                let keys = stored.filter(|key| scores_key.as_ref() != Some(key)).chain(input_key.clone()).collect();
+            for cleanup::Untidy {
+                job_id,
+                org_id,
+                input_key,
+                attempts,
+                scores_key,
+            } in &jobs
+            {
+                let stored =
+                    (1..=*attempts).map(|attempt| Artifacts::scores_key(org_id, job_id, attempt));
+                let keys = stored
+                    .filter(|key| scores_key.as_ref() != Some(key))
+                    .chain(input_key.clone())
+                    .collect();
                 objects.push((job_id.to_string(), keys));
             }
             let removed = remove(self.artifacts, objects).await;
@@ -94,7 +128,10 @@ impl Cleaner<'_> {
             let abandoned = cleanup::abandon_predictions(&mut *self.db).await?;
             let mut objects = Vec::with_capacity(abandoned.len());
             for cleanup::Abandoned { org_id, job_id } in &abandoned {
-                objects.push((job_id.to_string(), vec![Artifacts::predictions_key(org_id, job_id)]));
+                objects.push((
+                    job_id.to_string(),
+                    vec![Artifacts::predictions_key(org_id, job_id)],
+                ));
             }
             let removed = remove(self.artifacts, objects).await;
             cleanup::forget_predictions(&mut *self.db, &removed).await?;
@@ -108,9 +145,15 @@ impl Cleaner<'_> {
     async fn item_scores(&mut self) -> Result<()> {
         loop {
             let expired = cleanup::expired_item_scores(&mut *self.db).await?;
-            let job_ids: Vec<String> = expired.iter().map(|expired| expired.job_id.to_string()).collect();
+            let job_ids: Vec<String> = expired
+                .iter()
+                .map(|expired| expired.job_id.to_string())
+                .collect();
             cleanup::withdraw_item_scores(&mut *self.db, &job_ids).await?;
-            let objects = expired.iter().map(|expired| (expired.job_id.to_string(), vec![expired.scores_key.clone()])).collect();
+            let objects = expired
+                .iter()
+                .map(|expired| (expired.job_id.to_string(), vec![expired.scores_key.clone()]))
+                .collect();
             let removed = remove(self.artifacts, objects).await;
             cleanup::forget_item_scores(&mut *self.db, &removed).await?;
             if is_done(expired.len(), removed.len()) {
@@ -127,7 +170,11 @@ impl Cleaner<'_> {
             let ended = cleanup::ended_uploads(&mut *self.db).await?;
             let mut removals = Vec::with_capacity(ended.len());
             for cleanup::EndedUpload { org_id, id } in &ended {
-                removals.push(remove_under(self.artifacts.clone(), id.to_string(), upload::prefix(org_id, id)));
+                removals.push(remove_under(
+                    self.artifacts.clone(),
+                    id.to_string(),
+                    upload::prefix(org_id, id),
+                ));
             }
             let removed = in_parallel(removals).await;
             cleanup::forget_uploads(&mut *self.db, &removed).await?;
@@ -150,15 +197,25 @@ impl Cleaner<'_> {
 
     /// Deletes rows whose time is over.
     async fn old_rows(&mut self, retention: &Retention) -> Result<()> {
-        let Retention { job_days, cancelled_job_days, upload_days, session_days, record_days } = *retention;
+        let Retention {
+            job_days,
+            cancelled_job_days,
+            upload_days,
+            session_days,
+            record_days,
+        } = *retention;
         let mut jobs = 0;
         let mut last = String::new();
         loop {
             let orgs = cleanup::orgs_after(&mut *self.db, &last).await?;
             for org_id in &orgs {
-                jobs += self.old_jobs(org_id, JobStatus::Succeeded, job_days).await?;
+                jobs += self
+                    .old_jobs(org_id, JobStatus::Succeeded, job_days)
+                    .await?;
                 jobs += self.old_jobs(org_id, JobStatus::Failed, job_days).await?;
-                jobs += self.old_jobs(org_id, JobStatus::Cancelled, cancelled_job_days).await?;
+                jobs += self
+                    .old_jobs(org_id, JobStatus::Cancelled, cancelled_job_days)
+                    .await?;
             }
             match orgs.last() {
                 Some(org_id) => last = org_id.to_string(),
@@ -174,7 +231,9 @@ impl Cleaner<'_> {
             (OldRows::DomainClaims, record_days),
             (OldRows::Uploads, upload_days),
         ] {
-            self.delete_old(rows, days).await.can_fail("deleting old rows");
+            self.delete_old(rows, days)
+                .await
+                .can_fail("deleting old rows");
         }
         Ok(())
     }
@@ -196,7 +255,9 @@ impl Cleaner<'_> {
         loop {
             // Some of them stay, so each batch starts after the one before.
             let jobs = cleanup::old_jobs(&mut *self.db, org_id, status, days, after).await?;
-            let Some(last) = jobs.last() else { return Ok(deleted) };
+            let Some(last) = jobs.last() else {
+                return Ok(deleted);
+            };
             after = Some(last.created_at);
             let job_ids: Vec<String> = jobs.into_iter().map(|job| job.id).collect();
             deleted += cleanup::delete_jobs(&mut *self.db, &job_ids).await?;
@@ -213,11 +274,20 @@ fn count(kind: &'static str, rows: u64) {
 
 /// Removes the objects of each id, several ids at once. Returns the ids of which all objects are removed.
 async fn remove(artifacts: &Artifacts, objects: Vec<(String, Vec<String>)>) -> Vec<String> {
-    in_parallel(objects.into_iter().map(|(id, keys)| remove_keys(artifacts.clone(), id, keys)).collect()).await
+    in_parallel(
+        objects
+            .into_iter()
+            .map(|(id, keys)| remove_keys(artifacts.clone(), id, keys))
+            .collect(),
+    )
+    .await
 }
 
 async fn in_parallel(removals: Vec<impl Future<Output = Option<String>>>) -> Vec<String> {
-    let removed: Vec<Option<String>> = stream::iter(removals).buffer_unordered(PARALLEL).collect().await;
+    let removed: Vec<Option<String>> = stream::iter(removals)
+        .buffer_unordered(PARALLEL)
+        .collect()
+        .await;
     removed.into_iter().flatten().collect()
 }
 

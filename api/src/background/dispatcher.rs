@@ -28,7 +28,9 @@ const TIDY: Duration = Duration::from_secs(60);
 pub async fn tell(db: PgPool, submitted: &Notify) {
     loop {
         submitted.notified().await;
-        within_response_timeout(dispatch::notify(&db)).await.can_fail("telling the dispatchers of a new job");
+        within_response_timeout(dispatch::notify(&db))
+            .await
+            .can_fail("telling the dispatchers of a new job");
     }
 }
 
@@ -48,14 +50,23 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
     let ringer = Ringer::new(connection, &settings.redis_prefix);
     let (db, spans) = (app.db.clone(), app.spans.clone());
     let mut notifications = Notifications::new(db.clone(), dispatch::CHANNEL);
-    let mut dispatcher = Dispatcher { db, spans, ringer, tidied: None, steady_since: None };
+    let mut dispatcher = Dispatcher {
+        db,
+        spans,
+        ringer,
+        tidied: None,
+        steady_since: None,
+    };
     let mut swept = None::<Instant>;
     loop {
         let sweep = swept.is_none_or(|at| at.elapsed() >= TICK);
         if sweep {
             swept = Some(Instant::now());
         }
-        dispatcher.round(sweep).await.can_fail("a round of the dispatcher; the next one does its work");
+        dispatcher
+            .round(sweep)
+            .await
+            .can_fail("a round of the dispatcher; the next one does its work");
         tokio::select! {
             _ = notifications.next() => notifications.forget(),
             () = tokio::time::sleep(TICK) => {}
@@ -68,10 +79,15 @@ impl Dispatcher {
     async fn round(&mut self, sweep: bool) -> Result<()> {
         // While Redis is away nothing is chosen, for nothing could be rung: the workers then help themselves.
         let room = self.room().await;
-        let silence_counts = self.steady_since.is_some_and(|since| since.elapsed() > dispatch::LEASE);
+        let silence_counts = self
+            .steady_since
+            .is_some_and(|since| since.elapsed() > dispatch::LEASE);
         let steady_since = self.steady_since.take().unwrap_or_else(Instant::now);
         // On a connection that is dead without having been closed, the round would never end.
-        let decided = self.decide(sweep.then_some(silence_counts), *room.as_ref().unwrap_or(&0));
+        let decided = self.decide(
+            sweep.then_some(silence_counts),
+            *room.as_ref().unwrap_or(&0),
+        );
         let Some((swept, rings)) = within_response_timeout(decided).await? else {
             self.steady_since = Some(steady_since);
             return Ok(());
@@ -82,9 +98,12 @@ impl Dispatcher {
         room?;
         if !rings.is_empty() {
             self.ringer.ring(&rings).await?;
-            let (first, again): (Vec<_>, Vec<_>) = rings.iter().partition(|ring| ring.dispatch_no == 1);
-            metrics::counter!(prometheus::BELLS_RUNG, "kind" => "first").increment(first.len() as u64);
-            metrics::counter!(prometheus::BELLS_RUNG, "kind" => "again").increment(again.len() as u64);
+            let (first, again): (Vec<_>, Vec<_>) =
+                rings.iter().partition(|ring| ring.dispatch_no == 1);
+            metrics::counter!(prometheus::BELLS_RUNG, "kind" => "first")
+                .increment(first.len() as u64);
+            metrics::counter!(prometheus::BELLS_RUNG, "kind" => "again")
+                .increment(again.len() as u64);
         }
         if self.tidied.is_none_or(|at| at.elapsed() >= TIDY) {
             self.tidied = Some(Instant::now());
@@ -95,7 +114,11 @@ impl Dispatcher {
 
     /// The round's transaction: what it swept, if it swept, and the jobs that it chose to ring for. Nothing where another
     /// process leads.
-    async fn decide(&self, sweep: Option<bool>, room: i64) -> Result<Option<(Vec<Swept>, Vec<Ring>)>> {
+    async fn decide(
+        &self,
+        sweep: Option<bool>,
+        room: i64,
+    ) -> Result<Option<(Vec<Swept>, Vec<Ring>)>> {
         let mut transaction = self.db.begin().await?;
         if !dispatch::lead(&mut transaction).await? {
             return Ok(None);
@@ -104,7 +127,11 @@ impl Dispatcher {
             Some(silence_counts) => dispatch::sweep(&mut transaction, silence_counts).await?,
             None => Vec::new(),
         };
-        let rings = if room > 0 { dispatch::choose(&mut transaction, room).await? } else { Vec::new() };
+        let rings = if room > 0 {
+            dispatch::choose(&mut transaction, room).await?
+        } else {
+            Vec::new()
+        };
         // First noted, then rung: a bell that is lost in between is found by a worker that looks for itself.
         transaction.commit().await?;
         Ok(Some((swept, rings)))
@@ -114,21 +141,49 @@ impl Dispatcher {
     fn tell(&self, swept: &[Swept]) {
         if !swept.is_empty() {
             let failed = swept.iter().filter(|swept| swept.failed).count();
-            tracing::warn!(released = swept.len() - failed, failed, "jobs were taken back from dead or overdue workers");
+            tracing::warn!(
+                released = swept.len() - failed,
+                failed,
+                "jobs were taken back from dead or overdue workers"
+            );
         }
-        for Swept { job_id, attempt, overdue, failed, started_at, ended_at, trace_id, span_id } in swept {
+        for Swept {
+            job_id,
+            attempt,
+            overdue,
+            failed,
+            started_at,
+            ended_at,
+            trace_id,
+            span_id,
+        } in swept
+        {
             let outcome = if *failed { "failed" } else { "released" };
-            let (result, code) = if *overdue { ("timeout", FailureCode::Timeout) } else { ("lost", FailureCode::Internal) };
+            let (result, code) = if *overdue {
+                ("timeout", FailureCode::Timeout)
+            } else {
+                ("lost", FailureCode::Internal)
+            };
             metrics::counter!(prometheus::JOBS_TAKEN_BACK, "outcome" => outcome).increment(1);
             metrics::counter!(prometheus::JOB_ATTEMPTS, "result" => result).increment(1);
             if *failed {
                 metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => code.as_str()).increment(1);
             }
             tracing::info!(%job_id, attempt, trace_id, result, outcome, "a job was taken back");
-            if let Some(sent) = span_id.as_deref().and_then(|span_id| Place::read(trace_id, span_id)) {
+            if let Some(sent) = span_id
+                .as_deref()
+                .and_then(|span_id| Place::read(trace_id, span_id))
+            {
                 let place = sent.child();
                 self.spans.tell(place.trace_id, || {
-                    let span = Span::of_job(Handling::Process, place, Some(sent.span_id), job_id, *started_at, *ended_at);
+                    let span = Span::of_job(
+                        Handling::Process,
+                        place,
+                        Some(sent.span_id),
+                        job_id,
+                        *started_at,
+                        *ended_at,
+                    );
                     span.of_attempt(*attempt, result)
                 });
             }
@@ -139,7 +194,10 @@ impl Dispatcher {
     async fn room(&mut self) -> Result<i64> {
         if !self.ringer.remembers().await? {
             let forgotten = within_response_timeout(dispatch::unring(&self.db)).await?;
-            tracing::info!(forgotten, "Redis begins anew: every waiting job's bell is rung again");
+            tracing::info!(
+                forgotten,
+                "Redis begins anew: every waiting job's bell is rung again"
+            );
         }
         self.ringer.room().await
     }

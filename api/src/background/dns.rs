@@ -34,12 +34,21 @@ impl Dns {
 
     /// The texts at a name; none when there are none.
     pub async fn texts(&self, name: &str) -> Result<Vec<String>> {
-        let resolver = self.resolver.as_ref().map_err(|error| Error::unavailable(error.clone()))?;
+        let resolver = self
+            .resolver
+            .as_ref()
+            .map_err(|error| Error::unavailable(error.clone()))?;
         // With the dot at its end no search list is tried.
         let name = Name::from_ascii(format!("{name}.")).map_err(Error::internal)?;
-        let found = tokio::time::timeout(LONGEST, resolver.txt_lookup(name)).await.map_err(Error::unavailable)?;
+        let found = tokio::time::timeout(LONGEST, resolver.txt_lookup(name))
+            .await
+            .map_err(Error::unavailable)?;
         match found {
-            Ok(found) => Ok(found.answers().iter().filter_map(|record| text(&record.data)).collect()),
+            Ok(found) => Ok(found
+                .answers()
+                .iter()
+                .filter_map(|record| text(&record.data))
+                .collect()),
             Err(error) if error.is_no_records_found() => Ok(Vec::new()),
             Err(error) => Err(Error::unavailable(error)),
         }
@@ -56,12 +65,16 @@ fn resolver(server: Option<SocketAddr>) -> Result<TokioResolver, NetError> {
     let mut builder = match server {
         None => TokioResolver::builder_tokio()?,
         Some(server) => {
-            let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
-                connection.port = server.port();
-                connection
-            });
+            let connections =
+                [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+                    connection.port = server.port();
+                    connection
+                });
             let server = NameServerConfig::new(server.ip(), true, connections.into());
-            TokioResolver::builder_with_config(ResolverConfig::from_name_servers(vec![server]), TokioRuntimeProvider::default())
+            TokioResolver::builder_with_config(
+                ResolverConfig::from_name_servers(vec![server]),
+                TokioRuntimeProvider::default(),
+            )
         }
     };
     let options = builder.options_mut();

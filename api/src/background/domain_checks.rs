@@ -33,7 +33,12 @@ pub async fn run(app: App) {
 
 /// Checks at most [`BATCH`] domains, and returns how many.
 async fn round(app: &App) -> Result<usize> {
-    let due = within_response_timeout(email_domain::lease_due(&app.db, app.settings.domain_check_days, BATCH as i64)).await?;
+    let due = within_response_timeout(email_domain::lease_due(
+        &app.db,
+        app.settings.domain_check_days,
+        BATCH as i64,
+    ))
+    .await?;
     for checked in join_all(due.iter().map(|due| check(app, due))).await {
         checked.can_fail("checking a verified domain; it is checked again in a minute");
     }
@@ -41,15 +46,26 @@ async fn round(app: &App) -> Result<usize> {
 }
 
 async fn check(app: &App, due: &Due) -> Result<()> {
-    let Due { org_id, domain, token, .. } = due;
+    let Due {
+        org_id,
+        domain,
+        token,
+        ..
+    } = due;
     let record = DomainRecord::new(domain, token);
     // A name server in trouble does not say that the record is missing.
     let Ok(shown) = app.dns.texts(&record.name).await else {
         return within_response_timeout(email_domain::postpone_check(&app.db, org_id, due)).await;
     };
     let is_found = shown.contains(&record.value);
-    let recorded =
-        within_response_timeout(email_domain::record_check(&app.db, org_id, due, is_found, app.settings.domain_check_days)).await?;
+    let recorded = within_response_timeout(email_domain::record_check(
+        &app.db,
+        org_id,
+        due,
+        is_found,
+        app.settings.domain_check_days,
+    ))
+    .await?;
     if let Some((misses, is_disabled)) = recorded
         && !is_found
     {

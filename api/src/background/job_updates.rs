@@ -21,7 +21,10 @@ pub struct Changes {
 impl Changes {
     /// Nobody is waiting yet. When `stopped` is set, nobody waits any more.
     pub fn new(stopped: watch::Receiver<bool>) -> Self {
-        Self { news: broadcast::Sender::new(1024), stopped }
+        Self {
+            news: broadcast::Sender::new(1024),
+            stopped,
+        }
     }
 
     /// Passes the database's news on for as long as it is polled.
@@ -36,7 +39,10 @@ impl Changes {
 
     /// Begins to listen. What changes from here on is heard, so that whoever looks after this misses nothing.
     pub fn listen(&self) -> Ear {
-        Ear { news: self.news.subscribe(), stopped: self.stopped.clone() }
+        Ear {
+            news: self.news.subscribe(),
+            stopped: self.stopped.clone(),
+        }
     }
 }
 
@@ -67,5 +73,9 @@ impl Ear {
 
 /// Returns when the job has changed, or may have.
 async fn told(news: &mut broadcast::Receiver<String>, job_id: &JobId) {
-    while news.recv().await.is_ok_and(|changed| !changed.is_empty() && changed != job_id.as_str()) {}
+    while news
+        .recv()
+        .await
+        .is_ok_and(|changed| !changed.is_empty() && changed != job_id.as_str())
+    {}
 }

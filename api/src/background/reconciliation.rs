@@ -45,7 +45,9 @@ pub struct Report {
 /// Reconciles once a day, one process of the installation at a time, until `stop` is set. Dropping it at any time is safe.
 pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
     loop {
-        daily(&app).await.can_fail("reconciling the artifact store; it is tried again");
+        daily(&app)
+            .await
+            .can_fail("reconciling the artifact store; it is tried again");
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
             _ = stop.wait_for(|stop| *stop) => return,
@@ -58,8 +60,25 @@ async fn daily(app: &App) -> Result<()> {
     let mut db = store::connect(&app.db, "assay-reconcile", Bounds::CLEANUP).await?;
     if reconcile::lead(&mut db).await? && reconcile::start(&mut db).await? {
         let report = reconcile(&mut db, &app.artifacts, false).await?;
-        let Report { objects, orphans, orphan_bytes, removed, unfinished, foreign, missing } = report;
-        tracing::info!(objects, orphans, orphan_bytes, removed, unfinished, foreign, missing, "artifact store reconciled");
+        let Report {
+            objects,
+            orphans,
+            orphan_bytes,
+            removed,
+            unfinished,
+            foreign,
+            missing,
+        } = report;
+        tracing::info!(
+            objects,
+            orphans,
+            orphan_bytes,
+            removed,
+            unfinished,
+            foreign,
+            missing,
+            "artifact store reconciled"
+        );
         metrics::counter!(prometheus::ARTIFACTS_ORPHANED).increment(removed);
         metrics::gauge!(prometheus::ARTIFACTS_MISSING).set(missing as f64);
     }
@@ -71,7 +90,11 @@ async fn daily(app: &App) -> Result<()> {
 pub async fn once(pool: &PgPool, artifacts: &Artifacts, dry_run: bool) -> Result<Report> {
     let mut db = store::connect(pool, "assay-reconcile", Bounds::CLEANUP).await?;
     if !reconcile::lead(&mut db).await? {
-        return Err(Error::field("command", "refused", "another process reconciles the artifact store; try again when it has finished"));
+        return Err(Error::field(
+            "command",
+            "refused",
+            "another process reconciles the artifact store; try again when it has finished",
+        ));
     }
     let report = reconcile(&mut db, artifacts, dry_run).await?;
     store::disconnect(db).await;
@@ -80,7 +103,10 @@ pub async fn once(pool: &PgPool, artifacts: &Artifacts, dry_run: bool) -> Result
 
 async fn reconcile(db: &mut PgConnection, artifacts: &Artifacts, dry_run: bool) -> Result<Report> {
     let before = SystemTime::from(reconcile::orphaned_before(db).await?);
-    let mut report = Report { unfinished: artifacts.remove_unfinished(before, !dry_run).await?, ..Report::default() };
+    let mut report = Report {
+        unfinished: artifacts.remove_unfinished(before, !dry_run).await?,
+        ..Report::default()
+    };
     let mut listed = artifacts.list().try_chunks(BATCH);
     while let Some(objects) = listed.next().await {
         let objects = objects.map_err(|error| error.1)?;
@@ -92,7 +118,11 @@ async fn reconcile(db: &mut PgConnection, artifacts: &Artifacts, dry_run: bool) 
     }
     if !dry_run {
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        let found = Found { removed: count(report.removed), removed_bytes: count(report.orphan_bytes), missing: count(report.missing) };
+        let found = Found {
+            removed: count(report.removed),
+            removed_bytes: count(report.orphan_bytes),
+            missing: count(report.missing),
+        };
         reconcile::finish(db, &found).await?;
     }
     Ok(report)
@@ -108,10 +138,16 @@ async fn remove_orphans(
     report: &mut Report,
 ) -> Result<()> {
     let mut named = Objects::default();
-    let old = objects.iter().filter(|object| object.modified < before && !Artifacts::is_marker(&object.key));
+    let old = objects
+        .iter()
+        .filter(|object| object.modified < before && !Artifacts::is_marker(&object.key));
     for object in old {
         match Name::of(&object.key) {
-            Some(Name { org_id, owner_id, number }) => {
+            Some(Name {
+                org_id,
+                owner_id,
+                number,
+            }) => {
                 named.keys.push(&object.key);
                 named.org_ids.push(org_id);
                 named.owner_ids.push(owner_id);
@@ -123,15 +159,24 @@ async fn remove_orphans(
     let known = reconcile::known(db, &named).await?;
     report.foreign += known.iter().filter(|known| !known.is_ours).count() as u64;
     let mut removals = Vec::new();
-    for Known { key, .. } in known.into_iter().filter(|known| known.is_ours && !known.is_recorded) {
+    for Known { key, .. } in known
+        .into_iter()
+        .filter(|known| known.is_ours && !known.is_recorded)
+    {
         report.orphans += 1;
-        report.orphan_bytes += objects.iter().find(|object| object.key == key).map_or(0, |object| object.bytes);
+        report.orphan_bytes += objects
+            .iter()
+            .find(|object| object.key == key)
+            .map_or(0, |object| object.bytes);
         tracing::info!(key, dry_run, "orphaned object");
         if !dry_run {
             removals.push(remove(artifacts.clone(), key));
         }
     }
-    let removed: Vec<bool> = stream::iter(removals).buffer_unordered(PARALLEL).collect().await;
+    let removed: Vec<bool> = stream::iter(removals)
+        .buffer_unordered(PARALLEL)
+        .collect()
+        .await;
     report.removed += removed.into_iter().filter(|is_removed| *is_removed).count() as u64;
     Ok(())
 }
@@ -144,14 +189,27 @@ async fn remove(artifacts: Artifacts, key: String) -> bool {
     removed.is_ok()
 }
 
-async fn find_missing(db: &mut PgConnection, artifacts: &Artifacts, kind: Kind, report: &mut Report) -> Result<()> {
+async fn find_missing(
+    db: &mut PgConnection,
+    artifacts: &Artifacts,
+    kind: Kind,
+    report: &mut Report,
+) -> Result<()> {
     let mut after = (String::new(), 0);
     loop {
         let rows = reconcile::recorded(db, kind, (&after.0, after.1)).await?;
-        let Some(last) = rows.last() else { return Ok(()) };
+        let Some(last) = rows.last() else {
+            return Ok(());
+        };
         after = (last.owner_id.clone(), last.number);
-        let looked_up: Vec<_> = rows.into_iter().map(|row| look_up(artifacts.clone(), row)).collect();
-        let missing: Vec<Option<Recorded>> = stream::iter(looked_up).buffer_unordered(PARALLEL).try_collect().await?;
+        let looked_up: Vec<_> = rows
+            .into_iter()
+            .map(|row| look_up(artifacts.clone(), row))
+            .collect();
+        let missing: Vec<Option<Recorded>> = stream::iter(looked_up)
+            .buffer_unordered(PARALLEL)
+            .try_collect()
+            .await?;
         for row in missing.into_iter().flatten() {
             if reconcile::is_recorded(db, kind, &row).await? {
                 tracing::error!(org_id = %row.org_id, owner_id = row.owner_id, key = row.key, "an object is missing from the artifact store");
@@ -183,15 +241,25 @@ impl<'a> Name<'a> {
         org_id.parse::<OrgId>().ok()?;
         if let Some((owner_id, part)) = rest.split_once('/') {
             owner_id.parse::<UploadId>().ok()?;
-            return Some(Self { org_id, owner_id, number: part.split_once('-')?.0.parse().ok()? });
+            return Some(Self {
+                org_id,
+                owner_id,
+                number: part.split_once('-')?.0.parse().ok()?,
+            });
         }
         let (owner_id, kind) = rest.split_once('.')?;
         owner_id.parse::<JobId>().ok()?;
         let is_scores = |kind: &str| {
-            let attempt = kind.strip_suffix(".scores").or_else(|| kind.strip_suffix(".f64"));
+            let attempt = kind
+                .strip_suffix(".scores")
+                .or_else(|| kind.strip_suffix(".f64"));
             attempt.is_some_and(|attempt| attempt.bytes().all(|byte| byte.is_ascii_digit()))
         };
-        (kind == "predictions.json" || is_scores(kind)).then_some(Self { org_id, owner_id, number: 0 })
+        (kind == "predictions.json" || is_scores(kind)).then_some(Self {
+            org_id,
+            owner_id,
+            number: 0,
+        })
     }
 }
 
@@ -201,7 +269,11 @@ mod tests {
 
     #[test]
     fn known_keys_are_read_and_others_are_not() {
-        let (org_id, job_id, upload_id) = (OrgId::random().unwrap(), JobId::random().unwrap(), UploadId::random().unwrap());
+        let (org_id, job_id, upload_id) = (
+            OrgId::random().unwrap(),
+            JobId::random().unwrap(),
+            UploadId::random().unwrap(),
+        );
         let of_job = Some((job_id.to_string(), 0));
         let part = assay_core::model::upload::part_key(&org_id, &upload_id, 12).unwrap();
         for (key, expected) in [

@@ -55,7 +55,10 @@ impl Requests {
     /// What nobody has begun to write yet. What is being written is in neither this nor the database for some milliseconds.
     pub fn pending(&self, org_id: &OrgId) -> Pending {
         let counted = self.counted();
-        Pending { requests: counted.by_org.get(org_id).copied().unwrap_or(0), taken: counted.taken }
+        Pending {
+            requests: counted.by_org.get(org_id).copied().unwrap_or(0),
+            taken: counted.taken,
+        }
     }
 
     /// Whether a number that was read from the database after `pending` contains none of it.
@@ -67,17 +70,27 @@ impl Requests {
     /// written stays counted.
     pub async fn add_up(&self, db: &PgPool) -> Result<()> {
         let mut in_doubt = self.in_doubt.lock().await;
-        if let Some(InDoubt { transaction_id, counted }) = in_doubt.take() {
+        if let Some(InDoubt {
+            transaction_id,
+            counted,
+        }) = in_doubt.take()
+        {
             match store::usage::is_committed(db, &transaction_id).await {
                 Ok(Some(true)) => {}
                 Ok(Some(false)) => self.put_back(&counted),
                 // Its connection still works on it, or nothing is known for now.
                 Ok(None) => {
-                    *in_doubt = Some(InDoubt { transaction_id, counted });
+                    *in_doubt = Some(InDoubt {
+                        transaction_id,
+                        counted,
+                    });
                     return Ok(());
                 }
                 Err(error) if error.code == Code::Unavailable => {
-                    *in_doubt = Some(InDoubt { transaction_id, counted });
+                    *in_doubt = Some(InDoubt {
+                        transaction_id,
+                        counted,
+                    });
                     return Err(error);
                 }
                 // Another database, restored from a backup, knows nothing of it. Better too few than twice.
@@ -92,16 +105,21 @@ impl Requests {
         if counted.is_empty() {
             return Ok(());
         }
-        let (transaction, transaction_id) = match store::within_response_timeout(write(db, &counted)).await {
-            Ok(written) => written,
-            Err(error) => {
-                self.put_back(&counted);
-                return Err(error);
-            }
-        };
-        let committed = store::within_response_timeout(async { Ok(transaction.commit().await?) }).await;
+        let (transaction, transaction_id) =
+            match store::within_response_timeout(write(db, &counted)).await {
+                Ok(written) => written,
+                Err(error) => {
+                    self.put_back(&counted);
+                    return Err(error);
+                }
+            };
+        let committed =
+            store::within_response_timeout(async { Ok(transaction.commit().await?) }).await;
         if committed.is_err() {
-            *in_doubt = Some(InDoubt { transaction_id, counted });
+            *in_doubt = Some(InDoubt {
+                transaction_id,
+                counted,
+            });
         }
         committed
     }
@@ -118,14 +136,22 @@ impl Requests {
         while !*stopped.borrow() {
             // Whichever comes first: the end may come between two turns.
             let _ = tokio::time::timeout(EVERY, stopped.wait_for(|stopped| *stopped)).await;
-            self.add_up(db).await.can_fail("adding up requests; they are kept for the next time");
+            self.add_up(db)
+                .await
+                .can_fail("adding up requests; they are kept for the next time");
         }
     }
 }
 
 /// A transaction with the requests, and its id, by which the database knows later whether it was committed.
-async fn write(db: &PgPool, counted: &HashMap<OrgId, i64>) -> Result<(Transaction<'static, Postgres>, String)> {
-    let (org_ids, requests): (Vec<&str>, Vec<i64>) = counted.iter().map(|(org_id, requests)| (org_id.as_str(), *requests)).unzip();
+async fn write(
+    db: &PgPool,
+    counted: &HashMap<OrgId, i64>,
+) -> Result<(Transaction<'static, Postgres>, String)> {
+    let (org_ids, requests): (Vec<&str>, Vec<i64>) = counted
+        .iter()
+        .map(|(org_id, requests)| (org_id.as_str(), *requests))
+        .unzip();
     let mut transaction = db.begin().await?;
     let transaction_id = store::usage::add_requests(&mut transaction, &org_ids, &requests).await?;
     Ok((transaction, transaction_id))

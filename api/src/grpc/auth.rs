@@ -9,15 +9,27 @@ use crate::ops::auth;
 
 #[tonic::async_trait]
 impl AuthService for Service {
-    async fn request_sign_in(&self, request: Request<v1::RequestSignInRequest>) -> Result<Response<v1::RequestSignInResponse>, Status> {
-        self.answer_anybody(request, |app, input| async move { Ok(auth::request(&app, &input.message.email).await?.into()) }).await
+    async fn request_sign_in(
+        &self,
+        request: Request<v1::RequestSignInRequest>,
+    ) -> Result<Response<v1::RequestSignInResponse>, Status> {
+        self.answer_anybody(request, |app, input| async move {
+            Ok(auth::request(&app, &input.message.email).await?.into())
+        })
+        .await
     }
 
-    async fn verify_sign_in(&self, request: Request<v1::VerifySignInRequest>) -> Result<Response<v1::VerifySignInResponse>, Status> {
-        self.answer_anybody(
-            request,
-            |app, input| async move { Ok(auth::verify(&app, input.call.origin(), &input.message.token).await?.into()) },
-        )
+    async fn verify_sign_in(
+        &self,
+        request: Request<v1::VerifySignInRequest>,
+    ) -> Result<Response<v1::VerifySignInResponse>, Status> {
+        self.answer_anybody(request, |app, input| async move {
+            Ok(
+                auth::verify(&app, input.call.origin(), &input.message.token)
+                    .await?
+                    .into(),
+            )
+        })
         .await
     }
 }

@@ -17,7 +17,9 @@ impl ComparisonService for Service {
         self.answer(request, |app, caller: Caller, input| async move {
             let v1::CreateComparisonRequest { job_a, job_b } = input.message;
             let comparison = comparisons::create(&app, &caller, &job_a, &job_b).await?;
-            Ok(v1::CreateComparisonResponse { comparison: Some(comparison.into()) })
+            Ok(v1::CreateComparisonResponse {
+                comparison: Some(comparison.into()),
+            })
         })
         .await
     }

@@ -11,38 +11,68 @@ use crate::ops::domains;
 
 #[tonic::async_trait]
 impl DomainService for Service {
-    async fn list_domains(&self, request: Request<v1::ListDomainsRequest>) -> Result<Response<v1::ListDomainsResponse>, Status> {
+    async fn list_domains(
+        &self,
+        request: Request<v1::ListDomainsRequest>,
+    ) -> Result<Response<v1::ListDomainsResponse>, Status> {
         self.answer(request, |app, session: Session, input| async move {
             let v1::ListDomainsRequest { limit, cursor } = input.message;
-            Ok(domains::list(&app, &session, PageQuery { limit, cursor }).await?.into())
+            Ok(domains::list(&app, &session, PageQuery { limit, cursor })
+                .await?
+                .into())
         })
         .await
     }
 
-    async fn claim_domain(&self, request: Request<v1::ClaimDomainRequest>) -> Result<Response<v1::ClaimDomainResponse>, Status> {
+    async fn claim_domain(
+        &self,
+        request: Request<v1::ClaimDomainRequest>,
+    ) -> Result<Response<v1::ClaimDomainResponse>, Status> {
         self.answer(request, |app, owner: Owner, input| async move {
-            Ok(v1::ClaimDomainResponse { claim: Some(domains::claim(&app, &owner, &input.message.domain).await?.into()) })
+            Ok(v1::ClaimDomainResponse {
+                claim: Some(
+                    domains::claim(&app, &owner, &input.message.domain)
+                        .await?
+                        .into(),
+                ),
+            })
         })
         .await
     }
 
-    async fn verify_domain(&self, request: Request<v1::VerifyDomainRequest>) -> Result<Response<v1::VerifyDomainResponse>, Status> {
-        self.answer(
-            request,
-            |app, owner: Owner, input| async move { Ok(domains::verify(&app, &owner, &input.message.domain).await?.into()) },
-        )
+    async fn verify_domain(
+        &self,
+        request: Request<v1::VerifyDomainRequest>,
+    ) -> Result<Response<v1::VerifyDomainResponse>, Status> {
+        self.answer(request, |app, owner: Owner, input| async move {
+            Ok(domains::verify(&app, &owner, &input.message.domain)
+                .await?
+                .into())
+        })
         .await
     }
 
-    async fn update_domain(&self, request: Request<v1::UpdateDomainRequest>) -> Result<Response<v1::UpdateDomainResponse>, Status> {
+    async fn update_domain(
+        &self,
+        request: Request<v1::UpdateDomainRequest>,
+    ) -> Result<Response<v1::UpdateDomainResponse>, Status> {
         self.answer(request, |app, owner: Owner, input| async move {
             let v1::UpdateDomainRequest { domain, auto_join } = input.message;
-            Ok(v1::UpdateDomainResponse { domain: Some(domains::update(&app, &owner, &domain, auto_join).await?.into()) })
+            Ok(v1::UpdateDomainResponse {
+                domain: Some(
+                    domains::update(&app, &owner, &domain, auto_join)
+                        .await?
+                        .into(),
+                ),
+            })
         })
         .await
     }
 
-    async fn release_domain(&self, request: Request<v1::ReleaseDomainRequest>) -> Result<Response<v1::ReleaseDomainResponse>, Status> {
+    async fn release_domain(
+        &self,
+        request: Request<v1::ReleaseDomainRequest>,
+    ) -> Result<Response<v1::ReleaseDomainResponse>, Status> {
         self.answer(request, |app, owner: Owner, input| async move {
             domains::release(&app, &owner, &input.message.domain).await?;
             Ok(v1::ReleaseDomainResponse {})

@@ -33,9 +33,14 @@ pub(super) fn routes() -> Router<App> {
     Router::new().route("/assay.v1.EvalService/CreateEval", any(create_eval))
 }
 
-async fn create_eval(State(app): State<App>, request: axum::extract::Request) -> axum::response::Response {
+async fn create_eval(
+    State(app): State<App>,
+    request: axum::extract::Request,
+) -> axum::response::Response {
     let mut grpc = Grpc::new(Frames).apply_max_message_size_config(Some(BODY_MAX), None);
-    grpc.unary(CreateEval(Service(app)), request).await.map(axum::body::Body::new)
+    grpc.unary(CreateEval(Service(app)), request)
+        .await
+        .map(axum::body::Body::new)
 }
 
 struct CreateEval(Service);
@@ -48,14 +53,31 @@ impl UnaryService<Bytes> for CreateEval {
         let service = self.0.clone();
         async move {
             let held = memory::held(request.extensions());
-            let operation = |app, submitter: TermsAccepted<Submitter>, input: super::Input<Bytes>| async move {
-                let read = read(input.message, &*held?).await?;
-                let CreateEvalFields { suite_id, predictions, input_ref, label, idempotency_key } = read;
-                let submission = Submission { suite_id, predictions: predictions.map(Into::into), input_ref, label, idempotency_key };
-                let origin = Origin::of(input.call);
-                let Accepted { job, replayed } = evals::submit(&app, &submitter, submission, origin).await?;
-                Ok(v1::CreateEvalResponse { job: Some(job.into()), idempotency_replayed: replayed })
-            };
+            let operation =
+                |app, submitter: TermsAccepted<Submitter>, input: super::Input<Bytes>| async move {
+                    let read = read(input.message, &*held?).await?;
+                    let CreateEvalFields {
+                        suite_id,
+                        predictions,
+                        input_ref,
+                        label,
+                        idempotency_key,
+                    } = read;
+                    let submission = Submission {
+                        suite_id,
+                        predictions: predictions.map(Into::into),
+                        input_ref,
+                        label,
+                        idempotency_key,
+                    };
+                    let origin = Origin::of(input.call);
+                    let Accepted { job, replayed } =
+                        evals::submit(&app, &submitter, submission, origin).await?;
+                    Ok(v1::CreateEvalResponse {
+                        job: Some(job.into()),
+                        idempotency_replayed: replayed,
+                    })
+                };
             service.answer(request, operation).await
         }
         .boxed()
@@ -66,8 +88,13 @@ async fn read(message: Bytes, held: &Reservation) -> Result<CreateEvalFields> {
     let mut reader = CreateEvalReader::new(message, JSON_MAX);
     loop {
         let written = reader.step(STEP).map_err(|unreadable| match unreadable {
-            Unreadable::Malformed => Error::new(Code::InvalidRequest, "The message cannot be decoded."),
-            Unreadable::TooLarge => Error::new(Code::PayloadTooLarge, "The message is larger than this operation takes."),
+            Unreadable::Malformed => {
+                Error::new(Code::InvalidRequest, "The message cannot be decoded.")
+            }
+            Unreadable::TooLarge => Error::new(
+                Code::PayloadTooLarge,
+                "The message is larger than this operation takes.",
+            ),
         })?;
         held.grow(written as u64).await?;
         if written < STEP {

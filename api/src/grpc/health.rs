@@ -9,8 +9,21 @@ use crate::ops::health::{self, Health};
 
 #[tonic::async_trait]
 impl HealthService for Service {
-    async fn get_health(&self, _: Request<v1::GetHealthRequest>) -> Result<Response<v1::GetHealthResponse>, Status> {
-        let Health { git_sha, hfm_sha, env } = health::get(&self.0);
-        Ok(Response::new(v1::GetHealthResponse { health: Some(v1::Health { git_sha, hfm_sha, env }) }))
+    async fn get_health(
+        &self,
+        _: Request<v1::GetHealthRequest>,
+    ) -> Result<Response<v1::GetHealthResponse>, Status> {
+        let Health {
+            git_sha,
+            hfm_sha,
+            env,
+        } = health::get(&self.0);
+        Ok(Response::new(v1::GetHealthResponse {
+            health: Some(v1::Health {
+                git_sha,
+                hfm_sha,
+                env,
+            }),
+        }))
     }
 }

@@ -11,25 +11,48 @@ use crate::ops::invites;
 
 #[tonic::async_trait]
 impl InviteService for Service {
-    async fn list_invites(&self, request: Request<v1::ListInvitesRequest>) -> Result<Response<v1::ListInvitesResponse>, Status> {
+    async fn list_invites(
+        &self,
+        request: Request<v1::ListInvitesRequest>,
+    ) -> Result<Response<v1::ListInvitesResponse>, Status> {
         self.answer(request, |app, owner: Owner, input| async move {
             let v1::ListInvitesRequest { limit, cursor } = input.message;
-            Ok(invites::list(&app, &owner, PageQuery { limit, cursor }).await?.into())
+            Ok(invites::list(&app, &owner, PageQuery { limit, cursor })
+                .await?
+                .into())
         })
         .await
     }
 
-    async fn create_invite(&self, request: Request<v1::CreateInviteRequest>) -> Result<Response<v1::CreateInviteResponse>, Status> {
+    async fn create_invite(
+        &self,
+        request: Request<v1::CreateInviteRequest>,
+    ) -> Result<Response<v1::CreateInviteResponse>, Status> {
         self.answer(request, |app, owner: Owner, input| async move {
             let v1::CreateInviteRequest { email, role } = input.message;
-            Ok(v1::CreateInviteResponse { invite: Some(invites::create(&app, &owner, &email, role.as_deref()).await?.into()) })
+            Ok(v1::CreateInviteResponse {
+                invite: Some(
+                    invites::create(&app, &owner, &email, role.as_deref())
+                        .await?
+                        .into(),
+                ),
+            })
         })
         .await
     }
 
-    async fn revoke_invite(&self, request: Request<v1::RevokeInviteRequest>) -> Result<Response<v1::RevokeInviteResponse>, Status> {
+    async fn revoke_invite(
+        &self,
+        request: Request<v1::RevokeInviteRequest>,
+    ) -> Result<Response<v1::RevokeInviteResponse>, Status> {
         self.answer(request, |app, owner: Owner, input| async move {
-            Ok(v1::RevokeInviteResponse { invite: Some(invites::revoke(&app, &owner, &input.message.invite_id).await?.into()) })
+            Ok(v1::RevokeInviteResponse {
+                invite: Some(
+                    invites::revoke(&app, &owner, &input.message.invite_id)
+                        .await?
+                        .into(),
+                ),
+            })
         })
         .await
     }

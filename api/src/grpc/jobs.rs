@@ -13,61 +13,110 @@ use crate::ops::jobs::{self, Filter};
 
 #[tonic::async_trait]
 impl JobService for Service {
-    async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Result<Response<v1::ListJobsResponse>, Status> {
+    async fn list_jobs(
+        &self,
+        request: Request<v1::ListJobsRequest>,
+    ) -> Result<Response<v1::ListJobsResponse>, Status> {
         self.answer(request, |app, caller: Caller, input| async move {
-            let v1::ListJobsRequest { r#type, status, limit, before } = input.message;
-            let filter = Filter { r#type, status, limit, before: before.map(|at| at.to_string()) };
+            let v1::ListJobsRequest {
+                r#type,
+                status,
+                limit,
+                before,
+            } = input.message;
+            let filter = Filter {
+                r#type,
+                status,
+                limit,
+                before: before.map(|at| at.to_string()),
+            };
             Ok(jobs::list(&app, &caller, filter).await?.into())
         })
         .await
     }
 
-    async fn cancel_job(&self, request: Request<v1::CancelJobRequest>) -> Result<Response<v1::CancelJobResponse>, Status> {
+    async fn cancel_job(
+        &self,
+        request: Request<v1::CancelJobRequest>,
+    ) -> Result<Response<v1::CancelJobResponse>, Status> {
         self.answer(request, |app, submitter: Submitter, input| async move {
             let v1::CancelJobRequest { job_id } = input.message;
-            Ok(v1::CancelJobResponse { job: Some(jobs::cancel(&app, &submitter, &job_id).await?.into()) })
+            Ok(v1::CancelJobResponse {
+                job: Some(jobs::cancel(&app, &submitter, &job_id).await?.into()),
+            })
         })
         .await
     }
 
-    async fn finalize_job(&self, request: Request<v1::FinalizeJobRequest>) -> Result<Response<v1::FinalizeJobResponse>, Status> {
+    async fn finalize_job(
+        &self,
+        request: Request<v1::FinalizeJobRequest>,
+    ) -> Result<Response<v1::FinalizeJobResponse>, Status> {
         self.answer(request, |app, submitter: Submitter, input| async move {
             let v1::FinalizeJobRequest { job_id } = input.message;
-            Ok(v1::FinalizeJobResponse { job: Some(jobs::finalize(&app, &submitter, &job_id).await?.into()) })
+            Ok(v1::FinalizeJobResponse {
+                job: Some(jobs::finalize(&app, &submitter, &job_id).await?.into()),
+            })
         })
         .await
     }
 
-    async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {
+    async fn get_job(
+        &self,
+        request: Request<v1::GetJobRequest>,
+    ) -> Result<Response<v1::GetJobResponse>, Status> {
         self.answer(request, |app, caller: Caller, input| async move {
             let v1::GetJobRequest { job_id, wait } = input.message;
-            Ok(v1::GetJobResponse { job: Some(jobs::get(&app, &caller, &job_id, wait).await?.into()) })
+            Ok(v1::GetJobResponse {
+                job: Some(jobs::get(&app, &caller, &job_id, wait).await?.into()),
+            })
         })
         .await
     }
 
     type WatchJobStream = BoxStream<'static, Result<v1::WatchJobResponse, Status>>;
 
-    async fn watch_job(&self, request: Request<v1::WatchJobRequest>) -> Result<Response<Self::WatchJobStream>, Status> {
+    async fn watch_job(
+        &self,
+        request: Request<v1::WatchJobRequest>,
+    ) -> Result<Response<Self::WatchJobStream>, Status> {
         self.stream(request, |app, caller: Caller, input| async move {
             let changes = jobs::watch(app, caller, &input.message.job_id).await?;
-            Ok(changes.map_ok(|job| v1::WatchJobResponse { job: job.map(Into::into) }))
+            Ok(changes.map_ok(|job| v1::WatchJobResponse {
+                job: job.map(Into::into),
+            }))
         })
         .await
     }
 
-    async fn list_job_items(&self, request: Request<v1::ListJobItemsRequest>) -> Result<Response<v1::ListJobItemsResponse>, Status> {
+    async fn list_job_items(
+        &self,
+        request: Request<v1::ListJobItemsRequest>,
+    ) -> Result<Response<v1::ListJobItemsResponse>, Status> {
         self.answer(request, |app, caller: Caller, input| async move {
-            let v1::ListJobItemsRequest { job_id, cursor, limit } = input.message;
-            Ok(jobs::items(&app, &caller, &job_id, cursor.as_deref(), limit).await?.into())
+            let v1::ListJobItemsRequest {
+                job_id,
+                cursor,
+                limit,
+            } = input.message;
+            Ok(
+                jobs::items(&app, &caller, &job_id, cursor.as_deref(), limit)
+                    .await?
+                    .into(),
+            )
         })
         .await
     }
 
-    async fn get_job_trace(&self, request: Request<v1::GetJobTraceRequest>) -> Result<Response<v1::GetJobTraceResponse>, Status> {
+    async fn get_job_trace(
+        &self,
+        request: Request<v1::GetJobTraceRequest>,
+    ) -> Result<Response<v1::GetJobTraceResponse>, Status> {
         self.answer(request, |app, caller: Caller, input| async move {
             let v1::GetJobTraceRequest { job_id } = input.message;
-            Ok(v1::GetJobTraceResponse { trace: Some(object(jobs::trace(&app, &caller, &job_id).await?)) })
+            Ok(v1::GetJobTraceResponse {
+                trace: Some(object(jobs::trace(&app, &caller, &job_id).await?)),
+            })
         })
         .await
     }

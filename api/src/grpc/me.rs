@@ -10,11 +10,15 @@ use crate::ops::me;
 
 #[tonic::async_trait]
 impl MeService for Service {
-    async fn get_me(&self, request: Request<v1::GetMeRequest>) -> Result<Response<v1::GetMeResponse>, Status> {
-        self.answer(
-            request,
-            |app, caller: Caller, _| async move { Ok(v1::GetMeResponse { me: Some(me::get(&app, &caller).await?.into()) }) },
-        )
+    async fn get_me(
+        &self,
+        request: Request<v1::GetMeRequest>,
+    ) -> Result<Response<v1::GetMeResponse>, Status> {
+        self.answer(request, |app, caller: Caller, _| async move {
+            Ok(v1::GetMeResponse {
+                me: Some(me::get(&app, &caller).await?.into()),
+            })
+        })
         .await
     }
 }

@@ -96,19 +96,30 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
             // The details of errors, so that a client by reflection can show them.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
-    let mut open = Routes::from(Router::new()).add_service(HealthServiceServer::new(service)).add_service(grpc_health().await);
+    let mut open = Routes::from(Router::new())
+        .add_service(HealthServiceServer::new(service))
+        .add_service(grpc_health().await);
     if app.settings.grpc_reflection {
         open = open.add_service(reflection().build_v1().map_err(Error::internal)?);
         // Older clients, Python's among them, know this one only.
         open = open.add_service(reflection().build_v1alpha().map_err(Error::internal)?);
     }
     let open = open.into_axum_router();
-    let all = behind_credential.merge(signing_in).merge(open).layer(tonic_web::GrpcWebLayer::new());
-    Ok(all.layer(from_fn_with_state(app.clone(), grpc_only)).with_state(()))
+    let all = behind_credential
+        .merge(signing_in)
+        .merge(open)
+        .layer(tonic_web::GrpcWebLayer::new());
+    Ok(all
+        .layer(from_fn_with_state(app.clone(), grpc_only))
+        .with_state(()))
 }
 
 /// Of the two rpcs to sign in with, the one that sends mail is limited by the client's address, as on REST.
-async fn limit_mail(state: State<App>, request: axum::extract::Request, next: Next) -> axum::response::Response {
+async fn limit_mail(
+    state: State<App>,
+    request: axum::extract::Request,
+    next: Next,
+) -> axum::response::Response {
     match request.uri().path().ends_with("/RequestSignIn") {
         true => layers::rate_limit::limit_mail(state, request, next).await,
         false => next.run(request).await,
@@ -117,14 +128,26 @@ async fn limit_mail(state: State<App>, request: axum::extract::Request, next: Ne
 
 /// To a caller who does not speak gRPC there is nothing at these paths, and gRPC proper needs HTTP/2; the layer of
 /// gRPC-web would answer both with a bare 400.
-async fn grpc_only(State(app): State<App>, request: axum::extract::Request, next: Next) -> axum::response::Response {
+async fn grpc_only(
+    State(app): State<App>,
+    request: axum::extract::Request,
+    next: Next,
+) -> axum::response::Response {
     match Wire::of(request.headers()) {
         Wire::Rest => {
-            let not_found = crate::http::not_found::not_found.layer(from_fn_with_state(app, layers::auth::count_unrouted));
-            not_found.with_state(()).oneshot(request).await.into_response()
+            let not_found = crate::http::not_found::not_found
+                .layer(from_fn_with_state(app, layers::auth::count_unrouted));
+            not_found
+                .with_state(())
+                .oneshot(request)
+                .await
+                .into_response()
         }
         Wire::Grpc if request.version() < http::Version::HTTP_2 => {
-            let error = Error::new(Code::InvalidRequest, "gRPC needs HTTP/2; over HTTP/1.1 use gRPC-web.");
+            let error = Error::new(
+                Code::InvalidRequest,
+                "gRPC needs HTTP/2; over HTTP/1.1 use gRPC-web.",
+            );
             Failure::from(error).into_response()
         }
         Wire::Grpc | Wire::GrpcWeb => next.run(request).await,
@@ -134,8 +157,13 @@ async fn grpc_only(State(app): State<App>, request: axum::extract::Request, next
 /// `grpc.health.v1`: this process serves as soon as it listens, each service and all of them.
 async fn grpc_health() -> HealthServer<HealthService> {
     let reporter = HealthReporter::new();
-    for service in crate::http::protocol::METHODS.iter().filter_map(|method| method[1..].split('/').next()) {
-        reporter.set_service_status(service, ServingStatus::Serving).await;
+    for service in crate::http::protocol::METHODS
+        .iter()
+        .filter_map(|method| method[1..].split('/').next())
+    {
+        reporter
+            .set_service_status(service, ServingStatus::Serving)
+            .await;
     }
     HealthServer::new(HealthService::from_health_reporter(reporter))
 }
@@ -146,7 +174,11 @@ struct Service(App);
 
 impl Service {
     /// Proves the caller's right, calls the operation, and renders what it returns.
-    async fn answer<P, M, A, F, Fut>(&self, request: Request<M>, operation: F) -> Result<Response<A>, Status>
+    async fn answer<P, M, A, F, Fut>(
+        &self,
+        request: Request<M>,
+        operation: F,
+    ) -> Result<Response<A>, Status>
     where
         P: Permit,
         F: FnOnce(App, P, Input<M>) -> Fut,
@@ -161,15 +193,30 @@ impl Service {
     }
 
     /// Calls an operation that asks for no credential, and renders what it returns.
-    async fn answer_anybody<M, A, F, Fut>(&self, request: Request<M>, operation: F) -> Result<Response<A>, Status>
+    async fn answer_anybody<M, A, F, Fut>(
+        &self,
+        request: Request<M>,
+        operation: F,
+    ) -> Result<Response<A>, Status>
     where
         F: FnOnce(App, Input<M>) -> Fut,
         Fut: Future<Output = Result<A>>,
     {
         let (_, extensions, message) = request.into_parts();
-        let Some(call) = extensions.get::<Call>().cloned() else { return Err(Status::internal("a request without an id")) };
-        let answered = operation(self.0.clone(), Input { message, call: call.clone() }).await;
-        answered.map(Response::new).map_err(|error| refused(&error, &call))
+        let Some(call) = extensions.get::<Call>().cloned() else {
+            return Err(Status::internal("a request without an id"));
+        };
+        let answered = operation(
+            self.0.clone(),
+            Input {
+                message,
+                call: call.clone(),
+            },
+        )
+        .await;
+        answered
+            .map(Response::new)
+            .map_err(|error| refused(&error, &call))
     }
 
     /// The same for an operation that answers with many messages, one after the other.

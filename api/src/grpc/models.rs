@@ -10,14 +10,25 @@ use crate::ops::models;
 
 #[tonic::async_trait]
 impl ModelService for Service {
-    async fn list_models(&self, request: Request<v1::ListModelsRequest>) -> Result<Response<v1::ListModelsResponse>, Status> {
-        self.answer(request, |app, caller: Caller, _| async move { Ok(models::list(&app, &caller).await?.into()) }).await
+    async fn list_models(
+        &self,
+        request: Request<v1::ListModelsRequest>,
+    ) -> Result<Response<v1::ListModelsResponse>, Status> {
+        self.answer(request, |app, caller: Caller, _| async move {
+            Ok(models::list(&app, &caller).await?.into())
+        })
+        .await
     }
 
-    async fn get_model(&self, request: Request<v1::GetModelRequest>) -> Result<Response<v1::GetModelResponse>, Status> {
+    async fn get_model(
+        &self,
+        request: Request<v1::GetModelRequest>,
+    ) -> Result<Response<v1::GetModelResponse>, Status> {
         self.answer(request, |app, caller: Caller, input| async move {
             let v1::GetModelRequest { model_id } = input.message;
-            Ok(v1::GetModelResponse { model: Some(models::get(&app, &caller, &model_id).await?.into()) })
+            Ok(v1::GetModelResponse {
+                model: Some(models::get(&app, &caller, &model_id).await?.into()),
+            })
         })
         .await
     }

@@ -10,18 +10,37 @@ use crate::ops::orgs;
 
 #[tonic::async_trait]
 impl OrgService for Service {
-    async fn create_org(&self, request: Request<v1::CreateOrgRequest>) -> Result<Response<v1::CreateOrgResponse>, Status> {
+    async fn create_org(
+        &self,
+        request: Request<v1::CreateOrgRequest>,
+    ) -> Result<Response<v1::CreateOrgResponse>, Status> {
         self.answer(request, |app, person: Person, input| async move {
-            Ok(v1::CreateOrgResponse { org: Some(orgs::create(&app, &person, &input.message.name).await?.into()) })
+            Ok(v1::CreateOrgResponse {
+                org: Some(
+                    orgs::create(&app, &person, &input.message.name)
+                        .await?
+                        .into(),
+                ),
+            })
         })
         .await
     }
 
-    async fn update_org(&self, request: Request<v1::UpdateOrgRequest>) -> Result<Response<v1::UpdateOrgResponse>, Status> {
+    async fn update_org(
+        &self,
+        request: Request<v1::UpdateOrgRequest>,
+    ) -> Result<Response<v1::UpdateOrgResponse>, Status> {
         self.answer(request, |app, owner: Owner, input| async move {
-            let v1::UpdateOrgRequest { org_id, name, data_use } = input.message;
-            let org = orgs::update(&app, &owner, &org_id, name.as_deref(), data_use.as_deref()).await?;
-            Ok(v1::UpdateOrgResponse { org: Some(org.into()) })
+            let v1::UpdateOrgRequest {
+                org_id,
+                name,
+                data_use,
+            } = input.message;
+            let org =
+                orgs::update(&app, &owner, &org_id, name.as_deref(), data_use.as_deref()).await?;
+            Ok(v1::UpdateOrgResponse {
+                org: Some(org.into()),
+            })
         })
         .await
     }

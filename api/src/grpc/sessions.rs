@@ -10,7 +10,10 @@ use crate::ops::sessions;
 
 #[tonic::async_trait]
 impl SessionService for Service {
-    async fn end_session(&self, request: Request<v1::EndSessionRequest>) -> Result<Response<v1::EndSessionResponse>, Status> {
+    async fn end_session(
+        &self,
+        request: Request<v1::EndSessionRequest>,
+    ) -> Result<Response<v1::EndSessionResponse>, Status> {
         self.answer(request, |app, person: Person, _| async move {
             sessions::end_current(&app, &person).await?;
             Ok(v1::EndSessionResponse {})
@@ -18,11 +21,20 @@ impl SessionService for Service {
         .await
     }
 
-    async fn list_sessions(&self, request: Request<v1::ListSessionsRequest>) -> Result<Response<v1::ListSessionsResponse>, Status> {
-        self.answer(request, |app, person: Person, _| async move { Ok(sessions::list(&app, &person).await?.into()) }).await
+    async fn list_sessions(
+        &self,
+        request: Request<v1::ListSessionsRequest>,
+    ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+        self.answer(request, |app, person: Person, _| async move {
+            Ok(sessions::list(&app, &person).await?.into())
+        })
+        .await
     }
 
-    async fn delete_session(&self, request: Request<v1::DeleteSessionRequest>) -> Result<Response<v1::DeleteSessionResponse>, Status> {
+    async fn delete_session(
+        &self,
+        request: Request<v1::DeleteSessionRequest>,
+    ) -> Result<Response<v1::DeleteSessionResponse>, Status> {
         self.answer(request, |app, person: Person, input| async move {
             sessions::end(&app, &person, &input.message.session_id).await?;
             Ok(v1::DeleteSessionResponse {})

@@ -10,14 +10,29 @@ use crate::ops::suites;
 
 #[tonic::async_trait]
 impl SuiteService for Service {
-    async fn list_suites(&self, request: Request<v1::ListSuitesRequest>) -> Result<Response<v1::ListSuitesResponse>, Status> {
-        self.answer(request, |app, caller: Caller, _| async move { Ok(suites::list(&app, &caller).await?.into()) }).await
+    async fn list_suites(
+        &self,
+        request: Request<v1::ListSuitesRequest>,
+    ) -> Result<Response<v1::ListSuitesResponse>, Status> {
+        self.answer(request, |app, caller: Caller, _| async move {
+            Ok(suites::list(&app, &caller).await?.into())
+        })
+        .await
     }
 
-    async fn list_suite_items(&self, request: Request<v1::ListSuiteItemsRequest>) -> Result<Response<v1::ListSuiteItemsResponse>, Status> {
+    async fn list_suite_items(
+        &self,
+        request: Request<v1::ListSuiteItemsRequest>,
+    ) -> Result<Response<v1::ListSuiteItemsResponse>, Status> {
         self.answer(request, |app, caller: Caller, input| async move {
-            let v1::ListSuiteItemsRequest { suite_id, cursor, limit } = input.message;
-            suites::items(&app, &caller, &suite_id, cursor.as_deref(), limit).await?.try_into()
+            let v1::ListSuiteItemsRequest {
+                suite_id,
+                cursor,
+                limit,
+            } = input.message;
+            suites::items(&app, &caller, &suite_id, cursor.as_deref(), limit)
+                .await?
+                .try_into()
         })
         .await
     }

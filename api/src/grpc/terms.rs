@@ -10,16 +10,30 @@ use crate::ops::terms;
 
 #[tonic::async_trait]
 impl TermsService for Service {
-    async fn get_terms(&self, request: Request<v1::GetTermsRequest>) -> Result<Response<v1::GetTermsResponse>, Status> {
+    async fn get_terms(
+        &self,
+        request: Request<v1::GetTermsRequest>,
+    ) -> Result<Response<v1::GetTermsResponse>, Status> {
         self.answer(request, |app, caller: Caller, _| async move {
-            Ok(v1::GetTermsResponse { terms: Some(terms::get(&app, &caller).await?.into()) })
+            Ok(v1::GetTermsResponse {
+                terms: Some(terms::get(&app, &caller).await?.into()),
+            })
         })
         .await
     }
 
-    async fn accept_terms(&self, request: Request<v1::AcceptTermsRequest>) -> Result<Response<v1::AcceptTermsResponse>, Status> {
+    async fn accept_terms(
+        &self,
+        request: Request<v1::AcceptTermsRequest>,
+    ) -> Result<Response<v1::AcceptTermsResponse>, Status> {
         self.answer(request, |app, owner: Owner, input| async move {
-            Ok(v1::AcceptTermsResponse { terms: Some(terms::accept(&app, &owner, &input.message.version).await?.into()) })
+            Ok(v1::AcceptTermsResponse {
+                terms: Some(
+                    terms::accept(&app, &owner, &input.message.version)
+                        .await?
+                        .into(),
+                ),
+            })
         })
         .await
     }

@@ -15,31 +15,66 @@ use crate::ops::uploads::{self, NewUploadFields};
 
 #[tonic::async_trait]
 impl UploadService for Service {
-    async fn create_upload(&self, request: Request<v1::CreateUploadRequest>) -> Result<Response<v1::CreateUploadResponse>, Status> {
+    async fn create_upload(
+        &self,
+        request: Request<v1::CreateUploadRequest>,
+    ) -> Result<Response<v1::CreateUploadResponse>, Status> {
         self.answer(request, |app, submitter: Submitter, input| async move {
-            let v1::CreateUploadRequest { kind, content_type, content_encoding, bytes, sha256 } = input.message;
-            let fields = NewUploadFields { kind, content_type, content_encoding, bytes, sha256 };
-            Ok(v1::CreateUploadResponse { upload: Some(uploads::create(&app, &submitter, fields).await?.into()) })
+            let v1::CreateUploadRequest {
+                kind,
+                content_type,
+                content_encoding,
+                bytes,
+                sha256,
+            } = input.message;
+            let fields = NewUploadFields {
+                kind,
+                content_type,
+                content_encoding,
+                bytes,
+                sha256,
+            };
+            Ok(v1::CreateUploadResponse {
+                upload: Some(uploads::create(&app, &submitter, fields).await?.into()),
+            })
         })
         .await
     }
 
-    async fn get_upload(&self, request: Request<v1::GetUploadRequest>) -> Result<Response<v1::GetUploadResponse>, Status> {
+    async fn get_upload(
+        &self,
+        request: Request<v1::GetUploadRequest>,
+    ) -> Result<Response<v1::GetUploadResponse>, Status> {
         self.answer(request, |app, caller: Caller, input| async move {
-            Ok(v1::GetUploadResponse { upload: Some(uploads::get(&app, &caller, &input.message.upload_id).await?.into()) })
+            Ok(v1::GetUploadResponse {
+                upload: Some(
+                    uploads::get(&app, &caller, &input.message.upload_id)
+                        .await?
+                        .into(),
+                ),
+            })
         })
         .await
     }
 
-    async fn complete_upload(&self, request: Request<v1::CompleteUploadRequest>) -> Result<Response<v1::CompleteUploadResponse>, Status> {
+    async fn complete_upload(
+        &self,
+        request: Request<v1::CompleteUploadRequest>,
+    ) -> Result<Response<v1::CompleteUploadResponse>, Status> {
         self.answer(request, |app, submitter: Submitter, input| async move {
-            let upload = complete_upload::complete(&app, &submitter, &input.message.upload_id).await?;
-            Ok(v1::CompleteUploadResponse { upload: Some(upload.into()) })
+            let upload =
+                complete_upload::complete(&app, &submitter, &input.message.upload_id).await?;
+            Ok(v1::CompleteUploadResponse {
+                upload: Some(upload.into()),
+            })
         })
         .await
     }
 
-    async fn delete_upload(&self, request: Request<v1::DeleteUploadRequest>) -> Result<Response<v1::DeleteUploadResponse>, Status> {
+    async fn delete_upload(
+        &self,
+        request: Request<v1::DeleteUploadRequest>,
+    ) -> Result<Response<v1::DeleteUploadResponse>, Status> {
         self.answer(request, |app, submitter: Submitter, input| async move {
             uploads::delete(&app, &submitter, &input.message.upload_id).await?;
             Ok(v1::DeleteUploadResponse {})
@@ -55,11 +90,26 @@ impl UploadService for Service {
         self.answer(request, |app, submitter: Submitter, input| async move {
             let mut messages = input.message;
             let first = messages.message().await.map_err(broke)?;
-            let v1::UploadPredictionsRequest { upload_id, number, data } = first.unwrap_or_default();
+            let v1::UploadPredictionsRequest {
+                upload_id,
+                number,
+                data,
+            } = first.unwrap_or_default();
             let rest = messages.map(|message| piece(message.map_err(broke)?));
             let mut body = futures_util::stream::iter([Ok(Bytes::from(data))]).chain(rest);
-            let part = uploads::put_part(&app, &submitter, &upload_id, number.into(), None, &*held?, &mut body).await?;
-            Ok(v1::UploadPredictionsResponse { part: Some(part.into()) })
+            let part = uploads::put_part(
+                &app,
+                &submitter,
+                &upload_id,
+                number.into(),
+                None,
+                &*held?,
+                &mut body,
+            )
+            .await?;
+            Ok(v1::UploadPredictionsResponse {
+                part: Some(part.into()),
+            })
         })
         .await
     }
@@ -67,16 +117,26 @@ impl UploadService for Service {
 
 /// A message behind the first.
 fn piece(message: v1::UploadPredictionsRequest) -> assay_core::Result<Bytes> {
-    let v1::UploadPredictionsRequest { upload_id, number, data } = message;
+    let v1::UploadPredictionsRequest {
+        upload_id,
+        number,
+        data,
+    } = message;
     if !upload_id.is_empty() || number != 0 {
-        return Err(Error::new(Code::InvalidRequest, "Only the first message names the upload and the number; a stream is one part."));
+        return Err(Error::new(
+            Code::InvalidRequest,
+            "Only the first message names the upload and the number; a stream is one part.",
+        ));
     }
     Ok(data.into())
 }
 
 fn broke(status: Status) -> Error {
     match status.code() {
-        tonic::Code::OutOfRange => Error::new(Code::PayloadTooLarge, "A message is larger than this operation takes; send smaller ones."),
+        tonic::Code::OutOfRange => Error::new(
+            Code::PayloadTooLarge,
+            "A message is larger than this operation takes; send smaller ones.",
+        ),
         _ => Error::new(Code::InvalidRequest, "The stream broke off.").because(status),
     }
 }

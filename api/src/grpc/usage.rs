@@ -10,9 +10,14 @@ use crate::ops::usage;
 
 #[tonic::async_trait]
 impl UsageService for Service {
-    async fn get_usage(&self, request: Request<v1::GetUsageRequest>) -> Result<Response<v1::GetUsageResponse>, Status> {
+    async fn get_usage(
+        &self,
+        request: Request<v1::GetUsageRequest>,
+    ) -> Result<Response<v1::GetUsageResponse>, Status> {
         self.answer(request, |app, caller: Caller, _| async move {
-            Ok(v1::GetUsageResponse { usage: Some(usage::get(&app, &caller).await?.into()) })
+            Ok(v1::GetUsageResponse {
+                usage: Some(usage::get(&app, &caller).await?.into()),
+            })
         })
         .await
     }

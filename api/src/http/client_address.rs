@@ -9,7 +9,10 @@ use ipnet::IpNet;
 /// The client's address: that of the peer, or what trusted proxies say, read from the right, where they append.
 pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Arc<str> {
     let forwarded = headers.get_all("x-forwarded-for").iter();
-    let hops: Vec<&str> = forwarded.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).collect();
+    let hops: Vec<&str> = forwarded
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .collect();
     let mut client = peer.to_canonical();
     for hop in hops.into_iter().rev() {
         // What cannot be read ends the chain: what stands before it could be anybody's invention.
@@ -53,8 +56,14 @@ pub fn counting_prefixes(address: &str) -> Vec<(String, u32)> {
 /// An address as proxies write it: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]:4711`.
 fn forwarded_address(hop: &str) -> Option<IpAddr> {
     let hop = hop.trim();
-    let bare = hop.strip_prefix('[').and_then(|hop| hop.strip_suffix(']')).unwrap_or(hop).parse::<IpAddr>().ok();
-    bare.or_else(|| hop.parse::<SocketAddr>().ok().map(|address| address.ip())).map(|address| address.to_canonical())
+    let bare = hop
+        .strip_prefix('[')
+        .and_then(|hop| hop.strip_suffix(']'))
+        .unwrap_or(hop)
+        .parse::<IpAddr>()
+        .ok();
+    bare.or_else(|| hop.parse::<SocketAddr>().ok().map(|address| address.ip()))
+        .map(|address| address.to_canonical())
 }
 
 #[cfg(test)]
@@ -63,10 +72,19 @@ mod tests {
 
     #[test]
     fn ipv6_is_counted_by_three_prefixes() {
-        let counted = |address: &str| counting_prefixes(&client(address.parse().unwrap(), &HeaderMap::new(), &[]));
+        let counted = |address: &str| {
+            counting_prefixes(&client(address.parse().unwrap(), &HeaderMap::new(), &[]))
+        };
         assert_eq!(counted("192.0.2.1"), [("192.0.2.1".to_owned(), 1)]);
-        let expected = [("2001:db8:1:2345::", 1), ("2001:db8:1:2300::/56", 4), ("2001:db8:1::/48", 16)];
-        assert_eq!(counted("2001:db8:1:2345::7"), expected.map(|(prefix, times)| (prefix.to_owned(), times)));
+        let expected = [
+            ("2001:db8:1:2345::", 1),
+            ("2001:db8:1:2300::/56", 4),
+            ("2001:db8:1::/48", 16),
+        ];
+        assert_eq!(
+            counted("2001:db8:1:2345::7"),
+            expected.map(|(prefix, times)| (prefix.to_owned(), times))
+        );
     }
 
     #[test]
@@ -83,7 +101,11 @@ mod tests {
             ("192.0.2.1:471x", None),
             ("unknown", None),
         ] {
-            assert_eq!(forwarded_address(hop), expected.map(|text| text.parse().unwrap()), "{hop}");
+            assert_eq!(
+                forwarded_address(hop),
+                expected.map(|text| text.parse().unwrap()),
+                "{hop}"
+            );
         }
     }
 }

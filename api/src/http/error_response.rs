@@ -8,7 +8,9 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use tonic::Status;
-use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, QuotaViolation, StatusExt as _};
+use tonic_types::{
+    ErrorDetails, FieldViolation, PreconditionViolation, QuotaViolation, StatusExt as _,
+};
 
 use super::protocol::Wire;
 use super::request_context::Call;
@@ -29,7 +31,11 @@ pub struct Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { error, status: None, grpc_status: None }
+        Self {
+            error,
+            status: None,
+            grpc_status: None,
+        }
     }
 }
 
@@ -40,7 +46,9 @@ pub struct Pending(pub std::sync::Arc<Failure>);
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response = Response::default();
-        response.extensions_mut().insert(Pending(std::sync::Arc::new(self)));
+        response
+            .extensions_mut()
+            .insert(Pending(std::sync::Arc::new(self)));
         response
     }
 }
@@ -60,7 +68,12 @@ struct Inside<'a> {
 }
 
 /// Renders a failure in the form that the wire wants. The headers that are there already, such as `Allow`, stay.
-pub fn render(failure: &Failure, mut headers: HeaderMap, wire: Wire, request_id: &RequestId) -> Response {
+pub fn render(
+    failure: &Failure,
+    mut headers: HeaderMap,
+    wire: Wire,
+    request_id: &RequestId,
+) -> Response {
     headers.remove(CONTENT_LENGTH);
     let mut response = match wire {
         Wire::Rest => rest(failure, request_id),
@@ -68,7 +81,10 @@ pub fn render(failure: &Failure, mut headers: HeaderMap, wire: Wire, request_id:
         Wire::GrpcWeb => {
             // A refusal has no messages, so its trailers may stand among the headers, on this wire too.
             let mut response = grpc(failure, request_id);
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc-web+proto"));
+            response.headers_mut().insert(
+                CONTENT_TYPE,
+                HeaderValue::from_static("application/grpc-web+proto"),
+            );
             response
         }
     };
@@ -80,11 +96,24 @@ pub fn render(failure: &Failure, mut headers: HeaderMap, wire: Wire, request_id:
 }
 
 fn rest(failure: &Failure, request_id: &RequestId) -> Response {
-    let Failure { error, status, grpc_status: _ } = failure;
-    let envelope =
-        Envelope { error: Inside { code: error.code.as_str(), message: &error.message, request_id, details: error.details.as_ref() } };
-    let status = status.or_else(|| StatusCode::from_u16(error.code.http_status()).ok()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = Response::new(serde_json::to_vec(&envelope).map_or_else(|_| Body::empty(), Body::from));
+    let Failure {
+        error,
+        status,
+        grpc_status: _,
+    } = failure;
+    let envelope = Envelope {
+        error: Inside {
+            code: error.code.as_str(),
+            message: &error.message,
+            request_id,
+            details: error.details.as_ref(),
+        },
+    };
+    let status = status
+        .or_else(|| StatusCode::from_u16(error.code.http_status()).ok())
+        .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response =
+        Response::new(serde_json::to_vec(&envelope).map_or_else(|_| Body::empty(), Body::from));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -98,14 +127,22 @@ fn rest(failure: &Failure, request_id: &RequestId) -> Response {
 }
 
 fn grpc(failure: &Failure, request_id: &RequestId) -> Response {
-    let Failure { error, status: _, grpc_status } = failure;
+    let Failure {
+        error,
+        status: _,
+        grpc_status,
+    } = failure;
     let code = grpc_status.unwrap_or_else(|| tonic::Code::from_i32(error.code.grpc_status()));
     status_of(error, code, request_id).into_http()
 }
 
 /// The error as a gRPC status.
 pub fn status(error: &Error, request_id: &RequestId) -> Status {
-    status_of(error, tonic::Code::from_i32(error.code.grpc_status()), request_id)
+    status_of(
+        error,
+        tonic::Code::from_i32(error.code.grpc_status()),
+        request_id,
+    )
 }
 
 /// The error as a gRPC status, with the details of `google.rpc` that fit.
@@ -120,33 +157,89 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
             details.set_bad_request(fields.iter().map(violation).collect::<Vec<_>>());
             metadata.insert("job_id".to_owned(), job_id.to_string());
         }
-        Some(Details::Quota { limit, max, active, resets_at }) => {
+        Some(Details::Quota {
+            limit,
+            max,
+            active,
+            resets_at,
+        }) => {
             details.set_quota_failure(vec![QuotaViolation::new(*limit, error.message.as_ref())]);
-            metadata.extend([("limit", (*limit).to_owned()), ("max", max.to_string()), ("resets_at", resets_at.to_string())].map(own));
+            metadata.extend(
+                [
+                    ("limit", (*limit).to_owned()),
+                    ("max", max.to_string()),
+                    ("resets_at", resets_at.to_string()),
+                ]
+                .map(own),
+            );
             metadata.extend(active.map(|active| own(("active", active.to_string()))));
         }
-        Some(Details::ChooseOrg { reason, header, orgs }) => {
+        Some(Details::ChooseOrg {
+            reason,
+            header,
+            orgs,
+        }) => {
             let ids: Vec<&str> = orgs.iter().map(|org| org.id.as_str()).collect();
-            let choice = |id: &&str| PreconditionViolation::new("ORGANIZATION", *id, error.message.as_ref());
+            let choice =
+                |id: &&str| PreconditionViolation::new("ORGANIZATION", *id, error.message.as_ref());
             details.set_precondition_failure(ids.iter().map(choice).collect::<Vec<_>>());
-            metadata.extend([("reason", (*reason).to_owned()), ("header", (*header).to_owned()), ("orgs", ids.join(","))].map(own));
+            metadata.extend(
+                [
+                    ("reason", (*reason).to_owned()),
+                    ("header", (*header).to_owned()),
+                    ("orgs", ids.join(",")),
+                ]
+                .map(own),
+            );
         }
         Some(Details::SuiteAccess { reason, access }) => {
-            details.set_precondition_failure(vec![PreconditionViolation::new("SUITE_ACCESS", access.as_str(), error.message.as_ref())]);
-            metadata.extend([("reason", (*reason).to_owned()), ("access", access.to_string())].map(own));
+            details.set_precondition_failure(vec![PreconditionViolation::new(
+                "SUITE_ACCESS",
+                access.as_str(),
+                error.message.as_ref(),
+            )]);
+            metadata.extend(
+                [
+                    ("reason", (*reason).to_owned()),
+                    ("access", access.to_string()),
+                ]
+                .map(own),
+            );
         }
         Some(Details::OrgSuspended { reason }) => {
             let subject = assay_core::Resource::Organization.as_str();
-            details.set_precondition_failure(vec![PreconditionViolation::new("ORG_SUSPENDED", subject, error.message.as_ref())]);
+            details.set_precondition_failure(vec![PreconditionViolation::new(
+                "ORG_SUSPENDED",
+                subject,
+                error.message.as_ref(),
+            )]);
             metadata.extend([("reason", (*reason).to_owned())].map(own));
         }
         Some(Details::SubmissionsUsedUp { reason, max }) => {
-            details.set_quota_failure(vec![QuotaViolation::new("max_submissions", error.message.as_ref())]);
+            details.set_quota_failure(vec![QuotaViolation::new(
+                "max_submissions",
+                error.message.as_ref(),
+            )]);
             metadata.extend([("reason", (*reason).to_owned()), ("max", max.to_string())].map(own));
         }
-        Some(Details::Terms { reason, version, url }) => {
-            details.set_precondition_failure(vec![PreconditionViolation::new("TERMS", url.as_str(), error.message.as_ref())]);
-            metadata.extend([("reason", (*reason).to_owned()), ("version", version.clone()), ("url", url.clone())].map(own));
+        Some(Details::Terms {
+            reason,
+            version,
+            url,
+        }) => {
+            details.set_precondition_failure(vec![PreconditionViolation::new(
+                "TERMS",
+                url.as_str(),
+                error.message.as_ref(),
+            )]);
+            metadata.extend(
+                [
+                    ("reason", (*reason).to_owned()),
+                    ("version", version.clone()),
+                    ("url", url.clone()),
+                ]
+                .map(own),
+            );
         }
         None => {}
     }
@@ -156,7 +249,11 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
             details.set_resource_info(resource.as_str(), "", "", error.message.as_ref());
         }
         (Code::InvalidState, Some(resource)) => {
-            details.set_precondition_failure(vec![PreconditionViolation::new("STATE", resource.as_str(), error.message.as_ref())]);
+            details.set_precondition_failure(vec![PreconditionViolation::new(
+                "STATE",
+                resource.as_str(),
+                error.message.as_ref(),
+            )]);
         }
         _ => {}
     }
@@ -178,7 +275,11 @@ fn own((name, value): (&'static str, String)) -> (String, String) {
 
 fn violation(fault: &FieldError) -> FieldViolation {
     // What is a header on REST is a field of the message here.
-    let field = if fault.field == "Idempotency-Key" { "idempotency_key" } else { &fault.field };
+    let field = if fault.field == "Idempotency-Key" {
+        "idempotency_key"
+    } else {
+        &fault.field
+    };
     FieldViolation {
         field: field.to_owned(),
         description: fault.message.clone(),
@@ -190,7 +291,9 @@ fn violation(fault: &FieldError) -> FieldViolation {
 /// Logs what the caller is not told, once.
 pub fn log_cause(error: &Error, call: &Call) {
     if let Some(cause) = &error.cause {
-        let Call { request_id, trace, .. } = call;
+        let Call {
+            request_id, trace, ..
+        } = call;
         tracing::error!(%request_id, trace_id = %trace.context().place.trace_id, code = error.code.as_str(), %cause, "a request failed");
     }
 }

@@ -7,8 +7,14 @@ use super::error_response::Failure;
 
 /// A path that does not take the method.
 pub async fn method_not_allowed() -> Failure {
-    let error = Error::new(Code::InvalidRequest, "This path does not take this method; the header Allow says which it takes.");
-    Failure { status: Some(StatusCode::METHOD_NOT_ALLOWED), ..error.into() }
+    let error = Error::new(
+        Code::InvalidRequest,
+        "This path does not take this method; the header Allow says which it takes.",
+    );
+    Failure {
+        status: Some(StatusCode::METHOD_NOT_ALLOWED),
+        ..error.into()
+    }
 }
 
 /// What answers when nothing else does.

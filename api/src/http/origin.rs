@@ -21,10 +21,20 @@ impl FromStr for Origin {
             return Ok(Self::All);
         }
         let uri: Uri = text.parse().map_err(|_| wrong)?;
-        let plain = format!("{}://{}", uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default());
-        let port = uri.port().map(|port| format!(":{port}")).unwrap_or_default();
+        let plain = format!(
+            "{}://{}",
+            uri.scheme_str().unwrap_or_default(),
+            uri.host().unwrap_or_default()
+        );
+        let port = uri
+            .port()
+            .map(|port| format!(":{port}"))
+            .unwrap_or_default();
         // Browsers write neither a path nor capital letters.
-        if uri.scheme().is_none() || uri.host().is_none() || format!("{plain}{port}").to_ascii_lowercase() != text {
+        if uri.scheme().is_none()
+            || uri.host().is_none()
+            || format!("{plain}{port}").to_ascii_lowercase() != text
+        {
             return Err(wrong);
         }
         text.parse().map(Self::One).map_err(|_| wrong)

@@ -22,7 +22,10 @@ pub enum Wire {
 impl Wire {
     /// Told by the content type, which gRPC demands.
     pub fn of(headers: &HeaderMap) -> Self {
-        let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let content_type = headers
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         if content_type.starts_with("application/grpc-web") {
             Self::GrpcWeb
         } else if content_type.starts_with("application/grpc") {
@@ -47,8 +50,17 @@ pub static METHODS: LazyLock<HashSet<String>> = LazyLock::new(|| {
     let set = FileDescriptorSet::decode(assay_proto::DESCRIPTORS).unwrap_or_default();
     let files = set.file.iter();
     files
-        .flat_map(|file| file.service.iter().map(move |service| (file.package(), service)))
-        .flat_map(|(package, service)| service.method.iter().map(move |method| format!("/{package}.{}/{}", service.name(), method.name())))
+        .flat_map(|file| {
+            file.service
+                .iter()
+                .map(move |service| (file.package(), service))
+        })
+        .flat_map(|(package, service)| {
+            service
+                .method
+                .iter()
+                .map(move |method| format!("/{package}.{}/{}", service.name(), method.name()))
+        })
         .collect()
 });
 

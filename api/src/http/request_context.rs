@@ -34,7 +34,10 @@ pub struct Parts(Arc<Mutex<Vec<Span>>>);
 impl Parts {
     /// Adds one.
     pub fn push(&self, part: Span) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(part);
     }
 
     /// All of them, in the order in which they ended.
@@ -46,17 +49,31 @@ impl Parts {
 impl Call {
     /// Where the request comes from.
     pub fn origin(&self) -> Origin<'_> {
-        Origin { address: &self.address, user_agent: self.user_agent.as_deref() }
+        Origin {
+            address: &self.address,
+            user_agent: self.user_agent.as_deref(),
+        }
     }
 
     /// Does a part of the work, and notes what it was if operators are told of it.
-    pub async fn during<T>(&self, spans: &Spans, name: &'static str, work: impl Future<Output = T>) -> T {
+    pub async fn during<T>(
+        &self,
+        spans: &Spans,
+        name: &'static str,
+        work: impl Future<Output = T>,
+    ) -> T {
         let began = Timestamp::now();
         let done = work.await;
         // Only now: authentication decides which trace it is.
         let place = self.trace.context().place;
         if spans.takes(place.trace_id) {
-            self.parts.push(Span::of_part(place.child(), place.span_id, name, began, Timestamp::now()));
+            self.parts.push(Span::of_part(
+                place.child(),
+                place.span_id,
+                name,
+                began,
+                Timestamp::now(),
+            ));
         }
         done
     }

@@ -19,8 +19,16 @@ impl Trace {
     /// The trace of a request with these headers, whose caller is not known yet.
     pub fn of(headers: &HeaderMap) -> Self {
         let claimed = TraceParent::of(headers);
-        let own = if claimed.parent.is_some() { Place::new().trace_id } else { claimed.place.trace_id };
-        Self { claimed, own, is_joined: Arc::default() }
+        let own = if claimed.parent.is_some() {
+            Place::new().trace_id
+        } else {
+            claimed.place.trace_id
+        };
+        Self {
+            claimed,
+            own,
+            is_joined: Arc::default(),
+        }
     }
 
     /// Joins the caller's trace, because the caller has a valid credential.
@@ -32,14 +40,26 @@ impl Trace {
     pub fn context(&self) -> TraceParent {
         match self.is_joined.load(Ordering::Relaxed) {
             true => self.claimed,
-            false => TraceParent { place: Place { trace_id: self.own, ..self.claimed.place }, parent: None },
+            false => TraceParent {
+                place: Place {
+                    trace_id: self.own,
+                    ..self.claimed.place
+                },
+                parent: None,
+            },
         }
     }
 
     /// The caller's span, if its trace is not joined.
     pub fn link(&self) -> Option<Place> {
         let is_joined = self.is_joined.load(Ordering::Relaxed);
-        self.claimed.parent.filter(|_| !is_joined).map(|span_id| Place { span_id, ..self.claimed.place })
+        self.claimed
+            .parent
+            .filter(|_| !is_joined)
+            .map(|span_id| Place {
+                span_id,
+                ..self.claimed.place
+            })
     }
 }
 
@@ -55,24 +75,47 @@ pub struct TraceParent {
 impl TraceParent {
     /// In the client's trace, if it sent a well-formed one; otherwise in a new one.
     pub fn of(headers: &HeaderMap) -> Self {
-        let given = headers.get("traceparent").and_then(|value| value.to_str().ok()).and_then(Self::read);
+        let given = headers
+            .get("traceparent")
+            .and_then(|value| value.to_str().ok())
+            .and_then(Self::read);
         match given {
-            Some(client) => Self { place: client.child(), parent: Some(client.span_id) },
-            None => Self { place: Place::new(), parent: None },
+            Some(client) => Self {
+                place: client.child(),
+                parent: Some(client.span_id),
+            },
+            None => Self {
+                place: Place::new(),
+                parent: None,
+            },
         }
     }
 
     /// The client's place.
     pub fn read(text: &str) -> Option<Place> {
         let mut parts = text.split('-');
-        let (version, trace_id, span_id, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let hex =
-            |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        let (version, trace_id, span_id, flags) =
+            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let hex = |text: &str, length| {
+            text.len() == length
+                && text
+                    .bytes()
+                    .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+        };
         // All zeros is no id; version ff is forbidden, and 00 has no further parts.
         let some = |text: &str| text.bytes().any(|byte| byte != b'0');
-        let well_formed =
-            hex(version, 2) && version != "ff" && hex(trace_id, 32) && some(trace_id) && hex(span_id, 16) && some(span_id) && hex(flags, 2);
-        if well_formed && (version != "00" || parts.next().is_none()) { Place::read(trace_id, span_id) } else { None }
+        let well_formed = hex(version, 2)
+            && version != "ff"
+            && hex(trace_id, 32)
+            && some(trace_id)
+            && hex(span_id, 16)
+            && some(span_id)
+            && hex(flags, 2);
+        if well_formed && (version != "00" || parts.next().is_none()) {
+            Place::read(trace_id, span_id)
+        } else {
+            None
+        }
     }
 }
 
@@ -83,12 +126,31 @@ mod tests {
     #[test]
     fn callers_trace_is_joined_with_a_credential_only() {
         let header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        let trace = Trace::of(&HeaderMap::from_iter([("traceparent".parse().unwrap(), header.parse().unwrap())]));
+        let trace = Trace::of(&HeaderMap::from_iter([(
+            "traceparent".parse().unwrap(),
+            header.parse().unwrap(),
+        )]));
         let (client, before) = (TraceParent::read(header).unwrap(), trace.context());
-        assert_eq!((before.place.trace_id == client.trace_id, before.parent, trace.link()), (false, None, Some(client)));
+        assert_eq!(
+            (
+                before.place.trace_id == client.trace_id,
+                before.parent,
+                trace.link()
+            ),
+            (false, None, Some(client))
+        );
         trace.clone().join();
         let after = trace.context();
-        assert_eq!((after.place, after.parent), (Place { span_id: before.place.span_id, ..client }, Some(client.span_id)));
+        assert_eq!(
+            (after.place, after.parent),
+            (
+                Place {
+                    span_id: before.place.span_id,
+                    ..client
+                },
+                Some(client.span_id)
+            )
+        );
         assert_eq!(trace.link(), None);
         assert_eq!(Trace::of(&HeaderMap::new()).link(), None);
     }
@@ -96,7 +158,10 @@ mod tests {
     #[test]
     fn only_a_well_formed_header_is_taken() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        assert_eq!(TraceParent::read(good).unwrap().trace_id.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(
+            TraceParent::read(good).unwrap().trace_id.to_string(),
+            "4bf92f3577b34da6a3ce929d0e0e4736"
+        );
         for bad in [
             "",
             "00",

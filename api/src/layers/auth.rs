@@ -27,7 +27,14 @@ const LOOK_UP: Duration = Duration::from_millis(1800);
 
 /// The layer. After it every request has a [`Credential`].
 pub async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    match identify(&app, Lane::of(&request), request.headers(), request.extensions().get()).await {
+    match identify(
+        &app,
+        Lane::of(&request),
+        request.headers(),
+        request.extensions().get(),
+    )
+    .await
+    {
         Ok(credential) => {
             request.extensions_mut().insert(credential);
             next.run(request).await
@@ -42,13 +49,24 @@ pub async fn count_unrouted(State(app): State<App>, mut request: Request, next: 
     if !request.headers().contains_key(AUTHORIZATION) {
         return next.run(request).await;
     }
-    match identify(&app, Lane::of(&request), request.headers(), request.extensions().get()).await {
+    match identify(
+        &app,
+        Lane::of(&request),
+        request.headers(),
+        request.extensions().get(),
+    )
+    .await
+    {
         Ok(credential) => {
             request.extensions_mut().insert(credential);
             rate_limit::limit(State(app), request, next).await
         }
         Err(refusal) => {
-            let allowance = refused(&app, request.extensions().get(), refusal).await.extensions().get::<Allowance>().copied();
+            let allowance = refused(&app, request.extensions().get(), refusal)
+                .await
+                .extensions()
+                .get::<Allowance>()
+                .copied();
             let mut response = next.run(request).await;
             allowance.map(|allowance| response.extensions_mut().insert(allowance));
             response
@@ -65,31 +83,49 @@ struct Refusal {
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        Self { error, allowance: None }
+        Self {
+            error,
+            allowance: None,
+        }
     }
 }
 
 /// The caller's credential, or the refusal. It takes parts of a request, because threads cannot share a body.
-async fn identify(app: &App, lane: Lane, headers: &HeaderMap, call: Option<&Call>) -> Result<Credential, Refusal> {
+async fn identify(
+    app: &App,
+    lane: Lane,
+    headers: &HeaderMap,
+    call: Option<&Call>,
+) -> Result<Credential, Refusal> {
     let (kind, hash) = secret::read(bearer(headers)?).ok_or_else(invalid)?;
     if let Some(verdict) = caller(headers).and_then(|caller| app.lookups.refusal(&caller)) {
-        return Err(Refusal { error: rate_limit::refusal(verdict), allowance: Some(verdict.allowance) });
+        return Err(Refusal {
+            error: rate_limit::refusal(verdict),
+            allowance: Some(verdict.allowance),
+        });
     }
     if let Some(code) = app.lookups.rejection(&hash) {
         return Err(rejection(code).into());
     }
-    if let Some((call, (error, allowance))) = call.and_then(|call| Some((call, app.limits.throttled(&call.address)?)))
+    if let Some((call, (error, allowance))) =
+        call.and_then(|call| Some((call, app.limits.throttled(&call.address)?)))
         && !app.lookups.may_look_up(&hash, &call.address)
     {
-        return Err(Refusal { error, allowance: Some(allowance) });
+        return Err(Refusal {
+            error,
+            allowance: Some(allowance),
+        });
     }
     let look_up = async {
         // A database that does not even answer is away; what waits for it would only pile up.
         // One address that asks very often leaves connections for the others.
         let [of_jobs, others] = &app.look_ups;
         let turns = if lane == Lane::Jobs { of_jobs } else { others };
-        let _turn = turns.take(call.map_or("unknown", |call| &call.address)).await?;
-        let found = tokio::time::timeout(LOOK_UP, credential(app, lane, headers, kind, &hash, call)).await;
+        let _turn = turns
+            .take(call.map_or("unknown", |call| &call.address))
+            .await?;
+        let found =
+            tokio::time::timeout(LOOK_UP, credential(app, lane, headers, kind, &hash, call)).await;
         let found = found.unwrap_or_else(|late| Err(Error::unavailable(late)));
         if let (Ok(_), Some(call)) = (&found, call) {
             call.trace.join();
@@ -105,7 +141,9 @@ async fn identify(app: &App, lane: Lane, headers: &HeaderMap, call: Option<&Call
             app.lookups.accepted(hash);
             decided(plan(credential), "accepted");
         }
-        Err(error) if matches!(error.code, Code::InvalidToken | Code::KeyRevoked) => app.lookups.rejected(hash, error.code),
+        Err(error) if matches!(error.code, Code::InvalidToken | Code::KeyRevoked) => {
+            app.lookups.rejected(hash, error.code)
+        }
         Err(_) => {}
     }
     Ok(found?)
@@ -114,7 +152,13 @@ async fn identify(app: &App, lane: Lane, headers: &HeaderMap, call: Option<&Call
 /// The caller as the headers name it.
 pub fn caller(headers: &HeaderMap) -> Option<Caller> {
     let (_, hash) = secret::read(bearer(headers).ok()?)?;
-    Some((hash, headers.get("x-org-id").and_then(|org_id| org_id.to_str().ok()).map(Box::from)))
+    Some((
+        hash,
+        headers
+            .get("x-org-id")
+            .and_then(|org_id| org_id.to_str().ok())
+            .map(Box::from),
+    ))
 }
 
 fn invalid() -> Error {
@@ -132,7 +176,10 @@ fn rejection(code: Code) -> Error {
 
 /// The plan that a caller is on, for the metrics.
 pub fn plan(credential: &Credential) -> &str {
-    credential.membership.as_ref().map_or("none", |membership| &membership.org.plan)
+    credential
+        .membership
+        .as_ref()
+        .map_or("none", |membership| &membership.org.plan)
 }
 
 fn decided(plan: &str, decision: &'static str) {
@@ -147,7 +194,11 @@ async fn credential(
     hash: &SecretHash,
     call: Option<&Call>,
 ) -> Result<Credential> {
-    let pool = if lane == Lane::Jobs { &app.jobs_db } else { &app.db };
+    let pool = if lane == Lane::Jobs {
+        &app.jobs_db
+    } else {
+        &app.db
+    };
     // One connection for all of it: who holds one and waits for another stands in everybody's way.
     let mut db = store::soon(pool, app.settings.pool_wait).await?;
     match kind {
@@ -157,8 +208,12 @@ async fn credential(
             None => Err(invalid()),
             Some(FoundKey::Revoked) => Err(rejection(Code::KeyRevoked)),
             Some(FoundKey::Live { credential, stale }) => {
-                if let (true, Principal::ApiKey { key_id }, Some(membership)) = (stale, &credential.principal, &credential.membership) {
-                    credential::touch_key(&mut *db, &membership.org.id, key_id).await.can_fail("noting that a key was used");
+                if let (true, Principal::ApiKey { key_id }, Some(membership)) =
+                    (stale, &credential.principal, &credential.membership)
+                {
+                    credential::touch_key(&mut *db, &membership.org.id, key_id)
+                        .await
+                        .can_fail("noting that a key was used");
                 }
                 Ok(asking(*credential, &Asked::of(headers)))
             }
@@ -166,15 +221,21 @@ async fn credential(
         SecretKind::Session => {
             let asked = Asked::of(headers);
             let org_id = asked.org_id();
-            let found = credential::session(&mut db, hash, org_id, &app.settings.terms).await?.ok_or_else(invalid)?;
+            let found = credential::session(&mut db, hash, org_id, &app.settings.terms)
+                .await?
+                .ok_or_else(invalid)?;
             let mut credential = found.credential;
             credential.asked_for_org = asked.is_some();
             if matches!(asked, Asked::Malformed) {
                 credential.membership = None;
             }
-            if let (true, Some(call), Principal::Session { session_id, .. }) = (found.stale, call, &credential.principal) {
+            if let (true, Some(call), Principal::Session { session_id, .. }) =
+                (found.stale, call, &credential.principal)
+            {
                 let chosen = org_id.filter(|_| credential.membership.is_some());
-                store::session::touch(&mut *db, session_id, chosen, call.origin()).await.can_fail("noting that a session was used");
+                store::session::touch(&mut *db, session_id, chosen, call.origin())
+                    .await
+                    .can_fail("noting that a session was used");
             }
             Ok(credential)
         }
@@ -183,7 +244,10 @@ async fn credential(
 
 /// A key has one organization: to it, any other that the caller asks for does not exist.
 fn asking(mut credential: Credential, asked: &Asked) -> Credential {
-    let own = credential.membership.as_ref().map(|membership| &membership.org.id);
+    let own = credential
+        .membership
+        .as_ref()
+        .map(|membership| &membership.org.id);
     if asked.is_some() && asked.org_id() != own {
         credential.asked_for_org = true;
         credential.membership = None;
@@ -206,7 +270,11 @@ impl Asked {
     pub fn of(headers: &HeaderMap) -> Self {
         match headers.get("x-org-id") {
             None => Self::None,
-            Some(value) => value.to_str().ok().and_then(|text| text.parse().ok()).map_or(Self::Malformed, Self::Org),
+            Some(value) => value
+                .to_str()
+                .ok()
+                .and_then(|text| text.parse().ok())
+                .map_or(Self::Malformed, Self::Org),
         }
     }
 
@@ -224,16 +292,38 @@ impl Asked {
 
 /// The token in the header `Authorization`.
 pub fn bearer(headers: &HeaderMap) -> Result<&str> {
-    let missing = || Error::new(Code::Unauthenticated, "Send an API key or a session token: Authorization: Bearer <TOKEN>");
+    let missing = || {
+        Error::new(
+            Code::Unauthenticated,
+            "Send an API key or a session token: Authorization: Bearer <TOKEN>",
+        )
+    };
     let value = headers.get(AUTHORIZATION).ok_or_else(missing)?;
     // A header that is there but is not a bearer token is a credential that is not valid.
-    let invalid = || Error::new(Code::InvalidToken, "The Authorization header must be: Bearer <TOKEN>");
-    let (scheme, token) = value.to_str().ok().and_then(|text| text.trim().split_once(' ')).ok_or_else(invalid)?;
-    if scheme.eq_ignore_ascii_case("bearer") { Ok(token.trim()) } else { Err(invalid()) }
+    let invalid = || {
+        Error::new(
+            Code::InvalidToken,
+            "The Authorization header must be: Bearer <TOKEN>",
+        )
+    };
+    let (scheme, token) = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.trim().split_once(' '))
+        .ok_or_else(invalid)?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        Ok(token.trim())
+    } else {
+        Err(invalid())
+    }
 }
 
 /// The response to a refusal. A credential that was presented and did not hold is counted against the address that it came from.
-async fn refused(app: &App, call: Option<&Call>, Refusal { error, allowance }: Refusal) -> Response {
+async fn refused(
+    app: &App,
+    call: Option<&Call>,
+    Refusal { error, allowance }: Refusal,
+) -> Response {
     let failed = matches!(error.code, Code::InvalidToken | Code::KeyRevoked);
     let (error, allowance) = match call.filter(|_| failed) {
         Some(call) => {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ALLOW, AUTHORIZATION, CONTENT_TYPE, ORIGIN, RETRY_AFTER};
+use http::header::{
+    ACCESS_CONTROL_REQUEST_METHOD, ALLOW, AUTHORIZATION, CONTENT_TYPE, ORIGIN, RETRY_AFTER,
+};
 use http::{HeaderName, Method};
 use tower::{Layer as _, ServiceExt as _};
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
@@ -13,7 +15,15 @@ use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 use crate::http::origin::Origin;
 
 /// What a page may send beyond what every page may: of REST, of gRPC-web.
-const SENT: [&str; 7] = ["idempotency-key", "x-org-id", "x-request-id", "traceparent", "grpc-timeout", "x-grpc-web", "x-user-agent"];
+const SENT: [&str; 7] = [
+    "idempotency-key",
+    "x-org-id",
+    "x-request-id",
+    "traceparent",
+    "grpc-timeout",
+    "x-grpc-web",
+    "x-user-agent",
+];
 
 /// What a page may read beyond what every page may.
 const READ: [&str; 8] = [
@@ -42,18 +52,40 @@ pub fn rules(origins: &[Origin]) -> Option<CorsLayer> {
     };
     let layer = CorsLayer::new()
         .allow_origin(allowed)
-        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
-        .allow_headers([AUTHORIZATION, CONTENT_TYPE].into_iter().chain(SENT.map(HeaderName::from_static)).collect::<Vec<_>>())
-        .expose_headers([ALLOW, RETRY_AFTER].into_iter().chain(READ.map(HeaderName::from_static)).collect::<Vec<_>>())
+        .allow_methods([
+            Method::GET,
+            Method::POST,
+            Method::PUT,
+            Method::PATCH,
+            Method::DELETE,
+        ])
+        .allow_headers(
+            [AUTHORIZATION, CONTENT_TYPE]
+                .into_iter()
+                .chain(SENT.map(HeaderName::from_static))
+                .collect::<Vec<_>>(),
+        )
+        .expose_headers(
+            [ALLOW, RETRY_AFTER]
+                .into_iter()
+                .chain(READ.map(HeaderName::from_static))
+                .collect::<Vec<_>>(),
+        )
         .max_age(REMEMBERED);
     Some(layer)
 }
 
 /// The layer. The library's takes every `OPTIONS` for a browser's question; what is none is for the routes to refuse.
-pub async fn cors(State(rules): State<Option<CorsLayer>>, request: Request, next: Next) -> Response {
+pub async fn cors(
+    State(rules): State<Option<CorsLayer>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let headers = request.headers();
-    let is_question = request.method() == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-    let by_page = headers.contains_key(ORIGIN) && (is_question || request.method() != Method::OPTIONS);
+    let is_question =
+        request.method() == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    let by_page =
+        headers.contains_key(ORIGIN) && (is_question || request.method() != Method::OPTIONS);
     match rules {
         Some(rules) if by_page => rules.layer(next).oneshot(request).await.into_response(),
         _ => next.run(request).await,
@@ -66,11 +98,22 @@ mod tests {
 
     #[test]
     fn an_origin_is_a_scheme_and_a_host() {
-        for good in ["https://app.example.org", "http://localhost:3000", "http://127.0.0.1:8080", "*"] {
+        for good in [
+            "https://app.example.org",
+            "http://localhost:3000",
+            "http://127.0.0.1:8080",
+            "*",
+        ] {
             assert!(good.parse::<Origin>().is_ok(), "{good}");
         }
-        for bad in ["", "app.example.org", "https://app.example.org/", "https://App.example.org", "https://a/b", "https://*.example.org/x"]
-        {
+        for bad in [
+            "",
+            "app.example.org",
+            "https://app.example.org/",
+            "https://App.example.org",
+            "https://a/b",
+            "https://*.example.org/x",
+        ] {
             assert!(bad.parse::<Origin>().is_err(), "{bad}");
         }
     }

@@ -20,14 +20,27 @@ const LARGE: Duration = Duration::from_secs(15 * 60);
 
 /// The layer.
 pub async fn deadline(request: Request, next: Next) -> Response {
-    let longest = if Lane::of(&request) == Lane::Large { LARGE } else { LONGEST };
+    let longest = if Lane::of(&request) == Lane::Large {
+        LARGE
+    } else {
+        LONGEST
+    };
     let allowed = asked(request.headers()).map_or(longest, |asked| asked.min(longest));
     match tokio::time::timeout(allowed, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            let error =
-                Error { retry_after: Some(1), ..Error::new(Code::Unavailable, "The request took longer than it may. Retry with backoff.") };
-            Failure { grpc_status: Some(tonic::Code::DeadlineExceeded), ..error.into() }.into_response()
+            let error = Error {
+                retry_after: Some(1),
+                ..Error::new(
+                    Code::Unavailable,
+                    "The request took longer than it may. Retry with backoff.",
+                )
+            };
+            Failure {
+                grpc_status: Some(tonic::Code::DeadlineExceeded),
+                ..error.into()
+            }
+            .into_response()
         }
     }
 }
@@ -36,7 +49,8 @@ pub async fn deadline(request: Request, next: Next) -> Response {
 pub fn asked(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let well_formed = (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let well_formed =
+        (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
     let count: u64 = digits.parse().ok().filter(|_| well_formed)?;
     match unit {
         "H" => Some(Duration::from_secs(count * 3600)),
@@ -55,7 +69,12 @@ mod tests {
 
     #[test]
     fn a_timeout_is_digits_and_a_unit() {
-        let read = |text: &str| asked(&HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), text.parse().unwrap())]));
+        let read = |text: &str| {
+            asked(&HeaderMap::from_iter([(
+                "grpc-timeout".parse().unwrap(),
+                text.parse().unwrap(),
+            )]))
+        };
         assert_eq!(read("250m"), Some(Duration::from_millis(250)));
         assert_eq!(read("1H"), Some(Duration::from_secs(3600)));
         for bad in ["", "m", "5", "123456789S", "-1S", "+1S", "1X"] {

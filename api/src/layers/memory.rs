@@ -37,7 +37,11 @@ pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> R
     let Some(call) = request.extensions().get::<Call>() else {
         return Failure::from(Error::internal("a request without an address")).into_response();
     };
-    let held = match app.memory.reserve(&format!("address {}", call.address), REQUEST_BYTES).await {
+    let held = match app
+        .memory
+        .reserve(&format!("address {}", call.address), REQUEST_BYTES)
+        .await
+    {
         Ok(held) => Arc::new(held),
         Err(error) => {
             let mut response = Failure::from(error).into_response();
@@ -52,7 +56,14 @@ pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> R
     let refusal = Refusal::default();
     let is_dialogue = is_dialogue(request.uri().path());
     request.extensions_mut().insert(Arc::clone(&held));
-    let request = request.map(|body| Body::new(Received::new(body, Arc::clone(&held), refusal.clone(), is_dialogue)));
+    let request = request.map(|body| {
+        Body::new(Received::new(
+            body,
+            Arc::clone(&held),
+            refusal.clone(),
+            is_dialogue,
+        ))
+    });
     let mut response = next.run(request).await;
     // A handler sees no more than that the body broke off.
     if let Some(error) = refusal.take() {
@@ -62,7 +73,11 @@ pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> R
     }
     // The handler has dropped the request's body by now. A stream has no length: its connection holds at most 64 KiB and one message.
     let is_shared = response.extensions().get::<SharedBody>().is_some();
-    let body = if is_shared { 0 } else { response.body().size_hint().exact().unwrap_or(0) };
+    let body = if is_shared {
+        0
+    } else {
+        response.body().size_hint().exact().unwrap_or(0)
+    };
     held.set(REQUEST_BYTES + body);
     response.extensions_mut().insert(held);
     response
@@ -70,7 +85,10 @@ pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> R
 
 /// The memory that a request holds.
 pub fn held(extensions: &Extensions) -> Result<Held> {
-    extensions.get::<Held>().cloned().ok_or_else(|| Error::internal("a request whose memory nobody holds"))
+    extensions
+        .get::<Held>()
+        .cloned()
+        .ok_or_else(|| Error::internal("a request whose memory nobody holds"))
 }
 
 /// Whether this is a stream on which the client may be silent for a while.
@@ -111,7 +129,17 @@ struct Received {
 impl Received {
     fn new(body: Body, held: Held, refusal: Refusal, is_dialogue: bool) -> Self {
         let waited = Duration::ZERO;
-        Self { body, held, refusal, is_dialogue, bytes: 0, waited, waits_since: None, arrived: None, timer: None }
+        Self {
+            body,
+            held,
+            refusal,
+            is_dialogue,
+            bytes: 0,
+            waited,
+            waits_since: None,
+            arrived: None,
+            timer: None,
+        }
     }
 
     /// When the next frame is too late.
@@ -126,7 +154,9 @@ impl Received {
 
     /// Returns `Ready` when this time has come.
     fn poll_until(&mut self, time: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(time)));
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(sleep_until(time)));
         timer.as_mut().reset(time);
         timer.as_mut().poll(cx)
     }
@@ -142,7 +172,10 @@ impl http_body::Body for Received {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
         loop {
             if let Some((frame, until)) = this.arrived.take() {
@@ -155,12 +188,18 @@ impl http_body::Body for Received {
                     return this.refuse(request_memory::no_room());
                 }
                 this.arrived = Some((frame, until));
-                ready!(this.poll_until((Instant::now() + request_memory::ACQUIRE_INTERVAL).min(until), cx));
+                ready!(this.poll_until(
+                    (Instant::now() + request_memory::ACQUIRE_INTERVAL).min(until),
+                    cx
+                ));
                 continue;
             }
             match Pin::new(&mut this.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    this.waited += this.waits_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+                    this.waited += this
+                        .waits_since
+                        .take()
+                        .map_or(Duration::ZERO, |since| since.elapsed());
                     this.arrived = Some((frame, Instant::now() + request_memory::ACQUIRE_TIMEOUT));
                 }
                 Poll::Ready(ended) => return Poll::Ready(ended),
@@ -183,6 +222,10 @@ impl http_body::Body for Received {
 
     fn size_hint(&self) -> SizeHint {
         // A frame that waits for room is not in the inner body any more.
-        if self.arrived.is_some() { SizeHint::default() } else { self.body.size_hint() }
+        if self.arrived.is_some() {
+            SizeHint::default()
+        } else {
+            self.body.size_hint()
+        }
     }
 }

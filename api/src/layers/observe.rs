@@ -45,8 +45,12 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let peer = request.extensions().get::<Peer>();
-    let address = peer
-        .map_or_else(|| Arc::from("unknown"), |Peer(peer)| client_address::client(*peer, request.headers(), &app.settings.trusted_proxies));
+    let address = peer.map_or_else(
+        || Arc::from("unknown"),
+        |Peer(peer)| {
+            client_address::client(*peer, request.headers(), &app.settings.trusted_proxies)
+        },
+    );
     let call = Call {
         request_id,
         began,
@@ -59,10 +63,15 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
     let mut watched = Watched::new(app, &request, call);
 
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-    let response = answered.unwrap_or_else(|_| Failure::from(Error::internal("a handler panicked")).into_response());
+    let response = answered
+        .unwrap_or_else(|_| Failure::from(Error::internal("a handler panicked")).into_response());
     let (mut response, code) = finished(response, watched.wire, &watched.call);
     // From here on it is answered, whether or not the client is still there to hear it.
-    watched.answered = Some(Answered { status: response.status(), grpc_status: grpc_status_of(&response), code });
+    watched.answered = Some(Answered {
+        status: response.status(),
+        grpc_status: grpc_status_of(&response),
+        code,
+    });
 
     let allowance = match response.extensions().get::<Allowance>() {
         Some(allowance) => *allowance,
@@ -77,7 +86,9 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
     headers.insert(RESET, allowance.reset.into());
     // Responses belong to one caller, and some hold a secret. Only what is the same for everybody says otherwise.
     if watched.wire == Wire::Rest {
-        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+        headers
+            .entry(CACHE_CONTROL)
+            .or_insert(HeaderValue::from_static("no-store"));
     }
     response
 }
@@ -107,7 +118,11 @@ impl Answered {
     /// Not at all.
     fn client_gone() -> Self {
         let status = StatusCode::from_u16(499).unwrap_or(StatusCode::REQUEST_TIMEOUT);
-        Self { code: CLIENT_GONE.to_owned(), status, grpc_status: tonic::Code::Cancelled }
+        Self {
+            code: CLIENT_GONE.to_owned(),
+            status,
+            grpc_status: tonic::Code::Cancelled,
+        }
     }
 
     /// Whose fault it is that a request was not answered with what it asked for. Who did not want to wait has himself to blame.
@@ -127,19 +142,39 @@ impl Watched {
         metrics::gauge!(prometheus::REQUESTS_IN_FLIGHT).increment(1.0);
         let wire = Wire::of(request.headers());
         let client_request_id = client_request_id(request.headers());
-        let (method, route, patience) = (request.method().clone(), Route::of(request, wire), deadline::asked(request.headers()));
-        Self { app, call, wire, method, route, client_request_id, patience, at: Timestamp::now(), answered: None }
+        let (method, route, patience) = (
+            request.method().clone(),
+            Route::of(request, wire),
+            deadline::asked(request.headers()),
+        );
+        Self {
+            app,
+            call,
+            wire,
+            method,
+            route,
+            client_request_id,
+            patience,
+            at: Timestamp::now(),
+            answered: None,
+        }
     }
 
     fn span(&self, answered: &Answered, outcome: &str) -> Span {
         let TraceParent { place, parent } = self.call.trace.context();
         let method = known(&self.method);
-        let mut attributes = vec![KeyValue::new("assay.request.id", self.call.request_id.to_string())];
+        let mut attributes = vec![KeyValue::new(
+            "assay.request.id",
+            self.call.request_id.to_string(),
+        )];
         let name = match &self.route {
             Route::Rpc(rpc) => {
                 attributes.push(KeyValue::new("rpc.system.name", "grpc"));
                 attributes.push(KeyValue::new("rpc.method", rpc.clone()));
-                attributes.push(KeyValue::new("rpc.response.status_code", screaming(answered.grpc_status)));
+                attributes.push(KeyValue::new(
+                    "rpc.response.status_code",
+                    screaming(answered.grpc_status),
+                ));
                 rpc.clone()
             }
             Route::Path(path) => {
@@ -152,7 +187,10 @@ impl Watched {
         if !matches!(self.route, Route::Rpc(_)) {
             attributes.push(KeyValue::new("http.request.method", method));
             if answered.code != CLIENT_GONE {
-                attributes.push(KeyValue::new("http.response.status_code", i64::from(answered.status.as_u16())));
+                attributes.push(KeyValue::new(
+                    "http.response.status_code",
+                    i64::from(answered.status.as_u16()),
+                ));
             }
         }
         if outcome != "ok" {
@@ -161,7 +199,17 @@ impl Watched {
         // By the conventions, what the client did wrong is no error of the server's span.
         let failed = (outcome == "server_error").then(|| answered.code.clone().into());
         let (link, ended) = (self.call.trace.link(), Timestamp::now());
-        Span { place, parent, name: name.into(), kind: SpanKind::Server, began: self.at, ended, attributes, failed, link }
+        Span {
+            place,
+            parent,
+            name: name.into(),
+            kind: SpanKind::Server,
+            began: self.at,
+            ended,
+            attributes,
+            failed,
+            link,
+        }
     }
 }
 
@@ -171,17 +219,28 @@ impl Drop for Watched {
         let answered = self.answered.take().unwrap_or_else(Answered::client_gone);
         let operation = self.route.operation(&self.method, answered.status);
         let (wire, took) = (self.wire.as_str(), self.call.began.elapsed());
-        let (seconds, outcome) = (took.as_secs_f64(), answered.outcome(self.patience.is_none_or(|patience| took < patience)));
+        let (seconds, outcome) = (
+            took.as_secs_f64(),
+            answered.outcome(self.patience.is_none_or(|patience| took < patience)),
+        );
         let trace_id = self.call.trace.context().place.trace_id;
-        self.app.spans.tell(trace_id, || self.span(&answered, outcome));
-        self.call.parts.take().into_iter().for_each(|part| self.app.spans.tell(trace_id, || part));
+        self.app
+            .spans
+            .tell(trace_id, || self.span(&answered, outcome));
+        self.call
+            .parts
+            .take()
+            .into_iter()
+            .for_each(|part| self.app.spans.tell(trace_id, || part));
         let Answered { code, status, .. } = answered;
         metrics::histogram!(prometheus::REQUEST_SECONDS, "wire" => wire, "operation" => operation.clone()).record(seconds);
         metrics::counter!(prometheus::REQUESTS, "wire" => wire, "operation" => operation.clone(), "outcome" => outcome).increment(1);
         if outcome != "ok" {
-            metrics::counter!(prometheus::REQUEST_ERRORS, "wire" => wire, "code" => code.clone()).increment(1);
+            metrics::counter!(prometheus::REQUEST_ERRORS, "wire" => wire, "code" => code.clone())
+                .increment(1);
         }
-        let (request_id, client_request_id, method) = (&self.call.request_id, &self.client_request_id, &self.method);
+        let (request_id, client_request_id, method) =
+            (&self.call.request_id, &self.client_request_id, &self.method);
         let status = status.as_u16();
         tracing::info!(%request_id, %trace_id, client_request_id, wire, operation, %method, status, code, seconds, "request");
     }
@@ -190,7 +249,9 @@ impl Drop for Watched {
 /// How an answer ended as gRPC tells it, if that is known when it begins.
 fn grpc_status_of(response: &Response) -> tonic::Code {
     let known = response.extensions().get::<Status>().map(Status::code);
-    known.or_else(|| grpc_status(response.headers())).unwrap_or(tonic::Code::Ok)
+    known
+        .or_else(|| grpc_status(response.headers()))
+        .unwrap_or(tonic::Code::Ok)
 }
 
 /// A gRPC status as the conventions spell it: `INVALID_ARGUMENT`.
@@ -219,8 +280,12 @@ impl Route {
     fn of(request: &Request, wire: Wire) -> Self {
         match (wire, request.extensions().get::<MatchedPath>()) {
             // Under a service's path there is nothing for whoever does not speak gRPC.
-            (Wire::Rest, Some(path)) if !path.as_str().ends_with("/{*rest}") => Self::Path(path.clone()),
-            (Wire::Grpc | Wire::GrpcWeb, _) if crate::http::protocol::is_method(request.uri().path()) => {
+            (Wire::Rest, Some(path)) if !path.as_str().ends_with("/{*rest}") => {
+                Self::Path(path.clone())
+            }
+            (Wire::Grpc | Wire::GrpcWeb, _)
+                if crate::http::protocol::is_method(request.uri().path()) =>
+            {
                 Self::Rpc(request.uri().path()[1..].to_owned())
             }
             _ => Self::None,
@@ -236,26 +301,45 @@ impl Route {
             // What a browser asks before it asks is the same for all of them.
             Self::Path(_) if method == Method::OPTIONS => String::from("OPTIONS"),
             // What answers GET answers HEAD.
-            Self::Path(path) => format!("{} {}", if method == Method::HEAD { "GET" } else { known(method) }, path.as_str()),
+            Self::Path(path) => format!(
+                "{} {}",
+                if method == Method::HEAD {
+                    "GET"
+                } else {
+                    known(method)
+                },
+                path.as_str()
+            ),
         }
     }
 }
 
 /// Renders what failed, and names the outcome.
 fn finished(mut response: Response, wire: Wire, call: &Call) -> (Response, String) {
-    let pending = response.extensions_mut().remove::<Pending>().map(|Pending(failure)| failure);
+    let pending = response
+        .extensions_mut()
+        .remove::<Pending>()
+        .map(|Pending(failure)| failure);
     match pending.or_else(|| translated(response.headers()).map(Arc::new)) {
         Some(failure) => {
             error_response::log_cause(&failure.error, call);
             let (mut head, _) = response.into_parts();
-            let mut rendered = error_response::render(&failure, std::mem::take(&mut head.headers), wire, &call.request_id);
+            let mut rendered = error_response::render(
+                &failure,
+                std::mem::take(&mut head.headers),
+                wire,
+                &call.request_id,
+            );
             // Such as the memory that is charged for the request until its response is read.
             rendered.extensions_mut().extend(head.extensions);
             (rendered, failure.error.code.as_str().to_owned())
         }
         None => {
             // Handlers of gRPC have rendered their error themselves; its reason is the code.
-            let reason = response.extensions().get::<Status>().and_then(StatusExt::get_details_error_info);
+            let reason = response
+                .extensions()
+                .get::<Status>()
+                .and_then(StatusExt::get_details_error_info);
             let code = reason.map_or_else(|| String::from("ok"), |info| info.reason.to_lowercase());
             (response, code)
         }
@@ -264,31 +348,59 @@ fn finished(mut response: Response, wire: Wire, call: &Call) -> (Response, Strin
 
 /// The gRPC status of an answer without messages.
 fn grpc_status(headers: &HeaderMap) -> Option<tonic::Code> {
-    let status = headers.get(Status::GRPC_STATUS)?.to_str().ok()?.parse().ok()?;
+    let status = headers
+        .get(Status::GRPC_STATUS)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()?;
     Some(tonic::Code::from_i32(status))
 }
 
 /// The message of that status.
 fn message(headers: &HeaderMap) -> &str {
-    headers.get(Status::GRPC_MESSAGE).and_then(|message| message.to_str().ok()).unwrap_or_default()
+    headers
+        .get(Status::GRPC_MESSAGE)
+        .and_then(|message| message.to_str().ok())
+        .unwrap_or_default()
 }
 
 /// What tonic itself refuses, in our words. It says little, and calls a message that it cannot decode a fault of the
 /// server. Our own statuses have details.
 fn translated(headers: &HeaderMap) -> Option<Failure> {
-    let status = grpc_status(headers).filter(|_| !headers.contains_key(Status::GRPC_STATUS_DETAILS))?;
+    let status =
+        grpc_status(headers).filter(|_| !headers.contains_key(Status::GRPC_STATUS_DETAILS))?;
     match status {
         // The gRPC specification wants this status for this mistake, although it is the client's.
         tonic::Code::Internal if message(headers).contains("compressed-flag") => {
-            let error =
-                Error::new(Code::InvalidRequest, "The message is marked as compressed; send grpc-encoding: identity, uncompressed.");
-            Some(Failure { grpc_status: Some(tonic::Code::Internal), ..error.into() })
+            let error = Error::new(
+                Code::InvalidRequest,
+                "The message is marked as compressed; send grpc-encoding: identity, uncompressed.",
+            );
+            Some(Failure {
+                grpc_status: Some(tonic::Code::Internal),
+                ..error.into()
+            })
         }
-        tonic::Code::Internal => Some(Error::new(Code::InvalidRequest, "The message cannot be decoded.").into()),
-        tonic::Code::OutOfRange => Some(Error::new(Code::PayloadTooLarge, "The message is larger than this operation takes.").into()),
+        tonic::Code::Internal => {
+            Some(Error::new(Code::InvalidRequest, "The message cannot be decoded.").into())
+        }
+        tonic::Code::OutOfRange => Some(
+            Error::new(
+                Code::PayloadTooLarge,
+                "The message is larger than this operation takes.",
+            )
+            .into(),
+        ),
         tonic::Code::Unimplemented => {
-            let error = Error::new(Code::NotFound, "There is no such service, method or compression.");
-            Some(Failure { grpc_status: Some(tonic::Code::Unimplemented), ..error.into() })
+            let error = Error::new(
+                Code::NotFound,
+                "There is no such service, method or compression.",
+            );
+            Some(Failure {
+                grpc_status: Some(tonic::Code::Unimplemented),
+                ..error.into()
+            })
         }
         _ => None,
     }
@@ -313,7 +425,8 @@ pub fn client_request_id(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(REQUEST_ID)?.to_str().ok()?;
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     // Who puts a secret there by mistake does not find it in the log.
-    ((1..=128).contains(&text.len()) && text.bytes().all(allowed) && !text.contains("svc_")).then(|| text.to_owned())
+    ((1..=128).contains(&text.len()) && text.bytes().all(allowed) && !text.contains("svc_"))
+        .then(|| text.to_owned())
 }
 
 /// Longest `User-Agent` that is stored, in characters.
@@ -321,7 +434,14 @@ const USER_AGENT_MAX: usize = 200;
 
 /// The client's `User-Agent`: visible ASCII, at most [`USER_AGENT_MAX`] characters of it.
 fn user_agent(headers: &HeaderMap) -> Option<Arc<str>> {
-    let text: String = headers.get(http::header::USER_AGENT)?.to_str().ok()?.trim().chars().take(USER_AGENT_MAX).collect();
+    let text: String = headers
+        .get(http::header::USER_AGENT)?
+        .to_str()
+        .ok()?
+        .trim()
+        .chars()
+        .take(USER_AGENT_MAX)
+        .collect();
     // A secret that is sent there by mistake is not stored.
     (!text.is_empty() && !text.contains("svc_")).then(|| Arc::from(text))
 }
@@ -332,7 +452,12 @@ mod tests {
 
     #[test]
     fn a_status_is_spelt_as_the_conventions_have_it() {
-        let spelt = [tonic::Code::Ok, tonic::Code::InvalidArgument, tonic::Code::Unauthenticated].map(screaming);
+        let spelt = [
+            tonic::Code::Ok,
+            tonic::Code::InvalidArgument,
+            tonic::Code::Unauthenticated,
+        ]
+        .map(screaming);
         assert_eq!(spelt, ["OK", "INVALID_ARGUMENT", "UNAUTHENTICATED"]);
     }
 }

@@ -21,10 +21,16 @@ const WITHOUT_ORG: u32 = 60;
 /// The layer. It stands behind authentication.
 pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Response {
     let Some(credential) = request.extensions().get::<Credential>() else {
-        return Failure::from(Error::internal("the limit stands before the authentication")).into_response();
+        return Failure::from(Error::internal(
+            "the limit stands before the authentication",
+        ))
+        .into_response();
     };
     let (who, limit) = match (&credential.membership, &credential.principal) {
-        (Some(membership), _) => (membership.org.id.as_str(), membership.plan.requests_per_minute),
+        (Some(membership), _) => (
+            membership.org.id.as_str(),
+            membership.plan.requests_per_minute,
+        ),
         (None, Principal::Session { user_id, .. }) => (user_id.as_str(), WITHOUT_ORG),
         (None, Principal::ApiKey { key_id }) => (key_id.as_str(), WITHOUT_ORG),
     };
@@ -41,7 +47,12 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
     if let (None, Some(membership)) = (verdict.refused_for, &credential.membership) {
         app.requests.count(&membership.org.id);
         let taken = match Lane::of(&request) {
-            Lane::Ordinary => app.under_way.take(membership.org.id.as_str()).await.map(Some).map_err(crowded),
+            Lane::Ordinary => app
+                .under_way
+                .take(membership.org.id.as_str())
+                .await
+                .map(Some)
+                .map_err(crowded),
             Lane::Jobs | Lane::Submission | Lane::Large => Ok(None),
         };
         let held = memory::held(request.extensions());
@@ -55,7 +66,14 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
             return with(verdict.allowance, Failure::from(error).into_response());
         }
     }
-    decided(credential, if verdict.refused_for.is_none() { "admitted" } else { "refused" });
+    decided(
+        credential,
+        if verdict.refused_for.is_none() {
+            "admitted"
+        } else {
+            "refused"
+        },
+    );
     if let (Some(_), Some(caller)) = (verdict.refused_for, auth::caller(request.headers())) {
         app.lookups.refused(caller, verdict);
     }
@@ -66,13 +84,17 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
 
 fn decided(credential: &Credential, decision: &'static str) {
     let plan = auth::plan(credential).to_owned();
-    metrics::counter!(prometheus::RATELIMIT_DECISIONS, "plan" => plan, "decision" => decision).increment(1);
+    metrics::counter!(prometheus::RATELIMIT_DECISIONS, "plan" => plan, "decision" => decision)
+        .increment(1);
 }
 
 /// One organization asks for very much at the same time, and what was begun for it does not end.
 fn crowded(error: Error) -> Error {
     let message = "Too many requests of your organization are under way at once. Let some of them end, and retry with backoff.";
-    Error { message: message.into(), ..error }
+    Error {
+        message: message.into(),
+        ..error
+    }
 }
 
 /// The layer of what sends mail and asks for no credential: it is limited by the client's address, and by the networks around it.
@@ -82,7 +104,10 @@ pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) ->
     };
     let mut verdict = None;
     for (prefix, multiple) in client_address::counting_prefixes(&call.address) {
-        let limit = app.settings.sign_in_mails_per_minute.saturating_mul(multiple);
+        let limit = app
+            .settings
+            .sign_in_mails_per_minute
+            .saturating_mul(multiple);
         match app.limits.admit(&format!("mail.{prefix}"), limit).await {
             Err(error) => return Failure::from(error).into_response(),
             Ok(refused) if refused.refused_for.is_some() => {
@@ -100,7 +125,10 @@ pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) ->
 }
 
 async fn judged(verdict: Verdict, request: Request, next: Next) -> Response {
-    let Verdict { refused_for, allowance } = verdict;
+    let Verdict {
+        refused_for,
+        allowance,
+    } = verdict;
     let response = match refused_for {
         None => next.run(request).await,
         Some(_) => Failure::from(refusal(verdict)).into_response(),
@@ -109,10 +137,21 @@ async fn judged(verdict: Verdict, request: Request, next: Next) -> Response {
 }
 
 /// The error of a request beyond the limit.
-pub fn refusal(Verdict { refused_for, allowance }: Verdict) -> Error {
+pub fn refusal(
+    Verdict {
+        refused_for,
+        allowance,
+    }: Verdict,
+) -> Error {
     let seconds = refused_for.unwrap_or(1);
-    let message = format!("More than {} requests in a minute. Wait {seconds} s.", allowance.limit);
-    Error { retry_after: Some(seconds), ..Error::new(Code::RateLimited, message) }
+    let message = format!(
+        "More than {} requests in a minute. Wait {seconds} s.",
+        allowance.limit
+    );
+    Error {
+        retry_after: Some(seconds),
+        ..Error::new(Code::RateLimited, message)
+    }
 }
 
 fn with(allowance: Allowance, mut response: Response) -> Response {

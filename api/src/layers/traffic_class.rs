@@ -30,10 +30,15 @@ impl Lane {
     /// That of a request whose route was found.
     pub fn of(request: &Request) -> Self {
         let rpc = request.uri().path();
-        let path = request.extensions().get::<MatchedPath>().map_or(rpc, MatchedPath::as_str);
+        let path = request
+            .extensions()
+            .get::<MatchedPath>()
+            .map_or(rpc, MatchedPath::as_str);
         match path {
             "/v1/jobs" => Self::Jobs,
-            _ if path.starts_with("/v1/jobs/") || rpc.starts_with("/assay.v1.JobService/") => Self::Jobs,
+            _ if path.starts_with("/v1/jobs/") || rpc.starts_with("/assay.v1.JobService/") => {
+                Self::Jobs
+            }
             "/v1/evals" => Self::Submission,
             _ if rpc == "/assay.v1.EvalService/CreateEval" => Self::Submission,
             _ if LARGE.contains(&path) || LARGE.contains(&rpc) => Self::Large,

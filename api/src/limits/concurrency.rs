@@ -46,16 +46,27 @@ pub struct Turn {
 impl Turns {
     /// So many of one holder and of all, each waiting no longer than `patience`.
     pub fn new(of_one: usize, of_all: usize, patience: Duration) -> Self {
-        let state = Mutex::new(State { free: of_all, holders: HashMap::new(), next: 0 });
-        Self { patience, shared: Arc::new(Shared { of_one, state }) }
+        let state = Mutex::new(State {
+            free: of_all,
+            holders: HashMap::new(),
+            next: 0,
+        });
+        Self {
+            patience,
+            shared: Arc::new(Shared { of_one, state }),
+        }
     }
 
     /// Waits for a turn. 503 when it takes too long, or when too many of the holder's requests wait already.
     pub async fn take(&self, holder: &str) -> Result<Turn> {
-        let refused = || Error::overloaded("The server is busy with other requests. Retry with backoff.");
+        let refused =
+            || Error::overloaded("The server is busy with other requests. Retry with backoff.");
         let receiver = self.shared.enter(holder).ok_or_else(refused)?;
         self.shared.grant();
-        timeout(self.patience, receiver).await.map_err(|_| refused())?.map_err(Error::internal)
+        timeout(self.patience, receiver)
+            .await
+            .map_err(|_| refused())?
+            .map_err(Error::internal)
     }
 }
 
@@ -82,7 +93,10 @@ impl Shared {
             // The lock must be free again: one who has given up drops the turn, which frees it.
             let next = self.state().take_next(self.of_one);
             let Some((holder, waits)) = next else { return };
-            drop(waits.send(Turn { holder, shared: Arc::clone(self) }));
+            drop(waits.send(Turn {
+                holder,
+                shared: Arc::clone(self),
+            }));
         }
     }
 }
@@ -92,17 +106,29 @@ impl State {
     fn take_next(&mut self, of_one: usize) -> Option<(Arc<str>, oneshot::Sender<Turn>)> {
         for own in self.holders.values_mut() {
             // Those who have given up since do not count.
-            while own.waiting.front().is_some_and(|(_, waits)| waits.is_closed()) {
+            while own
+                .waiting
+                .front()
+                .is_some_and(|(_, waits)| waits.is_closed())
+            {
                 own.waiting.pop_front();
             }
         }
-        self.holders.retain(|_, own| own.turns > 0 || !own.waiting.is_empty());
+        self.holders
+            .retain(|_, own| own.turns > 0 || !own.waiting.is_empty());
         if self.free == 0 {
             return None;
         }
-        let waiting = self.holders.iter_mut().filter(|(_, own)| own.turns < of_one);
-        let first =
-            waiting.filter_map(|(holder, own)| own.waiting.front().map(|(since, _)| (own.turns, *since)).map(|key| (key, holder, own)));
+        let waiting = self
+            .holders
+            .iter_mut()
+            .filter(|(_, own)| own.turns < of_one);
+        let first = waiting.filter_map(|(holder, own)| {
+            own.waiting
+                .front()
+                .map(|(since, _)| (own.turns, *since))
+                .map(|key| (key, holder, own))
+        });
         let (_, holder, own) = first.min_by_key(|(key, ..)| *key)?;
         let (_, waits) = own.waiting.pop_front()?;
         own.turns += 1;
@@ -146,7 +172,10 @@ mod tests {
         let first = take("newcomer");
         tokio::time::sleep(Duration::from_millis(1)).await;
         held.pop();
-        let turn = timeout(Duration::from_millis(1), first).await.unwrap().unwrap();
+        let turn = timeout(Duration::from_millis(1), first)
+            .await
+            .unwrap()
+            .unwrap();
         assert!(turn.is_ok());
         assert!(more.iter().all(|waits| !waits.is_finished()));
     }
@@ -156,18 +185,33 @@ mod tests {
         let turns = Turns::new(1, 1, PATIENCE);
         let held = turns.take("one").await.unwrap();
         assert!(turns.take("one").await.is_err());
-        assert!(timeout(Duration::from_secs(1), turns.take("other")).await.is_err());
+        assert!(
+            timeout(Duration::from_secs(1), turns.take("other"))
+                .await
+                .is_err()
+        );
         drop(held);
         drop(turns.take("other").await.unwrap());
         drop(turns.take("one").await.unwrap());
         assert_eq!(turns.shared.state().free, 1);
-        assert!(turns.shared.state().holders.values().all(|own| own.turns == 0));
+        assert!(
+            turns
+                .shared
+                .state()
+                .holders
+                .values()
+                .all(|own| own.turns == 0)
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_more_than_the_limits_are_given() {
         let turns = Turns::new(2, 3, PATIENCE);
-        let _held = [turns.take("one").await.unwrap(), turns.take("one").await.unwrap(), turns.take("other").await.unwrap()];
+        let _held = [
+            turns.take("one").await.unwrap(),
+            turns.take("one").await.unwrap(),
+            turns.take("other").await.unwrap(),
+        ];
         assert!(turns.take("one").await.is_err());
         assert!(turns.take("other").await.is_err());
     }

@@ -23,18 +23,27 @@ struct Window {
 
 impl Window {
     fn expire(&mut self, now: i64) {
-        while self.buckets.front().is_some_and(|(latest, _)| latest + WINDOW * SECOND <= now) {
+        while self
+            .buckets
+            .front()
+            .is_some_and(|(latest, _)| latest + WINDOW * SECOND <= now)
+        {
             self.buckets.pop_front();
         }
     }
 
     fn used(&self) -> i64 {
-        self.buckets.iter().map(|(_, count)| i64::from(*count)).sum()
+        self.buckets
+            .iter()
+            .map(|(_, count)| i64::from(*count))
+            .sum()
     }
 
     fn add(&mut self, requests: u32, now: i64) {
         match self.buckets.back_mut() {
-            Some((latest, count)) if *latest / SECOND >= now / SECOND => (*latest, *count) = (now.max(*latest), *count + requests),
+            Some((latest, count)) if *latest / SECOND >= now / SECOND => {
+                (*latest, *count) = (now.max(*latest), *count + requests)
+            }
             _ => self.buckets.push_back((now, requests)),
         }
     }
@@ -62,7 +71,9 @@ impl Window {
     }
 
     fn is_live(&self, now: i64) -> bool {
-        self.buckets.back().is_some_and(|(latest, _)| latest + WINDOW * SECOND > now)
+        self.buckets
+            .back()
+            .is_some_and(|(latest, _)| latest + WINDOW * SECOND > now)
     }
 }
 
@@ -92,7 +103,8 @@ impl Counter {
     }
 
     fn is_live(&self, now: i64) -> bool {
-        let is_throttled = self.throttle.times > 0 && self.throttle.until + THROTTLE.1 > now / SECOND;
+        let is_throttled =
+            self.throttle.times > 0 && self.throttle.until + THROTTLE.1 > now / SECOND;
         is_throttled || self.reported.is_live(now) || self.own.is_live(now)
     }
 
@@ -106,15 +118,32 @@ impl Counter {
 
     /// In how many seconds there may be room again.
     fn wait(&self, now: i64) -> u32 {
-        let oldest = self.reported.oldest().into_iter().chain(self.own.oldest()).min().unwrap_or(now);
+        let oldest = self
+            .reported
+            .oldest()
+            .into_iter()
+            .chain(self.own.oldest())
+            .min()
+            .unwrap_or(now);
         let left = oldest + WINDOW * SECOND - now;
-        u32::try_from((left + SECOND - 1) / SECOND).unwrap_or(1).max(1)
+        u32::try_from((left + SECOND - 1) / SECOND)
+            .unwrap_or(1)
+            .max(1)
     }
 
     fn verdict(&self, limit: u32, processes: u32, refused_for: Option<u32>, now: i64) -> Verdict {
         let left = (self.share(limit, processes) - self.own.used()).max(0);
-        let oldest = self.reported.oldest().into_iter().chain(self.own.oldest()).min().unwrap_or(now);
-        Verdict { refused_for, allowance: allowance(limit, i64::from(limit) - left, oldest / SECOND) }
+        let oldest = self
+            .reported
+            .oldest()
+            .into_iter()
+            .chain(self.own.oldest())
+            .min()
+            .unwrap_or(now);
+        Verdict {
+            refused_for,
+            allowance: allowance(limit, i64::from(limit) - left, oldest / SECOND),
+        }
     }
 
     fn has_room(&self, limit: u32, processes: u32) -> bool {
@@ -140,7 +169,10 @@ impl Counter {
                 self.own.add(1, now);
                 return self.verdict(limit, processes, None, now);
             }
-            self.throttle.until = now_seconds + first.saturating_mul(1 << self.throttle.times.min(20)).min(longest);
+            self.throttle.until = now_seconds
+                + first
+                    .saturating_mul(1 << self.throttle.times.min(20))
+                    .min(longest);
             self.throttle.times += 1;
         }
         let wait = u32::try_from(self.throttle.until - now_seconds).unwrap_or(u32::MAX);
@@ -167,8 +199,14 @@ struct Counters {
 impl Counters {
     fn remove_expired(&mut self, now: i64) {
         for _ in 0..CHECKED_PER_ACCESS {
-            let Some((_, key)) = self.checks.pop_front_if(|(at, _)| *at <= now) else { return };
-            if self.by_key.get(&key).is_some_and(|counter| counter.is_live(now)) {
+            let Some((_, key)) = self.checks.pop_front_if(|(at, _)| *at <= now) else {
+                return;
+            };
+            if self
+                .by_key
+                .get(&key)
+                .is_some_and(|counter| counter.is_live(now))
+            {
                 self.checks.push_back((now + WINDOW * SECOND, key));
             } else {
                 self.by_key.remove(&key);
@@ -187,7 +225,8 @@ impl Counters {
         let result = use_counter(&mut counter);
         if counter.is_live(now) {
             let key: Arc<str> = Arc::from(key);
-            self.checks.push_back((now + WINDOW * SECOND, Arc::clone(&key)));
+            self.checks
+                .push_back((now + WINDOW * SECOND, Arc::clone(&key)));
             self.by_key.insert(key, counter);
         }
         result
@@ -209,20 +248,37 @@ impl Memory {
     }
 
     /// Decides without Redis, as one of this many processes.
-    pub(super) fn decide(&mut self, operation: Operation, key: &str, limit: u32, processes: u32, now: i64) -> Verdict {
-        self.counters(operation).with(key, now, |counter| match operation {
-            Operation::Admit => counter.admit(limit, processes, now),
-            Operation::Fail => counter.fail(limit, processes, now),
-            Operation::Peek => counter.verdict(limit, processes, None, now),
-        })
+    pub(super) fn decide(
+        &mut self,
+        operation: Operation,
+        key: &str,
+        limit: u32,
+        processes: u32,
+        now: i64,
+    ) -> Verdict {
+        self.counters(operation)
+            .with(key, now, |counter| match operation {
+                Operation::Admit => counter.admit(limit, processes, now),
+                Operation::Fail => counter.fail(limit, processes, now),
+                Operation::Peek => counter.verdict(limit, processes, None, now),
+            })
     }
 
     /// The refusal of an address that is throttled as far as this process knows.
     pub(super) fn throttled(&mut self, address: &str, limit: u32, now: i64) -> Option<Verdict> {
         let counter = self.failures.by_key.get(address)?;
-        let left = u32::try_from(counter.throttle.until - now / SECOND).ok().filter(|left| *left > 0)?;
-        let oldest = counter.reported.oldest().or(counter.own.oldest()).unwrap_or(now);
-        Some(Verdict { refused_for: Some(left), allowance: allowance(limit, i64::from(limit), oldest / SECOND) })
+        let left = u32::try_from(counter.throttle.until - now / SECOND)
+            .ok()
+            .filter(|left| *left > 0)?;
+        let oldest = counter
+            .reported
+            .oldest()
+            .or(counter.own.oldest())
+            .unwrap_or(now);
+        Some(Verdict {
+            refused_for: Some(left),
+            allowance: allowance(limit, i64::from(limit), oldest / SECOND),
+        })
     }
 
     /// Notes what Redis decided.
@@ -230,7 +286,10 @@ impl Memory {
         self.counters(operation).with(key, now, |counter| {
             counter.follow(reply, now);
             if let (Operation::Fail, Some(seconds)) = (operation, reply.verdict.refused_for) {
-                counter.throttle = Throttle { until: now / SECOND + i64::from(seconds), times: counter.throttle.times.max(1) };
+                counter.throttle = Throttle {
+                    until: now / SECOND + i64::from(seconds),
+                    times: counter.throttle.times.max(1),
+                };
             }
         });
     }
@@ -241,11 +300,25 @@ mod tests {
     use super::*;
 
     fn reply(used: i64, at: i64) -> Reply {
-        Reply { verdict: Verdict { refused_for: None, allowance: allowance(60, used, 0) }, used, at }
+        Reply {
+            verdict: Verdict {
+                refused_for: None,
+                allowance: allowance(60, used, 0),
+            },
+            used,
+            at,
+        }
     }
 
     fn admitted(memory: &mut Memory, key: &str, limit: u32, processes: u32, now: i64) -> usize {
-        (0..1000).filter(|_| memory.decide(Operation::Admit, key, limit, processes, now).refused_for.is_none()).count()
+        (0..1000)
+            .filter(|_| {
+                memory
+                    .decide(Operation::Admit, key, limit, processes, now)
+                    .refused_for
+                    .is_none()
+            })
+            .count()
     }
 
     #[test]
@@ -254,12 +327,22 @@ mod tests {
         let mut admitted = Vec::new();
         // Ten a second, never at the beginning of one.
         for now in (0..300 * SECOND).step_by(100_000).map(|now| now + 90_001) {
-            if memory.decide(Operation::Admit, "org", 10, 1, now).refused_for.is_none() {
+            if memory
+                .decide(Operation::Admit, "org", 10, 1, now)
+                .refused_for
+                .is_none()
+            {
                 admitted.push(now);
             }
         }
         for from in &admitted {
-            assert!(admitted.iter().filter(|at| (*from..from + 60 * SECOND).contains(*at)).count() <= 10);
+            assert!(
+                admitted
+                    .iter()
+                    .filter(|at| (*from..from + 60 * SECOND).contains(*at))
+                    .count()
+                    <= 10
+            );
         }
         assert_eq!(admitted.len(), 50);
     }
@@ -267,7 +350,12 @@ mod tests {
     #[test]
     fn one_request_a_second_is_sixty_a_minute() {
         let mut memory = Memory::default();
-        let admits = |second| memory.decide(Operation::Admit, "org", 60, 1, second * SECOND + 500_000).refused_for.is_none();
+        let admits = |second| {
+            memory
+                .decide(Operation::Admit, "org", 60, 1, second * SECOND + 500_000)
+                .refused_for
+                .is_none()
+        };
         assert!((0..300).all(admits));
     }
 
@@ -291,7 +379,10 @@ mod tests {
         let mut now = 0;
         let mut waits = Vec::new();
         while waits.len() < 6 {
-            match memory.decide(Operation::Fail, "a", 10, 1, now * SECOND).refused_for {
+            match memory
+                .decide(Operation::Fail, "a", 10, 1, now * SECOND)
+                .refused_for
+            {
                 Some(wait) => {
                     waits.push(wait);
                     now += i64::from(wait);
@@ -306,7 +397,11 @@ mod tests {
     fn fallback_shares_what_the_last_report_left() {
         let mut memory = Memory::default();
         memory.follow(Operation::Admit, "org", &reply(50, 1), SECOND);
-        assert_eq!(admitted(&mut memory, "org", 60, 4, 2 * SECOND), 3, "a quarter of ten, rounded up");
+        assert_eq!(
+            admitted(&mut memory, "org", 60, 4, 2 * SECOND),
+            3,
+            "a quarter of ten, rounded up"
+        );
         assert_eq!(admitted(&mut memory, "unknown", 60, 4, 2 * SECOND), 15);
         memory.follow(Operation::Admit, "full", &reply(60, 1), SECOND);
         assert_eq!(admitted(&mut memory, "full", 60, 4, 2 * SECOND), 0);
@@ -348,7 +443,13 @@ mod tests {
             memory.decide(Operation::Admit, &format!("old {number}"), 10, 1, 0);
         }
         for number in 0..10_000 {
-            memory.decide(Operation::Admit, &format!("new {number}"), 10, 1, 60 * SECOND);
+            memory.decide(
+                Operation::Admit,
+                &format!("new {number}"),
+                10,
+                1,
+                60 * SECOND,
+            );
         }
         let Counters { by_key, checks } = &memory.requests;
         assert_eq!((by_key.len(), checks.len()), (10_000, 10_000));

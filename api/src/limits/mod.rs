@@ -124,7 +124,9 @@ impl Limits {
         match self.call(Operation::Admit, who, limit).await {
             Called::Decided(verdict) => Ok(verdict),
             Called::Unavailable => Ok(self.decide(Operation::Admit, who, limit)),
-            Called::Starved => Err(Error::unavailable("the process was too slow to read the reply of Redis")),
+            Called::Starved => Err(Error::unavailable(
+                "the process was too slow to read the reply of Redis",
+            )),
         }
     }
 
@@ -135,9 +137,17 @@ impl Limits {
             if verdict.refused_for.is_some() {
                 break;
             }
-            let wider = self.fail_prefix(&prefix, self.failures.saturating_mul(times)).await;
+            let wider = self
+                .fail_prefix(&prefix, self.failures.saturating_mul(times))
+                .await;
             if wider.refused_for.is_some() {
-                verdict = Verdict { refused_for: wider.refused_for, allowance: Allowance { remaining: 0, ..verdict.allowance } };
+                verdict = Verdict {
+                    refused_for: wider.refused_for,
+                    allowance: Allowance {
+                        remaining: 0,
+                        ..verdict.allowance
+                    },
+                };
             }
         }
         verdict
@@ -145,7 +155,9 @@ impl Limits {
 
     async fn fail_prefix(&self, prefix: &str, limit: u32) -> Verdict {
         // Redis would say the same until then.
-        let throttled = self.memory().throttled(prefix, limit, Timestamp::now().unix_micros());
+        let throttled = self
+            .memory()
+            .throttled(prefix, limit, Timestamp::now().unix_micros());
         match throttled {
             Some(verdict) => verdict,
             None => self.failures(Operation::Fail, prefix, limit).await,
@@ -155,18 +167,25 @@ impl Limits {
     /// Counts a failed authentication, and returns the error for the caller: the failure, or that it was one too many.
     pub async fn failed(&self, address: &str, failure: Error) -> (Error, Allowance) {
         let verdict = self.fail(address).await;
-        (verdict.refused_for.map_or(failure, throttled), verdict.allowance)
+        (
+            verdict.refused_for.map_or(failure, throttled),
+            verdict.allowance,
+        )
     }
 
     /// The error of an address that is known here to be throttled. Asks nobody and counts nothing.
     pub fn throttled(&self, address: &str) -> Option<(Error, Allowance)> {
-        let verdict = self.memory().throttled(address, self.failures, Timestamp::now().unix_micros())?;
+        let verdict =
+            self.memory()
+                .throttled(address, self.failures, Timestamp::now().unix_micros())?;
         Some((throttled(verdict.refused_for?), verdict.allowance))
     }
 
     /// The allowance of an address without a valid credential. Counts nothing.
     pub async fn address(&self, address: &str) -> Allowance {
-        self.failures(Operation::Peek, address, self.failures).await.allowance
+        self.failures(Operation::Peek, address, self.failures)
+            .await
+            .allowance
     }
 
     async fn failures(&self, operation: Operation, prefix: &str, limit: u32) -> Verdict {
@@ -204,12 +223,19 @@ impl Limits {
     /// Decides by this process's share.
     fn decide(&self, operation: Operation, who: &str, limit: u32) -> Verdict {
         let now = Timestamp::now().unix_micros();
-        self.memory().decide(operation, who, limit, self.processes.load(Ordering::Relaxed), now)
+        self.memory().decide(
+            operation,
+            who,
+            limit,
+            self.processes.load(Ordering::Relaxed),
+            now,
+        )
     }
 
     /// Lets Redis decide.
     async fn call(&self, operation: Operation, who: &str, limit: u32) -> Called {
-        let decided = tokio::time::timeout(LONGEST_WAIT, self.try_call(operation, who, limit)).await;
+        let decided =
+            tokio::time::timeout(LONGEST_WAIT, self.try_call(operation, who, limit)).await;
         decided.unwrap_or(Called::Starved)
     }
 
@@ -231,12 +257,15 @@ impl Limits {
             };
             match reply {
                 Ok(reply) => {
-                    self.memory().follow(operation, who, &reply, Timestamp::now().unix_micros());
+                    self.memory()
+                        .follow(operation, who, &reply, Timestamp::now().unix_micros());
                     return Called::Decided(reply.verdict);
                 }
                 Err(error) => {
                     self.probe(&error.to_string());
-                    let _ = breaker.wait_for(|breaker| *breaker != Breaker::Probing).await;
+                    let _ = breaker
+                        .wait_for(|breaker| *breaker != Breaker::Probing)
+                        .await;
                 }
             }
         }
@@ -253,7 +282,11 @@ impl Limits {
             starts
         });
         if starts {
-            tokio::spawn(probe(Arc::clone(&self.breaker), self.counters.probe(), problem.to_owned()));
+            tokio::spawn(probe(
+                Arc::clone(&self.breaker),
+                self.counters.probe(),
+                problem.to_owned(),
+            ));
         }
     }
 }
@@ -288,10 +321,17 @@ async fn process_time(duration: Duration) {
 
 fn throttled(seconds: u32) -> Error {
     let message = "Too many failed authentications from this address. Wait before you try again.";
-    Error { retry_after: Some(seconds), ..Error::new(Code::RateLimited, message) }
+    Error {
+        retry_after: Some(seconds),
+        ..Error::new(Code::RateLimited, message)
+    }
 }
 
 /// `oldest` is the second of the oldest bucket that lives.
 fn allowance(limit: u32, used: i64, oldest: i64) -> Allowance {
-    Allowance { limit, remaining: u32::try_from(i64::from(limit) - used).unwrap_or(0), reset: oldest + WINDOW }
+    Allowance {
+        limit,
+        remaining: u32::try_from(i64::from(limit) - used).unwrap_or(0),
+        reset: oldest + WINDOW,
+    }
 }

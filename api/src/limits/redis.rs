@@ -74,23 +74,55 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn new(connection: Connection, prefix: &str) -> Self {
         let script = |end: &str| Script::new(&format!("{WINDOW_LUA}{end}"));
-        Self { connection, prefix: prefix.to_owned(), admit: script(ADMIT_LUA), peek: script(PEEK_LUA), fail: script(FAIL_LUA) }
+        Self {
+            connection,
+            prefix: prefix.to_owned(),
+            admit: script(ADMIT_LUA),
+            peek: script(PEEK_LUA),
+            fail: script(FAIL_LUA),
+        }
     }
 
     /// A check that Redis accepts writes.
     pub(super) fn probe(&self) -> Probe {
-        Probe { connection: self.connection.clone(), key: format!("{}.probe", self.prefix) }
+        Probe {
+            connection: self.connection.clone(),
+            key: format!("{}.probe", self.prefix),
+        }
     }
 
-    pub(super) async fn run(&self, operation: Operation, who: &str, limit: u32) -> RedisResult<Reply> {
+    pub(super) async fn run(
+        &self,
+        operation: Operation,
+        who: &str,
+        limit: u32,
+    ) -> RedisResult<Reply> {
         let prefix = &self.prefix;
         match operation {
-            Operation::Admit => self.call(self.admit.key(format!("{prefix}.requests.{who}")).arg(limit), limit).await,
-            Operation::Peek => self.call(self.peek.key(format!("{prefix}.failures.{who}")).arg(limit), limit).await,
+            Operation::Admit => {
+                self.call(
+                    self.admit
+                        .key(format!("{prefix}.requests.{who}"))
+                        .arg(limit),
+                    limit,
+                )
+                .await
+            }
+            Operation::Peek => {
+                self.call(
+                    self.peek.key(format!("{prefix}.failures.{who}")).arg(limit),
+                    limit,
+                )
+                .await
+            }
             Operation::Fail => {
                 let (first, longest) = THROTTLE;
                 let mut call = self.fail.key(format!("{prefix}.failures.{who}"));
-                let call = call.key(format!("{prefix}.throttle.{who}")).arg(limit).arg(first).arg(longest);
+                let call = call
+                    .key(format!("{prefix}.throttle.{who}"))
+                    .arg(limit)
+                    .arg(first)
+                    .arg(longest);
                 self.call(call, limit).await
             }
         }
@@ -102,7 +134,14 @@ impl Counters {
         let (refused, used, oldest, now, wait, micros) = reply;
         let allowance = allowance(limit, used, if oldest > 0 { oldest } else { now });
         let refused_for = refused.then(|| u32::try_from(wait.max(1)).unwrap_or(u32::MAX));
-        Ok(Reply { verdict: Verdict { refused_for, allowance }, used, at: now * 1_000_000 + micros })
+        Ok(Reply {
+            verdict: Verdict {
+                refused_for,
+                allowance,
+            },
+            used,
+            at: now * 1_000_000 + micros,
+        })
     }
 }
 

@@ -68,19 +68,28 @@ impl Lookups {
 
     /// Why this credential was rejected just now.
     pub fn rejection(&self, credential: &SecretHash) -> Option<Code> {
-        self.inner().rejected.get(credential, Instant::now()).copied()
+        self.inner()
+            .rejected
+            .get(credential, Instant::now())
+            .copied()
     }
 
     /// Notes that a credential was rejected, with `invalid_token` or `key_revoked`.
     pub fn rejected(&self, credential: SecretHash, code: Code) {
-        self.inner().rejected.insert(credential, code, Instant::now());
+        self.inner()
+            .rejected
+            .insert(credential, code, Instant::now());
     }
 
     /// Notes that a credential is valid.
     pub fn accepted(&self, credential: SecretHash) {
         let (mut inner, now) = (self.inner(), Instant::now());
         // Once in a while suffices.
-        if inner.accepted.age(&credential, now).is_none_or(|age| age > ACCEPTED / 2) {
+        if inner
+            .accepted
+            .age(&credential, now)
+            .is_none_or(|age| age > ACCEPTED / 2)
+        {
             inner.accepted.insert(credential, (), now);
         }
     }
@@ -110,9 +119,17 @@ impl Lookups {
         match inner.refusals.get(&caller, now) {
             Some(refusals) => {
                 refusals.count = refusals.count.saturating_add(1);
-                refusals.repeated = (refusals.count > verdict.allowance.limit).then_some((verdict, now));
+                refusals.repeated =
+                    (refusals.count > verdict.allowance.limit).then_some((verdict, now));
             }
-            None => inner.refusals.insert(caller, Refusals { count: 1, repeated: None }, now),
+            None => inner.refusals.insert(
+                caller,
+                Refusals {
+                    count: 1,
+                    repeated: None,
+                },
+                now,
+            ),
         }
     }
 
@@ -121,7 +138,8 @@ impl Lookups {
         let (mut inner, now) = (self.inner(), Instant::now());
         let (verdict, since) = inner.refusals.get(caller, now)?.repeated?;
         // A refusal that said one second may have been for less.
-        (now < since + REFUSED && verdict.refused_for.is_some_and(|seconds| seconds > 1)).then_some(verdict)
+        (now < since + REFUSED && verdict.refused_for.is_some_and(|seconds| seconds > 1))
+            .then_some(verdict)
     }
 }
 
@@ -135,7 +153,11 @@ struct Recent<K, V> {
 
 impl<K: Clone + Eq + Hash, V> Recent<K, V> {
     fn new(lifetime: Duration) -> Self {
-        Self { entries: HashMap::new(), order: VecDeque::new(), lifetime }
+        Self {
+            entries: HashMap::new(),
+            order: VecDeque::new(),
+            lifetime,
+        }
     }
 
     fn age(&self, key: &K, now: Instant) -> Option<Duration> {
@@ -144,15 +166,27 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
 
     fn get(&mut self, key: &K, now: Instant) -> Option<&mut V> {
         let lifetime = self.lifetime;
-        self.entries.get_mut(key).filter(|(at, _)| *at + lifetime > now).map(|(_, value)| value)
+        self.entries
+            .get_mut(key)
+            .filter(|(at, _)| *at + lifetime > now)
+            .map(|(_, value)| value)
     }
 
     fn insert(&mut self, key: K, value: V, now: Instant) {
         // Two at most, so that no insertion clears many under the lock.
         for _ in 0..2 {
             let (is_full, lifetime) = (self.order.len() >= CAPACITY, self.lifetime);
-            let Some((at, key)) = self.order.pop_front_if(|(at, _)| is_full || *at + lifetime <= now) else { break };
-            if self.entries.get(&key).is_some_and(|(current, _)| *current == at) {
+            let Some((at, key)) = self
+                .order
+                .pop_front_if(|(at, _)| is_full || *at + lifetime <= now)
+            else {
+                break;
+            };
+            if self
+                .entries
+                .get(&key)
+                .is_some_and(|(current, _)| *current == at)
+            {
                 self.entries.remove(&key);
             }
         }
@@ -169,7 +203,9 @@ mod tests {
     use crate::limits::Allowance;
 
     fn credential() -> SecretHash {
-        secret::read(&Secret::random(SecretKind::ApiKey).unwrap().into_text()).unwrap().1
+        secret::read(&Secret::random(SecretKind::ApiKey).unwrap().into_text())
+            .unwrap()
+            .1
     }
 
     #[test]
@@ -184,7 +220,13 @@ mod tests {
             recent.insert(number, "many", at(16));
         }
         assert!(recent.entries.len() <= CAPACITY && recent.order.len() <= CAPACITY);
-        assert_eq!((recent.get(&1, at(16)).copied(), recent.get(&49_999, at(16)).copied()), (None, Some("many")));
+        assert_eq!(
+            (
+                recent.get(&1, at(16)).copied(),
+                recent.get(&49_999, at(16)).copied()
+            ),
+            (None, Some("many"))
+        );
         for number in 0..10_000 {
             recent.insert(100_000 + number, "later", at(30));
         }
@@ -195,7 +237,9 @@ mod tests {
     fn throttled_address_has_few_lookups_and_valid_credentials_all() {
         let (lookups, address, valid) = (Lookups::default(), Arc::from("192.0.2.1"), credential());
         lookups.accepted(valid);
-        let looked_up = (0..500).filter(|_| lookups.may_look_up(&credential(), &address)).count();
+        let looked_up = (0..500)
+            .filter(|_| lookups.may_look_up(&credential(), &address))
+            .count();
         assert_eq!(looked_up, LOOKUPS_OF_THROTTLED as usize);
         assert!((0..500).all(|_| lookups.may_look_up(&valid, &address)));
         assert!(lookups.may_look_up(&credential(), &Arc::from("192.0.2.2")));
@@ -204,15 +248,36 @@ mod tests {
     #[test]
     fn refusal_is_repeated_only_far_beyond_the_limit() {
         let (lookups, caller) = (Lookups::default(), (credential(), None));
-        let verdict = Verdict { refused_for: Some(30), allowance: Allowance { limit: 3, remaining: 0, reset: 0 } };
+        let verdict = Verdict {
+            refused_for: Some(30),
+            allowance: Allowance {
+                limit: 3,
+                remaining: 0,
+                reset: 0,
+            },
+        };
         for _ in 0..3 {
             lookups.refused(caller.clone(), verdict);
             assert_eq!(lookups.refusal(&caller), None);
         }
         lookups.refused(caller.clone(), verdict);
         assert_eq!(lookups.refusal(&caller), Some(verdict));
-        assert_eq!(lookups.refusal(&(caller.0, Some("org_x".into()))), None, "another organization");
-        lookups.refused(caller.clone(), Verdict { refused_for: Some(1), ..verdict });
-        assert_eq!(lookups.refusal(&caller), None, "it may be over in less than a second");
+        assert_eq!(
+            lookups.refusal(&(caller.0, Some("org_x".into()))),
+            None,
+            "another organization"
+        );
+        lookups.refused(
+            caller.clone(),
+            Verdict {
+                refused_for: Some(1),
+                ..verdict
+            },
+        );
+        assert_eq!(
+            lookups.refusal(&caller),
+            None,
+            "it may be over in less than a second"
+        );
     }
 }

@@ -44,20 +44,37 @@ struct Holder {
 impl Budget {
     /// A budget of `total` bytes.
     pub fn new(total: u64) -> Self {
-        Self(Arc::new(Inner { total, state: Mutex::default() }))
+        Self(Arc::new(Inner {
+            total,
+            state: Mutex::default(),
+        }))
     }
 
     /// Charges bytes to a holder, and waits for room if need be. 503 if there is none in time, or too many wait already.
     pub async fn reserve(&self, holder: &str, bytes: u64) -> Result<Reservation> {
-        let reservation = Reservation { budget: self.clone(), charge: Mutex::new(Charge { holder: holder.into(), bytes: 0 }) };
+        let reservation = Reservation {
+            budget: self.clone(),
+            charge: Mutex::new(Charge {
+                holder: holder.into(),
+                bytes: 0,
+            }),
+        };
         reservation.grow(bytes).await?;
         Ok(reservation)
     }
 
     /// Charges bytes to a holder if there is room for them now.
     pub fn try_reserve(&self, holder: &Arc<str>, bytes: u64) -> Option<Reservation> {
-        let charge = || Mutex::new(Charge { holder: Arc::clone(holder), bytes });
-        self.try_charge(holder, bytes).then(|| Reservation { budget: self.clone(), charge: charge() })
+        let charge = || {
+            Mutex::new(Charge {
+                holder: Arc::clone(holder),
+                bytes,
+            })
+        };
+        self.try_charge(holder, bytes).then(|| Reservation {
+            budget: self.clone(),
+            charge: charge(),
+        })
     }
 
     /// The number of bytes that are held.
@@ -97,7 +114,11 @@ impl State {
 
     /// Removes a holder that neither holds nor waits for anything.
     fn forget(&mut self, holder: &Arc<str>) {
-        if self.holders.get(holder).is_some_and(|own| own.held == 0 && own.waiting == 0) {
+        if self
+            .holders
+            .get(holder)
+            .is_some_and(|own| own.held == 0 && own.waiting == 0)
+        {
             self.holders.remove(holder);
         }
     }
@@ -121,7 +142,10 @@ impl<'a> Waiting<'a> {
             state.waiting += 1;
         }
         state.forget(holder);
-        may_wait.then(|| Self { budget, holder: Arc::clone(holder) })
+        may_wait.then(|| Self {
+            budget,
+            holder: Arc::clone(holder),
+        })
     }
 }
 
@@ -207,7 +231,10 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let charge = self.charge.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let charge = self
+            .charge
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         self.budget.state().release(&charge.holder, charge.bytes);
     }
 }
@@ -240,7 +267,12 @@ mod tests {
         let budget = Budget::new(192 << 20);
         let mut held = Vec::new();
         for holder in 0..20 {
-            held.push(budget.reserve(&format!("greedy-{holder}"), 0).await.unwrap());
+            held.push(
+                budget
+                    .reserve(&format!("greedy-{holder}"), 0)
+                    .await
+                    .unwrap(),
+            );
         }
         while held.iter().filter(|held| held.try_grow(64 << 10)).count() > 0 {}
         let newcomer = budget.reserve("newcomer", 5 << 20).await;

@@ -56,15 +56,23 @@ const STATUSES: [(&str, &str); 7] = [
 fn refusals(operation: &mut Value) {
     let is_open = operation["security"] == json!([]);
     let has_body = operation.get("requestBody").is_some();
-    let takes_header = operation["parameters"].as_array().is_some_and(|all| all.iter().any(|one| one["in"] == "header"));
+    let takes_header = operation["parameters"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(|one| one["in"] == "header"));
     if is_open && !has_body {
         operation["responses"]["4XX"] = errors::response(
             "The request itself is at fault, such as its method (405).",
-            [errors::example(Code::InvalidRequest, "This path does not take this method; the header Allow says which it takes.", None)],
+            [errors::example(
+                Code::InvalidRequest,
+                "This path does not take this method; the header Allow says which it takes.",
+                None,
+            )],
         );
         return;
     }
-    let Some(responses) = operation["responses"].as_object_mut() else { return };
+    let Some(responses) = operation["responses"].as_object_mut() else {
+        return;
+    };
     for (name, status) in STATUSES {
         let applies = match status {
             "400" => has_body || takes_header,
@@ -85,7 +93,10 @@ fn reference(name: &str) -> Value {
 /// Adds the 403 of those who may not call; returns it, if others have the same. An operation with a further reason to
 /// refuse has said which.
 fn forbid(operation: &mut Value) -> Option<(&'static str, Value)> {
-    let security = operation["security"].as_array().cloned().unwrap_or_default();
+    let security = operation["security"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let takes_keys = security.iter().any(|one| one.get("api_key").is_some());
     let role = security.iter().find_map(|one| one["session"][0].as_str());
     let (name, mut forbidden) = errors::forbidden(!takes_keys, role);
@@ -93,7 +104,11 @@ fn forbid(operation: &mut Value) -> Option<(&'static str, Value)> {
         operation["responses"]["403"] = reference(name);
         return Some((name, forbidden));
     };
-    forbidden["description"] = format!("{} {further}", forbidden["description"].as_str().unwrap_or_default()).into();
+    forbidden["description"] = format!(
+        "{} {further}",
+        forbidden["description"].as_str().unwrap_or_default()
+    )
+    .into();
     operation["responses"]["403"] = forbidden;
     None
 }
@@ -123,16 +138,20 @@ fn choice_of_org(operation: &mut Value) {
             let details = json!({"reason": "choose_organization", "header": "X-Org-Id", "orgs": [
                 {"id": "org_2ZKJqvzEYcyr5PBmRLOzVu", "name": "Acme"}, {"id": "org_7TGlmJTLG9Xk1kCsQ0mqzL", "name": "Hopper & Co"},
             ]});
-            let message =
-                "You belong to several organizations. Choose an organization with the header X-Org-Id; the session stays with it.";
-            *conflict = errors::response(choose, [errors::example(Code::Conflict, message, Some(details))]);
+            let message = "You belong to several organizations. Choose an organization with the header X-Org-Id; the session stays with it.";
+            *conflict = errors::response(
+                choose,
+                [errors::example(Code::Conflict, message, Some(details))],
+            );
         }
     }
 }
 
 /// Where an idempotency key may be sent, the answer tells whether it was known.
 fn replays(operation: &mut Value) {
-    let takes_key = operation["parameters"].as_array().is_some_and(|all| all.iter().any(|one| one["name"] == "Idempotency-Key"));
+    let takes_key = operation["parameters"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(|one| one["name"] == "Idempotency-Key"));
     for (status, response) in operation["responses"].as_object_mut().into_iter().flatten() {
         if takes_key && status.starts_with('2') {
             response["headers"]["Idempotency-Replayed"] = header("Idempotency-Replayed");
@@ -142,11 +161,19 @@ fn replays(operation: &mut Value) {
 
 /// Every refusal has the one body, every response the headers of all, and statuses are in order.
 fn complete(operation: &mut Value) {
-    let Some(responses) = operation["responses"].as_object_mut() else { return };
+    let Some(responses) = operation["responses"].as_object_mut() else {
+        return;
+    };
     responses.sort_keys();
-    for (status, response) in responses.iter_mut().filter(|(_, response)| response.get("$ref").is_none()) {
+    for (status, response) in responses
+        .iter_mut()
+        .filter(|(_, response)| response.get("$ref").is_none())
+    {
         if status.starts_with('4') && response.get("content").is_none() {
-            let description = response["description"].as_str().unwrap_or_default().to_owned();
+            let description = response["description"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
             *response = errors::response(&description, []);
         }
         add_headers(status, response);
@@ -163,7 +190,15 @@ fn add_headers(status: &str, response: &mut Value) {
         "429" | "503" => Some("Retry-After"),
         _ => None,
     };
-    for name in ["X-Request-Id", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"].into_iter().chain(own) {
+    for name in [
+        "X-Request-Id",
+        "X-RateLimit-Limit",
+        "X-RateLimit-Remaining",
+        "X-RateLimit-Reset",
+    ]
+    .into_iter()
+    .chain(own)
+    {
         response["headers"][name] = header(name);
     }
 }

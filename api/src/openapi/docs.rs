@@ -10,7 +10,10 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderValue, StatusCode};
 use utoipa_swagger_ui::Config;
 
@@ -37,7 +40,11 @@ pub fn routes() -> Router<App> {
 /// It is the same for every caller, and takes a while to make.
 async fn document(State(app): State<App>) -> Response {
     static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
-    let document = DOCUMENT.get_or_init(|| super::document(Some(&app.settings.common.git_sha)).to_string().into());
+    let document = DOCUMENT.get_or_init(|| {
+        super::document(Some(&app.settings.common.git_sha))
+            .to_string()
+            .into()
+    });
     let mut response = ([(CONTENT_TYPE, "application/json")], document.clone()).into_response();
     response.extensions_mut().insert(SharedBody);
     response
@@ -57,8 +64,13 @@ async fn part(Id(path): Id) -> Result<Response, Failure> {
 }
 
 fn file(path: &str) -> Result<Response> {
-    let config = Arc::new(Config::from("/openapi.json").validator_url("none").try_it_out_enabled(true));
-    let found = utoipa_swagger_ui::serve(path, config).map_err(|error| Error::internal(error.to_string()))?;
+    let config = Arc::new(
+        Config::from("/openapi.json")
+            .validator_url("none")
+            .try_it_out_enabled(true),
+    );
+    let found = utoipa_swagger_ui::serve(path, config)
+        .map_err(|error| Error::internal(error.to_string()))?;
     let file = found.ok_or_else(nothing)?;
     let mut response = match file.bytes {
         Cow::Borrowed(bytes) => Response::new(Body::from(Bytes::from_static(bytes))),
@@ -67,7 +79,10 @@ fn file(path: &str) -> Result<Response> {
     };
     response.extensions_mut().insert(SharedBody);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_str(&file.content_type).map_err(Error::internal)?);
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_str(&file.content_type).map_err(Error::internal)?,
+    );
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));

@@ -34,7 +34,11 @@ pub fn common() -> [(&'static str, Value); 7] {
             "BadRequest",
             response(
                 "The body cannot be read: it is not JSON, or not announced as JSON, or a header is malformed.",
-                [example(Code::InvalidRequest, "The body must be JSON: Content-Type: application/json", None)],
+                [example(
+                    Code::InvalidRequest,
+                    "The body must be JSON: Content-Type: application/json",
+                    None,
+                )],
             ),
         ),
         (
@@ -42,9 +46,21 @@ pub fn common() -> [(&'static str, Value); 7] {
             response(
                 "There is no credential, or none that is valid.",
                 [
-                    example(Code::Unauthenticated, "Send an API key or a session token: Authorization: Bearer <TOKEN>", None),
-                    example(Code::InvalidToken, "The key or session token is not valid.", None),
-                    example(Code::KeyRevoked, "This key was revoked. Create another one.", None),
+                    example(
+                        Code::Unauthenticated,
+                        "Send an API key or a session token: Authorization: Bearer <TOKEN>",
+                        None,
+                    ),
+                    example(
+                        Code::InvalidToken,
+                        "The key or session token is not valid.",
+                        None,
+                    ),
+                    example(
+                        Code::KeyRevoked,
+                        "This key was revoked. Create another one.",
+                        None,
+                    ),
                 ],
             ),
         ),
@@ -52,14 +68,22 @@ pub fn common() -> [(&'static str, Value); 7] {
             "PayloadTooLarge",
             response(
                 "The body is larger than the operation takes. It is refused before it is read whole.",
-                [example(Code::PayloadTooLarge, "The body is larger than the 5242880 bytes that this operation takes.", None)],
+                [example(
+                    Code::PayloadTooLarge,
+                    "The body is larger than the 5242880 bytes that this operation takes.",
+                    None,
+                )],
             ),
         ),
         (
             "ValidationFailed",
             response(
                 "Something in the request is missing, of the wrong type, out of range or unknown; `details` says what.",
-                [example(Code::ValidationFailed, "limit: must be a whole number from 1 to 200", Some(fields))],
+                [example(
+                    Code::ValidationFailed,
+                    "limit: must be a whole number from 1 to 200",
+                    Some(fields),
+                )],
             ),
         ),
         (
@@ -67,8 +91,16 @@ pub fn common() -> [(&'static str, Value); 7] {
             response(
                 "Too many requests in a minute, too many failed authentications or sign-in mails from this address, or a limit of the plan.",
                 [
-                    example(Code::RateLimited, "More than 60 requests in a minute. Wait 12 s.", None),
-                    example(Code::QuotaExceeded, "This submission would exceed the plan's 20000 eval items a month.", Some(quota)),
+                    example(
+                        Code::RateLimited,
+                        "More than 60 requests in a minute. Wait 12 s.",
+                        None,
+                    ),
+                    example(
+                        Code::QuotaExceeded,
+                        "This submission would exceed the plan's 20000 eval items a month.",
+                        Some(quota),
+                    ),
                 ],
             ),
         ),
@@ -87,7 +119,11 @@ pub fn common() -> [(&'static str, Value); 7] {
             "Unavailable",
             response(
                 "The service is away for the moment. Retry with backoff.",
-                [example(Code::Unavailable, "The service is not available for the moment. Retry with backoff.", None)],
+                [example(
+                    Code::Unavailable,
+                    "The service is not available for the moment. Retry with backoff.",
+                    None,
+                )],
             ),
         ),
     ]
@@ -104,31 +140,49 @@ pub fn forbidden(session: bool, role: Option<&str>) -> (&'static str, Value) {
         ));
     }
     if role == Some("person") {
-        return ("ForbiddenToKeys", response("An API key cannot do this.", told));
+        return (
+            "ForbiddenToKeys",
+            response("An API key cannot do this.", told),
+        );
     }
-    told.push(example(Code::OrgRequired, "This credential resolves to no organization. Join one or create one first.", None));
+    told.push(example(
+        Code::OrgRequired,
+        "This credential resolves to no organization. Join one or create one first.",
+        None,
+    ));
     let suspended = Error::org_suspended();
-    let (_, refusal) = example(suspended.code, &suspended.message, suspended.details.map(|details| json!(details)));
+    let (_, refusal) = example(
+        suspended.code,
+        &suspended.message,
+        suspended.details.map(|details| json!(details)),
+    );
     told.push((String::from("org_suspended"), refusal));
     if let Some(role) = role {
-        let message = format!("Your role in this organization is viewer; this operation needs {role}.");
+        let message =
+            format!("Your role in this organization is viewer; this operation needs {role}.");
         told.push(example(Code::Forbidden, &message, None));
     }
     let (name, description) = match (session, role) {
-        (false, None) => ("Forbidden", "The credential resolves to no organization, or the organization is suspended."),
-        (false, Some(_)) => {
-            ("ForbiddenBelowMember", "The credential resolves to no organization, its role is too small, or the organization is suspended.")
-        }
+        (false, None) => (
+            "Forbidden",
+            "The credential resolves to no organization, or the organization is suspended.",
+        ),
+        (false, Some(_)) => (
+            "ForbiddenBelowMember",
+            "The credential resolves to no organization, its role is too small, or the organization is suspended.",
+        ),
         (true, None) => (
             "ForbiddenWithoutSession",
             "An API key cannot do this, the session resolves to no organization, or the organization is suspended.",
         ),
-        (true, Some("owner")) => {
-            ("ForbiddenBelowOwner", "Only a session of an owner can do this, while the organization is not suspended.")
-        }
-        (true, Some(_)) => {
-            ("ForbiddenWithoutMember", "Only a session of a member or owner can do this, while the organization is not suspended.")
-        }
+        (true, Some("owner")) => (
+            "ForbiddenBelowOwner",
+            "Only a session of an owner can do this, while the organization is not suspended.",
+        ),
+        (true, Some(_)) => (
+            "ForbiddenWithoutMember",
+            "Only a session of a member or owner can do this, while the organization is not suspended.",
+        ),
     };
     (name, response(description, told))
 }

@@ -5,9 +5,13 @@ use serde_json::{Value, json};
 
 /// Adds the examples.
 pub fn finish(document: &mut Value) {
-    let Ok(examples) = serde_json::from_str::<Value>(include_str!("examples.json")) else { return };
+    let Ok(examples) = serde_json::from_str::<Value>(include_str!("examples.json")) else {
+        return;
+    };
     for (_, _, operation) in super::operations(document) {
-        let Some(of) = operation["operationId"].as_str().map(|id| &examples[id]) else { continue };
+        let Some(of) = operation["operationId"].as_str().map(|id| &examples[id]) else {
+            continue;
+        };
         if let Some(request) = of.get("request") {
             operation["requestBody"]["content"]["application/json"]["example"] = request.clone();
         }

@@ -51,10 +51,19 @@ fn info(git_sha: Option<&str>) -> Value {
 fn tags() -> Value {
     [
         ("evals", "Submitting predictions."),
-        ("comparisons", "How two jobs over the same hidden items differ."),
-        ("uploads", "Predictions that are sent in parts, before they are submitted."),
+        (
+            "comparisons",
+            "How two jobs over the same hidden items differ.",
+        ),
+        (
+            "uploads",
+            "Predictions that are sent in parts, before they are submitted.",
+        ),
         ("jobs", "What becomes of a submission."),
-        ("suites", "What there is to predict. Suites belong to the platform."),
+        (
+            "suites",
+            "What there is to predict. Suites belong to the platform.",
+        ),
         ("usage", "What an organization has used of its plan."),
         ("me", "Who calls."),
         ("auth", "Signing in and out."),

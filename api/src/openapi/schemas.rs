@@ -7,7 +7,11 @@ use serde_json::{Map, Value, json};
 pub fn finish(document: &mut Value) {
     let mut bodies = Vec::new();
     for (_, _, operation) in super::operations(document) {
-        bodies.extend(operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].as_str().map(name));
+        bodies.extend(
+            operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+                .as_str()
+                .map(name),
+        );
     }
     let schemas = &mut document["components"]["schemas"];
     schemas["Error"] = error();
@@ -24,29 +28,44 @@ pub fn finish(document: &mut Value) {
             schema["additionalProperties"] = false.into();
         } else {
             require_nullable(schema);
-            schema.as_object_mut().map(|schema| schema.shift_remove("additionalProperties"));
+            schema
+                .as_object_mut()
+                .map(|schema| schema.shift_remove("additionalProperties"));
         }
     }
     inline(&mut document["paths"], &scalars);
     for (_, _, operation) in super::operations(document) {
-        let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten();
+        let parameters = operation
+            .get_mut("parameters")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten();
         parameters.for_each(parameter);
     }
 }
 
 fn name(reference: &str) -> String {
-    reference.trim_start_matches("#/components/schemas/").to_owned()
+    reference
+        .trim_start_matches("#/components/schemas/")
+        .to_owned()
 }
 
 /// A struct within a struct of which JSON knows nothing: one object with the fields of both.
 fn merge(schemas: &mut Value) {
     let before = schemas.clone();
     for (_, schema) in schemas.as_object_mut().into_iter().flatten() {
-        let Some(parts) = schema.get("allOf").and_then(Value::as_array) else { continue };
+        let Some(parts) = schema.get("allOf").and_then(Value::as_array) else {
+            continue;
+        };
         let mut merged = json!({"type": "object", "description": schema["description"], "required": [], "properties": {}});
         for part in parts {
-            let part = part["$ref"].as_str().map_or(part, |reference| &before[name(reference)]);
-            if let (Some(all), Some(own)) = (merged["required"].as_array_mut(), part["required"].as_array()) {
+            let part = part["$ref"]
+                .as_str()
+                .map_or(part, |reference| &before[name(reference)]);
+            if let (Some(all), Some(own)) = (
+                merged["required"].as_array_mut(),
+                part["required"].as_array(),
+            ) {
                 all.extend(own.iter().cloned());
             }
             for (field, property) in part["properties"].as_object().into_iter().flatten() {
@@ -60,8 +79,12 @@ fn merge(schemas: &mut Value) {
 /// Takes out the schemas that are one text of a certain form, such as ids.
 fn take_scalars(schemas: &mut Value) -> Map<String, Value> {
     let is_scalar = |schema: &Value| schema["type"] == "string" && schema.get("enum").is_none();
-    let Some(all) = schemas.as_object_mut() else { return Map::new() };
-    let (scalars, rest) = std::mem::take(all).into_iter().partition(|(_, schema)| is_scalar(schema));
+    let Some(all) = schemas.as_object_mut() else {
+        return Map::new();
+    };
+    let (scalars, rest) = std::mem::take(all)
+        .into_iter()
+        .partition(|(_, schema)| is_scalar(schema));
     *all = rest;
     scalars
 }
@@ -69,7 +92,11 @@ fn take_scalars(schemas: &mut Value) -> Map<String, Value> {
 /// Writes such schemas where they are used, with the description of the place. One that may also be null becomes one
 /// with two types rather than a choice of two schemas.
 fn inline(value: &mut Value, scalars: &Map<String, Value>) {
-    if let Some(scalar) = value.get("$ref").and_then(Value::as_str).and_then(|reference| scalars.get(&name(reference))) {
+    if let Some(scalar) = value
+        .get("$ref")
+        .and_then(Value::as_str)
+        .and_then(|reference| scalars.get(&name(reference)))
+    {
         let mut scalar = scalar.clone();
         if let Some(description) = value.get("description") {
             scalar["description"] = description.clone();
@@ -81,18 +108,33 @@ fn inline(value: &mut Value, scalars: &Map<String, Value>) {
             fields.values_mut().for_each(|field| inline(field, scalars));
             nullable(fields);
         }
-        Value::Array(elements) => elements.iter_mut().for_each(|element| inline(element, scalars)),
+        Value::Array(elements) => elements
+            .iter_mut()
+            .for_each(|element| inline(element, scalars)),
         _ => {}
     }
 }
 
 /// `oneOf: [{type: null}, {type: string, …}]` becomes `type: [string, null], …`.
 fn nullable(fields: &mut Map<String, Value>) {
-    let Some(Value::Array(choices)) = fields.get("oneOf") else { return };
+    let Some(Value::Array(choices)) = fields.get("oneOf") else {
+        return;
+    };
     let is_null = |choice: &&Value| **choice == json!({"type": "null"});
-    let rest: Vec<_> = choices.iter().filter(|choice| !is_null(choice)).cloned().collect();
-    let [Value::Object(only)] = rest.as_slice() else { return };
-    let Some(Value::String(kind)) = only.get("type").filter(|_| choices.len() == 2 && !only.contains_key("enum")) else { return };
+    let rest: Vec<_> = choices
+        .iter()
+        .filter(|choice| !is_null(choice))
+        .cloned()
+        .collect();
+    let [Value::Object(only)] = rest.as_slice() else {
+        return;
+    };
+    let Some(Value::String(kind)) = only
+        .get("type")
+        .filter(|_| choices.len() == 2 && !only.contains_key("enum"))
+    else {
+        return;
+    };
     let mut merged = only.clone();
     merged.insert("type".into(), json!([kind, "null"]));
     if let Some(description) = fields.get("description") {
@@ -105,8 +147,14 @@ fn nullable(fields: &mut Map<String, Value>) {
 /// example: whoever tries the operation on the page would send it.
 fn parameter(parameter: &mut Value) {
     let optional = parameter["required"] != true;
-    let Some(schema) = parameter.get_mut("schema").and_then(Value::as_object_mut) else { return };
-    if let Some([only, _]) = schema.get("type").and_then(Value::as_array).map(Vec::as_slice) {
+    let Some(schema) = parameter.get_mut("schema").and_then(Value::as_object_mut) else {
+        return;
+    };
+    if let Some([only, _]) = schema
+        .get("type")
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+    {
         let only = only.clone();
         schema.insert("type".into(), only);
     }
@@ -117,7 +165,9 @@ fn parameter(parameter: &mut Value) {
 
 /// A field that may be null is always there.
 fn require_nullable(schema: &mut Value) {
-    let Some(properties) = schema["properties"].as_object() else { return };
+    let Some(properties) = schema["properties"].as_object() else {
+        return;
+    };
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     let always = |(name, property): (&String, &Value)| {
         let there = required.contains(&json!(name)) || may_be_null(property);
@@ -129,20 +179,23 @@ fn require_nullable(schema: &mut Value) {
 fn may_be_null(property: &Value) -> bool {
     let null = json!("null");
     let choices = property["oneOf"].as_array();
-    property["type"].as_array().is_some_and(|types| types.contains(&null))
+    property["type"]
+        .as_array()
+        .is_some_and(|types| types.contains(&null))
         || choices.is_some_and(|choices| choices.iter().any(|choice| choice["type"] == null))
 }
 
 /// Of two fields that may be null, one is given.
 fn exactly_one(schema: &mut Value, one: &str, other: &str) {
-    let given =
-        |given: &str, not: &str| json!({"required": [given], "properties": {given: {"not": {"type": "null"}}, not: {"type": "null"}}});
+    let given = |given: &str, not: &str| json!({"required": [given], "properties": {given: {"not": {"type": "null"}}, not: {"type": "null"}}});
     schema["oneOf"] = json!([given(one, other), given(other, one)]);
 }
 
 /// Of fields that may be null, one or more are given.
 fn at_least_one<const N: usize>(schema: &mut Value, fields: [&str; N]) {
-    schema["anyOf"] = fields.map(|field| json!({"required": [field], "properties": {field: {"not": {"type": "null"}}}})).into();
+    schema["anyOf"] = fields
+        .map(|field| json!({"required": [field], "properties": {field: {"not": {"type": "null"}}}}))
+        .into();
 }
 
 fn error() -> Value {
@@ -204,8 +257,10 @@ fn details() -> Value {
 /// What can be said of a trace without saying all of OTLP again.
 fn trace() -> Value {
     let attributes = json!({"type": "array", "items": {"type": "object", "required": ["key", "value"], "properties": {"key": {"type": "string"}, "value": {"type": "object"}}}});
-    let hex = |digits: usize| json!({"type": "string", "pattern": format!("^[0-9a-f]{{{digits}}}$")});
-    let nanos = json!({"type": "string", "pattern": "^[0-9]+$", "description": "Nanoseconds since 1970."});
+    let hex =
+        |digits: usize| json!({"type": "string", "pattern": format!("^[0-9a-f]{{{digits}}}$")});
+    let nanos =
+        json!({"type": "string", "pattern": "^[0-9]+$", "description": "Nanoseconds since 1970."});
     let span = json!({
         "type": "object",
         "description": "A span of OpenTelemetry.",

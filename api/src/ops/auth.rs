@@ -17,15 +17,27 @@ pub async fn request(app: &App, email: &str) -> Result<SignInRequested> {
     let email = validation::email("email", email)?;
     let token = Secret::random(SecretKind::Link)?;
     let mut transaction = app.db.begin().await?;
-    let may_sign_in = store::auth::may_sign_in(&mut transaction, &email, domain(&email), app.settings.sign_up).await?;
-    let Link { expires_at, mail } = store::auth::insert_link(&mut transaction, &email, &token.hash(), may_sign_in).await?;
+    let may_sign_in = store::auth::may_sign_in(
+        &mut transaction,
+        &email,
+        domain(&email),
+        app.settings.sign_up,
+    )
+    .await?;
+    let Link { expires_at, mail } =
+        store::auth::insert_link(&mut transaction, &email, &token.hash(), may_sign_in).await?;
     transaction.commit().await?;
     let next_at = match mail {
         LinkMail::None => return Ok(SignInRequested { email, expires_at }),
         LinkMail::Link => None,
         LinkMail::LastLink { next_at } => Some(next_at),
     };
-    app.post.put(mail::sign_in(&app.settings.public_url, &email, &token.into_text(), next_at));
+    app.post.put(mail::sign_in(
+        &app.settings.public_url,
+        &email,
+        &token.into_text(),
+        next_at,
+    ));
     Ok(SignInRequested { email, expires_at })
 }
 
@@ -40,7 +52,8 @@ pub async fn verify(app: &App, origin: Origin<'_>, token: &str) -> Result<Signed
     if token.is_empty() {
         return Err(FieldError::required("token").into());
     }
-    let link = secret::read(token).and_then(|(kind, hash)| (kind == SecretKind::Link).then_some(hash));
+    let link =
+        secret::read(token).and_then(|(kind, hash)| (kind == SecretKind::Link).then_some(hash));
     let signed_in = match link {
         Some(link) => sign_in(app, &link, origin).await?,
         None => None,
@@ -64,7 +77,9 @@ async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Opt
     let token = Secret::random(SecretKind::Session)?;
     let session_id = SessionId::random()?;
     let mut transaction = app.db.begin().await?;
-    let Some(email) = store::auth::use_link(&mut transaction, link).await? else { return Ok(None) };
+    let Some(email) = store::auth::use_link(&mut transaction, link).await? else {
+        return Ok(None);
+    };
     let domain = domain(&email);
     // The invite may have been revoked after the link was sent.
     if !store::auth::may_sign_in(&mut transaction, &email, domain, app.settings.sign_up).await? {
@@ -75,10 +90,25 @@ async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Opt
     store::auth::join_by_domain(&mut transaction, domain, &user_id).await?;
     // The session of a user with one organization stays with it, also when the user is invited to others later. Others choose.
     let orgs = store::org::choices(&mut *transaction, &user_id).await?;
-    let only = if let [only] = orgs.as_slice() { Some(&only.id) } else { None };
-    let expires_at = store::org::insert_session(&mut *transaction, only, &session_id, &user_id, &token.hash()).await?;
+    let only = if let [only] = orgs.as_slice() {
+        Some(&only.id)
+    } else {
+        None
+    };
+    let expires_at = store::org::insert_session(
+        &mut *transaction,
+        only,
+        &session_id,
+        &user_id,
+        &token.hash(),
+    )
+    .await?;
     store::session::touch(&mut *transaction, &session_id, None, origin).await?;
     store::session::end_excess(&mut transaction, &user_id).await?;
     transaction.commit().await?;
-    Ok(Some(SignedIn { token: token.into_text(), expires_at, user_id }))
+    Ok(Some(SignedIn {
+        token: token.into_text(),
+        expires_at,
+        user_id,
+    }))
 }

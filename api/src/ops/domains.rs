@@ -1,7 +1,9 @@
 //! `/v1/domains`
 
 use assay_core::model::cursor::{Listing, PageQuery};
-use assay_core::model::email_domain::{self, ClaimedDomain, DomainClaim, DomainRecord, DomainVerification, Domains, MISSES_MAX};
+use assay_core::model::email_domain::{
+    self, ClaimedDomain, DomainClaim, DomainRecord, DomainVerification, Domains, MISSES_MAX,
+};
 use assay_core::model::permissions::{Owner, Session};
 use assay_core::model::validation;
 use assay_core::store::email_domain::{Claim, Standing, Verified};
@@ -15,7 +17,10 @@ fn missing() -> Error {
 }
 
 fn taken(domain: &str) -> Error {
-    Error::new(Code::Conflict, format!("{domain} is claimed and verified already."))
+    Error::new(
+        Code::Conflict,
+        format!("{domain} is claimed and verified already."),
+    )
 }
 
 /// The domain that a path names.
@@ -27,8 +32,13 @@ fn named(domain: &str) -> Result<String> {
 pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Domains> {
     let page = page.read(Listing::Domains)?;
     let mut domains = store::email_domain::list(&app.db, session.org_id(), &page).await?;
-    let next_cursor = page.cut(&mut domains, |domain| (Timestamp::UNIX_EPOCH, domain.domain.clone()));
-    Ok(Domains { domains, next_cursor })
+    let next_cursor = page.cut(&mut domains, |domain| {
+        (Timestamp::UNIX_EPOCH, domain.domain.clone())
+    });
+    Ok(Domains {
+        domains,
+        next_cursor,
+    })
 }
 
 /// Whether the name server shows the record of a claim with this token.
@@ -42,14 +52,26 @@ async fn is_shown(app: &App, domain: &str, token: &str) -> Result<bool> {
 pub async fn claim(app: &App, owner: &Owner, domain: &str) -> Result<DomainClaim> {
     let domain = email_domain::claimable("domain", domain)?;
     let session = owner.session();
-    if let Some(holder) = store::email_domain::other_holder(&app.db, session.org_id(), &domain).await?
+    if let Some(holder) =
+        store::email_domain::other_holder(&app.db, session.org_id(), &domain).await?
         && is_shown(app, &domain, &holder.token).await?
     {
         return Err(taken(&domain));
     }
-    let claim = store::email_domain::claim(&app.db, session.org_id(), &domain, &email_domain::token()?, session.user_id()).await?;
+    let claim = store::email_domain::claim(
+        &app.db,
+        session.org_id(),
+        &domain,
+        &email_domain::token()?,
+        session.user_id(),
+    )
+    .await?;
     let Claim { token, expires_at } = claim.ok_or_else(|| taken(&domain))?;
-    Ok(DomainClaim { record: DomainRecord::new(&domain, &token), domain, expires_at })
+    Ok(DomainClaim {
+        record: DomainRecord::new(&domain, &token),
+        domain,
+        expires_at,
+    })
 }
 
 /// Looks whether the record is there. From then on the domain is the organization's. If another organization has verified the
@@ -59,16 +81,28 @@ pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVeri
     let org_id = owner.session().org_id();
     let token = match store::email_domain::find(&app.db, org_id, &domain).await? {
         None => return Err(missing()),
-        Some(Standing::Verified { domain, misses: 0, .. }) => return Ok(DomainVerification { verified: true, domain: Some(domain) }),
+        Some(Standing::Verified {
+            domain, misses: 0, ..
+        }) => {
+            return Ok(DomainVerification {
+                verified: true,
+                domain: Some(domain),
+            });
+        }
         Some(Standing::Verified { token, .. } | Standing::Pending(token)) => token,
     };
     let record = DomainRecord::new(&domain, &token);
     let shown = app.dns.texts(&record.name).await?;
     if !shown.contains(&record.value) {
-        return Ok(DomainVerification { verified: false, domain: None });
+        return Ok(DomainVerification {
+            verified: false,
+            domain: None,
+        });
     }
     let mut transaction = app.db.begin().await?;
-    if let Some(holder) = store::email_domain::other_holder(&mut *transaction, org_id, &domain).await? {
+    if let Some(holder) =
+        store::email_domain::other_holder(&mut *transaction, org_id, &domain).await?
+    {
         if shown.contains(&DomainRecord::new(&domain, &holder.token).value) {
             return Err(taken(&domain));
         }
@@ -80,18 +114,28 @@ pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVeri
         transaction.commit().await?;
     }
     match verified {
-        Verified::Owned(domain) => Ok(DomainVerification { verified: true, domain: Some(domain) }),
+        Verified::Owned(domain) => Ok(DomainVerification {
+            verified: true,
+            domain: Some(domain),
+        }),
         Verified::Taken => Err(taken(&domain)),
         Verified::Gone => Err(missing()),
     }
 }
 
 /// Says whether people with an address of the domain become members when they sign in.
-pub async fn update(app: &App, owner: &Owner, domain: &str, auto_join: Option<bool>) -> Result<ClaimedDomain> {
+pub async fn update(
+    app: &App,
+    owner: &Owner,
+    domain: &str,
+    auto_join: Option<bool>,
+) -> Result<ClaimedDomain> {
     let auto_join = auto_join.ok_or_else(|| FieldError::required("auto_join"))?;
     let domain = named(domain)?;
     let org_id = owner.session().org_id();
-    if let Some(changed) = store::email_domain::set_auto_join(&app.db, org_id, &domain, auto_join).await? {
+    if let Some(changed) =
+        store::email_domain::set_auto_join(&app.db, org_id, &domain, auto_join).await?
+    {
         return Ok(changed);
     }
     match store::email_domain::find(&app.db, org_id, &domain).await? {

@@ -12,7 +12,9 @@ use assay_core::runtime::trace_export::{Handling, Span};
 use assay_core::store::submission::{NewJob, Submitted};
 use assay_core::store::suite::SuiteRow;
 use assay_core::store::upload::InputRow;
-use assay_core::{CanFail as _, Details, Error, JobId, RequestId, Result, Timestamp, UploadId, store};
+use assay_core::{
+    CanFail as _, Details, Error, JobId, RequestId, Result, Timestamp, UploadId, store,
+};
 use assay_eval::prediction::{self, Checked};
 use assay_eval::{FieldError, Metric};
 use bytes::Bytes;
@@ -82,8 +84,20 @@ pub struct Origin {
 impl Origin {
     /// That of a call.
     pub fn of(call: Call) -> Self {
-        let Call { request_id, began, trace, parts, address: _, user_agent: _ } = call;
-        Self { request_id, began, trace: trace.context(), parts }
+        let Call {
+            request_id,
+            began,
+            trace,
+            parts,
+            address: _,
+            user_agent: _,
+        } = call;
+        Self {
+            request_id,
+            began,
+            trace: trace.context(),
+            parts,
+        }
     }
 }
 
@@ -96,24 +110,45 @@ pub struct Accepted {
 }
 
 /// Accepts predictions for a suite: queues one job, charged once, or does nothing and says why.
-pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission: Submission, origin: Origin) -> Result<Accepted> {
+pub async fn submit(
+    app: &App,
+    submitter: &TermsAccepted<Submitter>,
+    submission: Submission,
+    origin: Origin,
+) -> Result<Accepted> {
     let caller = submitter.who().caller();
     // The predictions have arrived: the work begins here.
     let turn = app.submissions.take(caller.org_id().as_str()).await?;
-    let Valid { suite, input, checked, label, idempotency_key } = validate(app, caller, submission).await?;
+    let Valid {
+        suite,
+        input,
+        checked,
+        label,
+        idempotency_key,
+    } = validate(app, caller, submission).await?;
     let request_sha256 = digest(&suite, &checked, label.as_deref());
     if let Some(key) = &idempotency_key
-        && let Some((job_id, before)) = store::submission::repeated(&app.db, caller.org_id(), key).await?
+        && let Some((job_id, before)) =
+            store::submission::repeated(&app.db, caller.org_id(), key).await?
     {
         return replay(app, caller, &job_id, before == request_sha256).await;
     }
 
-    if suite.access != SuiteAccess::Everyone && !store::suite::may_submit(&app.db, caller.org_id(), &suite.suite_id, suite.access).await? {
+    if suite.access != SuiteAccess::Everyone
+        && !store::suite::may_submit(&app.db, caller.org_id(), &suite.suite_id, suite.access)
+            .await?
+    {
         return Err(Error::suite_access(suite.access));
     }
     let job_id = JobId::random()?;
     let (predictions, upload_id) = match input {
-        Input::Inline(predictions) => (Some((Artifacts::predictions_key(caller.org_id(), &job_id), predictions)), None),
+        Input::Inline(predictions) => (
+            Some((
+                Artifacts::predictions_key(caller.org_id(), &job_id),
+                predictions,
+            )),
+            None,
+        ),
         Input::Upload { id, usable: true } => (None, Some(id)),
         Input::Upload { usable: false, .. } => return Err(no_upload().into()),
     };
@@ -139,7 +174,9 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
     };
     let began = Timestamp::now();
     let submitted = match &predictions {
-        Some((key, predictions)) => store_with_predictions(app, caller, &new, key, predictions.clone(), turn).await,
+        Some((key, predictions)) => {
+            store_with_predictions(app, caller, &new, key, predictions.clone(), turn).await
+        }
         None => {
             drop(turn);
             store(app, caller, &new).await
@@ -148,31 +185,76 @@ pub async fn submit(app: &App, submitter: &TermsAccepted<Submitter>, submission:
     count(&submitted, &suite);
     match submitted? {
         Submitted::Accepted(row) => {
-            metrics::counter!(prometheus::JOBS_SUBMITTED, "type" => row.r#type.as_str()).increment(1);
+            metrics::counter!(prometheus::JOBS_SUBMITTED, "type" => row.r#type.as_str())
+                .increment(1);
             let parent = Some(origin.trace.place.span_id);
             if new.is_exported {
-                origin.parts.push(Span::of_job(Handling::Send, stored_as, parent, &job_id, began, Timestamp::now()));
+                origin.parts.push(Span::of_job(
+                    Handling::Send,
+                    stored_as,
+                    parent,
+                    &job_id,
+                    began,
+                    Timestamp::now(),
+                ));
             }
             app.submitted.notify_one();
-            Ok(Accepted { job: row.into_job(&app.settings.public_url), replayed: false })
+            Ok(Accepted {
+                job: row.into_job(&app.settings.public_url),
+                replayed: false,
+            })
         }
-        Submitted::Repeated { job_id, request_sha256: before } => replay(app, caller, &job_id, before == request_sha256).await,
+        Submitted::Repeated {
+            job_id,
+            request_sha256: before,
+        } => replay(app, caller, &job_id, before == request_sha256).await,
         Submitted::UploadGone => Err(no_upload().into()),
-        Submitted::Abandoned => Err(Error::unavailable("cleanup gave the submission up before it was stored")),
-        Submitted::StorageFull { used, resets_at, seconds } => {
-            Err(Error::storage_full(used, caller.plan().storage_bytes, resets_at, seconds))
-        }
-        Submitted::DayFull { max, resets_at, seconds } => Err(Error::day_used_up(&suite.suite_id, max, resets_at, seconds)),
+        Submitted::Abandoned => Err(Error::unavailable(
+            "cleanup gave the submission up before it was stored",
+        )),
+        Submitted::StorageFull {
+            used,
+            resets_at,
+            seconds,
+        } => Err(Error::storage_full(
+            used,
+            caller.plan().storage_bytes,
+            resets_at,
+            seconds,
+        )),
+        Submitted::DayFull {
+            max,
+            resets_at,
+            seconds,
+        } => Err(Error::day_used_up(&suite.suite_id, max, resets_at, seconds)),
         Submitted::SuiteUsedUp { max } => Err(Error::submissions_used_up(max)),
         Submitted::JobsFull { active, resets_at } => {
             let max = caller.plan().concurrent_jobs;
-            let details = Details::Quota { limit: "concurrent_jobs", max, active: Some(active), resets_at };
-            Err(Error::quota(format!("{active} jobs are active; the plan allows {max} at once."), details, JOBS_FULL_RETRY))
+            let details = Details::Quota {
+                limit: "concurrent_jobs",
+                max,
+                active: Some(active),
+                resets_at,
+            };
+            Err(Error::quota(
+                format!("{active} jobs are active; the plan allows {max} at once."),
+                details,
+                JOBS_FULL_RETRY,
+            ))
         }
         Submitted::MonthFull { resets_at, seconds } => {
             let max = caller.plan().eval_items_per_month;
-            let details = Details::Quota { limit: "eval_items_per_month", max, active: None, resets_at };
-            Err(Error::quota(format!("This submission would exceed the plan's {max} eval items a month."), details, seconds))
+            let details = Details::Quota {
+                limit: "eval_items_per_month",
+                max,
+                active: None,
+                resets_at,
+            };
+            Err(Error::quota(
+                format!("This submission would exceed the plan's {max} eval items a month."),
+                details,
+                seconds,
+            ))
         }
     }
 }
@@ -206,26 +288,40 @@ async fn store_with_predictions(
 /// Removes the predictions of a submission that did not become a job, and then their record. Best effort: cleanup does it later.
 async fn discard(app: &App, caller: &Caller, job_id: &JobId, key: &str) {
     match app.artifacts.delete(key).await {
-        Ok(()) => store::storage::forget(&app.db, caller.org_id(), job_id).await.can_fail("deleting the record of rejected predictions"),
+        Ok(()) => store::storage::forget(&app.db, caller.org_id(), job_id)
+            .await
+            .can_fail("deleting the record of rejected predictions"),
         failed => failed.can_fail("removing the predictions of a rejected submission"),
     }
 }
 
 /// Checks the limits, and records the predictions that are to be written.
-async fn reserve(app: &App, caller: &Caller, new: &NewJob<'_>, bytes: usize) -> Result<Option<Submitted>> {
+async fn reserve(
+    app: &App,
+    caller: &Caller,
+    new: &NewJob<'_>,
+    bytes: usize,
+) -> Result<Option<Submitted>> {
     let _turn = app.turns.take(caller.org_id().as_str()).await?;
     let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
     let mut transaction = app.db.begin().await?;
-    let Some(rejected) = store::submission::reserve(&mut transaction, caller.org_id(), caller.plan(), new, bytes).await? else {
+    let Some(rejected) =
+        store::submission::reserve(&mut transaction, caller.org_id(), caller.plan(), new, bytes)
+            .await?
+    else {
         transaction.commit().await?;
         return Ok(None);
     };
     transaction.rollback().await?;
     // The request with the same key that was in progress may be what reached the limit.
     if let Some(key) = new.idempotency_key
-        && let Some((job_id, request_sha256)) = store::submission::repeated(&app.db, caller.org_id(), key).await?
+        && let Some((job_id, request_sha256)) =
+            store::submission::repeated(&app.db, caller.org_id(), key).await?
     {
-        return Ok(Some(Submitted::Repeated { job_id, request_sha256 }));
+        return Ok(Some(Submitted::Repeated {
+            job_id,
+            request_sha256,
+        }));
     }
     Ok(Some(rejected))
 }
@@ -236,7 +332,9 @@ async fn store(app: &App, caller: &Caller, new: &NewJob<'_>) -> Result<Submitted
     // Without a timeout, submissions on dead connections would hold the organization's turns until their requests end.
     store::within_response_timeout(async {
         let mut transaction = app.db.begin().await?;
-        let submitted = store::submission::submit(&mut transaction, caller.org_id(), caller.plan(), new).await?;
+        let submitted =
+            store::submission::submit(&mut transaction, caller.org_id(), caller.plan(), new)
+                .await?;
         match submitted {
             Submitted::Accepted(_) => transaction.commit().await?,
             _ => transaction.rollback().await?,
@@ -255,13 +353,27 @@ fn count(submitted: &Result<Submitted>, suite: &SuiteRow) {
         Ok(Submitted::JobsFull { .. }) => Some("concurrent_jobs"),
         Ok(Submitted::MonthFull { .. }) => Some("eval_items_per_month"),
         Ok(Submitted::StorageFull { .. }) => Some("storage_bytes"),
-        Ok(Submitted::Repeated { .. } | Submitted::UploadGone | Submitted::Abandoned) | Err(_) => return,
+        Ok(Submitted::Repeated { .. } | Submitted::UploadGone | Submitted::Abandoned) | Err(_) => {
+            return;
+        }
     };
     // In the order in which they are held against; what stands behind the one that refuses is not asked.
-    let of_suite = [suite.max_submissions.map(|_| "max_submissions"), suite.max_submissions_per_day.map(|_| "submissions_per_day")];
-    for limit in of_suite.into_iter().flatten().chain(["concurrent_jobs", "eval_items_per_month", "storage_bytes"]) {
-        let decision = if refused_by == Some(limit) { "refused" } else { "admitted" };
-        metrics::counter!(prometheus::QUOTA_DECISIONS, "limit" => limit, "decision" => decision).increment(1);
+    let of_suite = [
+        suite.max_submissions.map(|_| "max_submissions"),
+        suite.max_submissions_per_day.map(|_| "submissions_per_day"),
+    ];
+    for limit in of_suite.into_iter().flatten().chain([
+        "concurrent_jobs",
+        "eval_items_per_month",
+        "storage_bytes",
+    ]) {
+        let decision = if refused_by == Some(limit) {
+            "refused"
+        } else {
+            "admitted"
+        };
+        metrics::counter!(prometheus::QUOTA_DECISIONS, "limit" => limit, "decision" => decision)
+            .increment(1);
         if refused_by == Some(limit) {
             return;
         }
@@ -271,13 +383,26 @@ fn count(submitted: &Result<Submitted>, suite: &SuiteRow) {
 /// The answer to a repeated idempotency key.
 async fn replay(app: &App, caller: &Caller, job_id: &JobId, same: bool) -> Result<Accepted> {
     if !same {
-        let fault = FieldError::new("Idempotency-Key", "conflict", "stands for a different submission; use a new key");
-        let details = Details::Replay { fields: vec![fault.clone()], job_id: job_id.clone() };
-        return Err(Error { details: Some(details), ..Error::fields(vec![fault]) });
+        let fault = FieldError::new(
+            "Idempotency-Key",
+            "conflict",
+            "stands for a different submission; use a new key",
+        );
+        let details = Details::Replay {
+            fields: vec![fault.clone()],
+            job_id: job_id.clone(),
+        };
+        return Err(Error {
+            details: Some(details),
+            ..Error::fields(vec![fault])
+        });
     }
     let row = store::job::find(&app.db, caller.org_id(), job_id).await?;
     let row = row.ok_or_else(|| Error::internal("a job that was there is gone"))?;
-    Ok(Accepted { job: row.into_job(&app.settings.public_url), replayed: true })
+    Ok(Accepted {
+        job: row.into_job(&app.settings.public_url),
+        replayed: true,
+    })
 }
 
 /// A submission with nothing wrong in it.
@@ -300,19 +425,43 @@ enum Input {
 }
 
 fn no_upload() -> FieldError {
-    FieldError::new("input_ref", "not_found", "there is no such upload that is ready")
+    FieldError::new(
+        "input_ref",
+        "not_found",
+        "there is no such upload that is ready",
+    )
 }
 
 /// The upload that a reference names, if it was ever ready.
 async fn upload(app: &App, caller: &Caller, input_ref: &str) -> Result<Option<(Input, Checked)>> {
-    let Ok(id) = input_ref.parse() else { return Ok(None) };
-    let Some(InputRow { n_items, digest, usable }) = store::upload::input(&app.db, caller.org_id(), &id).await? else { return Ok(None) };
-    let digest = digest.try_into().map_err(|_| Error::internal("the digest of an upload is not one"))?;
-    Ok(Some((Input::Upload { id, usable }, Checked { n_items, digest })))
+    let Ok(id) = input_ref.parse() else {
+        return Ok(None);
+    };
+    let Some(InputRow {
+        n_items,
+        digest,
+        usable,
+    }) = store::upload::input(&app.db, caller.org_id(), &id).await?
+    else {
+        return Ok(None);
+    };
+    let digest = digest
+        .try_into()
+        .map_err(|_| Error::internal("the digest of an upload is not one"))?;
+    Ok(Some((
+        Input::Upload { id, usable },
+        Checked { n_items, digest },
+    )))
 }
 
 async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<Valid> {
-    let Submission { suite_id, predictions, input_ref, label, idempotency_key } = submission;
+    let Submission {
+        suite_id,
+        predictions,
+        input_ref,
+        label,
+        idempotency_key,
+    } = submission;
     let mut faults = Vec::new();
     let suite = match suite_id.parse() {
         _ if suite_id.is_empty() => None,
@@ -331,9 +480,18 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
         None => faults.push(FieldError::new("suite_id", "not_found", "there is no such suite; GET /v1/suites lists them")),
     }
     if predictions.is_some() == input_ref.is_some() {
-        faults.push(FieldError::new("predictions", "exactly_one_of", "give exactly one of predictions and input_ref"));
+        faults.push(FieldError::new(
+            "predictions",
+            "exactly_one_of",
+            "give exactly one of predictions and input_ref",
+        ));
     }
-    let label = validation::noted(&mut faults, label.map(|label| validation::text("label", &label)).transpose());
+    let label = validation::noted(
+        &mut faults,
+        label
+            .map(|label| validation::text("label", &label))
+            .transpose(),
+    );
     faults.extend(idempotency_key.as_deref().and_then(bad_key));
     let input = match (&suite, predictions, input_ref) {
         (_, None, Some(input_ref)) => {
@@ -343,18 +501,29 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
             }
             found
         }
-        (Some(suite), Some(predictions), None) => match check(&suite.metric, predictions.clone()).await {
-            Ok(checked) => Some((Input::Inline(predictions), checked)),
-            Err(Error { details: Some(Details::Fields { fields }), .. }) => {
-                faults.extend(fields);
-                None
+        (Some(suite), Some(predictions), None) => {
+            match check(&suite.metric, predictions.clone()).await {
+                Ok(checked) => Some((Input::Inline(predictions), checked)),
+                Err(Error {
+                    details: Some(Details::Fields { fields }),
+                    ..
+                }) => {
+                    faults.extend(fields);
+                    None
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
-        },
+        }
         _ => None,
     };
     match (suite, input) {
-        (Some(suite), Some((input, checked))) if faults.is_empty() => Ok(Valid { suite, input, checked, label, idempotency_key }),
+        (Some(suite), Some((input, checked))) if faults.is_empty() => Ok(Valid {
+            suite,
+            input,
+            checked,
+            label,
+            idempotency_key,
+        }),
         _ => Err(Error::fields(faults)),
     }
 }
@@ -363,8 +532,13 @@ fn bad_key(key: &str) -> Option<FieldError> {
     let fault = |reason, message: String| Some(FieldError::new("Idempotency-Key", reason, message));
     match key.chars().count() {
         0 => fault("range", "must not be empty".into()),
-        n if n > KEY_MAX => fault("range", format!("must not be longer than {KEY_MAX} characters")),
-        _ if key.chars().any(char::is_control) => fault("format", "must not hold control characters".into()),
+        n if n > KEY_MAX => fault(
+            "range",
+            format!("must not be longer than {KEY_MAX} characters"),
+        ),
+        _ if key.chars().any(char::is_control) => {
+            fault("format", "must not hold control characters".into())
+        }
         _ => None,
     }
 }
@@ -374,7 +548,8 @@ async fn check(metric: &str, predictions: Bytes) -> Result<Checked> {
     if predictions.len() <= CHECK_INLINE_MAX {
         return Ok(prediction::check(&predictions, &metric)?);
     }
-    let checked = tokio::task::spawn_blocking(move || prediction::check(&predictions, &metric)).await;
+    let checked =
+        tokio::task::spawn_blocking(move || prediction::check(&predictions, &metric)).await;
     Ok(checked.map_err(Error::internal)??)
 }
 

@@ -19,5 +19,9 @@ pub struct Health {
 /// That the api answers, and as which build. It asks nobody else: whether the api is fit to serve is `/readyz`.
 pub fn get(app: &App) -> Health {
     let settings = &app.settings;
-    Health { git_sha: settings.common.git_sha.clone(), hfm_sha: settings.common.hfm_sha.clone(), env: settings.env.clone() }
+    Health {
+        git_sha: settings.common.git_sha.clone(),
+        hfm_sha: settings.common.hfm_sha.clone(),
+        env: settings.env.clone(),
+    }
 }

@@ -15,41 +15,77 @@ use crate::background::mail;
 pub async fn list(app: &App, owner: &Owner, page: PageQuery) -> Result<Invites> {
     let page = page.read(Listing::Invites)?;
     let mut invites = store::invite::list(&app.db, owner.session().org_id(), &page).await?;
-    let next_cursor = page.cut(&mut invites, |invite| (invite.created_at, invite.id.to_string()));
-    Ok(Invites { invites, next_cursor })
+    let next_cursor = page.cut(&mut invites, |invite| {
+        (invite.created_at, invite.id.to_string())
+    });
+    Ok(Invites {
+        invites,
+        next_cursor,
+    })
 }
 
 /// Invites somebody by their address. They are told, and become a member when they sign in.
 pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -> Result<Invite> {
     let mut faults = Vec::new();
     let email = validation::noted(&mut faults, validation::email("email", email));
-    let role: Option<Role> = validation::noted(&mut faults, role.map(|role| validation::one_of("role", role)).transpose());
+    let role: Option<Role> = validation::noted(
+        &mut faults,
+        role.map(|role| validation::one_of("role", role))
+            .transpose(),
+    );
     if !faults.is_empty() {
         return Err(Error::fields(faults));
     }
     let session = owner.session();
-    let new = NewInvite { id: &InviteId::random()?, email: &email, role: role.unwrap_or(Role::Member), invited_by: session.user_id() };
+    let new = NewInvite {
+        id: &InviteId::random()?,
+        email: &email,
+        role: role.unwrap_or(Role::Member),
+        invited_by: session.user_id(),
+    };
     let mut transaction = app.db.begin().await?;
     if !store::member::lock_owner(&mut transaction, session.org_id(), session.user_id()).await? {
-        return Err(Error::new(Code::Forbidden, "You are no longer an owner of this organization."));
+        return Err(Error::new(
+            Code::Forbidden,
+            "You are no longer an owner of this organization.",
+        ));
     }
     if store::invite::is_member(&mut *transaction, session.org_id(), &email).await? {
-        return Err(Error::new(Code::Conflict, format!("{email} is a member already.")));
+        return Err(Error::new(
+            Code::Conflict,
+            format!("{email} is a member already."),
+        ));
     }
     if store::invite::lock_open(&mut transaction, session.org_id()).await? >= OPEN_MAX {
-        let message =
-            format!("The organization has {OPEN_MAX} open invites, and may have no more. Revoke some, or wait until they are accepted.");
+        let message = format!(
+            "The organization has {OPEN_MAX} open invites, and may have no more. Revoke some, or wait until they are accepted."
+        );
         return Err(Error::new(Code::Conflict, message));
     }
-    let DailyInvites { max, used, resets_at, seconds } = store::invite::lock_daily(&mut transaction, session.org_id()).await?;
+    let DailyInvites {
+        max,
+        used,
+        resets_at,
+        seconds,
+    } = store::invite::lock_daily(&mut transaction, session.org_id()).await?;
     let invite = store::invite::insert(&mut transaction, session.org_id(), &new).await?;
-    let invite =
-        invite.ok_or_else(|| Error::new(Code::Conflict, format!("{email} is invited already; revoke that invite to make another one.")))?;
+    let invite = invite.ok_or_else(|| {
+        Error::new(
+            Code::Conflict,
+            format!("{email} is invited already; revoke that invite to make another one."),
+        )
+    })?;
     // After the conflicts, which a caller can resolve, and rolling the invite back.
     if used >= max {
-        let details = Details::Quota { limit: "invites_per_day", max, active: None, resets_at };
-        let message =
-            format!("{max} invites were created in the last 24 hours. Wait, verify a domain, or ask the operator for another plan.");
+        let details = Details::Quota {
+            limit: "invites_per_day",
+            max,
+            active: None,
+            resets_at,
+        };
+        let message = format!(
+            "{max} invites were created in the last 24 hours. Wait, verify a domain, or ask the operator for another plan."
+        );
         return Err(Error::quota(message, details, seconds.unsigned_abs()));
     }
     let sends = store::auth::count_invite_mail(&mut *transaction, &email).await?;
@@ -57,7 +93,13 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
     let inviter = store::org::email(&mut *transaction, session.user_id()).await?;
     transaction.commit().await?;
     if sends {
-        app.post.put(mail::invite(&app.settings.public_url, &email, &org, &inviter, invite.role.as_str()));
+        app.post.put(mail::invite(
+            &app.settings.public_url,
+            &email,
+            &org,
+            &inviter,
+            invite.role.as_str(),
+        ));
     }
     Ok(invite)
 }
@@ -71,7 +113,10 @@ pub async fn revoke(app: &App, owner: &Owner, invite_id: &str) -> Result<Invite>
         return Ok(invite);
     }
     if store::invite::exists(&app.db, org_id, &invite_id).await? {
-        return Err(Error::missing(Resource::Invite, "This invite was accepted already; to end the membership, remove the member."));
+        return Err(Error::missing(
+            Resource::Invite,
+            "This invite was accepted already; to end the membership, remove the member.",
+        ));
     }
     Err(missing())
 }

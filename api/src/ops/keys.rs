@@ -17,23 +17,34 @@ pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<ApiKe
 }
 
 /// Makes a key. Its secret is in this answer only.
-pub async fn create(app: &App, member: &TermsAccepted<Member>, name: &str) -> Result<ApiKeyCreated> {
+pub async fn create(
+    app: &App,
+    member: &TermsAccepted<Member>,
+    name: &str,
+) -> Result<ApiKeyCreated> {
     let name = validation::text("name", name)?;
     let session = member.who().session();
     let new = NewKey::random(name, session.user_id().clone())?;
     let mut transaction = app.db.begin().await?;
     if store::key::lock_live(&mut transaction, session.org_id()).await? >= LIVE_MAX {
-        let message = format!("The organization has {LIVE_MAX} live keys, and may have no more. Revoke a key that is not used.");
+        let message = format!(
+            "The organization has {LIVE_MAX} live keys, and may have no more. Revoke a key that is not used."
+        );
         return Err(Error::new(Code::Conflict, message));
     }
     let api_key = store::key::insert(&mut *transaction, session.org_id(), &new).await?;
     transaction.commit().await?;
-    Ok(ApiKeyCreated { api_key, key: new.secret.into_text() })
+    Ok(ApiKeyCreated {
+        api_key,
+        key: new.secret.into_text(),
+    })
 }
 
 /// Revokes a key. Doing it again changes nothing.
 pub async fn revoke(app: &App, member: &Member, key_id: &str) -> Result<ApiKey> {
     let missing = || Error::not_found(Resource::Key);
     let key_id = key_id.parse().map_err(|_| missing())?;
-    store::key::revoke(&app.db, member.session().org_id(), &key_id).await?.ok_or_else(missing)
+    store::key::revoke(&app.db, member.session().org_id(), &key_id)
+        .await?
+        .ok_or_else(missing)
 }

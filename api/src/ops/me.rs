@@ -11,7 +11,14 @@ use crate::app::App;
 pub async fn get(app: &App, caller: &Caller) -> Result<Me> {
     let (principal, orgs) = match caller.principal() {
         Principal::ApiKey { .. } => (PrincipalKind::ApiKey, vec![caller.org().clone()]),
-        Principal::Session { user_id, .. } => (PrincipalKind::Session, store::org::of_user(&app.db, user_id).await?),
+        Principal::Session { user_id, .. } => (
+            PrincipalKind::Session,
+            store::org::of_user(&app.db, user_id).await?,
+        ),
     };
-    Ok(Me { principal, org_id: caller.org_id().clone(), orgs })
+    Ok(Me {
+        principal,
+        org_id: caller.org_id().clone(),
+        orgs,
+    })
 }

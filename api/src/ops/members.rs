@@ -19,8 +19,13 @@ fn missing() -> Error {
 pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Members> {
     let page = page.read(Listing::Members)?;
     let mut members = store::member::list(&app.db, session.org_id(), &page).await?;
-    let next_cursor = page.cut(&mut members, |member| (member.created_at, member.user_id.to_string()));
-    Ok(Members { members, next_cursor })
+    let next_cursor = page.cut(&mut members, |member| {
+        (member.created_at, member.user_id.to_string())
+    });
+    Ok(Members {
+        members,
+        next_cursor,
+    })
 }
 
 /// Changes a member's role. An owner may demote themselves once there is another. The open invites of a member who is not an owner
@@ -36,7 +41,9 @@ pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Re
     if role != Role::Owner {
         keep_an_owner(&mut transaction, org_id, &user_id).await?;
     }
-    let member = store::member::set_role(&mut transaction, org_id, &user_id, role).await?.ok_or_else(missing)?;
+    let member = store::member::set_role(&mut transaction, org_id, &user_id, role)
+        .await?
+        .ok_or_else(missing)?;
     if role != Role::Owner {
         store::invite::revoke_of_member(&mut transaction, org_id, &user_id).await?;
     }
@@ -62,9 +69,10 @@ pub async fn remove(app: &App, owner: &Owner, user_id: &str) -> Result<()> {
 /// An organization always keeps at least one owner.
 async fn keep_an_owner(db: &mut PgConnection, org_id: &OrgId, leaving: &UserId) -> Result<()> {
     match store::member::lock_owners(db, org_id).await?.as_slice() {
-        [only] if only == leaving => {
-            Err(Error::invalid_state(Resource::Member, "The last owner must stay an owner. Make somebody else an owner first."))
-        }
+        [only] if only == leaving => Err(Error::invalid_state(
+            Resource::Member,
+            "The last owner must stay an owner. Make somebody else an owner first.",
+        )),
         _ => Ok(()),
     }
 }

@@ -10,8 +10,13 @@ use crate::app::App;
 
 /// Makes an organization with the caller as its owner. Where sign-up is not open, the caller must own one already.
 pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
-    if app.settings.sign_up != SignUp::Open && !store::org::owns_any(&app.db, person.user_id()).await? {
-        return Err(Error::new(Code::Forbidden, "The operator of this installation creates organizations. Ask the operator for one."));
+    if app.settings.sign_up != SignUp::Open
+        && !store::org::owns_any(&app.db, person.user_id()).await?
+    {
+        return Err(Error::new(
+            Code::Forbidden,
+            "The operator of this installation creates organizations. Ask the operator for one.",
+        ));
     }
     let name = validation::org_name("name", name)?;
     let org_id = OrgId::random()?;
@@ -23,22 +28,48 @@ pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
         );
         return Err(Error::invalid_state(Resource::Organization, message));
     }
-    let org = store::org::insert(&mut *transaction, &org_id, &name, FREE, Some(person.user_id())).await?;
+    let org = store::org::insert(
+        &mut *transaction,
+        &org_id,
+        &name,
+        FREE,
+        Some(person.user_id()),
+    )
+    .await?;
     store::org::add_member(&mut *transaction, &org_id, person.user_id(), Role::Owner).await?;
     transaction.commit().await?;
     Ok(org)
 }
 
 /// Changes the organization that the session acts for. What is not given stays.
-pub async fn update(app: &App, owner: &Owner, org_id: &str, name: Option<&str>, data_use: Option<&str>) -> Result<Org> {
+pub async fn update(
+    app: &App,
+    owner: &Owner,
+    org_id: &str,
+    name: Option<&str>,
+    data_use: Option<&str>,
+) -> Result<Org> {
     let mut faults = Vec::new();
-    let new_name = validation::noted(&mut faults, name.map(|name| validation::org_name("name", name)).transpose());
-    let new_use: Option<DataUse> = validation::noted(&mut faults, data_use.map(|text| validation::one_of("data_use", text)).transpose());
+    let new_name = validation::noted(
+        &mut faults,
+        name.map(|name| validation::org_name("name", name))
+            .transpose(),
+    );
+    let new_use: Option<DataUse> = validation::noted(
+        &mut faults,
+        data_use
+            .map(|text| validation::one_of("data_use", text))
+            .transpose(),
+    );
     if !faults.is_empty() {
         return Err(Error::fields(faults));
     }
     if name.is_none() && data_use.is_none() {
-        return Err(Error::field("body", "required", "give at least one of name and data_use"));
+        return Err(Error::field(
+            "body",
+            "required",
+            "give at least one of name and data_use",
+        ));
     }
     let own = owner.session().org_id();
     let missing = || {
@@ -50,5 +81,7 @@ pub async fn update(app: &App, owner: &Owner, org_id: &str, name: Option<&str>, 
     if org_id != own.as_str() {
         return Err(missing());
     }
-    store::org::update(&app.db, own, new_name.as_deref(), new_use).await?.ok_or_else(missing)
+    store::org::update(&app.db, own, new_name.as_deref(), new_use)
+        .await?
+        .ok_or_else(missing)
 }

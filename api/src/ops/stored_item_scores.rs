@@ -20,7 +20,11 @@ pub struct KeptItems<'a> {
 impl<'a> KeptItems<'a> {
     /// Finds out how it is laid out. The error is that it is not of so many items.
     pub async fn open(app: &'a App, key: &'a str, n_items: u64) -> Result<Self> {
-        let mut kept = Self { app, key, head: None };
+        let mut kept = Self {
+            app,
+            key,
+            head: None,
+        };
         if !key.ends_with(".f64") {
             // The dictionary is mostly short.
             let mut first = kept.part(0..item_scores::HEAD + 8 * 64).await?;
@@ -29,7 +33,9 @@ impl<'a> KeptItems<'a> {
                 first = kept.part(0..head.dictionary_range().end).await?;
             }
             if head.n != n_items {
-                return Err(Error::internal("what a job kept of its items is not of its suite's"));
+                return Err(Error::internal(
+                    "what a job kept of its items is not of its suite's",
+                ));
             }
             kept.head = Some((head, first));
         }
@@ -40,7 +46,15 @@ impl<'a> KeptItems<'a> {
     pub async fn read(&self, items: Range<u64>) -> Result<Kept> {
         let Some((head, first)) = &self.head else {
             let bytes = self.part(8 * items.start..8 * items.end).await?;
-            return Ok(Kept { values: bytes.as_chunks().0.iter().map(|score| f64::from_le_bytes(*score)).collect(), rights: Vec::new() });
+            return Ok(Kept {
+                values: bytes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|score| f64::from_le_bytes(*score))
+                    .collect(),
+                rights: Vec::new(),
+            });
         };
         let (codes, right) = head.ranges(items.clone());
         let codes = self.part(codes).await?;
@@ -48,7 +62,10 @@ impl<'a> KeptItems<'a> {
             Some(range) => head.rights(items.clone(), &self.part(range).await?)?,
             None => Vec::new(),
         };
-        Ok(Kept { values: head.values(items, first, &codes)?, rights })
+        Ok(Kept {
+            values: head.values(items, first, &codes)?,
+            rights,
+        })
     }
 
     /// The items' own scores.

@@ -1,7 +1,9 @@
 //! `/v1/suites`
 
 use assay_core::model::permissions::Caller;
-use assay_core::model::suite::{ITEMS_PAGE, ItemCursor, LadderGrid, Suite, SuiteId, SuiteItems, Suites, bad_cursor};
+use assay_core::model::suite::{
+    ITEMS_PAGE, ItemCursor, LadderGrid, Suite, SuiteId, SuiteItems, Suites, bad_cursor,
+};
 use assay_core::model::validation;
 use assay_core::store::suite::SuiteRow;
 use assay_core::{Error, Resource, Result, store};
@@ -48,21 +50,44 @@ pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
             closes_at,
         }
     };
-    Ok(Suites { suites: store::suite::list(&app.db).await?.into_iter().map(suite).collect() })
+    Ok(Suites {
+        suites: store::suite::list(&app.db)
+            .await?
+            .into_iter()
+            .map(suite)
+            .collect(),
+    })
 }
 
 /// A page of a suite's items, of the version that the cursor began with.
-pub async fn items(app: &App, _: &Caller, suite_id: &str, cursor: Option<&str>, limit: Option<i64>) -> Result<SuiteItems> {
+pub async fn items(
+    app: &App,
+    _: &Caller,
+    suite_id: &str,
+    cursor: Option<&str>,
+    limit: Option<i64>,
+) -> Result<SuiteItems> {
     let limit = validation::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
     let missing = || Error::not_found(Resource::Suite);
     let suite_id: SuiteId = suite_id.parse().map_err(|_| missing())?;
     let cursor = cursor.map(|cursor| cursor.of(&suite_id)).transpose()?;
-    let found = store::suite::find(&app.db, &suite_id, cursor.as_ref().map(|cursor| cursor.version.as_str())).await?;
+    let found = store::suite::find(
+        &app.db,
+        &suite_id,
+        cursor.as_ref().map(|cursor| cursor.version.as_str()),
+    )
+    .await?;
     let suite = match (found, &cursor) {
         (Some(suite), _) => suite,
         // The suite may be there, without the version that the cursor names.
-        (None, Some(_)) if store::suite::find(&app.db, &suite_id, None).await?.is_some() => return Err(bad_cursor()),
+        (None, Some(_))
+            if store::suite::find(&app.db, &suite_id, None)
+                .await?
+                .is_some() =>
+        {
+            return Err(bad_cursor());
+        }
         (None, _) => return Err(missing()),
     };
     let from = cursor.map_or(0, |cursor| cursor.ordinal);
@@ -71,6 +96,13 @@ pub async fn items(app: &App, _: &Caller, suite_id: &str, cursor: Option<&str>, 
     }
     let items = store::suite::items(&app.db, &suite_id, &suite.version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(items.len()).unwrap_or(i32::MAX));
-    let next_cursor = (next < suite.n_items).then(|| ItemCursor::new(&suite_id, suite.version.clone(), next));
-    Ok(SuiteItems { suite_id, suite_version: suite.version, items, n_items: i64::from(suite.n_items), next_cursor })
+    let next_cursor =
+        (next < suite.n_items).then(|| ItemCursor::new(&suite_id, suite.version.clone(), next));
+    Ok(SuiteItems {
+        suite_id,
+        suite_version: suite.version,
+        items,
+        n_items: i64::from(suite.n_items),
+        next_cursor,
+    })
 }

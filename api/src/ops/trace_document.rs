@@ -37,16 +37,27 @@ struct Span<'a> {
 
 /// The trace of a job that has run.
 pub fn of(job: &Job, head: &TraceRow, attempts: &[AttemptRow]) -> TraceDocument {
-    let mut spans = Spans { job, head, spans: Vec::new() };
+    let mut spans = Spans {
+        job,
+        head,
+        spans: Vec::new(),
+    };
     let end = job.finished_at.unwrap_or(job.created_at);
     let attributes = vec![
         text("assay.job.id", job.id.as_str()),
         text("assay.request.id", &job.request_id),
         text("assay.suite.id", job.versions.suite_id.as_str()),
-        text("assay.suite.version", job.versions.suite_version.as_deref().unwrap_or_default()),
+        text(
+            "assay.suite.version",
+            job.versions.suite_version.as_deref().unwrap_or_default(),
+        ),
         integer("assay.job.attempts", i64::from(job.attempts)),
     ];
-    let status = Some(if job.status == JobStatus::Succeeded { OK } else { ERROR });
+    let status = Some(if job.status == JobStatus::Succeeded {
+        OK
+    } else {
+        ERROR
+    });
     let root = spans.add(Span {
         name: "eval",
         key: String::new(),
@@ -60,7 +71,14 @@ pub fn of(job: &Job, head: &TraceRow, attempts: &[AttemptRow]) -> TraceDocument 
     spans.child("request", "", &root, 2, head.requested_at, job.created_at);
     let mut waiting_since = job.created_at;
     for attempt in attempts {
-        spans.child("queue wait", &attempt.attempt.to_string(), &root, 1, waiting_since, attempt.started_at);
+        spans.child(
+            "queue wait",
+            &attempt.attempt.to_string(),
+            &root,
+            1,
+            waiting_since,
+            attempt.started_at,
+        );
         let ended = attempt.ended_at.unwrap_or(end);
         spans.attempt(attempt, &root, ended);
         waiting_since = ended;
@@ -77,8 +95,21 @@ impl Spans<'_> {
     fn add(&mut self, span: Span<'_>) -> String {
         // The same span has the same id each time that the document is made.
         let digest = Sha256::digest(format!("{} {} {}", self.job.id, span.name, span.key));
-        let id: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let Span { name, key: _, parent, kind, from, to, attributes, status } = span;
+        let id: String = digest
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let Span {
+            name,
+            key: _,
+            parent,
+            kind,
+            from,
+            to,
+            attributes,
+            status,
+        } = span;
         self.spans.push(json!({
             "traceId": self.head.trace_id,
             "spanId": id,
@@ -93,14 +124,40 @@ impl Spans<'_> {
         id
     }
 
-    fn child(&mut self, name: &str, key: &str, parent: &str, kind: u8, from: Timestamp, to: Timestamp) {
-        self.add(Span { name, key: key.to_owned(), parent: Some(parent.to_owned()), kind, from, to, attributes: Vec::new(), status: None });
+    fn child(
+        &mut self,
+        name: &str,
+        key: &str,
+        parent: &str,
+        kind: u8,
+        from: Timestamp,
+        to: Timestamp,
+    ) {
+        self.add(Span {
+            name,
+            key: key.to_owned(),
+            parent: Some(parent.to_owned()),
+            kind,
+            from,
+            to,
+            attributes: Vec::new(),
+            status: None,
+        });
     }
 
     fn attempt(&mut self, row: &AttemptRow, root: &str, ended: Timestamp) {
-        let AttemptRow { attempt, started_at, ended_at: _, outcome, phases } = row;
+        let AttemptRow {
+            attempt,
+            started_at,
+            ended_at: _,
+            outcome,
+            phases,
+        } = row;
         let outcome = outcome.as_deref().unwrap_or("unknown");
-        let attributes = vec![integer("assay.attempt", i64::from(*attempt)), text("assay.attempt.outcome", outcome)];
+        let attributes = vec![
+            integer("assay.attempt", i64::from(*attempt)),
+            text("assay.attempt.outcome", outcome),
+        ];
         let status = Some(if outcome == "succeeded" { OK } else { ERROR });
         let key = attempt.to_string();
         let id = self.add(Span {
@@ -113,13 +170,33 @@ impl Spans<'_> {
             attributes,
             status,
         });
-        let phases = phases.as_ref().map(|phases| phases.0.as_slice()).unwrap_or_default();
+        let phases = phases
+            .as_ref()
+            .map(|phases| phases.0.as_slice())
+            .unwrap_or_default();
         for phase in phases {
-            self.child(&phase.name, &key, &id, 1, started_at.plus_micros(phase.start_us), started_at.plus_micros(phase.end_us));
+            self.child(
+                &phase.name,
+                &key,
+                &id,
+                1,
+                started_at.plus_micros(phase.start_us),
+                started_at.plus_micros(phase.end_us),
+            );
         }
-        let scored = phases.iter().find(|phase| phase.name == "score").map_or(ended, |phase| started_at.plus_micros(phase.end_us));
+        let scored = phases
+            .iter()
+            .find(|phase| phase.name == "score")
+            .map_or(ended, |phase| started_at.plus_micros(phase.end_us));
         if let Some(measured) = phases.iter().map(|phase| phase.end_us).max() {
-            self.child("persist", &key, &id, 3, started_at.plus_micros(measured), ended);
+            self.child(
+                "persist",
+                &key,
+                &id,
+                3,
+                started_at.plus_micros(measured),
+                ended,
+            );
         }
         if let (Some(result), "succeeded") = (&self.job.result, outcome) {
             let attributes = vec![

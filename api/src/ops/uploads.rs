@@ -2,7 +2,8 @@
 
 use assay_core::model::permissions::{Caller, Submitter};
 use assay_core::model::upload::{
-    BYTES_MAX, ContentEncoding, ContentType, OPEN_MAX, PART_MAX, PARTS_MAX, Part, Upload, UploadKind, UploadRow, UploadStatus,
+    BYTES_MAX, ContentEncoding, ContentType, OPEN_MAX, PART_MAX, PARTS_MAX, Part, Upload,
+    UploadKind, UploadRow, UploadStatus,
 };
 use assay_core::model::{upload, validation};
 use assay_core::runtime::prometheus;
@@ -38,18 +39,46 @@ pub(super) fn missing() -> Error {
 
 /// Opens an upload.
 pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -> Result<Upload> {
-    let NewUploadFields { kind, content_type, content_encoding, bytes, sha256 } = fields;
+    let NewUploadFields {
+        kind,
+        content_type,
+        content_encoding,
+        bytes,
+        sha256,
+    } = fields;
     let mut faults = Vec::new();
-    let one_of_kinds = if kind.is_empty() { Err(FieldError::required("kind")) } else { validation::one_of::<UploadKind>("kind", &kind) };
+    let one_of_kinds = if kind.is_empty() {
+        Err(FieldError::required("kind"))
+    } else {
+        validation::one_of::<UploadKind>("kind", &kind)
+    };
     let kind = validation::noted(&mut faults, one_of_kinds.map(Some));
-    let content_type = validation::noted(&mut faults, content_type.map(|text| validation::one_of("content_type", &text)).transpose());
-    let content_encoding =
-        validation::noted(&mut faults, content_encoding.map(|text| validation::one_of("content_encoding", &text)).transpose());
+    let content_type = validation::noted(
+        &mut faults,
+        content_type
+            .map(|text| validation::one_of("content_type", &text))
+            .transpose(),
+    );
+    let content_encoding = validation::noted(
+        &mut faults,
+        content_encoding
+            .map(|text| validation::one_of("content_encoding", &text))
+            .transpose(),
+    );
     if bytes.is_some_and(|bytes| !(1..=BYTES_MAX).contains(&bytes)) {
-        faults.push(FieldError::new("bytes", "range", format!("must be a whole number from 1 to {BYTES_MAX}")));
+        faults.push(FieldError::new(
+            "bytes",
+            "range",
+            format!("must be a whole number from 1 to {BYTES_MAX}"),
+        ));
     }
-    let sha256 = validation::noted(&mut faults, sha256.map(|text| hex_digest(&text)).transpose());
-    let (Some(kind), true) = (kind, faults.is_empty()) else { return Err(Error::fields(faults)) };
+    let sha256 = validation::noted(
+        &mut faults,
+        sha256.map(|text| hex_digest(&text)).transpose(),
+    );
+    let (Some(kind), true) = (kind, faults.is_empty()) else {
+        return Err(Error::fields(faults));
+    };
     let caller = submitter.caller();
     if let Some(bytes) = bytes {
         refuse_too_many(bytes, caller)?;
@@ -67,8 +96,15 @@ pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -
     store::upload::lock_opening(&mut transaction, caller.org_id()).await?;
     let (active, first) = store::upload::open(&mut *transaction, caller.org_id()).await?;
     if let (OPEN_MAX.., Some((resets_at, seconds))) = (active, first) {
-        let details = Details::Quota { limit: "open_uploads", max: OPEN_MAX, active: Some(active), resets_at };
-        let told = format!("{active} uploads are open; at most {OPEN_MAX} may be. Complete or delete some.");
+        let details = Details::Quota {
+            limit: "open_uploads",
+            max: OPEN_MAX,
+            active: Some(active),
+            resets_at,
+        };
+        let told = format!(
+            "{active} uploads are open; at most {OPEN_MAX} may be. Complete or delete some."
+        );
         return Err(Error::quota(told, details, seconds));
     }
     let row = store::upload::insert(&mut transaction, caller.org_id(), &new).await?;
@@ -78,13 +114,19 @@ pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -
 
 fn hex_digest(text: &str) -> Result<String, FieldError> {
     let well_formed = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if well_formed { Ok(text.to_ascii_lowercase()) } else { Err(FieldError::new("sha256", "format", "must be 64 hex digits")) }
+    if well_formed {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err(FieldError::new("sha256", "format", "must be 64 hex digits"))
+    }
 }
 
 /// An upload with its parts.
 pub async fn get(app: &App, caller: &Caller, upload_id: &str) -> Result<Upload> {
     let upload_id: UploadId = upload_id.parse().map_err(|_| missing())?;
-    let row = store::upload::find(&app.db, caller.org_id(), &upload_id).await?.ok_or_else(missing)?;
+    let row = store::upload::find(&app.db, caller.org_id(), &upload_id)
+        .await?
+        .ok_or_else(missing)?;
     told(app, caller, row).await
 }
 
@@ -104,19 +146,38 @@ pub async fn put_part(
     body: &mut (impl Stream<Item = Result<Bytes>> + Unpin + Send),
 ) -> Result<Part> {
     let caller = submitter.caller();
-    let number = i32::try_from(number).ok().filter(|number| (1..=PARTS_MAX).contains(number));
-    let number = number.ok_or_else(|| Error::field("number", "range", format!("must be a whole number from 1 to {PARTS_MAX}")))?;
+    let number = i32::try_from(number)
+        .ok()
+        .filter(|number| (1..=PARTS_MAX).contains(number));
+    let number = number.ok_or_else(|| {
+        Error::field(
+            "number",
+            "range",
+            format!("must be a whole number from 1 to {PARTS_MAX}"),
+        )
+    })?;
     if announced.is_some_and(|bytes| bytes > PART_MAX) {
         return Err(part_too_large());
     }
     let upload_id: UploadId = upload_id.parse().map_err(|_| missing())?;
-    let row = store::upload::find(&app.db, caller.org_id(), &upload_id).await?.ok_or_else(missing)?;
+    let row = store::upload::find(&app.db, caller.org_id(), &upload_id)
+        .await?
+        .ok_or_else(missing)?;
     refuse_unless_pending(&row)?;
     let received = store::upload::received(&app.db, caller.org_id(), &upload_id, number).await?;
-    refuse_too_many(received.others.saturating_add_unsigned(announced.unwrap_or(0)), caller)?;
+    refuse_too_many(
+        received
+            .others
+            .saturating_add_unsigned(announced.unwrap_or(0)),
+        caller,
+    )?;
     // Read without a lock: it spares most parts that do not fit. What is stored when the part is recorded decides.
     let stored = store::storage::used(&app.db, caller.org_id()).await?;
-    if stored.saturating_sub(received.part).saturating_add_unsigned(announced.unwrap_or(1)) > caller.plan().storage_bytes {
+    if stored
+        .saturating_sub(received.part)
+        .saturating_add_unsigned(announced.unwrap_or(1))
+        > caller.plan().storage_bytes
+    {
         return Err(storage_full(app, caller, stored).await?);
     }
 
@@ -124,18 +185,28 @@ pub async fn put_part(
     let object_key = upload::part_key(caller.org_id(), &upload_id, number)?;
     let (bytes, sha256) = receive(app, &object_key, held, body).await?;
     metrics::counter!(prometheus::UPLOAD_BYTES).increment(bytes.unsigned_abs());
-    let object = PartObject { number, object_key, bytes };
+    let object = PartObject {
+        number,
+        object_key,
+        bytes,
+    };
     match note(app, caller, &upload_id, &object, &sha256).await {
         Ok((part, replaced)) => {
             if let Some(replaced) = replaced {
-                app.artifacts.delete(&replaced).await.can_fail("removing a part that was sent again; it goes with the upload");
+                app.artifacts
+                    .delete(&replaced)
+                    .await
+                    .can_fail("removing a part that was sent again; it goes with the upload");
             }
             Ok(part)
         }
         Err(error) => {
             // After an error of ours it is not known whether the part was noted; then its object must stay.
             if !matches!(error.code, Code::Internal | Code::Unavailable) {
-                app.artifacts.delete(&object.object_key).await.can_fail("removing a part that was refused; it goes with the upload");
+                app.artifacts
+                    .delete(&object.object_key)
+                    .await
+                    .can_fail("removing a part that was refused; it goes with the upload");
             }
             Err(error)
         }
@@ -168,17 +239,36 @@ async fn receive(
 }
 
 /// One transaction: the part counts, or nothing has changed.
-async fn note(app: &App, caller: &Caller, upload_id: &UploadId, object: &PartObject, sha256: &str) -> Result<(Part, Option<String>)> {
+async fn note(
+    app: &App,
+    caller: &Caller,
+    upload_id: &UploadId,
+    object: &PartObject,
+    sha256: &str,
+) -> Result<(Part, Option<String>)> {
     let mut transaction = app.db.begin().await?;
-    let row = store::upload::lock(&mut transaction, caller.org_id(), upload_id).await?.ok_or_else(missing)?;
+    let row = store::upload::lock(&mut transaction, caller.org_id(), upload_id)
+        .await?
+        .ok_or_else(missing)?;
     refuse_unless_pending(&row)?;
-    let received = store::upload::received(&mut *transaction, caller.org_id(), upload_id, object.number).await?;
+    let received =
+        store::upload::received(&mut *transaction, caller.org_id(), upload_id, object.number)
+            .await?;
     refuse_too_many(received.others.saturating_add(object.bytes), caller)?;
-    let noted = store::upload::put_part(&mut transaction, caller.org_id(), upload_id, object, sha256).await?;
+    let noted =
+        store::upload::put_part(&mut transaction, caller.org_id(), upload_id, object, sha256)
+            .await?;
     let stored = store::storage::used(&mut *transaction, caller.org_id()).await?;
     if stored > caller.plan().storage_bytes {
         transaction.rollback().await?;
-        return Err(storage_full(app, caller, stored.saturating_sub(object.bytes).saturating_add(received.part)).await?);
+        return Err(storage_full(
+            app,
+            caller,
+            stored
+                .saturating_sub(object.bytes)
+                .saturating_add(received.part),
+        )
+        .await?);
     }
     transaction.commit().await?;
     metrics::counter!(prometheus::QUOTA_DECISIONS, "limit" => "storage_bytes", "decision" => "admitted").increment(1);
@@ -189,7 +279,12 @@ async fn note(app: &App, caller: &Caller, upload_id: &UploadId, object: &PartObj
 async fn storage_full(app: &App, caller: &Caller, stored: i64) -> Result<Error> {
     metrics::counter!(prometheus::QUOTA_DECISIONS, "limit" => "storage_bytes", "decision" => "refused").increment(1);
     let (resets_at, seconds) = store::storage::frees_at(&app.db, caller.org_id()).await?;
-    Ok(Error::storage_full(stored, caller.plan().storage_bytes, resets_at, seconds))
+    Ok(Error::storage_full(
+        stored,
+        caller.plan().storage_bytes,
+        resets_at,
+        seconds,
+    ))
 }
 
 /// Drops an upload. One that a job needs stays.
@@ -197,14 +292,20 @@ pub async fn delete(app: &App, submitter: &Submitter, upload_id: &str) -> Result
     let upload_id: UploadId = upload_id.parse().map_err(|_| missing())?;
     let org_id = submitter.caller().org_id();
     let mut transaction = app.db.begin().await?;
-    store::upload::lock(&mut transaction, org_id, &upload_id).await?.ok_or_else(missing)?;
+    store::upload::lock(&mut transaction, org_id, &upload_id)
+        .await?
+        .ok_or_else(missing)?;
     if store::upload::is_needed(&mut *transaction, org_id, &upload_id).await? {
-        let told = "A job that waits or runs needs this upload. Cancel the job or wait for its end.";
+        let told =
+            "A job that waits or runs needs this upload. Cancel the job or wait for its end.";
         return Err(Error::invalid_state(Resource::Upload, told));
     }
     store::upload::delete(&mut transaction, org_id, &upload_id).await?;
     transaction.commit().await?;
-    let removed = app.artifacts.delete_under(&upload::prefix(org_id, &upload_id)).await;
+    let removed = app
+        .artifacts
+        .delete_under(&upload::prefix(org_id, &upload_id))
+        .await;
     removed.can_fail("removing an upload; the dispatcher removes it later");
     Ok(())
 }
@@ -212,8 +313,13 @@ pub async fn delete(app: &App, submitter: &Submitter, upload_id: &str) -> Result
 pub(super) fn refuse_unless_pending(row: &UploadRow) -> Result<()> {
     let told = match row.status {
         UploadStatus::Pending => return Ok(()),
-        UploadStatus::Ready => String::from("The upload is complete; it cannot be changed any more."),
-        UploadStatus::Failed => format!("The upload failed: {}. Make another one.", row.error_message.as_deref().unwrap_or_default()),
+        UploadStatus::Ready => {
+            String::from("The upload is complete; it cannot be changed any more.")
+        }
+        UploadStatus::Failed => format!(
+            "The upload failed: {}. Make another one.",
+            row.error_message.as_deref().unwrap_or_default()
+        ),
         UploadStatus::Expired => String::from("The upload has expired. Make another one."),
     };
     Err(Error::invalid_state(Resource::Upload, told))
@@ -224,11 +330,17 @@ fn refuse_too_many(bytes: i64, caller: &Caller) -> Result<()> {
     if bytes <= max {
         return Ok(());
     }
-    Err(Error::new(Code::PayloadTooLarge, format!("The upload is larger than the {max} bytes that the plan allows.")))
+    Err(Error::new(
+        Code::PayloadTooLarge,
+        format!("The upload is larger than the {max} bytes that the plan allows."),
+    ))
 }
 
 fn part_too_large() -> Error {
-    Error::new(Code::PayloadTooLarge, format!("The part is larger than {PART_MAX} bytes; send it as several."))
+    Error::new(
+        Code::PayloadTooLarge,
+        format!("The part is larger than {PART_MAX} bytes; send it as several."),
+    )
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {

@@ -12,14 +12,27 @@ const MONTH_ATTEMPTS: u32 = 3;
 
 /// What the organization has used of its plan in the present month.
 pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
-    let (MonthRow { period_start, period_end, eval_items, requests, active_jobs, stored_bytes }, pending) = month(app, caller).await?;
+    let (
+        MonthRow {
+            period_start,
+            period_end,
+            eval_items,
+            requests,
+            active_jobs,
+            stored_bytes,
+        },
+        pending,
+    ) = month(app, caller).await?;
     let plan = caller.plan();
     Ok(Usage {
         org_id: caller.org_id().clone(),
         plan: caller.org().plan.clone(),
         period_start,
         period_end,
-        totals: UsageTotals { eval_items, requests: requests + pending },
+        totals: UsageTotals {
+            eval_items,
+            requests: requests + pending,
+        },
         active_jobs,
         stored_bytes,
         limits: UsageLimits {

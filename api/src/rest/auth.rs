@@ -18,12 +18,18 @@ use crate::ops::auth;
 /// five in 15 minutes are sent. The response is the same whether or not the address is known, and whether or not a mail is sent.
 #[utoipa::path(post, path = "/v1/auth/email", operation_id = "requestSignIn", tag = "auth", security(()), request_body = SignInRequest,
     responses((status = 202, description = "The request was accepted.", body = SignInRequested)))]
-pub(super) async fn request(State(app): State<App>, request: Request) -> Result<(StatusCode, Json<SignInRequested>), Failure> {
+pub(super) async fn request(
+    State(app): State<App>,
+    request: Request,
+) -> Result<(StatusCode, Json<SignInRequested>), Failure> {
     let body = json_body(request, SMALL).await?;
     let mut fields = Fields::read(&body)?;
     let email = fields.text("email");
     fields.finish()?;
-    Ok((StatusCode::ACCEPTED, Json(auth::request(&app, &email).await?)))
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(auth::request(&app, &email).await?),
+    ))
 }
 
 /// Sign in
@@ -35,10 +41,17 @@ pub(super) async fn request(State(app): State<App>, request: Request) -> Result<
         (status = 201, description = "The session, with its token.", body = SignedIn),
         (status = 401, description = "The link, or another one of the address, was used; or it is older than 15 minutes; or it does not exist."),
     ))]
-pub(super) async fn verify(State(app): State<App>, call: Call, request: Request) -> Result<(StatusCode, Json<SignedIn>), Failure> {
+pub(super) async fn verify(
+    State(app): State<App>,
+    call: Call,
+    request: Request,
+) -> Result<(StatusCode, Json<SignedIn>), Failure> {
     let body = json_body(request, SMALL).await?;
     let mut fields = Fields::read(&body)?;
     let token = fields.text("token");
     fields.finish()?;
-    Ok((StatusCode::CREATED, Json(auth::verify(&app, call.origin(), &token).await?)))
+    Ok((
+        StatusCode::CREATED,
+        Json(auth::verify(&app, call.origin(), &token).await?),
+    ))
 }

@@ -33,5 +33,7 @@ pub(super) async fn create(
     let mut fields = Fields::read(&body)?;
     let (job_a, job_b) = (fields.text("job_a"), fields.text("job_b"));
     fields.finish()?;
-    Ok(Json(comparisons::create(&app, &caller, &job_a, &job_b).await?))
+    Ok(Json(
+        comparisons::create(&app, &caller, &job_a, &job_b).await?,
+    ))
 }

@@ -1,7 +1,9 @@
 //! `/v1/domains`
 
 use assay_core::model::cursor::{Cursor, PAGE};
-use assay_core::model::email_domain::{ClaimedDomain, DomainClaim, DomainCreate, DomainUpdate, DomainVerification, Domains};
+use assay_core::model::email_domain::{
+    ClaimedDomain, DomainClaim, DomainCreate, DomainUpdate, DomainVerification, Domains,
+};
 use assay_core::model::permissions::{Owner, Session};
 use assay_core::model::validation::{self, PageSize};
 use axum::Json;
@@ -23,8 +25,14 @@ use crate::ops::domains;
         ("cursor" = inline(Option<Cursor>), Query, description = "`next_cursor` of the page before; without it, the first page."),
     ),
     responses((status = 200, description = "A page of domains.", body = Domains)))]
-pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<Session>, uri: Uri) -> Result<Json<Domains>, Failure> {
-    Ok(Json(domains::list(&app, &session, page_query(&uri)?).await?))
+pub(super) async fn list(
+    State(app): State<App>,
+    Permitted(session): Permitted<Session>,
+    uri: Uri,
+) -> Result<Json<Domains>, Failure> {
+    Ok(Json(
+        domains::list(&app, &session, page_query(&uri)?).await?,
+    ))
 }
 
 /// Claim a domain
@@ -46,7 +54,10 @@ pub(super) async fn claim(
     let mut fields = Fields::read(&body)?;
     let domain = fields.text("domain");
     fields.finish()?;
-    Ok((StatusCode::CREATED, Json(domains::claim(&app, &owner, &domain).await?)))
+    Ok((
+        StatusCode::CREATED,
+        Json(domains::claim(&app, &owner, &domain).await?),
+    ))
 }
 
 /// Verify a domain
@@ -89,7 +100,9 @@ pub(super) async fn update(
     let mut fields = Fields::read(&body)?;
     let auto_join = fields.optional_flag("auto_join");
     fields.finish()?;
-    Ok(Json(domains::update(&app, &owner, &domain, auto_join).await?))
+    Ok(Json(
+        domains::update(&app, &owner, &domain, auto_join).await?,
+    ))
 }
 
 /// Give a domain up
@@ -101,7 +114,11 @@ pub(super) async fn update(
         (status = 204, description = "The domain is not the organization's any more."),
         (status = 404, description = "The organization has no claim to the domain."),
     ))]
-pub(super) async fn release(State(app): State<App>, Permitted(owner): Permitted<Owner>, Id(domain): Id) -> Result<StatusCode, Failure> {
+pub(super) async fn release(
+    State(app): State<App>,
+    Permitted(owner): Permitted<Owner>,
+    Id(domain): Id,
+) -> Result<StatusCode, Failure> {
     domains::release(&app, &owner, &domain).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -40,7 +40,9 @@ pub(super) async fn create(
     let submission = Submission {
         suite_id: fields.text("suite_id"),
         // A part of the body, not a copy of it.
-        predictions: fields.raw("predictions").map(|raw| body.slice_ref(raw.get().as_bytes())),
+        predictions: fields
+            .raw("predictions")
+            .map(|raw| body.slice_ref(raw.get().as_bytes())),
         input_ref: fields.optional_text("input_ref"),
         label: fields.optional_text("label"),
         idempotency_key: key.map(|IdempotencyKey(key)| key),
@@ -50,7 +52,10 @@ pub(super) async fn create(
     let Accepted { job, replayed } = evals::submit(&app, &submitter, submission, origin).await?;
     let mut headers = HeaderMap::new();
     if replayed {
-        headers.insert(HeaderName::from_static("idempotency-replayed"), HeaderValue::from_static("true"));
+        headers.insert(
+            HeaderName::from_static("idempotency-replayed"),
+            HeaderValue::from_static("true"),
+        );
     }
     Ok((StatusCode::ACCEPTED, headers, Json(job)))
 }

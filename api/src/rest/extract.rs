@@ -33,7 +33,10 @@ pub struct Permitted<P>(pub P);
 impl<P: Permit, S: Sync> FromRequestParts<S> for Permitted<P> {
     type Rejection = Failure;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
-        let credential = parts.extensions.get::<Credential>().ok_or_else(|| Error::internal("a route without authentication"))?;
+        let credential = parts
+            .extensions
+            .get::<Credential>()
+            .ok_or_else(|| Error::internal("a route without authentication"))?;
         Ok(Self(P::permit(credential)?))
     }
 }
@@ -44,8 +47,13 @@ pub struct Ids<const N: usize>(pub [String; N]);
 impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Ids<N> {
     type Rejection = Failure;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        let parameters = RawPathParams::from_request_parts(parts, state).await.map_err(|_| nothing())?;
-        let ids: Vec<_> = parameters.iter().map(|(_, value)| value.to_owned()).collect();
+        let parameters = RawPathParams::from_request_parts(parts, state)
+            .await
+            .map_err(|_| nothing())?;
+        let ids: Vec<_> = parameters
+            .iter()
+            .map(|(_, value)| value.to_owned())
+            .collect();
         Ok(Self(ids.try_into().map_err(|_| nothing())?))
     }
 }
@@ -82,18 +90,34 @@ impl<S: Sync> OptionalFromRequestParts<S> for IdempotencyKey {
 impl IdempotencyKey {
     /// Reads the header.
     pub fn of(headers: &HeaderMap) -> Result<Option<Self>> {
-        let mut values = headers.get_all(HeaderName::from_static("idempotency-key")).iter();
-        let Some(value) = values.next() else { return Ok(None) };
+        let mut values = headers
+            .get_all(HeaderName::from_static("idempotency-key"))
+            .iter();
+        let Some(value) = values.next() else {
+            return Ok(None);
+        };
         if values.next().is_some() {
-            return Err(Error::field("Idempotency-Key", "duplicate", "must be given once"));
+            return Err(Error::field(
+                "Idempotency-Key",
+                "duplicate",
+                "must be given once",
+            ));
         }
-        let text = value.to_str().map_err(|_| Error::new(Code::InvalidRequest, "The header Idempotency-Key must be visible ASCII."))?;
+        let text = value.to_str().map_err(|_| {
+            Error::new(
+                Code::InvalidRequest,
+                "The header Idempotency-Key must be visible ASCII.",
+            )
+        })?;
         Ok(Some(Self(text.to_owned())))
     }
 }
 
 fn too_large(max: usize) -> Error {
-    Error::new(Code::PayloadTooLarge, format!("The body is larger than the {max} bytes that this operation takes."))
+    Error::new(
+        Code::PayloadTooLarge,
+        format!("The body is larger than the {max} bytes that this operation takes."),
+    )
 }
 
 /// The length that a body is announced with.
@@ -108,16 +132,31 @@ pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
     if announced.is_some_and(|length| length > max as u64) {
         // Whoever asked first has not sent anything, and will not.
         if !parts.headers.contains_key(EXPECT) {
-            tokio::spawn(discard(body.into_data_stream(), memory::held(&parts.extensions)?));
+            tokio::spawn(discard(
+                body.into_data_stream(),
+                memory::held(&parts.extensions)?,
+            ));
         }
         return Err(too_large(max));
     }
     if !is_json(&parts.headers) {
-        return Err(Error::new(Code::InvalidRequest, "The body must be JSON: Content-Type: application/json"));
+        return Err(Error::new(
+            Code::InvalidRequest,
+            "The body must be JSON: Content-Type: application/json",
+        ));
     }
-    let late = |_| Error::new(Code::InvalidRequest, "The body did not arrive within 30 seconds.");
+    let late = |_| {
+        Error::new(
+            Code::InvalidRequest,
+            "The body did not arrive within 30 seconds.",
+        )
+    };
     // One copy of the whole, into which each frame goes as it arrives.
-    let mut whole = BytesMut::with_capacity(announced.and_then(|length| usize::try_from(length).ok()).unwrap_or(0));
+    let mut whole = BytesMut::with_capacity(
+        announced
+            .and_then(|length| usize::try_from(length).ok())
+            .unwrap_or(0),
+    );
     let collect = async {
         let mut body = Limited::new(body, max);
         while let Some(frame) = body.frame().await {
@@ -127,10 +166,15 @@ pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
         }
         Ok(())
     };
-    let collected: std::result::Result<(), axum::BoxError> = tokio::time::timeout(BODY_PATIENCE, collect).await.map_err(late)?;
+    let collected: std::result::Result<(), axum::BoxError> =
+        tokio::time::timeout(BODY_PATIENCE, collect)
+            .await
+            .map_err(late)?;
     match collected {
         Ok(()) => Ok(whole.freeze()),
-        Err(error) if error.is::<LengthLimitError>() || is_length_limit(error.as_ref()) => Err(too_large(max)),
+        Err(error) if error.is::<LengthLimitError>() || is_length_limit(error.as_ref()) => {
+            Err(too_large(max))
+        }
         Err(_) => Err(Error::new(Code::InvalidRequest, "The body broke off.")),
     }
 }
@@ -141,13 +185,17 @@ pub async fn discard<E>(mut body: impl Stream<Item = Result<Bytes, E>> + Unpin, 
     let read = async {
         let mut left = DISCARD_MAX;
         while let Some(Ok(piece)) = body.next().await {
-            let Some(less) = left.checked_sub(piece.len()) else { break };
+            let Some(less) = left.checked_sub(piece.len()) else {
+                break;
+            };
             left = less;
             // It is not in memory any more.
             held.set(0);
         }
     };
-    tokio::time::timeout(BODY_PATIENCE, read).await.can_fail("waiting for the end of a body that was refused");
+    tokio::time::timeout(BODY_PATIENCE, read)
+        .await
+        .can_fail("waiting for the end of a body that was refused");
 }
 
 fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {
@@ -163,9 +211,18 @@ fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// Whether the header `Content-Type` says JSON.
 pub fn is_json(headers: &HeaderMap) -> bool {
-    let Some(value) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+    let Some(value) = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+    else {
+        return false;
+    };
     let mut parts = value.split(';').map(str::trim);
-    let json = parts.next().is_some_and(|media_type| media_type.eq_ignore_ascii_case("application/json"));
+    let json = parts
+        .next()
+        .is_some_and(|media_type| media_type.eq_ignore_ascii_case("application/json"));
     // JSON has one encoding.
-    json && parts.all(|parameter| parameter.is_empty() || parameter.to_ascii_lowercase().replace('"', "") == "charset=utf-8")
+    json && parts.all(|parameter| {
+        parameter.is_empty() || parameter.to_ascii_lowercase().replace('"', "") == "charset=utf-8"
+    })
 }

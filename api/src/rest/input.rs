@@ -24,20 +24,38 @@ pub struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// Reads a body: 400 if it is not JSON, 422 if it is not an object.
     pub fn read(body: &'a [u8]) -> Result<Self> {
-        let malformed = |error: String| Error::new(Code::InvalidRequest, format!("The body is not JSON: {error}"));
+        let malformed = |error: String| {
+            Error::new(
+                Code::InvalidRequest,
+                format!("The body is not JSON: {error}"),
+            )
+        };
         let text = std::str::from_utf8(body).map_err(|_| malformed("invalid UTF-8".into()))?;
-        let raw: &RawValue = serde_json::from_str(text).map_err(|error| malformed(error.to_string()))?;
+        let raw: &RawValue =
+            serde_json::from_str(text).map_err(|error| malformed(error.to_string()))?;
         if depth(raw.get().as_bytes()) > DEPTH_MAX {
-            return Err(malformed(format!("it is nested deeper than {DEPTH_MAX} levels")));
+            return Err(malformed(format!(
+                "it is nested deeper than {DEPTH_MAX} levels"
+            )));
         }
         if !raw.get().starts_with('{') {
             return Err(Error::field("body", "type", "must be a JSON object"));
         }
-        let mut read = Self { fields: Vec::new(), faults: Vec::new(), too_many: false };
+        let mut read = Self {
+            fields: Vec::new(),
+            faults: Vec::new(),
+            too_many: false,
+        };
         let mut json = serde_json::Deserializer::from_str(raw.get());
-        Object(&mut read).deserialize(&mut json).map_err(|error| malformed(error.to_string()))?;
+        Object(&mut read)
+            .deserialize(&mut json)
+            .map_err(|error| malformed(error.to_string()))?;
         if read.too_many {
-            return Err(Error::field("body", "range", format!("must not have more than {FIELDS_MAX} fields")));
+            return Err(Error::field(
+                "body",
+                "range",
+                format!("must not have more than {FIELDS_MAX} fields"),
+            ));
         }
         Ok(read)
     }
@@ -54,7 +72,9 @@ impl<'a> Fields<'a> {
         let raw = self.raw(name)?;
         match serde_json::from_str(raw.get()) {
             Ok(text) => Some(text),
-            Err(_) if raw.get().starts_with('"') => self.fault(FieldError::new(name, "format", "is not valid Unicode")),
+            Err(_) if raw.get().starts_with('"') => {
+                self.fault(FieldError::new(name, "format", "is not valid Unicode"))
+            }
             Err(_) => self.fault(FieldError::new(name, "type", "must be a string")),
         }
     }
@@ -70,20 +90,31 @@ impl<'a> Fields<'a> {
 
     /// A text that must be there.
     pub fn text(&mut self, name: &'static str) -> String {
-        let there = self.fields.iter().any(|(field, raw)| field == name && raw.get() != "null");
+        let there = self
+            .fields
+            .iter()
+            .any(|(field, raw)| field == name && raw.get() != "null");
         if there {
             return self.optional_text(name).unwrap_or_default();
         }
         self.raw(name);
-        self.fault::<String>(FieldError::required(name)).unwrap_or_default()
+        self.fault::<String>(FieldError::required(name))
+            .unwrap_or_default()
     }
 
     /// A whole number, however it is written: to JSON, `2`, `2.0` and `2e0` are one.
     pub fn optional_integer(&mut self, name: &'static str) -> Option<i64> {
         let raw = self.raw(name)?;
         // Beyond that, numbers with a point do not tell whole ones apart.
-        let exact = |number: &f64| number.fract() == 0.0 && number.abs() <= (1_i64 << f64::MANTISSA_DIGITS) as f64;
-        let whole = || serde_json::from_str(raw.get()).ok().filter(exact).map(|number| number as i64);
+        let exact = |number: &f64| {
+            number.fract() == 0.0 && number.abs() <= (1_i64 << f64::MANTISSA_DIGITS) as f64
+        };
+        let whole = || {
+            serde_json::from_str(raw.get())
+                .ok()
+                .filter(exact)
+                .map(|number| number as i64)
+        };
         match serde_json::from_str::<serde_json::Number>(raw.get()) {
             Err(_) => self.fault(FieldError::new(name, "type", "must be a whole number")),
             Ok(number) => match number.as_i64().or_else(whole) {
@@ -100,9 +131,15 @@ impl<'a> Fields<'a> {
 
     /// All is taken: 422 with everything that is wrong.
     pub fn finish(mut self) -> Result<()> {
-        let unknown = self.fields.iter().map(|(name, _)| FieldError::new(name.as_ref(), "unknown_field", "there is no such field"));
+        let unknown = self.fields.iter().map(|(name, _)| {
+            FieldError::new(name.as_ref(), "unknown_field", "there is no such field")
+        });
         self.faults.extend(unknown);
-        if self.faults.is_empty() { Ok(()) } else { Err(Error::fields(self.faults)) }
+        if self.faults.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::fields(self.faults))
+        }
     }
 }
 
@@ -124,7 +161,11 @@ impl<'a> Visitor<'a> for Object<'_, 'a> {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
-        let Fields { fields, faults, too_many } = self.0;
+        let Fields {
+            fields,
+            faults,
+            too_many,
+        } = self.0;
         while let Some(Key(name)) = map.next_key()? {
             if fields.len() + faults.len() >= FIELDS_MAX {
                 // What is left is passed over: neither the time nor the answer may grow with it.
@@ -132,7 +173,11 @@ impl<'a> Visitor<'a> for Object<'_, 'a> {
                 *too_many = true;
             } else if fields.iter().any(|(field, _)| *field == name) {
                 map.next_value::<IgnoredAny>()?;
-                faults.push(FieldError::new(name.as_ref(), "duplicate", "is given twice"));
+                faults.push(FieldError::new(
+                    name.as_ref(),
+                    "duplicate",
+                    "is given twice",
+                ));
             } else {
                 fields.push((name, map.next_value()?));
             }
@@ -152,7 +197,10 @@ impl<'de> serde::Deserialize<'de> for Key<'de> {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a key")
             }
-            fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Key<'de>, E> {
+            fn visit_borrowed_str<E: serde::de::Error>(
+                self,
+                text: &'de str,
+            ) -> Result<Key<'de>, E> {
                 Ok(Key(Cow::Borrowed(text)))
             }
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Key<'de>, E> {
@@ -172,12 +220,23 @@ pub struct Query {
 impl Query {
     /// Reads a query.
     pub fn read(uri: &Uri) -> Self {
-        let mut read = Self { parameters: Vec::new(), faults: Vec::new() };
-        for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).take(FIELDS_MAX) {
-            if read.parameters.iter().any(|(parameter, _)| *parameter == name) {
-                read.faults.push(FieldError::new(name, "duplicate", "is given twice"));
+        let mut read = Self {
+            parameters: Vec::new(),
+            faults: Vec::new(),
+        };
+        for (name, value) in
+            form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).take(FIELDS_MAX)
+        {
+            if read
+                .parameters
+                .iter()
+                .any(|(parameter, _)| *parameter == name)
+            {
+                read.faults
+                    .push(FieldError::new(name, "duplicate", "is given twice"));
             } else {
-                read.parameters.push((name.into_owned(), value.into_owned()));
+                read.parameters
+                    .push((name.into_owned(), value.into_owned()));
             }
         }
         read
@@ -185,7 +244,10 @@ impl Query {
 
     /// A text.
     pub fn text(&mut self, name: &'static str) -> Option<String> {
-        let at = self.parameters.iter().position(|(parameter, _)| parameter == name)?;
+        let at = self
+            .parameters
+            .iter()
+            .position(|(parameter, _)| parameter == name)?;
         Some(self.parameters.swap_remove(at).1)
     }
 
@@ -196,7 +258,8 @@ impl Query {
         match text.parse() {
             Ok(number) if digits.bytes().all(|byte| byte.is_ascii_digit()) => Some(number),
             _ => {
-                self.faults.push(FieldError::new(name, "type", "must be a whole number"));
+                self.faults
+                    .push(FieldError::new(name, "type", "must be a whole number"));
                 None
             }
         }
@@ -204,16 +267,26 @@ impl Query {
 
     /// All is taken: 422 with everything that is wrong.
     pub fn finish(mut self) -> Result<()> {
-        let unknown = self.parameters.into_iter().map(|(name, _)| FieldError::new(name, "unknown_field", "there is no such parameter"));
+        let unknown = self
+            .parameters
+            .into_iter()
+            .map(|(name, _)| FieldError::new(name, "unknown_field", "there is no such parameter"));
         self.faults.extend(unknown);
-        if self.faults.is_empty() { Ok(()) } else { Err(Error::fields(self.faults)) }
+        if self.faults.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::fields(self.faults))
+        }
     }
 }
 
 /// Reads the query of a listing with pages.
 pub fn page_query(uri: &Uri) -> Result<PageQuery> {
     let mut query = Query::read(uri);
-    let page = PageQuery { limit: query.integer("limit"), cursor: query.text("cursor") };
+    let page = PageQuery {
+        limit: query.integer("limit"),
+        cursor: query.text("cursor"),
+    };
     query.finish()?;
     Ok(page)
 }
@@ -225,7 +298,10 @@ mod tests {
 
     fn reasons(result: Result<()>) -> Vec<(String, &'static str)> {
         match result.unwrap_err().details {
-            Some(Details::Fields { fields }) => fields.into_iter().map(|fault| (fault.field, fault.reason)).collect(),
+            Some(Details::Fields { fields }) => fields
+                .into_iter()
+                .map(|fault| (fault.field, fault.reason))
+                .collect(),
             other => unreachable!("{other:?}"),
         }
     }
@@ -240,8 +316,16 @@ mod tests {
     #[test]
     fn everything_wrong_is_told_at_once() {
         let wrong = reasons(read(r#"{"label": 7, "nmae": "x", "label": 8}"#));
-        let expected = [("label", "duplicate"), ("name", "required"), ("label", "type"), ("nmae", "unknown_field")];
-        assert_eq!(wrong, expected.map(|(field, reason)| (field.to_owned(), reason)));
+        let expected = [
+            ("label", "duplicate"),
+            ("name", "required"),
+            ("label", "type"),
+            ("nmae", "unknown_field"),
+        ];
+        assert_eq!(
+            wrong,
+            expected.map(|(field, reason)| (field.to_owned(), reason))
+        );
     }
 
     #[test]
@@ -252,19 +336,37 @@ mod tests {
             let integer = fields.optional_integer("n");
             fields.finish().map(|()| integer)
         };
-        for (text, expected) in [("2", 2), ("2.0", 2), ("-2e0", -2), ("9007199254740993", 9_007_199_254_740_993), ("1e3", 1000)] {
+        for (text, expected) in [
+            ("2", 2),
+            ("2.0", 2),
+            ("-2e0", -2),
+            ("9007199254740993", 9_007_199_254_740_993),
+            ("1e3", 1000),
+        ] {
             assert_eq!(integer(text).unwrap(), Some(expected), "{text}");
         }
-        for (text, reason) in [("2.5", "range"), ("1e300", "range"), ("9223372036854775808", "range"), ("\"2\"", "type"), ("true", "type")]
-        {
-            assert_eq!(reasons(integer(text).map(|_| ())), [("n".to_owned(), reason)], "{text}");
+        for (text, reason) in [
+            ("2.5", "range"),
+            ("1e300", "range"),
+            ("9223372036854775808", "range"),
+            ("\"2\"", "type"),
+            ("true", "type"),
+        ] {
+            assert_eq!(
+                reasons(integer(text).map(|_| ())),
+                [("n".to_owned(), reason)],
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn null_is_absence_and_an_escaped_key_is_the_same_key() {
         assert!(read(r#"{"n\u0061me": "x", "label": null}"#).is_ok());
-        assert_eq!(reasons(read(r#"{"name": null}"#)), [("name".to_owned(), "required")]);
+        assert_eq!(
+            reasons(read(r#"{"name": null}"#)),
+            [("name".to_owned(), "required")]
+        );
     }
 
     #[test]
@@ -278,7 +380,10 @@ mod tests {
         ] {
             assert_eq!(read(body).unwrap_err().code, code, "{body}");
         }
-        assert_eq!(Fields::read(b"{\"name\": \"\xff\"}").err().unwrap().code, Code::InvalidRequest);
+        assert_eq!(
+            Fields::read(b"{\"name\": \"\xff\"}").err().unwrap().code,
+            Code::InvalidRequest
+        );
         let deep = format!("{{\"name\": {}{}}}", "[".repeat(200), "]".repeat(200));
         assert_eq!(read(&deep).unwrap_err().code, Code::InvalidRequest);
     }
@@ -294,7 +399,10 @@ mod tests {
 
     #[test]
     fn a_half_of_a_surrogate_pair_is_not_a_text() {
-        assert_eq!(reasons(read(r#"{"name": "\ud800"}"#)), [("name".to_owned(), "format")]);
+        assert_eq!(
+            reasons(read(r#"{"name": "\ud800"}"#)),
+            [("name".to_owned(), "format")]
+        );
     }
 
     #[test]
@@ -304,7 +412,12 @@ mod tests {
         query.text("cursor");
         assert_eq!(
             reasons(query.finish()),
-            [("cursor", "duplicate"), ("limit", "type"), ("limt", "unknown_field")].map(|(field, reason)| (field.to_owned(), reason))
+            [
+                ("cursor", "duplicate"),
+                ("limit", "type"),
+                ("limt", "unknown_field")
+            ]
+            .map(|(field, reason)| (field.to_owned(), reason))
         );
     }
 }

@@ -25,7 +25,11 @@ use crate::ops::invites;
         ("cursor" = inline(Option<Cursor>), Query, description = "`next_cursor` of the page before; without it, the first page."),
     ),
     responses((status = 200, description = "A page of invites.", body = Invites)))]
-pub(super) async fn list(State(app): State<App>, Permitted(owner): Permitted<Owner>, uri: Uri) -> Result<Json<Invites>, Failure> {
+pub(super) async fn list(
+    State(app): State<App>,
+    Permitted(owner): Permitted<Owner>,
+    uri: Uri,
+) -> Result<Json<Invites>, Failure> {
     Ok(Json(invites::list(&app, &owner, page_query(&uri)?).await?))
 }
 
@@ -48,7 +52,10 @@ pub(super) async fn create(
     let mut fields = Fields::read(&body)?;
     let (email, role) = (fields.text("email"), fields.optional_text("role"));
     fields.finish()?;
-    Ok((StatusCode::CREATED, Json(invites::create(&app, &owner, &email, role.as_deref()).await?)))
+    Ok((
+        StatusCode::CREATED,
+        Json(invites::create(&app, &owner, &email, role.as_deref()).await?),
+    ))
 }
 
 /// Revoke an invite
@@ -60,6 +67,10 @@ pub(super) async fn create(
         (status = 200, description = "The invite, revoked.", body = Invite),
         (status = 404, description = "No such invite in the organization, or it was accepted."),
     ))]
-pub(super) async fn revoke(State(app): State<App>, Permitted(owner): Permitted<Owner>, Id(invite_id): Id) -> Result<Json<Invite>, Failure> {
+pub(super) async fn revoke(
+    State(app): State<App>,
+    Permitted(owner): Permitted<Owner>,
+    Id(invite_id): Id,
+) -> Result<Json<Invite>, Failure> {
     Ok(Json(invites::revoke(&app, &owner, &invite_id).await?))
 }

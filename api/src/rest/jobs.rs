@@ -28,10 +28,18 @@ use crate::ops::trace_document::TraceDocument;
         ("before" = inline(Option<Timestamp>), Query, description = "Only jobs created before this: `next_before` of the page before."),
     ),
     responses((status = 200, description = "A page of jobs.", body = Jobs)))]
-pub(super) async fn list(State(app): State<App>, Permitted(caller): Permitted<Caller>, uri: Uri) -> Result<Json<Jobs>, Failure> {
+pub(super) async fn list(
+    State(app): State<App>,
+    Permitted(caller): Permitted<Caller>,
+    uri: Uri,
+) -> Result<Json<Jobs>, Failure> {
     let mut query = Query::read(&uri);
-    let filter =
-        Filter { r#type: query.text("type"), status: query.text("status"), limit: query.integer("limit"), before: query.text("before") };
+    let filter = Filter {
+        r#type: query.text("type"),
+        status: query.text("status"),
+        limit: query.integer("limit"),
+        before: query.text("before"),
+    };
     query.finish()?;
     Ok(Json(jobs::list(&app, &caller, filter).await?))
 }
@@ -140,5 +148,7 @@ pub(super) async fn items(
     let mut query = Query::read(&uri);
     let (cursor, limit) = (query.text("cursor"), query.integer("limit"));
     query.finish()?;
-    Ok(Json(jobs::items(&app, &caller, &job_id, cursor.as_deref(), limit).await?))
+    Ok(Json(
+        jobs::items(&app, &caller, &job_id, cursor.as_deref(), limit).await?,
+    ))
 }

@@ -24,7 +24,11 @@ use crate::ops::keys;
         ("cursor" = inline(Option<Cursor>), Query, description = "`next_cursor` of the page before; without it, the first page."),
     ),
     responses((status = 200, description = "A page of keys.", body = ApiKeys)))]
-pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<Session>, uri: Uri) -> Result<Json<ApiKeys>, Failure> {
+pub(super) async fn list(
+    State(app): State<App>,
+    Permitted(session): Permitted<Session>,
+    uri: Uri,
+) -> Result<Json<ApiKeys>, Failure> {
     Ok(Json(keys::list(&app, &session, page_query(&uri)?).await?))
 }
 
@@ -48,7 +52,10 @@ pub(super) async fn create(
     let mut fields = Fields::read(&body)?;
     let name = fields.text("name");
     fields.finish()?;
-    Ok((StatusCode::CREATED, Json(keys::create(&app, &member, &name).await?)))
+    Ok((
+        StatusCode::CREATED,
+        Json(keys::create(&app, &member, &name).await?),
+    ))
 }
 
 /// Revoke an API key
@@ -60,6 +67,10 @@ pub(super) async fn create(
         (status = 200, description = "The key, revoked.", body = ApiKey),
         (status = 404, description = "No such key in the organization."),
     ))]
-pub(super) async fn revoke(State(app): State<App>, Permitted(member): Permitted<Member>, Id(key_id): Id) -> Result<Json<ApiKey>, Failure> {
+pub(super) async fn revoke(
+    State(app): State<App>,
+    Permitted(member): Permitted<Member>,
+    Id(key_id): Id,
+) -> Result<Json<ApiKey>, Failure> {
     Ok(Json(keys::revoke(&app, &member, &key_id).await?))
 }

@@ -16,6 +16,9 @@ use crate::ops::me;
 /// own organization only, with the role `member`; a person lists all of theirs.
 #[utoipa::path(get, path = "/v1/me", operation_id = "getMe", tag = "me", security(("api_key" = []), ("session" = [])),
     responses((status = 200, description = "Who calls.", body = Me)))]
-pub(super) async fn get(State(app): State<App>, Permitted(caller): Permitted<Caller>) -> Result<Json<Me>, Failure> {
+pub(super) async fn get(
+    State(app): State<App>,
+    Permitted(caller): Permitted<Caller>,
+) -> Result<Json<Me>, Failure> {
     Ok(Json(me::get(&app, &caller).await?))
 }

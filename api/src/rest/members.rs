@@ -24,8 +24,14 @@ use crate::ops::members;
         ("cursor" = inline(Option<Cursor>), Query, description = "`next_cursor` of the page before; without it, the first page."),
     ),
     responses((status = 200, description = "A page of members.", body = Members)))]
-pub(super) async fn list(State(app): State<App>, Permitted(session): Permitted<Session>, uri: Uri) -> Result<Json<Members>, Failure> {
-    Ok(Json(members::list(&app, &session, page_query(&uri)?).await?))
+pub(super) async fn list(
+    State(app): State<App>,
+    Permitted(session): Permitted<Session>,
+    uri: Uri,
+) -> Result<Json<Members>, Failure> {
+    Ok(Json(
+        members::list(&app, &session, page_query(&uri)?).await?,
+    ))
 }
 
 /// Change a member's role
@@ -49,7 +55,9 @@ pub(super) async fn set_role(
     let mut fields = Fields::read(&body)?;
     let role = fields.text("role");
     fields.finish()?;
-    Ok(Json(members::set_role(&app, &owner, &user_id, &role).await?))
+    Ok(Json(
+        members::set_role(&app, &owner, &user_id, &role).await?,
+    ))
 }
 
 /// Remove a member
@@ -64,7 +72,11 @@ pub(super) async fn set_role(
         (status = 404, description = "No such member in the organization."),
         (status = 409, description = "The last owner must stay an owner."),
     ))]
-pub(super) async fn remove(State(app): State<App>, Permitted(owner): Permitted<Owner>, Id(user_id): Id) -> Result<StatusCode, Failure> {
+pub(super) async fn remove(
+    State(app): State<App>,
+    Permitted(owner): Permitted<Owner>,
+    Id(user_id): Id,
+) -> Result<StatusCode, Failure> {
     members::remove(&app, &owner, &user_id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -40,13 +40,22 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/suites", get(suites::list))
         .route("/v1/suites/{suite_id}/items", get(suites::items))
         .route("/v1/members", get(members::list))
-        .route("/v1/members/{user_id}", patch(members::set_role).delete(members::remove))
+        .route(
+            "/v1/members/{user_id}",
+            patch(members::set_role).delete(members::remove),
+        )
         .route("/v1/models", get(models::list))
         .route("/v1/models/{model_id}", get(models::get))
         .route("/v1/usage", get(usage::get))
         .route("/v1/uploads", post(uploads::create))
-        .route("/v1/uploads/{upload_id}", get(uploads::get).delete(uploads::delete))
-        .route("/v1/uploads/{upload_id}/parts/{number}", put(uploads::put_part))
+        .route(
+            "/v1/uploads/{upload_id}",
+            get(uploads::get).delete(uploads::delete),
+        )
+        .route(
+            "/v1/uploads/{upload_id}/parts/{number}",
+            put(uploads::put_part),
+        )
         .route("/v1/uploads/{upload_id}/complete", post(uploads::complete))
         .route("/v1/evals", post(evals::create))
         .route("/v1/comparisons", post(comparisons::create))
@@ -57,7 +66,10 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/jobs/{job_id}/items", get(jobs::items))
         .route("/v1/jobs/{job_id}/trace", get(jobs::trace))
         .route("/v1/session", delete(sessions::end_current))
-        .route("/v1/sessions", get(sessions::list).delete(sessions::end_others))
+        .route(
+            "/v1/sessions",
+            get(sessions::list).delete(sessions::end_others),
+        )
         .route("/v1/sessions/{session_id}", delete(sessions::end))
         .route("/v1/orgs", post(orgs::create))
         .route("/v1/orgs/{org_id}", patch(orgs::update))
@@ -66,13 +78,19 @@ pub fn routes(app: &App) -> Router<App> {
         .route("/v1/terms", get(terms::get))
         .route("/v1/terms/accept", post(terms::accept))
         .route("/v1/domains", get(domains::list).post(domains::claim))
-        .route("/v1/domains/{domain}", patch(domains::update).delete(domains::release))
+        .route(
+            "/v1/domains/{domain}",
+            patch(domains::update).delete(domains::release),
+        )
         .route("/v1/domains/{domain}/verify", post(domains::verify))
         .route_layer(from_fn_with_state(app.clone(), layers::rate_limit::limit))
         .route_layer(from_fn_with_state(app.clone(), layers::auth::authenticate));
     let open = Router::new()
         .route("/v1/auth/email", post(auth::request))
-        .route_layer(from_fn_with_state(app.clone(), layers::rate_limit::limit_mail))
+        .route_layer(from_fn_with_state(
+            app.clone(),
+            layers::rate_limit::limit_mail,
+        ))
         .route("/v1/auth/email/verify", post(auth::verify))
         .route("/health", get(health::get));
     open.merge(v1)

@@ -15,7 +15,10 @@ use crate::ops::models;
 /// The catalog: each model in its version published last. Models belong to the platform: every organization sees them all.
 #[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "models", security(("api_key" = []), ("session" = [])),
     responses((status = 200, description = "All models, by id.", body = Models)))]
-pub(super) async fn list(State(app): State<App>, Permitted(caller): Permitted<Caller>) -> Result<Json<Models>, Failure> {
+pub(super) async fn list(
+    State(app): State<App>,
+    Permitted(caller): Permitted<Caller>,
+) -> Result<Json<Models>, Failure> {
     Ok(Json(models::list(&app, &caller).await?))
 }
 

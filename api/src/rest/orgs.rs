@@ -32,7 +32,10 @@ pub(super) async fn create(
     let mut fields = Fields::read(&body)?;
     let name = fields.text("name");
     fields.finish()?;
-    Ok((StatusCode::CREATED, Json(orgs::create(&app, &person, &name).await?)))
+    Ok((
+        StatusCode::CREATED,
+        Json(orgs::create(&app, &person, &name).await?),
+    ))
 }
 
 /// Change the organization
@@ -52,7 +55,12 @@ pub(super) async fn update(
 ) -> Result<Json<Org>, Failure> {
     let body = json_body(request, SMALL).await?;
     let mut fields = Fields::read(&body)?;
-    let (name, data_use) = (fields.optional_text("name"), fields.optional_text("data_use"));
+    let (name, data_use) = (
+        fields.optional_text("name"),
+        fields.optional_text("data_use"),
+    );
     fields.finish()?;
-    Ok(Json(orgs::update(&app, &owner, &org_id, name.as_deref(), data_use.as_deref()).await?))
+    Ok(Json(
+        orgs::update(&app, &owner, &org_id, name.as_deref(), data_use.as_deref()).await?,
+    ))
 }

@@ -17,7 +17,10 @@ use crate::ops::sessions;
 /// The session that calls is refused from then on, everywhere.
 #[utoipa::path(delete, path = "/v1/session", operation_id = "endSession", tag = "auth", security(("session" = ["person"])),
     responses((status = 204, description = "The session has ended.")))]
-pub(super) async fn end_current(State(app): State<App>, Permitted(person): Permitted<Person>) -> Result<StatusCode, Failure> {
+pub(super) async fn end_current(
+    State(app): State<App>,
+    Permitted(person): Permitted<Person>,
+) -> Result<StatusCode, Failure> {
     sessions::end_current(&app, &person).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -28,7 +31,10 @@ pub(super) async fn end_current(State(app): State<App>, Permitted(person): Permi
 /// sessions; a sign-in beyond that ends the one that was unused for longest.
 #[utoipa::path(get, path = "/v1/sessions", operation_id = "listSessions", tag = "auth", security(("session" = ["person"])),
     responses((status = 200, description = "The live sessions.", body = Sessions)))]
-pub(super) async fn list(State(app): State<App>, Permitted(person): Permitted<Person>) -> Result<Json<Sessions>, Failure> {
+pub(super) async fn list(
+    State(app): State<App>,
+    Permitted(person): Permitted<Person>,
+) -> Result<Json<Sessions>, Failure> {
     Ok(Json(sessions::list(&app, &person).await?))
 }
 
@@ -41,7 +47,11 @@ pub(super) async fn list(State(app): State<App>, Permitted(person): Permitted<Pe
         (status = 204, description = "The session has ended."),
         (status = 404, description = "The caller has no such session."),
     ))]
-pub(super) async fn end(State(app): State<App>, Permitted(person): Permitted<Person>, Id(session_id): Id) -> Result<StatusCode, Failure> {
+pub(super) async fn end(
+    State(app): State<App>,
+    Permitted(person): Permitted<Person>,
+    Id(session_id): Id,
+) -> Result<StatusCode, Failure> {
     sessions::end(&app, &person, &session_id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -51,7 +61,10 @@ pub(super) async fn end(State(app): State<App>, Permitted(person): Permitted<Per
 /// Ends all sessions of the caller except the one that calls.
 #[utoipa::path(delete, path = "/v1/sessions", operation_id = "deleteOtherSessions", tag = "auth", security(("session" = ["person"])),
     responses((status = 204, description = "All other sessions have ended.")))]
-pub(super) async fn end_others(State(app): State<App>, Permitted(person): Permitted<Person>) -> Result<StatusCode, Failure> {
+pub(super) async fn end_others(
+    State(app): State<App>,
+    Permitted(person): Permitted<Person>,
+) -> Result<StatusCode, Failure> {
     sessions::end_others(&app, &person).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -18,7 +18,10 @@ use crate::ops::suites;
 /// The current version of each suite. Suites belong to the platform: every organization sees them all.
 #[utoipa::path(get, path = "/v1/suites", operation_id = "listSuites", tag = "suites", security(("api_key" = []), ("session" = [])),
     responses((status = 200, description = "All suites, by id.", body = Suites)))]
-pub(super) async fn list(State(app): State<App>, Permitted(caller): Permitted<Caller>) -> Result<Json<Suites>, Failure> {
+pub(super) async fn list(
+    State(app): State<App>,
+    Permitted(caller): Permitted<Caller>,
+) -> Result<Json<Suites>, Failure> {
     Ok(Json(suites::list(&app, &caller).await?))
 }
 
@@ -43,5 +46,7 @@ pub(super) async fn items(
     let mut query = Query::read(&uri);
     let (cursor, limit) = (query.text("cursor"), query.integer("limit"));
     query.finish()?;
-    Ok(Json(suites::items(&app, &caller, &suite_id, cursor.as_deref(), limit).await?))
+    Ok(Json(
+        suites::items(&app, &caller, &suite_id, cursor.as_deref(), limit).await?,
+    ))
 }

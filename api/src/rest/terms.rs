@@ -16,7 +16,10 @@ use crate::ops::terms;
 /// The version that holds now, and whether the organization accepted it.
 #[utoipa::path(get, path = "/v1/terms", operation_id = "getTerms", tag = "terms", security(("api_key" = []), ("session" = [])),
     responses((status = 200, description = "The terms.", body = Terms), (status = 404, description = "This installation has no terms.")))]
-pub(super) async fn get(State(app): State<App>, Permitted(caller): Permitted<Caller>) -> Result<Json<Terms>, Failure> {
+pub(super) async fn get(
+    State(app): State<App>,
+    Permitted(caller): Permitted<Caller>,
+) -> Result<Json<Terms>, Failure> {
     Ok(Json(terms::get(&app, &caller).await?))
 }
 
@@ -31,7 +34,11 @@ pub(super) async fn get(State(app): State<App>, Permitted(caller): Permitted<Cal
         (status = 404, description = "This installation has no terms."),
         (status = 409, description = "This is not the version that holds now."),
     ))]
-pub(super) async fn accept(State(app): State<App>, Permitted(owner): Permitted<Owner>, request: Request) -> Result<Json<Terms>, Failure> {
+pub(super) async fn accept(
+    State(app): State<App>,
+    Permitted(owner): Permitted<Owner>,
+    request: Request,
+) -> Result<Json<Terms>, Failure> {
     let body = json_body(request, SMALL).await?;
     let mut fields = Fields::read(&body)?;
     let version = fields.text("version");

@@ -39,7 +39,10 @@ pub(super) async fn create(
         sha256: fields.optional_text("sha256"),
     };
     fields.finish()?;
-    Ok((StatusCode::CREATED, Json(uploads::create(&app, &submitter, new).await?)))
+    Ok((
+        StatusCode::CREATED,
+        Json(uploads::create(&app, &submitter, new).await?),
+    ))
 }
 
 /// Read an upload
@@ -48,7 +51,11 @@ pub(super) async fn create(
 #[utoipa::path(get, path = "/v1/uploads/{upload_id}", operation_id = "getUpload", tag = "uploads",
     security(("api_key" = []), ("session" = [])), params(("upload_id" = UploadId, Path, description = "The upload.")),
     responses((status = 200, description = "The upload.", body = Upload), (status = 404, description = "No such upload in the organization.")))]
-pub(super) async fn get(State(app): State<App>, Permitted(caller): Permitted<Caller>, Id(id): Id) -> Result<Json<Upload>, Failure> {
+pub(super) async fn get(
+    State(app): State<App>,
+    Permitted(caller): Permitted<Caller>,
+    Id(id): Id,
+) -> Result<Json<Upload>, Failure> {
     Ok(Json(uploads::get(&app, &caller, &id).await?))
 }
 
@@ -70,7 +77,9 @@ pub(super) async fn complete(
     Permitted(submitter): Permitted<Submitter>,
     Id(id): Id,
 ) -> Result<Json<Upload>, Failure> {
-    Ok(Json(complete_upload::complete(&app, &submitter, &id).await?))
+    Ok(Json(
+        complete_upload::complete(&app, &submitter, &id).await?,
+    ))
 }
 
 /// Drop an upload
@@ -83,7 +92,11 @@ pub(super) async fn complete(
         (status = 404, description = "No such upload in the organization."),
         (status = 409, description = "A job that waits or runs needs it."),
     ))]
-pub(super) async fn delete(State(app): State<App>, Permitted(submitter): Permitted<Submitter>, Id(id): Id) -> Result<StatusCode, Failure> {
+pub(super) async fn delete(
+    State(app): State<App>,
+    Permitted(submitter): Permitted<Submitter>,
+    Id(id): Id,
+) -> Result<StatusCode, Failure> {
     uploads::delete(&app, &submitter, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -117,9 +130,20 @@ pub(super) async fn put_part(
     let number = number.parse().ok().filter(|_| digits).unwrap_or(0);
     let (head, body) = request.into_parts();
     let broke = |error| Error::new(Code::InvalidRequest, "The body broke off.").because(error);
-    let mut body = body.into_data_stream().map(move |piece| piece.map_err(broke));
+    let mut body = body
+        .into_data_stream()
+        .map(move |piece| piece.map_err(broke));
     let held = memory::held(&head.extensions)?;
-    let received = uploads::put_part(&app, &submitter, &upload_id, number, announced(&head.headers), &held, &mut body).await;
+    let received = uploads::put_part(
+        &app,
+        &submitter,
+        &upload_id,
+        number,
+        announced(&head.headers),
+        &held,
+        &mut body,
+    )
+    .await;
     if received.is_err() && !head.headers.contains_key(EXPECT) {
         tokio::spawn(discard(body, held));
     }

@@ -15,6 +15,9 @@ use crate::ops::usage;
 /// What the organization has used of its plan in the present calendar month (UTC), and what the plan grants.
 #[utoipa::path(get, path = "/v1/usage", operation_id = "getUsage", tag = "usage", security(("api_key" = []), ("session" = [])),
     responses((status = 200, description = "The month so far.", body = Usage)))]
-pub(super) async fn get(State(app): State<App>, Permitted(caller): Permitted<Caller>) -> Result<Json<Usage>, Failure> {
+pub(super) async fn get(
+    State(app): State<App>,
+    Permitted(caller): Permitted<Caller>,
+) -> Result<Json<Usage>, Failure> {
     Ok(Json(usage::get(&app, &caller).await?))
 }

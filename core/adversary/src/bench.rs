@@ -16,11 +16,28 @@ pub const N: usize = 500;
 pub const TRIALS: u64 = 4;
 
 /// The metrics of the table.
-pub const METRICS: [&str; 11] =
-    ["accuracy", "ndcg@10", "exact_match", "f1_macro", "rmse", "mae", "spearman", "log_loss", "brier", "auc", "ece@15"];
+pub const METRICS: [&str; 11] = [
+    "accuracy",
+    "ndcg@10",
+    "exact_match",
+    "f1_macro",
+    "rmse",
+    "mae",
+    "spearman",
+    "log_loss",
+    "brier",
+    "auc",
+    "ece@15",
+];
 
 /// The policies of the table.
-pub const POLICIES: [&str; 5] = ["exact", "rounded(2)", "ladder(0.05)", "ladder(0.1)", "sealed(0.5)"];
+pub const POLICIES: [&str; 5] = [
+    "exact",
+    "rounded(2)",
+    "ladder(0.05)",
+    "ladder(0.1)",
+    "sealed(0.5)",
+];
 
 /// The caps of the table's columns: submissions per organization, and organizations.
 pub const CAPS: [(u32, u32); 6] = [(18, 1), (50, 1), (500, 1), (18, 5), (50, 5), (500, 5)];
@@ -53,7 +70,12 @@ pub struct Cell {
 
 /// Makes a suite of answers that are random out of two: the labels `a` and `b`, or the numbers 0 and 1. Under a ladder the
 /// loss of an item is bounded where it has to be.
-pub fn suite(metric: Metric, policy: DisclosurePolicy, n: usize, seed: u64) -> Result<Suite, SuiteError> {
+pub fn suite(
+    metric: Metric,
+    policy: DisclosurePolicy,
+    n: usize,
+    seed: u64,
+) -> Result<Suite, SuiteError> {
     let mut random = Random::new(seed);
     let is_ladder = matches!(policy, DisclosurePolicy::Ladder(_));
     let clip = match metric {
@@ -62,7 +84,11 @@ pub fn suite(metric: Metric, policy: DisclosurePolicy, n: usize, seed: u64) -> R
         Metric::LogLoss => Clip::new(0.0, 3.0),
         _ => None,
     };
-    let n_sealed = if let DisclosurePolicy::Sealed(fraction) = policy { fraction.of(n) } else { 0 };
+    let n_sealed = if let DisclosurePolicy::Sealed(fraction) = policy {
+        fraction.of(n)
+    } else {
+        0
+    };
     let order = random.order(n);
     let items = (0..n).map(|at| {
         let second = random.below(2) == 1;
@@ -70,7 +96,11 @@ pub fn suite(metric: Metric, policy: DisclosurePolicy, n: usize, seed: u64) -> R
             Family::Numbers => Answer::Number(f64::from(u8::from(second))),
             _ => Answer::Label(Cow::Borrowed(if second { "b" } else { "a" })),
         };
-        Item { item_id: Cow::Owned(format!("item-{at:05}")), answer, is_sealed: order[at] < n_sealed }
+        Item {
+            item_id: Cow::Owned(format!("item-{at:05}")),
+            answer,
+            is_sealed: order[at] < n_sealed,
+        }
     });
     Suite::new(metric, clip, policy, items.collect())
 }
@@ -80,11 +110,22 @@ pub fn suite(metric: Metric, policy: DisclosurePolicy, n: usize, seed: u64) -> R
 pub fn rows(trials: u64, step: usize) -> Vec<Row> {
     let of = |metric: &str| {
         let metric = metric.parse::<Metric>().ok()?;
-        Some(POLICIES.iter().filter_map(move |policy| Some((metric, policy.parse::<DisclosurePolicy>().ok()?))))
+        Some(
+            POLICIES
+                .iter()
+                .filter_map(move |policy| Some((metric, policy.parse::<DisclosurePolicy>().ok()?))),
+        )
     };
-    let kinds: Vec<_> = METRICS.iter().filter_map(|metric| of(metric)).flatten().step_by(step).collect();
+    let kinds: Vec<_> = METRICS
+        .iter()
+        .filter_map(|metric| of(metric))
+        .flatten()
+        .step_by(step)
+        .collect();
     let row = |(metric, policy): &(Metric, DisclosurePolicy)| row(*metric, *policy, trials);
-    let half = |first: usize| -> Vec<Option<Row>> { kinds.iter().skip(first).step_by(2).map(row).collect() };
+    let half = |first: usize| -> Vec<Option<Row>> {
+        kinds.iter().skip(first).step_by(2).map(row).collect()
+    };
     let [even, odd] = std::thread::scope(|scope| {
         let other = scope.spawn(|| half(1));
         let even = half(0);
@@ -98,12 +139,22 @@ pub fn rows(trials: u64, step: usize) -> Vec<Row> {
 
 /// One row; `None` where the policy does not fit the metric.
 fn row(metric: Metric, policy: DisclosurePolicy, trials: u64) -> Option<Row> {
-    let suites: Vec<Suite> = (0..trials).map(|trial| suite(metric, policy, N, trial).ok()).collect::<Option<_>>()?;
+    let suites: Vec<Suite> = (0..trials)
+        .map(|trial| suite(metric, policy, N, trial).ok())
+        .collect::<Option<_>>()?;
     let cell = |(submissions, organizations): &(u32, u32)| {
-        let caps = Caps { submissions: *submissions, organizations: *organizations, comparisons_count: false };
+        let caps = Caps {
+            submissions: *submissions,
+            organizations: *organizations,
+            comparisons_count: false,
+        };
         cell(&suites, caps)
     };
-    Some(Row { metric, policy, cells: CAPS.iter().map(cell).collect() })
+    Some(Row {
+        metric,
+        policy,
+        cells: CAPS.iter().map(cell).collect(),
+    })
 }
 
 /// One cell: the strategy that is best on average.
@@ -111,24 +162,42 @@ fn cell(suites: &[Suite], caps: Caps) -> Cell {
     let mut outcomes: Vec<Vec<Outcome>> = Vec::new();
     for (trial, suite) in suites.iter().enumerate() {
         for outcome in attacks(suite, caps, trial as u64) {
-            match outcomes.iter_mut().find(|of_strategy| of_strategy[0].strategy == outcome.strategy) {
+            match outcomes
+                .iter_mut()
+                .find(|of_strategy| of_strategy[0].strategy == outcome.strategy)
+            {
                 Some(of_strategy) => of_strategy.push(outcome),
                 None => outcomes.push(vec![outcome]),
             }
         }
     }
-    let known = |of_strategy: &Vec<Outcome>| of_strategy.iter().map(|outcome| outcome.known).sum::<f64>() / suites.len().max(1) as f64;
-    let best = outcomes.iter().fold(None, |best: Option<&Vec<Outcome>>, next| match best {
-        Some(best) if known(best) >= known(next) => Some(best),
-        _ => Some(next),
-    });
-    let sealed: Vec<f64> = best.into_iter().flatten().filter_map(|outcome| outcome.known_sealed).collect();
-    let bits = suites.iter().filter_map(Suite::ladder).map(|ladder| ladder.bits(caps.submissions)).reduce(f64::max);
+    let known = |of_strategy: &Vec<Outcome>| {
+        of_strategy.iter().map(|outcome| outcome.known).sum::<f64>() / suites.len().max(1) as f64
+    };
+    let best = outcomes
+        .iter()
+        .fold(None, |best: Option<&Vec<Outcome>>, next| match best {
+            Some(best) if known(best) >= known(next) => Some(best),
+            _ => Some(next),
+        });
+    let sealed: Vec<f64> = best
+        .into_iter()
+        .flatten()
+        .filter_map(|outcome| outcome.known_sealed)
+        .collect();
+    let bits = suites
+        .iter()
+        .filter_map(Suite::ladder)
+        .map(|ladder| ladder.bits(caps.submissions))
+        .reduce(f64::max);
     Cell {
         caps,
-        strategy: best.and_then(|best| best.first()).map_or("none", |outcome| outcome.strategy),
+        strategy: best
+            .and_then(|best| best.first())
+            .map_or("none", |outcome| outcome.strategy),
         known: best.map_or(0.0, known),
-        known_sealed: (!sealed.is_empty()).then(|| sealed.iter().sum::<f64>() / sealed.len() as f64),
+        known_sealed: (!sealed.is_empty())
+            .then(|| sealed.iter().sum::<f64>() / sealed.len() as f64),
         bound: bits.map(|bits| known_at_most(bits * f64::from(caps.organizations), N, 0.5)),
     }
 }

@@ -54,7 +54,10 @@ pub fn attacks(suite: &Suite, caps: Caps, seed: u64) -> Vec<Outcome> {
     let suite = sample.as_ref().unwrap_or(suite);
     let numbers = Platform::new(suite, caps).numbers().to_vec();
     let mut outcomes: Vec<Outcome> = Vec::new();
-    for strategy in strategies::ALL.iter().filter(|strategy| (strategy.applies)(suite.public(), &numbers)) {
+    for strategy in strategies::ALL
+        .iter()
+        .filter(|strategy| (strategy.applies)(suite.public(), &numbers))
+    {
         if outcomes.last().is_some_and(|last| last.known >= 1.0) {
             break;
         }
@@ -67,10 +70,21 @@ pub fn attacks(suite: &Suite, caps: Caps, seed: u64) -> Vec<Outcome> {
 /// `sealed`, of the open items. Under `rounded`, where no strategy reads the answers one by one, it is how many disclose about every
 /// answer. Comparisons are free, unless `comparisons_count`. `None`: no such strategy is known, as under a ladder.
 pub fn submissions_until_known(suite: &Suite, n: usize, comparisons_count: bool) -> Option<u32> {
-    let caps = Caps { submissions: 0, organizations: 0, comparisons_count };
+    let caps = Caps {
+        submissions: 0,
+        organizations: 0,
+        comparisons_count,
+    };
     let platform = Platform::new(suite, caps);
     let n_open = n * suite.public().n_open / suite.n().max(1);
-    let (public, numbers) = (&Public { n, n_open, ..suite.public().clone() }, platform.numbers());
+    let (public, numbers) = (
+        &Public {
+            n,
+            n_open,
+            ..suite.public().clone()
+        },
+        platform.numbers(),
+    );
     let certain = [
         strategies::packing::submissions_needed(public, numbers),
         strategies::counting::submissions_needed(public, comparisons_count),
@@ -86,5 +100,13 @@ fn run(suite: &Suite, caps: Caps, seed: u64, strategy: &strategies::Strategy) ->
     let guesses = (strategy.run)(&mut platform, &mut Random::new(seed));
     let (known, known_sealed) = suite.grade(&guesses);
     let (chance, chance_sealed) = suite.chance();
-    Outcome { strategy: strategy.name, submissions: platform.used(), n: suite.n(), known, known_sealed, chance, chance_sealed }
+    Outcome {
+        strategy: strategy.name,
+        submissions: platform.used(),
+        n: suite.n(),
+        known,
+        known_sealed,
+        chance,
+        chance_sealed,
+    }
 }

@@ -55,7 +55,11 @@ pub struct Disclosed {
 impl Disclosed {
     /// Returns a figure by its name, whether it is the metric's value or stands beside it.
     pub fn figure(&self, public: &Public, name: &str) -> Option<f64> {
-        if public.metric.to_string() == name { Some(self.figures.value) } else { self.figures.metrics.get(name).copied() }
+        if public.metric.to_string() == name {
+            Some(self.figures.value)
+        } else {
+            self.figures.metrics.get(name).copied()
+        }
     }
 }
 
@@ -80,7 +84,9 @@ pub struct Platform<'s> {
 impl<'s> Platform<'s> {
     /// Opens the attacker's organizations on a platform with this suite.
     pub fn new(suite: &'s Suite, caps: Caps) -> Self {
-        let accounts = (0..caps.organizations).map(|_| Account::default()).collect();
+        let accounts = (0..caps.organizations)
+            .map(|_| Account::default())
+            .collect();
         let text = |candidate: &Candidate| match candidate {
             Candidate::Label(label) => label.clone(),
             Candidate::Number(_) => Cow::Borrowed(FILLER),
@@ -90,8 +96,18 @@ impl<'s> Platform<'s> {
             Candidate::Label(_) => 0.0,
         };
         let candidates = &suite.public.candidates;
-        let labels = candidates.iter().map(text).chain([Cow::Borrowed(FILLER)]).collect();
-        Self { suite, caps, accounts, labels, numbers: candidates.iter().map(number).collect() }
+        let labels = candidates
+            .iter()
+            .map(text)
+            .chain([Cow::Borrowed(FILLER)])
+            .collect();
+        Self {
+            suite,
+            caps,
+            accounts,
+            labels,
+            numbers: candidates.iter().map(number).collect(),
+        }
     }
 
     /// Returns the public facts about the suite.
@@ -116,17 +132,22 @@ impl<'s> Platform<'s> {
 
     /// The number of submissions that an organization has left.
     pub fn left(&self, organization: usize) -> u32 {
-        self.accounts.get(organization).map_or(0, |account| self.caps.submissions - account.used)
+        self.accounts
+            .get(organization)
+            .map_or(0, |account| self.caps.submissions - account.used)
     }
 
     /// The number of submissions that all organizations together have left.
     pub fn left_in_all(&self) -> u32 {
-        (0..self.accounts.len()).map(|organization| self.left(organization)).sum()
+        (0..self.accounts.len())
+            .map(|organization| self.left(organization))
+            .sum()
     }
 
     /// Submits from the first organization that still may.
     pub fn submit_from_any(&mut self, predictions: &[Predicted]) -> Option<Disclosed> {
-        let organization = (0..self.accounts.len()).find(|organization| self.left(*organization) > 0)?;
+        let organization =
+            (0..self.accounts.len()).find(|organization| self.left(*organization) > 0)?;
         self.submit(organization, predictions)
     }
 
@@ -136,11 +157,18 @@ impl<'s> Platform<'s> {
         if self.left(organization) == 0 {
             return None;
         }
-        let Suite { public, open, sealed, truth, .. } = self.suite;
+        let Suite {
+            public,
+            open,
+            sealed,
+            truth,
+            ..
+        } = self.suite;
         let account = self.accounts.get_mut(organization)?;
         account.used += 1;
         let (pulse, foresight) = (Pulse::default(), Foresight::default());
-        let mut tally = Tally::new(open, public.metric, &pulse, &foresight).with_sealed(sealed.as_ref());
+        let mut tally =
+            Tally::new(open, public.metric, &pulse, &foresight).with_sealed(sealed.as_ref());
         let filler = self.labels.len() - 1;
         let mut ids: Vec<Cow<'_, str>> = Vec::new();
         let mut shares: Vec<(Cow<'_, str>, f64)> = Vec::new();
@@ -156,14 +184,23 @@ impl<'s> Platform<'s> {
                 }
                 Predicted::Ranking(candidates) => {
                     ids.clear();
-                    ids.extend(candidates.iter().map(|candidate| label(usize::from(*candidate))));
+                    ids.extend(
+                        candidates
+                            .iter()
+                            .map(|candidate| label(usize::from(*candidate))),
+                    );
                     Value::Ranking(&ids)
                 }
                 Predicted::Label(candidate) => Value::Label(&self.labels[usize::from(*candidate)]),
                 Predicted::Number(number) => Value::Number(*number),
                 Predicted::Probabilities(of_candidates) => {
                     shares.clear();
-                    shares.extend(of_candidates.iter().enumerate().map(|(at, share)| (label(at), *share)));
+                    shares.extend(
+                        of_candidates
+                            .iter()
+                            .enumerate()
+                            .map(|(at, share)| (label(at), *share)),
+                    );
                     let rest = 1.0 - of_candidates.iter().sum::<f64>();
                     if rest > 1e-9 {
                         shares.push((label(filler), rest));
@@ -171,7 +208,12 @@ impl<'s> Platform<'s> {
                     Value::Probabilities(&shares)
                 }
             };
-            let prediction = Prediction { index, line: None, item_id: Cow::Borrowed(item_id), value };
+            let prediction = Prediction {
+                index,
+                line: None,
+                item_id: Cow::Borrowed(item_id),
+                value,
+            };
             if let ControlFlow::Break(_) = tally.add(Ok(prediction)) {
                 return None;
             }
@@ -180,19 +222,31 @@ impl<'s> Platform<'s> {
         let ladder = public.ladder.map(|ladder| (ladder, &mut account.level));
         let figures = public.policy.disclose(score.figures, ladder).ok()?;
         account.jobs.push((figures.value, score.items));
-        Some(Disclosed { job: account.jobs.len() - 1, n: score.n, figures })
+        Some(Disclosed {
+            job: account.jobs.len() - 1,
+            n: score.n,
+            figures,
+        })
     }
 
     /// Compares two jobs of an organization: the difference of their values, and what was computed from the items. `None`
     /// where comparisons are not allowed, or a comparison counts and the cap is reached.
-    pub fn compare(&mut self, organization: usize, one: usize, other: usize) -> Option<(f64, Difference)> {
+    pub fn compare(
+        &mut self,
+        organization: usize,
+        one: usize,
+        other: usize,
+    ) -> Option<(f64, Difference)> {
         let public = &self.suite.public;
-        if !public.policy.allows_comparisons() || (self.caps.comparisons_count && self.left(organization) == 0) {
+        if !public.policy.allows_comparisons()
+            || (self.caps.comparisons_count && self.left(organization) == 0)
+        {
             return None;
         }
         let account = self.accounts.get_mut(organization)?;
         account.used += u32::from(self.caps.comparisons_count);
-        let ((value, items), (other_value, other_items)) = (account.jobs.get(one)?, account.jobs.get(other)?);
+        let ((value, items), (other_value, other_items)) =
+            (account.jobs.get(one)?, account.jobs.get(other)?);
         let (one, other) = (kept(items), kept(other_items));
         let parts = |kept: &Kept| {
             let mut figure = Figure::new(public.metric);
@@ -208,6 +262,13 @@ impl<'s> Platform<'s> {
 }
 
 fn kept(items: &ItemScores) -> Kept {
-    let rights = if items.kind().has_right() { (0..items.len()).map(|item| items.is_right(item)).collect() } else { Vec::new() };
-    Kept { values: (0..items.len()).map(|item| items.value(item)).collect(), rights }
+    let rights = if items.kind().has_right() {
+        (0..items.len()).map(|item| items.is_right(item)).collect()
+    } else {
+        Vec::new()
+    };
+    Kept {
+        values: (0..items.len()).map(|item| items.value(item)).collect(),
+        rights,
+    }
 }

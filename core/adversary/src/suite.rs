@@ -101,7 +101,11 @@ pub struct Suite {
 }
 
 /// Builds the table of some items.
-fn table<'i>(items: impl Iterator<Item = &'i Item<'static>> + Clone, metric: Metric, clip: Option<Clip>) -> Result<AnswerTable, Corrupt> {
+fn table<'i>(
+    items: impl Iterator<Item = &'i Item<'static>> + Clone,
+    metric: Metric,
+    clip: Option<Clip>,
+) -> Result<AnswerTable, Corrupt> {
     let mut builder = Builder::new(metric, items.clone().count()).clip(clip);
     for item in items {
         builder.push(&item.item_id, &item.answer)?;
@@ -114,10 +118,19 @@ fn owned(item: Item<'_>) -> Item<'static> {
     let answer = match item.answer {
         Answer::Label(label) => Answer::Label(text(label)),
         Answer::Set(ids) => Answer::Set(ids.into_iter().map(text).collect()),
-        Answer::Gains(gains) => Answer::Gains(gains.into_iter().map(|(id, gain)| (text(id), gain)).collect()),
+        Answer::Gains(gains) => Answer::Gains(
+            gains
+                .into_iter()
+                .map(|(id, gain)| (text(id), gain))
+                .collect(),
+        ),
         Answer::Number(number) => Answer::Number(number),
     };
-    Item { item_id: text(item.item_id), answer, is_sealed: item.is_sealed }
+    Item {
+        item_id: text(item.item_id),
+        answer,
+        is_sealed: item.is_sealed,
+    }
 }
 
 impl Suite {
@@ -126,33 +139,79 @@ impl Suite {
     ///
     /// The candidates are the most frequent answers, at most [`CANDIDATES_MAX`]; of numbers with more distinct values, as
     /// many quantiles, and then a number counts as known if the nearest quantile is found.
-    pub fn new(metric: Metric, clip: Option<Clip>, policy: DisclosurePolicy, items: Vec<Item<'_>>) -> Result<Self, SuiteError> {
+    pub fn new(
+        metric: Metric,
+        clip: Option<Clip>,
+        policy: DisclosurePolicy,
+        items: Vec<Item<'_>>,
+    ) -> Result<Self, SuiteError> {
         let is_sealed = matches!(policy, DisclosurePolicy::Sealed(_));
         let mut items: Vec<Item<'static>> = items.into_iter().map(owned).collect();
-        items.iter_mut().for_each(|item| item.is_sealed &= is_sealed);
+        items
+            .iter_mut()
+            .for_each(|item| item.is_sealed &= is_sealed);
         let open = table(items.iter().filter(|item| !item.is_sealed), metric, clip)?;
         if open.is_empty() {
             return Err(SuiteError::Empty);
         }
         let any_sealed = items.iter().any(|item| item.is_sealed);
-        let sealed = if any_sealed { Some(table(items.iter().filter(|item| item.is_sealed), metric, clip)?) } else { None };
+        let sealed = if any_sealed {
+            Some(table(
+                items.iter().filter(|item| item.is_sealed),
+                metric,
+                clip,
+            )?)
+        } else {
+            None
+        };
         let (candidates, frequencies) = candidates(&items);
         let ladder = match policy {
-            DisclosurePolicy::Ladder(step) => Some(Ladder::of_suite(step, metric, clip, &open).ok_or(SuiteError::NoGrid)?),
+            DisclosurePolicy::Ladder(step) => {
+                Some(Ladder::of_suite(step, metric, clip, &open).ok_or(SuiteError::NoGrid)?)
+            }
             _ => None,
         };
-        let truth: Vec<_> =
-            items.iter().map(|item| (item.item_id.to_string(), right_candidates(&item.answer, &candidates), item.is_sealed)).collect();
+        let truth: Vec<_> = items
+            .iter()
+            .map(|item| {
+                (
+                    item.item_id.to_string(),
+                    right_candidates(&item.answer, &candidates),
+                    item.is_sealed,
+                )
+            })
+            .collect();
         let is_single = |item: &Item<'_>| match (&item.answer, &candidates[..]) {
-            (Answer::Number(number), candidates) => candidates.contains(&Candidate::Number(*number)),
+            (Answer::Number(number), candidates) => {
+                candidates.contains(&Candidate::Number(*number))
+            }
             (Answer::Label(_), _) => true,
             (Answer::Set(ids), _) => ids.len() == 1,
             (Answer::Gains(_), _) => false,
         };
-        let is_complete = items.iter().zip(&truth).all(|(item, (_, right, _))| *right != 0 && is_single(item));
+        let is_complete = items
+            .iter()
+            .zip(&truth)
+            .all(|(item, (_, right, _))| *right != 0 && is_single(item));
         let n_open = open.len();
-        let public = Public { metric, clip, policy, ladder, n: items.len(), n_open, candidates, frequencies, is_complete };
-        Ok(Self { public, open, sealed, truth, items })
+        let public = Public {
+            metric,
+            clip,
+            policy,
+            ladder,
+            n: items.len(),
+            n_open,
+            candidates,
+            frequencies,
+            is_complete,
+        };
+        Ok(Self {
+            public,
+            open,
+            sealed,
+            truth,
+            items,
+        })
     }
 
     /// The grid, if the policy is a ladder.
@@ -179,9 +238,18 @@ impl Suite {
         let mut chosen = Random::new(seed).order(self.items.len());
         chosen.truncate(ITEMS_MAX);
         chosen.sort_unstable();
-        let items = chosen.into_iter().map(|at| self.items[at].clone()).collect();
+        let items = chosen
+            .into_iter()
+            .map(|at| self.items[at].clone())
+            .collect();
         // A sample without a grid of its own is not attacked: the suite itself is.
-        Self::new(self.public.metric, self.public.clip, self.public.policy, items).ok()
+        Self::new(
+            self.public.metric,
+            self.public.clip,
+            self.public.policy,
+            items,
+        )
+        .ok()
     }
 
     /// Returns the shares of open and of sealed items that are known without submissions: the most frequent candidate is right.
@@ -192,8 +260,14 @@ impl Suite {
     /// Returns the shares of open and of sealed items whose guessed candidate is right.
     pub fn grade(&self, guesses: &[u8]) -> (f64, Option<f64>) {
         let share = |of_sealed: bool| {
-            let graded = self.truth.iter().zip(guesses).filter(|((.., is_sealed), _)| *is_sealed == of_sealed);
-            let (n, right) = graded.fold((0_u32, 0_u32), |(n, right), ((_, truth, _), guess)| (n + 1, right + (truth >> guess & 1)));
+            let graded = self
+                .truth
+                .iter()
+                .zip(guesses)
+                .filter(|((.., is_sealed), _)| *is_sealed == of_sealed);
+            let (n, right) = graded.fold((0_u32, 0_u32), |(n, right), ((_, truth, _), guess)| {
+                (n + 1, right + (truth >> guess & 1))
+            });
             (n > 0).then(|| f64::from(right) / f64::from(n))
         };
         (share(false).unwrap_or(0.0), share(true))
@@ -208,7 +282,12 @@ fn right_candidates(answer: &Answer<'_>, candidates: &[Candidate]) -> u32 {
                 Candidate::Number(other) => (number - other).abs(),
                 Candidate::Label(_) => f64::INFINITY,
             };
-            candidates.iter().map(distance).enumerate().min_by(|(_, one), (_, other)| one.total_cmp(other)).map_or(0, |(at, _)| 1 << at)
+            candidates
+                .iter()
+                .map(distance)
+                .enumerate()
+                .min_by(|(_, one), (_, other)| one.total_cmp(other))
+                .map_or(0, |(at, _)| 1 << at)
         }
         _ => {
             let relevant = answer.relevant();
@@ -216,37 +295,75 @@ fn right_candidates(answer: &Answer<'_>, candidates: &[Candidate]) -> u32 {
                 Candidate::Label(label) => relevant.iter().any(|(id, _)| id == label),
                 Candidate::Number(_) => false,
             };
-            candidates.iter().enumerate().filter(|(_, candidate)| is_right(candidate)).map(|(at, _)| 1 << at).sum()
+            candidates
+                .iter()
+                .enumerate()
+                .filter(|(_, candidate)| is_right(candidate))
+                .map(|(at, _)| 1 << at)
+                .sum()
         }
     }
 }
 
 /// The candidates of a suite with their frequencies, the most frequent first; equally frequent ones in their own order.
 fn candidates(items: &[Item<'_>]) -> (Vec<Candidate>, Vec<f64>) {
-    let mut numbers: Vec<f64> =
-        items.iter().filter_map(|item| if let Answer::Number(number) = item.answer { Some(number) } else { None }).collect();
+    let mut numbers: Vec<f64> = items
+        .iter()
+        .filter_map(|item| {
+            if let Answer::Number(number) = item.answer {
+                Some(number)
+            } else {
+                None
+            }
+        })
+        .collect();
     let n = items.len() as f64;
     if numbers.is_empty() {
         let mut counts: HashMap<&str, usize> = HashMap::new();
-        items.iter().flat_map(|item| item.answer.relevant()).for_each(|(id, _)| *counts.entry(id).or_default() += 1);
+        items
+            .iter()
+            .flat_map(|item| item.answer.relevant())
+            .for_each(|(id, _)| *counts.entry(id).or_default() += 1);
         let mut counts: Vec<_> = counts.into_iter().collect();
-        counts.sort_unstable_by(|(one, of_one), (other, of_other)| of_other.cmp(of_one).then(one.cmp(other)));
+        counts.sort_unstable_by(|(one, of_one), (other, of_other)| {
+            of_other.cmp(of_one).then(one.cmp(other))
+        });
         counts.truncate(CANDIDATES_MAX);
-        return counts.into_iter().map(|(id, count)| (Candidate::Label(Cow::Owned(id.to_owned())), count as f64 / n)).unzip();
+        return counts
+            .into_iter()
+            .map(|(id, count)| {
+                (
+                    Candidate::Label(Cow::Owned(id.to_owned())),
+                    count as f64 / n,
+                )
+            })
+            .unzip();
     }
     numbers.sort_unstable_by(f64::total_cmp);
     let mut distinct = numbers.clone();
     distinct.dedup();
     if distinct.len() > CANDIDATES_MAX {
-        distinct = (0..CANDIDATES_MAX).map(|at| numbers[(2 * at + 1) * numbers.len() / (2 * CANDIDATES_MAX)]).collect();
+        distinct = (0..CANDIDATES_MAX)
+            .map(|at| numbers[(2 * at + 1) * numbers.len() / (2 * CANDIDATES_MAX)])
+            .collect();
         distinct.dedup();
     }
     let nearest = |number: f64| {
-        let distances = distinct.iter().map(|candidate| (number - candidate).abs()).enumerate();
-        distances.min_by(|(_, one), (_, other)| one.total_cmp(other)).map_or(0, |(at, _)| at)
+        let distances = distinct
+            .iter()
+            .map(|candidate| (number - candidate).abs())
+            .enumerate();
+        distances
+            .min_by(|(_, one), (_, other)| one.total_cmp(other))
+            .map_or(0, |(at, _)| at)
     };
     let mut counts: Vec<(f64, usize)> = distinct.iter().map(|number| (*number, 0)).collect();
-    numbers.iter().for_each(|number| counts[nearest(*number)].1 += 1);
+    numbers
+        .iter()
+        .for_each(|number| counts[nearest(*number)].1 += 1);
     counts.sort_by(|(_, one), (_, other)| other.cmp(one));
-    counts.into_iter().map(|(number, count)| (Candidate::Number(number), count as f64 / n)).unzip()
+    counts
+        .into_iter()
+        .map(|(number, count)| (Candidate::Number(number), count as f64 / n))
+        .unzip()
 }

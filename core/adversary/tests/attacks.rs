@@ -4,11 +4,17 @@
 use std::borrow::Cow;
 
 use assay_adversary::bench::{self, CAPS, METRICS, N};
-use assay_adversary::{Caps, Item, Outcome, Suite, SuiteError, attack, attacks, submissions_until_known};
+use assay_adversary::{
+    Caps, Item, Outcome, Suite, SuiteError, attack, attacks, submissions_until_known,
+};
 use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, known_at_most};
 
 fn caps(submissions: u32, organizations: u32) -> Caps {
-    Caps { submissions, organizations, comparisons_count: false }
+    Caps {
+        submissions,
+        organizations,
+        comparisons_count: false,
+    }
 }
 
 fn suite(metric: &str, policy: &str, n: usize, seed: u64) -> Result<Suite, SuiteError> {
@@ -18,7 +24,10 @@ fn suite(metric: &str, policy: &str, n: usize, seed: u64) -> Result<Suite, Suite
 /// The mean share known of open items.
 fn known(metric: &str, policy: &str, caps: Caps) -> f64 {
     let trials = 3;
-    (0..trials).map(|seed| attack(&suite(metric, policy, N, seed).unwrap(), caps, seed).known).sum::<f64>() / trials as f64
+    (0..trials)
+        .map(|seed| attack(&suite(metric, policy, N, seed).unwrap(), caps, seed).known)
+        .sum::<f64>()
+        / trials as f64
 }
 
 /// Three standard errors of a share of `n` answers that are known with probability `p`.
@@ -31,7 +40,9 @@ fn exact_figures_disclose_every_answer_after_a_few_submissions() {
     for metric in ["accuracy", "ndcg@10", "hit_rate@10", "mrr@10"] {
         assert_eq!(known(metric, "exact", caps(18, 1)), 1.0, "{metric}");
     }
-    for metric in ["log_loss", "brier", "auc", "ece@15", "rmse", "mae", "spearman"] {
+    for metric in [
+        "log_loss", "brier", "auc", "ece@15", "rmse", "mae", "spearman",
+    ] {
         assert_eq!(known(metric, "exact", caps(12, 1)), 1.0, "{metric}");
     }
     for metric in ["exact_match", "f1_macro"] {
@@ -44,12 +55,23 @@ fn exact_figures_disclose_every_answer_after_a_few_submissions() {
 fn zero_submissions_leave_chance() {
     for metric in METRICS {
         for policy in ["exact", "rounded(2)", "ladder(0.05)", "sealed(0.5)"] {
-            let Ok(suite) = suite(metric, policy, N, 5) else { continue };
-            for Outcome { known, known_sealed, submissions, chance, strategy, .. } in attacks(&suite, caps(0, 5), 1) {
+            let Ok(suite) = suite(metric, policy, N, 5) else {
+                continue;
+            };
+            for Outcome {
+                known,
+                known_sealed,
+                submissions,
+                chance,
+                strategy,
+                ..
+            } in attacks(&suite, caps(0, 5), 1)
+            {
                 assert_eq!(submissions, 0);
                 for known in [Some(known), known_sealed].into_iter().flatten() {
                     assert!(
-                        (known - 0.5).abs() < three_standard_errors(0.5, N / 2) + (chance - 0.5).abs(),
+                        (known - 0.5).abs()
+                            < three_standard_errors(0.5, N / 2) + (chance - 0.5).abs(),
                         "{metric} {policy} {strategy} {known}"
                     );
                 }
@@ -62,19 +84,38 @@ fn zero_submissions_leave_chance() {
 fn sealed_items_are_known_by_chance() {
     const TRIALS: u64 = 8;
     for metric in METRICS {
-        let outcomes =
-            |caps: Caps| (0..TRIALS).flat_map(move |seed| attacks(&suite(metric, "sealed(0.5)", N, seed + 100).unwrap(), caps, seed));
+        let outcomes = |caps: Caps| {
+            (0..TRIALS).flat_map(move |seed| {
+                attacks(
+                    &suite(metric, "sealed(0.5)", N, seed + 100).unwrap(),
+                    caps,
+                    seed,
+                )
+            })
+        };
         for allowance in [caps(18, 1), caps(50, 2)] {
-            let mut strategies: Vec<&str> = outcomes(allowance).map(|outcome| outcome.strategy).collect();
+            let mut strategies: Vec<&str> = outcomes(allowance)
+                .map(|outcome| outcome.strategy)
+                .collect();
             strategies.sort_unstable();
             strategies.dedup();
             for strategy in strategies {
-                let of_strategy: Vec<Outcome> = outcomes(allowance).filter(|outcome| outcome.strategy == strategy).collect();
-                let mean =
-                    |share: fn(&Outcome) -> Option<f64>| of_strategy.iter().filter_map(share).sum::<f64>() / of_strategy.len() as f64;
-                let (known, chance) = (mean(|outcome| outcome.known_sealed), mean(|outcome| outcome.chance_sealed));
-                let leeway = three_standard_errors(0.5, N / 2 * of_strategy.len()) + (chance - 0.5).abs();
-                assert!((known - 0.5).abs() <= leeway, "{metric} {strategy}: {known}, chance {chance}");
+                let of_strategy: Vec<Outcome> = outcomes(allowance)
+                    .filter(|outcome| outcome.strategy == strategy)
+                    .collect();
+                let mean = |share: fn(&Outcome) -> Option<f64>| {
+                    of_strategy.iter().filter_map(share).sum::<f64>() / of_strategy.len() as f64
+                };
+                let (known, chance) = (
+                    mean(|outcome| outcome.known_sealed),
+                    mean(|outcome| outcome.chance_sealed),
+                );
+                let leeway =
+                    three_standard_errors(0.5, N / 2 * of_strategy.len()) + (chance - 0.5).abs();
+                assert!(
+                    (known - 0.5).abs() <= leeway,
+                    "{metric} {strategy}: {known}, chance {chance}"
+                );
             }
         }
     }
@@ -83,8 +124,15 @@ fn sealed_items_are_known_by_chance() {
 #[test]
 fn open_items_of_a_sealed_suite_are_known_like_those_of_exact() {
     for metric in METRICS {
-        let share = if matches!(metric, "exact_match" | "f1_macro") { 0.73 } else { 1.0 };
-        assert!(known(metric, "sealed(0.5)", caps(18, 1)) >= share, "{metric}");
+        let share = if matches!(metric, "exact_match" | "f1_macro") {
+            0.73
+        } else {
+            1.0
+        };
+        assert!(
+            known(metric, "sealed(0.5)", caps(18, 1)) >= share,
+            "{metric}"
+        );
         assert_eq!(known(metric, "sealed(0.5)", caps(50, 1)), 1.0, "{metric}");
     }
 }
@@ -97,10 +145,14 @@ fn ladder_discloses_less_than_its_bound() {
             for allowance in [caps(18, 1), caps(50, 1), caps(200, 3)] {
                 for seed in 0..TRIALS {
                     let suite = suite(metric, policy, N, seed + 40).unwrap();
-                    let bits = suite.ladder().unwrap().bits(allowance.submissions) * f64::from(allowance.organizations);
+                    let bits = suite.ladder().unwrap().bits(allowance.submissions)
+                        * f64::from(allowance.organizations);
                     let bound = known_at_most(bits, N, 0.5) + three_standard_errors(0.5, N);
                     for outcome in attacks(&suite, allowance, seed) {
-                        assert!(outcome.known <= bound, "{metric} {policy} {allowance:?}: {outcome:?}, bound {bound}");
+                        assert!(
+                            outcome.known <= bound,
+                            "{metric} {policy} {allowance:?}: {outcome:?}, bound {bound}"
+                        );
                     }
                 }
             }
@@ -112,7 +164,10 @@ fn ladder_discloses_less_than_its_bound() {
 fn ladder_on_a_loss_discloses_nothing_near_its_start() {
     for metric in ["rmse", "log_loss", "brier"] {
         let suite = suite(metric, "ladder(0.05)", N, 3).unwrap();
-        assert!(attack(&suite, caps(500, 1), 1).known < 0.5 + three_standard_errors(0.5, N), "{metric}");
+        assert!(
+            attack(&suite, caps(500, 1), 1).known < 0.5 + three_standard_errors(0.5, N),
+            "{metric}"
+        );
     }
 }
 
@@ -137,21 +192,45 @@ fn stated_numbers_of_submissions_suffice() {
             for policy in ["exact", "sealed(0.25)"] {
                 for comparisons_count in [false, true] {
                     let suite = suite(metric, policy, n, 9).unwrap();
-                    let submissions = submissions_until_known(&suite, suite.n(), comparisons_count).unwrap();
-                    let outcome = attack(&suite, Caps { submissions, organizations: 1, comparisons_count }, 1);
-                    assert_eq!(outcome.known, 1.0, "{metric} {n} {policy} {comparisons_count}: {outcome:?}");
+                    let submissions =
+                        submissions_until_known(&suite, suite.n(), comparisons_count).unwrap();
+                    let outcome = attack(
+                        &suite,
+                        Caps {
+                            submissions,
+                            organizations: 1,
+                            comparisons_count,
+                        },
+                        1,
+                    );
+                    assert_eq!(
+                        outcome.known, 1.0,
+                        "{metric} {n} {policy} {comparisons_count}: {outcome:?}"
+                    );
                     assert!(outcome.submissions <= submissions);
                 }
             }
         }
-        for (n, policy) in [(77, "rounded(2)"), (240, "rounded(2)"), (240, "rounded(3)"), (500, "rounded(2)")] {
+        for (n, policy) in [
+            (77, "rounded(2)"),
+            (240, "rounded(2)"),
+            (240, "rounded(3)"),
+            (500, "rounded(2)"),
+        ] {
             let suite = suite(metric, policy, n, 9).unwrap();
             let submissions = submissions_until_known(&suite, suite.n(), false).unwrap();
             let outcome = attack(&suite, caps(submissions, 1), 1);
-            assert!(outcome.known > 0.99, "{metric} {n} {policy} {submissions}: {outcome:?}");
+            assert!(
+                outcome.known > 0.99,
+                "{metric} {n} {policy} {submissions}: {outcome:?}"
+            );
         }
         if metric != "ece@15" {
-            assert_eq!(submissions_until_known(&suite(metric, "ladder(0.1)", 77, 9).unwrap(), 77, false), None, "{metric}");
+            assert_eq!(
+                submissions_until_known(&suite(metric, "ladder(0.1)", 77, 9).unwrap(), 77, false),
+                None,
+                "{metric}"
+            );
         }
     }
 }
@@ -159,23 +238,52 @@ fn stated_numbers_of_submissions_suffice() {
 #[test]
 fn attacks_are_deterministic() {
     for policy in ["exact", "rounded(2)", "ladder(0.05)", "sealed(0.5)"] {
-        let outcomes =
-            || METRICS.iter().filter_map(|metric| suite(metric, policy, N, 2).ok()).flat_map(|suite| attacks(&suite, caps(30, 2), 7));
-        assert_eq!(outcomes().collect::<Vec<_>>(), outcomes().collect::<Vec<_>>());
+        let outcomes = || {
+            METRICS
+                .iter()
+                .filter_map(|metric| suite(metric, policy, N, 2).ok())
+                .flat_map(|suite| attacks(&suite, caps(30, 2), 7))
+        };
+        assert_eq!(
+            outcomes().collect::<Vec<_>>(),
+            outcomes().collect::<Vec<_>>()
+        );
     }
 }
 
 /// A suite with these labels by turns, the first of them for half of the items.
 fn labelled(metric: &str, policy: &str, n: usize, labels: &[&str]) -> Suite {
-    let label = |at: usize| if at.is_multiple_of(2) { labels[0] } else { labels[at * 7919 % 1009 % labels.len()] };
-    let item =
-        |at: usize| Item { item_id: Cow::Owned(format!("i{at}")), answer: Answer::Label(Cow::Owned(label(at).into())), is_sealed: false };
-    Suite::new(metric.parse().unwrap(), None, policy.parse().unwrap(), (0..n).map(item).collect()).unwrap()
+    let label = |at: usize| {
+        if at.is_multiple_of(2) {
+            labels[0]
+        } else {
+            labels[at * 7919 % 1009 % labels.len()]
+        }
+    };
+    let item = |at: usize| Item {
+        item_id: Cow::Owned(format!("i{at}")),
+        answer: Answer::Label(Cow::Owned(label(at).into())),
+        is_sealed: false,
+    };
+    Suite::new(
+        metric.parse().unwrap(),
+        None,
+        policy.parse().unwrap(),
+        (0..n).map(item).collect(),
+    )
+    .unwrap()
 }
 
 #[test]
 fn suites_with_several_labels_are_attacked() {
-    for metric in ["accuracy", "exact_match", "f1_macro", "log_loss", "brier", "ece@15"] {
+    for metric in [
+        "accuracy",
+        "exact_match",
+        "f1_macro",
+        "log_loss",
+        "brier",
+        "ece@15",
+    ] {
         let suite = labelled(metric, "exact", 120, &["w", "x", "y", "z"]);
         let needed = submissions_until_known(&suite, suite.n(), false).unwrap();
         assert!(needed < 50, "{metric} {needed}");
@@ -186,7 +294,15 @@ fn suites_with_several_labels_are_attacked() {
     // 28 submissions with their 378 comparisons tell all answers; far fewer where each comparison counts as a submission.
     let suite = labelled("exact_match", "exact", 120, &["w", "x", "y", "z"]);
     assert_eq!(attack(&suite, caps(28, 1), 1).known, 1.0);
-    let outcome = attack(&suite, Caps { submissions: 28, organizations: 1, comparisons_count: true }, 1);
+    let outcome = attack(
+        &suite,
+        Caps {
+            submissions: 28,
+            organizations: 1,
+            comparisons_count: true,
+        },
+        1,
+    );
     assert!(outcome.known < 0.95, "{outcome:?}");
 }
 
@@ -197,10 +313,21 @@ fn lists_gains_and_numbers_are_attacked() {
         1 => Answer::Gains(vec![(Cow::Borrowed("y"), 2.0), (Cow::Borrowed("z"), 1.0)]),
         _ => Answer::Label(Cow::Borrowed("z")),
     };
-    let lists: Vec<_> =
-        (0..90).map(|at| Item { item_id: Cow::Owned(format!("i{at}")), answer: list(at), is_sealed: at % 2 == 0 }).collect();
+    let lists: Vec<_> = (0..90)
+        .map(|at| Item {
+            item_id: Cow::Owned(format!("i{at}")),
+            answer: list(at),
+            is_sealed: at % 2 == 0,
+        })
+        .collect();
     for policy in ["exact", "rounded(2)", "ladder(0.1)", "sealed(0.5)"] {
-        let suite = Suite::new("ndcg@5".parse().unwrap(), None, policy.parse().unwrap(), lists.clone()).unwrap();
+        let suite = Suite::new(
+            "ndcg@5".parse().unwrap(),
+            None,
+            policy.parse().unwrap(),
+            lists.clone(),
+        )
+        .unwrap();
         let outcome = attack(&suite, caps(50, 1), 1);
         assert!((0.5..=1.0).contains(&outcome.known), "{policy} {outcome:?}");
     }
@@ -213,10 +340,23 @@ fn lists_gains_and_numbers_are_attacked() {
     };
     for metric in ["rmse", "mae", "spearman"] {
         for policy in ["exact", "rounded(3)", "ladder(0.05)"] {
-            let clip = if metric == "spearman" { None } else { Clip::new(0.0, 20.0) };
-            let suite = Suite::new(metric.parse().unwrap(), clip, policy.parse().unwrap(), numbers(90).collect()).unwrap();
+            let clip = if metric == "spearman" {
+                None
+            } else {
+                Clip::new(0.0, 20.0)
+            };
+            let suite = Suite::new(
+                metric.parse().unwrap(),
+                clip,
+                policy.parse().unwrap(),
+                numbers(90).collect(),
+            )
+            .unwrap();
             let outcome = attack(&suite, caps(50, 1), 1);
-            assert!((0.0..=1.0).contains(&outcome.known) && outcome.chance < 0.2, "{metric} {policy} {outcome:?}");
+            assert!(
+                (0.0..=1.0).contains(&outcome.known) && outcome.chance < 0.2,
+                "{metric} {policy} {outcome:?}"
+            );
         }
     }
 }
@@ -229,16 +369,30 @@ fn numbers_are_read_from_unbounded_losses() {
             answer: Answer::Number((at * at * 7919 % 1009 % values) as f64 / 2.0 - 1.0),
             is_sealed: at.is_multiple_of(3),
         };
-        Suite::new(metric.parse().unwrap(), None, policy.parse().unwrap(), (0..n).map(item).collect()).unwrap()
+        Suite::new(
+            metric.parse().unwrap(),
+            None,
+            policy.parse().unwrap(),
+            (0..n).map(item).collect(),
+        )
+        .unwrap()
     };
     for metric in ["rmse", "mae", "spearman"] {
         // Ratings: several per submission. More values than candidates: one per submission.
-        for (policy, values, most) in [("exact", 5, 25), ("exact", 11, 40), ("exact", 900, 301), ("sealed(0.5)", 5, 301)] {
+        for (policy, values, most) in [
+            ("exact", 5, 25),
+            ("exact", 11, 40),
+            ("exact", 900, 301),
+            ("sealed(0.5)", 5, 301),
+        ] {
             let suite = rating(metric, policy, 300, values);
             let needed = submissions_until_known(&suite, suite.n(), false).unwrap();
             assert!(needed <= most, "{metric} {policy} {values}: {needed}");
             let outcome = attack(&suite, caps(needed, 1), 1);
-            assert_eq!(outcome.known, 1.0, "{metric} {policy} {values}: {outcome:?}");
+            assert_eq!(
+                outcome.known, 1.0,
+                "{metric} {policy} {values}: {outcome:?}"
+            );
             assert!(attack(&suite, caps(needed / 4, 1), 1).known < 0.9);
         }
     }
@@ -247,9 +401,20 @@ fn numbers_are_read_from_unbounded_losses() {
 #[test]
 fn staircase_fails_where_losses_are_bounded() {
     for metric in ["rmse", "mae"] {
-        let outcomes = attacks(&suite(metric, "ladder(0.05)", N, 1).unwrap(), caps(100, 2), 1);
-        let staircase = outcomes.iter().find(|outcome| outcome.strategy == "staircase").unwrap();
-        assert_eq!((staircase.known, staircase.submissions), (staircase.chance, 200), "{metric}");
+        let outcomes = attacks(
+            &suite(metric, "ladder(0.05)", N, 1).unwrap(),
+            caps(100, 2),
+            1,
+        );
+        let staircase = outcomes
+            .iter()
+            .find(|outcome| outcome.strategy == "staircase")
+            .unwrap();
+        assert_eq!(
+            (staircase.known, staircase.submissions),
+            (staircase.chance, 200),
+            "{metric}"
+        );
     }
 }
 
@@ -264,8 +429,14 @@ fn large_suite_is_attacked_by_a_sample() {
 #[test]
 fn suite_without_items_or_grid_is_refused() {
     let policy: DisclosurePolicy = "exact".parse().unwrap();
-    assert_eq!(Suite::new(Metric::Accuracy, None, policy, Vec::new()).unwrap_err(), SuiteError::Empty);
-    assert_eq!(suite("ece@15", "ladder(0.1)", 50, 1).unwrap_err(), SuiteError::NoGrid);
+    assert_eq!(
+        Suite::new(Metric::Accuracy, None, policy, Vec::new()).unwrap_err(),
+        SuiteError::Empty
+    );
+    assert_eq!(
+        suite("ece@15", "ladder(0.1)", 50, 1).unwrap_err(),
+        SuiteError::NoGrid
+    );
 }
 
 #[test]
@@ -275,15 +446,31 @@ fn the_table_has_a_row_for_each_metric_and_policy() {
     assert_eq!(rows.len(), METRICS.len() * bench::POLICIES.len() - 2);
     for row in &rows {
         for cell in &row.cells {
-            let is_within = |share: f64, most: f64, n: usize| share <= most + three_standard_errors(0.5, n);
-            assert!(cell.bound.is_none_or(|bound| is_within(cell.known, bound, N)), "{row:?}");
-            assert!(cell.known_sealed.is_none_or(|known| is_within(known, 0.5, N / 2)), "{row:?}");
+            let is_within =
+                |share: f64, most: f64, n: usize| share <= most + three_standard_errors(0.5, n);
+            assert!(
+                cell.bound
+                    .is_none_or(|bound| is_within(cell.known, bound, N)),
+                "{row:?}"
+            );
+            assert!(
+                cell.known_sealed
+                    .is_none_or(|known| is_within(known, 0.5, N / 2)),
+                "{row:?}"
+            );
         }
         let last = row.cells.last().unwrap();
         assert!(last.bound.is_some() || last.known > 0.99, "{row:?}");
     }
     let text = bench::render(&rows);
     assert_eq!(text.lines().count(), rows.len() + 2);
-    assert!(text.lines().all(|line| line.matches('|').count() == CAPS.len() + 3), "{text}");
-    assert!(text.contains("\n| `log_loss` | `exact` | 100 | 100 | 100 | 100 | 100 | 100 |\n"), "{text}");
+    assert!(
+        text.lines()
+            .all(|line| line.matches('|').count() == CAPS.len() + 3),
+        "{text}"
+    );
+    assert!(
+        text.contains("\n| `log_loss` | `exact` | 100 | 100 | 100 | 100 | 100 | 100 |\n"),
+        "{text}"
+    );
 }

@@ -47,7 +47,8 @@ impl Decimals {
 
     fn parse(text: &str) -> Option<Self> {
         let decimals: u8 = text.parse().ok()?;
-        ((1..=Self::MAX).contains(&decimals) && decimals.to_string() == text).then_some(Self(decimals))
+        ((1..=Self::MAX).contains(&decimals) && decimals.to_string() == text)
+            .then_some(Self(decimals))
     }
 
     /// The number of decimals.
@@ -113,7 +114,13 @@ impl Ladder {
     /// The grid of a suite whose best trivial submission has the value `trivial`. It starts there, rounded up by at most a
     /// 10,000th of the metric's range, so that the first level is a whole step above what takes no knowledge. `None` if the metric
     /// has no bounds, or no level lies between the start and the best value.
-    pub fn new(step: Step, metric: Metric, clip: Option<Clip>, n_labels: usize, trivial: f64) -> Option<Self> {
+    pub fn new(
+        step: Step,
+        metric: Metric,
+        clip: Option<Clip>,
+        n_labels: usize,
+        trivial: f64,
+    ) -> Option<Self> {
         const PLACES: f64 = 10_000.0;
 
         let [worst, best] = metric.bounds(clip, n_labels)?;
@@ -121,31 +128,47 @@ impl Ladder {
         // A value that has four places up to rounding errors keeps them.
         let share = (((trivial - worst) / range * PLACES - 1e-6).ceil() / PLACES).clamp(0.0, 1.0);
         let levels = ((1.0 - share) / step.0 + 1e-9).floor();
-        (levels >= 1.0).then_some(Self { start: to_decimals(worst + share * range, 9), step: step.0 * range, levels: levels as u32 })
+        (levels >= 1.0).then_some(Self {
+            start: to_decimals(worst + share * range, 9),
+            step: step.0 * range,
+            levels: levels as u32,
+        })
     }
 
     /// The grid of a suite with these open answers: it starts at the best trivial submission.
-    pub fn of_suite(step: Step, metric: Metric, clip: Option<Clip>, open: &AnswerTable) -> Option<Self> {
+    pub fn of_suite(
+        step: Step,
+        metric: Metric,
+        clip: Option<Clip>,
+        open: &AnswerTable,
+    ) -> Option<Self> {
         let trivial = best_trivial(&trivial_submissions(open, metric), metric)?;
         Self::new(step, metric, clip, open.n_labels(), trivial.value)
     }
 
     /// The level that a value reaches, at least `best`, the highest level so far.
     pub fn climb(self, best: u32, value: f64) -> u32 {
-        let reached = ((value - self.start) / self.step + 1e-9).floor().clamp(0.0, f64::from(self.levels));
+        let reached = ((value - self.start) / self.step + 1e-9)
+            .floor()
+            .clamp(0.0, f64::from(self.levels));
         best.max(reached as u32)
     }
 
     /// The value of a level.
     pub fn value(self, level: u32) -> f64 {
-        to_decimals(self.start + f64::from(level.min(self.levels)) * self.step, 9)
+        to_decimals(
+            self.start + f64::from(level.min(self.levels)) * self.step,
+            9,
+        )
     }
 
     /// The largest number of bits that the responses to `submissions` submissions can carry: log2 C(k+M, M), the number of
     /// non-decreasing sequences of k out of M+1 levels.
     pub fn bits(self, submissions: u32) -> f64 {
         let (k, m) = (f64::from(submissions), f64::from(self.levels));
-        (1..=submissions.min(self.levels)).map(|at| ((k.max(m) + f64::from(at)) / f64::from(at)).log2()).sum()
+        (1..=submissions.min(self.levels))
+            .map(|at| ((k.max(m) + f64::from(at)) / f64::from(at)).log2())
+            .sum()
     }
 }
 
@@ -164,7 +187,11 @@ pub fn known_at_most(bits: f64, n: usize, chance: f64) -> f64 {
     }
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
-        if divergence(middle) <= each { low = middle } else { high = middle }
+        if divergence(middle) <= each {
+            low = middle
+        } else {
+            high = middle
+        }
     }
     high
 }
@@ -172,7 +199,8 @@ pub fn known_at_most(bits: f64, n: usize, chance: f64) -> f64 {
 impl DisclosurePolicy {
     /// The policy of a published suite, which was checked then: the error is [`Corrupt`].
     pub fn published(text: &str) -> Result<Self, Corrupt> {
-        text.parse().map_err(|_| Corrupt::new("a published suite has an unknown disclosure policy"))
+        text.parse()
+            .map_err(|_| Corrupt::new("a published suite has an unknown disclosure policy"))
     }
 
     /// Whether two jobs may be compared, and what is stored for that of each item.
@@ -187,12 +215,19 @@ impl DisclosurePolicy {
 
     /// Discloses the difference of two values that were disclosed, with what was computed from the items. `None` where
     /// comparisons are not allowed.
-    pub fn disclose_difference(self, difference: f64, found: Difference) -> Option<(f64, Difference)> {
+    pub fn disclose_difference(
+        self,
+        difference: f64,
+        found: Difference,
+    ) -> Option<(f64, Difference)> {
         match self {
             Self::Exact | Self::Sealed(_) => Some((difference, found)),
             Self::Rounded(decimals) => {
                 let difference = decimals.round(difference);
-                Some((difference, found.rounded(difference, |figure| decimals.round(figure))))
+                Some((
+                    difference,
+                    found.rounded(difference, |figure| decimals.round(figure)),
+                ))
             }
             Self::Ladder(_) => None,
         }
@@ -200,20 +235,41 @@ impl DisclosurePolicy {
 
     /// Discloses the figures of a score (under [`DisclosurePolicy::Sealed`], of its open items). `ladder` is the suite's grid
     /// with the highest level that whoever shares it has reached; the level is raised. The error is a ladder without a grid.
-    pub fn disclose(self, figures: Figures, ladder: Option<(Ladder, &mut u32)>) -> Result<Figures, Corrupt> {
+    pub fn disclose(
+        self,
+        figures: Figures,
+        ladder: Option<(Ladder, &mut u32)>,
+    ) -> Result<Figures, Corrupt> {
         match (self, ladder) {
             (Self::Exact | Self::Sealed(_), _) => Ok(figures),
             (Self::Rounded(decimals), _) => {
                 let round = |figure: f64| decimals.round(figure);
-                let Figures { value, estimate, metrics } = figures;
-                let metrics: BTreeMap<_, _> = metrics.into_iter().map(|(name, figure)| (name, round(figure))).collect();
-                Ok(Figures { value: round(value), estimate: estimate.map(|estimate| estimate.map(round)), metrics })
+                let Figures {
+                    value,
+                    estimate,
+                    metrics,
+                } = figures;
+                let metrics: BTreeMap<_, _> = metrics
+                    .into_iter()
+                    .map(|(name, figure)| (name, round(figure)))
+                    .collect();
+                Ok(Figures {
+                    value: round(value),
+                    estimate: estimate.map(|estimate| estimate.map(round)),
+                    metrics,
+                })
             }
             (Self::Ladder(_), Some((ladder, level))) => {
                 *level = ladder.climb(*level, figures.value);
-                Ok(Figures { value: ladder.value(*level), estimate: None, metrics: BTreeMap::new() })
+                Ok(Figures {
+                    value: ladder.value(*level),
+                    estimate: None,
+                    metrics: BTreeMap::new(),
+                })
             }
-            (Self::Ladder(_), None) => Err(Corrupt::new("a suite with a ladder was published without its grid")),
+            (Self::Ladder(_), None) => Err(Corrupt::new(
+                "a suite with a ladder was published without its grid",
+            )),
         }
     }
 }
@@ -223,7 +279,11 @@ impl FromStr for DisclosurePolicy {
 
     /// Only the one canonical spelling: `ladder(0.05)`, never `ladder(.05)` or `ladder(0.050)`.
     fn from_str(text: &str) -> Result<Self, &'static str> {
-        let within = |name: &str| text.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')');
+        let within = |name: &str| {
+            text.strip_prefix(name)?
+                .strip_prefix('(')?
+                .strip_suffix(')')
+        };
         let policy = if text == "exact" {
             Some(Self::Exact)
         } else if let Some(decimals) = within("rounded") {
@@ -264,26 +324,81 @@ mod tests {
     }
 
     fn figures(value: f64) -> Figures {
-        Figures { value, estimate: None, metrics: [("other".to_owned(), value / 3.0)].into() }
+        Figures {
+            value,
+            estimate: None,
+            metrics: [("other".to_owned(), value / 3.0)].into(),
+        }
     }
 
     #[test]
     fn policy_is_written_as_it_was_read() {
-        let good = ["exact", "rounded(1)", "rounded(6)", "ladder(0.5)", "ladder(0.05)", "ladder(0.0001)", "sealed(0.001)", "sealed(0.999)"];
+        let good = [
+            "exact",
+            "rounded(1)",
+            "rounded(6)",
+            "ladder(0.5)",
+            "ladder(0.05)",
+            "ladder(0.0001)",
+            "sealed(0.001)",
+            "sealed(0.999)",
+        ];
         for text in good {
             assert_eq!(policy(text).to_string(), text);
         }
-        let bad = ["", "Exact", "exact()", "rounded", "rounded()", "rounded(0)", "rounded(7)", "rounded(02)", "rounded(+2)", "rounded(2"];
-        let bad = bad.into_iter().chain(["rounded 2", " exact", "ladder()", "ladder(0)", "ladder(-0.1)", "ladder(1)", "ladder(0.00001)"]);
-        let bad = bad.chain(["ladder(.05)", "ladder(0.050)", "ladder(5e-2)", "ladder(nan)", "ladder(inf)", "ladder(0.05))"]);
-        for text in bad.chain(["sealed", "sealed()", "sealed(0)", "sealed(1)", "sealed(0.50)", "sealed(-0.5)", "sealed(nan)"]) {
-            assert!(text.parse::<DisclosurePolicy>().unwrap_err().contains("ladder(0.05)"), "{text:?}");
+        let bad = [
+            "",
+            "Exact",
+            "exact()",
+            "rounded",
+            "rounded()",
+            "rounded(0)",
+            "rounded(7)",
+            "rounded(02)",
+            "rounded(+2)",
+            "rounded(2",
+        ];
+        let bad = bad.into_iter().chain([
+            "rounded 2",
+            " exact",
+            "ladder()",
+            "ladder(0)",
+            "ladder(-0.1)",
+            "ladder(1)",
+            "ladder(0.00001)",
+        ]);
+        let bad = bad.chain([
+            "ladder(.05)",
+            "ladder(0.050)",
+            "ladder(5e-2)",
+            "ladder(nan)",
+            "ladder(inf)",
+            "ladder(0.05))",
+        ]);
+        for text in bad.chain([
+            "sealed",
+            "sealed()",
+            "sealed(0)",
+            "sealed(1)",
+            "sealed(0.50)",
+            "sealed(-0.5)",
+            "sealed(nan)",
+        ]) {
+            assert!(
+                text.parse::<DisclosurePolicy>()
+                    .unwrap_err()
+                    .contains("ladder(0.05)"),
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn rounding_leaves_no_noise_and_no_negative_zero() {
-        assert_eq!([1, 2, 6].map(|decimals| Decimals(decimals).round(0.1 + 0.2)), [0.3; 3]);
+        assert_eq!(
+            [1, 2, 6].map(|decimals| Decimals(decimals).round(0.1 + 0.2)),
+            [0.3; 3]
+        );
         assert_eq!(Decimals(2).round(2.0 / 3.0), 0.67);
         assert!(Decimals(1).round(-0.001).is_sign_positive());
         assert_eq!(Decimals(1).round(-1e50), -1e50);
@@ -291,21 +406,46 @@ mod tests {
 
     #[test]
     fn grid_starts_at_the_trivial_value_and_ends_at_the_best() {
-        let grid = |ladder: Ladder| (0..=ladder.levels).map(|level| ladder.value(level)).collect::<Vec<_>>();
-        assert_eq!(grid(ladder(0.1, "accuracy", None, 0.73).unwrap()), [0.73, 0.83, 0.93]);
+        let grid = |ladder: Ladder| {
+            (0..=ladder.levels)
+                .map(|level| ladder.value(level))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            grid(ladder(0.1, "accuracy", None, 0.73).unwrap()),
+            [0.73, 0.83, 0.93]
+        );
         // The start has four places, and is not below the trivial value; its last bits do not matter.
-        assert_eq!(grid(ladder(0.2, "accuracy", None, 1.0 / 3.0).unwrap()), [0.3334, 0.5334, 0.7334, 0.9334]);
-        assert_eq!(grid(ladder(0.1, "accuracy", None, 0.1 + 0.2 + 0.4).unwrap()), [0.7, 0.8, 0.9, 1.0]);
-        assert_eq!(grid(ladder(0.25, "spearman", None, 0.0).unwrap()), [0.0, 0.5, 1.0]);
+        assert_eq!(
+            grid(ladder(0.2, "accuracy", None, 1.0 / 3.0).unwrap()),
+            [0.3334, 0.5334, 0.7334, 0.9334]
+        );
+        assert_eq!(
+            grid(ladder(0.1, "accuracy", None, 0.1 + 0.2 + 0.4).unwrap()),
+            [0.7, 0.8, 0.9, 1.0]
+        );
+        assert_eq!(
+            grid(ladder(0.25, "spearman", None, 0.0).unwrap()),
+            [0.0, 0.5, 1.0]
+        );
         // Of errors the grid falls; the step is a share of the clipped range.
         let clip = Clip::new(2.0, 22.0);
-        assert_eq!(grid(ladder(0.25, "rmse", clip, 13.0).unwrap()), [13.0, 8.0, 3.0]);
-        assert_eq!(grid(ladder(0.3, "accuracy", None, 0.5).unwrap()), [0.5, 0.8]);
+        assert_eq!(
+            grid(ladder(0.25, "rmse", clip, 13.0).unwrap()),
+            [13.0, 8.0, 3.0]
+        );
+        assert_eq!(
+            grid(ladder(0.3, "accuracy", None, 0.5).unwrap()),
+            [0.5, 0.8]
+        );
         // Without bounds, or where a trivial submission is as good as any, there is none.
         assert_eq!(ladder(0.1, "rmse", None, 13.0), None);
         assert_eq!(ladder(0.1, "ece@15", None, 0.0), None);
         assert_eq!(ladder(0.5, "accuracy", None, 0.7), None);
-        assert_eq!(ladder(0.5, "accuracy", None, 0.5).map(|ladder| ladder.levels), Some(1));
+        assert_eq!(
+            ladder(0.5, "accuracy", None, 0.5).map(|ladder| ladder.levels),
+            Some(1)
+        );
     }
 
     #[test]
@@ -313,11 +453,16 @@ mod tests {
         let ladder = ladder(0.1, "accuracy", None, 0.5).unwrap();
         let mut level = 0;
         let disclosed = [0.3, 0.5, 0.59, 0.6, 0.55, 0.79, 0.8, 0.1, 1.0, 0.0].map(|value| {
-            let disclosed = policy("ladder(0.1)").disclose(figures(value), Some((ladder, &mut level))).unwrap();
+            let disclosed = policy("ladder(0.1)")
+                .disclose(figures(value), Some((ladder, &mut level)))
+                .unwrap();
             assert_eq!((disclosed.estimate, disclosed.metrics.len()), (None, 0));
             disclosed.value
         });
-        assert_eq!(disclosed, [0.5, 0.5, 0.5, 0.6, 0.6, 0.7, 0.8, 0.8, 1.0, 1.0]);
+        assert_eq!(
+            disclosed,
+            [0.5, 0.5, 0.5, 0.6, 0.6, 0.7, 0.8, 0.8, 1.0, 1.0]
+        );
         assert!(policy("ladder(0.1)").disclose(figures(0.5), None).is_err());
     }
 
@@ -337,13 +482,33 @@ mod tests {
     fn bits_are_those_of_the_number_of_non_decreasing_sequences() {
         // Counted by hand: sequences of k out of m + 1 levels.
         fn count(k: u32, m: u32) -> u64 {
-            if k == 0 { 1 } else { (0..=m).map(|first| count(k - 1, m - first)).sum() }
+            if k == 0 {
+                1
+            } else {
+                (0..=m).map(|first| count(k - 1, m - first)).sum()
+            }
         }
         for (k, m) in [(1, 1), (3, 1), (2, 5), (5, 2), (6, 6), (4, 9)] {
-            let bits = Ladder { start: 0.0, step: 0.1, levels: m }.bits(k);
-            assert!((bits - (count(k, m) as f64).log2()).abs() < 1e-9, "{k} {m} {bits}");
+            let bits = Ladder {
+                start: 0.0,
+                step: 0.1,
+                levels: m,
+            }
+            .bits(k);
+            assert!(
+                (bits - (count(k, m) as f64).log2()).abs() < 1e-9,
+                "{k} {m} {bits}"
+            );
         }
-        assert_eq!(Ladder { start: 0.0, step: 0.1, levels: 5 }.bits(0), 0.0);
+        assert_eq!(
+            Ladder {
+                start: 0.0,
+                step: 0.1,
+                levels: 5
+            }
+            .bits(0),
+            0.0
+        );
     }
 
     #[test]
@@ -359,15 +524,28 @@ mod tests {
     #[test]
     fn number_of_sealed_items_is_never_none_and_never_all() {
         let sealed = |fraction: f64, n| Fraction(fraction).of(n);
-        assert_eq!([sealed(0.5, 500), sealed(0.001, 10), sealed(0.999, 10), sealed(0.25, 6)], [250, 1, 9, 2]);
+        assert_eq!(
+            [
+                sealed(0.5, 500),
+                sealed(0.001, 10),
+                sealed(0.999, 10),
+                sealed(0.25, 6)
+            ],
+            [250, 1, 9, 2]
+        );
     }
 
     #[test]
     fn sealed_and_exact_figures_are_disclosed_as_they_are() {
         for text in ["exact", "sealed(0.5)"] {
-            assert_eq!(policy(text).disclose(figures(0.123_456), None).unwrap(), figures(0.123_456));
+            assert_eq!(
+                policy(text).disclose(figures(0.123_456), None).unwrap(),
+                figures(0.123_456)
+            );
         }
-        let rounded = policy("rounded(2)").disclose(figures(0.123_456), None).unwrap();
+        let rounded = policy("rounded(2)")
+            .disclose(figures(0.123_456), None)
+            .unwrap();
         assert_eq!((rounded.value, rounded.metrics["other"]), (0.12, 0.04));
     }
 }

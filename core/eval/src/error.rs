@@ -16,7 +16,11 @@ pub struct FieldError {
 impl FieldError {
     /// A fault of a field.
     pub fn new(field: impl Into<String>, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { field: field.into(), reason, message: message.into() }
+        Self {
+            field: field.into(),
+            reason,
+            message: message.into(),
+        }
     }
 
     /// The fault of a required field that is not there.

@@ -90,7 +90,9 @@ impl Codes {
         loop {
             *self = match self {
                 Self::U8(codes) if code <= u32::from(u8::MAX) => return codes[item] = code as u8,
-                Self::U16(codes) if code <= u32::from(u16::MAX) => return codes[item] = code as u16,
+                Self::U16(codes) if code <= u32::from(u16::MAX) => {
+                    return codes[item] = code as u16;
+                }
                 Self::U32(codes) => return codes[item] = code,
                 Self::Bit(bits) => Self::U8((0..n).map(|item| u8::from(bits.get(item))).collect()),
                 Self::U8(codes) => Self::U16(codes.iter().map(|code| u16::from(*code)).collect()),
@@ -196,7 +198,15 @@ impl ItemScores {
             _ if n <= EXACT_MAX => Codes::F64(vec![worst; n]),
             _ => Codes::F32(vec![worst as f32; n]),
         };
-        Self { kind, n, dictionary, codes, predicted: Bits::new(n), right, lookup: Lookup::default() }
+        Self {
+            kind,
+            n,
+            dictionary,
+            codes,
+            predicted: Bits::new(n),
+            right,
+            lookup: Lookup::default(),
+        }
     }
 
     /// What the codes say.
@@ -283,7 +293,8 @@ impl ItemScores {
             self.lookup.0[slot] = (bits, self.dictionary.len() as u16);
             self.dictionary.push(value);
         }
-        self.codes.set(self.n, item, u32::from(self.lookup.0[slot].1));
+        self.codes
+            .set(self.n, item, u32::from(self.lookup.0[slot].1));
     }
 
     /// There are too many values for a dictionary.
@@ -302,13 +313,20 @@ impl ItemScores {
         let mut order: Vec<usize> = (0..self.dictionary.len()).collect();
         order.sort_by(|one, other| self.dictionary[*one].total_cmp(&self.dictionary[*other]));
         let mut new = vec![0_u16; order.len()];
-        order.iter().enumerate().for_each(|(at, old)| new[*old] = at as u16);
+        order
+            .iter()
+            .enumerate()
+            .for_each(|(at, old)| new[*old] = at as u16);
         match &mut self.codes {
             // Of these the dictionary is in order.
             Codes::Bit(_) | Codes::U32(_) | Codes::F32(_) | Codes::F64(_) => return,
             Codes::U8(_) | Codes::U16(_) if order.is_empty() => return,
-            Codes::U8(codes) => codes.iter_mut().for_each(|code| *code = new[usize::from(*code)] as u8),
-            Codes::U16(codes) => codes.iter_mut().for_each(|code| *code = new[usize::from(*code)]),
+            Codes::U8(codes) => codes
+                .iter_mut()
+                .for_each(|code| *code = new[usize::from(*code)] as u8),
+            Codes::U16(codes) => codes
+                .iter_mut()
+                .for_each(|code| *code = new[usize::from(*code)]),
         }
         self.dictionary = order.into_iter().map(|old| self.dictionary[old]).collect();
         self.lookup = Lookup::default();
@@ -345,11 +363,17 @@ impl ItemScores {
     fn body(&self, mut each: impl FnMut(&[u8])) {
         const PIECE: usize = 1 << 16;
 
-        fn pieces<T: Copy, const N: usize>(values: &[T], bytes: impl Fn(T) -> [u8; N], each: &mut impl FnMut(&[u8])) {
+        fn pieces<T: Copy, const N: usize>(
+            values: &[T],
+            bytes: impl Fn(T) -> [u8; N],
+            each: &mut impl FnMut(&[u8]),
+        ) {
             let mut piece = Vec::with_capacity(PIECE);
             for values in values.chunks(PIECE / N) {
                 piece.clear();
-                values.iter().for_each(|value| piece.extend_from_slice(&bytes(*value)));
+                values
+                    .iter()
+                    .for_each(|value| piece.extend_from_slice(&bytes(*value)));
                 each(&piece);
             }
         }
@@ -370,7 +394,9 @@ impl ItemScores {
     /// Reads a whole object.
     pub fn read(bytes: &[u8]) -> Result<Self, Corrupt> {
         let head = Head::read(bytes)?;
-        let body = bytes.get(HEAD as usize..head.end() as usize).ok_or_else(damaged)?;
+        let body = bytes
+            .get(HEAD as usize..head.end() as usize)
+            .ok_or_else(damaged)?;
         let mut checksum = crc32fast::Hasher::new();
         checksum.update(&bytes[..CHECKSUM.start]);
         checksum.update(&[0; HEAD as usize - CHECKSUM.start]);
@@ -378,15 +404,51 @@ impl ItemScores {
         if checksum.finalize() != head.checksum {
             return Err(damaged());
         }
-        let part = |range: Range<u64>| bytes.get(range.start as usize..range.end as usize).ok_or_else(damaged);
-        let (codes, predicted, right) = (part(head.codes(0..head.n))?, part(head.predicted(0..head.n))?, part(head.right(0..head.n))?);
+        let part = |range: Range<u64>| {
+            bytes
+                .get(range.start as usize..range.end as usize)
+                .ok_or_else(damaged)
+        };
+        let (codes, predicted, right) = (
+            part(head.codes(0..head.n))?,
+            part(head.predicted(0..head.n))?,
+            part(head.right(0..head.n))?,
+        );
         let codes = match head.width {
             BIT => Codes::Bit(Bits(codes.to_vec())),
             U8 => Codes::U8(codes.to_vec()),
-            U16 => Codes::U16(codes.as_chunks().0.iter().map(|bytes| u16::from_le_bytes(*bytes)).collect()),
-            U32 => Codes::U32(codes.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()),
-            F32 => Codes::F32(codes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()),
-            _ => Codes::F64(codes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect()),
+            U16 => Codes::U16(
+                codes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|bytes| u16::from_le_bytes(*bytes))
+                    .collect(),
+            ),
+            U32 => Codes::U32(
+                codes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|bytes| u32::from_le_bytes(*bytes))
+                    .collect(),
+            ),
+            F32 => Codes::F32(
+                codes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|bytes| f32::from_le_bytes(*bytes))
+                    .collect(),
+            ),
+            _ => Codes::F64(
+                codes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|bytes| f64::from_le_bytes(*bytes))
+                    .collect(),
+            ),
         };
         Ok(Self {
             kind: head.kind,
@@ -419,15 +481,28 @@ pub struct Head {
 impl Head {
     /// From the object's first bytes.
     pub fn read(bytes: &[u8]) -> Result<Self, Corrupt> {
-        let head = bytes.first_chunk::<{ HEAD as usize }>().filter(|head| head[..8] == MAGIC && head[9] <= F64).ok_or_else(damaged)?;
-        let four = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == head[8]).ok_or_else(damaged)?;
+        let head = bytes
+            .first_chunk::<{ HEAD as usize }>()
+            .filter(|head| head[..8] == MAGIC && head[9] <= F64)
+            .ok_or_else(damaged)?;
+        let four =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let kind = Kind::ALL
+            .into_iter()
+            .find(|kind| *kind as u8 == head[8])
+            .ok_or_else(damaged)?;
         let n = u64::from(four(16)) | u64::from(four(20)) << 32;
         // No suite has more items.
         if n > i32::MAX as u64 {
             return Err(damaged());
         }
-        Ok(Self { kind, n, width: head[9], entries: u64::from(four(12)), checksum: four(24) })
+        Ok(Self {
+            kind,
+            n,
+            width: head[9],
+            entries: u64::from(four(12)),
+            checksum: four(24),
+        })
     }
 
     /// Where the dictionary is.
@@ -438,8 +513,15 @@ impl Head {
     /// What the codes stand for, from the object's first bytes.
     fn dictionary(&self, bytes: &[u8]) -> Result<Vec<f64>, Corrupt> {
         let range = self.dictionary_range();
-        let entries = bytes.get(range.start as usize..range.end as usize).ok_or_else(damaged)?;
-        Ok(entries.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
+        let entries = bytes
+            .get(range.start as usize..range.end as usize)
+            .ok_or_else(damaged)?;
+        Ok(entries
+            .as_chunks()
+            .0
+            .iter()
+            .map(|bytes| f64::from_le_bytes(*bytes))
+            .collect())
     }
 
     fn bits_of_code(&self) -> u64 {
@@ -460,7 +542,11 @@ impl Head {
 
     fn right(&self, items: Range<u64>) -> Range<u64> {
         let start = self.predicted(0..self.n).end;
-        if self.kind.has_right() { Self::section(start, 1, items) } else { start..start }
+        if self.kind.has_right() {
+            Self::section(start, 1, items)
+        } else {
+            start..start
+        }
     }
 
     fn end(&self) -> u64 {
@@ -469,38 +555,65 @@ impl Head {
 
     /// Where what is kept of these items is: the codes, and the bits, if there are any, that say what was right.
     pub fn ranges(&self, items: Range<u64>) -> (Range<u64>, Option<Range<u64>>) {
-        (self.codes(items.clone()), self.kind.has_right().then(|| self.right(items)))
+        (
+            self.codes(items.clone()),
+            self.kind.has_right().then(|| self.right(items)),
+        )
     }
 
     /// The scores, parts or confidences of these items, from what is in the first of the ranges, and the object's first
     /// bytes, dictionary included.
-    pub fn values(&self, items: Range<u64>, first: &[u8], codes: &[u8]) -> Result<Vec<f64>, Corrupt> {
+    pub fn values(
+        &self,
+        items: Range<u64>,
+        first: &[u8],
+        codes: &[u8],
+    ) -> Result<Vec<f64>, Corrupt> {
         let dictionary = self.dictionary(first)?;
         let of = |code: usize| dictionary.get(code).copied().ok_or_else(damaged);
         let n = (items.end - items.start) as usize;
         let short = |have: usize| if have < n { Err(damaged()) } else { Ok(()) };
         match self.width {
-            BIT => bits(items, codes).map(|bit| of(usize::from(bit?))).collect(),
-            U8 => short(codes.len()).and_then(|()| codes[..n].iter().map(|code| of(usize::from(*code))).collect()),
+            BIT => bits(items, codes)
+                .map(|bit| of(usize::from(bit?)))
+                .collect(),
+            U8 => short(codes.len()).and_then(|()| {
+                codes[..n]
+                    .iter()
+                    .map(|code| of(usize::from(*code)))
+                    .collect()
+            }),
             U16 => {
                 let codes = codes.as_chunks().0;
                 short(codes.len())?;
-                codes[..n].iter().map(|code| of(usize::from(u16::from_le_bytes(*code)))).collect()
+                codes[..n]
+                    .iter()
+                    .map(|code| of(usize::from(u16::from_le_bytes(*code))))
+                    .collect()
             }
             U32 => {
                 let codes = codes.as_chunks().0;
                 short(codes.len())?;
-                codes[..n].iter().map(|code| of(u32::from_le_bytes(*code) as usize)).collect()
+                codes[..n]
+                    .iter()
+                    .map(|code| of(u32::from_le_bytes(*code) as usize))
+                    .collect()
             }
             F32 => {
                 let values = codes.as_chunks().0;
                 short(values.len())?;
-                Ok(values[..n].iter().map(|value| f64::from(f32::from_le_bytes(*value))).collect())
+                Ok(values[..n]
+                    .iter()
+                    .map(|value| f64::from(f32::from_le_bytes(*value)))
+                    .collect())
             }
             _ => {
                 let values = codes.as_chunks().0;
                 short(values.len())?;
-                Ok(values[..n].iter().map(|value| f64::from_le_bytes(*value)).collect())
+                Ok(values[..n]
+                    .iter()
+                    .map(|value| f64::from_le_bytes(*value))
+                    .collect())
             }
         }
     }
@@ -516,7 +629,11 @@ impl Head {
         match self.kind {
             Kind::Scores | Kind::Parts => values,
             Kind::Hits => rights.iter().map(|right| f64::from(*right)).collect(),
-            Kind::Confidences => values.into_iter().zip(rights).map(|(value, right)| (f64::from(*right) - value).abs()).collect(),
+            Kind::Confidences => values
+                .into_iter()
+                .zip(rights)
+                .map(|(value, right)| (f64::from(*right) - value).abs())
+                .collect(),
         }
     }
 }
@@ -524,7 +641,12 @@ impl Head {
 /// The bits of these items, the first of which is in the first byte.
 fn bits(items: Range<u64>, bytes: &[u8]) -> impl Iterator<Item = Result<bool, Corrupt>> {
     let first = items.start / 8;
-    items.map(move |item| bytes.get((item / 8 - first) as usize).map(|byte| byte >> (item % 8) & 1 == 1).ok_or_else(damaged))
+    items.map(move |item| {
+        bytes
+            .get((item / 8 - first) as usize)
+            .map(|byte| byte >> (item % 8) & 1 == 1)
+            .ok_or_else(damaged)
+    })
 }
 
 #[cfg(test)]
@@ -542,15 +664,37 @@ mod tests {
         let head = Head::read(bytes).unwrap();
         let (codes, right) = head.ranges(items.clone());
         let part = |range: Range<u64>| &bytes[range.start as usize..range.end as usize];
-        let values = head.values(items.clone(), &bytes[..head.dictionary_range().end as usize], part(codes)).unwrap();
-        head.scores(values, &right.map_or_else(Vec::new, |right| head.rights(items, part(right)).unwrap()))
+        let values = head
+            .values(
+                items.clone(),
+                &bytes[..head.dictionary_range().end as usize],
+                part(codes),
+            )
+            .unwrap();
+        head.scores(
+            values,
+            &right.map_or_else(Vec::new, |right| head.rights(items, part(right)).unwrap()),
+        )
     }
 
     #[test]
     fn scores_are_kept_exactly_whatever_their_number() {
-        for (distinct, bits) in [(2, 1), (3, 8), (256, 8), (257, 16), (16_384, 16), (16_385, 64)] {
+        for (distinct, bits) in [
+            (2, 1),
+            (3, 8),
+            (256, 8),
+            (257, 16),
+            (16_384, 16),
+            (16_385, 64),
+        ] {
             let n = 40_000;
-            let value = |item: usize| if item % distinct < 2 { (item % distinct) as f64 } else { 1.0 / (item % distinct) as f64 };
+            let value = |item: usize| {
+                if item % distinct < 2 {
+                    (item % distinct) as f64
+                } else {
+                    1.0 / (item % distinct) as f64
+                }
+            };
             let mut scores = ItemScores::new(Kind::Scores, n, 0.0, true);
             for item in (0..n).rev().filter(|item| item % 7 != 3) {
                 assert!(!scores.predict(item));
@@ -558,15 +702,22 @@ mod tests {
             }
             assert!(scores.predict(0));
             scores.settle();
-            let wanted: Vec<f64> = (0..n).map(|item| if item % 7 == 3 { 0.0 } else { value(item) }).collect();
+            let wanted: Vec<f64> = (0..n)
+                .map(|item| if item % 7 == 3 { 0.0 } else { value(item) })
+                .collect();
             let bytes = bytes(&scores);
             let read = ItemScores::read(&bytes).unwrap();
             assert_eq!(read, scores);
-            assert!((0..n).all(|item| read.value(item) == wanted[item] && read.is_predicted(item) == (item % 7 != 3)));
+            assert!((0..n).all(|item| read.value(item) == wanted[item]
+                && read.is_predicted(item) == (item % 7 != 3)));
             let most = HEAD as usize + 8 * scores.dictionary.len() + (bits + 1) * n / 8;
             assert_eq!(bytes.len(), most, "{distinct}");
             for items in [0..1, 0..9, 3..17, 7..8, 39_990..40_000, 0..n] {
-                assert_eq!(page(&bytes, items.start as u64..items.end as u64), wanted[items], "{distinct}");
+                assert_eq!(
+                    page(&bytes, items.start as u64..items.end as u64),
+                    wanted[items],
+                    "{distinct}"
+                );
             }
             for at in [0, 8, 9, 13, 16, 20, 23, most - 1] {
                 let mut damaged = bytes.clone();
@@ -582,10 +733,24 @@ mod tests {
         let n = EXACT_MAX + 1;
         let mut scores = ItemScores::new(Kind::Scores, n, 5.0, false);
         scores.set(1, 0.1);
-        assert_eq!((scores.width(), scores.value(0), scores.value(1)), (F32, 5.0, f64::from(0.1_f32)));
+        assert_eq!(
+            (scores.width(), scores.value(0), scores.value(1)),
+            (F32, 5.0, f64::from(0.1_f32))
+        );
         scores.set(2, 1e50);
-        assert_eq!((scores.width(), scores.value(0), scores.value(1), scores.value(2)), (F64, 5.0, f64::from(0.1_f32), 1e50));
-        assert_eq!(ItemScores::new(Kind::Confidences, n, -1.0, false).width(), F64);
+        assert_eq!(
+            (
+                scores.width(),
+                scores.value(0),
+                scores.value(1),
+                scores.value(2)
+            ),
+            (F64, 5.0, f64::from(0.1_f32), 1e50)
+        );
+        assert_eq!(
+            ItemScores::new(Kind::Confidences, n, -1.0, false).width(),
+            F64
+        );
     }
 
     #[test]
@@ -595,7 +760,10 @@ mod tests {
             numbers.set(item, number);
             assert_eq!(numbers.get(item), number);
         }
-        assert_eq!([numbers.get(0), numbers.get(1), numbers.get(2)], [255, 1, 65_536]);
+        assert_eq!(
+            [numbers.get(0), numbers.get(1), numbers.get(2)],
+            [255, 1, 65_536]
+        );
     }
 
     #[test]
@@ -620,6 +788,9 @@ mod tests {
             assert_eq!(ItemScores::read(&bytes(scores)).unwrap(), *scores);
         }
         assert_eq!(page(&bytes(&labels), 1..6), [0.0, 1.0, 0.0, 1.0, 0.0]);
-        assert_eq!(page(&bytes(&confidences), 1..6), [0.75, 0.25, 1.0, 0.25, 0.75]);
+        assert_eq!(
+            page(&bytes(&confidences), 1..6),
+            [0.75, 0.25, 1.0, 0.25, 0.75]
+        );
     }
 }

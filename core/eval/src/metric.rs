@@ -85,9 +85,13 @@ impl Metric {
     /// What it scores.
     pub const fn family(self) -> Family {
         match self {
-            Self::Accuracy | Self::HitRate(_) | Self::Recall(_) | Self::Precision(_) | Self::Ndcg(_) | Self::Mrr(_) | Self::Map(_) => {
-                Family::Rankings
-            }
+            Self::Accuracy
+            | Self::HitRate(_)
+            | Self::Recall(_)
+            | Self::Precision(_)
+            | Self::Ndcg(_)
+            | Self::Mrr(_)
+            | Self::Map(_) => Family::Rankings,
             Self::ExactMatch | Self::F1Macro | Self::F1Micro => Family::Labels,
             Self::Rmse | Self::Mae | Self::Spearman => Family::Numbers,
             Self::LogLoss | Self::Brier | Self::Auc | Self::Ece => Family::Probabilities,
@@ -96,18 +100,27 @@ impl Metric {
 
     /// Whether less is better: of errors and losses.
     pub const fn lower_is_better(self) -> bool {
-        matches!(self, Self::Rmse | Self::Mae | Self::LogLoss | Self::Brier | Self::Ece)
+        matches!(
+            self,
+            Self::Rmse | Self::Mae | Self::LogLoss | Self::Brier | Self::Ece
+        )
     }
 
     /// That of a published suite, which was checked then: the error is [`Corrupt`].
     pub fn published(name: &str) -> Result<Self, Corrupt> {
-        name.parse().map_err(|_| Corrupt::new("a published suite has an unknown metric"))
+        name.parse()
+            .map_err(|_| Corrupt::new("a published suite has an unknown metric"))
     }
 
     /// At how many places rankings are cut, for the metric and for the figures beside it.
     pub const fn cut(self) -> K {
         match self {
-            Self::HitRate(k) | Self::Recall(k) | Self::Precision(k) | Self::Ndcg(k) | Self::Mrr(k) | Self::Map(k) => k,
+            Self::HitRate(k)
+            | Self::Recall(k)
+            | Self::Precision(k)
+            | Self::Ndcg(k)
+            | Self::Mrr(k)
+            | Self::Map(k) => k,
             _ => K::USUAL,
         }
     }
@@ -250,8 +263,27 @@ mod tests {
 
     #[test]
     fn a_metric_is_written_as_it_was_read() {
-        let with_k = ["hit_rate@10", "recall@5", "precision@3", "ndcg@1", "mrr@10000", "map@7"];
-        let without = ["accuracy", "exact_match", "f1_macro", "f1_micro", "rmse", "mae", "spearman", "log_loss", "brier", "auc", "ece@15"];
+        let with_k = [
+            "hit_rate@10",
+            "recall@5",
+            "precision@3",
+            "ndcg@1",
+            "mrr@10000",
+            "map@7",
+        ];
+        let without = [
+            "accuracy",
+            "exact_match",
+            "f1_macro",
+            "f1_micro",
+            "rmse",
+            "mae",
+            "spearman",
+            "log_loss",
+            "brier",
+            "auc",
+            "ece@15",
+        ];
         for name in with_k.into_iter().chain(without) {
             assert_eq!(name.parse::<Metric>().unwrap().to_string(), name);
         }
@@ -260,21 +292,63 @@ mod tests {
     #[test]
     fn of_errors_and_losses_less_is_better() {
         let lower = ["rmse", "mae", "log_loss", "brier", "ece@15"];
-        let higher =
-            ["accuracy", "hit_rate@1", "recall@1", "precision@1", "ndcg@1", "mrr@1", "map@1", "exact_match", "f1_macro", "f1_micro"];
-        let names =
-            lower.into_iter().map(|name| (name, true)).chain(higher.into_iter().chain(["spearman", "auc"]).map(|name| (name, false)));
+        let higher = [
+            "accuracy",
+            "hit_rate@1",
+            "recall@1",
+            "precision@1",
+            "ndcg@1",
+            "mrr@1",
+            "map@1",
+            "exact_match",
+            "f1_macro",
+            "f1_micro",
+        ];
+        let names = lower.into_iter().map(|name| (name, true)).chain(
+            higher
+                .into_iter()
+                .chain(["spearman", "auc"])
+                .map(|name| (name, false)),
+        );
         for (name, expected) in names {
-            assert_eq!(name.parse::<Metric>().unwrap().lower_is_better(), expected, "{name}");
+            assert_eq!(
+                name.parse::<Metric>().unwrap().lower_is_better(),
+                expected,
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn other_names_are_refused_with_the_list_of_metrics() {
-        let bad = ["", "Accuracy", "accuracy@1", "ndcg", "ndcg@", "ndcg@0", "ndcg@01", "ndcg@+1", "ndcg@-1", "ndcg@10001", "ndcg@1@1"];
-        for name in bad.into_iter().chain(["ndcg@65546", "ndcg@1 ", " mrr@1", "mean@10", "ndcg@1.0", "rmse@1", "ece", "ece@10", "ece@015"])
-        {
-            assert!(name.parse::<Metric>().unwrap_err().contains("hit_rate@k"), "{name:?}");
+        let bad = [
+            "",
+            "Accuracy",
+            "accuracy@1",
+            "ndcg",
+            "ndcg@",
+            "ndcg@0",
+            "ndcg@01",
+            "ndcg@+1",
+            "ndcg@-1",
+            "ndcg@10001",
+            "ndcg@1@1",
+        ];
+        for name in bad.into_iter().chain([
+            "ndcg@65546",
+            "ndcg@1 ",
+            " mrr@1",
+            "mean@10",
+            "ndcg@1.0",
+            "rmse@1",
+            "ece",
+            "ece@10",
+            "ece@015",
+        ]) {
+            assert!(
+                name.parse::<Metric>().unwrap_err().contains("hit_rate@k"),
+                "{name:?}"
+            );
         }
     }
 }

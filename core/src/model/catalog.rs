@@ -125,28 +125,98 @@ impl ModelFile {
         let id = (1..=64).contains(&self.id.len()) && self.id.bytes().all(word);
         let checks = [
             ("id", id, "must be 1 to 64 letters, digits, '.', '_' or '-'"),
-            ("version", is_version(&self.version), "must be 1 to 64 letters, digits, '.', '_', '-' or '+'"),
+            (
+                "version",
+                is_version(&self.version),
+                "must be 1 to 64 letters, digits, '.', '_', '-' or '+'",
+            ),
             ("task", !self.task.trim().is_empty(), "must not be empty"),
-            ("status", !self.status.trim().is_empty(), "must not be empty"),
-            ("context_length", self.context_length > 0, "must be at least 1"),
-            ("embedding_dim", self.embedding_dim > 0, "must be at least 1"),
-            ("codebook.levels", (1..=32).contains(&self.codebook.levels), "must be from 1 to 32"),
-            ("codebook.base_size", self.codebook.base_size > 0, "must be at least 1"),
-            ("adapted_at", self.adapted == self.adapted_at.is_some(), "must be given when adapted is true, and only then"),
+            (
+                "status",
+                !self.status.trim().is_empty(),
+                "must not be empty",
+            ),
+            (
+                "context_length",
+                self.context_length > 0,
+                "must be at least 1",
+            ),
+            (
+                "embedding_dim",
+                self.embedding_dim > 0,
+                "must be at least 1",
+            ),
+            (
+                "codebook.levels",
+                (1..=32).contains(&self.codebook.levels),
+                "must be from 1 to 32",
+            ),
+            (
+                "codebook.base_size",
+                self.codebook.base_size > 0,
+                "must be at least 1",
+            ),
+            (
+                "adapted_at",
+                self.adapted == self.adapted_at.is_some(),
+                "must be given when adapted is true, and only then",
+            ),
         ];
-        checks.into_iter().filter(|(_, fine, _)| !fine).map(|(field, _, message)| FieldError::new(field, "range", message)).collect()
+        checks
+            .into_iter()
+            .filter(|(_, fine, _)| !fine)
+            .map(|(field, _, message)| FieldError::new(field, "range", message))
+            .collect()
     }
 
     /// The catalog's entry.
     pub fn into_model(self) -> Model {
-        let Self { id, task, status, context_length, requires_tokenizer, endpoints, .. } = self;
-        Model { id, task, status, context_length, requires_tokenizer, endpoints }
+        let Self {
+            id,
+            task,
+            status,
+            context_length,
+            requires_tokenizer,
+            endpoints,
+            ..
+        } = self;
+        Model {
+            id,
+            task,
+            status,
+            context_length,
+            requires_tokenizer,
+            endpoints,
+        }
     }
 
     /// The card.
     pub fn into_card(self) -> ModelCard {
-        let Self { id, task, status, version, context_length, embedding_dim, codebook, adapted, adapted_at, pretrain_domains, .. } = self;
-        ModelCard { id, task, status, version, context_length, embedding_dim, codebook, adapted, adapted_at, pretrain_domains }
+        let Self {
+            id,
+            task,
+            status,
+            version,
+            context_length,
+            embedding_dim,
+            codebook,
+            adapted,
+            adapted_at,
+            pretrain_domains,
+            ..
+        } = self;
+        ModelCard {
+            id,
+            task,
+            status,
+            version,
+            context_length,
+            embedding_dim,
+            codebook,
+            adapted,
+            adapted_at,
+            pretrain_domains,
+        }
     }
 }
 
@@ -161,7 +231,12 @@ mod tests {
     fn a_file_is_read_and_its_faults_are_told_by_field() {
         let good: ModelFile = serde_json::from_str(GOOD).unwrap();
         assert_eq!(good.faults(), []);
-        let bad = ModelFile { id: "a b".into(), adapted: true, context_length: 0, ..good };
+        let bad = ModelFile {
+            id: "a b".into(),
+            adapted: true,
+            context_length: 0,
+            ..good
+        };
         let fields: Vec<_> = bad.faults().into_iter().map(|fault| fault.field).collect();
         assert_eq!(fields, ["id", "context_length", "adapted_at"]);
         assert!(serde_json::from_str::<ModelFile>(&GOOD.replace("\"task\"", "\"tasks\"")).is_err());

@@ -57,8 +57,14 @@ impl Cursor {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (name, rest) = std::str::from_utf8(&bytes).ok()?.split_once(':')?;
         let (micros, id) = rest.split_once(':')?;
-        let is_id = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
-        let cursor = Self { listing, at: Timestamp::from_unix_micros(micros.parse().ok()?)?, id: id.to_owned() };
+        let is_id = id
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+        let cursor = Self {
+            listing,
+            at: Timestamp::from_unix_micros(micros.parse().ok()?)?,
+            id: id.to_owned(),
+        };
         // Written again it must be the same, so that a position has one cursor.
         (name == listing.as_str() && is_id && cursor.to_string() == text).then_some(cursor)
     }
@@ -66,7 +72,12 @@ impl Cursor {
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = format!("{}:{}:{}", self.listing.as_str(), self.at.unix_micros(), self.id);
+        let text = format!(
+            "{}:{}:{}",
+            self.listing.as_str(),
+            self.at.unix_micros(),
+            self.id
+        );
         f.write_str(&URL_SAFE_NO_PAD.encode(text))
     }
 }
@@ -79,7 +90,12 @@ impl Serialize for Cursor {
 
 impl PartialSchema for Cursor {
     fn schema() -> RefOr<Schema> {
-        crate::model::openapi_schema::text("The position where a page begins. Opaque.", "^[A-Za-z0-9_-]+$", CURSOR_MAX, "a2V5czowOmtleV8x")
+        crate::model::openapi_schema::text(
+            "The position where a page begins. Opaque.",
+            "^[A-Za-z0-9_-]+$",
+            CURSOR_MAX,
+            "a2V5czowOmtleV8x",
+        )
     }
 }
 
@@ -102,9 +118,17 @@ impl PageQuery {
         if !faults.is_empty() {
             return Err(Error::fields(faults));
         }
-        let after = self.cursor.map(|text| Cursor::read(listing, &text).ok_or_else(bad_cursor)).transpose()?;
+        let after = self
+            .cursor
+            .map(|text| Cursor::read(listing, &text).ok_or_else(bad_cursor))
+            .transpose()?;
         let (at, id) = after.map(|cursor| (cursor.at, cursor.id)).unzip();
-        Ok(Page { listing, limit, at, id })
+        Ok(Page {
+            listing,
+            limit,
+            at,
+            id,
+        })
     }
 }
 
@@ -126,11 +150,19 @@ impl Page {
     }
 
     /// Cuts what was read to the page, and returns where the next page begins. `place` gives a row's time and id.
-    pub fn cut<T>(&self, rows: &mut Vec<T>, place: impl Fn(&T) -> (Timestamp, String)) -> Option<Cursor> {
+    pub fn cut<T>(
+        &self,
+        rows: &mut Vec<T>,
+        place: impl Fn(&T) -> (Timestamp, String),
+    ) -> Option<Cursor> {
         let has_next = rows.len() > self.limit as usize;
         rows.truncate(self.limit as usize);
         let (at, id) = place(rows.last().filter(|_| has_next)?);
-        Some(Cursor { listing: self.listing, at, id })
+        Some(Cursor {
+            listing: self.listing,
+            at,
+            id,
+        })
     }
 }
 
@@ -140,25 +172,50 @@ mod tests {
 
     #[test]
     fn cursor_is_read_back_by_its_listing_alone() {
-        let cursor = Cursor { listing: Listing::Keys, at: "2026-01-31T23:59:59.000001Z".parse().unwrap(), id: "key_1".into() };
+        let cursor = Cursor {
+            listing: Listing::Keys,
+            at: "2026-01-31T23:59:59.000001Z".parse().unwrap(),
+            id: "key_1".into(),
+        };
         let text = cursor.to_string();
         assert_eq!(Cursor::read(Listing::Keys, &text), Some(cursor));
         assert_eq!(Cursor::read(Listing::Invites, &text), None);
-        for bad in ["", "x", "a2V5cw", &format!("{text}="), &URL_SAFE_NO_PAD.encode("keys:01:k"), &URL_SAFE_NO_PAD.encode("keys:1:\0")] {
+        for bad in [
+            "",
+            "x",
+            "a2V5cw",
+            &format!("{text}="),
+            &URL_SAFE_NO_PAD.encode("keys:01:k"),
+            &URL_SAFE_NO_PAD.encode("keys:1:\0"),
+        ] {
             assert_eq!(Cursor::read(Listing::Keys, bad), None, "{bad:?}");
         }
-        let longest = Cursor { listing: Listing::Domains, at: Timestamp::from_unix_micros(0).unwrap(), id: "d".repeat(253) };
+        let longest = Cursor {
+            listing: Listing::Domains,
+            at: Timestamp::from_unix_micros(0).unwrap(),
+            id: "d".repeat(253),
+        };
         assert!(longest.to_string().len() <= CURSOR_MAX);
     }
 
     #[test]
     fn page_is_cut_and_names_the_next_one() {
-        let page = PageQuery { limit: Some(2), cursor: None }.read(Listing::Domains).unwrap();
+        let page = PageQuery {
+            limit: Some(2),
+            cursor: None,
+        }
+        .read(Listing::Domains)
+        .unwrap();
         let place = |id: &&str| (Timestamp::from_unix_micros(0).unwrap(), (*id).to_owned());
         let mut rows = vec!["a", "b", "c"];
         let next = page.cut(&mut rows, place).unwrap().to_string();
         assert_eq!(rows, ["a", "b"]);
-        let second = PageQuery { limit: None, cursor: Some(next) }.read(Listing::Domains).unwrap();
+        let second = PageQuery {
+            limit: None,
+            cursor: Some(next),
+        }
+        .read(Listing::Domains)
+        .unwrap();
         assert_eq!((second.id.as_deref(), second.rows()), (Some("b"), 101));
         assert_eq!(page.cut(&mut rows, place), None);
     }

@@ -14,8 +14,12 @@ use crate::model::{random, validation};
 use assay_eval::FieldError;
 
 /// Where anybody can have an e-mail address; a domain a line.
-static PUBLIC_MAIL: LazyLock<HashSet<&str>> =
-    LazyLock::new(|| include_str!("public_mail_domains.txt").lines().filter(|line| !line.starts_with('#')).collect());
+static PUBLIC_MAIL: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    include_str!("public_mail_domains.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect()
+});
 
 /// A domain that is known to be the organization's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -97,7 +101,11 @@ pub struct DomainVerification {
 impl DomainRecord {
     /// The record that proves a claim.
     pub fn new(domain: &str, token: &str) -> Self {
-        Self { r#type: "TXT", name: format!("_svc-challenge.{domain}"), value: format!("svc-domain-verification={token}") }
+        Self {
+            r#type: "TXT",
+            name: format!("_svc-challenge.{domain}"),
+            value: format!("svc-domain-verification={token}"),
+        }
     }
 }
 
@@ -114,14 +122,23 @@ pub fn token() -> Result<String> {
 pub fn claimable(field: &str, value: &str) -> Result<String, FieldError> {
     let domain = validation::domain(field, value)?;
     if psl::domain(domain.as_bytes()).is_none() {
-        let message = format!("{domain} is open to everybody's registrations; claim a domain below it");
+        let message =
+            format!("{domain} is open to everybody's registrations; claim a domain below it");
         return Err(FieldError::new(field, "public_suffix", message));
     }
     if is_public_mail(&domain) {
-        return Err(FieldError::new(field, "public_mail", format!("anybody can have an e-mail address at {domain}; it cannot be claimed")));
+        return Err(FieldError::new(
+            field,
+            "public_mail",
+            format!("anybody can have an e-mail address at {domain}; it cannot be claimed"),
+        ));
     }
     if DomainRecord::new(&domain, "").name.len() > validation::DOMAIN_MAX {
-        return Err(FieldError::new(field, "range", "is too long: the name of the record that proves the claim would not fit"));
+        return Err(FieldError::new(
+            field,
+            "range",
+            "is too long: the name of the record that proves the claim would not fit",
+        ));
     }
     Ok(domain)
 }
@@ -150,7 +167,13 @@ mod tests {
 
     #[test]
     fn what_belongs_to_everybody_cannot_be_claimed() {
-        for own in ["example.org", "mail.example.co.uk", "acme.github.io", "Bücher.example", "notgmail.com"] {
+        for own in [
+            "example.org",
+            "mail.example.co.uk",
+            "acme.github.io",
+            "Bücher.example",
+            "notgmail.com",
+        ] {
             assert!(claimable("domain", own).is_ok(), "{own}");
         }
         for (public, reason) in [
@@ -165,9 +188,20 @@ mod tests {
             ("127.0.0.1", "format"),
             ("", "required"),
         ] {
-            assert_eq!(claimable("domain", public).unwrap_err().reason, reason, "{public}");
+            assert_eq!(
+                claimable("domain", public).unwrap_err().reason,
+                reason,
+                "{public}"
+            );
         }
-        let long = [&"a".repeat(63) as &str, &"b".repeat(63), &"c".repeat(63), &"d".repeat(40), "example"].join(".");
+        let long = [
+            &"a".repeat(63) as &str,
+            &"b".repeat(63),
+            &"c".repeat(63),
+            &"d".repeat(40),
+            "example",
+        ]
+        .join(".");
         assert_eq!(claimable("domain", &long).unwrap_err().reason, "range");
     }
 

@@ -241,12 +241,21 @@ pub struct Error {
 impl Error {
     /// What an operator is told, who may know the cause.
     pub fn cause_or_message(&self) -> String {
-        self.cause.as_ref().map_or_else(|| self.message.to_string(), ToString::to_string)
+        self.cause
+            .as_ref()
+            .map_or_else(|| self.message.to_string(), ToString::to_string)
     }
 
     /// An error with nothing specific to say.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), details: None, retry_after: None, resource: None, cause: None }
+        Self {
+            code,
+            message: message.into(),
+            details: None,
+            retry_after: None,
+            resource: None,
+            cause: None,
+        }
     }
 
     /// A fault of the server; the caller learns nothing of the cause.
@@ -257,14 +266,23 @@ impl Error {
 
     /// Something that the server needs is away for the moment.
     pub fn unavailable(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self { retry_after: Some(1), ..Self::new(Code::Unavailable, "The service is not available for the moment. Retry with backoff.") }
-            .because(cause)
+        Self {
+            retry_after: Some(1),
+            ..Self::new(
+                Code::Unavailable,
+                "The service is not available for the moment. Retry with backoff.",
+            )
+        }
+        .because(cause)
     }
 
     /// The server has too much to do for this caller, or in all. Nothing is logged: whoever sends too much would fill the logs,
     /// and the metrics count such responses.
     pub fn overloaded(message: impl Into<Cow<'static, str>>) -> Self {
-        Self { retry_after: Some(1), ..Self::new(Code::Unavailable, message) }
+        Self {
+            retry_after: Some(1),
+            ..Self::new(Code::Unavailable, message)
+        }
     }
 
     /// No such thing in the caller's organization; `resource` names its kind.
@@ -274,44 +292,76 @@ impl Error {
 
     /// The same, with more to say.
     pub fn missing(resource: Resource, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { resource: Some(resource), ..Self::new(Code::NotFound, message) }
+        Self {
+            resource: Some(resource),
+            ..Self::new(Code::NotFound, message)
+        }
     }
 
     /// What is asked for does not fit the state of a thing; `resource` names its kind.
     pub fn invalid_state(resource: Resource, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { resource: Some(resource), ..Self::new(Code::InvalidState, message) }
+        Self {
+            resource: Some(resource),
+            ..Self::new(Code::InvalidState, message)
+        }
     }
 
     /// Faults of fields. There must be at least one.
     pub fn fields(fields: Vec<FieldError>) -> Self {
         let message = match fields.as_slice() {
             [only] => format!("{}: {}", only.field, only.message),
-            [first, rest @ ..] => format!("{}: {} (and {} more)", first.field, first.message, rest.len()),
+            [first, rest @ ..] => format!(
+                "{}: {} (and {} more)",
+                first.field,
+                first.message,
+                rest.len()
+            ),
             [] => String::from("The request is not valid."),
         };
-        Self { details: Some(Details::Fields { fields }), ..Self::new(Code::ValidationFailed, message) }
+        Self {
+            details: Some(Details::Fields { fields }),
+            ..Self::new(Code::ValidationFailed, message)
+        }
     }
 
     /// A fault of one field.
-    pub fn field(field: impl Into<String>, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn field(
+        field: impl Into<String>,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
         FieldError::new(field, reason, message).into()
     }
 
     /// A plan's limit is reached. `seconds` is the time until it resets.
     pub fn quota(message: String, details: Details, seconds: u32) -> Self {
-        Self { details: Some(details), retry_after: Some(seconds.max(1)), ..Self::new(Code::QuotaExceeded, message) }
+        Self {
+            details: Some(details),
+            retry_after: Some(seconds.max(1)),
+            ..Self::new(Code::QuotaExceeded, message)
+        }
     }
 
     /// The operator has suspended the organization.
     pub fn org_suspended() -> Self {
         let message = "The operator has suspended this organization. Ask the operator why, or name another organization in the header \
                        X-Org-Id.";
-        Self { details: Some(Details::OrgSuspended { reason: "org_suspended" }), ..Self::new(Code::Forbidden, message) }
+        Self {
+            details: Some(Details::OrgSuspended {
+                reason: "org_suspended",
+            }),
+            ..Self::new(Code::Forbidden, message)
+        }
     }
 
     /// The organization stores as many bytes as its plan allows. `seconds` is the time until space becomes free.
     pub fn storage_full(used: i64, max: i64, resets_at: Timestamp, seconds: u32) -> Self {
-        let details = Details::Quota { limit: "storage_bytes", max, active: Some(used), resets_at };
+        let details = Details::Quota {
+            limit: "storage_bytes",
+            max,
+            active: Some(used),
+            resets_at,
+        };
         let message = format!(
             "{used} bytes are stored; the plan allows {max} at once. Delete uploads that you do not need, or wait until jobs have finished."
         );
@@ -320,9 +370,16 @@ impl Error {
 
     /// The caller belongs to several organizations and has not chosen one.
     pub fn choose_org(orgs: Vec<OrgChoice>) -> Self {
-        let details = Details::ChooseOrg { reason: "choose_organization", header: "X-Org-Id", orgs };
+        let details = Details::ChooseOrg {
+            reason: "choose_organization",
+            header: "X-Org-Id",
+            orgs,
+        };
         let message = "You belong to several organizations. Choose an organization with the header X-Org-Id; the session stays with it.";
-        Self { details: Some(details), ..Self::new(Code::Conflict, message) }
+        Self {
+            details: Some(details),
+            ..Self::new(Code::Conflict, message)
+        }
     }
 
     /// The organization may not submit to the suite.
@@ -332,14 +389,27 @@ impl Error {
             SuiteAccess::VerifiedDomain => {
                 "Only organizations with a verified domain may submit to this suite. Claim one with POST /v1/domains."
             }
-            SuiteAccess::Granted => "Only organizations with a grant may submit to this suite. Ask the operator for one.",
+            SuiteAccess::Granted => {
+                "Only organizations with a grant may submit to this suite. Ask the operator for one."
+            }
         };
-        Self { details: Some(Details::SuiteAccess { reason: "suite_access", access }), ..Self::new(Code::Forbidden, message) }
+        Self {
+            details: Some(Details::SuiteAccess {
+                reason: "suite_access",
+                access,
+            }),
+            ..Self::new(Code::Forbidden, message)
+        }
     }
 
     /// The submissions that a suite allows per day are used up. `seconds` is the time until the next day.
     pub fn day_used_up(suite_id: &SuiteId, max: i64, resets_at: Timestamp, seconds: u32) -> Self {
-        let details = Details::Quota { limit: "submissions_per_day", max, active: None, resets_at };
+        let details = Details::Quota {
+            limit: "submissions_per_day",
+            max,
+            active: None,
+            resets_at,
+        };
         let message = format!(
             "{suite_id} takes {max} submissions and comparisons of an organization, and of all that share its allowance, a day. The next \
              day begins at midnight UTC."
@@ -353,7 +423,13 @@ impl Error {
             "This version of the suite allows {max} submissions and comparisons, and they are used up for good. Organizations of one \
              domain, and those on the plan free that one user created, share them."
         );
-        Self { details: Some(Details::SubmissionsUsedUp { reason: "submissions_used_up", max }), ..Self::new(Code::Forbidden, message) }
+        Self {
+            details: Some(Details::SubmissionsUsedUp {
+                reason: "submissions_used_up",
+                max,
+            }),
+            ..Self::new(Code::Forbidden, message)
+        }
     }
 
     /// The same error with its cause, for the log.
@@ -403,7 +479,9 @@ impl std::fmt::Display for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.cause.as_deref().map(|cause| cause as &(dyn StdError + 'static))
+        self.cause
+            .as_deref()
+            .map(|cause| cause as &(dyn StdError + 'static))
     }
 }
 
@@ -427,14 +505,23 @@ mod tests {
 
     #[test]
     fn names_of_codes_are_distinct_and_statuses_are_errors() {
-        let names: std::collections::HashSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        let names: std::collections::HashSet<_> =
+            Code::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(names.len(), 16);
-        assert!(Code::ALL.iter().all(|code| (400..=503).contains(&code.http_status()) && (1..=16).contains(&code.grpc_status())));
+        assert!(
+            Code::ALL
+                .iter()
+                .all(|code| (400..=503).contains(&code.http_status())
+                    && (1..=16).contains(&code.grpc_status()))
+        );
     }
 
     #[test]
     fn several_faults_are_told_at_once() {
-        let error = Error::fields(vec![FieldError::required("name"), FieldError::new("nmae", "unknown_field", "no such field")]);
+        let error = Error::fields(vec![
+            FieldError::required("name"),
+            FieldError::new("nmae", "unknown_field", "no such field"),
+        ]);
         assert_eq!(error.message, "name: this field is required (and 1 more)");
     }
 }

@@ -44,24 +44,40 @@ pub struct PredictionValue;
 
 impl PartialSchema for PredictionValue {
     fn schema() -> RefOr<Schema> {
-        let text = || Object::builder().schema_type(Type::String).pattern(Some(NO_NUL));
-        let ranking =
-            Array::builder().title(Some("Ranking")).description(Some("Ids, best first. There may be none.")).items(text().build());
-        let label = text().title(Some("Label")).description(Some("One id: the same as a ranking of one."));
+        let text = || {
+            Object::builder()
+                .schema_type(Type::String)
+                .pattern(Some(NO_NUL))
+        };
+        let ranking = Array::builder()
+            .title(Some("Ranking"))
+            .description(Some("Ids, best first. There may be none."))
+            .items(text().build());
+        let label = text()
+            .title(Some("Label"))
+            .description(Some("One id: the same as a ranking of one."));
         let number = Object::builder()
             .schema_type(Type::Number)
             .title(Some("Number"))
             .description(Some("For rmse, mae and spearman."))
             .minimum(Some(-NUMBER_MAX))
             .maximum(Some(NUMBER_MAX));
-        let probability = Object::builder().schema_type(Type::Number).minimum(Some(0.0)).maximum(Some(1.0));
+        let probability = Object::builder()
+            .schema_type(Type::Number)
+            .minimum(Some(0.0))
+            .maximum(Some(1.0));
         let probabilities = Object::builder()
             .schema_type(Type::Object)
             .title(Some("Probabilities"))
             .description(Some("Label → probability, for log_loss, brier, auc and ece@15. They sum to 1, within 1e-6."))
             .property_names(Some(text().build()))
             .additional_properties(Some(probability));
-        OneOf::builder().item(ranking).item(label).item(number).item(probabilities).into()
+        OneOf::builder()
+            .item(ranking)
+            .item(label)
+            .item(number)
+            .item(probabilities)
+            .into()
     }
 }
 

@@ -12,7 +12,9 @@ use crate::model::random;
 pub struct MalformedId;
 
 fn well_formed(text: &str, prefix: &str) -> bool {
-    text.strip_prefix(prefix).is_some_and(|rest| (1..=40).contains(&rest.len()) && rest.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+    text.strip_prefix(prefix).is_some_and(|rest| {
+        (1..=40).contains(&rest.len()) && rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    })
 }
 
 macro_rules! ids {
@@ -94,7 +96,15 @@ mod tests {
         let id = OrgId::random().unwrap();
         assert_eq!(id.as_str().parse(), Ok(id.clone()));
         assert_eq!(id.as_str().parse::<KeyId>(), Err(MalformedId));
-        for bad in ["", "org_", "org_a\0", "org_a b", "org_ä", "ORG_a", &format!("org_{}", "a".repeat(41))] {
+        for bad in [
+            "",
+            "org_",
+            "org_a\0",
+            "org_a b",
+            "org_ä",
+            "ORG_a",
+            &format!("org_{}", "a".repeat(41)),
+        ] {
             assert_eq!(bad.parse::<OrgId>(), Err(MalformedId), "{bad:?}");
         }
     }

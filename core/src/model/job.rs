@@ -188,7 +188,11 @@ impl EvalResult {
     /// The result with these figures instead of its own.
     #[must_use]
     pub fn with(self, figures: Figures) -> Self {
-        let Figures { value, estimate, metrics } = figures;
+        let Figures {
+            value,
+            estimate,
+            metrics,
+        } = figures;
         Self {
             value,
             stderr: estimate.map(|estimate| estimate.stderr),
@@ -217,8 +221,23 @@ pub struct SealedFigures {
 }
 
 impl From<Sealed> for SealedFigures {
-    fn from(Sealed { n, figures: Figures { value, estimate, metrics: _ } }: Sealed) -> Self {
-        Self { value, stderr: estimate.map(|estimate| estimate.stderr), ci95: estimate.map(|estimate| estimate.ci95), n }
+    fn from(
+        Sealed {
+            n,
+            figures:
+                Figures {
+                    value,
+                    estimate,
+                    metrics: _,
+                },
+        }: Sealed,
+    ) -> Self {
+        Self {
+            value,
+            stderr: estimate.map(|estimate| estimate.stderr),
+            ci95: estimate.map(|estimate| estimate.ci95),
+            n,
+        }
     }
 }
 
@@ -394,11 +413,20 @@ impl JobRow {
         let has_run = matches!(status, JobStatus::Succeeded | JobStatus::Failed);
         let sealed = sealed.map(|Json(sealed)| sealed);
         let result = result.map(|Json(result)| EvalResult { sealed, ..result });
-        let hfm_sha = result.as_ref().map_or(hfm_sha, |result| result.hfm_sha.clone());
+        let hfm_sha = result
+            .as_ref()
+            .map_or(hfm_sha, |result| result.hfm_sha.clone());
         Job {
             trace_url: has_run.then(|| format!("{public_url}/v1/jobs/{id}/trace")),
-            error: error_code.map(|code| JobError { code, message: error_message.unwrap_or_default() }),
-            versions: Versions { hfm_sha, suite_id, suite_version: has_run.then_some(suite_version) },
+            error: error_code.map(|code| JobError {
+                code,
+                message: error_message.unwrap_or_default(),
+            }),
+            versions: Versions {
+                hfm_sha,
+                suite_id,
+                suite_version: has_run.then_some(suite_version),
+            },
             id,
             org_id,
             r#type,
@@ -423,8 +451,17 @@ mod tests {
     #[test]
     fn final_states_stay_as_they_are() {
         for from in JobStatus::ALL {
-            for trigger in [Trigger::Claim, Trigger::Succeed, Trigger::Fail, Trigger::Release, Trigger::Cancel] {
-                assert!(!from.is_final() || from.after(trigger).is_err(), "{from} {trigger:?}");
+            for trigger in [
+                Trigger::Claim,
+                Trigger::Succeed,
+                Trigger::Fail,
+                Trigger::Release,
+                Trigger::Cancel,
+            ] {
+                assert!(
+                    !from.is_final() || from.after(trigger).is_err(),
+                    "{from} {trigger:?}"
+                );
             }
         }
     }

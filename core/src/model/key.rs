@@ -80,6 +80,11 @@ pub struct NewKey {
 impl NewKey {
     /// A new key with a fresh id and secret.
     pub fn random(name: String, created_by: UserId) -> Result<Self> {
-        Ok(Self { id: KeyId::random()?, name, created_by, secret: Secret::random(SecretKind::ApiKey)? })
+        Ok(Self {
+            id: KeyId::random()?,
+            name,
+            created_by,
+            secret: Secret::random(SecretKind::ApiKey)?,
+        })
     }
 }

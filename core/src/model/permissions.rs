@@ -63,18 +63,29 @@ fn membership(credential: &Credential) -> Result<&Membership> {
     let none = || match credential.asked_for_org {
         true => Error::not_found(Resource::Organization),
         false if !credential.choices.is_empty() => Error::choose_org(credential.choices.clone()),
-        false => Error::new(Code::OrgRequired, "This credential resolves to no organization. Join one or create one first."),
+        false => Error::new(
+            Code::OrgRequired,
+            "This credential resolves to no organization. Join one or create one first.",
+        ),
     };
     let membership = credential.membership.as_ref().ok_or_else(none)?;
-    if membership.is_suspended { Err(Error::org_suspended()) } else { Ok(membership) }
+    if membership.is_suspended {
+        Err(Error::org_suspended())
+    } else {
+        Ok(membership)
+    }
 }
 
 fn signed_in(credential: &Credential) -> Result<(&SessionId, &UserId)> {
     match &credential.principal {
-        Principal::Session { session_id, user_id } => Ok((session_id, user_id)),
-        Principal::ApiKey { .. } => {
-            Err(Error::new(Code::SessionRequired, "This operation needs a session token of a signed-in person; an API key cannot do it."))
-        }
+        Principal::Session {
+            session_id,
+            user_id,
+        } => Ok((session_id, user_id)),
+        Principal::ApiKey { .. } => Err(Error::new(
+            Code::SessionRequired,
+            "This operation needs a session token of a signed-in person; an API key cannot do it.",
+        )),
     }
 }
 
@@ -82,7 +93,10 @@ fn at_least(role: Role, membership: &Membership) -> Result<()> {
     if membership.org.role >= role {
         return Ok(());
     }
-    let message = format!("Your role in this organization is {}; this operation needs {role}.", membership.org.role);
+    let message = format!(
+        "Your role in this organization is {}; this operation needs {role}.",
+        membership.org.role
+    );
     Err(Error::new(Code::Forbidden, message))
 }
 
@@ -124,7 +138,10 @@ impl Caller {
 impl Permit for Caller {
     fn permit(credential: &Credential) -> Result<Self> {
         let membership = membership(credential)?.clone();
-        Ok(Self { principal: credential.principal.clone(), membership })
+        Ok(Self {
+            principal: credential.principal.clone(),
+            membership,
+        })
     }
 }
 
@@ -168,7 +185,10 @@ impl Person {
 impl Permit for Person {
     fn permit(credential: &Credential) -> Result<Self> {
         let (session_id, user_id) = signed_in(credential)?;
-        Ok(Self { session_id: session_id.clone(), user_id: user_id.clone() })
+        Ok(Self {
+            session_id: session_id.clone(),
+            user_id: user_id.clone(),
+        })
     }
 }
 
@@ -194,7 +214,10 @@ impl Session {
 impl Permit for Session {
     fn permit(credential: &Credential) -> Result<Self> {
         let (_, user_id) = signed_in(credential)?;
-        Ok(Self { user_id: user_id.clone(), org_id: membership(credential)?.org.id.clone() })
+        Ok(Self {
+            user_id: user_id.clone(),
+            org_id: membership(credential)?.org.id.clone(),
+        })
     }
 }
 
@@ -250,11 +273,22 @@ impl<P> TermsAccepted<P> {
 impl<P: Permit> Permit for TermsAccepted<P> {
     fn permit(credential: &Credential) -> Result<Self> {
         let proof = P::permit(credential)?;
-        let Some(terms) = &membership(credential)?.terms_owed else { return Ok(Self(proof)) };
+        let Some(terms) = &membership(credential)?.terms_owed else {
+            return Ok(Self(proof));
+        };
         let CurrentTerms { version, url } = terms.as_ref();
-        let message = format!("An owner of your organization must first accept version {version} of the terms: {url}");
-        let details = Details::Terms { reason: "terms_not_accepted", version: version.clone(), url: url.clone() };
-        Err(Error { details: Some(details), ..Error::new(Code::Forbidden, message) })
+        let message = format!(
+            "An owner of your organization must first accept version {version} of the terms: {url}"
+        );
+        let details = Details::Terms {
+            reason: "terms_not_accepted",
+            version: version.clone(),
+            url: url.clone(),
+        };
+        Err(Error {
+            details: Some(details),
+            ..Error::new(Code::Forbidden, message)
+        })
     }
 }
 
@@ -267,9 +301,14 @@ mod tests {
     fn credential(key: bool, role: Option<Role>) -> Credential {
         let user_id = UserId::random().unwrap();
         let principal = if key {
-            Principal::ApiKey { key_id: KeyId::random().unwrap() }
+            Principal::ApiKey {
+                key_id: KeyId::random().unwrap(),
+            }
         } else {
-            Principal::Session { session_id: SessionId::random().unwrap(), user_id }
+            Principal::Session {
+                session_id: SessionId::random().unwrap(),
+                user_id,
+            }
         };
         let membership = role.map(|role| Membership {
             org: Org {
@@ -280,11 +319,22 @@ mod tests {
                 role,
                 created_at: Timestamp::now(),
             },
-            plan: Plan { requests_per_minute: 60, eval_items_per_month: 1, concurrent_jobs: 1, upload_bytes_max: 1, storage_bytes: 10 },
+            plan: Plan {
+                requests_per_minute: 60,
+                eval_items_per_month: 1,
+                concurrent_jobs: 1,
+                upload_bytes_max: 1,
+                storage_bytes: 10,
+            },
             terms_owed: None,
             is_suspended: false,
         });
-        Credential { principal, membership, choices: Vec::new(), asked_for_org: false }
+        Credential {
+            principal,
+            membership,
+            choices: Vec::new(),
+            asked_for_org: false,
+        }
     }
 
     fn code<P: Permit>(credential: &Credential) -> Option<Code> {
@@ -299,11 +349,28 @@ mod tests {
         let owner = credential(false, Some(Role::Owner));
         let stranger = credential(false, None);
         let codes = |c: &Credential| {
-            [code::<Caller>(c), code::<Submitter>(c), code::<Person>(c), code::<Session>(c), code::<Member>(c), code::<Owner>(c)]
+            [
+                code::<Caller>(c),
+                code::<Submitter>(c),
+                code::<Person>(c),
+                code::<Session>(c),
+                code::<Member>(c),
+                code::<Owner>(c),
+            ]
         };
-        let (forbidden, session, org) = (Some(Code::Forbidden), Some(Code::SessionRequired), Some(Code::OrgRequired));
-        assert_eq!(codes(&key), [None, None, session, session, session, session]);
-        assert_eq!(codes(&viewer), [None, forbidden, None, None, forbidden, forbidden]);
+        let (forbidden, session, org) = (
+            Some(Code::Forbidden),
+            Some(Code::SessionRequired),
+            Some(Code::OrgRequired),
+        );
+        assert_eq!(
+            codes(&key),
+            [None, None, session, session, session, session]
+        );
+        assert_eq!(
+            codes(&viewer),
+            [None, forbidden, None, None, forbidden, forbidden]
+        );
         assert_eq!(codes(&member), [None, None, None, None, None, forbidden]);
         assert_eq!(codes(&owner), [None; 6]);
         assert_eq!(codes(&stranger), [org, org, None, org, org, org]);
@@ -315,23 +382,50 @@ mod tests {
             credential.membership.as_mut().unwrap().is_suspended = true;
             credential
         };
-        let refused = |error: Error| (error.code, matches!(error.details, Some(Details::OrgSuspended { .. })));
+        let refused = |error: Error| {
+            (
+                error.code,
+                matches!(error.details, Some(Details::OrgSuspended { .. })),
+            )
+        };
         let key = suspended(credential(true, Some(Role::Member)));
         let owner = suspended(credential(false, Some(Role::Owner)));
         for caller in [&key, &owner] {
-            assert_eq!(Caller::permit(caller).map_err(refused).unwrap_err(), (Code::Forbidden, true));
-            assert_eq!(Submitter::permit(caller).map_err(refused).unwrap_err(), (Code::Forbidden, true));
+            assert_eq!(
+                Caller::permit(caller).map_err(refused).unwrap_err(),
+                (Code::Forbidden, true)
+            );
+            assert_eq!(
+                Submitter::permit(caller).map_err(refused).unwrap_err(),
+                (Code::Forbidden, true)
+            );
         }
-        assert_eq!(Session::permit(&owner).map_err(refused).unwrap_err(), (Code::Forbidden, true));
-        assert_eq!(Member::permit(&owner).map_err(refused).unwrap_err(), (Code::Forbidden, true));
-        assert_eq!(Owner::permit(&owner).map_err(refused).unwrap_err(), (Code::Forbidden, true));
-        assert_eq!(code::<Person>(&owner), None, "a person can sign out, and may belong to other organizations");
+        assert_eq!(
+            Session::permit(&owner).map_err(refused).unwrap_err(),
+            (Code::Forbidden, true)
+        );
+        assert_eq!(
+            Member::permit(&owner).map_err(refused).unwrap_err(),
+            (Code::Forbidden, true)
+        );
+        assert_eq!(
+            Owner::permit(&owner).map_err(refused).unwrap_err(),
+            (Code::Forbidden, true)
+        );
+        assert_eq!(
+            code::<Person>(&owner),
+            None,
+            "a person can sign out, and may belong to other organizations"
+        );
     }
 
     #[test]
     fn session_that_must_choose_is_a_conflict() {
         let mut credential = credential(false, None);
-        credential.choices = vec![OrgChoice { id: OrgId::random().unwrap(), name: "o".into() }];
+        credential.choices = vec![OrgChoice {
+            id: OrgId::random().unwrap(),
+            name: "o".into(),
+        }];
         assert_eq!(code::<Caller>(&credential), Some(Code::Conflict));
         assert_eq!(code::<Owner>(&credential), Some(Code::Conflict));
         assert_eq!(code::<Person>(&credential), None);
@@ -341,19 +435,33 @@ mod tests {
 
     #[test]
     fn who_must_accept_terms_first_is_told_so_after_what_they_may_not_do_at_all() {
-        let mut owing = [credential(true, Some(Role::Member)), credential(false, Some(Role::Viewer)), credential(false, Some(Role::Owner))];
-        let terms = Arc::new(CurrentTerms { version: "2".into(), url: "https://example.org/terms".into() });
+        let mut owing = [
+            credential(true, Some(Role::Member)),
+            credential(false, Some(Role::Viewer)),
+            credential(false, Some(Role::Owner)),
+        ];
+        let terms = Arc::new(CurrentTerms {
+            version: "2".into(),
+            url: "https://example.org/terms".into(),
+        });
         for credential in &mut owing {
             assert_eq!(code::<TermsAccepted<Caller>>(credential), None);
             credential.membership.as_mut().unwrap().terms_owed = Some(Arc::clone(&terms));
         }
         let owed = |credential: &Credential| {
             let error = TermsAccepted::<Member>::permit(credential).unwrap_err();
-            (error.code, matches!(error.details, Some(Details::Terms { .. })))
+            (
+                error.code,
+                matches!(error.details, Some(Details::Terms { .. })),
+            )
         };
         assert_eq!(
             owing.map(|credential| owed(&credential)),
-            [(Code::SessionRequired, false), (Code::Forbidden, false), (Code::Forbidden, true)]
+            [
+                (Code::SessionRequired, false),
+                (Code::Forbidden, false),
+                (Code::Forbidden, true)
+            ]
         );
     }
 }

@@ -85,8 +85,10 @@ pub fn read(token: &str) -> Option<(SecretKind, SecretHash)> {
     } else {
         return None;
     };
-    let well_formed =
-        token.len() == KEY_PREFIX.len() + RANDOM + CHECKSUM && token[KEY_PREFIX.len()..].bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let well_formed = token.len() == KEY_PREFIX.len() + RANDOM + CHECKSUM
+        && token[KEY_PREFIX.len()..]
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric());
     if !well_formed {
         return None;
     }
@@ -130,7 +132,14 @@ mod tests {
             typo[at] = if typo[at] == b'x' { b'y' } else { b'x' };
             assert!(read(std::str::from_utf8(&typo).unwrap()).is_none());
         }
-        for junk in ["", "svc_live_", "svc_live_ä", &text[..46], &format!("{text}0"), &text.replace("live", "sess")] {
+        for junk in [
+            "",
+            "svc_live_",
+            "svc_live_ä",
+            &text[..46],
+            &format!("{text}0"),
+            &text.replace("live", "sess"),
+        ] {
             assert!(read(junk).is_none(), "{junk}");
         }
     }

@@ -33,9 +33,14 @@ impl FromStr for SuiteId {
     type Err = MalformedId;
     fn from_str(text: &str) -> Result<Self, MalformedId> {
         let name = text.strip_prefix("suite:").ok_or(MalformedId)?;
-        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
+        let allowed =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
         let well_formed = (1..=64).contains(&name.len()) && name.bytes().all(allowed);
-        if well_formed { Ok(Self(text.to_owned())) } else { Err(MalformedId) }
+        if well_formed {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(MalformedId)
+        }
     }
 }
 
@@ -48,7 +53,12 @@ impl fmt::Display for SuiteId {
 impl PartialSchema for SuiteId {
     fn schema() -> RefOr<Schema> {
         let described = "`suite:` and 1 to 64 lower-case letters, digits, `.`, `_` or `-`.";
-        crate::model::openapi_schema::text(described, "^suite:[a-z0-9._-]{1,64}$", 70, "suite:lunch")
+        crate::model::openapi_schema::text(
+            described,
+            "^suite:[a-z0-9._-]{1,64}$",
+            70,
+            "suite:lunch",
+        )
     }
 }
 
@@ -65,7 +75,10 @@ pub const VERSION_MAX: usize = 64;
 
 /// Whether a text can be a suite's version: 1 to [`VERSION_MAX`] letters, digits, `.`, `_`, `-` and `+`.
 pub fn is_version(text: &str) -> bool {
-    (1..=VERSION_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte))
+    (1..=VERSION_MAX).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte))
 }
 
 /// A published suite in its current version.
@@ -136,8 +149,18 @@ pub struct LadderGrid {
 }
 
 impl From<Ladder> for LadderGrid {
-    fn from(Ladder { start, step, levels }: Ladder) -> Self {
-        Self { start, step, levels: i64::from(levels) }
+    fn from(
+        Ladder {
+            start,
+            step,
+            levels,
+        }: Ladder,
+    ) -> Self {
+        Self {
+            start,
+            step,
+            levels: i64::from(levels),
+        }
     }
 }
 
@@ -207,18 +230,29 @@ pub struct ItemCursor {
 impl ItemCursor {
     /// The cursor of an item of a suite.
     pub fn new(suite_id: &SuiteId, version: String, ordinal: i32) -> Self {
-        Self { suite: crc32fast::hash(suite_id.as_str().as_bytes()), version, ordinal }
+        Self {
+            suite: crc32fast::hash(suite_id.as_str().as_bytes()),
+            version,
+            ordinal,
+        }
     }
 
     /// Checks that the cursor is one of this suite.
     pub fn of(self, suite_id: &SuiteId) -> Result<Self> {
-        if self.suite == crc32fast::hash(suite_id.as_str().as_bytes()) { Ok(self) } else { Err(bad_cursor()) }
+        if self.suite == crc32fast::hash(suite_id.as_str().as_bytes()) {
+            Ok(self)
+        } else {
+            Err(bad_cursor())
+        }
     }
 }
 
 impl fmt::Display for ItemCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&URL_SAFE_NO_PAD.encode(format!("{}:{}:{:08x}", self.ordinal, self.version, self.suite)))
+        f.write_str(&URL_SAFE_NO_PAD.encode(format!(
+            "{}:{}:{:08x}",
+            self.ordinal, self.version, self.suite
+        )))
     }
 }
 
@@ -230,9 +264,14 @@ impl FromStr for ItemCursor {
             let (ordinal, rest) = std::str::from_utf8(&bytes).ok()?.split_once(':')?;
             let (version, suite) = rest.split_once(':')?;
             let suite = u32::from_str_radix(suite, 16).ok()?;
-            let cursor = Self { suite, version: version.to_owned(), ordinal: ordinal.parse().ok()? };
+            let cursor = Self {
+                suite,
+                version: version.to_owned(),
+                ordinal: ordinal.parse().ok()?,
+            };
             // Written again it must be the same, so that there is one text for one cursor.
-            (cursor.ordinal >= 0 && is_version(version) && cursor.to_string() == text).then_some(cursor)
+            (cursor.ordinal >= 0 && is_version(version) && cursor.to_string() == text)
+                .then_some(cursor)
         };
         read().ok_or_else(bad_cursor)
     }
@@ -249,7 +288,12 @@ pub fn bad_cursor() -> Error {
 
 impl PartialSchema for ItemCursor {
     fn schema() -> RefOr<Schema> {
-        crate::model::openapi_schema::text("Says where a page begins. Opaque.", "^[A-Za-z0-9_-]+$", 128, "NTAwOjE6ZDI1NGQwNjg")
+        crate::model::openapi_schema::text(
+            "Says where a page begins. Opaque.",
+            "^[A-Za-z0-9_-]+$",
+            128,
+            "NTAwOjE6ZDI1NGQwNjg",
+        )
     }
 }
 
@@ -267,13 +311,24 @@ mod tests {
 
     #[test]
     fn a_cursor_is_read_back_and_tampering_is_refused() {
-        let (lunch, dinner): (SuiteId, SuiteId) = ("suite:lunch".parse().unwrap(), "suite:dinner".parse().unwrap());
+        let (lunch, dinner): (SuiteId, SuiteId) = (
+            "suite:lunch".parse().unwrap(),
+            "suite:dinner".parse().unwrap(),
+        );
         let cursor = ItemCursor::new(&lunch, "2026-01".into(), 500);
         assert!(cursor.clone().of(&lunch).is_ok() && cursor.clone().of(&dinner).is_err());
         let longest = ItemCursor::new(&lunch, "v".repeat(VERSION_MAX), i32::MAX);
         assert!(longest.to_string().len() <= 128, "as its schema says");
         assert_eq!(cursor.to_string().parse::<ItemCursor>().unwrap(), cursor);
-        let bad = ["", "x", "LTE6MQ", &format!("{cursor}="), &URL_SAFE_NO_PAD.encode("007:1"), &URL_SAFE_NO_PAD.encode("1:\0"), "Mjox"];
+        let bad = [
+            "",
+            "x",
+            "LTE6MQ",
+            &format!("{cursor}="),
+            &URL_SAFE_NO_PAD.encode("007:1"),
+            &URL_SAFE_NO_PAD.encode("1:\0"),
+            "Mjox",
+        ];
         for text in bad {
             assert!(text.parse::<ItemCursor>().is_err(), "{text:?}");
         }
@@ -282,7 +337,14 @@ mod tests {
     #[test]
     fn suite_ids_have_one_spelling() {
         assert!("suite:survivor-votes".parse::<SuiteId>().is_ok());
-        for bad in ["survivor", "suite:", "suite:A", "suite:a b", "suite:ä", "Suite:a"] {
+        for bad in [
+            "survivor",
+            "suite:",
+            "suite:A",
+            "suite:a b",
+            "suite:ä",
+            "Suite:a",
+        ] {
             assert!(bad.parse::<SuiteId>().is_err(), "{bad}");
         }
     }

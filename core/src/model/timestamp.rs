@@ -18,7 +18,10 @@ impl Timestamp {
 
     /// This process's own clock. What is stored or compared comes from the database's clock instead;
     /// this one is for what no database can say: the limits while Redis is away.
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads the process's clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the process's clock"
+    )]
     pub fn now() -> Self {
         Self(OffsetDateTime::now_utc())
     }
@@ -35,7 +38,10 @@ impl Timestamp {
 
     /// The time so many microseconds after 1970. `None` if its year is not one of 1 to 9999.
     pub fn from_unix_micros(micros: i64) -> Option<Self> {
-        OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000).ok().filter(|at| (1..=9999).contains(&at.year())).map(Self)
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000)
+            .ok()
+            .filter(|at| (1..=9999).contains(&at.year()))
+            .map(Self)
     }
 
     /// Nanoseconds since 1970.
@@ -78,7 +84,9 @@ impl FromStr for Timestamp {
     /// Reads RFC 3339. A moment whose year in UTC is not one of 1 to 9999 cannot be written back, and is refused.
     fn from_str(text: &str) -> Result<Self, MalformedTimestamp> {
         let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| MalformedTimestamp)?;
-        let at = at.checked_to_offset(UtcOffset::UTC).filter(|at| (1..=9999).contains(&at.year()));
+        let at = at
+            .checked_to_offset(UtcOffset::UTC)
+            .filter(|at| (1..=9999).contains(&at.year()));
         at.map(Self).ok_or(MalformedTimestamp)
     }
 }
@@ -130,12 +138,19 @@ mod tests {
     fn a_moment_is_written_with_microseconds_in_utc() {
         let read: Timestamp = serde_json::from_str("\"2026-01-31T23:59:59+01:00\"").unwrap();
         assert_eq!(read.to_string(), "2026-01-31T22:59:59.000000Z");
-        assert_eq!(read.plus_micros(1).to_string(), "2026-01-31T22:59:59.000001Z");
+        assert_eq!(
+            read.plus_micros(1).to_string(),
+            "2026-01-31T22:59:59.000001Z"
+        );
     }
 
     #[test]
     fn less_than_a_microsecond_is_rounded_down_before_1970_too() {
-        for text in ["0162-12-31T23:59:60Z", "1969-12-31T23:59:59.999999999Z", "2026-01-31T23:59:59.000000999Z"] {
+        for text in [
+            "0162-12-31T23:59:60Z",
+            "1969-12-31T23:59:59.999999999Z",
+            "2026-01-31T23:59:59.000000999Z",
+        ] {
             let read: Timestamp = text.parse().unwrap();
             let written: Timestamp = read.to_string().parse().unwrap();
             assert_eq!(read.unix_micros(), written.unix_micros(), "{text}");
@@ -144,10 +159,20 @@ mod tests {
 
     #[test]
     fn a_moment_beyond_the_calendar_is_refused() {
-        for bad in ["9999-12-31T23:59:59-23:59", "0000-12-31T23:59:59Z", "0001-01-01T00:00:00+00:01", "2026-02-30T00:00:00Z", "now"] {
+        for bad in [
+            "9999-12-31T23:59:59-23:59",
+            "0000-12-31T23:59:59Z",
+            "0001-01-01T00:00:00+00:01",
+            "2026-02-30T00:00:00Z",
+            "now",
+        ] {
             assert_eq!(bad.parse::<Timestamp>(), Err(MalformedTimestamp), "{bad}");
         }
-        assert!("9999-12-31T23:59:59.999999999Z".parse::<Timestamp>().is_ok());
+        assert!(
+            "9999-12-31T23:59:59.999999999Z"
+                .parse::<Timestamp>()
+                .is_ok()
+        );
     }
 
     #[test]

@@ -217,7 +217,10 @@ impl UploadRow {
             upload_url: format!("{public_url}/v1/uploads/{id}/parts"),
             input_ref: id.clone(),
             part_max_bytes: PART_MAX,
-            error: error_code.map(|code| UploadError { code, message: error_message.unwrap_or_default() }),
+            error: error_code.map(|code| UploadError {
+                code,
+                message: error_message.unwrap_or_default(),
+            }),
             id,
             org_id,
             kind,
@@ -242,5 +245,9 @@ pub fn prefix(org_id: &OrgId, upload_id: &UploadId) -> String {
 
 /// A name for a part that no other has, so that two that are sent at once are two objects.
 pub fn part_key(org_id: &OrgId, upload_id: &UploadId, number: i32) -> Result<String> {
-    Ok(format!("{}/{number}-{}", prefix(org_id, upload_id), random::base62(12)?))
+    Ok(format!(
+        "{}/{number}-{}",
+        prefix(org_id, upload_id),
+        random::base62(12)?
+    ))
 }

@@ -29,8 +29,14 @@ pub struct Text;
 impl PartialSchema for Text {
     fn schema() -> RefOr<Schema> {
         let pattern = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
-        let described = Object::builder().schema_type(Type::String).min_length(Some(1)).max_length(Some(TEXT_MAX));
-        described.pattern(Some(pattern)).description(Some("Trimmed; not blank; no control characters.")).into()
+        let described = Object::builder()
+            .schema_type(Type::String)
+            .min_length(Some(1))
+            .max_length(Some(TEXT_MAX));
+        described
+            .pattern(Some(pattern))
+            .description(Some("Trimmed; not blank; no control characters."))
+            .into()
     }
 }
 
@@ -41,7 +47,12 @@ pub struct Email;
 
 impl PartialSchema for Email {
     fn schema() -> RefOr<Schema> {
-        crate::model::openapi_schema::format(KnownFormat::Email, "An e-mail address.", EMAIL_MAX, "ada@example.org")
+        crate::model::openapi_schema::format(
+            KnownFormat::Email,
+            "An e-mail address.",
+            EMAIL_MAX,
+            "ada@example.org",
+        )
     }
 }
 
@@ -52,7 +63,12 @@ pub struct Domain;
 
 impl PartialSchema for Domain {
     fn schema() -> RefOr<Schema> {
-        crate::model::openapi_schema::format(KnownFormat::Hostname, "A domain.", DOMAIN_MAX, "example.org")
+        crate::model::openapi_schema::format(
+            KnownFormat::Hostname,
+            "A domain.",
+            DOMAIN_MAX,
+            "example.org",
+        )
     }
 }
 
@@ -63,7 +79,10 @@ pub struct PageSize<const DEFAULT: u32, const MAX: u32>;
 
 impl<const DEFAULT: u32, const MAX: u32> PartialSchema for PageSize<DEFAULT, MAX> {
     fn schema() -> RefOr<Schema> {
-        let described = Object::builder().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(MAX));
+        let described = Object::builder()
+            .schema_type(Type::Integer)
+            .minimum(Some(1))
+            .maximum(Some(MAX));
         described.default(Some(DEFAULT.into())).into()
     }
 }
@@ -74,7 +93,11 @@ impl<const DEFAULT: u32, const MAX: u32> ToSchema for PageSize<DEFAULT, MAX> {}
 pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
     // White space counts, so that the limit is one that a schema can state.
     if value.chars().count() > TEXT_MAX {
-        return Err(FieldError::new(field, "range", format!("at most {TEXT_MAX} characters")));
+        return Err(FieldError::new(
+            field,
+            "range",
+            format!("at most {TEXT_MAX} characters"),
+        ));
     }
     let trimmed = value.trim();
     if trimmed.is_empty() {
@@ -82,7 +105,11 @@ pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
     }
     // PostgreSQL cannot store NUL, and no other control character belongs into a name, at its ends neither.
     if value.chars().any(char::is_control) {
-        return Err(FieldError::new(field, "format", "must not hold control characters"));
+        return Err(FieldError::new(
+            field,
+            "format",
+            "must not hold control characters",
+        ));
     }
     Ok(trimmed.to_owned())
 }
@@ -90,7 +117,11 @@ pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
 /// An organization's name: a [`text`] without links, because the mails of its invites carry the name to strangers.
 pub fn org_name(field: &str, value: &str) -> Result<String, FieldError> {
     let name = text(field, value)?;
-    if has_link(&name) { Err(FieldError::new(field, "format", "must not contain a link")) } else { Ok(name) }
+    if has_link(&name) {
+        Err(FieldError::new(field, "format", "must not contain a link"))
+    } else {
+        Ok(name)
+    }
 }
 
 /// Whether mail clients would show a part of the text as a link: an address with a scheme, `www.`, or a host with a path or a port.
@@ -98,12 +129,21 @@ pub fn has_link(text: &str) -> bool {
     let text = text.to_lowercase();
     let is_host = |host: &str| {
         let host = host.trim_start_matches(|letter: char| !letter.is_alphanumeric());
-        let last = host.rsplit_once('.').map(|(before, last)| (before.ends_with(char::is_alphanumeric), last));
-        last.is_some_and(|(is_name, last)| is_name && last.chars().count() >= 2 && last.chars().all(char::is_alphabetic))
+        let last = host
+            .rsplit_once('.')
+            .map(|(before, last)| (before.ends_with(char::is_alphanumeric), last));
+        last.is_some_and(|(is_name, last)| {
+            is_name && last.chars().count() >= 2 && last.chars().all(char::is_alphabetic)
+        })
     };
     ["://", "mailto:"].iter().any(|mark| text.contains(mark))
-        || text.split(|letter: char| !letter.is_alphanumeric() && letter != '.').any(|word| word.starts_with("www."))
-        || text.split_whitespace().any(|word| word.split_once(['/', ':', '?', '#']).is_some_and(|(host, _)| is_host(host)))
+        || text
+            .split(|letter: char| !letter.is_alphanumeric() && letter != '.')
+            .any(|word| word.starts_with("www."))
+        || text.split_whitespace().any(|word| {
+            word.split_once(['/', ':', '?', '#'])
+                .is_some_and(|(host, _)| is_host(host))
+        })
 }
 
 /// An e-mail address in the one form in which addresses are compared: trimmed and in lower case, its domain in ASCII as
@@ -113,11 +153,21 @@ pub fn email(field: &str, value: &str) -> Result<String, FieldError> {
     if value.is_empty() {
         return Err(FieldError::required(field));
     }
-    let address = value.rsplit_once('@').and_then(|(local, domain)| Some(format!("{}@{}", mailbox(local)?, ascii_domain(domain)?)));
+    let address = value
+        .rsplit_once('@')
+        .and_then(|(local, domain)| Some(format!("{}@{}", mailbox(local)?, ascii_domain(domain)?)));
     match address {
         Some(address) if address.len() <= EMAIL_MAX => Ok(address),
-        Some(_) => Err(FieldError::new(field, "range", format!("at most {EMAIL_MAX} characters"))),
-        None => Err(FieldError::new(field, "format", "must be an e-mail address, such as ada@example.org")),
+        Some(_) => Err(FieldError::new(
+            field,
+            "range",
+            format!("at most {EMAIL_MAX} characters"),
+        )),
+        None => Err(FieldError::new(
+            field,
+            "format",
+            "must be an e-mail address, such as ada@example.org",
+        )),
     }
 }
 
@@ -125,7 +175,10 @@ pub fn email(field: &str, value: &str) -> Result<String, FieldError> {
 /// become ASCII in lower case, and then two people would have one address.
 fn mailbox(local: &str) -> Option<String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte);
-    let well_formed = local.len() <= LOCAL_MAX && local.split('.').all(|part| !part.is_empty() && part.bytes().all(allowed));
+    let well_formed = local.len() <= LOCAL_MAX
+        && local
+            .split('.')
+            .all(|part| !part.is_empty() && part.bytes().all(allowed));
     well_formed.then(|| local.to_ascii_lowercase())
 }
 
@@ -136,16 +189,31 @@ pub fn domain(field: &str, value: &str) -> Result<String, FieldError> {
     if value.is_empty() {
         return Err(FieldError::required(field));
     }
-    ascii_domain(value.strip_suffix('.').unwrap_or(value))
-        .ok_or_else(|| FieldError::new(field, "format", "must be a domain of at most 253 characters, such as example.org"))
+    ascii_domain(value.strip_suffix('.').unwrap_or(value)).ok_or_else(|| {
+        FieldError::new(
+            field,
+            "format",
+            "must be a domain of at most 253 characters, such as example.org",
+        )
+    })
 }
 
 fn ascii_domain(value: &str) -> Option<String> {
     // So long a text is no domain, however it is written; it need not be looked at.
     let short = Some(value).filter(|value| value.len() <= 1024)?;
-    let ascii = Uts46::new().to_ascii(short.as_bytes(), AsciiDenyList::STD3, Hyphens::CheckFirstLast, DnsLength::Verify).ok()?;
+    let ascii = Uts46::new()
+        .to_ascii(
+            short.as_bytes(),
+            AsciiDenyList::STD3,
+            Hyphens::CheckFirstLast,
+            DnsLength::Verify,
+        )
+        .ok()?;
     // No domain ends in a number, but IP addresses do.
-    let ends_in_number = ascii.rsplit('.').next().is_none_or(|label| label.bytes().all(|byte| byte.is_ascii_digit()));
+    let ends_in_number = ascii
+        .rsplit('.')
+        .next()
+        .is_none_or(|label| label.bytes().all(|byte| byte.is_ascii_digit()));
     (!ends_in_number).then(|| ascii.into_owned())
 }
 
@@ -159,21 +227,37 @@ pub fn noted<T: Default>(faults: &mut Vec<FieldError>, read: Result<T, FieldErro
 
 /// A page's size: `default` when absent, otherwise 1 to `max`.
 pub fn limit(value: Option<i64>, default: u32, max: u32) -> Result<u32, FieldError> {
-    let Some(value) = value else { return Ok(default) };
+    let Some(value) = value else {
+        return Ok(default);
+    };
     u32::try_from(value)
         .ok()
         .filter(|limit| (1..=max).contains(limit))
-        .ok_or_else(|| FieldError::new("limit", "range", format!("must be a whole number from 1 to {max}")))
+        .ok_or_else(|| {
+            FieldError::new(
+                "limit",
+                "range",
+                format!("must be a whole number from 1 to {max}"),
+            )
+        })
 }
 
 /// One of the values of a closed set.
 pub fn one_of<T: FromStr<Err = String>>(field: &str, value: &str) -> Result<T, FieldError> {
-    value.parse().map_err(|message| FieldError::new(field, "unknown_value", message))
+    value
+        .parse()
+        .map_err(|message| FieldError::new(field, "unknown_value", message))
 }
 
 /// A moment, in RFC 3339.
 pub fn moment(field: &str, value: &str) -> Result<Timestamp, FieldError> {
-    value.parse().map_err(|_| FieldError::new(field, "format", "must be a moment such as 2026-01-31T23:59:59.000000Z"))
+    value.parse().map_err(|_| {
+        FieldError::new(
+            field,
+            "format",
+            "must be a moment such as 2026-01-31T23:59:59.000000Z",
+        )
+    })
 }
 
 #[cfg(test)]
@@ -198,7 +282,17 @@ mod tests {
 
     #[test]
     fn organization_name_has_no_link() {
-        for name in ["Acme", "Acme Inc.", "Dr./Mr. Smith", "Q&A: v1.2/v1.3", "A.I./ML", "Booking.com", "R&D #1", "www", "Note: 5/6"] {
+        for name in [
+            "Acme",
+            "Acme Inc.",
+            "Dr./Mr. Smith",
+            "Q&A: v1.2/v1.3",
+            "A.I./ML",
+            "Booking.com",
+            "R&D #1",
+            "www",
+            "Note: 5/6",
+        ] {
             assert_eq!(org_name("name", name).as_deref(), Ok(name), "{name}");
         }
         for name in [
@@ -212,7 +306,11 @@ mod tests {
             "evil.example?x",
             "mailto:eve@evil.example",
         ] {
-            assert_eq!(org_name("name", name).unwrap_err().reason, "format", "{name}");
+            assert_eq!(
+                org_name("name", name).unwrap_err().reason,
+                "format",
+                "{name}"
+            );
         }
         assert_eq!(org_name("name", " ").unwrap_err().reason, "required");
     }
@@ -228,7 +326,11 @@ mod tests {
         ] {
             assert_eq!(email("email", given).as_deref(), Ok(one), "{given}");
         }
-        let longest = format!("{}@{}.example", "a".repeat(64), [&"b".repeat(63) as &str; 2].join("."));
+        let longest = format!(
+            "{}@{}.example",
+            "a".repeat(64),
+            [&"b".repeat(63) as &str; 2].join(".")
+        );
         assert_eq!(email("email", &longest).as_deref(), Ok(longest.as_str()));
         for bad in [
             "ada",
@@ -258,19 +360,35 @@ mod tests {
         let too_long = format!("{}@{}", "a".repeat(64), ["b"; 95].join("."));
         assert_eq!(too_long.len(), 254);
         assert!(email("email", &too_long).is_ok());
-        assert_eq!(email("email", &format!("{too_long}.bb")).unwrap_err().reason, "range");
+        assert_eq!(
+            email("email", &format!("{too_long}.bb"))
+                .unwrap_err()
+                .reason,
+            "range"
+        );
         assert_eq!(email("email", "  ").unwrap_err().reason, "required");
     }
 
     #[test]
     fn domains_have_one_form() {
-        for (given, one) in
-            [(" Example.ORG. ", "example.org"), ("bücher.example", "xn--bcher-kva.example"), ("ﬁnance.example", "finance.example")]
-        {
+        for (given, one) in [
+            (" Example.ORG. ", "example.org"),
+            ("bücher.example", "xn--bcher-kva.example"),
+            ("ﬁnance.example", "finance.example"),
+        ] {
             assert_eq!(domain("domain", given).as_deref(), Ok(one), "{given}");
         }
-        let longest = [&"a".repeat(63) as &str, &"b".repeat(63), &"c".repeat(63), &"d".repeat(61)].join(".");
-        assert_eq!((longest.len(), domain("domain", &longest).as_deref()), (253, Ok(longest.as_str())));
+        let longest = [
+            &"a".repeat(63) as &str,
+            &"b".repeat(63),
+            &"c".repeat(63),
+            &"d".repeat(61),
+        ]
+        .join(".");
+        assert_eq!(
+            (longest.len(), domain("domain", &longest).as_deref()),
+            (253, Ok(longest.as_str()))
+        );
         for bad in [
             "..",
             "a..b",
@@ -285,7 +403,11 @@ mod tests {
             "*.a.b",
             &format!("{longest}d"),
         ] {
-            assert_eq!(domain("domain", bad).unwrap_err().reason, "format", "{bad:?}");
+            assert_eq!(
+                domain("domain", bad).unwrap_err().reason,
+                "format",
+                "{bad:?}"
+            );
         }
         assert_eq!(domain("domain", ".").unwrap_err().reason, "format");
         assert_eq!(domain("domain", " ").unwrap_err().reason, "required");

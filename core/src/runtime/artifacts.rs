@@ -47,8 +47,17 @@ impl Artifacts {
             std::fs::create_dir_all(place).map_err(Error::internal)?;
         }
         let artifacts = Self::of(place)?;
-        let marked = artifacts.put(MARKER, Bytes::from_static(b"Assay keeps submissions here.\n")).await;
-        marked.map_err(|error| Error::internal(format!("cannot write to {place}, which ASSAY_ARTIFACTS names: {error}")))?;
+        let marked = artifacts
+            .put(
+                MARKER,
+                Bytes::from_static(b"Assay keeps submissions here.\n"),
+            )
+            .await;
+        marked.map_err(|error| {
+            Error::internal(format!(
+                "cannot write to {place}, which ASSAY_ARTIFACTS names: {error}"
+            ))
+        })?;
         Ok(artifacts)
     }
 
@@ -64,7 +73,9 @@ impl Artifacts {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        let told = format!("{place} is not the place in which an api keeps submissions: set ASSAY_ARTIFACTS to that one");
+        let told = format!(
+            "{place} is not the place in which an api keeps submissions: set ASSAY_ARTIFACTS to that one"
+        );
         Err(Error::internal(told))
     }
 
@@ -73,14 +84,24 @@ impl Artifacts {
             let (bucket, prefix) = bucket.split_once('/').unwrap_or((bucket, ""));
             let store = AmazonS3Builder::from_env()
                 .with_bucket_name(bucket)
-                .with_retry(RetryConfig { max_retries: 3, retry_timeout: TIMEOUT, ..RetryConfig::default() })
+                .with_retry(RetryConfig {
+                    max_retries: 3,
+                    retry_timeout: TIMEOUT,
+                    ..RetryConfig::default()
+                })
                 .build()
                 .map_err(Error::internal)?;
-            return Ok(Self { store: Arc::new(PrefixStore::new(store, prefix)), folder: None });
+            return Ok(Self {
+                store: Arc::new(PrefixStore::new(store, prefix)),
+                folder: None,
+            });
         }
         let store = LocalFileSystem::new_with_prefix(place).map_err(Error::internal)?;
         // A job that was accepted must find its submission after a power cut, too.
-        Ok(Self { store: Arc::new(store.with_fsync(true)), folder: Some(FilePath::new(place).to_path_buf()) })
+        Ok(Self {
+            store: Arc::new(store.with_fsync(true)),
+            folder: Some(FilePath::new(place).to_path_buf()),
+        })
     }
 
     /// The name under which the inline predictions of a job are kept.
@@ -96,13 +117,22 @@ impl Artifacts {
 
     /// Writes an object whole: afterwards it is there under its name, or nothing is.
     pub async fn put(&self, key: &str, bytes: Bytes) -> Result<()> {
-        self.store.put(&Path::from(key), bytes.into()).await.map_err(Error::unavailable)?;
+        self.store
+            .put(&Path::from(key), bytes.into())
+            .await
+            .map_err(Error::unavailable)?;
         Ok(())
     }
 
     /// Begins an object that is written as its bytes come.
     pub fn writer(&self, key: &str) -> Writer {
-        Writer { store: Arc::clone(&self.store), path: Path::from(key), small: PutPayloadMut::new(), large: None, written: 0 }
+        Writer {
+            store: Arc::clone(&self.store),
+            path: Path::from(key),
+            small: PutPayloadMut::new(),
+            large: None,
+            written: 0,
+        }
     }
 
     /// Reads an object. `None` when there is none of that name.
@@ -145,14 +175,24 @@ impl Artifacts {
     /// All objects of the store, in no order. The listing holds a bounded number of them in memory.
     pub fn list(&self) -> impl Stream<Item = Result<Object>> + Send + Unpin + use<> {
         let objects = self.store.list(None).map_err(Error::unavailable);
-        objects.map_ok(|object| Object { key: object.location.into(), bytes: object.size, modified: object.last_modified.into() }).boxed()
+        objects
+            .map_ok(|object| Object {
+                key: object.location.into(),
+                bytes: object.size,
+                modified: object.last_modified.into(),
+            })
+            .boxed()
     }
 
     /// Counts the files that hold objects whose writer died, and that were written before this time; removes them if `remove`. Only
     /// folders have such files. A bucket has incomplete multipart uploads, which a rule of the bucket removes.
     pub async fn remove_unfinished(&self, before: SystemTime, remove: bool) -> Result<u64> {
-        let Some(folder) = self.folder.clone() else { return Ok(0) };
-        let found = tokio::task::spawn_blocking(move || remove_unfinished(&folder, before, remove)).await.map_err(Error::internal)?;
+        let Some(folder) = self.folder.clone() else {
+            return Ok(0);
+        };
+        let found = tokio::task::spawn_blocking(move || remove_unfinished(&folder, before, remove))
+            .await
+            .map_err(Error::internal)?;
         found.map_err(Error::unavailable)
     }
 
@@ -162,11 +202,17 @@ impl Artifacts {
         let prefix = Path::from(prefix);
         if let Some(folder) = &self.folder {
             return match tokio::fs::remove_dir_all(folder.join(prefix.as_ref())).await {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::unavailable(error)),
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(Error::unavailable(error))
+                }
                 _ => Ok(()),
             };
         }
-        let names = self.store.list(Some(&prefix)).map_ok(|object| object.location).boxed();
+        let names = self
+            .store
+            .list(Some(&prefix))
+            .map_ok(|object| object.location)
+            .boxed();
         let mut removed = self.store.delete_stream(names);
         while let Some(name) = removed.next().await {
             match name {
@@ -205,10 +251,12 @@ fn remove_unfinished(folder: &FilePath, before: SystemTime, remove: bool) -> std
         };
         if about.is_dir() {
             found += remove_unfinished(&entry.path(), before, remove)?;
-        } else if is_unfinished(&entry.file_name().to_string_lossy()) && about.modified()? < before {
+        } else if is_unfinished(&entry.file_name().to_string_lossy()) && about.modified()? < before
+        {
             found += 1;
             if remove {
-                std::fs::remove_file(entry.path()).or_else(|error| if gone(&error) { Ok(()) } else { Err(error) })?;
+                std::fs::remove_file(entry.path())
+                    .or_else(|error| if gone(&error) { Ok(()) } else { Err(error) })?;
             }
         }
     }
@@ -217,7 +265,9 @@ fn remove_unfinished(folder: &FilePath, before: SystemTime, remove: bool) -> std
 
 /// Whether a file holds an object that is being written: the store appends a number sign and digits to its name.
 fn is_unfinished(name: &str) -> bool {
-    name.rsplit_once('#').is_some_and(|(_, digits)| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+    name.rsplit_once('#').is_some_and(|(_, digits)| {
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 /// The ranges in which an object of this many bytes is read through, so that no more than one of them is in memory.
@@ -261,14 +311,25 @@ impl Writer {
                 self.small.extend_from_slice(bytes);
                 return Ok(());
             }
-            let multipart = self.store.put_multipart(&self.path).await.map_err(Error::unavailable)?;
-            let large = self.large.insert(WriteMultipart::new_with_chunk_size(multipart, CHUNK));
+            let multipart = self
+                .store
+                .put_multipart(&self.path)
+                .await
+                .map_err(Error::unavailable)?;
+            let large = self
+                .large
+                .insert(WriteMultipart::new_with_chunk_size(multipart, CHUNK));
             let small = std::mem::take(&mut self.small).freeze();
             small.iter().for_each(|piece| large.write(piece));
         }
-        let Some(large) = &mut self.large else { return Ok(()) };
+        let Some(large) = &mut self.large else {
+            return Ok(());
+        };
         for bytes in bytes.chunks(CHUNK) {
-            large.wait_for_capacity(1).await.map_err(Error::unavailable)?;
+            large
+                .wait_for_capacity(1)
+                .await
+                .map_err(Error::unavailable)?;
             large.write(bytes);
         }
         Ok(())
@@ -278,15 +339,27 @@ impl Writer {
     pub async fn finish(mut self) -> Result<()> {
         match self.large.take() {
             Some(large) => large.finish().await.map(drop).map_err(Error::unavailable),
-            None => self.store.put(&self.path, std::mem::take(&mut self.small).freeze()).await.map(drop).map_err(Error::unavailable),
+            None => self
+                .store
+                .put(&self.path, std::mem::take(&mut self.small).freeze())
+                .await
+                .map(drop)
+                .map_err(Error::unavailable),
         }
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if let (Some(large), Ok(runtime)) = (self.large.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move { large.abort().await.can_fail("giving up an object that was begun") });
+        if let (Some(large), Ok(runtime)) =
+            (self.large.take(), tokio::runtime::Handle::try_current())
+        {
+            runtime.spawn(async move {
+                large
+                    .abort()
+                    .await
+                    .can_fail("giving up an object that was begun")
+            });
         }
     }
 }
@@ -296,7 +369,10 @@ mod tests {
     use super::*;
 
     fn place(name: &str) -> String {
-        std::env::temp_dir().join(format!("assay-artifacts-{name}-{}", std::process::id())).to_string_lossy().into_owned()
+        std::env::temp_dir()
+            .join(format!("assay-artifacts-{name}-{}", std::process::id()))
+            .to_string_lossy()
+            .into_owned()
     }
 
     #[tokio::test]
@@ -316,7 +392,10 @@ mod tests {
             }
             assert_eq!((read.len(), read == whole), (length, true));
         }
-        assert_eq!(artifacts.get_range("a/b", 3..6).await.unwrap().unwrap(), [3_u8, 4, 5].as_slice());
+        assert_eq!(
+            artifacts.get_range("a/b", 3..6).await.unwrap().unwrap(),
+            [3_u8, 4, 5].as_slice()
+        );
         assert!(artifacts.get_range("a/none", 0..1).await.unwrap().is_none());
         std::fs::remove_dir_all(place).unwrap();
     }
@@ -335,14 +414,23 @@ mod tests {
         let mut unfinished = artifacts.writer("o/v/1");
         unfinished.write(&vec![0; 2 * CHUNK]).await.unwrap();
         std::mem::forget(unfinished);
-        let (past, future) =
-            (SystemTime::UNIX_EPOCH, SystemTime::from(crate::model::timestamp::Timestamp::now()) + Duration::from_secs(60));
+        let (past, future) = (
+            SystemTime::UNIX_EPOCH,
+            SystemTime::from(crate::model::timestamp::Timestamp::now()) + Duration::from_secs(60),
+        );
         assert_eq!(artifacts.remove_unfinished(past, true).await.unwrap(), 0);
         assert_eq!(artifacts.remove_unfinished(future, false).await.unwrap(), 2);
         assert_eq!(artifacts.remove_unfinished(future, true).await.unwrap(), 2);
-        let listed: Vec<String> = artifacts.list().map_ok(|object| object.key).try_collect().await.unwrap();
+        let listed: Vec<String> = artifacts
+            .list()
+            .map_ok(|object| object.key)
+            .try_collect()
+            .await
+            .unwrap();
         assert_eq!(listed.len(), 4, "with the marker: {listed:?}");
-        assert!(artifacts.exists("o/ux").await.unwrap() && !artifacts.exists("o/v/1").await.unwrap());
+        assert!(
+            artifacts.exists("o/ux").await.unwrap() && !artifacts.exists("o/v/1").await.unwrap()
+        );
         artifacts.delete_under("o/u").await.unwrap();
         artifacts.delete_under("o/u").await.unwrap();
         assert!(artifacts.get("o/ux").await.unwrap().is_some());

@@ -46,7 +46,9 @@ struct Names {
 
 impl Names {
     fn new(prefix: &str) -> Self {
-        Self { queue: format!("{prefix}.evals") }
+        Self {
+            queue: format!("{prefix}.evals"),
+        }
     }
 
     fn bell(&self) -> String {
@@ -78,12 +80,16 @@ pub struct Ringer {
 impl Ringer {
     /// A ringer for the queue under `prefix`.
     pub fn new(connection: Connection, prefix: &str) -> Self {
-        Self { names: Names::new(prefix), connection }
+        Self {
+            names: Names::new(prefix),
+            connection,
+        }
     }
 
     /// Whether Redis still knows what was rung. It forgets by a restart or by being flushed.
     pub async fn remembers(&self) -> Result<bool> {
-        let new: redis::RedisResult<bool> = self.connection.get().set_nx(self.names.epoch(), 1).await;
+        let new: redis::RedisResult<bool> =
+            self.connection.get().set_nx(self.names.epoch(), 1).await;
         if new.as_ref().is_err_and(redis::RedisError::is_timeout) {
             self.connection.give_up();
         }
@@ -104,15 +110,31 @@ impl Ringer {
 
     /// Rings for these jobs, in this order.
     pub async fn ring(&self, rings: &[Ring]) -> Result<()> {
-        let mut storage = RedisStorage::<String>::new(self.connection.get()).with_config(self.names.config());
+        let mut storage =
+            RedisStorage::<String>::new(self.connection.get()).with_config(self.names.config());
         let task = |(place, ring): (usize, &Ring)| {
             // Tasks that fall due in one second come in the order of their ids.
-            let id = format!("{}-{place:04}-{}-{}", ring.dispatched_at.unix_nanos() / 1000, ring.job_id, ring.dispatch_no);
-            TaskBuilder::new(ring.job_id.to_string()).task_id(TaskId::from_string(id)).build()
+            let id = format!(
+                "{}-{place:04}-{}-{}",
+                ring.dispatched_at.unix_nanos() / 1000,
+                ring.job_id,
+                ring.dispatch_no
+            );
+            TaskBuilder::new(ring.job_id.to_string())
+                .task_id(TaskId::from_string(id))
+                .build()
         };
         let tasks: Vec<_> = rings.iter().enumerate().map(task).collect();
-        storage.push_all(stream::iter(tasks)).await.map_err(|error| Error::unavailable(error.to_string()))?;
-        let _: i64 = self.connection.get().publish(self.names.bell(), rings.len()).await.map_err(Error::unavailable)?;
+        storage
+            .push_all(stream::iter(tasks))
+            .await
+            .map_err(|error| Error::unavailable(error.to_string()))?;
+        let _: i64 = self
+            .connection
+            .get()
+            .publish(self.names.bell(), rings.len())
+            .await
+            .map_err(Error::unavailable)?;
         Ok(())
     }
 
@@ -128,7 +150,10 @@ impl Ringer {
             loop {
                 let mut call = finished.key(&set);
                 call.key(config.job_data_hash()).key(config.job_meta_hash());
-                let removed: i64 = call.invoke_async(&mut self.connection.get()).await.map_err(Error::unavailable)?;
+                let removed: i64 = call
+                    .invoke_async(&mut self.connection.get())
+                    .await
+                    .map_err(Error::unavailable)?;
                 if removed < 500 {
                     break;
                 }
@@ -149,8 +174,13 @@ impl Ringer {
               return #names",
         );
         let mut call = gone.key(config.workers_set());
-        call.key(config.inflight_jobs_set()).key(config.job_data_hash()).key(config.job_meta_hash());
-        let _: i64 = call.invoke_async(&mut self.connection.get()).await.map_err(Error::unavailable)?;
+        call.key(config.inflight_jobs_set())
+            .key(config.job_data_hash())
+            .key(config.job_meta_hash());
+        let _: i64 = call
+            .invoke_async(&mut self.connection.get())
+            .await
+            .map_err(Error::unavailable)?;
         Ok(())
     }
 }
@@ -160,13 +190,20 @@ pub type OnBell = Arc<dyn Fn(JobId) -> future::BoxFuture<'static, ()> + Send + S
 
 /// Hears bells until `stop` is set, with at least `slots` handlers at once, whatever Redis does. When it returns, no
 /// handler is begun any more; some may still run.
-pub async fn listen(url: &str, prefix: &str, slots: usize, on_bell: OnBell, stop: watch::Receiver<bool>) -> Result<()> {
+pub async fn listen(
+    url: &str,
+    prefix: &str,
+    slots: usize,
+    on_bell: OnBell,
+    stop: watch::Receiver<bool>,
+) -> Result<()> {
     let names = Names::new(prefix);
     let (bell, rung) = watch::channel(());
     // Fetching waits in Redis's line: more patience than a request has.
     let connection = Connection::new(url, PATIENCE)?;
     let client = redis_connection::client(url)?;
-    let workers = (0..slots.div_ceil(SLOTS_PER_WORKER)).map(|_| run(&names, &connection, &on_bell, &rung, &stop));
+    let workers = (0..slots.div_ceil(SLOTS_PER_WORKER))
+        .map(|_| run(&names, &connection, &on_bell, &rung, &stop));
     let workers = future::join_all(workers);
     // One task for all: a worker's future is not one that can be spawned.
     future::select(Box::pin(workers), Box::pin(hear(&client, &names, &bell))).await;
@@ -182,7 +219,9 @@ async fn hear(client: &Client, names: &Names, bell: &watch::Sender<()>) {
     };
     loop {
         let heard = async {
-            let subscribed = tokio::time::timeout(PATIENCE, subscribe()).await.map_err(Error::unavailable)?;
+            let subscribed = tokio::time::timeout(PATIENCE, subscribe())
+                .await
+                .map_err(Error::unavailable)?;
             let mut messages = subscribed.map_err(Error::unavailable)?.into_on_message();
             // Bells that were rung in between were not heard.
             bell.send_replace(());
@@ -191,13 +230,21 @@ async fn hear(client: &Client, names: &Names, bell: &watch::Sender<()>) {
             }
             Ok::<_, Error>(())
         };
-        heard.await.can_fail("hearing the bell; workers look once a second meanwhile");
+        heard
+            .await
+            .can_fail("hearing the bell; workers look once a second meanwhile");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
 /// One apalis worker, begun again under a fresh name whenever an error of Redis ends it.
-async fn run(names: &Names, connection: &Connection, on_bell: &OnBell, rung: &watch::Receiver<()>, stop: &watch::Receiver<bool>) {
+async fn run(
+    names: &Names,
+    connection: &Connection,
+    on_bell: &OnBell,
+    rung: &watch::Receiver<()>,
+    stop: &watch::Receiver<bool>,
+) {
     while !*stop.borrow() {
         let name = match random::base62(12) {
             Ok(name) => name,

@@ -24,7 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub async fn bind(setting: &Setting, address: SocketAddr) -> Result<TcpListener> {
     let taken = |error| {
         let name = setting.name;
-        Error::internal(format!("cannot listen on {address}: {error}. Set {name} to another address, or end what listens there."))
+        Error::internal(format!(
+            "cannot listen on {address}: {error}. Set {name} to another address, or end what listens there."
+        ))
     };
     TcpListener::bind(address).await.map_err(taken)
 }
@@ -44,23 +46,35 @@ pub async fn told_to_end() -> Result<()> {
 pub async fn refuse_old_schema(db: &PgPool) -> Result<()> {
     match migrations::pending(db).await? {
         0 => Ok(()),
-        _ => Err(Error::internal("the database's schema is older than this build: run assay-api migrate")),
+        _ => Err(Error::internal(
+            "the database's schema is older than this build: run assay-api migrate",
+        )),
     }
 }
 
 /// Closes the database's connections. A query that hangs must not keep the process.
 pub async fn close(db: &PgPool) {
-    tokio::time::timeout(Duration::from_secs(1), db.close()).await.can_fail("closing the database's connections");
+    tokio::time::timeout(Duration::from_secs(1), db.close())
+        .await
+        .can_fail("closing the database's connections");
 }
 
 /// Serves `/metrics`, `/livez` and `/readyz` for as long as it is polled.
-pub async fn serve_operators(listener: TcpListener, metrics: PrometheusHandle, db: PgPool, stopped: watch::Receiver<bool>) {
+pub async fn serve_operators(
+    listener: TcpListener,
+    metrics: PrometheusHandle,
+    db: PgPool,
+    stopped: watch::Receiver<bool>,
+) {
     let upkeep = metrics.clone();
     let process = metrics_process::Collector::default();
     process.describe();
     let shown = async move || {
         process.collect();
-        ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render())
+        (
+            [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
+            metrics.render(),
+        )
     };
     let routes = Router::new()
         .route("/metrics", get(shown))
@@ -85,10 +99,15 @@ async fn ready(db: &PgPool, stopped: &watch::Receiver<bool>) -> (StatusCode, &'s
     if *stopped.borrow() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
     }
-    let pending = tokio::time::timeout(PATIENCE, migrations::pending(db)).await.unwrap_or_else(|late| Err(Error::unavailable(late)));
+    let pending = tokio::time::timeout(PATIENCE, migrations::pending(db))
+        .await
+        .unwrap_or_else(|late| Err(Error::unavailable(late)));
     match pending {
         Ok(0) => (StatusCode::OK, "ok\n"),
         Ok(_) => (StatusCode::SERVICE_UNAVAILABLE, "migrations are pending\n"),
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n"),
+        Err(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the database does not answer\n",
+        ),
     }
 }

@@ -109,17 +109,28 @@ metrics! {
 const REQUEST_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 30.0];
 
 /// Bounds of a job's buckets, in seconds: up to its whole allowance.
-const JOB_BUCKETS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0];
+const JOB_BUCKETS: &[f64] = &[
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0,
+];
 
 /// Makes this process keep metrics. The handle renders them for a scrape.
 pub fn metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandle> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(REQUEST_SECONDS.into()), REQUEST_BUCKETS)
-        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Prefix("assay_job_".into()), JOB_BUCKETS))
+        .and_then(|builder| {
+            builder.set_buckets_for_metric(Matcher::Prefix("assay_job_".into()), JOB_BUCKETS)
+        })
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(Error::internal)?;
     for instrument in ALL {
-        let Instrument { name, kind, unit, binary: whose, labels, help } = *instrument;
+        let Instrument {
+            name,
+            kind,
+            unit,
+            binary: whose,
+            labels,
+            help,
+        } = *instrument;
         match kind {
             Kind::Counter => metrics::describe_counter!(name, unit, help),
             Kind::Gauge => metrics::describe_gauge!(name, unit, help),
@@ -129,7 +140,11 @@ pub fn metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandle> {
             begin_at_zero(name, labels);
         }
     }
-    let name = if binary == Binary::Api { "assay-api" } else { "assay-worker" };
+    let name = if binary == Binary::Api {
+        "assay-api"
+    } else {
+        "assay-worker"
+    };
     metrics::gauge!(BUILD, "binary" => name, "version" => env!("CARGO_PKG_VERSION"), "git_sha" => settings.git_sha.clone()).set(1.0);
     Ok(handle)
 }
@@ -139,8 +154,13 @@ fn begin_at_zero(name: &'static str, labels: &[(&'static str, &'static [&'static
     let mut combinations = vec![Vec::new()];
     for (label, values) in labels {
         // Where the values are not known here, there is no combination.
-        let with = |value: &&'static str, before: &Vec<Label>| [before.as_slice(), &[Label::from_static_parts(label, value)]].concat();
-        combinations = values.iter().flat_map(|value| combinations.iter().map(move |before| with(value, before))).collect();
+        let with = |value: &&'static str, before: &Vec<Label>| {
+            [before.as_slice(), &[Label::from_static_parts(label, value)]].concat()
+        };
+        combinations = values
+            .iter()
+            .flat_map(|value| combinations.iter().map(move |before| with(value, before)))
+            .collect();
     }
     for labels in combinations {
         metrics::counter!(name, labels).increment(0);
@@ -149,11 +169,19 @@ fn begin_at_zero(name: &'static str, labels: &[(&'static str, &'static [&'static
 
 /// Makes this process log to standard error.
 pub fn logs(settings: &Common) -> Result<()> {
-    let filter: EnvFilter =
-        settings.log.parse().map_err(|_| Error::internal("ASSAY_LOG is not a filter such as info or info,sqlx=debug"))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let filter: EnvFilter = settings.log.parse().map_err(|_| {
+        Error::internal("ASSAY_LOG is not a filter such as info or info,sqlx=debug")
+    })?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     let done = match settings.log_format.as_str() {
-        "json" => builder.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init(),
+        "json" => builder
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .try_init(),
         "text" => builder.try_init(),
         _ => return Err(Error::internal("ASSAY_LOG_FORMAT must be json or text")),
     };

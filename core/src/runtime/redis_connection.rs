@@ -24,7 +24,11 @@ impl Connection {
     pub fn new(url: &str, patience: Duration) -> Result<Self> {
         let client = client(url)?;
         let current = Mutex::new(manager(&client, patience)?);
-        Ok(Self(Arc::new(Inner { client, patience, current })))
+        Ok(Self(Arc::new(Inner {
+            client,
+            patience,
+            current,
+        })))
     }
 
     /// As it is now.
@@ -35,11 +39,16 @@ impl Connection {
     /// After an answer that did not come in time: whoever asks next does so over a connection of its own.
     pub fn give_up(&self) {
         let fresh = manager(&self.0.client, self.0.patience);
-        fresh.map(|fresh| *self.current() = fresh).can_fail("giving up a connection to Redis");
+        fresh
+            .map(|fresh| *self.current() = fresh)
+            .can_fail("giving up a connection to Redis");
     }
 
     fn current(&self) -> MutexGuard<'_, ConnectionManager> {
-        self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -49,7 +58,9 @@ pub fn client(url: &str) -> Result<Client> {
     // is no fault.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // The cause is not kept: it would repeat the address, and with it the password.
-    Client::open(url).map_err(|_| Error::internal("the address of Redis is not of the form redis://:password@host:6379/0"))
+    Client::open(url).map_err(|_| {
+        Error::internal("the address of Redis is not of the form redis://:password@host:6379/0")
+    })
 }
 
 fn manager(client: &Client, patience: Duration) -> Result<ConnectionManager> {
@@ -59,5 +70,7 @@ fn manager(client: &Client, patience: Duration) -> Result<ConnectionManager> {
         // The callers have their own ways to go on without Redis; a client that tries again for seconds is in their way.
         .set_number_of_retries(1)
         .set_max_delay(Duration::from_secs(1));
-    client.get_connection_manager_lazy(config).map_err(Error::internal)
+    client
+        .get_connection_manager_lazy(config)
+        .map_err(Error::internal)
 }

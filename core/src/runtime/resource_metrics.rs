@@ -28,7 +28,10 @@ impl<const N: usize> Vitals<N> {
     /// Of a process with these connections to PostgreSQL, by what they are for. The first are the ones to ask with.
     pub fn new(settings: &Common, pools: [(&'static str, &PgPool); N]) -> Result<Self> {
         let redis = Connection::new(&settings.redis_url, PATIENCE)?;
-        Ok(Self { pools: pools.map(|(name, pool)| (name, pool.clone())), redis })
+        Ok(Self {
+            pools: pools.map(|(name, pool)| (name, pool.clone())),
+            redis,
+        })
     }
 
     /// Looks for as long as it is polled; at the queue, too, if it is told with which connections.
@@ -56,20 +59,31 @@ impl<const N: usize> Vitals<N> {
         for (name, pool) in &self.pools {
             let idle = pool.num_idle();
             let busy = (pool.size() as usize).saturating_sub(idle);
-            metrics::gauge!(prometheus::DATABASE_CONNECTIONS, "pool" => *name, "state" => "busy").set(busy as f64);
-            metrics::gauge!(prometheus::DATABASE_CONNECTIONS, "pool" => *name, "state" => "idle").set(idle as f64);
-            metrics::gauge!(prometheus::DATABASE_CONNECTIONS_MAX, "pool" => *name).set(f64::from(pool.options().get_max_connections()));
+            metrics::gauge!(prometheus::DATABASE_CONNECTIONS, "pool" => *name, "state" => "busy")
+                .set(busy as f64);
+            metrics::gauge!(prometheus::DATABASE_CONNECTIONS, "pool" => *name, "state" => "idle")
+                .set(idle as f64);
+            metrics::gauge!(prometheus::DATABASE_CONNECTIONS_MAX, "pool" => *name)
+                .set(f64::from(pool.options().get_max_connections()));
         }
     }
 
     async fn database(&self) -> Result<usize> {
-        let Some((_, db)) = self.pools.first() else { return Ok(0) };
-        tokio::time::timeout(PATIENCE, migrations::pending(db)).await.map_err(Error::unavailable)?
+        let Some((_, db)) = self.pools.first() else {
+            return Ok(0);
+        };
+        tokio::time::timeout(PATIENCE, migrations::pending(db))
+            .await
+            .map_err(Error::unavailable)?
     }
 
     async fn redis(&self) -> Result<()> {
         let mut connection = self.redis.get();
-        let ping = tokio::time::timeout(PATIENCE, redis::cmd("PING").query_async::<()>(&mut connection)).await;
+        let ping = tokio::time::timeout(
+            PATIENCE,
+            redis::cmd("PING").query_async::<()>(&mut connection),
+        )
+        .await;
         // A connection that hangs stays as it is until it is given up.
         ping.map_err(|late| {
             self.redis.give_up();
@@ -85,16 +99,32 @@ fn runtime() {
 }
 
 /// What is told while nobody can tell: what was seen before would be taken for what is.
-const UNKNOWN: Depth =
-    Depth { queued: f64::NAN, queued_seconds: f64::NAN, running: f64::NAN, running_seconds: f64::NAN, workers: f64::NAN };
+const UNKNOWN: Depth = Depth {
+    queued: f64::NAN,
+    queued_seconds: f64::NAN,
+    running: f64::NAN,
+    running_seconds: f64::NAN,
+    workers: f64::NAN,
+};
 
 async fn depth(db: &PgPool) -> Result<Depth> {
-    tokio::time::timeout(PATIENCE, dispatch::depth(db)).await.map_err(Error::unavailable)?
+    tokio::time::timeout(PATIENCE, dispatch::depth(db))
+        .await
+        .map_err(Error::unavailable)?
 }
 
 fn show(depth: Depth) {
-    let Depth { queued, queued_seconds, running, running_seconds, workers } = depth;
-    for (state, jobs, seconds) in [("queued", queued, queued_seconds), ("running", running, running_seconds)] {
+    let Depth {
+        queued,
+        queued_seconds,
+        running,
+        running_seconds,
+        workers,
+    } = depth;
+    for (state, jobs, seconds) in [
+        ("queued", queued, queued_seconds),
+        ("running", running, running_seconds),
+    ] {
         metrics::gauge!(prometheus::JOBS, "state" => state).set(jobs);
         metrics::gauge!(prometheus::JOB_OLDEST_SECONDS, "state" => state).set(seconds);
     }

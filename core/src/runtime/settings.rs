@@ -102,29 +102,50 @@ impl fmt::Display for BadSettings {
 impl Reader {
     /// Reads this process's environment.
     pub fn from_env() -> Self {
-        let given = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let given = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
         Self::new(given)
     }
 
     /// Reads the given variables; those that do not begin with `ASSAY_` are not ours.
     pub fn new(given: impl IntoIterator<Item = (String, String)>) -> Self {
-        let given: BTreeMap<_, _> = given.into_iter().filter(|(name, _)| name.starts_with("ASSAY_")).collect();
+        let given: BTreeMap<_, _> = given
+            .into_iter()
+            .filter(|(name, _)| name.starts_with("ASSAY_"))
+            .collect();
         let known = |name: &str| {
             let setting = |name: &str| ALL.iter().find(|setting| setting.name == name);
-            setting(name).is_some() || name.strip_suffix("_FILE").and_then(setting).is_some_and(|setting| setting.secret)
+            setting(name).is_some()
+                || name
+                    .strip_suffix("_FILE")
+                    .and_then(setting)
+                    .is_some_and(|setting| setting.secret)
         };
         // What finds servers for the launcher, and what a build is told, is not the business of these binaries.
-        let foreign = |name: &str| ["ASSAY_POSTGRES_BIN", "ASSAY_REDIS_SERVER", "ASSAY_GIT_SHA"].contains(&name);
-        let faults =
-            given.keys().filter(|name| !known(name) && !foreign(name)).map(|name| format!("{name}: there is no such setting")).collect();
+        let foreign = |name: &str| {
+            ["ASSAY_POSTGRES_BIN", "ASSAY_REDIS_SERVER", "ASSAY_GIT_SHA"].contains(&name)
+        };
+        let faults = given
+            .keys()
+            .filter(|name| !known(name) && !foreign(name))
+            .map(|name| format!("{name}: there is no such setting"))
+            .collect();
         Self { given, faults }
     }
 
     fn text(&mut self, setting: &Setting) -> Option<String> {
         let file = format!("{}_FILE", setting.name);
-        let by_file = if setting.secret { self.given.get(&file) } else { None };
+        let by_file = if setting.secret {
+            self.given.get(&file)
+        } else {
+            None
+        };
         match (self.given.get(setting.name), by_file) {
-            (Some(_), Some(_)) => self.fault(&file, &format!("{} is given too; give one of them", setting.name)),
+            (Some(_), Some(_)) => self.fault(
+                &file,
+                &format!("{} is given too; give one of them", setting.name),
+            ),
             (Some(value), None) => Some(value.clone()),
             (None, Some(path)) => match std::fs::read_to_string(path) {
                 Ok(text) => Some(text.trim_end_matches(['\r', '\n']).to_owned()),
@@ -132,7 +153,10 @@ impl Reader {
             },
             (None, None) => match setting.default {
                 Some(default) => Some(default.to_owned()),
-                None if setting.secret => self.fault(setting.name, &format!("is required (or {file}): {}", setting.help)),
+                None if setting.secret => self.fault(
+                    setting.name,
+                    &format!("is required (or {file}): {}", setting.help),
+                ),
                 None => self.fault(setting.name, &format!("is required: {}", setting.help)),
             },
         }
@@ -145,12 +169,18 @@ impl Reader {
 
     /// A setting's value. Where it is wrong the fault is noted and `T::default()` stands in until [`Reader::finish`].
     pub fn get<T: FromStr<Err: fmt::Display> + Default>(&mut self, setting: &Setting) -> T {
-        let Some(text) = self.text(setting) else { return T::default() };
+        let Some(text) = self.text(setting) else {
+            return T::default();
+        };
         match text.parse() {
             Ok(value) => value,
             // The value of a secret is not repeated.
-            Err(error) if setting.secret => self.fault(setting.name, &error.to_string()).unwrap_or_default(),
-            Err(error) => self.fault(setting.name, &format!("{text:?}: {error}")).unwrap_or_default(),
+            Err(error) if setting.secret => self
+                .fault(setting.name, &error.to_string())
+                .unwrap_or_default(),
+            Err(error) => self
+                .fault(setting.name, &format!("{text:?}: {error}"))
+                .unwrap_or_default(),
         }
     }
 
@@ -158,10 +188,16 @@ impl Reader {
     pub fn list<T: FromStr<Err: fmt::Display>>(&mut self, setting: &Setting) -> Vec<T> {
         let text = self.text(setting).unwrap_or_default();
         let mut values = Vec::new();
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        for part in text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
             match part.parse() {
                 Ok(value) => values.push(value),
-                Err(error) => self.faults.push(format!("{}: {part:?}: {error}", setting.name)),
+                Err(error) => self
+                    .faults
+                    .push(format!("{}: {part:?}: {error}", setting.name)),
             }
         }
         values
@@ -175,8 +211,14 @@ impl Reader {
     /// A number that must not be less than `least`.
     pub fn at_least(&mut self, setting: &Setting, least: u32) -> u32 {
         let value = self.get(setting);
-        if value < least && !self.faults.iter().any(|fault| fault.starts_with(setting.name)) {
-            self.faults.push(format!("{}: must be at least {least}", setting.name));
+        if value < least
+            && !self
+                .faults
+                .iter()
+                .any(|fault| fault.starts_with(setting.name))
+        {
+            self.faults
+                .push(format!("{}: must be at least {least}", setting.name));
         }
         value
     }
@@ -193,12 +235,17 @@ impl Reader {
     /// An address to listen on.
     pub fn address(&mut self, setting: &Setting) -> SocketAddr {
         let unspecified = SocketAddr::from(([127, 0, 0, 1], 0));
-        let Some(text) = self.text(setting) else { return unspecified };
+        let Some(text) = self.text(setting) else {
+            return unspecified;
+        };
         match text.parse() {
             Ok(address) => address,
-            Err(_) => {
-                self.fault(setting.name, &format!("{text:?}: must be an address and a port, such as 127.0.0.1:8080")).unwrap_or(unspecified)
-            }
+            Err(_) => self
+                .fault(
+                    setting.name,
+                    &format!("{text:?}: must be an address and a port, such as 127.0.0.1:8080"),
+                )
+                .unwrap_or(unspecified),
         }
     }
 
@@ -209,7 +256,11 @@ impl Reader {
 
     /// All is read: the faults, if there are any.
     pub fn finish(self) -> Result<(), BadSettings> {
-        if self.faults.is_empty() { Ok(()) } else { Err(BadSettings(self.faults)) }
+        if self.faults.is_empty() {
+            Ok(())
+        } else {
+            Err(BadSettings(self.faults))
+        }
     }
 }
 
@@ -259,7 +310,11 @@ impl Common {
             artifacts: read.get(&ARTIFACTS),
             admin_listen: read.address(&ADMIN_LISTEN),
             git_sha: git_sha.to_owned(),
-            hfm_sha: if hfm_sha.is_empty() { git_sha.to_owned() } else { hfm_sha },
+            hfm_sha: if hfm_sha.is_empty() {
+                git_sha.to_owned()
+            } else {
+                hfm_sha
+            },
             drain: Duration::from_secs(u64::from(read.positive(&DRAIN_SECONDS))),
             otlp_endpoint: read.get(&OTLP_ENDPOINT),
             trace_share: read.share(&TRACE_SHARE),
@@ -274,7 +329,11 @@ mod tests {
     use super::*;
 
     fn reader(given: &[(&str, &str)]) -> Reader {
-        Reader::new(given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+        Reader::new(
+            given
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+        )
     }
 
     #[test]

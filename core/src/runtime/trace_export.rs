@@ -12,7 +12,9 @@ use opentelemetry::InstrumentationScope;
 use opentelemetry::trace::{Link, SpanContext, Status, TraceFlags, TraceState};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor as _};
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor as _,
+};
 
 use sha2::{Digest as _, Sha256};
 
@@ -50,19 +52,29 @@ impl Place {
         let [a, b] = random::words();
         // Zero is no id.
         let trace_id = (u128::from(a) << 64 | u128::from(b)).max(1);
-        Self { trace_id: TraceId::from_bytes(trace_id.to_be_bytes()), span_id: SpanId::INVALID }.child()
+        Self {
+            trace_id: TraceId::from_bytes(trace_id.to_be_bytes()),
+            span_id: SpanId::INVALID,
+        }
+        .child()
     }
 
     /// A new place in the same trace.
     #[must_use]
     pub fn child(self) -> Self {
         let [span_id] = random::words::<1>();
-        Self { span_id: SpanId::from_bytes(span_id.max(1).to_be_bytes()), ..self }
+        Self {
+            span_id: SpanId::from_bytes(span_id.max(1).to_be_bytes()),
+            ..self
+        }
     }
 
     /// The place of this form, 32 and 16 hex digits.
     pub fn read(trace_id: &str, span_id: &str) -> Option<Self> {
-        Some(Self { trace_id: TraceId::from_hex(trace_id).ok()?, span_id: SpanId::from_hex(span_id).ok()? })
+        Some(Self {
+            trace_id: TraceId::from_hex(trace_id).ok()?,
+            span_id: SpanId::from_hex(span_id).ok()?,
+        })
     }
 }
 
@@ -99,7 +111,14 @@ pub enum Handling {
 
 impl Span {
     /// That of a job that is sent or processed.
-    pub fn of_job(handling: Handling, place: Place, parent: Option<SpanId>, job_id: &JobId, began: Timestamp, ended: Timestamp) -> Self {
+    pub fn of_job(
+        handling: Handling,
+        place: Place,
+        parent: Option<SpanId>,
+        job_id: &JobId,
+        began: Timestamp,
+        ended: Timestamp,
+    ) -> Self {
         let (operation, name, kind) = match handling {
             Handling::Send => ("send", "send jobs", SpanKind::Producer),
             Handling::Process => ("process", "process jobs", SpanKind::Consumer),
@@ -111,11 +130,27 @@ impl Span {
             KeyValue::new("messaging.operation.type", operation),
             KeyValue::new("messaging.message.id", job_id.to_string()),
         ];
-        Self { place, parent, name: name.into(), kind, began, ended, attributes, failed: None, link: None }
+        Self {
+            place,
+            parent,
+            name: name.into(),
+            kind,
+            began,
+            ended,
+            attributes,
+            failed: None,
+            link: None,
+        }
     }
 
     /// That of a part of what was done.
-    pub fn of_part(place: Place, parent: SpanId, name: &'static str, began: Timestamp, ended: Timestamp) -> Self {
+    pub fn of_part(
+        place: Place,
+        parent: SpanId,
+        name: &'static str,
+        began: Timestamp,
+        ended: Timestamp,
+    ) -> Self {
         Self {
             place,
             parent: Some(parent),
@@ -132,8 +167,10 @@ impl Span {
     /// The same of a try that ended with this result.
     #[must_use]
     pub fn of_attempt(mut self, attempt: i32, result: &'static str) -> Self {
-        self.attributes.push(KeyValue::new("assay.attempt", i64::from(attempt)));
-        self.attributes.push(KeyValue::new("assay.attempt.result", result));
+        self.attributes
+            .push(KeyValue::new("assay.attempt", i64::from(attempt)));
+        self.attributes
+            .push(KeyValue::new("assay.attempt.result", result));
         // What the predictions are at fault for is no error of the attempt's.
         if !["succeeded", "failed"].contains(&result) {
             self.attributes.push(KeyValue::new("error.type", result));
@@ -171,15 +208,26 @@ impl Sampling {
     /// The share that the settings name. The key comes from the database's address, which holds a password and is the same
     /// for all API processes.
     pub fn share(settings: &Common) -> Self {
-        let key = Sha256::new().chain_update("assay trace sampling").chain_update(&settings.database_url).finalize().into();
-        Self::Share { key, last: (settings.trace_share * u64::MAX as f64) as u64 }
+        let key = Sha256::new()
+            .chain_update("assay trace sampling")
+            .chain_update(&settings.database_url)
+            .finalize()
+            .into();
+        Self::Share {
+            key,
+            last: (settings.trace_share * u64::MAX as f64) as u64,
+        }
     }
 
     fn takes(&self, trace_id: TraceId) -> bool {
         match self {
             Self::Chosen => true,
             Self::Share { key, last } => {
-                let hash: [u8; 32] = Sha256::new().chain_update(key).chain_update(trace_id.to_bytes()).finalize().into();
+                let hash: [u8; 32] = Sha256::new()
+                    .chain_update(key)
+                    .chain_update(trace_id.to_bytes())
+                    .finalize()
+                    .into();
                 let [a, b, c, d, e, f, g, h, ..] = hash;
                 u64::from_be_bytes([a, b, c, d, e, f, g, h]) <= *last
             }
@@ -193,31 +241,77 @@ impl Spans {
         if settings.otlp_endpoint.is_empty() {
             return Ok(Self(None));
         }
-        let exporter = SpanExporter::builder().with_tonic().with_endpoint(&settings.otlp_endpoint).build();
-        let exporter = exporter.map_err(|_| Error::internal("ASSAY_OTLP_ENDPOINT is not an address such as http://collector:4317"))?;
-        let config = BatchConfigBuilder::default().with_max_queue_size(QUEUE).with_max_export_batch_size(BATCH).build();
-        let mut processor = BatchSpanProcessor::builder(exporter).with_batch_config(config).build();
+        let exporter = SpanExporter::builder()
+            .with_tonic()
+            .with_endpoint(&settings.otlp_endpoint)
+            .build();
+        let exporter = exporter.map_err(|_| {
+            Error::internal("ASSAY_OTLP_ENDPOINT is not an address such as http://collector:4317")
+        })?;
+        let config = BatchConfigBuilder::default()
+            .with_max_queue_size(QUEUE)
+            .with_max_export_batch_size(BATCH)
+            .build();
+        let mut processor = BatchSpanProcessor::builder(exporter)
+            .with_batch_config(config)
+            .build();
         let attributes = [
             ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("service.instance.id", format!("{:016x}", random::words::<1>()[0])),
+            (
+                "service.instance.id",
+                format!("{:016x}", random::words::<1>()[0]),
+            ),
         ];
         let attributes = attributes.map(|(key, value)| KeyValue::new(key, value));
-        processor.set_resource(&Resource::builder().with_service_name(service).with_attributes(attributes).build());
-        Ok(Self(Some(Arc::new(Exporting { processor, scope: InstrumentationScope::builder("assay").build(), sampling }))))
+        processor.set_resource(
+            &Resource::builder()
+                .with_service_name(service)
+                .with_attributes(attributes)
+                .build(),
+        );
+        Ok(Self(Some(Arc::new(Exporting {
+            processor,
+            scope: InstrumentationScope::builder("assay").build(),
+            sampling,
+        }))))
     }
 
     /// Whether anybody is told of this trace.
     pub fn takes(&self, trace_id: TraceId) -> bool {
-        self.0.as_ref().is_some_and(|exporting| exporting.sampling.takes(trace_id))
+        self.0
+            .as_ref()
+            .is_some_and(|exporting| exporting.sampling.takes(trace_id))
     }
 
     /// Tells of a span of this trace that has ended, if anybody is told of it. Never waits.
     pub fn tell(&self, trace_id: TraceId, span: impl FnOnce() -> Span) {
-        let Some(exporting) = self.0.as_ref().filter(|_| self.takes(trace_id)) else { return };
-        let Span { place, parent, name, kind, began, ended, attributes, failed, link } = span();
-        let context = |place: Place| SpanContext::new(place.trace_id, place.span_id, TraceFlags::SAMPLED, false, TraceState::NONE);
+        let Some(exporting) = self.0.as_ref().filter(|_| self.takes(trace_id)) else {
+            return;
+        };
+        let Span {
+            place,
+            parent,
+            name,
+            kind,
+            began,
+            ended,
+            attributes,
+            failed,
+            link,
+        } = span();
+        let context = |place: Place| {
+            SpanContext::new(
+                place.trace_id,
+                place.span_id,
+                TraceFlags::SAMPLED,
+                false,
+                TraceState::NONE,
+            )
+        };
         let mut links = SpanLinks::default();
-        links.links.extend(link.map(|link| Link::with_context(context(link))));
+        links
+            .links
+            .extend(link.map(|link| Link::with_context(context(link))));
         exporting.processor.on_end(SpanData {
             span_context: context(place),
             parent_span_id: parent.unwrap_or(SpanId::INVALID),
@@ -237,7 +331,10 @@ impl Spans {
 
     /// Sends what waits. A collector that does not answer keeps the process for moments only.
     pub async fn close(self) {
-        let closing = tokio::task::spawn_blocking(move || self.0.map(|exporting| exporting.processor.shutdown_with_timeout(LAST)));
+        let closing = tokio::task::spawn_blocking(move || {
+            self.0
+                .map(|exporting| exporting.processor.shutdown_with_timeout(LAST))
+        });
         match tokio::time::timeout(LAST, closing).await {
             Ok(Ok(Some(sent))) => sent.can_fail("sending the last spans"),
             Ok(_) => {}
@@ -252,13 +349,27 @@ mod tests {
 
     #[test]
     fn trace_ids_do_not_decide_sampling() {
-        let share = |key, share: f64| Sampling::Share { key, last: (share * u64::MAX as f64) as u64 };
+        let share = |key, share: f64| Sampling::Share {
+            key,
+            last: (share * u64::MAX as f64) as u64,
+        };
         // All of these were exported when the last 64 bits decided.
-        let chosen: Vec<_> = (1..=1000_u128).map(|high| TraceId::from_bytes((high << 64).to_be_bytes())).collect();
-        let taken = |sampling: Sampling| chosen.iter().map(|trace_id| sampling.takes(*trace_id)).collect::<Vec<_>>();
+        let chosen: Vec<_> = (1..=1000_u128)
+            .map(|high| TraceId::from_bytes((high << 64).to_be_bytes()))
+            .collect();
+        let taken = |sampling: Sampling| {
+            chosen
+                .iter()
+                .map(|trace_id| sampling.takes(*trace_id))
+                .collect::<Vec<_>>()
+        };
         let tenth = taken(share([1; 32], 0.1));
         assert!((50..200).contains(&tenth.iter().filter(|taken| **taken).count()));
-        assert_eq!(tenth, taken(share([1; 32], 0.1)), "all processes decide alike");
+        assert_eq!(
+            tenth,
+            taken(share([1; 32], 0.1)),
+            "all processes decide alike"
+        );
         assert_ne!(tenth, taken(share([2; 32], 0.1)), "nobody else knows how");
         assert!(taken(share([1; 32], 1.0)).iter().all(|taken| *taken));
     }

@@ -87,9 +87,20 @@ pub async fn read_through<T: Send + 'static>(
     let (send, receive) = mpsc::channel(AHEAD);
     let left = parts.iter().map(|part| part.bytes.unsigned_abs()).sum();
     let read = tokio::task::spawn_blocking(move || {
-        let mut feed = Feed { receive, piece: Bytes::new(), left, hash: content.hashed.then(Sha256::new) };
-        let value = work(Decoded { feed: &mut feed, content });
-        Found { value, sha256: feed.rest() }
+        let mut feed = Feed {
+            receive,
+            piece: Bytes::new(),
+            left,
+            hash: content.hashed.then(Sha256::new),
+        };
+        let value = work(Decoded {
+            feed: &mut feed,
+            content,
+        });
+        Found {
+            value,
+            sha256: feed.rest(),
+        }
     });
     let fetched = fetch(artifacts, parts, send).await;
     let found = read.await.map_err(Error::internal)?;
@@ -97,13 +108,21 @@ pub async fn read_through<T: Send + 'static>(
 }
 
 /// Sends all bytes, until nobody takes them any more. `None`: an object is not there.
-async fn fetch(artifacts: &Artifacts, parts: &[PartObject], send: mpsc::Sender<Bytes>) -> Result<Option<()>> {
+async fn fetch(
+    artifacts: &Artifacts,
+    parts: &[PartObject],
+    send: mpsc::Sender<Bytes>,
+) -> Result<Option<()>> {
     for part in parts {
         for range in windows(part.bytes.unsigned_abs()) {
             let wanted = range.end - range.start;
-            let Some(piece) = artifacts.get_range(&part.object_key, range).await? else { return Ok(None) };
+            let Some(piece) = artifacts.get_range(&part.object_key, range).await? else {
+                return Ok(None);
+            };
             if piece.len() as u64 != wanted {
-                return Err(Error::internal("an object of the artifact store is shorter than it was"));
+                return Err(Error::internal(
+                    "an object of the artifact store is shorter than it was",
+                ));
             }
             if send.send(piece).await.is_err() {
                 return Ok(Some(()));
@@ -151,9 +170,21 @@ pub fn decode<B>(
 ) -> Ended<B> {
     match content.content_encoding {
         ContentEncoding::Identity => predictions(sent, content, pause, ahead, each),
-        ContentEncoding::Gzip => predictions(BufReader::with_capacity(DECODED, MultiGzDecoder::new(sent)), content, pause, ahead, each),
+        ContentEncoding::Gzip => predictions(
+            BufReader::with_capacity(DECODED, MultiGzDecoder::new(sent)),
+            content,
+            pause,
+            ahead,
+            each,
+        ),
         ContentEncoding::Zstd => match zstd_decoder(sent) {
-            Ok(decoder) => predictions(BufReader::with_capacity(DECODED, decoder), content, pause, ahead, each),
+            Ok(decoder) => predictions(
+                BufReader::with_capacity(DECODED, decoder),
+                content,
+                pause,
+                ahead,
+                each,
+            ),
             Err(_) => Ended::Fault(ContentFault::Encoding),
         },
     }
@@ -188,7 +219,11 @@ fn predictions<B>(
             return Ended::Fault(ContentFault::TooLarge);
         }
         let flow = pause();
-        let flow = if flow.is_continue() { stream.feed_ahead(piece, ahead, each) } else { flow };
+        let flow = if flow.is_continue() {
+            stream.feed_ahead(piece, ahead, each)
+        } else {
+            flow
+        };
         if let ControlFlow::Break(stop) = flow {
             return Ended::Stopped(stop);
         }
@@ -234,7 +269,10 @@ impl Read for Feed {
 impl BufRead for Feed {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while self.piece.is_empty() && self.left > 0 {
-            self.piece = self.receive.blocking_recv().ok_or(io::ErrorKind::UnexpectedEof)?;
+            self.piece = self
+                .receive
+                .blocking_recv()
+                .ok_or(io::ErrorKind::UnexpectedEof)?;
             self.left = self.left.saturating_sub(self.piece.len() as u64);
             if let Some(hash) = &mut self.hash {
                 hash.update(&self.piece);

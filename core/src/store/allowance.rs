@@ -41,14 +41,22 @@ pub async fn holders(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<String
     .await?;
     let mut holders = vec![format!("org:{org_id}")];
     holders.extend(row.creator.map(|user_id| format!("user:{user_id}")));
-    holders.extend(row.domains.iter().map(|domain| format!("domain:{}", email_domain::registrable(domain))));
+    holders.extend(
+        row.domains
+            .iter()
+            .map(|domain| format!("domain:{}", email_domain::registrable(domain))),
+    );
     holders.sort_unstable();
     holders.dedup();
     Ok(holders)
 }
 
 /// Who held the organization's allowances when the job was submitted.
-pub async fn holders_of_job(db: &mut PgConnection, org_id: &OrgId, job_id: &JobId) -> Result<Vec<String>> {
+pub async fn holders_of_job(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    job_id: &JobId,
+) -> Result<Vec<String>> {
     let holders = sqlx::query_scalar!(
         "select holder from suite_disclosures where org_id = $1 and job_id = $2 and kind = 'submission'",
         org_id.as_str(),
@@ -60,7 +68,12 @@ pub async fn holders_of_job(db: &mut PgConnection, org_id: &OrgId, job_id: &JobI
 }
 
 /// Locks the allowances of these holders for a version of a suite until the transaction ends.
-pub async fn lock(db: &mut PgConnection, holders: &[String], suite_id: &SuiteId, suite_version: &str) -> Result<()> {
+pub async fn lock(
+    db: &mut PgConnection,
+    holders: &[String],
+    suite_id: &SuiteId,
+    suite_version: &str,
+) -> Result<()> {
     // In order, so that two who share several allowances do not wait for each other.
     sqlx::query!(
         "insert into suite_allowances as a (holder, suite_id, suite_version)
@@ -156,7 +169,12 @@ pub async fn record(
 }
 
 /// Whether the organization compared these two jobs before: then the comparison discloses nothing new.
-pub async fn has_compared(db: &mut PgConnection, org_id: &OrgId, job_id: &JobId, compared_to: &JobId) -> Result<bool> {
+pub async fn has_compared(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    job_id: &JobId,
+    compared_to: &JobId,
+) -> Result<bool> {
     let found = sqlx::query_scalar!(
         r#"select exists(select from suite_disclosures
                          where org_id = $1 and kind = 'comparison' and job_id = $2 and compared_to = $3) as "found!""#,
@@ -188,19 +206,46 @@ pub enum Decision {
 }
 
 /// Locks the organization's allowances and checks whether they permit one more submission or comparison.
-pub async fn permit(db: &mut PgConnection, org_id: &OrgId, allowance: &Allowance<'_>, at: Timestamp) -> Result<Decision> {
+pub async fn permit(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    allowance: &Allowance<'_>,
+    at: Timestamp,
+) -> Result<Decision> {
     let holders = holders(db, org_id).await?;
     lock(db, &holders, allowance.suite_id, allowance.suite_version).await?;
     decide(db, holders, allowance, at).await
 }
 
 /// Checks whether the allowances of these holders permit one more submission or comparison. Exact only while they are locked.
-pub async fn decide(db: &mut PgConnection, holders: Vec<String>, allowance: &Allowance<'_>, at: Timestamp) -> Result<Decision> {
-    let Allowance { suite_id, suite_version, max_submissions, max_submissions_per_day } = *allowance;
+pub async fn decide(
+    db: &mut PgConnection,
+    holders: Vec<String>,
+    allowance: &Allowance<'_>,
+    at: Timestamp,
+) -> Result<Decision> {
+    let Allowance {
+        suite_id,
+        suite_version,
+        max_submissions,
+        max_submissions_per_day,
+    } = *allowance;
     if max_submissions.is_none() && max_submissions_per_day.is_none() {
         return Ok(Decision::Granted(holders));
     }
-    let Used { today, in_all, resets_at } = used(db, &holders, suite_id, suite_version, at, max_submissions.is_some()).await?;
+    let Used {
+        today,
+        in_all,
+        resets_at,
+    } = used(
+        db,
+        &holders,
+        suite_id,
+        suite_version,
+        at,
+        max_submissions.is_some(),
+    )
+    .await?;
     if let Some(max) = max_submissions.map(i64::from)
         && in_all >= max
     {
@@ -228,9 +273,22 @@ pub async fn succeed_on_ladder(
     let mut transaction = pool.begin().await?;
     let (holders, mut level) = lock_level(&mut transaction, claim).await?;
     let figures = policy.disclose(figures, Some((ladder, &mut level)))?;
-    let done = succeed(&mut *transaction, claim, &result.with(figures), None, phases).await?;
+    let done = succeed(
+        &mut *transaction,
+        claim,
+        &result.with(figures),
+        None,
+        phases,
+    )
+    .await?;
     if done {
-        raise_level(&mut transaction, &holders, claim, i32::try_from(level).unwrap_or(i32::MAX)).await?;
+        raise_level(
+            &mut transaction,
+            &holders,
+            claim,
+            i32::try_from(level).unwrap_or(i32::MAX),
+        )
+        .await?;
         transaction.commit().await?;
     } else {
         transaction.rollback().await?;
@@ -256,11 +314,21 @@ async fn lock_level(db: &mut PgConnection, claim: &Claim) -> Result<(Vec<String>
     )
     .fetch_all(db)
     .await?;
-    let level = locked.iter().map(|row| row.level).max().and_then(|level| u32::try_from(level).ok()).unwrap_or(0);
+    let level = locked
+        .iter()
+        .map(|row| row.level)
+        .max()
+        .and_then(|level| u32::try_from(level).ok())
+        .unwrap_or(0);
     Ok((locked.into_iter().map(|row| row.holder).collect(), level))
 }
 
-async fn raise_level(db: &mut PgConnection, holders: &[String], claim: &Claim, level: i32) -> Result<()> {
+async fn raise_level(
+    db: &mut PgConnection,
+    holders: &[String],
+    claim: &Claim,
+    level: i32,
+) -> Result<()> {
     sqlx::query!(
         "update suite_allowances set level = $4 where holder = any($1) and suite_id = $2 and suite_version = $3 and level < $4",
         holders,

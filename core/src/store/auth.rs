@@ -35,7 +35,12 @@ pub enum LinkMail {
 }
 
 /// Whether an address may sign in: it is an existing user's, or it may sign up.
-pub async fn may_sign_in(db: &mut PgConnection, email: &str, domain: &str, sign_up: SignUp) -> Result<bool> {
+pub async fn may_sign_in(
+    db: &mut PgConnection,
+    email: &str,
+    domain: &str,
+    sign_up: SignUp,
+) -> Result<bool> {
     let may = sqlx::query_scalar!(
         r#"select ($3 or exists(select from users where email = $1)
                    or exists(select from invites where email = $1 and accepted_at is null and revoked_at is null
@@ -55,7 +60,12 @@ fn lock_name(email: &str) -> String {
 
 /// Stores a link for an address, to be sent if the address may sign in. A link that is not to be sent is stored as expired, so that the
 /// request does the same work whatever is known of the address.
-pub async fn insert_link(db: &mut PgConnection, email: &str, token: &SecretHash, may_sign_in: bool) -> Result<Link> {
+pub async fn insert_link(
+    db: &mut PgConnection,
+    email: &str,
+    token: &SecretHash,
+    may_sign_in: bool,
+) -> Result<Link> {
     super::lock_name(&mut *db, &lock_name(email)).await?;
     let row = sqlx::query!(
         r#"with live as (
@@ -86,7 +96,10 @@ pub async fn insert_link(db: &mut PgConnection, email: &str, token: &SecretHash,
         (true, None) => LinkMail::Link,
         (true, Some(next_at)) => LinkMail::LastLink { next_at },
     };
-    Ok(Link { expires_at: row.expires_at, mail })
+    Ok(Link {
+        expires_at: row.expires_at,
+        mail,
+    })
 }
 
 /// Counts the mail of an invite to an address: `false` when five went there within the last hour.
@@ -110,8 +123,13 @@ pub async fn count_invite_mail(db: impl PgExecutor<'_>, email: &str) -> Result<b
 ///
 /// Ending the others also makes room for the next mail: whoever uses a link has shown that the mailbox is theirs.
 pub async fn use_link(db: &mut PgConnection, token: &SecretHash) -> Result<Option<String>> {
-    let email = sqlx::query_scalar!("select email from sign_in_links where token_hash = $1 and used_at is null", token.as_bytes());
-    let Some(email) = email.fetch_optional(&mut *db).await? else { return Ok(None) };
+    let email = sqlx::query_scalar!(
+        "select email from sign_in_links where token_hash = $1 and used_at is null",
+        token.as_bytes()
+    );
+    let Some(email) = email.fetch_optional(&mut *db).await? else {
+        return Ok(None);
+    };
     // Two links of one address that are used at once would otherwise wait for each other's rows.
     super::lock_name(&mut *db, &lock_name(&email)).await?;
     let used = sqlx::query!(
@@ -122,13 +140,23 @@ pub async fn use_link(db: &mut PgConnection, token: &SecretHash) -> Result<Optio
     if used.execute(&mut *db).await?.rows_affected() == 0 {
         return Ok(None);
     }
-    sqlx::query!("update sign_in_links set used_at = clock_timestamp() where email = $1 and used_at is null", email).execute(db).await?;
+    sqlx::query!(
+        "update sign_in_links set used_at = clock_timestamp() where email = $1 and used_at is null",
+        email
+    )
+    .execute(db)
+    .await?;
     Ok(Some(email))
 }
 
 /// Consumes the open invites of an address: its person becomes a member of each organization that invited them. Who is
 /// one already stays what they are. An invite counts as such unless the organization owns the domain of the address.
-pub async fn accept_invites(db: &mut PgConnection, email: &str, domain: &str, user_id: &UserId) -> Result<()> {
+pub async fn accept_invites(
+    db: &mut PgConnection,
+    email: &str,
+    domain: &str,
+    user_id: &UserId,
+) -> Result<()> {
     sqlx::query!(
         "with accepted as (
              update invites set accepted_at = now(), accepted_by = $2
@@ -151,7 +179,11 @@ pub async fn accept_invites(db: &mut PgConnection, email: &str, domain: &str, us
 
 /// Makes a person a member of the organization that owns their address's domain and takes in whoever has one. An owner
 /// who ended their membership has the last word.
-pub async fn join_by_domain(db: &mut PgConnection, domain: &str, user_id: &UserId) -> Result<Option<OrgId>> {
+pub async fn join_by_domain(
+    db: &mut PgConnection,
+    domain: &str,
+    user_id: &UserId,
+) -> Result<Option<OrgId>> {
     let joined = sqlx::query_scalar!(
         r#"insert into memberships (org_id, user_id, role)
            select c.org_id, $2, 'member' from domain_claims c
@@ -169,7 +201,11 @@ pub async fn join_by_domain(db: &mut PgConnection, domain: &str, user_id: &UserI
 
 /// Deletes sign-in links that expired a day ago, and counts of emails of more than an hour ago.
 pub async fn forget(db: &mut PgConnection) -> Result<()> {
-    sqlx::query!("delete from sign_in_links where expires_at < now() - interval '1 day'").execute(&mut *db).await?;
-    sqlx::query!("delete from mailed where empty_at < now()").execute(db).await?;
+    sqlx::query!("delete from sign_in_links where expires_at < now() - interval '1 day'")
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("delete from mailed where empty_at < now()")
+        .execute(db)
+        .await?;
     Ok(())
 }

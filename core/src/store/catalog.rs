@@ -39,9 +39,17 @@ pub async fn insert(db: impl PgExecutor<'_>, file: &ModelFile) -> Result<bool> {
 }
 
 /// What was published as this version.
-pub async fn version(db: impl PgExecutor<'_>, id: &str, version: &str) -> Result<Option<ModelFile>> {
-    let card = sqlx::query_scalar!(r#"select card as "card: Json<ModelFile>" from models where id = $1 and version = $2"#, id, version)
-        .fetch_optional(db)
-        .await?;
+pub async fn version(
+    db: impl PgExecutor<'_>,
+    id: &str,
+    version: &str,
+) -> Result<Option<ModelFile>> {
+    let card = sqlx::query_scalar!(
+        r#"select card as "card: Json<ModelFile>" from models where id = $1 and version = $2"#,
+        id,
+        version
+    )
+    .fetch_optional(db)
+    .await?;
     Ok(card.map(|Json(card)| card))
 }

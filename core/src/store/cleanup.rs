@@ -22,7 +22,9 @@ pub async fn lead(db: &mut PgConnection) -> Result<bool> {
 
 /// Deletes the rows of worker processes whose lease expired an hour ago.
 pub async fn forget_workers(db: impl PgExecutor<'_>) -> Result<()> {
-    sqlx::query!("delete from workers where seen_at < now() - interval '1 hour'").execute(db).await?;
+    sqlx::query!("delete from workers where seen_at < now() - interval '1 hour'")
+        .execute(db)
+        .await?;
     Ok(())
 }
 
@@ -95,7 +97,12 @@ pub async fn abandon_predictions(db: impl PgExecutor<'_>) -> Result<Vec<Abandone
 
 /// Records that the objects of these submissions were removed.
 pub async fn forget_predictions(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
-    sqlx::query!("delete from stored_predictions where abandoned_at is not null and job_id = any($1)", job_ids).execute(db).await?;
+    sqlx::query!(
+        "delete from stored_predictions where abandoned_at is not null and job_id = any($1)",
+        job_ids
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 
@@ -121,13 +128,23 @@ pub async fn expired_item_scores(db: impl PgExecutor<'_>) -> Result<Vec<ExpiredS
 
 /// Records that the item scores of these jobs are to be removed: no request reads them any more.
 pub async fn withdraw_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
-    sqlx::query!("update jobs set scores_key = null where scores_key is not null and id = any($1)", job_ids).execute(db).await?;
+    sqlx::query!(
+        "update jobs set scores_key = null where scores_key is not null and id = any($1)",
+        job_ids
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 
 /// Records that the item scores of these jobs were removed.
 pub async fn forget_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
-    sqlx::query!("delete from stored_item_scores where expires_at <= now() and job_id = any($1)", job_ids).execute(db).await?;
+    sqlx::query!(
+        "delete from stored_item_scores where expires_at <= now() and job_id = any($1)",
+        job_ids
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 
@@ -210,15 +227,24 @@ pub async fn deleted_orgs(db: impl PgExecutor<'_>) -> Result<Vec<OrgId>> {
 
 /// Records that all objects of a deleted organization were removed.
 pub async fn note_removed(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<()> {
-    sqlx::query!("update orgs set removed_at = now() where id = $1 and deleted_at is not null", org_id.as_str()).execute(db).await?;
+    sqlx::query!(
+        "update orgs set removed_at = now() where id = $1 and deleted_at is not null",
+        org_id.as_str()
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 
 /// Organizations in the order of their ids, after the given one.
 pub async fn orgs_after(db: impl PgExecutor<'_>, after: &str) -> Result<Vec<OrgId>> {
-    let orgs = sqlx::query_scalar!(r#"select id as "id: OrgId" from orgs where id > $1 order by id limit $2"#, after, BATCH as i64)
-        .fetch_all(db)
-        .await?;
+    let orgs = sqlx::query_scalar!(
+        r#"select id as "id: OrgId" from orgs where id > $1 order by id limit $2"#,
+        after,
+        BATCH as i64
+    )
+    .fetch_all(db)
+    .await?;
     Ok(orgs)
 }
 

@@ -34,7 +34,11 @@ fn version(terms: &Terms) -> Option<&str> {
 }
 
 /// Looks an API key up by its hash.
-pub async fn key(db: impl PgExecutor<'_>, hash: &SecretHash, terms: &Terms) -> Result<Option<FoundKey>> {
+pub async fn key(
+    db: impl PgExecutor<'_>,
+    hash: &SecretHash,
+    terms: &Terms,
+) -> Result<Option<FoundKey>> {
     let row = sqlx::query!(
         r#"select k.id as "id: KeyId", k.revoked_at is not null as "revoked!",
                   coalesce(k.last_used_at < now() - interval '1 minute', true) as "stale!",
@@ -54,9 +58,21 @@ pub async fn key(db: impl PgExecutor<'_>, hash: &SecretHash, terms: &Terms) -> R
             return FoundKey::Revoked;
         }
         // A key acts as a member of its organization, whoever made it.
-        let org =
-            Org { id: row.org_id, name: row.name, plan: row.plan, data_use: row.data_use, role: Role::Member, created_at: row.created_at };
-        let plan = plan(row.requests_per_minute, row.eval_items_per_month, row.concurrent_jobs, row.upload_bytes_max, row.storage_bytes);
+        let org = Org {
+            id: row.org_id,
+            name: row.name,
+            plan: row.plan,
+            data_use: row.data_use,
+            role: Role::Member,
+            created_at: row.created_at,
+        };
+        let plan = plan(
+            row.requests_per_minute,
+            row.eval_items_per_month,
+            row.concurrent_jobs,
+            row.upload_bytes_max,
+            row.storage_bytes,
+        );
         let credential = Credential {
             principal: Principal::ApiKey { key_id: row.id },
             membership: Some(Membership {
@@ -68,7 +84,10 @@ pub async fn key(db: impl PgExecutor<'_>, hash: &SecretHash, terms: &Terms) -> R
             choices: Vec::new(),
             asked_for_org: false,
         };
-        FoundKey::Live { credential: Box::new(credential), stale: row.stale }
+        FoundKey::Live {
+            credential: Box::new(credential),
+            stale: row.stale,
+        }
     }))
 }
 
@@ -85,7 +104,12 @@ pub struct FoundSession {
 ///
 /// Of memberships that are equally old, one that did not begin with an invite goes first. A membership that began with an invite decides
 /// only while it is the user's only one: an organization must not acquire what users create by inviting them first.
-pub async fn session(db: &mut PgConnection, hash: &SecretHash, asked: Option<&OrgId>, terms: &Terms) -> Result<Option<FoundSession>> {
+pub async fn session(
+    db: &mut PgConnection,
+    hash: &SecretHash,
+    asked: Option<&OrgId>,
+    terms: &Terms,
+) -> Result<Option<FoundSession>> {
     let asked = asked.map(OrgId::as_str);
     let row = sqlx::query!(
         r#"select s.id as "id: SessionId", s.user_id as "user_id: UserId",
@@ -116,11 +140,19 @@ pub async fn session(db: &mut PgConnection, hash: &SecretHash, asked: Option<&Or
     .fetch_optional(&mut *db)
     .await?;
     let Some(row) = row else { return Ok(None) };
-    let principal = Principal::Session { session_id: row.id, user_id: row.user_id.clone() };
+    let principal = Principal::Session {
+        session_id: row.id,
+        user_id: row.user_id.clone(),
+    };
     if row.must_choose {
         let choices = super::org::choices(db, &row.user_id).await?;
         return Ok(Some(FoundSession {
-            credential: Credential { principal, membership: None, choices, asked_for_org: false },
+            credential: Credential {
+                principal,
+                membership: None,
+                choices,
+                asked_for_org: false,
+            },
             stale: row.stale,
         }));
     }
@@ -135,12 +167,31 @@ pub async fn session(db: &mut PgConnection, hash: &SecretHash, asked: Option<&Or
         })
     })();
     let plan = (|| {
-        Some(plan(row.requests_per_minute?, row.eval_items_per_month?, row.concurrent_jobs?, row.upload_bytes_max?, row.storage_bytes))
+        Some(plan(
+            row.requests_per_minute?,
+            row.eval_items_per_month?,
+            row.concurrent_jobs?,
+            row.upload_bytes_max?,
+            row.storage_bytes,
+        ))
     })();
     let terms_owed = terms.clone().filter(|_| !row.terms_accepted);
-    let membership = org.zip(plan).map(|(org, plan)| Membership { org, plan, terms_owed, is_suspended: row.is_suspended });
-    let credential = Credential { principal, membership, choices: Vec::new(), asked_for_org: asked.is_some() };
-    Ok(Some(FoundSession { credential, stale: row.stale }))
+    let membership = org.zip(plan).map(|(org, plan)| Membership {
+        org,
+        plan,
+        terms_owed,
+        is_suspended: row.is_suspended,
+    });
+    let credential = Credential {
+        principal,
+        membership,
+        choices: Vec::new(),
+        asked_for_org: asked.is_some(),
+    };
+    Ok(Some(FoundSession {
+        credential,
+        stale: row.stale,
+    }))
 }
 
 fn plan(
@@ -152,7 +203,13 @@ fn plan(
 ) -> Plan {
     let storage_bytes = storage_bytes.unwrap_or(default_storage_bytes(upload_bytes_max));
     let requests_per_minute = requests_per_minute.unsigned_abs();
-    Plan { requests_per_minute, eval_items_per_month, concurrent_jobs: i64::from(concurrent_jobs), upload_bytes_max, storage_bytes }
+    Plan {
+        requests_per_minute,
+        eval_items_per_month,
+        concurrent_jobs: i64::from(concurrent_jobs),
+        upload_bytes_max,
+        storage_bytes,
+    }
 }
 
 /// What a credential that was valid is now, for its organization.
@@ -167,7 +224,11 @@ pub enum Standing {
 }
 
 /// What a credential that was valid is now, for this organization. Responses that take long ask again.
-pub async fn standing(db: impl PgExecutor<'_>, org_id: &OrgId, principal: &Principal) -> Result<Standing> {
+pub async fn standing(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    principal: &Principal,
+) -> Result<Standing> {
     let (key_id, session_id) = match principal {
         Principal::ApiKey { key_id } => (Some(key_id.as_str()), None),
         Principal::Session { session_id, .. } => (None, Some(session_id.as_str())),
@@ -193,8 +254,12 @@ pub async fn standing(db: impl PgExecutor<'_>, org_id: &OrgId, principal: &Princ
 
 /// Notes that a key was used.
 pub async fn touch_key(db: impl PgExecutor<'_>, org_id: &OrgId, key_id: &KeyId) -> Result<()> {
-    sqlx::query!("update api_keys set last_used_at = now() where org_id = $1 and id = $2", org_id.as_str(), key_id.as_str())
-        .execute(db)
-        .await?;
+    sqlx::query!(
+        "update api_keys set last_used_at = now() where org_id = $1 and id = $2",
+        org_id.as_str(),
+        key_id.as_str()
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }

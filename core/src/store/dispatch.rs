@@ -31,13 +31,20 @@ const SWEEP: i64 = 500;
 
 /// Says to all dispatchers that there is something to do.
 pub async fn notify(db: impl PgExecutor<'_>) -> Result<()> {
-    sqlx::query!("select pg_notify($1, '')", CHANNEL).execute(db).await?;
+    sqlx::query!("select pg_notify($1, '')", CHANNEL)
+        .execute(db)
+        .await?;
     Ok(())
 }
 
 /// Whether this transaction leads now. The lock ends with the transaction.
 pub async fn lead(db: &mut PgConnection) -> Result<bool> {
-    let leads = sqlx::query_scalar!(r#"select pg_try_advisory_xact_lock($1) as "leads!""#, LEADER).fetch_one(db).await?;
+    let leads = sqlx::query_scalar!(
+        r#"select pg_try_advisory_xact_lock($1) as "leads!""#,
+        LEADER
+    )
+    .fetch_one(db)
+    .await?;
     Ok(leads)
 }
 
@@ -98,7 +105,11 @@ pub async fn sweep(db: &mut PgConnection, silence_counts: bool) -> Result<Vec<Sw
     )
     .fetch_all(&mut *db)
     .await?;
-    let failed: Vec<&str> = swept.iter().filter(|swept| swept.failed).map(|swept| swept.job_id.as_str()).collect();
+    let failed: Vec<&str> = swept
+        .iter()
+        .filter(|swept| swept.failed)
+        .map(|swept| swept.job_id.as_str())
+        .collect();
     if !failed.is_empty() {
         refund(db, &failed).await?;
     }
@@ -206,12 +217,22 @@ pub async fn choose(db: &mut PgConnection, room: i64) -> Result<Vec<Ring>> {
     .fetch_all(db)
     .await?;
     rows.sort_by_key(|row| (row.turn, row.created_at));
-    Ok(rows.into_iter().map(|row| Ring { job_id: row.id, dispatch_no: row.dispatch_no, dispatched_at: row.dispatched_at }).collect())
+    Ok(rows
+        .into_iter()
+        .map(|row| Ring {
+            job_id: row.id,
+            dispatch_no: row.dispatch_no,
+            dispatched_at: row.dispatched_at,
+        })
+        .collect())
 }
 
 /// Redis forgot: every waiting job's bell is to be rung again.
 pub async fn unring(db: &PgPool) -> Result<u64> {
-    let done =
-        sqlx::query!("update jobs set dispatched_at = null where status = 'queued' and dispatched_at is not null").execute(db).await?;
+    let done = sqlx::query!(
+        "update jobs set dispatched_at = null where status = 'queued' and dispatched_at is not null"
+    )
+    .execute(db)
+    .await?;
     Ok(done.rows_affected())
 }

@@ -10,7 +10,11 @@ use crate::model::ids::{OrgId, UserId};
 use crate::model::timestamp::Timestamp;
 
 /// The verified domains of an organization on a page, by name.
-pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<ClaimedDomain>> {
+pub async fn list(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    page: &Page,
+) -> Result<Vec<ClaimedDomain>> {
     let domains = sqlx::query_as!(
         ClaimedDomain,
         r#"select org_id as "org_id: OrgId", domain, claimed_by as "claimed_by: UserId", verified_at as "verified_at!: Timestamp",
@@ -36,7 +40,13 @@ pub struct Claim {
 
 /// Claims a domain for a week. Who claims it again keeps the token, unless that has expired. `None` when the organization has
 /// verified it already.
-pub async fn claim(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str, token: &str, claimed_by: &UserId) -> Result<Option<Claim>> {
+pub async fn claim(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    domain: &str,
+    token: &str,
+    claimed_by: &UserId,
+) -> Result<Option<Claim>> {
     let claim = sqlx::query_as!(
         Claim,
         r#"insert into domain_claims as c (org_id, domain, token, claimed_by, expires_at)
@@ -74,7 +84,11 @@ pub enum Standing {
 }
 
 /// The organization's claim of a domain. `None` when there is none, or it has expired.
-pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str) -> Result<Option<Standing>> {
+pub async fn find(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    domain: &str,
+) -> Result<Option<Standing>> {
     let row = sqlx::query!(
         r#"select token, claimed_by as "claimed_by: UserId", verified_at as "verified_at: Timestamp", created_at as "created_at: Timestamp", auto_join,
                   misses
@@ -110,7 +124,11 @@ pub struct Holder {
 }
 
 /// The other organization that has verified the domain, if there is one.
-pub async fn other_holder(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str) -> Result<Option<Holder>> {
+pub async fn other_holder(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    domain: &str,
+) -> Result<Option<Holder>> {
     let holder = sqlx::query_as!(
         Holder,
         r#"select org_id as "org_id: OrgId", token from domain_claims where org_id <> $1 and domain = $2 and verified_at is not null"#,
@@ -144,7 +162,12 @@ pub enum Verified {
 }
 
 /// Records that a claim with this token was proved. Proving it again resets the count of misses.
-pub async fn verify(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str, token: &str) -> Result<Verified> {
+pub async fn verify(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    domain: &str,
+    token: &str,
+) -> Result<Verified> {
     let owned = sqlx::query_as!(
         ClaimedDomain,
         r#"update domain_claims set verified_at = coalesce(verified_at, now()), misses = 0, check_at = null
@@ -158,14 +181,21 @@ pub async fn verify(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str, token
     .fetch_optional(db)
     .await;
     match owned {
-        Err(error) if unique_violation(&error) == Some("domain_claims_verified_key") => Ok(Verified::Taken),
+        Err(error) if unique_violation(&error) == Some("domain_claims_verified_key") => {
+            Ok(Verified::Taken)
+        }
         owned => Ok(owned?.map_or(Verified::Gone, Verified::Owned)),
     }
 }
 
 /// Says whether people with an address of the domain become members. `None` when the organization has no such domain, or its record
 /// was missing too often for anybody to join.
-pub async fn set_auto_join(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str, auto_join: bool) -> Result<Option<ClaimedDomain>> {
+pub async fn set_auto_join(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    domain: &str,
+    auto_join: bool,
+) -> Result<Option<ClaimedDomain>> {
     let domain = sqlx::query_as!(
         ClaimedDomain,
         r#"update domain_claims set auto_join = $3
@@ -184,7 +214,13 @@ pub async fn set_auto_join(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str
 
 /// Gives a domain up, verified or not. `false` when the organization has no such claim.
 pub async fn remove(db: impl PgExecutor<'_>, org_id: &OrgId, domain: &str) -> Result<bool> {
-    let done = sqlx::query!("delete from domain_claims where org_id = $1 and domain = $2", org_id.as_str(), domain).execute(db).await?;
+    let done = sqlx::query!(
+        "delete from domain_claims where org_id = $1 and domain = $2",
+        org_id.as_str(),
+        domain
+    )
+    .execute(db)
+    .await?;
     Ok(done.rows_affected() == 1)
 }
 
@@ -224,7 +260,13 @@ pub async fn lease_due(db: impl PgExecutor<'_>, days: i32, limit: i64) -> Result
 
 /// Records whether a record was found, and returns how often in a row it was not, and whether that has just disabled `auto_join`.
 /// `None` when the lease has expired or the claim is gone.
-pub async fn record_check(db: impl PgExecutor<'_>, org_id: &OrgId, due: &Due, is_found: bool, days: i32) -> Result<Option<(i32, bool)>> {
+pub async fn record_check(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    due: &Due,
+    is_found: bool,
+    days: i32,
+) -> Result<Option<(i32, bool)>> {
     let row = sqlx::query!(
         r#"with before as (
              select auto_join from domain_claims where org_id = $1 and domain = $2 and token = $3 and check_at = $4 for update

@@ -31,7 +31,12 @@ pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Resul
 
 /// Locks the creation of invites of the organization until the transaction ends, and returns how many open invites it has.
 pub async fn lock_open(db: &mut PgConnection, org_id: &OrgId) -> Result<i64> {
-    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('invites of ' || $1, 0))", org_id.as_str()).execute(&mut *db).await?;
+    sqlx::query!(
+        "select pg_advisory_xact_lock(hashtextextended('invites of ' || $1, 0))",
+        org_id.as_str()
+    )
+    .execute(&mut *db)
+    .await?;
     // A second statement: the first one sees the rows of before it waited.
     let open = sqlx::query_scalar!(
         r#"select count(*) as "open!" from invites
@@ -99,7 +104,11 @@ pub async fn lock_daily(db: &mut PgConnection, org_id: &OrgId) -> Result<DailyIn
         (true, true) => (with_domain, None),
         (true, false) => (free, org.created_by),
     };
-    super::lock_name(&mut *db, &format!("invites:{}", sharing.as_deref().unwrap_or(org_id.as_str()))).await?;
+    super::lock_name(
+        &mut *db,
+        &format!("invites:{}", sharing.as_deref().unwrap_or(org_id.as_str())),
+    )
+    .await?;
     let used = sqlx::query!(
         r#"select count(*) as "used!", coalesce(min(created_at) + interval '24 hours', now()) as "resets_at!: Timestamp",
                   coalesce(ceil(extract(epoch from min(created_at) + interval '24 hours' - now())), 0)::int as "seconds!"
@@ -111,12 +120,26 @@ pub async fn lock_daily(db: &mut PgConnection, org_id: &OrgId) -> Result<DailyIn
     )
     .fetch_one(db)
     .await?;
-    Ok(DailyInvites { max, used: used.used, resets_at: used.resets_at, seconds: used.seconds })
+    Ok(DailyInvites {
+        max,
+        used: used.used,
+        resets_at: used.resets_at,
+        seconds: used.seconds,
+    })
 }
 
 /// Stores a new invite of two weeks. `None` when an open one for the address is there. One that has expired makes room.
-pub async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewInvite<'_>) -> Result<Option<Invite>> {
-    let NewInvite { id, email, role, invited_by } = new;
+pub async fn insert(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    new: &NewInvite<'_>,
+) -> Result<Option<Invite>> {
+    let NewInvite {
+        id,
+        email,
+        role,
+        invited_by,
+    } = new;
     sqlx::query!(
         "update invites set replaced_at = now()
          where org_id = $1 and email = $2 and accepted_at is null and revoked_at is null and replaced_at is null and expires_at <= now()",
@@ -147,7 +170,11 @@ pub async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewInvite<'_>) 
 
 /// Revokes an invite. Doing it again changes nothing: the first moment stays. `None` when there is no such invite, or it
 /// was accepted.
-pub async fn revoke(db: impl PgExecutor<'_>, org_id: &OrgId, invite_id: &InviteId) -> Result<Option<Invite>> {
+pub async fn revoke(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    invite_id: &InviteId,
+) -> Result<Option<Invite>> {
     let invite = sqlx::query_as!(
         Invite,
         r#"update invites set revoked_at = coalesce(revoked_at, now()), replaced_at = null
@@ -164,7 +191,11 @@ pub async fn revoke(db: impl PgExecutor<'_>, org_id: &OrgId, invite_id: &InviteI
 }
 
 /// Revokes the open invites that a member created, and those to the member's own address: by any of them the member could come back.
-pub async fn revoke_of_member(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId) -> Result<()> {
+pub async fn revoke_of_member(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    user_id: &UserId,
+) -> Result<()> {
     sqlx::query!(
         "update invites set revoked_at = now()
          where org_id = $1 and (invited_by = $2 or email = (select email from users where id = $2))

@@ -7,7 +7,9 @@ use super::allowance::{self, Use};
 use super::dispatch;
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
-use crate::model::job::{EvalResult, FINAL_JOBS_MAX, FailureCode, JobRow, JobStatus, JobType, SealedFigures};
+use crate::model::job::{
+    EvalResult, FINAL_JOBS_MAX, FailureCode, JobRow, JobStatus, JobType, SealedFigures,
+};
 use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
 
@@ -30,8 +32,18 @@ macro_rules! select_jobs {
 }
 
 /// A job of the organization.
-pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Result<Option<JobRow>> {
-    let row = select_jobs!("where org_id = $1 and id = $2", org_id.as_str(), job_id.as_str()).fetch_optional(db).await?;
+pub async fn find(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    job_id: &JobId,
+) -> Result<Option<JobRow>> {
+    let row = select_jobs!(
+        "where org_id = $1 and id = $2",
+        org_id.as_str(),
+        job_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
     Ok(row)
 }
 
@@ -52,7 +64,11 @@ pub struct Feedback {
 }
 
 /// What is to be known about the scores of the items of a job of the organization.
-pub async fn feedback(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Result<Option<Feedback>> {
+pub async fn feedback(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    job_id: &JobId,
+) -> Result<Option<Feedback>> {
     let found = sqlx::query_as!(
         Feedback,
         r#"select j.status as "status: JobStatus", j.suite_id as "suite_id: SuiteId", j.suite_version, s.per_item_feedback, s.n_items,
@@ -97,7 +113,11 @@ pub struct Compared {
 }
 
 /// Those of these jobs that are the organization's.
-pub async fn compared(db: impl PgExecutor<'_>, org_id: &OrgId, job_ids: [&JobId; 2]) -> Result<Vec<Compared>> {
+pub async fn compared(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    job_ids: [&JobId; 2],
+) -> Result<Vec<Compared>> {
     let ids = job_ids.map(JobId::as_str);
     let found = sqlx::query_as!(
         Compared,
@@ -207,11 +227,15 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
     )
     .fetch_optional(&mut *transaction)
     .await?;
-    let Some(job) = job else { return Ok(Finalized::Missing) };
+    let Some(job) = job else {
+        return Ok(Finalized::Missing);
+    };
     if job.is_final {
         return Ok(Finalized::Done);
     }
-    let Some(closes_at) = job.closes_at else { return Ok(Finalized::NotSealed) };
+    let Some(closes_at) = job.closes_at else {
+        return Ok(Finalized::NotSealed);
+    };
     if job.is_closed == Some(true) {
         return Ok(Finalized::Closed(closes_at));
     }
@@ -221,7 +245,13 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
     // The holders of now, and those of the time of the submission: who joins or leaves others gains no final job.
     let mut holders = allowance::holders(&mut transaction, org_id).await?;
     holders.extend(allowance::holders_of_job(&mut transaction, org_id, job_id).await?);
-    allowance::lock(&mut transaction, &holders, &job.suite_id, &job.suite_version).await?;
+    allowance::lock(
+        &mut transaction,
+        &holders,
+        &job.suite_id,
+        &job.suite_version,
+    )
+    .await?;
     // A statement before the lock may have missed a mark that was set meanwhile.
     let is_final = sqlx::query_scalar!(
         r#"select final_at is not null as "is_final!" from jobs where org_id = $1 and id = $2"#,
@@ -258,8 +288,21 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
         // It counts for all of them, also if they came to share an allowance after the job was submitted.
         let at = super::now(&mut *transaction).await?;
         let (suite_id, suite_version) = (&job.suite_id, job.suite_version.as_str());
-        allowance::record(&mut transaction, org_id, &holders, Use::Final(job_id), suite_id, suite_version, at).await?;
+        allowance::record(
+            &mut transaction,
+            org_id,
+            &holders,
+            Use::Final(job_id),
+            suite_id,
+            suite_version,
+            at,
+        )
+        .await?;
     }
     transaction.commit().await?;
-    Ok(if done.rows_affected() == 1 { Finalized::Done } else { Finalized::Closed(closes_at) })
+    Ok(if done.rows_affected() == 1 {
+        Finalized::Done
+    } else {
+        Finalized::Closed(closes_at)
+    })
 }

@@ -29,11 +29,19 @@ pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Resul
 
 /// Locks the creation of keys of the organization until the transaction ends, and returns how many live keys it has.
 pub async fn lock_live(db: &mut PgConnection, org_id: &OrgId) -> Result<i64> {
-    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('keys of ' || $1, 0))", org_id.as_str()).execute(&mut *db).await?;
+    sqlx::query!(
+        "select pg_advisory_xact_lock(hashtextextended('keys of ' || $1, 0))",
+        org_id.as_str()
+    )
+    .execute(&mut *db)
+    .await?;
     // A second statement: the first one sees the rows of before it waited.
-    let live = sqlx::query_scalar!(r#"select count(*) as "live!" from api_keys where org_id = $1 and revoked_at is null"#, org_id.as_str())
-        .fetch_one(db)
-        .await?;
+    let live = sqlx::query_scalar!(
+        r#"select count(*) as "live!" from api_keys where org_id = $1 and revoked_at is null"#,
+        org_id.as_str()
+    )
+    .fetch_one(db)
+    .await?;
     Ok(live)
 }
 
@@ -58,7 +66,11 @@ pub async fn insert(db: impl PgExecutor<'_>, org_id: &OrgId, new: &NewKey) -> Re
 }
 
 /// Revokes a key. Revoking it again changes nothing: the first moment stays. `None` when the organization has no such key.
-pub async fn revoke(db: impl PgExecutor<'_>, org_id: &OrgId, key_id: &KeyId) -> Result<Option<ApiKey>> {
+pub async fn revoke(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    key_id: &KeyId,
+) -> Result<Option<ApiKey>> {
     let key = sqlx::query_as!(
         ApiKey,
         r#"update api_keys set revoked_at = coalesce(revoked_at, now()) where org_id = $1 and id = $2

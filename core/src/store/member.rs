@@ -37,7 +37,12 @@ pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Resul
 /// from each other do it one after the other. The organization is what they wait for: who waited for a row of `memberships`
 /// would hold it even if it is no owner's any more, and two could wait for each other.
 pub async fn lock_owners(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<UserId>> {
-    sqlx::query!("select from orgs where id = $1 for no key update", org_id.as_str()).execute(&mut *db).await?;
+    sqlx::query!(
+        "select from orgs where id = $1 for no key update",
+        org_id.as_str()
+    )
+    .execute(&mut *db)
+    .await?;
     let owners = sqlx::query_scalar!(
         r#"select user_id as "user_id: UserId" from memberships where org_id = $1 and role = 'owner'"#,
         org_id.as_str()
@@ -59,7 +64,12 @@ pub async fn lock_owner(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId)
 }
 
 /// Changes a member's role. `None` when the organization has no such member.
-pub async fn set_role(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId, role: Role) -> Result<Option<Member>> {
+pub async fn set_role(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    user_id: &UserId,
+    role: Role,
+) -> Result<Option<Member>> {
     let member = sqlx::query_as!(
         Member,
         r#"update memberships m set role = $3 from users u where m.org_id = $1 and m.user_id = $2 and u.id = m.user_id

@@ -27,7 +27,11 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// table for long, it is tried again and again rather than that others wait behind it.
 pub async fn migrate(pool: &PgPool) -> Result<u64> {
     let began = Instant::now();
-    let options = pool.connect_options().as_ref().clone().options([("lock_timeout", LOCK_TIMEOUT)]);
+    let options = pool
+        .connect_options()
+        .as_ref()
+        .clone()
+        .options([("lock_timeout", LOCK_TIMEOUT)]);
     loop {
         // A connection of its own for each try: with it ends the lock by which those who migrate take turns.
         let mut connection = options.connect().await?;
@@ -47,8 +51,10 @@ pub async fn migrate(pool: &PgPool) -> Result<u64> {
 }
 
 /// Indexes of tables that are too large to be locked while an index is built, by name. A build without them is slower and not wrong.
-const INDEXES: [(&str, &str); 1] =
-    [("jobs_status_idx", "create index concurrently if not exists jobs_status_idx on jobs (org_id, status, created_at)")];
+const INDEXES: [(&str, &str); 1] = [(
+    "jobs_status_idx",
+    "create index concurrently if not exists jobs_status_idx on jobs (org_id, status, created_at)",
+)];
 
 /// The advisory lock of the process that builds indexes: the letters "index".
 const INDEXING: i64 = 0x69_6e_64_65_78;
@@ -61,14 +67,19 @@ async fn build_indexes(pool: &PgPool) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     for (name, statement) in INDEXES {
-        let is_valid = sqlx::query_scalar!(r#"select i.indisvalid from pg_index i where i.indexrelid = to_regclass($1)"#, name)
-            .fetch_optional(&mut db)
-            .await?;
+        let is_valid = sqlx::query_scalar!(
+            r#"select i.indisvalid from pg_index i where i.indexrelid = to_regclass($1)"#,
+            name
+        )
+        .fetch_optional(&mut db)
+        .await?;
         match is_valid {
             Some(true) => continue,
             // Somebody ended the process that built it.
             Some(false) => {
-                sqlx::raw_sql(AssertSqlSafe(format!("drop index concurrently {name}"))).execute(&mut db).await?;
+                sqlx::raw_sql(AssertSqlSafe(format!("drop index concurrently {name}")))
+                    .execute(&mut db)
+                    .await?;
             }
             None => {}
         }
@@ -80,18 +91,31 @@ async fn build_indexes(pool: &PgPool) -> Result<()> {
 }
 
 fn waited_in_vain(error: &MigrateError) -> bool {
-    let (MigrateError::Execute(cause) | MigrateError::ExecuteMigration(cause, _)) = error else { return false };
-    cause.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "55P03" || code == "40P01")
+    let (MigrateError::Execute(cause) | MigrateError::ExecuteMigration(cause, _)) = error else {
+        return false;
+    };
+    cause
+        .as_database_error()
+        .and_then(sqlx::error::DatabaseError::code)
+        .is_some_and(|code| code == "55P03" || code == "40P01")
 }
 
 /// How many of this build's migrations the database has not seen.
 pub async fn pending(pool: &PgPool) -> Result<usize> {
-    let there = sqlx::query_scalar!("select to_regclass('_sqlx_migrations') is not null as \"there!\"").fetch_one(pool).await?;
+    let there =
+        sqlx::query_scalar!("select to_regclass('_sqlx_migrations') is not null as \"there!\"")
+            .fetch_one(pool)
+            .await?;
     if !there {
         return Ok(MIGRATIONS.iter().count());
     }
-    let applied = sqlx::query_scalar!("select version from _sqlx_migrations where success").fetch_all(pool).await?;
-    Ok(MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.version)).count())
+    let applied = sqlx::query_scalar!("select version from _sqlx_migrations where success")
+        .fetch_all(pool)
+        .await?;
+    Ok(MIGRATIONS
+        .iter()
+        .filter(|migration| !applied.contains(&migration.version))
+        .count())
 }
 
 /// Whether the role that this process connects with could read answers. The api refuses to serve when it can.

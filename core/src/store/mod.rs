@@ -78,37 +78,64 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 impl Bounds {
     /// Requests are short.
     pub const REQUESTS: Self = Self {
-        times: &[("statement_timeout", "10s"), ("lock_timeout", "2s"), ("idle_in_transaction_session_timeout", "5s")],
+        times: &[
+            ("statement_timeout", "10s"),
+            ("lock_timeout", "2s"),
+            ("idle_in_transaction_session_timeout", "5s"),
+        ],
         at_once: true,
     };
     /// Workers read whole suites.
-    pub const WORK: Self =
-        Self { times: &[("statement_timeout", "10min"), ("idle_in_transaction_session_timeout", "10s")], at_once: false };
+    pub const WORK: Self = Self {
+        times: &[
+            ("statement_timeout", "10min"),
+            ("idle_in_transaction_session_timeout", "10s"),
+        ],
+        at_once: false,
+    };
     /// Cleanup reads and deletes bounded numbers of rows.
     pub const CLEANUP: Self = Self {
-        times: &[("statement_timeout", "60s"), ("lock_timeout", "2s"), ("idle_in_transaction_session_timeout", "10s")],
+        times: &[
+            ("statement_timeout", "60s"),
+            ("lock_timeout", "2s"),
+            ("idle_in_transaction_session_timeout", "10s"),
+        ],
         at_once: false,
     };
     /// The operator knows how long.
-    pub const OPERATOR: Self = Self { times: &[], at_once: false };
+    pub const OPERATOR: Self = Self {
+        times: &[],
+        at_once: false,
+    };
 }
 
 /// Opens one connection to the server that the pool uses, for work that outlives requests.
 pub async fn connect(pool: &PgPool, application: &str, bounds: Bounds) -> Result<PgConnection> {
-    let options = pool.connect_options().as_ref().clone().application_name(application).options(bounds.times.iter().copied());
-    let mut db = timeout(ACQUIRE, options.connect()).await.map_err(|_| Error::unavailable("the database does not respond"))??;
+    let options = pool
+        .connect_options()
+        .as_ref()
+        .clone()
+        .application_name(application)
+        .options(bounds.times.iter().copied());
+    let mut db = timeout(ACQUIRE, options.connect())
+        .await
+        .map_err(|_| Error::unavailable("the database does not respond"))??;
     require_writable(&mut db).await?;
     Ok(db)
 }
 
 /// Closes a connection, and with it ends its advisory locks. Best effort: the server closes it with the socket, too.
 pub async fn disconnect(db: PgConnection) {
-    db.close().await.can_fail("closing a connection to the database");
+    db.close()
+        .await
+        .can_fail("closing a connection to the database");
 }
 
 /// Takes an advisory lock that ends with the connection. Returns `false` if another connection holds it.
 async fn try_lock(db: &mut PgConnection, key: i64) -> Result<bool> {
-    let locked = sqlx::query_scalar!(r#"select pg_try_advisory_lock($1) as "locked!""#, key).fetch_one(db).await?;
+    let locked = sqlx::query_scalar!(r#"select pg_try_advisory_lock($1) as "locked!""#, key)
+        .fetch_one(db)
+        .await?;
     Ok(locked)
 }
 
@@ -119,9 +146,15 @@ async fn try_lock(db: &mut PgConnection, key: i64) -> Result<bool> {
 /// # Errors
 /// When the connection string is malformed.
 pub fn pool(url: &str, connections: u32, application: &str, bounds: Bounds) -> Result<PgPool> {
-    let options = |server: PgConnectOptions| server.application_name(application).options(bounds.times.iter().copied());
+    let options = |server: PgConnectOptions| {
+        server
+            .application_name(application)
+            .options(bounds.times.iter().copied())
+    };
     let servers: Vec<_> = primary::parse(url)?.into_iter().map(options).collect();
-    let first = servers.first().ok_or_else(|| Error::internal("the address of the database names no server"))?;
+    let first = servers
+        .first()
+        .ok_or_else(|| Error::internal("the address of the database names no server"))?;
     let switch = primary::Switch::default();
     let (acquired, released) = (switch.clone(), switch.clone());
     let pool = PgPoolOptions::new()
@@ -132,13 +165,21 @@ pub fn pool(url: &str, connections: u32, application: &str, bounds: Bounds) -> R
         .after_connect(|connection, _| require_writable(connection))
         .before_acquire(move |connection, about| {
             let is_outdated = acquired.is_outdated(about.age);
-            Box::pin(async move { if is_outdated { Ok(false) } else { is_usable(connection, about).await } })
+            Box::pin(async move {
+                if is_outdated {
+                    Ok(false)
+                } else {
+                    is_usable(connection, about).await
+                }
+            })
         })
         .after_release(move |connection, about| {
             let is_outdated = released.is_outdated(about.age);
             Box::pin(async move {
                 let flushed = timeout(RELEASE_TIMEOUT, connection.flush()).await;
-                flushed.unwrap_or_else(|_| Err(no_response())).map(|()| !is_outdated)
+                flushed
+                    .unwrap_or_else(|_| Err(no_response()))
+                    .map(|()| !is_outdated)
             })
         });
     if servers.len() < 2 {
@@ -151,7 +192,10 @@ pub fn pool(url: &str, connections: u32, application: &str, bounds: Bounds) -> R
 
 /// A connection that belongs to no pool, for listening: a pool's place is not held by one that hangs. It leads to the pool's server.
 fn listening(options: &PgConnectOptions) -> PgPool {
-    let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(ACQUIRE).after_connect(|connection, _| require_writable(connection));
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(ACQUIRE)
+        .after_connect(|connection, _| require_writable(connection));
     pool.connect_lazy_with(options.clone())
 }
 
@@ -163,10 +207,16 @@ fn no_response() -> sqlx::Error {
 static READ_ONLY_SINCE: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Whether a connection that comes from the pool can be used: the server responds, and accepts writes.
-async fn is_usable(connection: &mut PgConnection, about: PoolConnectionMetadata) -> Result<bool, sqlx::Error> {
-    let refused = *READ_ONLY_SINCE.lock().unwrap_or_else(PoisonError::into_inner);
+async fn is_usable(
+    connection: &mut PgConnection,
+    about: PoolConnectionMetadata,
+) -> Result<bool, sqlx::Error> {
+    let refused = *READ_ONLY_SINCE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     // A connection that was refused is released a little after the refusal was noted.
-    let may_be_read_only = refused.is_some_and(|refused| about.idle_for + IDLE_TRUSTED > refused.elapsed());
+    let may_be_read_only =
+        refused.is_some_and(|refused| about.idle_for + IDLE_TRUSTED > refused.elapsed());
     let check = async {
         if may_be_read_only {
             primary::accepts_writes(connection).await
@@ -176,7 +226,9 @@ async fn is_usable(connection: &mut PgConnection, about: PoolConnectionMetadata)
             Ok(true)
         }
     };
-    timeout(CHECK_TIMEOUT, check).await.unwrap_or_else(|_| Err(no_response()))
+    timeout(CHECK_TIMEOUT, check)
+        .await
+        .unwrap_or_else(|_| Err(no_response()))
 }
 
 /// Refuses a connection to a server that does not accept writes: a name or an address that does not lead to the new primary yet.
@@ -194,7 +246,9 @@ fn require_writable(connection: &mut PgConnection) -> BoxFuture<'_, Result<(), s
 /// # Errors
 /// Theirs, and `unavailable` after that time.
 pub async fn within_response_timeout<T>(statements: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(RESPONSE_TIMEOUT, statements).await.unwrap_or_else(|_| Err(Error::unavailable("the database does not respond")))
+    timeout(RESPONSE_TIMEOUT, statements)
+        .await
+        .unwrap_or_else(|_| Err(Error::unavailable("the database does not respond")))
 }
 
 /// A connection for a request that has not begun. 503 where all are at work and none comes free in this time: what waits
@@ -205,58 +259,89 @@ pub async fn soon(db: &PgPool, patience: Duration) -> Result<PoolConnection<Post
         return Ok(db.acquire().await?);
     }
     let acquired = tokio::time::timeout(patience, db.acquire()).await;
-    Ok(acquired.map_err(|_| Error::unavailable("all connections to the database are at work"))??)
+    Ok(acquired
+        .map_err(|_| Error::unavailable("all connections to the database are at work"))??)
 }
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         let away = match &error {
-            sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => true,
+            sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::Io(_)
+            | sqlx::Error::WorkerCrashed => true,
             sqlx::Error::Database(database) => {
                 let state = database.code();
                 let state = state.as_deref().unwrap_or_default();
                 // Class 22: the data does not fit. Requests are checked before, so this is the last net, never a 500.
                 if state.starts_with("22") {
-                    return Self::new(Code::ValidationFailed, "A value of the request cannot be stored.").because(error);
+                    return Self::new(
+                        Code::ValidationFailed,
+                        "A value of the request cannot be stored.",
+                    )
+                    .because(error);
                 }
                 // Raised by the triggers that reject rows of a suspended organization.
                 if state == "AY001" {
                     return Self::org_suspended();
                 }
                 if state == "25006" {
-                    *READ_ONLY_SINCE.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                    *READ_ONLY_SINCE
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
                 }
                 // Connection exceptions, transactions in each other's way, insufficient resources, operator intervention, a
                 // lock that is held, a server that was demoted: it will pass.
-                ["08", "40", "53", "57", "55P03", "25P03", "25006"].iter().any(|class| state.starts_with(class))
+                ["08", "40", "53", "57", "55P03", "25P03", "25006"]
+                    .iter()
+                    .any(|class| state.starts_with(class))
             }
             _ => false,
         };
-        if away { Self::unavailable(error) } else { Self::internal(error) }
+        if away {
+            Self::unavailable(error)
+        } else {
+            Self::internal(error)
+        }
     }
 }
 
 /// Locks a name until the transaction ends, for a rule about rows that may not exist yet. Transactions that take several such locks must
 /// take them in the same order.
 pub async fn lock_name(db: &mut PgConnection, name: &str) -> Result<()> {
-    sqlx::query!("select pg_advisory_xact_lock(hashtextextended($1, 0))", name).execute(db).await?;
+    sqlx::query!(
+        "select pg_advisory_xact_lock(hashtextextended($1, 0))",
+        name
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 
 /// The database's clock, at this statement.
 pub async fn now(db: impl sqlx::PgExecutor<'_>) -> Result<Timestamp> {
-    let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!: Timestamp""#).fetch_one(db).await?;
+    let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!: Timestamp""#)
+        .fetch_one(db)
+        .await?;
     Ok(now)
 }
 
 /// The name of the unique constraint that a statement ran into, if that is what happened.
 pub fn unique_violation(error: &sqlx::Error) -> Option<&str> {
-    error.as_database_error().filter(|database| database.is_unique_violation()).and_then(|database| database.constraint())
+    error
+        .as_database_error()
+        .filter(|database| database.is_unique_violation())
+        .and_then(|database| database.constraint())
 }
 
 /// Whether the database ended a transaction because it and another one waited for each other. It can be run again.
 pub fn is_deadlock(error: &Error) -> bool {
-    let cause = error.cause.as_ref().and_then(|cause| cause.downcast_ref::<sqlx::Error>());
+    let cause = error
+        .cause
+        .as_ref()
+        .and_then(|cause| cause.downcast_ref::<sqlx::Error>());
     let database = cause.and_then(sqlx::Error::as_database_error);
-    database.and_then(sqlx::error::DatabaseError::code).is_some_and(|state| state == "40P01")
+    database
+        .and_then(sqlx::error::DatabaseError::code)
+        .is_some_and(|state| state == "40P01")
 }

@@ -41,12 +41,20 @@ struct Subscription {
 impl Notifications {
     /// A subscription on the pool's server; it connects when it is first waited for.
     pub fn new(pool: PgPool, channel: &'static str) -> Self {
-        Self { pool, channel, marks_presence: false, subscription: None }
+        Self {
+            pool,
+            channel,
+            marks_presence: false,
+            subscription: None,
+        }
     }
 
     /// The same subscription, whose connection also marks the process as present: see [`presence`].
     pub fn marking_presence(pool: PgPool, channel: &'static str) -> Self {
-        Self { marks_presence: true, ..Self::new(pool, channel) }
+        Self {
+            marks_presence: true,
+            ..Self::new(pool, channel)
+        }
     }
 
     /// The next notification's payload; nothing when some may have been missed, because nobody listened.
@@ -67,13 +75,25 @@ impl Notifications {
 
     /// Forgets what has come already, for those to whom several notifications are one.
     pub fn forget(&mut self) {
-        while self.subscription.as_mut().and_then(|subscription| subscription.listener.next_buffered()).is_some() {}
+        while self
+            .subscription
+            .as_mut()
+            .and_then(|subscription| subscription.listener.next_buffered())
+            .is_some()
+        {}
     }
 
     async fn subscribe(&mut self) {
         let server = self.pool.connect_options();
         match listen(super::listening(&server), self.channel, self.marks_presence).await {
-            Ok(listener) => self.subscription = Some(Subscription { listener, server, checked: Instant::now(), checking: None }),
+            Ok(listener) => {
+                self.subscription = Some(Subscription {
+                    listener,
+                    server,
+                    checked: Instant::now(),
+                    checking: None,
+                })
+            }
             failed => {
                 failed.map(drop).can_fail("listening to the database");
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -86,8 +106,12 @@ impl Subscription {
     /// The next notification's payload, or why there will be none.
     async fn next(&mut self, pool: &PgPool) -> Result<String, String> {
         loop {
-            if let Ok(received) = timeout_at(self.checked + CHECK_INTERVAL, self.listener.try_recv()).await {
-                let notification = received.map_err(|error| error.to_string())?.ok_or("the connection was closed")?;
+            if let Ok(received) =
+                timeout_at(self.checked + CHECK_INTERVAL, self.listener.try_recv()).await
+            {
+                let notification = received
+                    .map_err(|error| error.to_string())?
+                    .ok_or("the connection was closed")?;
                 (self.checked, self.checking) = (Instant::now(), None);
                 return Ok(notification.payload().to_owned());
             }
@@ -98,7 +122,9 @@ impl Subscription {
             // Time in which nobody waited is not the server's.
             let deadline = (began + CHECK_TIMEOUT).max(Instant::now() + CHECK_TIMEOUT_MIN);
             let checked = timeout_at(deadline, self.listener.execute("select")).await;
-            checked.map_err(|_| String::from("no response"))?.map_err(|error| error.to_string())?;
+            checked
+                .map_err(|_| String::from("no response"))?
+                .map_err(|error| error.to_string())?;
             (self.checked, self.checking) = (Instant::now(), None);
         }
     }
@@ -106,7 +132,11 @@ impl Subscription {
 
 /// Boxed, because the compiler cannot tell that a future of the listener's may be sent (it finds its borrows "not
 /// general enough").
-fn listen(pool: PgPool, channel: &'static str, marks_presence: bool) -> BoxFuture<'static, sqlx::Result<PgListener>> {
+fn listen(
+    pool: PgPool,
+    channel: &'static str,
+    marks_presence: bool,
+) -> BoxFuture<'static, sqlx::Result<PgListener>> {
     Box::pin(async move {
         let mut listener = PgListener::connect_with(&pool).await?;
         // A connection that was lost is reported here, because notifications were lost with it, and the lock that marks the

@@ -8,13 +8,26 @@ use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
 use crate::model::timestamp::Timestamp;
 
 /// Records that a command started, and returns the number of its entry.
-pub async fn log_start(db: impl PgExecutor<'_>, command: &str, target: Option<&str>) -> Result<i64> {
-    let id = sqlx::query_scalar!("insert into operator_log (command, target) values ($1, $2) returning id", command, target);
+pub async fn log_start(
+    db: impl PgExecutor<'_>,
+    command: &str,
+    target: Option<&str>,
+) -> Result<i64> {
+    let id = sqlx::query_scalar!(
+        "insert into operator_log (command, target) values ($1, $2) returning id",
+        command,
+        target
+    );
     Ok(id.fetch_one(db).await?)
 }
 
 /// Records how a command ended. `target` is what it acted on, if that was not known at its start.
-pub async fn log_end(db: impl PgExecutor<'_>, entry: i64, target: Option<&str>, outcome: &str) -> Result<()> {
+pub async fn log_end(
+    db: impl PgExecutor<'_>,
+    entry: i64,
+    target: Option<&str>,
+    outcome: &str,
+) -> Result<()> {
     sqlx::query!(
         "update operator_log set finished_at = clock_timestamp(), outcome = $3, target = coalesce(target, $2) where id = $1",
         entry,
@@ -36,7 +49,10 @@ pub struct OrgState {
 
 /// Locks an organization until the transaction ends, and waits for transactions that store something for it. `None` when there is
 /// none. The transaction must lock nothing else: some of those transactions hold the organization's jobs.
-pub async fn lock_org_and_writers(db: &mut PgConnection, org_id: &OrgId) -> Result<Option<OrgState>> {
+pub async fn lock_org_and_writers(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+) -> Result<Option<OrgState>> {
     let state = sqlx::query_as!(
         OrgState,
         r#"select suspended_at as "suspended_at: Timestamp", deleted_at as "deleted_at: Timestamp"
@@ -69,7 +85,12 @@ pub async fn suspend(db: &mut PgConnection, org_id: &OrgId) -> Result<Timestamp>
 
 /// Ends the suspension of an organization, and returns how many jobs can be claimed again. It is locked.
 pub async fn resume(db: &mut PgConnection, org_id: &OrgId) -> Result<u64> {
-    sqlx::query!("update orgs set suspended_at = null where id = $1", org_id.as_str()).execute(&mut *db).await?;
+    sqlx::query!(
+        "update orgs set suspended_at = null where id = $1",
+        org_id.as_str()
+    )
+    .execute(&mut *db)
+    .await?;
     // Workers may have consumed the notifications of these jobs without claiming them. The time of the suspension is no delay.
     let queued = sqlx::query!(
         "update jobs set dispatched_at = null, available_at = greatest(available_at, clock_timestamp())
@@ -139,12 +160,24 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
     )
     .fetch_all(&mut *db)
     .await?;
-    let never_started: Vec<&str> = cancelled.iter().filter(|job| job.attempts == 0).map(|job| job.id.as_str()).collect();
+    let never_started: Vec<&str> = cancelled
+        .iter()
+        .filter(|job| job.attempts == 0)
+        .map(|job| job.id.as_str())
+        .collect();
     dispatch::refund(db, &never_started).await?;
-    sqlx::query!("delete from job_attempts where org_id = $1", org).execute(&mut *db).await?;
-    sqlx::query!("delete from sealed_results where org_id = $1", org).execute(&mut *db).await?;
-    sqlx::query!("delete from stored_item_scores where org_id = $1", org).execute(&mut *db).await?;
-    sqlx::query!("delete from suite_ladders where org_id = $1", org).execute(&mut *db).await?;
+    sqlx::query!("delete from job_attempts where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("delete from sealed_results where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("delete from stored_item_scores where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("delete from suite_ladders where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
     let jobs = sqlx::query!(
         "update jobs set label = null, idempotency_key = null, request_id = '', request_sha256 = '', trace_id = '', parent_span_id = null,
                 span_id = null, scores_key = null, error_message = null, result = case when status = 'succeeded' then '{}'::jsonb end
@@ -158,23 +191,63 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
         org
     );
     let uploads = uploads.execute(&mut *db).await?.rows_affected();
-    sqlx::query!("delete from upload_parts where org_id = $1", org).execute(&mut *db).await?;
-    sqlx::query!("delete from stored_predictions where org_id = $1", org).execute(&mut *db).await?;
+    sqlx::query!("delete from upload_parts where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("delete from stored_predictions where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
     // Last, because the two statements before still count in it.
-    sqlx::query!("delete from org_storage where org_id = $1", org).execute(&mut *db).await?;
-    let keys = sqlx::query!("delete from api_keys where org_id = $1", org).execute(&mut *db).await?.rows_affected();
-    let invites = sqlx::query!("delete from invites where org_id = $1", org).execute(&mut *db).await?.rows_affected();
-    let domains = sqlx::query!("delete from domain_claims where org_id = $1", org).execute(&mut *db).await?.rows_affected();
-    sqlx::query!("delete from suite_grants where org_id = $1", org).execute(&mut *db).await?;
-    sqlx::query!("delete from offboardings where org_id = $1", org).execute(&mut *db).await?;
-    sqlx::query!("update sessions set org_id = null where org_id = $1", org).execute(&mut *db).await?;
-    let memberships = sqlx::query!("delete from memberships where org_id = $1", org).execute(&mut *db).await?.rows_affected();
-    sqlx::query!("update orgs set name = 'Deleted organization' where id = $1", org).execute(db).await?;
-    Ok(Deleted { jobs_cancelled: cancelled.len() as u64, jobs_cleared, keys, memberships, invites, domains, uploads })
+    sqlx::query!("delete from org_storage where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
+    let keys = sqlx::query!("delete from api_keys where org_id = $1", org)
+        .execute(&mut *db)
+        .await?
+        .rows_affected();
+    let invites = sqlx::query!("delete from invites where org_id = $1", org)
+        .execute(&mut *db)
+        .await?
+        .rows_affected();
+    let domains = sqlx::query!("delete from domain_claims where org_id = $1", org)
+        .execute(&mut *db)
+        .await?
+        .rows_affected();
+    sqlx::query!("delete from suite_grants where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("delete from offboardings where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("update sessions set org_id = null where org_id = $1", org)
+        .execute(&mut *db)
+        .await?;
+    let memberships = sqlx::query!("delete from memberships where org_id = $1", org)
+        .execute(&mut *db)
+        .await?
+        .rows_affected();
+    sqlx::query!(
+        "update orgs set name = 'Deleted organization' where id = $1",
+        org
+    )
+    .execute(db)
+    .await?;
+    Ok(Deleted {
+        jobs_cancelled: cancelled.len() as u64,
+        jobs_cleared,
+        keys,
+        memberships,
+        invites,
+        domains,
+        uploads,
+    })
 }
 
 /// Revokes a key of any organization. Revoking it again changes nothing. `None` when there is none.
-pub async fn revoke_key(db: &mut PgConnection, key_id: &KeyId) -> Result<Option<(OrgId, Timestamp)>> {
+pub async fn revoke_key(
+    db: &mut PgConnection,
+    key_id: &KeyId,
+) -> Result<Option<(OrgId, Timestamp)>> {
     let row = sqlx::query!(
         r#"update api_keys set revoked_at = coalesce(revoked_at, clock_timestamp()) where id = $1
            returning org_id as "org_id: OrgId", revoked_at as "revoked_at!: Timestamp""#,
@@ -187,12 +260,18 @@ pub async fn revoke_key(db: &mut PgConnection, key_id: &KeyId) -> Result<Option<
 
 /// Ends all sessions of a user that have not ended, and returns how many.
 pub async fn end_sessions(db: &mut PgConnection, user_id: &UserId) -> Result<u64> {
-    let done = sqlx::query!("update sessions set ended_at = clock_timestamp() where user_id = $1 and ended_at is null", user_id.as_str());
+    let done = sqlx::query!(
+        "update sessions set ended_at = clock_timestamp() where user_id = $1 and ended_at is null",
+        user_id.as_str()
+    );
     Ok(done.execute(db).await?.rows_affected())
 }
 
 /// Ends a session, and returns whose it is and whether it had not ended. `None` when there is none.
-pub async fn end_session(db: &mut PgConnection, session_id: &SessionId) -> Result<Option<(UserId, bool)>> {
+pub async fn end_session(
+    db: &mut PgConnection,
+    session_id: &SessionId,
+) -> Result<Option<(UserId, bool)>> {
     let row = sqlx::query!(
         r#"with before as (
              select id, ended_at from sessions where id = $1 for update
@@ -218,7 +297,9 @@ pub struct SoleOwnership {
 pub async fn lock_user(db: &mut PgConnection, email: &str) -> Result<Option<UserId>> {
     super::org::lock_address(db, email).await?;
     let found = super::org::find_user(&mut *db, email).await?;
-    let Some(user_id) = found else { return Ok(None) };
+    let Some(user_id) = found else {
+        return Ok(None);
+    };
     // Organizations first, in the order of their ids: so do all that lock both.
     sqlx::query!(
         "select from orgs where id in (select org_id from memberships where user_id = $1) order by id for no key update",
@@ -227,12 +308,18 @@ pub async fn lock_user(db: &mut PgConnection, email: &str) -> Result<Option<User
     .execute(&mut *db)
     .await?;
     // This waits for transactions that have stored something in the user's name.
-    let user_id = sqlx::query_scalar!(r#"select id as "id: UserId" from users where email = $1 for update"#, email);
+    let user_id = sqlx::query_scalar!(
+        r#"select id as "id: UserId" from users where email = $1 for update"#,
+        email
+    );
     Ok(user_id.fetch_optional(db).await?)
 }
 
 /// The organizations that have this user as their only owner. They are locked.
-pub async fn sole_ownerships(db: &mut PgConnection, user_id: &UserId) -> Result<Vec<SoleOwnership>> {
+pub async fn sole_ownerships(
+    db: &mut PgConnection,
+    user_id: &UserId,
+) -> Result<Vec<SoleOwnership>> {
     let orgs = sqlx::query_as!(
         SoleOwnership,
         r#"select o.id as "org_id: OrgId", o.name from memberships m join orgs o on o.id = m.org_id
@@ -259,7 +346,12 @@ pub struct Erased {
 
 impl std::ops::AddAssign for Erased {
     fn add_assign(&mut self, other: Self) {
-        let Self { memberships, sessions, invites, sign_in_links } = other;
+        let Self {
+            memberships,
+            sessions,
+            invites,
+            sign_in_links,
+        } = other;
         self.memberships += memberships;
         self.sessions += sessions;
         self.invites += invites;
@@ -276,25 +368,55 @@ impl Erased {
 
 /// Erases the links of an address. First of all: a sign-in locks its link before the address.
 pub async fn erase_links(db: &mut PgConnection, email: &str) -> Result<Erased> {
-    let links = sqlx::query!("delete from sign_in_links where email = $1", email).execute(db).await?;
-    Ok(Erased { sign_in_links: links.rows_affected(), ..Erased::default() })
+    let links = sqlx::query!("delete from sign_in_links where email = $1", email)
+        .execute(db)
+        .await?;
+    Ok(Erased {
+        sign_in_links: links.rows_affected(),
+        ..Erased::default()
+    })
 }
 
 /// Erases the invites and the count of emails of an address.
 pub async fn erase_address(db: &mut PgConnection, email: &str) -> Result<Erased> {
-    let invites = sqlx::query!("delete from invites where email = $1", email).execute(&mut *db).await?.rows_affected();
-    sqlx::query!("delete from mailed where email = $1", email).execute(db).await?;
-    Ok(Erased { invites, ..Erased::default() })
+    let invites = sqlx::query!("delete from invites where email = $1", email)
+        .execute(&mut *db)
+        .await?
+        .rows_affected();
+    sqlx::query!("delete from mailed where email = $1", email)
+        .execute(db)
+        .await?;
+    Ok(Erased {
+        invites,
+        ..Erased::default()
+    })
 }
 
 /// Erases a user: memberships and sessions end, and the address becomes one that nobody can have. What they made belongs to
 /// organizations and keeps their id. They are locked.
 pub async fn erase_user(db: &mut PgConnection, user_id: &UserId) -> Result<Erased> {
     let user = user_id.as_str();
-    let memberships = sqlx::query!("delete from memberships where user_id = $1", user).execute(&mut *db).await?.rows_affected();
-    sqlx::query!("delete from offboardings where user_id = $1", user).execute(&mut *db).await?;
-    let sessions = sqlx::query!("delete from sessions where user_id = $1", user).execute(&mut *db).await?.rows_affected();
+    let memberships = sqlx::query!("delete from memberships where user_id = $1", user)
+        .execute(&mut *db)
+        .await?
+        .rows_affected();
+    sqlx::query!("delete from offboardings where user_id = $1", user)
+        .execute(&mut *db)
+        .await?;
+    let sessions = sqlx::query!("delete from sessions where user_id = $1", user)
+        .execute(&mut *db)
+        .await?
+        .rows_affected();
     // It has no "@", so no sign-in and no invite can name it.
-    sqlx::query!("update users set email = 'erased ' || id where id = $1", user).execute(db).await?;
-    Ok(Erased { memberships, sessions, ..Erased::default() })
+    sqlx::query!(
+        "update users set email = 'erased ' || id where id = $1",
+        user
+    )
+    .execute(db)
+    .await?;
+    Ok(Erased {
+        memberships,
+        sessions,
+        ..Erased::default()
+    })
 }

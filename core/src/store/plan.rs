@@ -8,19 +8,36 @@ use crate::model::org::{PlanChange, PlanRow, default_storage_bytes};
 
 /// Whether there is a plan of this name.
 pub async fn exists(db: impl PgExecutor<'_>, plan: &str) -> Result<bool> {
-    let found = sqlx::query_scalar!(r#"select exists(select from plans where plan = $1) as "found!""#, plan).fetch_one(db).await?;
+    let found = sqlx::query_scalar!(
+        r#"select exists(select from plans where plan = $1) as "found!""#,
+        plan
+    )
+    .fetch_one(db)
+    .await?;
     Ok(found)
 }
 
 /// The names of all plans.
 pub async fn names(db: impl PgExecutor<'_>) -> Result<Vec<String>> {
-    let names = sqlx::query_scalar!("select plan from plans order by requests_per_minute, plan").fetch_all(db).await?;
+    let names = sqlx::query_scalar!("select plan from plans order by requests_per_minute, plan")
+        .fetch_all(db)
+        .await?;
     Ok(names)
 }
 
 /// Changes a plan; what is not given stays. `None` when there is no such plan.
-pub async fn update(db: impl PgExecutor<'_>, plan: &str, change: &PlanChange) -> Result<Option<PlanRow>> {
-    let PlanChange { requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes } = change;
+pub async fn update(
+    db: impl PgExecutor<'_>,
+    plan: &str,
+    change: &PlanChange,
+) -> Result<Option<PlanRow>> {
+    let PlanChange {
+        requests_per_minute,
+        eval_items_per_month,
+        concurrent_jobs,
+        upload_bytes_max,
+        storage_bytes,
+    } = change;
     let row = sqlx::query!(
         "update plans set requests_per_minute = coalesce($2, requests_per_minute), eval_items_per_month = coalesce($3, eval_items_per_month),
                           concurrent_jobs = coalesce($4, concurrent_jobs), upload_bytes_max = coalesce($5, upload_bytes_max),
@@ -42,15 +59,25 @@ pub async fn update(db: impl PgExecutor<'_>, plan: &str, change: &PlanChange) ->
         eval_items_per_month: row.eval_items_per_month,
         concurrent_jobs: row.concurrent_jobs,
         upload_bytes_max: row.upload_bytes_max,
-        storage_bytes: row.storage_bytes.unwrap_or(default_storage_bytes(row.upload_bytes_max)),
+        storage_bytes: row
+            .storage_bytes
+            .unwrap_or(default_storage_bytes(row.upload_bytes_max)),
     }))
 }
 
 /// Makes a plan, or changes all of it when somebody else has just made it.
 pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
-    let PlanRow { plan, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes } = plan;
+    let PlanRow {
+        plan,
+        requests_per_minute,
+        eval_items_per_month,
+        concurrent_jobs,
+        upload_bytes_max,
+        storage_bytes,
+    } = plan;
     // The default is not stored, so that it follows the largest upload.
-    let storage_bytes = (*storage_bytes != default_storage_bytes(*upload_bytes_max)).then_some(*storage_bytes);
+    let storage_bytes =
+        (*storage_bytes != default_storage_bytes(*upload_bytes_max)).then_some(*storage_bytes);
     sqlx::query!(
         "insert into plans (plan, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes)
          values ($1, $2, $3, $4, $5, $6)
@@ -72,8 +99,12 @@ pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
 
 /// Puts an organization on a plan, and returns its name. `None` when there is no such organization, or it was deleted.
 pub async fn set(db: impl PgExecutor<'_>, org_id: &OrgId, plan: &str) -> Result<Option<String>> {
-    let name = sqlx::query_scalar!("update orgs set plan = $2 where id = $1 and deleted_at is null returning name", org_id.as_str(), plan)
-        .fetch_optional(db)
-        .await?;
+    let name = sqlx::query_scalar!(
+        "update orgs set plan = $2 where id = $1 and deleted_at is null returning name",
+        org_id.as_str(),
+        plan
+    )
+    .fetch_optional(db)
+    .await?;
     Ok(name)
 }

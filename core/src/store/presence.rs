@@ -11,7 +11,9 @@ const OBJECT: i32 = 1;
 
 /// Takes the lock for as long as this connection lives.
 pub async fn mark(db: impl PgExecutor<'_>) -> sqlx::Result<()> {
-    sqlx::query!("select pg_advisory_lock_shared($1, $2)", CLASS, OBJECT).execute(db).await?;
+    sqlx::query!("select pg_advisory_lock_shared($1, $2)", CLASS, OBJECT)
+        .execute(db)
+        .await?;
     Ok(())
 }
 

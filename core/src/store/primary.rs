@@ -34,7 +34,11 @@ const OTHERS_TIMEOUT: Duration = Duration::from_millis(250);
 /// # Errors
 /// When it has another form. The message does not repeat it, because it contains a password.
 pub(super) fn parse(url: &str) -> Result<Vec<PgConnectOptions>> {
-    let malformed = || Error::internal("the address of the database is not of the form postgres://user:password@host/database");
+    let malformed = || {
+        Error::internal(
+            "the address of the database is not of the form postgres://user:password@host/database",
+        )
+    };
     let (scheme, rest) = url.split_once("://").ok_or_else(malformed)?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -44,13 +48,19 @@ pub(super) fn parse(url: &str) -> Result<Vec<PgConnectOptions>> {
         match pair.split_once('=') {
             Some(("target_session_attrs", "read-write" | "primary")) => {}
             Some(("target_session_attrs", _)) => {
-                return Err(Error::internal("the address of the database: target_session_attrs must be read-write"));
+                return Err(Error::internal(
+                    "the address of the database: target_session_attrs must be read-write",
+                ));
             }
             _ => kept.push(pair),
         }
     }
     let query = kept.join("&");
-    let server = |host: &str| format!("{scheme}://{credentials}{host}{path}?{query}").parse().map_err(|_| malformed());
+    let server = |host: &str| {
+        format!("{scheme}://{credentials}{host}{path}?{query}")
+            .parse()
+            .map_err(|_| malformed())
+    };
     hosts.split(',').map(server).collect()
 }
 
@@ -83,7 +93,9 @@ pub(super) async fn follow(pool: PgPool, servers: Vec<PgConnectOptions>, switch:
     let mut known = None;
     while !pool.is_closed() {
         let is_there = match &mut primary {
-            Some((_, connection)) => timeout(CHECK_TIMEOUT, accepts_writes(connection)).await.is_ok_and(|checked| checked.unwrap_or(false)),
+            Some((_, connection)) => timeout(CHECK_TIMEOUT, accepts_writes(connection))
+                .await
+                .is_ok_and(|checked| checked.unwrap_or(false)),
             None => false,
         };
         if !is_there {
@@ -94,14 +106,26 @@ pub(super) async fn follow(pool: PgPool, servers: Vec<PgConnectOptions>, switch:
                 if let Some(server) = servers.get(*at) {
                     pool.set_connect_options(server.clone());
                     switch.note();
-                    tracing::info!(host = server.get_host(), port = server.get_port(), "PostgreSQL primary found");
+                    tracing::info!(
+                        host = server.get_host(),
+                        port = server.get_port(),
+                        "PostgreSQL primary found"
+                    );
                 }
                 known = Some(*at);
             }
-            None if is_there || known.is_some() => tracing::warn!(servers = servers.len(), "no PostgreSQL server accepts writes"),
+            None if is_there || known.is_some() => tracing::warn!(
+                servers = servers.len(),
+                "no PostgreSQL server accepts writes"
+            ),
             _ => {}
         }
-        sleep(if primary.is_some() { CHECK_INTERVAL } else { SEARCH_INTERVAL }).await;
+        sleep(if primary.is_some() {
+            CHECK_INTERVAL
+        } else {
+            SEARCH_INTERVAL
+        })
+        .await;
     }
 }
 
@@ -109,9 +133,16 @@ pub(super) async fn follow(pool: PgPool, servers: Vec<PgConnectOptions>, switch:
 async fn find(servers: &[PgConnectOptions]) -> Option<(usize, PgConnection)> {
     let probe = async |at: usize, server: &PgConnectOptions| {
         let mut connection = server.connect().await.ok()?;
-        accepts_writes(&mut connection).await.ok()?.then_some((at, connection))
+        accepts_writes(&mut connection)
+            .await
+            .ok()?
+            .then_some((at, connection))
     };
-    let mut probes: FuturesUnordered<_> = servers.iter().enumerate().map(|(at, server)| probe(at, server)).collect();
+    let mut probes: FuturesUnordered<_> = servers
+        .iter()
+        .enumerate()
+        .map(|(at, server)| probe(at, server))
+        .collect();
     let (mut found, mut deadline) = (Vec::new(), Instant::now() + CHECK_TIMEOUT);
     while let Ok(Some(probed)) = timeout_at(deadline, probes.next()).await {
         if let Some(server) = probed {
@@ -126,8 +157,15 @@ async fn find(servers: &[PgConnectOptions]) -> Option<(usize, PgConnection)> {
     // An old primary that came back also accepts writes. A promotion begins a new timeline, so the highest one is right.
     let mut newest: Option<(i32, (usize, PgConnection))> = None;
     for (at, mut connection) in found {
-        let timeline = timeout(CHECK_TIMEOUT, timeline(&mut connection)).await.ok().and_then(Result::ok).unwrap_or_default();
-        if newest.as_ref().is_none_or(|(highest, _)| timeline > *highest) {
+        let timeline = timeout(CHECK_TIMEOUT, timeline(&mut connection))
+            .await
+            .ok()
+            .and_then(Result::ok)
+            .unwrap_or_default();
+        if newest
+            .as_ref()
+            .is_none_or(|(highest, _)| timeline > *highest)
+        {
             newest = Some((timeline, (at, connection)));
         }
     }
@@ -136,7 +174,8 @@ async fn find(servers: &[PgConnectOptions]) -> Option<(usize, PgConnection)> {
 
 /// Whether a server accepts writes: it is no standby, and its transactions are not read-only.
 pub(super) async fn accepts_writes(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    let sql = "select not (pg_is_in_recovery() or current_setting('transaction_read_only')::boolean)";
+    let sql =
+        "select not (pg_is_in_recovery() or current_setting('transaction_read_only')::boolean)";
     sqlx::raw_sql(sql).fetch_one(connection).await?.try_get(0)
 }
 
@@ -151,27 +190,48 @@ mod tests {
     use super::*;
 
     fn servers(url: &str) -> Vec<(String, u16)> {
-        parse(url).unwrap().iter().map(|server| (server.get_host().to_owned(), server.get_port())).collect()
+        parse(url)
+            .unwrap()
+            .iter()
+            .map(|server| (server.get_host().to_owned(), server.get_port()))
+            .collect()
     }
 
     #[test]
     fn connection_string_names_one_or_several_servers() {
         for (url, wanted) in [
             ("postgres://a:b@db/assay", vec![("db", 5432)]),
-            ("postgres://a:b@db:1/assay?target_session_attrs=read-write&sslmode=require", vec![("db", 1)]),
-            ("postgres://a:b,c@one,two:5433,[::1]:7/assay", vec![("one", 5432), ("two", 5433), ("[::1]", 7)]),
+            (
+                "postgres://a:b@db:1/assay?target_session_attrs=read-write&sslmode=require",
+                vec![("db", 1)],
+            ),
+            (
+                "postgres://a:b,c@one,two:5433,[::1]:7/assay",
+                vec![("one", 5432), ("two", 5433), ("[::1]", 7)],
+            ),
         ] {
-            let wanted: Vec<_> = wanted.into_iter().map(|(host, port)| (host.to_owned(), port)).collect();
+            let wanted: Vec<_> = wanted
+                .into_iter()
+                .map(|(host, port)| (host.to_owned(), port))
+                .collect();
             assert_eq!(servers(url), wanted, "{url}");
         }
         let several = parse("postgres://a:b@one,two:5433/assay?application_name=x").unwrap();
-        assert!(several.iter().all(|server| server.get_database() == Some("assay") && server.get_username() == "a"));
+        assert!(
+            several.iter().all(
+                |server| server.get_database() == Some("assay") && server.get_username() == "a"
+            )
+        );
         assert_eq!(several[1].get_application_name(), Some("x"));
     }
 
     #[test]
     fn malformed_connection_string_is_refused_without_its_password() {
-        for url in ["db", "postgres://a:s3cret@one:x,two/assay", "postgres://a:s3cret@one,two/assay?target_session_attrs=any"] {
+        for url in [
+            "db",
+            "postgres://a:s3cret@one:x,two/assay",
+            "postgres://a:s3cret@one,two/assay?target_session_attrs=any",
+        ] {
             let refused = parse(url).unwrap_err();
             assert!(!format!("{refused:?}").contains("s3cret"), "{refused:?}");
         }

@@ -88,10 +88,18 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
 }
 
 /// The SHA-256 of what was published as this version, if anything was.
-pub async fn content_sha256(db: &mut PgConnection, suite_id: &SuiteId, version: &str) -> Result<Option<Vec<u8>>> {
-    let found = sqlx::query_scalar!("select content_sha256 from suites where suite_id = $1 and version = $2", suite_id.as_str(), version)
-        .fetch_optional(db)
-        .await?;
+pub async fn content_sha256(
+    db: &mut PgConnection,
+    suite_id: &SuiteId,
+    version: &str,
+) -> Result<Option<Vec<u8>>> {
+    let found = sqlx::query_scalar!(
+        "select content_sha256 from suites where suite_id = $1 and version = $2",
+        suite_id.as_str(),
+        version
+    )
+    .fetch_optional(db)
+    .await?;
     Ok(found)
 }
 
@@ -132,7 +140,10 @@ pub async fn insert_items(
 
 /// Whether a suite is published, in any version.
 pub async fn is_published(db: &mut PgConnection, suite_id: &SuiteId) -> Result<bool> {
-    let found = sqlx::query_scalar!(r#"select exists(select from suites where suite_id = $1) as "found!""#, suite_id.as_str());
+    let found = sqlx::query_scalar!(
+        r#"select exists(select from suites where suite_id = $1) as "found!""#,
+        suite_id.as_str()
+    );
     Ok(found.fetch_one(db).await?)
 }
 
@@ -150,8 +161,12 @@ pub async fn grant(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId) ->
 
 /// Takes the grant back: further submissions are refused. Returns whether there was one.
 pub async fn revoke(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId) -> Result<bool> {
-    let done = sqlx::query!("delete from suite_grants where org_id = $1 and suite_id = $2", org_id.as_str(), suite_id.as_str())
-        .execute(db)
-        .await?;
+    let done = sqlx::query!(
+        "delete from suite_grants where org_id = $1 and suite_id = $2",
+        org_id.as_str(),
+        suite_id.as_str()
+    )
+    .execute(db)
+    .await?;
     Ok(done.rows_affected() == 1)
 }

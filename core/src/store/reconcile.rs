@@ -57,13 +57,17 @@ pub async fn finish(db: &mut PgConnection, found: &Found) -> Result<()> {
 
 /// How many rows without their object the last reconciliation found.
 pub async fn missing(db: impl PgExecutor<'_>) -> Result<i64> {
-    let missing = sqlx::query_scalar!("select missing from artifact_reconciliation").fetch_optional(db).await?;
+    let missing = sqlx::query_scalar!("select missing from artifact_reconciliation")
+        .fetch_optional(db)
+        .await?;
     Ok(missing.unwrap_or(0))
 }
 
 /// The time before which an object must have been written to count as an orphan: a day ago, by the database's clock.
 pub async fn orphaned_before(db: &mut PgConnection) -> Result<Timestamp> {
-    let at = sqlx::query_scalar!(r#"select now() - interval '1 day' as "at!: Timestamp""#).fetch_one(db).await?;
+    let at = sqlx::query_scalar!(r#"select now() - interval '1 day' as "at!: Timestamp""#)
+        .fetch_one(db)
+        .await?;
     Ok(at)
 }
 
@@ -142,7 +146,11 @@ impl Kind {
 }
 
 /// Rows of a kind in the order of owner and number, after the given one.
-pub async fn recorded(db: &mut PgConnection, kind: Kind, after: (&str, i32)) -> Result<Vec<Recorded>> {
+pub async fn recorded(
+    db: &mut PgConnection,
+    kind: Kind,
+    after: (&str, i32),
+) -> Result<Vec<Recorded>> {
     let rows = match kind {
         Kind::Predictions => {
             sqlx::query_as!(

@@ -12,7 +12,11 @@ use crate::model::timestamp::Timestamp;
 const SESSIONS_MAX: i64 = 100;
 
 /// The live sessions of a user, the newest first. `current` is the one that calls.
-pub async fn list(db: impl PgExecutor<'_>, user_id: &UserId, current: &SessionId) -> Result<Vec<Session>> {
+pub async fn list(
+    db: impl PgExecutor<'_>,
+    user_id: &UserId,
+    current: &SessionId,
+) -> Result<Vec<Session>> {
     let sessions = sqlx::query_as!(
         Session,
         r#"select id as "id: SessionId", created_at as "created_at: Timestamp", last_used_at as "last_used_at: Timestamp",
@@ -31,7 +35,11 @@ pub async fn list(db: impl PgExecutor<'_>, user_id: &UserId, current: &SessionId
 }
 
 /// Ends a session of a user. Doing it again changes nothing. `false` when the user has no such session.
-pub async fn end(db: impl PgExecutor<'_>, user_id: &UserId, session_id: &SessionId) -> Result<bool> {
+pub async fn end(
+    db: impl PgExecutor<'_>,
+    user_id: &UserId,
+    session_id: &SessionId,
+) -> Result<bool> {
     let done = sqlx::query!(
         "update sessions set ended_at = coalesce(ended_at, now()) where user_id = $1 and id = $2",
         user_id.as_str(),
@@ -71,7 +79,12 @@ pub async fn end_excess(db: &mut PgConnection, user_id: &UserId) -> Result<()> {
 }
 
 /// Notes that a session was used and from where, and the organization that was chosen with it, if any.
-pub async fn touch(db: impl PgExecutor<'_>, session_id: &SessionId, chosen: Option<&OrgId>, origin: Origin<'_>) -> Result<()> {
+pub async fn touch(
+    db: impl PgExecutor<'_>,
+    session_id: &SessionId,
+    chosen: Option<&OrgId>,
+    origin: Origin<'_>,
+) -> Result<()> {
     sqlx::query!(
         "update sessions set last_used_at = now(), org_id = coalesce($1, org_id), address = $3, user_agent = $4 where id = $2",
         chosen.map(OrgId::as_str),

@@ -8,10 +8,20 @@ use crate::model::ids::{JobId, OrgId};
 use crate::model::timestamp::Timestamp;
 
 /// Records the inline predictions of a submission, before they are written to the artifact store.
-pub async fn reserve(db: &mut PgConnection, org_id: &OrgId, job_id: &JobId, bytes: i64) -> Result<()> {
-    sqlx::query!("insert into stored_predictions (org_id, job_id, bytes) values ($1, $2, $3)", org_id.as_str(), job_id.as_str(), bytes)
-        .execute(db)
-        .await?;
+pub async fn reserve(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    job_id: &JobId,
+    bytes: i64,
+) -> Result<()> {
+    sqlx::query!(
+        "insert into stored_predictions (org_id, job_id, bytes) values ($1, $2, $3)",
+        org_id.as_str(),
+        job_id.as_str(),
+        bytes
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 
@@ -42,10 +52,12 @@ pub async fn forget(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> 
 
 /// How many bytes the organization stores. Exact in a transaction that has changed them: it then holds the row's lock.
 pub async fn used(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<i64> {
-    let bytes =
-        sqlx::query_scalar!(r#"select coalesce((select bytes from org_storage where org_id = $1), 0) as "bytes!""#, org_id.as_str())
-            .fetch_one(db)
-            .await?;
+    let bytes = sqlx::query_scalar!(
+        r#"select coalesce((select bytes from org_storage where org_id = $1), 0) as "bytes!""#,
+        org_id.as_str()
+    )
+    .fetch_one(db)
+    .await?;
     Ok(bytes)
 }
 

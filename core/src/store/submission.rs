@@ -103,7 +103,11 @@ pub enum Submitted {
 }
 
 /// The job that an idempotency key of the organization stands for, with the digest of what was asked.
-pub async fn repeated(db: impl sqlx::PgExecutor<'_>, org_id: &OrgId, key: &str) -> Result<Option<(JobId, Vec<u8>)>> {
+pub async fn repeated(
+    db: impl sqlx::PgExecutor<'_>,
+    org_id: &OrgId,
+    key: &str,
+) -> Result<Option<(JobId, Vec<u8>)>> {
     let row = sqlx::query!(
         r#"select id as "id: JobId", request_sha256 from jobs where org_id = $1 and idempotency_key = $2"#,
         org_id.as_str(),
@@ -119,14 +123,24 @@ pub async fn repeated(db: impl sqlx::PgExecutor<'_>, org_id: &OrgId, key: &str) 
 ///
 /// Only the stored bytes are checked exactly. The other limits are read without locks, so that most submissions that they reject
 /// cost no write; [`submit`] decides them.
-pub async fn reserve(db: &mut PgConnection, org_id: &OrgId, plan: &Plan, new: &NewJob<'_>, bytes: i64) -> Result<Option<Submitted>> {
+pub async fn reserve(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    plan: &Plan,
+    new: &NewJob<'_>,
+    bytes: i64,
+) -> Result<Option<Submitted>> {
     let at = super::now(&mut *db).await?;
     if let Some(allowance) = &new.allowance {
         let holders = allowance::holders(db, org_id).await?;
         match allowance::decide(db, holders, allowance, at).await? {
             Decision::UsedUp { max } => return Ok(Some(Submitted::SuiteUsedUp { max })),
             Decision::DayUsedUp { max, resets_at } => {
-                return Ok(Some(Submitted::DayFull { max, resets_at, seconds: at.seconds_until(resets_at) }));
+                return Ok(Some(Submitted::DayFull {
+                    max,
+                    resets_at,
+                    seconds: at.seconds_until(resets_at),
+                }));
             }
             Decision::Granted(_) => {}
         }
@@ -135,29 +149,54 @@ pub async fn reserve(db: &mut PgConnection, org_id: &OrgId, plan: &Plan, new: &N
     if active >= plan.concurrent_jobs {
         return Ok(Some(Submitted::JobsFull { active, resets_at }));
     }
-    if !usage::fits(&mut *db, org_id, new.charged_items, at, plan.eval_items_per_month).await? {
+    if !usage::fits(
+        &mut *db,
+        org_id,
+        new.charged_items,
+        at,
+        plan.eval_items_per_month,
+    )
+    .await?
+    {
         let resets_at = usage::next_month(db, at).await?;
-        return Ok(Some(Submitted::MonthFull { resets_at, seconds: at.seconds_until(resets_at) }));
+        return Ok(Some(Submitted::MonthFull {
+            resets_at,
+            seconds: at.seconds_until(resets_at),
+        }));
     }
     storage::reserve(db, org_id, new.id, bytes).await?;
     let used = storage::used(&mut *db, org_id).await?;
     if used > plan.storage_bytes {
         let (resets_at, seconds) = storage::frees_at(db, org_id).await?;
-        return Ok(Some(Submitted::StorageFull { used: used - bytes, resets_at, seconds }));
+        return Ok(Some(Submitted::StorageFull {
+            used: used - bytes,
+            resets_at,
+            seconds,
+        }));
     }
     Ok(None)
 }
 
 /// Makes the job and charges for it, or does neither. The caller commits when it is accepted, and rolls back otherwise.
-pub async fn submit(db: &mut PgConnection, org_id: &OrgId, plan: &Plan, new: &NewJob<'_>) -> Result<Submitted> {
+pub async fn submit(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    plan: &Plan,
+    new: &NewJob<'_>,
+) -> Result<Submitted> {
     // Whoever holds this row submits alone for the organization. What follows are statements of their own: each sees
     // what was committed before it began, while a statement that waited for the lock would still see the past.
     let created_at = lock(db, org_id).await?;
     let Some(job) = insert(db, org_id, new, created_at).await? else {
         let key = new.idempotency_key.unwrap_or_default();
         let found = repeated(db, org_id, key).await?;
-        let (job_id, request_sha256) = found.ok_or_else(|| crate::model::error::Error::internal("a job that was in the way is gone"))?;
-        return Ok(Submitted::Repeated { job_id, request_sha256 });
+        let (job_id, request_sha256) = found.ok_or_else(|| {
+            crate::model::error::Error::internal("a job that was in the way is gone")
+        })?;
+        return Ok(Submitted::Repeated {
+            job_id,
+            request_sha256,
+        });
     };
     if let Some(upload_id) = new.upload_id
         && !upload::hold(db, org_id, upload_id).await?
@@ -171,21 +210,49 @@ pub async fn submit(db: &mut PgConnection, org_id: &OrgId, plan: &Plan, new: &Ne
         match allowance::permit(db, org_id, allowance, created_at).await? {
             Decision::UsedUp { max } => return Ok(Submitted::SuiteUsedUp { max }),
             Decision::DayUsedUp { max, resets_at } => {
-                return Ok(Submitted::DayFull { max, resets_at, seconds: created_at.seconds_until(resets_at) });
+                return Ok(Submitted::DayFull {
+                    max,
+                    resets_at,
+                    seconds: created_at.seconds_until(resets_at),
+                });
             }
             Decision::Granted(holders) => {
                 let (suite_id, version) = (new.suite_id, new.suite_version);
-                allowance::record(db, org_id, &holders, Use::Submission(new.id), suite_id, version, created_at).await?;
+                allowance::record(
+                    db,
+                    org_id,
+                    &holders,
+                    Use::Submission(new.id),
+                    suite_id,
+                    version,
+                    created_at,
+                )
+                .await?;
             }
         }
     }
     let (active, resets_at) = active(db, org_id).await?;
     if active > plan.concurrent_jobs {
-        return Ok(Submitted::JobsFull { active: active - 1, resets_at });
+        return Ok(Submitted::JobsFull {
+            active: active - 1,
+            resets_at,
+        });
     }
-    if !usage::charge(db, org_id, new.id, new.charged_items, created_at, plan.eval_items_per_month).await? {
+    if !usage::charge(
+        db,
+        org_id,
+        new.id,
+        new.charged_items,
+        created_at,
+        plan.eval_items_per_month,
+    )
+    .await?
+    {
         let resets_at = usage::next_month(db, created_at).await?;
-        return Ok(Submitted::MonthFull { resets_at, seconds: created_at.seconds_until(resets_at) });
+        return Ok(Submitted::MonthFull {
+            resets_at,
+            seconds: created_at.seconds_until(resets_at),
+        });
     }
     Ok(Submitted::Accepted(Box::new(job)))
 }
@@ -203,7 +270,12 @@ async fn lock(db: &mut PgConnection, org_id: &OrgId) -> Result<Timestamp> {
     Ok(at)
 }
 
-async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewJob<'_>, created_at: Timestamp) -> Result<Option<JobRow>> {
+async fn insert(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    new: &NewJob<'_>,
+    created_at: Timestamp,
+) -> Result<Option<JobRow>> {
     let NewJob {
         id,
         request_id,

@@ -49,7 +49,11 @@ pub struct SuiteRow {
 
 /// Reads the columns of a ladder's grid, which are null together.
 pub(super) fn ladder(start: Option<f64>, step: Option<f64>, levels: Option<i32>) -> Option<Ladder> {
-    Some(Ladder { start: start?, step: step?, levels: levels?.unsigned_abs() })
+    Some(Ladder {
+        start: start?,
+        step: step?,
+        levels: levels?.unsigned_abs(),
+    })
 }
 
 impl SuiteRow {
@@ -60,18 +64,37 @@ impl SuiteRow {
 
     /// What the version allows, where it counts or shares submissions.
     pub fn allowance(&self) -> Result<Option<Allowance<'_>>> {
-        let Self { suite_id, version, max_submissions, max_submissions_per_day, .. } = self;
+        let Self {
+            suite_id,
+            version,
+            max_submissions,
+            max_submissions_per_day,
+            ..
+        } = self;
         let is_shared = match DisclosurePolicy::published(&self.release)? {
             DisclosurePolicy::Ladder(_) | DisclosurePolicy::Sealed(_) => true,
-            DisclosurePolicy::Exact | DisclosurePolicy::Rounded(_) => max_submissions.is_some() || max_submissions_per_day.is_some(),
+            DisclosurePolicy::Exact | DisclosurePolicy::Rounded(_) => {
+                max_submissions.is_some() || max_submissions_per_day.is_some()
+            }
         };
-        let (max_submissions, max_submissions_per_day) = (*max_submissions, *max_submissions_per_day);
-        Ok(is_shared.then_some(Allowance { suite_id, suite_version: version, max_submissions, max_submissions_per_day }))
+        let (max_submissions, max_submissions_per_day) =
+            (*max_submissions, *max_submissions_per_day);
+        Ok(is_shared.then_some(Allowance {
+            suite_id,
+            suite_version: version,
+            max_submissions,
+            max_submissions_per_day,
+        }))
     }
 }
 
 /// Whether an organization may submit to a suite with this access.
-pub async fn may_submit(db: impl PgExecutor<'_>, org_id: &OrgId, suite_id: &SuiteId, access: SuiteAccess) -> Result<bool> {
+pub async fn may_submit(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    suite_id: &SuiteId,
+    access: SuiteAccess,
+) -> Result<bool> {
     let may = sqlx::query_scalar!(
         r#"select case $3::text
                     when 'everyone' then true
@@ -102,7 +125,11 @@ pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
 }
 
 /// A suite in the given version, or in its current one.
-pub async fn find(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: Option<&str>) -> Result<Option<SuiteRow>> {
+pub async fn find(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: Option<&str>,
+) -> Result<Option<SuiteRow>> {
     let row = sqlx::query_as!(
         SuiteRow,
         r#"select suite_id as "suite_id: SuiteId", version, metric, n_items, per_item_feedback, description, release, max_submissions_per_day,
@@ -119,7 +146,13 @@ pub async fn find(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: Option<&
 }
 
 /// At most `limit` items of a version from the given ordinal on.
-pub async fn items(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str, from: i32, limit: u32) -> Result<Vec<SuiteItem>> {
+pub async fn items(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: &str,
+    from: i32,
+    limit: u32,
+) -> Result<Vec<SuiteItem>> {
     let rows = sqlx::query!(
         r#"select item_id, input as "input: Json<Box<RawValue>>" from suite_items
            where suite_id = $1 and version = $2 and ordinal >= $3 order by ordinal limit $4"#,
@@ -130,11 +163,23 @@ pub async fn items(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str, f
     )
     .fetch_all(db)
     .await?;
-    Ok(rows.into_iter().map(|row| SuiteItem { item_id: row.item_id, input: row.input.0 }).collect())
+    Ok(rows
+        .into_iter()
+        .map(|row| SuiteItem {
+            item_id: row.item_id,
+            input: row.input.0,
+        })
+        .collect())
 }
 
 /// The ids of at most `limit` items of a version from the given ordinal on.
-pub async fn item_ids(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str, from: i32, limit: u32) -> Result<Vec<String>> {
+pub async fn item_ids(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: &str,
+    from: i32,
+    limit: u32,
+) -> Result<Vec<String>> {
     let ids = sqlx::query_scalar!(
         "select item_id from suite_items where suite_id = $1 and version = $2 and ordinal >= $3 order by ordinal limit $4",
         suite_id.as_str(),

@@ -15,7 +15,11 @@ pub struct Acceptance {
 }
 
 /// The organization's acceptance of a version, if there is one.
-pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, version: &str) -> Result<Option<Acceptance>> {
+pub async fn find(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    version: &str,
+) -> Result<Option<Acceptance>> {
     let acceptance = sqlx::query_as!(
         Acceptance,
         r#"select accepted_at as "accepted_at: Timestamp", accepted_by as "accepted_by: UserId"
@@ -29,7 +33,12 @@ pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, version: &str) -> Res
 }
 
 /// Notes that an organization accepts a version. The first acceptance stays.
-pub async fn accept(db: impl PgExecutor<'_>, org_id: &OrgId, version: &str, accepted_by: &UserId) -> Result<()> {
+pub async fn accept(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    version: &str,
+    accepted_by: &UserId,
+) -> Result<()> {
     sqlx::query!(
         "insert into terms_acceptances (org_id, version, accepted_by) values ($1, $2, $3) on conflict (org_id, version) do nothing",
         org_id.as_str(),

@@ -46,7 +46,11 @@ pub struct PhaseRow {
 }
 
 /// When and under which trace a job of the organization was asked for.
-pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Result<Option<TraceRow>> {
+pub async fn find(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    job_id: &JobId,
+) -> Result<Option<TraceRow>> {
     let row = sqlx::query_as!(
         TraceRow,
         r#"select requested_at as "requested_at: Timestamp", trace_id, parent_span_id from jobs where org_id = $1 and id = $2"#,
@@ -59,7 +63,11 @@ pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Re
 }
 
 /// The tries of a job of the organization, in order.
-pub async fn attempts(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Result<Vec<AttemptRow>> {
+pub async fn attempts(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    job_id: &JobId,
+) -> Result<Vec<AttemptRow>> {
     let rows = sqlx::query_as!(
         AttemptRow,
         r#"select attempt, started_at as "started_at: Timestamp", ended_at as "ended_at: Timestamp", outcome,

@@ -6,7 +6,9 @@ use super::PgConnection;
 use crate::model::error::Result;
 use crate::model::ids::{OrgId, UploadId};
 use crate::model::timestamp::Timestamp;
-use crate::model::upload::{ContentEncoding, ContentType, Part, UploadFailure, UploadKind, UploadRow, UploadStatus};
+use crate::model::upload::{
+    ContentEncoding, ContentType, Part, UploadFailure, UploadKind, UploadRow, UploadStatus,
+};
 use crate::runtime::upload_reader::PartObject;
 
 /// Selects uploads as callers see them; what follows `from uploads` is the statement's own.
@@ -43,13 +45,21 @@ pub struct NewUpload<'a> {
 
 /// From here to the end of the transaction nobody else opens an upload for the organization.
 pub async fn lock_opening(db: &mut PgConnection, org_id: &OrgId) -> Result<()> {
-    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('opening for ' || $1, 0))", org_id.as_str()).execute(db).await?;
+    sqlx::query!(
+        "select pg_advisory_xact_lock(hashtextextended('opening for ' || $1, 0))",
+        org_id.as_str()
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 
 /// How many uploads of the organization wait for their parts, and when the first of them expires: the moment, and in how
 /// many seconds.
-pub async fn open(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<(i64, Option<(Timestamp, u32)>)> {
+pub async fn open(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+) -> Result<(i64, Option<(Timestamp, u32)>)> {
     let row = sqlx::query!(
         r#"select count(*) as "open!", min(expires_at) as "first: Timestamp", now() as "now!: Timestamp"
            from uploads where org_id = $1 and status = 'pending' and deleted_at is null and expires_at > now()"#,
@@ -57,12 +67,26 @@ pub async fn open(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<(i64, Optio
     )
     .fetch_one(db)
     .await?;
-    Ok((row.open, row.first.map(|first| (first, row.now.seconds_until(first)))))
+    Ok((
+        row.open,
+        row.first.map(|first| (first, row.now.seconds_until(first))),
+    ))
 }
 
 /// Stores a new upload, which must be completed within 24 hours.
-pub async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewUpload<'_>) -> Result<UploadRow> {
-    let NewUpload { id, kind, content_type, content_encoding, bytes, sha256 } = new;
+pub async fn insert(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    new: &NewUpload<'_>,
+) -> Result<UploadRow> {
+    let NewUpload {
+        id,
+        kind,
+        content_type,
+        content_encoding,
+        bytes,
+        sha256,
+    } = new;
     sqlx::query!(
         "insert into uploads (id, org_id, kind, content_type, content_encoding, bytes, sha256, expires_at)
          values ($2, $1, $3, $4, $5, $6, $7, now() + interval '24 hours')",
@@ -77,27 +101,49 @@ pub async fn insert(db: &mut PgConnection, org_id: &OrgId, new: &NewUpload<'_>) 
     .execute(&mut *db)
     .await?;
     let row = find(db, org_id, id).await?;
-    row.ok_or_else(|| crate::model::error::Error::internal("an upload that was just stored is gone"))
+    row.ok_or_else(|| {
+        crate::model::error::Error::internal("an upload that was just stored is gone")
+    })
 }
 
 /// An upload of the organization.
-pub async fn find(db: impl PgExecutor<'_>, org_id: &OrgId, upload_id: &UploadId) -> Result<Option<UploadRow>> {
-    let row = select_uploads!("where org_id = $1 and id = $2 and deleted_at is null", org_id.as_str(), upload_id.as_str())
-        .fetch_optional(db)
-        .await?;
+pub async fn find(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<Option<UploadRow>> {
+    let row = select_uploads!(
+        "where org_id = $1 and id = $2 and deleted_at is null",
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
     Ok(row)
 }
 
 /// An upload of the organization, which nobody else changes until the end of the transaction.
-pub async fn lock(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId) -> Result<Option<UploadRow>> {
-    let row = select_uploads!("where org_id = $1 and id = $2 and deleted_at is null for update", org_id.as_str(), upload_id.as_str())
-        .fetch_optional(db)
-        .await?;
+pub async fn lock(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<Option<UploadRow>> {
+    let row = select_uploads!(
+        "where org_id = $1 and id = $2 and deleted_at is null for update",
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
     Ok(row)
 }
 
 /// The parts that were received, by number.
-pub async fn parts(db: impl PgExecutor<'_>, org_id: &OrgId, upload_id: &UploadId) -> Result<Vec<Part>> {
+pub async fn parts(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<Vec<Part>> {
     let parts = sqlx::query_as!(
         Part,
         r#"select number, bytes, sha256, received_at as "received_at: Timestamp"
@@ -111,7 +157,11 @@ pub async fn parts(db: impl PgExecutor<'_>, org_id: &OrgId, upload_id: &UploadId
 }
 
 /// The same as objects. No two of an upload's parts ever had the same name.
-pub async fn part_objects(db: impl PgExecutor<'_>, org_id: &OrgId, upload_id: &UploadId) -> Result<Vec<PartObject>> {
+pub async fn part_objects(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<Vec<PartObject>> {
     let parts = sqlx::query_as!(
         PartObject,
         "select number, object_key, bytes from upload_parts where org_id = $1 and upload_id = $2 order by number",
@@ -132,7 +182,12 @@ pub struct Received {
 }
 
 /// How many bytes were received, of one part and of the others.
-pub async fn received(db: impl PgExecutor<'_>, org_id: &OrgId, upload_id: &UploadId, number: i32) -> Result<Received> {
+pub async fn received(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+    number: i32,
+) -> Result<Received> {
     let received = sqlx::query_as!(
         Received,
         r#"select coalesce(sum(bytes) filter (where number = $3), 0)::bigint as "part!",
@@ -155,7 +210,11 @@ pub async fn put_part(
     part: &PartObject,
     sha256: &str,
 ) -> Result<(Part, Option<String>)> {
-    let PartObject { number, object_key, bytes } = part;
+    let PartObject {
+        number,
+        object_key,
+        bytes,
+    } = part;
     let row = sqlx::query!(
         r#"with before as (
              select object_key from upload_parts where org_id = $1 and upload_id = $2 and number = $3
@@ -173,7 +232,12 @@ pub async fn put_part(
     )
     .fetch_one(db)
     .await?;
-    let part = Part { number: *number, bytes: *bytes, sha256: sha256.to_owned(), received_at: row.received_at };
+    let part = Part {
+        number: *number,
+        bytes: *bytes,
+        sha256: sha256.to_owned(),
+        received_at: row.received_at,
+    };
     Ok((part, row.replaced))
 }
 
@@ -188,8 +252,18 @@ pub struct ReadThrough<'a> {
 }
 
 /// Records that the upload was read through, and can be submitted for so many hours. It is locked.
-pub async fn ready(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId, read: &ReadThrough<'_>, hours: u32) -> Result<()> {
-    let ReadThrough { bytes, n_items, digest } = read;
+pub async fn ready(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+    read: &ReadThrough<'_>,
+    hours: u32,
+) -> Result<()> {
+    let ReadThrough {
+        bytes,
+        n_items,
+        digest,
+    } = read;
     sqlx::query!(
         "update uploads set status = 'ready', bytes = $3, n_items = $4, digest = $5, completed_at = now(),
                 expires_at = now() + $6::float8 * interval '1 hour'
@@ -207,7 +281,13 @@ pub async fn ready(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId, 
 }
 
 /// The upload is not what it should be; its parts count no more. It is locked.
-pub async fn fail(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId, code: UploadFailure, message: &str) -> Result<()> {
+pub async fn fail(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+    code: UploadFailure,
+    message: &str,
+) -> Result<()> {
     sqlx::query!(
         "update uploads set status = 'failed', error_code = $3, error_message = $4, failed_at = now()
          where org_id = $1 and id = $2 and status = 'pending'",
@@ -222,7 +302,11 @@ pub async fn fail(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId, c
 }
 
 /// Whether a job that waits or runs needs the upload.
-pub async fn is_needed(db: impl PgExecutor<'_>, org_id: &OrgId, upload_id: &UploadId) -> Result<bool> {
+pub async fn is_needed(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<bool> {
     let needed = sqlx::query_scalar!(
         r#"select exists(select from jobs where org_id = $1 and upload_id = $2 and status in ('queued', 'running')) as "needed!""#,
         org_id.as_str(),
@@ -235,14 +319,24 @@ pub async fn is_needed(db: impl PgExecutor<'_>, org_id: &OrgId, upload_id: &Uplo
 
 /// The upload is there no more. It is locked.
 pub async fn delete(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId) -> Result<()> {
-    sqlx::query!("update uploads set deleted_at = now() where org_id = $1 and id = $2", org_id.as_str(), upload_id.as_str())
-        .execute(&mut *db)
-        .await?;
+    sqlx::query!(
+        "update uploads set deleted_at = now() where org_id = $1 and id = $2",
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .execute(&mut *db)
+    .await?;
     forget_parts(db, org_id, upload_id).await
 }
 
 async fn forget_parts(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId) -> Result<()> {
-    sqlx::query!("delete from upload_parts where org_id = $1 and upload_id = $2", org_id.as_str(), upload_id.as_str()).execute(db).await?;
+    sqlx::query!(
+        "delete from upload_parts where org_id = $1 and upload_id = $2",
+        org_id.as_str(),
+        upload_id.as_str()
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 
@@ -257,7 +351,11 @@ pub struct InputRow {
 }
 
 /// An upload of the organization that was ready once.
-pub async fn input(db: impl PgExecutor<'_>, org_id: &OrgId, upload_id: &UploadId) -> Result<Option<InputRow>> {
+pub async fn input(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<Option<InputRow>> {
     let row = sqlx::query_as!(
         InputRow,
         r#"select n_items as "n_items!", digest as "digest!",

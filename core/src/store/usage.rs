@@ -9,7 +9,14 @@ use crate::model::timestamp::Timestamp;
 
 /// Charges a job to the month in which it was accepted, with its row of the ledger. `false`, and nothing is written,
 /// when the month's maximum does not suffice.
-pub async fn charge(db: &mut PgConnection, org_id: &OrgId, job_id: &JobId, eval_items: i64, at: Timestamp, max: i64) -> Result<bool> {
+pub async fn charge(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    job_id: &JobId,
+    eval_items: i64,
+    at: Timestamp,
+    max: i64,
+) -> Result<bool> {
     let charged = sqlx::query!(
         "with charged as (
              insert into usage as u (org_id, period_start, eval_items)
@@ -32,7 +39,13 @@ pub async fn charge(db: &mut PgConnection, org_id: &OrgId, job_id: &JobId, eval_
 }
 
 /// Whether the month's maximum suffices for so many more items, as far as is known without a lock.
-pub async fn fits(db: impl PgExecutor<'_>, org_id: &OrgId, eval_items: i64, at: Timestamp, max: i64) -> Result<bool> {
+pub async fn fits(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    eval_items: i64,
+    at: Timestamp,
+    max: i64,
+) -> Result<bool> {
     let fits = sqlx::query_scalar!(
         r#"select coalesce((select eval_items from usage where org_id = $1 and period_start = date_trunc('month', $3::timestamptz, 'UTC')), 0)
                   + $2::bigint <= $4::bigint as "fits!""#,
@@ -96,7 +109,11 @@ pub async fn month(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<MonthRow> 
 
 /// Adds requests to the present month of each organization. The two slices belong together by index. Returns the id of the
 /// transaction: see [`is_committed`].
-pub async fn add_requests(db: &mut PgConnection, org_id: &[&str], requests: &[i64]) -> Result<String> {
+pub async fn add_requests(
+    db: &mut PgConnection,
+    org_id: &[&str],
+    requests: &[i64],
+) -> Result<String> {
     // In order, so that two processes that add at once do not wait for each other.
     sqlx::query!(
         "insert into usage_requests as u (org_id, period_start, requests)
@@ -108,12 +125,18 @@ pub async fn add_requests(db: &mut PgConnection, org_id: &[&str], requests: &[i6
     )
     .execute(&mut *db)
     .await?;
-    Ok(sqlx::query_scalar!(r#"select pg_current_xact_id()::text as "id!""#).fetch_one(db).await?)
+    Ok(
+        sqlx::query_scalar!(r#"select pg_current_xact_id()::text as "id!""#)
+            .fetch_one(db)
+            .await?,
+    )
 }
 
 /// Whether a transaction was committed. `None` while that is open. One that is too old to be known counts as committed.
 pub async fn is_committed(db: impl PgExecutor<'_>, transaction_id: &str) -> Result<Option<bool>> {
-    let status = sqlx::query_scalar!("select pg_xact_status($1::text::xid8)", transaction_id).fetch_one(db).await?;
+    let status = sqlx::query_scalar!("select pg_xact_status($1::text::xid8)", transaction_id)
+        .fetch_one(db)
+        .await?;
     Ok(match status.as_deref() {
         Some("in progress") => None,
         Some("aborted") => Some(false),

@@ -46,7 +46,9 @@ pub async fn disown(db: impl PgExecutor<'_>, worker_id: &WorkerId, held: &[&str]
 
 /// Ends a process's lease: what it still holds is taken back by the next sweep.
 pub async fn leave(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
-    sqlx::query!("delete from workers where id = $1", worker_id.as_str()).execute(db).await?;
+    sqlx::query!("delete from workers where id = $1", worker_id.as_str())
+        .execute(db)
+        .await?;
     Ok(())
 }
 
@@ -89,7 +91,11 @@ impl Claim {
 }
 
 /// Claims a waiting job whose bell was heard. `None` when it does not wait any more.
-pub async fn claim(db: impl PgExecutor<'_>, worker_id: &WorkerId, job_id: &JobId) -> Result<Option<Claim>> {
+pub async fn claim(
+    db: impl PgExecutor<'_>,
+    worker_id: &WorkerId,
+    job_id: &JobId,
+) -> Result<Option<Claim>> {
     begin(db, worker_id, Some(job_id)).await
 }
 
@@ -98,7 +104,11 @@ pub async fn claim_unheard(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Res
     begin(db, worker_id, None).await
 }
 
-async fn begin(db: impl PgExecutor<'_>, worker_id: &WorkerId, job_id: Option<&JobId>) -> Result<Option<Claim>> {
+async fn begin(
+    db: impl PgExecutor<'_>,
+    worker_id: &WorkerId,
+    job_id: Option<&JobId>,
+) -> Result<Option<Claim>> {
     let claim = sqlx::query_as!(
         Claim,
         r#"with claimed as (
@@ -156,7 +166,11 @@ pub struct UploadForm {
 }
 
 /// How a job's upload is written, and its parts by number.
-pub async fn upload(db: &PgPool, claim: &Claim, upload_id: &UploadId) -> Result<(UploadForm, Vec<PartObject>)> {
+pub async fn upload(
+    db: &PgPool,
+    claim: &Claim,
+    upload_id: &UploadId,
+) -> Result<(UploadForm, Vec<PartObject>)> {
     let form = sqlx::query_as!(
         UploadForm,
         r#"select content_type as "content_type: ContentType", content_encoding as "content_encoding: ContentEncoding"
@@ -166,7 +180,10 @@ pub async fn upload(db: &PgPool, claim: &Claim, upload_id: &UploadId) -> Result<
     )
     .fetch_one(db)
     .await?;
-    Ok((form, super::upload::part_objects(db, &claim.org_id, upload_id).await?))
+    Ok((
+        form,
+        super::upload::part_objects(db, &claim.org_id, upload_id).await?,
+    ))
 }
 
 /// A part of an attempt, as offsets from its start in microseconds.
@@ -246,8 +263,18 @@ pub async fn succeed_with_sealed(
 }
 
 /// Ends a job with an error. When the fault is ours, the charge is given back. `false`: the attempt was fenced out.
-pub async fn fail(pool: &PgPool, claim: &Claim, code: FailureCode, message: &str, phases: &[Phase]) -> Result<bool> {
-    let outcome = if code == FailureCode::Timeout { "timeout" } else { "failed" };
+pub async fn fail(
+    pool: &PgPool,
+    claim: &Claim,
+    code: FailureCode,
+    message: &str,
+    phases: &[Phase],
+) -> Result<bool> {
+    let outcome = if code == FailureCode::Timeout {
+        "timeout"
+    } else {
+        "failed"
+    };
     let mut transaction = pool.begin().await?;
     let done = sqlx::query!(
         "with done as (
@@ -276,11 +303,21 @@ pub async fn fail(pool: &PgPool, claim: &Claim, code: FailureCode, message: &str
 
 /// Puts a job back to wait, or fails it with `code` when no try is left. Each try waits longer for the next: 1 s, 8 s,
 /// 64 s, which what is broken may need to be mended. `false`: the attempt was fenced out.
-pub async fn release(pool: &PgPool, claim: &Claim, code: FailureCode, message: &str, phases: &[Phase]) -> Result<bool> {
+pub async fn release(
+    pool: &PgPool,
+    claim: &Claim,
+    code: FailureCode,
+    message: &str,
+    phases: &[Phase],
+) -> Result<bool> {
     if claim.attempt >= ATTEMPTS_MAX {
         return fail(pool, claim, code, message, phases).await;
     }
-    let outcome = if code == FailureCode::Timeout { "timeout" } else { "released" };
+    let outcome = if code == FailureCode::Timeout {
+        "timeout"
+    } else {
+        "released"
+    };
     let done = sqlx::query!(
         "with done as (
              update jobs set status = 'queued', started_at = null, worker_id = null, deadline_at = null, dispatched_at = null,
@@ -311,7 +348,11 @@ pub struct SuiteScoring {
 }
 
 /// How a suite's version is scored and disclosed.
-pub async fn scoring(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str) -> Result<SuiteScoring> {
+pub async fn scoring(
+    db: impl PgExecutor<'_>,
+    suite_id: &SuiteId,
+    version: &str,
+) -> Result<SuiteScoring> {
     let suite = sqlx::query!(
         "select metric, release, clip, ladder_start, ladder_step, ladder_levels, n_items, n_sealed
          from suites where suite_id = $1 and version = $2",
@@ -320,7 +361,10 @@ pub async fn scoring(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str)
     )
     .fetch_one(db)
     .await?;
-    let (metric, policy) = (Metric::published(&suite.metric)?, DisclosurePolicy::published(&suite.release)?);
+    let (metric, policy) = (
+        Metric::published(&suite.metric)?,
+        DisclosurePolicy::published(&suite.release)?,
+    );
     let clip = match suite.clip.as_deref() {
         Some([low, high]) => Clip::new(*low, *high),
         _ => None,
@@ -328,7 +372,16 @@ pub async fn scoring(db: impl PgExecutor<'_>, suite_id: &SuiteId, version: &str)
     let ladder = super::suite::ladder(suite.ladder_start, suite.ladder_step, suite.ladder_levels);
     let count = |count: i32| usize::try_from(count).unwrap_or(0);
     let (n_items, n_sealed) = (count(suite.n_items), count(suite.n_sealed));
-    Ok(SuiteScoring { scoring: Scoring { metric, clip, policy, ladder }, n_items, n_sealed })
+    Ok(SuiteScoring {
+        scoring: Scoring {
+            metric,
+            clip,
+            policy,
+            ladder,
+        },
+        n_items,
+        n_sealed,
+    })
 }
 
 /// How long the next answer may take. All jobs of the suite in the process wait for the answers, so that a connection that is
@@ -352,10 +405,14 @@ pub async fn answers(
         version
     )
     .fetch(db);
-    while let Some(row) = tokio::time::timeout(ANSWER_TIMEOUT, rows.try_next()).await.map_err(Error::unavailable)?? {
+    while let Some(row) = tokio::time::timeout(ANSWER_TIMEOUT, rows.try_next())
+        .await
+        .map_err(Error::unavailable)??
+    {
         // The message of a bad answer may quote it, so it goes nowhere.
-        let answer = Answer::parse(&row.answer, &metric)
-            .map_err(|_| Error::internal("a published suite has an answer that does not fit its metric"))?;
+        let answer = Answer::parse(&row.answer, &metric).map_err(|_| {
+            Error::internal("a published suite has an answer that does not fit its metric")
+        })?;
         each(&row.item_id, &answer, row.sealed)?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Comparisons.
+//! Messages of `ComparisonService`.
 
 use assay_core::model::comparison::Comparison;
 

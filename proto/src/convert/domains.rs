@@ -1,13 +1,22 @@
-//! Domains.
+//! Messages of `DomainService`.
 
-use assay_core::model::email_domain::{ClaimedDomain, DomainClaim, DomainRecord, DomainVerification, Domains};
+use assay_core::model::email_domain::{
+    ClaimedDomain, DomainClaim, DomainRecord, DomainVerification, Domains,
+};
 
 use super::timestamp;
 use crate::v1;
 
 impl From<ClaimedDomain> for v1::ClaimedDomain {
     fn from(claimed: ClaimedDomain) -> Self {
-        let ClaimedDomain { org_id, domain, claimed_by, verified_at, created_at, auto_join } = claimed;
+        let ClaimedDomain {
+            org_id,
+            domain,
+            claimed_by,
+            verified_at,
+            created_at,
+            auto_join,
+        } = claimed;
         Self {
             org_id: org_id.into(),
             domain,
@@ -21,23 +30,48 @@ impl From<ClaimedDomain> for v1::ClaimedDomain {
 
 impl From<Domains> for v1::ListDomainsResponse {
     fn from(listing: Domains) -> Self {
-        let Domains { domains, next_cursor } = listing;
-        Self { domains: domains.into_iter().map(Into::into).collect(), next_cursor: next_cursor.map(|cursor| cursor.to_string()) }
+        let Domains {
+            domains,
+            next_cursor,
+        } = listing;
+        Self {
+            domains: domains.into_iter().map(Into::into).collect(),
+            next_cursor: next_cursor.map(|cursor| cursor.to_string()),
+        }
     }
 }
 
 impl From<DomainClaim> for v1::DomainClaim {
     fn from(claim: DomainClaim) -> Self {
-        let DomainClaim { domain, record, expires_at } = claim;
-        let DomainRecord { r#type, name, value } = record;
-        let record = v1::DomainRecord { r#type: r#type.to_owned(), name, value };
-        Self { domain, record: Some(record), expires_at: Some(timestamp(expires_at)) }
+        let DomainClaim {
+            domain,
+            record,
+            expires_at,
+        } = claim;
+        let DomainRecord {
+            r#type,
+            name,
+            value,
+        } = record;
+        let record = v1::DomainRecord {
+            r#type: r#type.to_owned(),
+            name,
+            value,
+        };
+        Self {
+            domain,
+            record: Some(record),
+            expires_at: Some(timestamp(expires_at)),
+        }
     }
 }
 
 impl From<DomainVerification> for v1::VerifyDomainResponse {
     fn from(verification: DomainVerification) -> Self {
         let DomainVerification { verified, domain } = verification;
-        Self { verified, domain: domain.map(Into::into) }
+        Self {
+            verified,
+            domain: domain.map(Into::into),
+        }
     }
 }

@@ -1,15 +1,15 @@
-//! Submissions, read from their encoded form. A message of 5 MiB holds up to 2.6 million predictions, whose structs would take
-//! 48 times as much; written as JSON one after the other they take no more than their texts.
+//! The reader of encoded `CreateEvalRequest` messages. A message of 5 MiB contains up to 2.6 million predictions. Their structs would
+//! take 48 times as much memory; as JSON, written one after the other, they take no more than their strings.
 
 use bytes::{Buf as _, Bytes};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-/// Why an encoded submission cannot be read.
+/// The reason why an encoded submission cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unreadable {
-    /// It is not an encoded `CreateEvalRequest`.
+    /// The bytes are not an encoded `CreateEvalRequest`.
     Malformed,
-    /// The JSON of its predictions is larger than it may be.
+    /// The JSON of the predictions reaches its maximum size.
     TooLarge,
 }
 
@@ -19,12 +19,12 @@ impl<E: std::error::Error> From<E> for Unreadable {
     }
 }
 
-/// An encoded `CreateEvalRequest` whose predictions are written as the JSON array that REST takes, a step at a time: one form to
-/// check, to store and to score, for both protocols. A prediction without a value becomes an object without one, and is refused
-/// where REST would refuse it.
+/// Transcodes the predictions of an encoded `CreateEvalRequest`, step by step, to the JSON array that REST accepts. Both protocols
+/// therefore check, store and score the same form. A prediction without a value becomes an object without one, and fails the same
+/// validation as in REST.
 #[derive(Debug, Default)]
 pub struct CreateEvalReader {
-    /// What is not read yet.
+    /// The bytes that are not read yet.
     rest: Bytes,
     json: Vec<u8>,
     json_max: usize,
@@ -34,11 +34,12 @@ pub struct CreateEvalReader {
 /// The fields of a `CreateEvalRequest`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct CreateEvalFields {
-    /// The suite.
+    /// The id of the suite.
     pub suite_id: String,
-    /// A JSON array; `None` without predictions, which an empty list cannot be told from.
+    /// The predictions as a JSON array. `None` if the message has none: an encoded message does not distinguish an empty list from
+    /// an absent one.
     pub predictions: Option<Vec<u8>>,
-    /// The upload.
+    /// The reference to an upload.
     pub input_ref: Option<String>,
     /// The caller's name for the job.
     pub label: Option<String>,
@@ -47,16 +48,20 @@ pub struct CreateEvalFields {
 }
 
 impl CreateEvalReader {
-    /// Reads this message, whose JSON may have `json_max` bytes.
+    /// Creates a reader of `message`. The JSON of its predictions must have fewer than `json_max` bytes.
     pub fn new(message: Bytes, json_max: usize) -> Self {
-        Self { rest: message, json_max, ..Self::default() }
+        Self {
+            rest: message,
+            json_max,
+            ..Self::default()
+        }
     }
 
-    /// Reads on until `bytes` more of JSON are written, or to the end. Returns the number of written bytes, which is less than `bytes`
-    /// at the end only.
+    /// Reads until at least `bytes` more bytes of JSON are written, or to the end of the message. Returns the number of bytes written,
+    /// which is less than `bytes` only at the end.
     pub fn step(&mut self, bytes: usize) -> Result<usize, Unreadable> {
         let before = self.json.len();
-        // As a slice: a reference counted buffer would count every string.
+        // Reads from a slice: a `Bytes` would update its reference count for every string.
         let (message, mut at) = (self.rest.clone(), 0);
         while at < message.len() && self.json.len() - before < bytes {
             let mut rest = &message[at..];
@@ -67,7 +72,7 @@ impl CreateEvalReader {
         Ok(self.json.len() - before)
     }
 
-    /// What was read.
+    /// Returns the fields. Call it after a [`step`](Self::step) that reached the end of the message.
     pub fn finish(mut self) -> CreateEvalFields {
         if !self.json.is_empty() {
             self.json.push(b']');
@@ -81,7 +86,8 @@ impl CreateEvalReader {
         match tag {
             1 => self.fields.suite_id = text(rest, wire_type)?.to_owned(),
             2 => {
-                self.json.push(if self.json.is_empty() { b'[' } else { b',' });
+                self.json
+                    .push(if self.json.is_empty() { b'[' } else { b',' });
                 write_prediction(&mut self.json, delimited(rest, wire_type)?)?;
                 if self.json.len() >= self.json_max {
                     return Err(Unreadable::TooLarge);
@@ -96,7 +102,7 @@ impl CreateEvalReader {
     }
 }
 
-/// The content of a field with a length.
+/// Reads the content of a length-delimited field, and advances `rest` past it.
 fn delimited<'m>(rest: &mut &'m [u8], wire_type: WireType) -> Result<&'m [u8], Unreadable> {
     if wire_type != WireType::LengthDelimited {
         return Err(Unreadable::Malformed);
@@ -122,7 +128,7 @@ fn write(json: &mut Vec<u8>, value: impl serde::Serialize) -> Result<(), Unreada
     Ok(serde_json::to_writer(json, &value)?)
 }
 
-/// `Prediction`. Of a text that comes twice the last counts; a message that comes twice is one that goes on.
+/// Writes a `Prediction` as JSON. As protobuf requires, the last one of a repeated string counts, and repeated messages are merged.
 fn write_prediction(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
     let (mut item_id, mut value, mut more): (_, Option<&[u8]>, Vec<u8>) = ("", None, Vec::new());
     let mut rest = message;
@@ -133,7 +139,7 @@ fn write_prediction(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable
                 let content = delimited(&mut rest, wire_type)?;
                 match value {
                     None => value = Some(content),
-                    // No client writes that.
+                    // Valid protobuf, although no known client writes it.
                     Some(first) => {
                         if more.is_empty() {
                             more.extend_from_slice(first);
@@ -154,7 +160,7 @@ fn write_prediction(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable
     Ok(())
 }
 
-/// `PredictionValue`: of its alternatives the last counts, with all that was said of it since another one.
+/// Writes a `PredictionValue` as JSON. The last alternative of the oneof counts, merged with its directly preceding repetitions.
 fn write_value(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
     let begin = json.len();
     let (mut last, mut is_first) = (0, true);
@@ -165,7 +171,7 @@ fn write_value(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
             skip_field(wire_type, tag, &mut rest, DecodeContext::default())?;
             continue;
         }
-        // A message goes on where it stopped; anything else takes the place of what is there.
+        // A repeated message is merged into the JSON that is there; any other value replaces it.
         if tag != last || matches!(tag, 2 | 3) {
             json.truncate(begin);
             json.extend_from_slice(b",\"prediction\":");
@@ -179,7 +185,7 @@ fn write_value(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
         match tag {
             1 => write_texts(json, delimited(&mut rest, wire_type)?, &mut is_first)?,
             2 => write(json, text(&mut rest, wire_type)?)?,
-            // What is no number becomes null, and is refused like it.
+            // NaN and infinities become null, which validation rejects.
             3 => write(json, double(&mut rest, wire_type)?)?,
             _ => write_entries(json, delimited(&mut rest, wire_type)?, &mut is_first)?,
         }
@@ -198,8 +204,12 @@ fn comma(json: &mut Vec<u8>, is_first: &mut bool) {
     }
 }
 
-/// The texts of a `Ranking`, as elements of an array.
-fn write_texts(json: &mut Vec<u8>, mut message: &[u8], is_first: &mut bool) -> Result<(), Unreadable> {
+/// Writes the ids of a `Ranking` as elements of an array.
+fn write_texts(
+    json: &mut Vec<u8>,
+    mut message: &[u8],
+    is_first: &mut bool,
+) -> Result<(), Unreadable> {
     while !message.is_empty() {
         match decode_key(&mut message)? {
             (1, wire_type) => {
@@ -212,8 +222,12 @@ fn write_texts(json: &mut Vec<u8>, mut message: &[u8], is_first: &mut bool) -> R
     Ok(())
 }
 
-/// The entries of `Probabilities`, as members of an object. A label that comes twice is written twice, and refused.
-fn write_entries(json: &mut Vec<u8>, mut message: &[u8], is_first: &mut bool) -> Result<(), Unreadable> {
+/// Writes the entries of `Probabilities` as members of an object. A repeated label is written twice, which validation rejects.
+fn write_entries(
+    json: &mut Vec<u8>,
+    mut message: &[u8],
+    is_first: &mut bool,
+) -> Result<(), Unreadable> {
     while !message.is_empty() {
         let (tag, wire_type) = decode_key(&mut message)?;
         if tag != 1 {
@@ -226,7 +240,9 @@ fn write_entries(json: &mut Vec<u8>, mut message: &[u8], is_first: &mut bool) ->
             match decode_key(&mut entry)? {
                 (1, wire_type) => label = text(&mut entry, wire_type)?,
                 (2, wire_type) => share = double(&mut entry, wire_type)?,
-                (tag, wire_type) => skip_field(wire_type, tag, &mut entry, DecodeContext::default())?,
+                (tag, wire_type) => {
+                    skip_field(wire_type, tag, &mut entry, DecodeContext::default())?
+                }
             }
         }
         comma(json, is_first);

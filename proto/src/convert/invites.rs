@@ -1,4 +1,4 @@
-//! Invites.
+//! Messages of `InviteService`.
 
 use assay_core::model::invite::{Invite, Invites};
 
@@ -7,7 +7,18 @@ use crate::v1;
 
 impl From<Invite> for v1::Invite {
     fn from(invite: Invite) -> Self {
-        let Invite { id, org_id, email, role, invited_by, created_at, expires_at, accepted_at, accepted_by, revoked_at } = invite;
+        let Invite {
+            id,
+            org_id,
+            email,
+            role,
+            invited_by,
+            created_at,
+            expires_at,
+            accepted_at,
+            accepted_by,
+            revoked_at,
+        } = invite;
         Self {
             id: id.into(),
             org_id: org_id.into(),
@@ -25,7 +36,13 @@ impl From<Invite> for v1::Invite {
 
 impl From<Invites> for v1::ListInvitesResponse {
     fn from(listing: Invites) -> Self {
-        let Invites { invites, next_cursor } = listing;
-        Self { invites: invites.into_iter().map(Into::into).collect(), next_cursor: next_cursor.map(|cursor| cursor.to_string()) }
+        let Invites {
+            invites,
+            next_cursor,
+        } = listing;
+        Self {
+            invites: invites.into_iter().map(Into::into).collect(),
+            next_cursor: next_cursor.map(|cursor| cursor.to_string()),
+        }
     }
 }

@@ -1,6 +1,8 @@
-//! Jobs.
+//! Messages of `JobService`.
 
-use assay_core::model::job::{EvalResult, ItemScore, Job, JobError, JobItems, Jobs, SealedFigures, Versions};
+use assay_core::model::job::{
+    EvalResult, ItemScore, Job, JobError, JobItems, Jobs, SealedFigures, Versions,
+};
 
 use super::timestamp;
 use crate::v1;
@@ -49,14 +51,25 @@ impl From<Job> for v1::Job {
 impl From<Jobs> for v1::ListJobsResponse {
     fn from(page: Jobs) -> Self {
         let Jobs { jobs, next_before } = page;
-        Self { jobs: jobs.into_iter().map(Into::into).collect(), next_before: next_before.map(timestamp) }
+        Self {
+            jobs: jobs.into_iter().map(Into::into).collect(),
+            next_before: next_before.map(timestamp),
+        }
     }
 }
 
 impl From<Versions> for v1::Versions {
     fn from(versions: Versions) -> Self {
-        let Versions { hfm_sha, suite_id, suite_version } = versions;
-        Self { hfm_sha, suite_id: suite_id.into(), suite_version }
+        let Versions {
+            hfm_sha,
+            suite_id,
+            suite_version,
+        } = versions;
+        Self {
+            hfm_sha,
+            suite_id: suite_id.into(),
+            suite_version,
+        }
     }
 }
 
@@ -101,21 +114,41 @@ impl From<EvalResult> for v1::EvalResult {
 
 impl From<SealedFigures> for v1::SealedFigures {
     fn from(figures: SealedFigures) -> Self {
-        let SealedFigures { value, stderr, ci95, n } = figures;
-        Self { value, stderr, ci95: ci95.map(Vec::from).unwrap_or_default(), n }
+        let SealedFigures {
+            value,
+            stderr,
+            ci95,
+            n,
+        } = figures;
+        Self {
+            value,
+            stderr,
+            ci95: ci95.map(Vec::from).unwrap_or_default(),
+            n,
+        }
     }
 }
 
 impl From<JobError> for v1::JobError {
     fn from(error: JobError) -> Self {
         let JobError { code, message } = error;
-        Self { code: code.to_string(), message }
+        Self {
+            code: code.to_string(),
+            message,
+        }
     }
 }
 
 impl From<JobItems> for v1::ListJobItemsResponse {
     fn from(page: JobItems) -> Self {
-        let JobItems { job_id, suite_id, suite_version, items, n_items, next_cursor } = page;
+        let JobItems {
+            job_id,
+            suite_id,
+            suite_version,
+            items,
+            n_items,
+            next_cursor,
+        } = page;
         let item = |item| {
             let ItemScore { item_id, score } = item;
             v1::ItemScore { item_id, score }

@@ -1,4 +1,4 @@
-//! API keys.
+//! Messages of `KeyService`.
 
 use assay_core::model::key::{ApiKey, ApiKeyCreated, ApiKeys};
 
@@ -7,7 +7,16 @@ use crate::v1;
 
 impl From<ApiKey> for v1::ApiKey {
     fn from(key: ApiKey) -> Self {
-        let ApiKey { id, org_id, name, prefix, created_by, created_at, last_used_at, revoked_at } = key;
+        let ApiKey {
+            id,
+            org_id,
+            name,
+            prefix,
+            created_by,
+            created_at,
+            last_used_at,
+            revoked_at,
+        } = key;
         Self {
             id: id.into(),
             org_id: org_id.into(),
@@ -24,14 +33,36 @@ impl From<ApiKey> for v1::ApiKey {
 impl From<ApiKeyCreated> for v1::ApiKeyCreated {
     fn from(created: ApiKeyCreated) -> Self {
         let ApiKeyCreated { api_key, key } = created;
-        let v1::ApiKey { id, org_id, name, prefix, created_by, created_at, last_used_at, revoked_at } = api_key.into();
-        Self { id, org_id, name, prefix, created_by, created_at, last_used_at, revoked_at, key }
+        let v1::ApiKey {
+            id,
+            org_id,
+            name,
+            prefix,
+            created_by,
+            created_at,
+            last_used_at,
+            revoked_at,
+        } = api_key.into();
+        Self {
+            id,
+            org_id,
+            name,
+            prefix,
+            created_by,
+            created_at,
+            last_used_at,
+            revoked_at,
+            key,
+        }
     }
 }
 
 impl From<ApiKeys> for v1::ListKeysResponse {
     fn from(listing: ApiKeys) -> Self {
         let ApiKeys { keys, next_cursor } = listing;
-        Self { keys: keys.into_iter().map(Into::into).collect(), next_cursor: next_cursor.map(|cursor| cursor.to_string()) }
+        Self {
+            keys: keys.into_iter().map(Into::into).collect(),
+            next_cursor: next_cursor.map(|cursor| cursor.to_string()),
+        }
     }
 }

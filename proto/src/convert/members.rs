@@ -1,4 +1,4 @@
-//! Members.
+//! Messages of `MemberService`.
 
 use assay_core::model::member::{Member, Members};
 
@@ -7,7 +7,13 @@ use crate::v1;
 
 impl From<Member> for v1::Member {
     fn from(member: Member) -> Self {
-        let Member { user_id, email, role, created_at, live_keys } = member;
+        let Member {
+            user_id,
+            email,
+            role,
+            created_at,
+            live_keys,
+        } = member;
         Self {
             user_id: user_id.into(),
             email,
@@ -20,7 +26,13 @@ impl From<Member> for v1::Member {
 
 impl From<Members> for v1::ListMembersResponse {
     fn from(listing: Members) -> Self {
-        let Members { members, next_cursor } = listing;
-        Self { members: members.into_iter().map(Into::into).collect(), next_cursor: next_cursor.map(|cursor| cursor.to_string()) }
+        let Members {
+            members,
+            next_cursor,
+        } = listing;
+        Self {
+            members: members.into_iter().map(Into::into).collect(),
+            next_cursor: next_cursor.map(|cursor| cursor.to_string()),
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! From resources to messages. What lives here: field for field, taken apart by name, so that a new field does not
-//! compile until it is handled. What may not: decisions.
+//! Conversions of resources to messages, field by field. Each one destructures the resource by name, so that a new field does not
+//! compile until it is handled. No decisions are made here.
 
 mod auth;
 mod comparisons;
@@ -24,5 +24,8 @@ pub use structs::object;
 use assay_core::Timestamp;
 
 fn timestamp(at: Timestamp) -> prost_types::Timestamp {
-    prost_types::Timestamp { seconds: at.unix_seconds(), nanos: i32::try_from(at.subsecond_nanos()).unwrap_or_default() }
+    prost_types::Timestamp {
+        seconds: at.unix_seconds(),
+        nanos: i32::try_from(at.subsecond_nanos()).unwrap_or_default(),
+    }
 }

@@ -1,4 +1,4 @@
-//! Sessions.
+//! Messages of `SessionService`.
 
 use assay_core::model::session::{Session, Sessions};
 
@@ -7,7 +7,15 @@ use crate::v1;
 
 impl From<Session> for v1::Session {
     fn from(session: Session) -> Self {
-        let Session { id, created_at, last_used_at, expires_at, address, user_agent, current } = session;
+        let Session {
+            id,
+            created_at,
+            last_used_at,
+            expires_at,
+            address,
+            user_agent,
+            current,
+        } = session;
         Self {
             id: id.into(),
             created_at: Some(timestamp(created_at)),
@@ -23,6 +31,8 @@ impl From<Session> for v1::Session {
 impl From<Sessions> for v1::ListSessionsResponse {
     fn from(listing: Sessions) -> Self {
         let Sessions { sessions } = listing;
-        Self { sessions: sessions.into_iter().map(Into::into).collect() }
+        Self {
+            sessions: sessions.into_iter().map(Into::into).collect(),
+        }
     }
 }

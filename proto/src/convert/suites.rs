@@ -1,4 +1,4 @@
-//! Suites and their items.
+//! Messages of `SuiteService`.
 
 use assay_core::model::suite::{LadderGrid, Suite, SuiteItem, SuiteItems, Suites};
 use assay_core::{Error, Result};
@@ -47,26 +47,45 @@ impl From<Suite> for v1::Suite {
 
 impl From<LadderGrid> for v1::LadderGrid {
     fn from(grid: LadderGrid) -> Self {
-        let LadderGrid { start, step, levels } = grid;
-        Self { start, step, levels }
+        let LadderGrid {
+            start,
+            step,
+            levels,
+        } = grid;
+        Self {
+            start,
+            step,
+            levels,
+        }
     }
 }
 
 impl From<Suites> for v1::ListSuitesResponse {
     fn from(listing: Suites) -> Self {
         let Suites { suites } = listing;
-        Self { suites: suites.into_iter().map(Into::into).collect() }
+        Self {
+            suites: suites.into_iter().map(Into::into).collect(),
+        }
     }
 }
 
 impl TryFrom<SuiteItems> for v1::ListSuiteItemsResponse {
     type Error = Error;
     fn try_from(page: SuiteItems) -> Result<Self> {
-        let SuiteItems { suite_id, suite_version, items, n_items, next_cursor } = page;
+        let SuiteItems {
+            suite_id,
+            suite_version,
+            items,
+            n_items,
+            next_cursor,
+        } = page;
         let item = |item| {
             let SuiteItem { item_id, input } = item;
             let input = serde_json::from_str(input.get()).map_err(Error::internal)?;
-            Ok(v1::SuiteItem { item_id, input: Some(object(input)) })
+            Ok(v1::SuiteItem {
+                item_id,
+                input: Some(object(input)),
+            })
         };
         Ok(Self {
             suite_id: suite_id.into(),

@@ -1,4 +1,4 @@
-//! Uploads.
+//! Messages of `UploadService`.
 
 use assay_core::model::upload::{Part, Upload, UploadError};
 
@@ -50,14 +50,27 @@ impl From<Upload> for v1::Upload {
 
 impl From<Part> for v1::UploadPart {
     fn from(part: Part) -> Self {
-        let Part { number, bytes, sha256, received_at } = part;
-        Self { number, bytes, sha256, received_at: Some(timestamp(received_at)) }
+        let Part {
+            number,
+            bytes,
+            sha256,
+            received_at,
+        } = part;
+        Self {
+            number,
+            bytes,
+            sha256,
+            received_at: Some(timestamp(received_at)),
+        }
     }
 }
 
 impl From<UploadError> for v1::UploadError {
     fn from(error: UploadError) -> Self {
         let UploadError { code, message } = error;
-        Self { code: code.to_string(), message }
+        Self {
+            code: code.to_string(),
+            message,
+        }
     }
 }

@@ -17,7 +17,9 @@ pub fn bodies(data: &[u8]) {
     };
     // Numbers beyond all bounds and half surrogates are for whoever takes the field.
     let Some(plain) = plain else { return };
-    let Json::Object(entries) = &plain else { panic!("taken, and no object") };
+    let Json::Object(entries) = &plain else {
+        panic!("taken, and no object")
+    };
     assert!(nesting(data) <= DEPTH_MAX && entries.len() <= 32);
     taken(fields, data, entries);
 }
@@ -30,11 +32,15 @@ fn refused(error: &Error, data: &[u8], plain: Option<&Json>) {
             assert!(plain.is_none() || nesting(data) > DEPTH_MAX, "{lower}");
         }
         Code::ValidationFailed => {
-            let Some(Details::Fields { fields }) = &error.details else { panic!("{lower}") };
+            let Some(Details::Fields { fields }) = &error.details else {
+                panic!("{lower}")
+            };
             assert!(fields.len() == 1 && fields[0].field == "body");
             match fields[0].reason {
                 "type" => assert!(!data.trim_ascii_start().starts_with(b"{")),
-                "range" => assert!(plain.is_none_or(|plain| matches!(plain, Json::Object(entries) if entries.len() > 32))),
+                "range" => assert!(plain.is_none_or(
+                    |plain| matches!(plain, Json::Object(entries) if entries.len() > 32)
+                )),
                 other => panic!("{other}"),
             }
         }
@@ -49,13 +55,21 @@ fn taken(mut fields: Fields<'_>, data: &[u8], entries: &[(String, Json)]) {
         // Deeper than that parser goes.
         Err(_) => return,
     };
-    let repeated = entries.iter().enumerate().filter(|(at, (name, _))| entries[..*at].iter().any(|(other, _)| other == name)).count();
+    let repeated = entries
+        .iter()
+        .enumerate()
+        .filter(|(at, (name, _))| entries[..*at].iter().any(|(other, _)| other == name))
+        .count();
     let mut faults = repeated;
     // Of a key that comes twice the first is taken here, and the last by that parser.
     let first_is_last = |name: &str| entries.iter().filter(|(other, _)| other == name).count() <= 1;
     let there = |name: &str| entries.iter().any(|(other, _)| other == name);
     let known = ["name", "auto_join", "bytes", "email", "predictions"];
-    let (name, flag, number) = (fields.optional_text("name"), fields.optional_flag("auto_join"), fields.optional_integer("bytes"));
+    let (name, flag, number) = (
+        fields.optional_text("name"),
+        fields.optional_flag("auto_join"),
+        fields.optional_integer("bytes"),
+    );
     let (email, raw) = (fields.text("email"), fields.raw("predictions"));
     if !known.iter().all(|name| first_is_last(name)) {
         assert!(fields.finish().is_err());
@@ -67,21 +81,38 @@ fn taken(mut fields: Fields<'_>, data: &[u8], entries: &[(String, Json)]) {
     assert_eq!(email, values["email"].as_str().unwrap_or_default());
     assert_eq!(
         raw.map(|raw| serde_json::from_str::<Value>(raw.get()).unwrap()),
-        Some(&values["predictions"]).filter(|value| !value.is_null()).cloned()
+        Some(&values["predictions"])
+            .filter(|value| !value.is_null())
+            .cloned()
     );
-    let wrong = |name: &str, fine: bool| usize::from(there(name) && !values[name].is_null() && !fine);
-    faults += wrong("name", name.is_some()) + wrong("auto_join", flag.is_some()) + wrong("bytes", number.is_some());
+    let wrong =
+        |name: &str, fine: bool| usize::from(there(name) && !values[name].is_null() && !fine);
+    faults += wrong("name", name.is_some())
+        + wrong("auto_join", flag.is_some())
+        + wrong("bytes", number.is_some());
     faults += usize::from(!values["email"].is_string());
-    let mut unknown: Vec<&str> = entries.iter().map(|(name, _)| name.as_str()).filter(|name| !known.contains(name)).collect();
+    let mut unknown: Vec<&str> = entries
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .filter(|name| !known.contains(name))
+        .collect();
     unknown.sort_unstable();
     unknown.dedup();
     faults += unknown.len();
     match fields.finish() {
         Ok(()) => assert_eq!(faults, 0),
         Err(error) => {
-            let Some(Details::Fields { fields }) = &error.details else { panic!("{error}") };
-            assert_eq!((error.code, fields.len()), (Code::ValidationFailed, faults), "{fields:?}");
-            fields.iter().for_each(|fault| fit_to_be_told(&fault.message));
+            let Some(Details::Fields { fields }) = &error.details else {
+                panic!("{error}")
+            };
+            assert_eq!(
+                (error.code, fields.len()),
+                (Code::ValidationFailed, faults),
+                "{fields:?}"
+            );
+            fields
+                .iter()
+                .for_each(|fault| fit_to_be_told(&fault.message));
         }
     }
 }
@@ -90,6 +121,9 @@ fn taken(mut fields: Fields<'_>, data: &[u8], entries: &[(String, Json)]) {
 fn whole(value: &Value) -> Option<i64> {
     let number = value.as_number()?;
     number.as_i64().or_else(|| {
-        number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= (1_i64 << 53) as f64).map(|number| number as i64)
+        number
+            .as_f64()
+            .filter(|number| number.fract() == 0.0 && number.abs() <= (1_i64 << 53) as f64)
+            .map(|number| number as i64)
     })
 }

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use assay_api::parsers::{Asked, IdempotencyKey, TraceParent, bearer, client, client_request_id, grpc_timeout, is_json};
+use assay_api::parsers::{
+    Asked, IdempotencyKey, TraceParent, bearer, client, client_request_id, grpc_timeout, is_json,
+};
 use assay_core::Code;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
@@ -12,16 +14,29 @@ use super::fit_to_be_told;
 
 /// Each reader takes what it should, refuses the rest in words that do not repeat it, and never takes a value for another.
 pub fn headers(data: &[u8]) {
-    let values: Vec<HeaderValue> = data.split(|byte| *byte == b'\n').filter_map(|line| HeaderValue::from_bytes(line).ok()).collect();
+    let values: Vec<HeaderValue> = data
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| HeaderValue::from_bytes(line).ok())
+        .collect();
     // What a reader sees of the header that it wants: the first value as text, if it is one.
     let first = values.first().and_then(|value| value.to_str().ok());
-    let all = |name: &'static str| -> HeaderMap { values.iter().map(|value| (HeaderName::from_static(name), value.clone())).collect() };
+    let all = |name: &'static str| -> HeaderMap {
+        values
+            .iter()
+            .map(|value| (HeaderName::from_static(name), value.clone()))
+            .collect()
+    };
     credentials(&all("authorization"), first);
     idempotency_keys(&all("idempotency-key"), &values);
     match Asked::of(&all("x-org-id")) {
         Asked::None => assert!(values.is_empty()),
         Asked::Org(id) => assert_eq!(Some(id.as_str()), first),
-        Asked::Malformed => assert!(first.unwrap_or_default().parse::<assay_core::OrgId>().is_err()),
+        Asked::Malformed => assert!(
+            first
+                .unwrap_or_default()
+                .parse::<assay_core::OrgId>()
+                .is_err()
+        ),
     }
     traces(&all("traceparent"), first);
     clients(&all("x-forwarded-for"), &values);
@@ -41,12 +56,29 @@ fn credentials(headers: &HeaderMap, first: Option<&str>) {
     match bearer(headers) {
         Ok(token) => {
             let (scheme, rest) = first.unwrap().trim().split_at(6);
-            assert!(scheme.eq_ignore_ascii_case("bearer") && rest.starts_with(' ') && rest.trim() == token);
-            let plain = HeaderMap::from_iter([(http::header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap())]);
-            assert_eq!(bearer(&plain).ok(), Some(token).filter(|token| !token.is_empty()));
+            assert!(
+                scheme.eq_ignore_ascii_case("bearer")
+                    && rest.starts_with(' ')
+                    && rest.trim() == token
+            );
+            let plain = HeaderMap::from_iter([(
+                http::header::AUTHORIZATION,
+                format!("Bearer {token}").parse().unwrap(),
+            )]);
+            assert_eq!(
+                bearer(&plain).ok(),
+                Some(token).filter(|token| !token.is_empty())
+            );
         }
         Err(error) => {
-            assert_eq!(error.code, if headers.is_empty() { Code::Unauthenticated } else { Code::InvalidToken });
+            assert_eq!(
+                error.code,
+                if headers.is_empty() {
+                    Code::Unauthenticated
+                } else {
+                    Code::InvalidToken
+                }
+            );
             fit_to_be_told(&error.message);
             assert!(error.cause.is_none() && error.details.is_none());
         }
@@ -56,8 +88,12 @@ fn credentials(headers: &HeaderMap, first: Option<&str>) {
 fn idempotency_keys(headers: &HeaderMap, values: &[HeaderValue]) {
     match (IdempotencyKey::of(headers), values) {
         (Ok(None), []) => {}
-        (Ok(Some(IdempotencyKey(key))), [only]) => assert_eq!(only.to_str().ok(), Some(key.as_str())),
-        (Err(error), [only]) => assert!(error.code == Code::InvalidRequest && only.to_str().is_err()),
+        (Ok(Some(IdempotencyKey(key))), [only]) => {
+            assert_eq!(only.to_str().ok(), Some(key.as_str()))
+        }
+        (Err(error), [only]) => {
+            assert!(error.code == Code::InvalidRequest && only.to_str().is_err())
+        }
         (Err(error), [_, _, ..]) => assert_eq!(error.code, Code::ValidationFailed),
         (other, _) => panic!("{:?}", other.map(|key| key.map(|IdempotencyKey(key)| key))),
     }
@@ -65,18 +101,31 @@ fn idempotency_keys(headers: &HeaderMap, values: &[HeaderValue]) {
 
 fn traces(headers: &HeaderMap, first: Option<&str>) {
     let TraceParent { place, parent } = TraceParent::of(headers);
-    let (trace_id, span_id) = (place.trace_id.to_string(), parent.map(|span| span.to_string()));
+    let (trace_id, span_id) = (
+        place.trace_id.to_string(),
+        parent.map(|span| span.to_string()),
+    );
     let is_id = |id: &str, length| {
         id.len() == length
-            && id.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
+            && id
+                .bytes()
+                .all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
             && id.bytes().any(|byte| byte != b'0')
     };
-    assert!(is_id(&trace_id, 32) && is_id(&place.span_id.to_string(), 16) && Some(place.span_id) != parent);
+    assert!(
+        is_id(&trace_id, 32)
+            && is_id(&place.span_id.to_string(), 16)
+            && Some(place.span_id) != parent
+    );
     assert!(span_id.as_ref().is_none_or(|span_id| is_id(span_id, 16)));
     // By the places of its parts: `00-<32>-<16>-01`, and more behind another dash in versions to come.
     let expected = first.filter(|text| {
         let bytes = text.as_bytes();
-        let hex = |range: std::ops::Range<usize>| bytes[range].iter().all(|byte| b"0123456789abcdef".contains(byte));
+        let hex = |range: std::ops::Range<usize>| {
+            bytes[range]
+                .iter()
+                .all(|byte| b"0123456789abcdef".contains(byte))
+        };
         bytes.len() >= 55
             && [2, 35, 52].iter().all(|dash| bytes[*dash] == b'-')
             && [0..2, 3..35, 36..52, 53..55].into_iter().all(hex)
@@ -93,23 +142,33 @@ fn traces(headers: &HeaderMap, first: Option<&str>) {
 
 /// Behind no trusted proxy the header says nothing; behind one, what a caller writes before it says nothing.
 fn clients(headers: &HeaderMap, values: &[HeaderValue]) {
-    let trusted: Vec<IpNet> = ["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().unwrap()).into();
+    let trusted: Vec<IpNet> = ["10.0.0.0/8", "fd00::/8"]
+        .map(|network| network.parse().unwrap())
+        .into();
     let (proxy, stranger): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [203, 0, 113, 9].into());
     assert_eq!(&*client(proxy, headers, &[]), "10.0.0.1");
     assert_eq!(&*client(stranger, headers, &trusted), "203.0.113.9");
     let told = client(proxy, headers, &trusted);
-    let is_trusted = told.parse::<IpAddr>().is_ok_and(|told| trusted.iter().any(|network| network.contains(&told)));
+    let is_trusted = told
+        .parse::<IpAddr>()
+        .is_ok_and(|told| trusted.iter().any(|network| network.contains(&told)));
     let is_address = told.parse::<IpAddr>().is_ok();
     assert!(is_address, "{told}");
     // It stands in the header, or is the proxy's own.
     let written = |value: &HeaderValue| {
         let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
-        text.split(',').filter_map(plain_address).any(|address| key(address) == *told)
+        text.split(',')
+            .filter_map(plain_address)
+            .any(|address| key(address) == *told)
     };
     assert!(*told == *"10.0.0.1" || values.iter().any(written), "{told}");
     if !is_trusted {
-        let forged = [HeaderValue::from_static("198.51.100.7")].into_iter().chain(values.iter().cloned());
-        let forged: HeaderMap = forged.map(|value| (HeaderName::from_static("x-forwarded-for"), value)).collect();
+        let forged = [HeaderValue::from_static("198.51.100.7")]
+            .into_iter()
+            .chain(values.iter().cloned());
+        let forged: HeaderMap = forged
+            .map(|value| (HeaderName::from_static("x-forwarded-for"), value))
+            .collect();
         assert_eq!(client(proxy, &forged, &trusted), told);
     }
 }
@@ -118,14 +177,21 @@ fn clients(headers: &HeaderMap, values: &[HeaderValue]) {
 fn plain_address(hop: &str) -> Option<IpAddr> {
     let hop = hop.trim_matches(|c: char| c == ' ' || c == '\t');
     let (bare, port) = match hop.strip_prefix('[') {
-        Some(inner) => inner.split_once(']').map(|(bare, port)| (bare, port.strip_prefix(':')))?,
-        None if hop.matches(':').count() == 1 => hop.split_once(':').map(|(bare, port)| (bare, Some(port)))?,
+        Some(inner) => inner
+            .split_once(']')
+            .map(|(bare, port)| (bare, port.strip_prefix(':')))?,
+        None if hop.matches(':').count() == 1 => {
+            hop.split_once(':').map(|(bare, port)| (bare, Some(port)))?
+        }
         None => (hop, None),
     };
     let port_is_fine = port.is_none_or(|port| port.parse::<u16>().is_ok());
     // An IPv6 address may name the link that it holds on.
     let bare = bare.split_once('%').map_or(bare, |(bare, _)| bare);
-    bare.parse::<IpAddr>().ok().filter(|_| port_is_fine).map(|address| address.to_canonical())
+    bare.parse::<IpAddr>()
+        .ok()
+        .filter(|_| port_is_fine)
+        .map(|address| address.to_canonical())
 }
 
 /// Whom failures are counted for: of IPv6 the first 64 bits.
@@ -140,8 +206,12 @@ fn key(address: IpAddr) -> String {
 }
 
 fn timeout(text: &str) -> Option<Duration> {
-    let (digits, unit) = (text.get(..text.len().checked_sub(1)?)?, *text.as_bytes().last()?);
-    let well_formed = (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let (digits, unit) = (
+        text.get(..text.len().checked_sub(1)?)?,
+        *text.as_bytes().last()?,
+    );
+    let well_formed =
+        (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
     let nanos: u128 = match unit {
         b'H' => 3_600_000_000_000,
         b'M' => 60_000_000_000,
@@ -158,6 +228,9 @@ fn content_types(headers: &HeaderMap, first: Option<&str>) {
     if is_json(headers) {
         let text = first.unwrap().to_ascii_lowercase();
         assert!(text.trim_start().starts_with("application/json"), "{text}");
-        assert!(!text.contains("charset") || text.contains("utf-8"), "{text}");
+        assert!(
+            !text.contains("charset") || text.contains("utf-8"),
+            "{text}"
+        );
     }
 }

@@ -47,7 +47,11 @@ impl Json {
     /// The values of an object at this key.
     pub fn at(&self, key: &str) -> Vec<&Self> {
         match self {
-            Self::Object(entries) => entries.iter().filter(|(name, _)| name == key).map(|(_, value)| value).collect(),
+            Self::Object(entries) => entries
+                .iter()
+                .filter(|(name, _)| name == key)
+                .map(|(_, value)| value)
+                .collect(),
             _ => Vec::new(),
         }
     }

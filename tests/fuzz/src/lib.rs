@@ -28,8 +28,20 @@ pub use uploads::uploads;
 pub use words::words;
 
 /// Words of the libraries inside, which no message may hold.
-const INSIDE: [&str; 12] =
-    ["sqlx", "postgres", "redis", "serde", "panicked", ".rs:", "rust", "tokio", "hyper", "axum", "prost", "recursion"];
+const INSIDE: [&str; 12] = [
+    "sqlx",
+    "postgres",
+    "redis",
+    "serde",
+    "panicked",
+    ".rs:",
+    "rust",
+    "tokio",
+    "hyper",
+    "axum",
+    "prost",
+    "recursion",
+];
 
 /// A message is for people: short, and without a word of the inside.
 fn fit_to_be_told(message: &str) {
@@ -43,12 +55,17 @@ struct Seeded(u64);
 
 impl Seeded {
     fn of(data: &[u8]) -> Self {
-        Self(data.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)))
+        Self(data.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        }))
     }
 
     /// One below `bound`, which is not 0.
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % bound
     }
 

@@ -14,8 +14,14 @@ pub fn messages(data: &[u8]) {
         (Err(_), Err(_)) => return,
         (decoded, found) => panic!("{decoded:?}, {found:?}"),
     };
-    assert_eq!((&message.suite_id, &message.input_ref, &message.label), (&found.suite_id, &found.input_ref, &found.label));
-    assert_eq!((&message.idempotency_key, message.predictions.is_empty()), (&found.idempotency_key, found.predictions.is_none()));
+    assert_eq!(
+        (&message.suite_id, &message.input_ref, &message.label),
+        (&found.suite_id, &found.input_ref, &found.label)
+    );
+    assert_eq!(
+        (&message.idempotency_key, message.predictions.is_empty()),
+        (&found.idempotency_key, found.predictions.is_none())
+    );
     // What was understood is written and understood again.
     let again = v1::CreateEvalRequest::decode(message.encode_to_vec().as_slice()).unwrap();
     // A number that is none is not equal to itself.
@@ -29,22 +35,40 @@ pub fn messages(data: &[u8]) {
     assert!(ended.is_ok(), "{}", String::from_utf8_lossy(&json));
     let mut rest = told.as_slice();
     for (at, prediction) in message.predictions.iter().enumerate() {
-        let v1::Prediction { item_id, prediction } = prediction;
-        let predicted = match prediction.as_ref().and_then(|prediction| prediction.value.clone()) {
+        let v1::Prediction {
+            item_id,
+            prediction,
+        } = prediction;
+        let predicted = match prediction
+            .as_ref()
+            .and_then(|prediction| prediction.value.clone())
+        {
             Some(Value::Label(label)) => Some(Predicted::Label(label)),
             Some(Value::Ranking(v1::Ranking { ids })) => Some(Predicted::Ranking(ids)),
             Some(Value::Number(number)) => Some(Predicted::Number(number.to_bits())),
-            Some(Value::Probabilities(v1::Probabilities { by_label })) => {
-                Some(Predicted::Weights(by_label.into_iter().map(|(label, weight)| (label, weight.to_bits())).collect()))
-            }
+            Some(Value::Probabilities(v1::Probabilities { by_label })) => Some(Predicted::Weights(
+                by_label
+                    .into_iter()
+                    .map(|(label, weight)| (label, weight.to_bits()))
+                    .collect(),
+            )),
             None => None,
         };
         let plain = |text: &str| !text.contains('\0');
-        let fine = predicted.as_ref().is_some_and(|predicted| predicted.is_finite() && predicted.texts().into_iter().all(plain));
+        let fine = predicted.as_ref().is_some_and(|predicted| {
+            predicted.is_finite() && predicted.texts().into_iter().all(plain)
+        });
         let named = format!("predictions[{at}]");
         if fine && plain(item_id) && (1..=512).contains(&item_id.len()) {
             let (first, behind) = rest.split_first().unwrap();
-            assert_eq!(*first, Told::Prediction { named, item_id: item_id.clone(), predicted: predicted.unwrap() });
+            assert_eq!(
+                *first,
+                Told::Prediction {
+                    named,
+                    item_id: item_id.clone(),
+                    predicted: predicted.unwrap()
+                }
+            );
             rest = behind;
         } else {
             let faults =

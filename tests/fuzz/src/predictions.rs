@@ -24,11 +24,18 @@ pub fn predictions(data: &[u8]) {
         sane(told, "predictions");
     }
     stops(&told, |enough| inline(data, enough).0, &mut seeded);
-    stops(&stream, |enough| streamed(Layout::Array, [data], enough), &mut seeded);
+    stops(
+        &stream,
+        |enough| streamed(Layout::Array, [data], enough),
+        &mut seeded,
+    );
     match &ended {
         Err(error) => {
             broken(error, data);
-            assert!(stream.last().is_some_and(Told::is_fault), "the stream takes what inline is refused");
+            assert!(
+                stream.last().is_some_and(Told::is_fault),
+                "the stream takes what inline is refused"
+            );
         }
         // How deep a submission may be is for the reader of its body to say, and of an element in a stream for the stream.
         Ok(_) if nesting(data) >= DEPTH_MAX => {}
@@ -48,7 +55,11 @@ pub fn lines(data: &[u8]) {
     let stream = streamed(Layout::Lines, [data], ALL);
     assert_eq!(stream, streamed(Layout::Lines, data.chunks(1), ALL));
     assert_eq!(stream, streamed(Layout::Lines, seeded.pieces(data), ALL));
-    stops(&stream, |enough| streamed(Layout::Lines, [data], enough), &mut seeded);
+    stops(
+        &stream,
+        |enough| streamed(Layout::Lines, [data], enough),
+        &mut seeded,
+    );
     let mut expected = Vec::new();
     for (at, line) in data.split(|byte| *byte == b'\n').enumerate() {
         if !line.iter().all(|byte| b" \t\r".contains(byte)) {
@@ -61,7 +72,14 @@ pub fn lines(data: &[u8]) {
     let said: Vec<_> = stream.iter().map(said).collect();
     assert_eq!(said, expected);
     for told in &stream {
-        sane(told, if said[0].0 == "predictions" { "predictions" } else { "line " });
+        sane(
+            told,
+            if said[0].0 == "predictions" {
+                "predictions"
+            } else {
+                "line "
+            },
+        );
     }
 }
 
@@ -70,14 +88,23 @@ type Said = (String, &'static str, Option<(String, Predicted)>);
 fn said(told: &Told) -> Said {
     match told {
         Told::Fault(fault) => (fault.field.clone(), fault.reason, None),
-        Told::Prediction { named, item_id, predicted } => (named.clone(), "", Some((item_id.clone(), predicted.clone()))),
+        Told::Prediction {
+            named,
+            item_id,
+            predicted,
+        } => (
+            named.clone(),
+            "",
+            Some((item_id.clone(), predicted.clone())),
+        ),
     }
 }
 
 /// What a line is expected to say: what it says as an array's only element, under its own name.
 fn line_alone(line: &[u8], named: &str) -> Vec<Said> {
     let broken = vec![(named.to_owned(), "format", None)];
-    let one_value = std::str::from_utf8(line).is_ok_and(|text| serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok());
+    let one_value = std::str::from_utf8(line)
+        .is_ok_and(|text| serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok());
     if !one_value {
         return broken;
     }
@@ -88,7 +115,11 @@ fn line_alone(line: &[u8], named: &str) -> Vec<Said> {
     told.iter()
         .map(|told| {
             let (place, reason, predicted) = said(told);
-            (place.replacen("predictions[0]", named, 1), reason, predicted)
+            (
+                place.replacen("predictions[0]", named, 1),
+                reason,
+                predicted,
+            )
         })
         .collect()
 }
@@ -98,12 +129,19 @@ fn sane(told: &Told, place: &str) {
     match told {
         Told::Fault(fault) => {
             assert!(fault.field.starts_with(place), "{fault:?}");
-            assert!(["required", "type", "format", "duplicate", "range"].contains(&fault.reason), "{fault:?}");
+            assert!(
+                ["required", "type", "format", "duplicate", "range"].contains(&fault.reason),
+                "{fault:?}"
+            );
             fit_to_be_told(&fault.message);
         }
-        Told::Prediction { item_id, predicted, .. } => {
+        Told::Prediction {
+            item_id, predicted, ..
+        } => {
             assert!((1..=512).contains(&item_id.len()) && !item_id.contains('\0'));
-            assert!(predicted.is_finite() && !predicted.texts().iter().any(|text| text.contains('\0')));
+            assert!(
+                predicted.is_finite() && !predicted.texts().iter().any(|text| text.contains('\0'))
+            );
         }
     }
 }
@@ -120,10 +158,17 @@ fn stops(all: &[Told], heard: impl Fn(usize) -> Vec<Told>, seeded: &mut Seeded) 
 fn broken(error: &assay_core::Error, data: &[u8]) {
     assert_eq!(error.code, Code::InvalidRequest);
     fit_to_be_told(&error.message);
-    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
     let number = |before: &str| -> usize {
         let behind = error.message.split_once(before).unwrap().1;
-        behind.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+        behind
+            .split(|c: char| !c.is_ascii_digit())
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
     };
     let (line, column) = (number("(line "), number("column "));
     let lines: Vec<&str> = text.split('\n').collect();
@@ -134,11 +179,15 @@ fn broken(error: &assay_core::Error, data: &[u8]) {
 /// What the reader hands on is what a plain parser finds.
 fn as_expected(plain: &Json, told: &[Told]) {
     let Json::Array(elements) = plain else {
-        assert!(matches!(told, [Told::Fault(FieldError { field, reason: "type", .. })] if field == "predictions"));
+        assert!(
+            matches!(told, [Told::Fault(FieldError { field, reason: "type", .. })] if field == "predictions")
+        );
         return;
     };
     if elements.is_empty() {
-        assert!(matches!(told, [Told::Fault(FieldError { field, reason: "required", .. })] if field == "predictions"));
+        assert!(
+            matches!(told, [Told::Fault(FieldError { field, reason: "required", .. })] if field == "predictions")
+        );
         return;
     }
     let mut rest = told;
@@ -147,13 +196,23 @@ fn as_expected(plain: &Json, told: &[Told]) {
         match predicted(element) {
             Some((item_id, predicted)) => {
                 let (first, behind) = rest.split_first().unwrap();
-                assert_eq!(*first, Told::Prediction { named, item_id, predicted });
+                assert_eq!(
+                    *first,
+                    Told::Prediction {
+                        named,
+                        item_id,
+                        predicted
+                    }
+                );
                 rest = behind;
             }
             None => {
                 let of_it = |told: &&Told| matches!(told, Told::Fault(fault) if fault.field.strip_prefix(named.as_str()).is_some_and(|place| place.is_empty() || place.starts_with('.')));
                 let faults = rest.iter().take_while(of_it).count();
-                assert!((1..=MAX_FAULTS).contains(&faults), "{faults} faults of {element:?}");
+                assert!(
+                    (1..=MAX_FAULTS).contains(&faults),
+                    "{faults} faults of {element:?}"
+                );
                 rest = &rest[faults..];
             }
         }
@@ -164,7 +223,11 @@ fn as_expected(plain: &Json, told: &[Told]) {
 /// The prediction that an element is, if nothing is wrong with it.
 fn predicted(element: &Json) -> Option<(String, Predicted)> {
     let (ids, values) = (element.at("item_id"), element.at("prediction"));
-    let ([Json::Text(item_id)], [value], false) = (ids.as_slice(), values.as_slice(), element.repeats_a_key()) else { return None };
+    let ([Json::Text(item_id)], [value], false) =
+        (ids.as_slice(), values.as_slice(), element.repeats_a_key())
+    else {
+        return None;
+    };
     let plain = |text: &str| !text.contains('\0');
     let predicted = match value {
         Json::Text(label) => plain(label).then(|| Predicted::Label(label.clone()))?,
@@ -193,7 +256,12 @@ fn predicted(element: &Json) -> Option<(String, Predicted)> {
 
 /// The check of a submission says what follows from what was handed on.
 fn checked(data: &[u8], told: &[Told], is_json: bool) {
-    for metric in [Metric::Accuracy, Metric::ExactMatch, Metric::Mae, Metric::Ece] {
+    for metric in [
+        Metric::Accuracy,
+        Metric::ExactMatch,
+        Metric::Mae,
+        Metric::Ece,
+    ] {
         checked_for(metric, data, told, is_json);
     }
 }
@@ -201,13 +269,19 @@ fn checked(data: &[u8], told: &[Told], is_json: bool) {
 /// Whether a metric's predictions are such values.
 fn fitting(metric: Metric, predicted: &Predicted) -> bool {
     match (metric, predicted) {
-        (Metric::Accuracy, Predicted::Label(_) | Predicted::Ranking(_)) | (Metric::ExactMatch, Predicted::Label(_)) => true,
+        (Metric::Accuracy, Predicted::Label(_) | Predicted::Ranking(_))
+        | (Metric::ExactMatch, Predicted::Label(_)) => true,
         (Metric::Mae, Predicted::Number(bits)) => f64::from_bits(*bits).abs() <= 1e50,
         (Metric::Ece, Predicted::Weights(weights)) => {
             let labels: HashSet<_> = weights.iter().map(|(label, _)| label).collect();
-            let numbers: Vec<f64> = weights.iter().map(|(_, bits)| f64::from_bits(*bits)).collect();
+            let numbers: Vec<f64> = weights
+                .iter()
+                .map(|(_, bits)| f64::from_bits(*bits))
+                .collect();
             let sum: f64 = numbers.iter().sum();
-            labels.len() == weights.len() && (sum - 1.0).abs() <= 1.000_001e-6 && numbers.iter().all(|number| (0.0..=1.0).contains(number))
+            labels.len() == weights.len()
+                && (sum - 1.0).abs() <= 1.000_001e-6
+                && numbers.iter().all(|number| (0.0..=1.0).contains(number))
         }
         _ => false,
     }
@@ -218,7 +292,9 @@ fn checked_for(metric: Metric, data: &[u8], told: &[Told], is_json: bool) {
     for told in told {
         faults += match told {
             Told::Fault(_) => 1,
-            Told::Prediction { item_id, predicted, .. } => usize::from(!fitting(metric, predicted)) + usize::from(!seen.insert(item_id)),
+            Told::Prediction {
+                item_id, predicted, ..
+            } => usize::from(!fitting(metric, predicted)) + usize::from(!seen.insert(item_id)),
         };
         if faults >= MAX_FAULTS {
             faults = MAX_FAULTS;
@@ -227,9 +303,13 @@ fn checked_for(metric: Metric, data: &[u8], told: &[Told], is_json: bool) {
     }
     let checked = check(data, &metric).map_err(assay_core::Error::from);
     match checked {
-        Err(error) if error.code == Code::InvalidRequest => assert!(!is_json && faults < MAX_FAULTS),
+        Err(error) if error.code == Code::InvalidRequest => {
+            assert!(!is_json && faults < MAX_FAULTS)
+        }
         Err(error) => {
-            let Some(Details::Fields { fields }) = &error.details else { panic!("{error}") };
+            let Some(Details::Fields { fields }) = &error.details else {
+                panic!("{error}")
+            };
             assert_eq!((error.code, fields.len()), (Code::ValidationFailed, faults));
             assert!(is_json || faults == MAX_FAULTS);
         }
@@ -237,7 +317,11 @@ fn checked_for(metric: Metric, data: &[u8], told: &[Told], is_json: bool) {
             assert!(is_json && faults == 0);
             assert_eq!(checked.n_items, told.len() as i64);
             let mut heard = Heard::until(ALL);
-            assert!(assay_eval::prediction::read(data, |next| heard.hear(next)).unwrap().is_continue());
+            assert!(
+                assay_eval::prediction::read(data, |next| heard.hear(next))
+                    .unwrap()
+                    .is_continue()
+            );
             assert_eq!(checked.digest, heard.digest.finish());
         }
     }

@@ -10,10 +10,18 @@ const KNOWN: [&str; 3] = ["limit", "wait", "before"];
 
 /// A parameter is what its first occurrence says; one that is repeated or unknown is refused by name.
 pub fn queries(data: &[u8]) {
-    let Ok(uri) = Uri::try_from([b"/v1/jobs?", data].concat()) else { return };
+    let Ok(uri) = Uri::try_from([b"/v1/jobs?", data].concat()) else {
+        return;
+    };
     let given = plain(uri.query().unwrap());
     let mut query = Query::read(&uri);
-    let first = |name: &str| given.iter().take(32).find(|(parameter, _)| parameter == name).map(|(_, value)| value.clone());
+    let first = |name: &str| {
+        given
+            .iter()
+            .take(32)
+            .find(|(parameter, _)| parameter == name)
+            .map(|(_, value)| value.clone())
+    };
     assert_eq!(query.text("before"), first("before"));
     assert_eq!(query.text("before"), None);
     let mut faults = 0;
@@ -31,9 +39,13 @@ pub fn queries(data: &[u8]) {
     match query.finish() {
         Ok(()) => assert!(faults == 0 && given.len() <= KNOWN.len()),
         Err(error) => {
-            let Some(Details::Fields { fields }) = error.details else { panic!("{:?}", error.message) };
+            let Some(Details::Fields { fields }) = error.details else {
+                panic!("{:?}", error.message)
+            };
             assert_eq!((error.code, fields.len()), (Code::ValidationFailed, faults));
-            fields.iter().for_each(|fault| fit_to_be_told(&fault.message));
+            fields
+                .iter()
+                .for_each(|fault| fit_to_be_told(&fault.message));
         }
     }
 }
@@ -44,7 +56,9 @@ fn plain(query: &str) -> Vec<(String, String)> {
         let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
         while let Some((first, behind)) = rest.split_first() {
             rest = behind;
-            let hex = behind.get(..2).filter(|hex| hex.iter().all(u8::is_ascii_hexdigit));
+            let hex = behind
+                .get(..2)
+                .filter(|hex| hex.iter().all(u8::is_ascii_hexdigit));
             match (first, hex) {
                 (b'+', _) => bytes.push(b' '),
                 (b'%', Some(hex)) => {
@@ -57,7 +71,10 @@ fn plain(query: &str) -> Vec<(String, String)> {
         String::from_utf8_lossy(&bytes).into_owned()
     };
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(name, value)| (decode(name), decode(value))).collect()
+    pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(name, value)| (decode(name), decode(value)))
+        .collect()
 }
 
 /// `-?[0-9]+` within 64 bits.

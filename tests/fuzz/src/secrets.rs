@@ -5,8 +5,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::Seeded;
 
-const KINDS: [(SecretKind, &str); 3] =
-    [(SecretKind::ApiKey, "svc_live_"), (SecretKind::Session, "svc_sess_"), (SecretKind::Link, "svc_link_")];
+const KINDS: [(SecretKind, &str); 3] = [
+    (SecretKind::ApiKey, "svc_live_"),
+    (SecretKind::Session, "svc_sess_"),
+    (SecretKind::Link, "svc_link_"),
+];
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Exactly what has the form and the right checksum is a secret, and its hash is that of all of it.
@@ -21,7 +24,9 @@ pub fn secrets(data: &[u8]) {
     // One that is made of the input, and one character of it changed.
     let mut seeded = Seeded::of(data);
     let (kind, prefix) = KINDS[seeded.below(3)];
-    let random: String = (0..32).map(|at| char::from(BASE62[usize::from(data.get(at).copied().unwrap_or(0)) % 62])).collect();
+    let random: String = (0..32)
+        .map(|at| char::from(BASE62[usize::from(data.get(at).copied().unwrap_or(0)) % 62]))
+        .collect();
     let body = format!("{prefix}{random}");
     let mut secret = body.clone() + &checksum(&body);
     assert_eq!(read(&secret).map(|(kind, _)| kind), Some(kind));
@@ -34,7 +39,9 @@ pub fn secrets(data: &[u8]) {
 }
 
 fn expected(text: &str) -> Option<SecretKind> {
-    let (kind, prefix) = KINDS.into_iter().find(|(_, prefix)| text.starts_with(prefix))?;
+    let (kind, prefix) = KINDS
+        .into_iter()
+        .find(|(_, prefix)| text.starts_with(prefix))?;
     let rest = &text[prefix.len()..];
     let well_formed = rest.len() == 38 && rest.bytes().all(|byte| BASE62.contains(&byte));
     (well_formed && text.ends_with(&checksum(&text[..text.len() - 6]))).then_some(kind)

@@ -9,31 +9,65 @@ use serde_json::{Value, json};
 
 /// What is taken is whole and consistent, and written anew it is the same suite; what is refused is told with its file.
 pub fn suites(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
     let parts: Vec<&str> = text.split("\n%%\n").collect();
     if let [suite, items, answers] = parts[..] {
         match SuiteFolder::parse(suite, items, answers) {
             Ok(folder) => taken(&folder),
             Err(error) => {
                 let told = error.to_string();
-                assert!(["suite.toml", "items.ndjson", "answers.ndjson"].iter().any(|file| told.starts_with(file)), "{told}");
+                assert!(
+                    ["suite.toml", "items.ndjson", "answers.ndjson"]
+                        .iter()
+                        .any(|file| told.starts_with(file)),
+                    "{told}"
+                );
             }
         }
     }
     if let Ok(file) = serde_json::from_str::<ModelFile>(text) {
-        let again: ModelFile = serde_json::from_value(serde_json::to_value(&file).unwrap()).unwrap();
+        let again: ModelFile =
+            serde_json::from_value(serde_json::to_value(&file).unwrap()).unwrap();
         assert_eq!(file.faults(), again.faults());
     }
 }
 
 fn taken(folder: &SuiteFolder) {
-    let SuiteFolder { suite_id, version, metric, per_item_feedback, description, protection, items, content_sha256 } = folder;
+    let SuiteFolder {
+        suite_id,
+        version,
+        metric,
+        per_item_feedback,
+        description,
+        protection,
+        items,
+        content_sha256,
+    } = folder;
     assert!(!items.is_empty());
     let mut seen = HashSet::new();
-    for FolderItem { item_id, input, answer, is_sealed: _ } in items {
-        assert!(seen.insert(item_id) && (1..=512).contains(&item_id.len()) && !item_id.contains('\0'));
-        assert!(serde_json::from_str::<Value>(input.get()).unwrap().is_object());
-        assert!(!Answer::parse(answer.get(), metric).unwrap().relevant().is_empty());
+    for FolderItem {
+        item_id,
+        input,
+        answer,
+        is_sealed: _,
+    } in items
+    {
+        assert!(
+            seen.insert(item_id) && (1..=512).contains(&item_id.len()) && !item_id.contains('\0')
+        );
+        assert!(
+            serde_json::from_str::<Value>(input.get())
+                .unwrap()
+                .is_object()
+        );
+        assert!(
+            !Answer::parse(answer.get(), metric)
+                .unwrap()
+                .relevant()
+                .is_empty()
+        );
     }
     let head = [
         ("suite_id", json!(suite_id.as_str())),
@@ -43,23 +77,62 @@ fn taken(folder: &SuiteFolder) {
         ("release", json!(protection.policy.to_string())),
         ("access", json!(protection.access.to_string())),
     ];
-    let mut suite: String = head.iter().map(|(name, value)| format!("{name} = {value}\n")).collect();
-    let Protection { policy: _, clip, max_submissions_per_day, max_submissions, access: _, closes_at, seal_seed } = protection;
-    let float = |number: f64| if number.fract() == 0.0 { format!("{number:.1}") } else { number.to_string() };
+    let mut suite: String = head
+        .iter()
+        .map(|(name, value)| format!("{name} = {value}\n"))
+        .collect();
+    let Protection {
+        policy: _,
+        clip,
+        max_submissions_per_day,
+        max_submissions,
+        access: _,
+        closes_at,
+        seal_seed,
+    } = protection;
+    let float = |number: f64| {
+        if number.fract() == 0.0 {
+            format!("{number:.1}")
+        } else {
+            number.to_string()
+        }
+    };
     let others = [
         max_submissions_per_day.map(|max| format!("max_submissions_per_day = {max}\n")),
         max_submissions.map(|max| format!("max_submissions = {max}\n")),
         clip.map(|clip| format!("clip = [{}, {}]\n", float(clip.low), float(clip.high))),
         closes_at.map(|at| format!("closes_at = {at}\n")),
-        seal_seed.as_ref().map(|seed| format!("seal_seed = {}\n", json!(seed).to_string().replace('\u{7f}', "\\u007f"))),
+        seal_seed.as_ref().map(|seed| {
+            format!(
+                "seal_seed = {}\n",
+                json!(seed).to_string().replace('\u{7f}', "\\u007f")
+            )
+        }),
     ];
     suite.extend(others.into_iter().flatten());
     // TOML writes texts like JSON, but for one character.
-    suite += &format!("description = {}\n", json!(description).to_string().replace('\u{7f}', "\\u007f"));
-    let line = |item: &FolderItem, name: &str, value: &str| format!("{{\"item_id\": {}, \"{name}\": {value}}}\n", json!(item.item_id));
+    suite += &format!(
+        "description = {}\n",
+        json!(description).to_string().replace('\u{7f}', "\\u007f")
+    );
+    let line = |item: &FolderItem, name: &str, value: &str| {
+        format!(
+            "{{\"item_id\": {}, \"{name}\": {value}}}\n",
+            json!(item.item_id)
+        )
+    };
     // A value may go over several lines nowhere, but within it there may be a carriage return.
-    let of = |name: &str, value: fn(&FolderItem) -> &str| items.iter().map(|item| line(item, name, value(item))).collect::<String>();
-    let again = SuiteFolder::parse(&suite, &of("input", |item| item.input.get()), &of("answer", |item| item.answer.get()));
+    let of = |name: &str, value: fn(&FolderItem) -> &str| {
+        items
+            .iter()
+            .map(|item| line(item, name, value(item)))
+            .collect::<String>()
+    };
+    let again = SuiteFolder::parse(
+        &suite,
+        &of("input", |item| item.input.get()),
+        &of("answer", |item| item.answer.get()),
+    );
     let again = again.unwrap_or_else(|error| panic!("{error}\n{suite}"));
     assert_eq!(again.content_sha256, *content_sha256);
     assert_eq!(again.items.len(), items.len());

@@ -8,7 +8,11 @@ use assay_eval::prediction::{Layout, Prediction, Stream, SubmissionDigest, Value
 /// One thing that was handed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
-    Prediction { named: String, item_id: String, predicted: Predicted },
+    Prediction {
+        named: String,
+        item_id: String,
+        predicted: Predicted,
+    },
     Fault(FieldError),
 }
 
@@ -46,16 +50,26 @@ impl Told {
     pub fn of(next: &Result<Prediction<'_, '_>, FieldError>) -> Self {
         match next {
             Err(fault) => Self::Fault(fault.clone()),
-            Ok(Prediction { index, line, item_id, value }) => Self::Prediction {
+            Ok(Prediction {
+                index,
+                line,
+                item_id,
+                value,
+            }) => Self::Prediction {
                 named: name(*index, *line),
                 item_id: item_id.to_string(),
                 predicted: match value {
                     Value::Label(label) => Predicted::Label(label.to_string()),
-                    Value::Ranking(ids) => Predicted::Ranking(ids.iter().map(ToString::to_string).collect()),
-                    Value::Number(number) => Predicted::Number(number.to_bits()),
-                    Value::Probabilities(weights) => {
-                        Predicted::Weights(weights.iter().map(|(label, weight)| (label.to_string(), weight.to_bits())).collect())
+                    Value::Ranking(ids) => {
+                        Predicted::Ranking(ids.iter().map(ToString::to_string).collect())
                     }
+                    Value::Number(number) => Predicted::Number(number.to_bits()),
+                    Value::Probabilities(weights) => Predicted::Weights(
+                        weights
+                            .iter()
+                            .map(|(label, weight)| (label.to_string(), weight.to_bits()))
+                            .collect(),
+                    ),
                 },
             },
         }
@@ -69,7 +83,16 @@ impl Told {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Fault(_) => 0,
-            Self::Prediction { item_id, predicted, .. } => item_id.len() + predicted.texts().iter().map(|text| text.len()).sum::<usize>(),
+            Self::Prediction {
+                item_id, predicted, ..
+            } => {
+                item_id.len()
+                    + predicted
+                        .texts()
+                        .iter()
+                        .map(|text| text.len())
+                        .sum::<usize>()
+            }
         }
     }
 }
@@ -83,7 +106,11 @@ pub struct Heard {
 
 impl Heard {
     pub fn until(enough: usize) -> Self {
-        Self { told: Vec::new(), digest: SubmissionDigest::default(), enough }
+        Self {
+            told: Vec::new(),
+            digest: SubmissionDigest::default(),
+            enough,
+        }
     }
 
     pub fn hear(&mut self, next: Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<()> {
@@ -92,7 +119,11 @@ impl Heard {
         if let Ok(prediction) = next {
             self.digest.add(&prediction);
         }
-        if self.told.len() < self.enough { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if self.told.len() < self.enough {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
     }
 }
 
@@ -104,11 +135,17 @@ pub fn inline(json: &[u8], enough: usize) -> (Vec<Told>, assay_core::Result<Cont
 }
 
 /// What the stream hands on when the bytes come in these pieces.
-pub fn streamed<'a>(layout: Layout, pieces: impl IntoIterator<Item = &'a [u8]>, enough: usize) -> Vec<Told> {
+pub fn streamed<'a>(
+    layout: Layout,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+    enough: usize,
+) -> Vec<Told> {
     let mut heard = Heard::until(enough);
     let mut stream = Stream::new(layout);
     let mut each = |next: Result<Prediction<'_, '_>, FieldError>| heard.hear(next);
-    let fed = pieces.into_iter().try_for_each(|piece| stream.feed(piece, &mut each));
+    let fed = pieces
+        .into_iter()
+        .try_for_each(|piece| stream.feed(piece, &mut each));
     if fed.is_continue() {
         let _: ControlFlow<()> = stream.finish(&mut each);
     }

@@ -14,14 +14,28 @@ const ALL: usize = usize::MAX;
 /// The first byte chooses: the form, how it is compressed, how large it may be, and whether the rest is what was sent or what
 /// is to be packed first.
 pub fn uploads(data: &[u8]) {
-    let Some((&options, rest)) = data.split_first() else { return };
+    let Some((&options, rest)) = data.split_first() else {
+        return;
+    };
     let content = Content {
-        content_type: if options & 1 == 0 { ContentType::Ndjson } else { ContentType::Json },
-        content_encoding: [ContentEncoding::Identity, ContentEncoding::Gzip, ContentEncoding::Zstd][usize::from(options >> 1 & 3) % 3],
+        content_type: if options & 1 == 0 {
+            ContentType::Ndjson
+        } else {
+            ContentType::Json
+        },
+        content_encoding: [
+            ContentEncoding::Identity,
+            ContentEncoding::Gzip,
+            ContentEncoding::Zstd,
+        ][usize::from(options >> 1 & 3) % 3],
         bytes_max: [4 << 20, 1 << 16, 1024, 32][usize::from(options >> 4 & 3)],
         hashed: false,
     };
-    if options & 8 == 0 { sent(content, rest) } else { packed(content, rest) }
+    if options & 8 == 0 {
+        sent(content, rest)
+    } else {
+        packed(content, rest)
+    }
 }
 
 /// Whatever comes is read in the same way in any pieces, and never to more than it may be.
@@ -34,10 +48,20 @@ fn sent(content: Content, sent: &[u8]) {
         _ => assert_eq!(whole, pieces),
     }
     let held: usize = whole.0.iter().map(Told::bytes).sum();
-    assert!(held as u64 <= content.bytes_max, "{held} bytes of texts from at most {}", content.bytes_max);
-    if let (Some(enough), Ended::Whole) = (whole.0.len().checked_sub(1).filter(|enough| *enough > 0), &whole.1) {
+    assert!(
+        held as u64 <= content.bytes_max,
+        "{held} bytes of texts from at most {}",
+        content.bytes_max
+    );
+    if let (Some(enough), Ended::Whole) = (
+        whole.0.len().checked_sub(1).filter(|enough| *enough > 0),
+        &whole.1,
+    ) {
         let (told, ended) = decoded(content, &[sent], enough);
-        assert_eq!((told.as_slice(), ended), (&whole.0[..enough], Ended::Stopped(())));
+        assert_eq!(
+            (told.as_slice(), ended),
+            (&whole.0[..enough], Ended::Stopped(()))
+        );
     }
 }
 
@@ -45,7 +69,10 @@ fn sent(content: Content, sent: &[u8]) {
 fn packed(content: Content, document: &[u8]) {
     let mut seeded = Seeded::of(document);
     let members = seeded.below(3) + 1;
-    let whole: Vec<Vec<u8>> = document.chunks(document.len() / members + 1).map(|part| pack(content.content_encoding, part)).collect();
+    let whole: Vec<Vec<u8>> = document
+        .chunks(document.len() / members + 1)
+        .map(|part| pack(content.content_encoding, part))
+        .collect();
     let sent = whole.concat();
     let (told, ended) = decoded(content, &seeded.pieces(&sent), ALL);
     if document.len() as u64 > content.bytes_max {
@@ -56,12 +83,22 @@ fn packed(content: Content, document: &[u8]) {
         return;
     }
     assert_eq!(ended, Ended::Whole);
-    assert_eq!(told, streamed(content.content_type.layout(), [document], ALL));
+    assert_eq!(
+        told,
+        streamed(content.content_type.layout(), [document], ALL)
+    );
     if content.content_encoding != ContentEncoding::Identity {
         let cut = whole[0].len() - 1 - seeded.below(whole[0].len() - 1);
-        assert_eq!(decoded(content, &[&whole[0][..cut]], ALL).1, Ended::Fault(ContentFault::Encoding), "cut at {cut}");
+        assert_eq!(
+            decoded(content, &[&whole[0][..cut]], ALL).1,
+            Ended::Fault(ContentFault::Encoding),
+            "cut at {cut}"
+        );
         let more = [sent.as_slice(), b"what is this?"].concat();
-        assert_eq!(decoded(content, &[&more], ALL).1, Ended::Fault(ContentFault::Encoding));
+        assert_eq!(
+            decoded(content, &[&more], ALL).1,
+            Ended::Fault(ContentFault::Encoding)
+        );
     }
 }
 
@@ -79,8 +116,20 @@ fn pack(encoding: ContentEncoding, bytes: &[u8]) -> Vec<u8> {
 
 fn decoded(content: Content, pieces: &[&[u8]], enough: usize) -> (Vec<Told>, Ended<()>) {
     let mut heard = Heard::until(enough);
-    let sent = Pieces { rest: pieces.iter().copied().filter(|piece| !piece.is_empty()).collect() };
-    let ended = decode(sent, content, || ControlFlow::Continue(()), &mut |_| {}, &mut |next| heard.hear(next));
+    let sent = Pieces {
+        rest: pieces
+            .iter()
+            .copied()
+            .filter(|piece| !piece.is_empty())
+            .collect(),
+    };
+    let ended = decode(
+        sent,
+        content,
+        || ControlFlow::Continue(()),
+        &mut |_| {},
+        &mut |next| heard.hear(next),
+    );
     (heard.told, ended)
 }
 

@@ -7,14 +7,18 @@ use assay_core::model::job::{JobStatus, JobType};
 use assay_core::model::suite::{ItemCursor, SuiteId, VERSION_MAX, is_version};
 use assay_core::model::upload::{ContentEncoding, ContentType, UploadKind};
 use assay_core::model::validation;
-use assay_core::{InviteId, JobId, KeyId, OrgId, RequestId, SessionId, Timestamp, UploadId, UserId, WorkerId};
+use assay_core::{
+    InviteId, JobId, KeyId, OrgId, RequestId, SessionId, Timestamp, UploadId, UserId, WorkerId,
+};
 use assay_eval::Metric;
 
 use super::{Seeded, fit_to_be_told};
 
 /// What is read is written as it was; nothing else is read.
 pub fn words(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
     let ids = [
         one_spelling::<OrgId>(text, "org_"),
         one_spelling::<KeyId>(text, "key_"),
@@ -63,13 +67,20 @@ fn cursors(text: &str) {
         Err(error) => fit_to_be_told(&error.message),
     }
     let ordinal = Seeded::of(text.as_bytes()).below(1 << 31) as i32;
-    let Ok(suite_id) = "suite:lunch".parse() else { return };
+    let Ok(suite_id) = "suite:lunch".parse() else {
+        return;
+    };
     let cursor = ItemCursor::new(&suite_id, text.to_owned(), ordinal);
-    assert_eq!(cursor.to_string().parse().ok(), is_version(text).then_some(cursor));
+    assert_eq!(
+        cursor.to_string().parse().ok(),
+        is_version(text).then_some(cursor)
+    );
 }
 
 fn moments(text: &str) {
-    let Ok(moment) = text.parse::<Timestamp>() else { return };
+    let Ok(moment) = text.parse::<Timestamp>() else {
+        return;
+    };
     let written = moment.to_string();
     assert_eq!(written.len(), "2026-01-31T23:59:59.000000Z".len());
     let again: Timestamp = written.parse().unwrap();
@@ -97,19 +108,28 @@ fn micros(written: &str) -> i128 {
         };
     }
     days += number(8..10) - 1;
-    (((days * 24 + number(11..13)) * 60 + number(14..16)) * 60 + number(17..19)) * 1_000_000 + number(20..26)
+    (((days * 24 + number(11..13)) * 60 + number(14..16)) * 60 + number(17..19)) * 1_000_000
+        + number(20..26)
 }
 
 fn names(text: &str) {
     match validation::text("name", text) {
         Ok(name) => {
-            assert!(name == text.trim() && !name.is_empty() && name.chars().count() <= validation::TEXT_MAX);
+            assert!(
+                name == text.trim()
+                    && !name.is_empty()
+                    && name.chars().count() <= validation::TEXT_MAX
+            );
             assert!(!name.chars().any(char::is_control));
             assert_eq!(validation::text("name", &name), Ok(name));
         }
         Err(fault) => fit_to_be_told(&fault.message),
     }
-    let told = |fault: Option<assay_eval::FieldError>| fault.iter().for_each(|fault| fit_to_be_told(&fault.message));
+    let told = |fault: Option<assay_eval::FieldError>| {
+        fault
+            .iter()
+            .for_each(|fault| fit_to_be_told(&fault.message))
+    };
     told(validation::one_of::<JobStatus>("status", text).err());
     told(validation::moment("before", text).err());
 }

@@ -84,27 +84,40 @@ async fn report(arguments: Arguments) -> Result<bool, Trouble> {
     if let Some(Command::Failover { jobs }) = arguments.command {
         let mut is_clean = true;
         for frozen in [false, true] {
-            let ground = Arc::new(Ground::new(chaos::servers_with_standby()?, binaries.clone()));
+            let ground = Arc::new(Ground::new(
+                chaos::servers_with_standby()?,
+                binaries.clone(),
+            ));
             is_clean &= account(&ground, Scale::failover(jobs, frozen)).await?;
         }
         return Ok(is_clean);
     }
-    let ground = Arc::new(Ground::new(Servers::start(&|line| eprintln!("{line}"))?, binaries));
+    let ground = Arc::new(Ground::new(
+        Servers::start(&|line| eprintln!("{line}"))?,
+        binaries,
+    ));
     match arguments.command {
         None => account(&ground, Scale::of(arguments.jobs, arguments.seed)).await,
         Some(Command::Network { jobs, seed }) => account(&ground, Scale::network(jobs, seed)).await,
         Some(Command::Failover { .. }) => Ok(true),
         Some(Command::Restarts { rounds, rate }) => {
             let bar = bar(rounds, "rounds")?;
-            let report = steady::restarts(&ground, rounds, rate, &|done| position(&bar, done)).await?;
+            let report =
+                steady::restarts(&ground, rounds, rate, &|done| position(&bar, done)).await?;
             bar.finish();
             println!("{rate} requests a second\n{report}");
             Ok(report.is_clean())
         }
         Some(Command::Redis { seconds, rate }) => {
             println!("{rate} requests a second, {seconds} s each");
-            let stretches = steady::without_redis(&ground, Duration::from_secs(seconds), rate, &|stretch| println!("{stretch}")).await?;
-            Ok(stretches.iter().all(|stretch| stretch.seen.failed.is_empty()))
+            let stretches =
+                steady::without_redis(&ground, Duration::from_secs(seconds), rate, &|stretch| {
+                    println!("{stretch}")
+                })
+                .await?;
+            Ok(stretches
+                .iter()
+                .all(|stretch| stretch.seen.failed.is_empty()))
         }
     }
 }
@@ -118,7 +131,8 @@ async fn account(ground: &Arc<Ground>, scale: Scale) -> Result<bool, Trouble> {
 }
 
 fn bar(length: usize, unit: &str) -> Result<ProgressBar, Trouble> {
-    let style = ProgressStyle::with_template(&format!("{{bar:40}} {{pos}}/{{len}} {unit}  {{elapsed}}"));
+    let style =
+        ProgressStyle::with_template(&format!("{{bar:40}} {{pos}}/{{len}} {unit}  {{elapsed}}"));
     let style = style.map_err(Trouble::because("no such bar"))?;
     Ok(ProgressBar::new(u64::try_from(length).unwrap_or(u64::MAX)).with_style(style))
 }

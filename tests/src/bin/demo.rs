@@ -38,13 +38,26 @@ async fn demo() -> Result<(), Trouble> {
     let servers = Servers::start(&|line| step(began, line))?;
     step(began, "PostgreSQL and Redis stand, private and throw-away");
     let ground = Arc::new(Ground::new(servers, binaries));
-    let mut stack = Stack::start(&ground, Plan { workers: 2, ..Plan::default() }).await?;
+    let mut stack = Stack::start(
+        &ground,
+        Plan {
+            workers: 2,
+            ..Plan::default()
+        },
+    )
+    .await?;
     step(began, "one api and two workers are ready");
     let key = furnish(&stack).await?;
-    step(began, "a suite of 400 choices is published; an organization and its API key are made");
+    step(
+        began,
+        "a suite of 400 choices is published; an organization and its API key are made",
+    );
     let client = Client::new(stack.url(), Some(&key));
     let items = items(&client).await?;
-    step(began, "the items were read over REST; their answers are out of anybody's reach");
+    step(
+        began,
+        "the items were read over REST; their answers are out of anybody's reach",
+    );
 
     let informed = by_rest(&client, &items).await?;
     let informed = watched(&client, &informed, "REST, past choices", began).await?;
@@ -62,21 +75,51 @@ async fn furnish(stack: &Stack) -> Result<String, Trouble> {
     demo_suite::write(&folder).map_err(Trouble::because("cannot write the demonstration suite"))?;
     let folder = folder.to_string_lossy();
     let publish = ["suite", "publish", &folder];
-    let create = ["org", "create", "--name", "Demo", "--owner-email", "owner@example.org"];
+    let create = [
+        "org",
+        "create",
+        "--name",
+        "Demo",
+        "--owner-email",
+        "owner@example.org",
+    ];
     let (published, org) = tokio::join!(stack.operate(&publish), stack.operate(&create));
     published?;
     let org = org?;
-    let key = stack.operate(&["key", "create", "--org", org["org_id"].as_str().unwrap_or_default(), "--name", "demo"]).await?;
-    key["key"].as_str().map(str::to_owned).ok_or_else(|| Trouble::new("the key has no secret"))
+    let key = stack
+        .operate(&[
+            "key",
+            "create",
+            "--org",
+            org["org_id"].as_str().unwrap_or_default(),
+            "--name",
+            "demo",
+        ])
+        .await?;
+    key["key"]
+        .as_str()
+        .map(str::to_owned)
+        .ok_or_else(|| Trouble::new("the key has no secret"))
 }
 
 async fn items(client: &Client) -> Result<Vec<Value>, Trouble> {
-    let page = client.get(&format!("/v1/suites/{}/items?limit=1000", demo_suite::SUITE_ID)).await?;
-    page.body["items"].as_array().cloned().ok_or_else(|| Trouble::new(format!("the items could not be read: {}", page.body)))
+    let page = client
+        .get(&format!(
+            "/v1/suites/{}/items?limit=1000",
+            demo_suite::SUITE_ID
+        ))
+        .await?;
+    page.body["items"]
+        .as_array()
+        .cloned()
+        .ok_or_else(|| Trouble::new(format!("the items could not be read: {}", page.body)))
 }
 
 fn job_id(job: &Value) -> Result<String, Trouble> {
-    job["id"].as_str().map(str::to_owned).ok_or_else(|| Trouble::new(format!("the submission was refused: {job}")))
+    job["id"]
+        .as_str()
+        .map(str::to_owned)
+        .ok_or_else(|| Trouble::new(format!("the submission was refused: {job}")))
 }
 
 async fn by_rest(client: &Client, items: &[Value]) -> Result<String, Trouble> {
@@ -89,7 +132,9 @@ async fn by_grpc(stack: &Stack, key: &str, items: &[Value]) -> Result<String, Tr
     let predictions = items.iter().map(|item| v1::Prediction {
         item_id: item["item_id"].as_str().unwrap_or_default().to_owned(),
         prediction: Some(v1::PredictionValue {
-            value: Some(PredictionValue::Ranking(v1::Ranking { ids: demo_suite::by_menu(&item["input"]) })),
+            value: Some(PredictionValue::Ranking(v1::Ranking {
+                ids: demo_suite::by_menu(&item["input"]),
+            })),
         }),
     });
     let message = v1::CreateEvalRequest {
@@ -99,16 +144,26 @@ async fn by_grpc(stack: &Stack, key: &str, items: &[Value]) -> Result<String, Tr
         ..Default::default()
     };
     let mut request = tonic::Request::new(message);
-    let bearer: MetadataValue<_> = format!("Bearer {key}").parse().map_err(Trouble::because("the key cannot be a header"))?;
+    let bearer: MetadataValue<_> = format!("Bearer {key}")
+        .parse()
+        .map_err(Trouble::because("the key cannot be a header"))?;
     request.metadata_mut().insert("authorization", bearer);
-    let mut client = EvalServiceClient::connect(stack.url()).await.map_err(Trouble::because("no gRPC connection"))?;
-    let answer =
-        client.create_eval(request).await.map_err(|status| Trouble::new(format!("the submission was refused: {}", status.message())))?;
+    let mut client = EvalServiceClient::connect(stack.url())
+        .await
+        .map_err(Trouble::because("no gRPC connection"))?;
+    let answer = client.create_eval(request).await.map_err(|status| {
+        Trouble::new(format!("the submission was refused: {}", status.message()))
+    })?;
     Ok(answer.into_inner().job.unwrap_or_default().id)
 }
 
 /// Waits for a job and shows how it goes.
-async fn watched(client: &Client, job_id: &str, name: &str, began: Instant) -> Result<Value, Trouble> {
+async fn watched(
+    client: &Client,
+    job_id: &str,
+    name: &str,
+    began: Instant,
+) -> Result<Value, Trouble> {
     step(began, &format!("{name}: {job_id} submitted"));
     let last = std::cell::RefCell::new(String::new());
     let job = client
@@ -119,7 +174,11 @@ async fn watched(client: &Client, job_id: &str, name: &str, began: Instant) -> R
             }
         })
         .await?;
-    if job["status"] == "succeeded" { Ok(job) } else { Err(Trouble::new(format!("the job did not succeed: {job}"))) }
+    if job["status"] == "succeeded" {
+        Ok(job)
+    } else {
+        Err(Trouble::new(format!("the job did not succeed: {job}")))
+    }
 }
 
 fn tell(stack: &Stack, key: &str, informed: &Value, uninformed: &Value) {
@@ -128,13 +187,23 @@ fn tell(stack: &Stack, key: &str, informed: &Value, uninformed: &Value) {
         let bar = "█".repeat((value * 40.0).round() as usize);
         println!("  {name:<28} {value:.4}  {bar}");
     };
-    println!("\n{} over {} hidden answers:", informed["result"]["metric"].as_str().unwrap_or_default(), informed["result"]["n"]);
+    println!(
+        "\n{} over {} hidden answers:",
+        informed["result"]["metric"].as_str().unwrap_or_default(),
+        informed["result"]["n"]
+    );
     line("past choices first (REST)", informed);
     line("menu order (gRPC)", uninformed);
     println!("\nTraces, OTLP/JSON, served while the stack stood:");
     for job in [informed, uninformed] {
         println!("  {}", job["trace_url"].as_str().unwrap_or_default());
     }
-    println!("\nTo try it yourself: `cargo up` leaves such a stack running ({} with {}…), and the README has", stack.url(), &key[..13]);
-    println!("a first eval by curl, grpcurl and Python. Everything that was started for this demonstration ends now.");
+    println!(
+        "\nTo try it yourself: `cargo up` leaves such a stack running ({} with {}…), and the README has",
+        stack.url(),
+        &key[..13]
+    );
+    println!(
+        "a first eval by curl, grpcurl and Python. Everything that was started for this demonstration ends now."
+    );
 }

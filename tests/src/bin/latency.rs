@@ -31,8 +31,18 @@ async fn main() -> ExitCode {
 
 async fn measure() -> Result<(), Trouble> {
     let binaries = binaries::build(true)?;
-    let ground = Arc::new(Ground::new(Servers::start(&|line| eprintln!("{line}"))?, binaries));
-    let mut site = Site::start(&ground, Plan { workers: 2, ..Plan::default() }).await?;
+    let ground = Arc::new(Ground::new(
+        Servers::start(&|line| eprintln!("{line}"))?,
+        binaries,
+    ));
+    let mut site = Site::start(
+        &ground,
+        Plan {
+            workers: 2,
+            ..Plan::default()
+        },
+    )
+    .await?;
     let client = Client::new(site.stack.url(), Some(&site.key));
     let body = site.submissions(4).await?.remove(0);
     let count = body["predictions"].as_array().map_or(0, Vec::len);
@@ -62,7 +72,10 @@ async fn measure() -> Result<(), Trouble> {
 async fn one(client: &Client, body: &Value) -> Result<f64, Trouble> {
     let began = Instant::now();
     let queued = client.post("/v1/evals", body).await?;
-    let path = format!("/v1/jobs/{}?wait=30", queued.body["id"].as_str().unwrap_or_default());
+    let path = format!(
+        "/v1/jobs/{}?wait=30",
+        queued.body["id"].as_str().unwrap_or_default()
+    );
     let job = client.get(&path).await?;
     match job.body["status"].as_str() {
         Some("succeeded") => Ok(began.elapsed().as_secs_f64() * 1000.0),
@@ -72,6 +85,16 @@ async fn one(client: &Client, body: &Value) -> Result<f64, Trouble> {
 
 fn print(name: &str, mut millis: Vec<f64>) {
     millis.sort_by(f64::total_cmp);
-    let at = |share: f64| millis.get(((millis.len() as f64 - 1.0) * share).round() as usize).copied().unwrap_or_default();
-    println!("{name}: p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms", at(0.5), at(0.99), at(1.0));
+    let at = |share: f64| {
+        millis
+            .get(((millis.len() as f64 - 1.0) * share).round() as usize)
+            .copied()
+            .unwrap_or_default()
+    };
+    println!(
+        "{name}: p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms",
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
 }

@@ -27,15 +27,22 @@ async fn main() -> ExitCode {
 }
 
 async fn queries(arguments: &[String]) -> Result<ExitCode, Trouble> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or_else(|| Trouble::new("the tests' crate stands in no workspace"))?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .ok_or_else(|| Trouble::new("the tests' crate stands in no workspace"))?;
     let tool = tool(root)?;
     let servers = Servers::start(&|line| eprintln!("{line}"))?;
     let name = databases::fresh_name("queries");
     databases::create(&servers, &name, None).await?;
     let url = servers.postgres_url(&name);
-    let migrations = Migrator::new(root.join("migrations")).await.map_err(Trouble::because("the migrations cannot be read"))?;
+    let migrations = Migrator::new(root.join("migrations"))
+        .await
+        .map_err(Trouble::because("the migrations cannot be read"))?;
     let mut connection = databases::connect(&url).await?;
-    migrations.run(&mut connection).await.map_err(Trouble::because("the migrations cannot be carried out"))?;
+    migrations
+        .run(&mut connection)
+        .await
+        .map_err(Trouble::because("the migrations cannot be carried out"))?;
     let status = Command::new(tool)
         .current_dir(root)
         .args(["sqlx", "prepare", "--workspace"])
@@ -45,7 +52,11 @@ async fn queries(arguments: &[String]) -> Result<ExitCode, Trouble> {
         .status()
         .map_err(Trouble::because("cannot run cargo-sqlx"))?;
     databases::remove(&servers, &name).await?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// `cargo-sqlx`, in the target folder, where it is built if it is not there yet.
@@ -57,10 +68,24 @@ fn tool(root: &Path) -> Result<PathBuf, Trouble> {
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
-        .args(["install", "--quiet", "--locked", "sqlx-cli", "--version", SQLX, "--no-default-features", "--features", "postgres"])
+        .args([
+            "install",
+            "--quiet",
+            "--locked",
+            "sqlx-cli",
+            "--version",
+            SQLX,
+            "--no-default-features",
+            "--features",
+            "postgres",
+        ])
         .arg("--root")
         .arg(&home)
         .status()
         .map_err(Trouble::because("cannot run cargo"))?;
-    if status.success() { Ok(tool) } else { Err(Trouble::new("sqlx-cli does not build; see above")) }
+    if status.success() {
+        Ok(tool)
+    } else {
+        Err(Trouble::new("sqlx-cli does not build; see above"))
+    }
 }

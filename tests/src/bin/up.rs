@@ -40,11 +40,17 @@ async fn up(arguments: Arguments) -> Result<(), Trouble> {
     let binaries = binaries::build(arguments.release)?;
     let servers = Servers::start(&|line| eprintln!("{line}"))?;
     let ground = Arc::new(Ground::new(servers, binaries));
-    let plan = Plan { apis: arguments.apis.into(), workers: arguments.workers.into(), ..Plan::default() };
+    let plan = Plan {
+        apis: arguments.apis.into(),
+        workers: arguments.workers.into(),
+        ..Plan::default()
+    };
     let mut stack = Stack::start(&ground, plan).await?;
     println!("{}", described(&stack).await?);
     eprintln!("Ready. Ctrl-C ends everything.");
-    tokio::signal::ctrl_c().await.map_err(Trouble::because("cannot wait for Ctrl-C"))?;
+    tokio::signal::ctrl_c()
+        .await
+        .map_err(Trouble::because("cannot wait for Ctrl-C"))?;
     stack.stop();
     ground.clear(&stack.database).await
 }
@@ -52,18 +58,58 @@ async fn up(arguments: Arguments) -> Result<(), Trouble> {
 /// Fills the stack with what a first try needs, and says where everything is.
 async fn described(stack: &Stack) -> Result<Value, Trouble> {
     let folder = stack.ground.servers.folder();
-    demo_suite::write(&folder.join("lunch")).map_err(Trouble::because("cannot write the demonstration suite"))?;
+    demo_suite::write(&folder.join("lunch"))
+        .map_err(Trouble::because("cannot write the demonstration suite"))?;
     let suite = folder.join("lunch");
     let suite = suite.to_string_lossy();
     stack.operate(&["suite", "publish", &suite]).await?;
-    let org = stack.operate(&["org", "create", "--name", "Demo", "--plan", "team", "--owner-email", "owner@example.org"]).await?;
+    let org = stack
+        .operate(&[
+            "org",
+            "create",
+            "--name",
+            "Demo",
+            "--plan",
+            "team",
+            "--owner-email",
+            "owner@example.org",
+        ])
+        .await?;
     let org_id = org["org_id"].as_str().unwrap_or_default();
-    let session = stack.operate(&["session", "create", "--email", "owner@example.org", "--org", org_id]).await?;
-    let key = stack.operate(&["key", "create", "--org", org_id, "--name", "demo"]).await?;
-    let addresses: Vec<String> = stack.apis.iter().filter_map(|api| api.listen).map(|listen| format!("http://{listen}")).collect();
-    let grpc = addresses.first().map(|url| url.trim_start_matches("http://").to_owned());
-    let admin = |processes: &[Process]| processes.iter().map(|process| format!("http://{}", process.admin)).collect::<Vec<_>>();
-    let pids = |processes: &[Process]| processes.iter().map(|process| process.guarded.pid()).collect::<Vec<_>>();
+    let session = stack
+        .operate(&[
+            "session",
+            "create",
+            "--email",
+            "owner@example.org",
+            "--org",
+            org_id,
+        ])
+        .await?;
+    let key = stack
+        .operate(&["key", "create", "--org", org_id, "--name", "demo"])
+        .await?;
+    let addresses: Vec<String> = stack
+        .apis
+        .iter()
+        .filter_map(|api| api.listen)
+        .map(|listen| format!("http://{listen}"))
+        .collect();
+    let grpc = addresses
+        .first()
+        .map(|url| url.trim_start_matches("http://").to_owned());
+    let admin = |processes: &[Process]| {
+        processes
+            .iter()
+            .map(|process| format!("http://{}", process.admin))
+            .collect::<Vec<_>>()
+    };
+    let pids = |processes: &[Process]| {
+        processes
+            .iter()
+            .map(|process| process.guarded.pid())
+            .collect::<Vec<_>>()
+    };
     Ok(json!({
         "rest": addresses.first(),
         "grpc": grpc,

@@ -13,7 +13,11 @@ pub(super) fn cache() -> Result<PathBuf, Trouble> {
     let parent = if sys::effective_uid() == 0 {
         PathBuf::from("/var/cache")
     } else {
-        let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let absolute = |name| {
+            env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
         absolute("XDG_CACHE_HOME")
             .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
             .ok_or_else(|| Trouble::new("Set HOME or XDG_CACHE_HOME to a folder of your own."))?
@@ -22,10 +26,11 @@ pub(super) fn cache() -> Result<PathBuf, Trouble> {
     if !path.is_dir() {
         let made = fs::create_dir_all(&parent).and_then(|()| make_folder(&path, 0o755));
         // Two processes may have met here; the loser is content as well.
-        made.or_else(|cause| if path.is_dir() { Ok(()) } else { Err(cause) }).map_err(Trouble::because(format!(
-            "The cache folder {} cannot be made (set XDG_CACHE_HOME to one that can)",
-            path.display()
-        )))?;
+        made.or_else(|cause| if path.is_dir() { Ok(()) } else { Err(cause) })
+            .map_err(Trouble::because(format!(
+                "The cache folder {} cannot be made (set XDG_CACHE_HOME to one that can)",
+                path.display()
+            )))?;
     }
     Ok(path)
 }
@@ -36,12 +41,20 @@ pub(super) fn lock(name: &str, alone: bool, say: &dyn Fn(&str)) -> Result<File, 
     let path = cache()?.join(format!("{name}.lock"));
     let tried = format!("{} cannot be locked", path.display());
     let file = lock_file(&path).map_err(Trouble::because(&tried))?;
-    let first = if alone { file.try_lock() } else { file.try_lock_shared() };
+    let first = if alone {
+        file.try_lock()
+    } else {
+        file.try_lock_shared()
+    };
     let taken = match first {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
             say("Waiting for another process that prepares the same …");
-            if alone { file.lock() } else { file.lock_shared() }
+            if alone {
+                file.lock()
+            } else {
+                file.lock_shared()
+            }
         }
         Err(TryLockError::Error(cause)) => Err(cause),
     };

@@ -87,7 +87,10 @@ impl GuardedCommand {
     /// The gate, which becomes the program.
     pub(super) fn to_gate(&self) -> Result<Command, Trouble> {
         let mut command = Command::new(SHELL);
-        command.args(["-c", GATE, "gate"]).arg(&self.program).args(&self.args);
+        command
+            .args(["-c", GATE, "gate"])
+            .arg(&self.program)
+            .args(&self.args);
         command.stdin(Stdio::piped()).process_group(0);
         if self.clear_env {
             command.env_clear();
@@ -116,10 +119,21 @@ impl GuardedCommand {
         let ticks = self.grace.as_millis() * TICKS_PER_SECOND / 1000;
         let mut command = Command::new(SHELL);
         command.args(["-c", WATCHER, "watcher"]);
-        command.args([pid.to_string(), self.stop_signal.to_string(), ticks.to_string()]);
+        command.args([
+            pid.to_string(),
+            self.stop_signal.to_string(),
+            ticks.to_string(),
+        ]);
         command.arg(self.run_folder.as_deref().unwrap_or(Path::new("")));
-        command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/").process_group(0);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .current_dir("/")
+            .process_group(0);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         command
     }
 }

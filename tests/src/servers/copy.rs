@@ -31,13 +31,20 @@ pub(super) fn copy_folder(from: &Path, to: &Path, user: Option<Ids>) -> io::Resu
         let helper = scope.spawn(work);
         let ours = work();
         // A helper that panicked has not copied its file.
-        let theirs = helper.join().unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")));
+        let theirs = helper
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")));
         ours.and(theirs)
     })
 }
 
 /// Makes all the folders and gathers the files that belong into them.
-fn copy_folders(from: &Path, to: &Path, user: Option<Ids>, files: &mut Vec<(PathBuf, PathBuf)>) -> io::Result<()> {
+fn copy_folders(
+    from: &Path,
+    to: &Path,
+    user: Option<Ids>,
+    files: &mut Vec<(PathBuf, PathBuf)>,
+) -> io::Result<()> {
     make_owned_folder(to, user)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;

@@ -54,18 +54,25 @@ pub(super) fn advice(fault: &str) -> Trouble {
     } else {
         "Install PostgreSQL (15 or later) and Redis with the system's package manager, or name"
     };
-    Trouble::new(format!("{fault}\n{hint} running servers in the environment variables DATABASE_URL and REDIS_URL."))
+    Trouble::new(format!(
+        "{fault}\n{hint} running servers in the environment variables DATABASE_URL and REDIS_URL."
+    ))
 }
 
 /// An error where private copies cannot be made or would not run.
 pub(super) fn check_possible(missing: &[Kind]) -> Result<(), Trouble> {
     let names: Vec<&str> = missing.iter().map(|kind| kind.name()).collect();
     let names = names.join(" and ");
-    if ![APT, APT_CACHE, DPKG].iter().all(|tool| Path::new(tool).is_file()) {
+    if ![APT, APT_CACHE, DPKG]
+        .iter()
+        .all(|tool| Path::new(tool).is_file())
+    {
         return Err(advice(&format!("This machine lacks {names}.")));
     }
     if missing.contains(&Kind::Postgres) && !Path::new(TIME_ZONES).exists() {
-        return Err(advice(&format!("This machine lacks {names}, and a private copy would need the package tzdata.")));
+        return Err(advice(&format!(
+            "This machine lacks {names}, and a private copy would need the package tzdata."
+        )));
     }
     Ok(())
 }
@@ -85,8 +92,13 @@ fn copy_path(kind: Kind) -> Result<PathBuf, Trouble> {
 fn release_name(os_release: &str) -> String {
     let value = |key: &str| {
         let mut pairs = os_release.lines().filter_map(|line| line.split_once('='));
-        let value = pairs.find(|(name, _)| *name == key).map_or("", |(_, value)| value);
-        value.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '.').collect()
+        let value = pairs
+            .find(|(name, _)| *name == key)
+            .map_or("", |(_, value)| value);
+        value
+            .chars()
+            .filter(|letter| letter.is_ascii_alphanumeric() || *letter == '.')
+            .collect()
     };
     let parts: [String; 2] = [value("ID"), value("VERSION_ID")];
     parts.join("-")
@@ -98,7 +110,11 @@ pub(super) fn libraries(copy: &Path) -> OsString {
     for base in ["usr/lib", "lib"].map(|name| copy.join(name)) {
         let entries = fs::read_dir(&base).into_iter().flatten().flatten();
         let is_platform = |name: &OsStr| name.to_str().is_some_and(|name| name.contains("-linux-"));
-        folders.extend(entries.filter(|entry| is_platform(&entry.file_name())).map(|e| e.path()));
+        folders.extend(
+            entries
+                .filter(|entry| is_platform(&entry.file_name()))
+                .map(|e| e.path()),
+        );
         folders.push(base);
     }
     let folders: Vec<&OsStr> = folders.iter().map(|folder| folder.as_os_str()).collect();
@@ -122,7 +138,11 @@ fn fetch_in(work: &Path, kinds: &[Kind], say: &dyn Fn(&str)) -> Result<(), Troub
     update(work)?;
     for &kind in kinds {
         let path = copy_path(kind)?;
-        say(&format!("Fetching a private copy of {} to {} …", kind.name(), path.display()));
+        say(&format!(
+            "Fetching a private copy of {} to {} …",
+            kind.name(),
+            path.display()
+        ));
         remove_folder(&work.join(ARCHIVES))?;
         make_work_folders(work)?;
         download(work, kind)?;
@@ -139,7 +159,10 @@ fn fetch_in(work: &Path, kinds: &[Kind], say: &dyn Fn(&str)) -> Result<(), Troub
 /// if none can be reached; so what counts is whether there are lists.
 fn update(work: &Path) -> Result<(), Trouble> {
     let output = execute(work, APT, &["update".into()])?;
-    let mut lists = fs::read_dir(work.join("state/lists")).into_iter().flatten().flatten();
+    let mut lists = fs::read_dir(work.join("state/lists"))
+        .into_iter()
+        .flatten()
+        .flatten();
     if lists.any(|list| list.file_name().to_string_lossy().contains("_Packages")) {
         return Ok(());
     }
@@ -150,7 +173,10 @@ fn update(work: &Path) -> Result<(), Trouble> {
 fn make_work_folders(work: &Path) -> Result<(), Trouble> {
     for name in ["state/lists/partial", "cache/archives/partial"] {
         let path = work.join(name);
-        fs::create_dir_all(&path).map_err(Trouble::because(format!("{} cannot be made", path.display())))?;
+        fs::create_dir_all(&path).map_err(Trouble::because(format!(
+            "{} cannot be made",
+            path.display()
+        )))?;
     }
     Ok(())
 }
@@ -167,9 +193,16 @@ fn download(work: &Path, kind: Kind) -> Result<(), Trouble> {
         // Nothing is installed, so what the administrator has put on hold does not matter.
         "--allow-change-held-packages",
     ];
-    let mut last = advice(&format!("This system's sources offer no package of {}.", kind.name()));
+    let mut last = advice(&format!(
+        "This system's sources offer no package of {}.",
+        kind.name()
+    ));
     for name in packages(work, kind)? {
-        let args: Vec<OsString> = options.iter().map(OsString::from).chain([name.into()]).collect();
+        let args: Vec<OsString> = options
+            .iter()
+            .map(OsString::from)
+            .chain([name.into()])
+            .collect();
         match run(work, APT, &args) {
             // A package that counts as installed and is in no list is "installed" without a download.
             Ok(_) if downloaded(work).is_empty() => {}
@@ -198,24 +231,37 @@ fn versioned_package(depends: &str) -> Option<String> {
         let version = name.strip_prefix("postgresql-").unwrap_or_default();
         !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit())
     };
-    depends.split_ascii_whitespace().find(is_version).map(str::to_owned)
+    depends
+        .split_ascii_whitespace()
+        .find(is_version)
+        .map(str::to_owned)
 }
 
 fn unpack(work: &Path, root: &Path) -> Result<(), Trouble> {
     for package in downloaded(work) {
-        run(work, DPKG, &["--extract".into(), package.into(), root.into()])?;
+        run(
+            work,
+            DPKG,
+            &["--extract".into(), package.into(), root.into()],
+        )?;
     }
     Ok(())
 }
 
 /// The package files that are to be unpacked.
 fn downloaded(work: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(work.join(ARCHIVES)).into_iter().flatten().flatten();
+    let entries = fs::read_dir(work.join(ARCHIVES))
+        .into_iter()
+        .flatten()
+        .flatten();
     let is_wanted = |path: &PathBuf| {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         name.ends_with(".deb") && !NEVER_COPIED.iter().any(|prefix| name.starts_with(prefix))
     };
-    entries.map(|entry| entry.path()).filter(is_wanted).collect()
+    entries
+        .map(|entry| entry.path())
+        .filter(is_wanted)
+        .collect()
 }
 
 /// Runs one of the system's package tools and returns what it prints.
@@ -234,8 +280,12 @@ fn execute(work: &Path, tool: &str, args: &[OsString]) -> Result<Output, Trouble
         command.args(apt_options(work));
     }
     command.args(args).stdin(Stdio::null()).current_dir("/");
-    command.env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive");
-    command.output().map_err(Trouble::because(format!("{tool} cannot be started")))
+    command
+        .env("LC_ALL", "C")
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    command
+        .output()
+        .map_err(Trouble::because(format!("{tool} cannot be started")))
 }
 
 fn failure(tool: &str, output: &Output) -> Trouble {
@@ -255,8 +305,20 @@ fn apt_options(work: &Path) -> Vec<OsString> {
         folder("Dir::Cache", "cache"),
         folder("Dir::Cache::Archives", ARCHIVES),
     ];
-    options.extend(["--option=Debug::NoLocking=1", "--option=APT::Sandbox::User=root"].map(Into::into));
-    options.extend(["--option=Acquire::Languages=none", "--option=Acquire::Retries=3"].map(Into::into));
+    options.extend(
+        [
+            "--option=Debug::NoLocking=1",
+            "--option=APT::Sandbox::User=root",
+        ]
+        .map(Into::into),
+    );
+    options.extend(
+        [
+            "--option=Acquire::Languages=none",
+            "--option=Acquire::Retries=3",
+        ]
+        .map(Into::into),
+    );
     options
 }
 

@@ -27,7 +27,11 @@ pub(super) struct Found {
 }
 
 /// Finds the wanted programs, and fetches private copies of the missing ones where that is possible.
-pub(super) fn find_or_fetch(wanted: &[Kind], user: Option<Ids>, say: &dyn Fn(&str)) -> Result<Found, Trouble> {
+pub(super) fn find_or_fetch(
+    wanted: &[Kind],
+    user: Option<Ids>,
+    say: &dyn Fn(&str),
+) -> Result<Found, Trouble> {
     let found = find(wanted, user)?;
     let missing = found.missing(wanted);
     if missing.is_empty() {
@@ -46,14 +50,20 @@ pub(super) fn find_or_fetch(wanted: &[Kind], user: Option<Ids>, say: &dyn Fn(&st
     if found.missing(wanted).is_empty() {
         return Ok(found);
     }
-    Err(found.explain(&fetch::advice("The private copies of this system's packages do not run.")))
+    Err(found.explain(&fetch::advice(
+        "The private copies of this system's packages do not run.",
+    )))
 }
 
 /// The folder with Prometheus and promtool, or of a private copy of them.
 pub(super) fn prometheus(say: &dyn Fn(&str)) -> Result<PathBuf, Trouble> {
     let find = || {
         let copy = fetch::copy_of(Kind::Prometheus).map(|copy| copy.join("usr/bin"));
-        search_path().chain(copy).find(|folder| ["prometheus", "promtool"].iter().all(|name| folder.join(name).is_file()))
+        search_path().chain(copy).find(|folder| {
+            ["prometheus", "promtool"]
+                .iter()
+                .all(|name| folder.join(name).is_file())
+        })
     };
     if let Some(folder) = find() {
         return Ok(folder);
@@ -102,7 +112,9 @@ impl Found {
             return Ok(());
         }
         let mut places: Vec<(PathBuf, Option<OsString>)> = Vec::new();
-        let own = search_path().chain(debian_folders(Path::new("/"))).chain(homebrew_folders());
+        let own = search_path()
+            .chain(debian_folders(Path::new("/")))
+            .chain(homebrew_folders());
         places.extend(own.map(|folder| (folder, None)));
         if let Some(copy) = fetch::copy_of(Kind::Postgres) {
             let libraries = fetch::libraries(&copy);
@@ -110,7 +122,9 @@ impl Found {
             places.extend(folders.map(|folder| (folder, Some(libraries.clone()))));
         }
         places.retain(|(folder, _)| folder.join("postgres").is_file());
-        self.postgres = places.into_iter().find_map(|(folder, libraries)| self.note(try_postgres(&folder, libraries, user)));
+        self.postgres = places
+            .into_iter()
+            .find_map(|(folder, libraries)| self.note(try_postgres(&folder, libraries, user)));
         Ok(())
     }
 
@@ -120,13 +134,20 @@ impl Found {
             self.redis = Some(tried.map_err(|why| wrong("ASSAY_REDIS_SERVER", &why))?);
             return Ok(());
         }
-        let own = search_path().chain(homebrew_folders()).map(|folder| (folder, None));
+        let own = search_path()
+            .chain(homebrew_folders())
+            .map(|folder| (folder, None));
         let copy = fetch::copy_of(Kind::Redis);
         let copy = copy.map(|copy| (copy.join("usr/bin"), Some(fetch::libraries(&copy))));
         let places: Vec<_> = own.chain(copy).collect();
-        let mut candidates =
-            places.into_iter().flat_map(|(folder, libraries)| REDIS_NAMES.map(|name| (folder.join(name), libraries.clone())));
-        self.redis = candidates.find_map(|(file, libraries)| file.is_file().then(|| self.note(try_redis(file, libraries, user))).flatten());
+        let mut candidates = places.into_iter().flat_map(|(folder, libraries)| {
+            REDIS_NAMES.map(|name| (folder.join(name), libraries.clone()))
+        });
+        self.redis = candidates.find_map(|(file, libraries)| {
+            file.is_file()
+                .then(|| self.note(try_redis(file, libraries, user)))
+                .flatten()
+        });
         Ok(())
     }
 
@@ -137,26 +158,33 @@ impl Found {
 
 /// A variable that names a file or folder.
 fn variable(name: &str) -> Option<PathBuf> {
-    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+    env::var_os(name)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
 }
 
 /// What was asked for by name is taken or refused, never passed over.
 fn wrong(variable: &str, why: &str) -> Trouble {
-    Trouble::new(format!("{why} Correct the environment variable {variable}, or unset it."))
+    Trouble::new(format!(
+        "{why} Correct the environment variable {variable}, or unset it."
+    ))
 }
 
 fn search_path() -> impl Iterator<Item = PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     // An empty entry means the current folder, which is nobody's intention.
-    let folders: Vec<PathBuf> = env::split_paths(&path).filter(|path| path.is_absolute()).collect();
+    let folders: Vec<PathBuf> = env::split_paths(&path)
+        .filter(|path| path.is_absolute())
+        .collect();
     folders.into_iter()
 }
 
 /// The folders below `root` where Debian puts the programs, which are not on the search path, the
 /// latest version first.
 fn debian_folders(root: &Path) -> Vec<PathBuf> {
-    let mut versions: Vec<(Reverse<u32>, PathBuf)> =
-        entries(&root.join("usr/lib/postgresql")).filter_map(|(name, path)| Some((Reverse(major(&name)?), path.join("bin")))).collect();
+    let mut versions: Vec<(Reverse<u32>, PathBuf)> = entries(&root.join("usr/lib/postgresql"))
+        .filter_map(|(name, path)| Some((Reverse(major(&name)?), path.join("bin"))))
+        .collect();
     versions.sort();
     versions.into_iter().map(|(_, folder)| folder).collect()
 }
@@ -165,7 +193,11 @@ fn homebrew_folders() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = HOMEBREW
         .iter()
         .flat_map(|root| entries(Path::new(root)))
-        .filter(|(name, _)| ["postgresql", "redis", "valkey"].iter().any(|ours| name.starts_with(ours)))
+        .filter(|(name, _)| {
+            ["postgresql", "redis", "valkey"]
+                .iter()
+                .any(|ours| name.starts_with(ours))
+        })
         .map(|(_, path)| path.join("bin"))
         .collect();
     // The names end in the version, so the latest comes first.

@@ -57,12 +57,24 @@ impl RunFolder {
         let random = RandomState::new().hash_one(Instant::now());
         let name = format!("{PREFIX}{}-{:08x}", process::id(), random >> 32);
         let path = base.join(name);
-        let tried = format!("No folder can be made in {} (set TMPDIR to another)", base.display());
+        let tried = format!(
+            "No folder can be made in {} (set TMPDIR to another)",
+            base.display()
+        );
         // Root's servers run as another user, who must be able to pass, though not to look around.
-        let mode = if sys::effective_uid() == 0 { 0o711 } else { 0o700 };
+        let mode = if sys::effective_uid() == 0 {
+            0o711
+        } else {
+            0o700
+        };
         make_folder(&path, mode).map_err(Trouble::because(&tried))?;
-        let owner = lock_file(&path.join(OWNER)).and_then(|file| file.lock().map(|()| file)).map_err(Trouble::because(&tried))?;
-        let folder = Self { path, _owner: owner };
+        let owner = lock_file(&path.join(OWNER))
+            .and_then(|file| file.lock().map(|()| file))
+            .map_err(Trouble::because(&tried))?;
+        let folder = Self {
+            path,
+            _owner: owner,
+        };
         make_folder(&folder.path.join(PIDS), 0o700).map_err(Trouble::because(&tried))?;
         Ok(folder)
     }
@@ -102,16 +114,21 @@ pub(super) fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
 /// Removes a folder that need not be there.
 pub(super) fn remove_folder(path: &Path) -> Result<(), Trouble> {
     match fs::remove_dir_all(path) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-            Err(Trouble::because(format!("Please remove the folder {}", path.display()))(cause))
-        }
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(Trouble::because(format!(
+            "Please remove the folder {}",
+            path.display()
+        ))(cause)),
         _ => Ok(()),
     }
 }
 
 /// Opens the file that stands for a lock.
 pub(super) fn lock_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).write(true).open(path)
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
 }
 
 /// Where run folders may be, the best place first.
@@ -157,13 +174,18 @@ fn owner_in(name: &OsStr) -> Option<u32> {
 
 /// Anybody can make a folder of such a name, with any process ids in it; only our own is believed.
 fn is_ours(entry: &DirEntry) -> bool {
-    entry.metadata().is_ok_and(|entry| entry.is_dir() && entry.uid() == sys::effective_uid())
+    entry
+        .metadata()
+        .is_ok_and(|entry| entry.is_dir() && entry.uid() == sys::effective_uid())
 }
 
 /// Takes the lock of an abandoned folder, so that only one process clears it. The lock alone would be
 /// proof enough, were it not for the moment in which a folder is made and not yet locked.
 fn claim(folder: &Path, owner: u32) -> Option<File> {
-    let age = fs::metadata(folder).and_then(|data| data.modified()).ok()?.elapsed();
+    let age = fs::metadata(folder)
+        .and_then(|data| data.modified())
+        .ok()?
+        .elapsed();
     if sys::lives(owner) && age.is_ok_and(|age| age < INFANCY) {
         return None;
     }
@@ -178,7 +200,10 @@ fn end_leftovers(folder: &Path) {
     };
     for entry in entries.flatten() {
         let record = fs::read_to_string(entry.path()).unwrap_or_default();
-        if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok())
+        if let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
             && let Some((started, signal)) = parse_record(&record)
         {
             end_leftover(pid, started, signal);

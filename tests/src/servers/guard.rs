@@ -53,7 +53,9 @@ impl Guarded {
     pub fn spawn(command: &GuardedCommand) -> Result<Self, Trouble> {
         let name = command.program.display();
         if !command.program.is_file() {
-            return Err(Trouble::new(format!("There is no program {name}; build or install it.")));
+            return Err(Trouble::new(format!(
+                "There is no program {name}; build or install it."
+            )));
         }
         let gate = command.to_gate()?.spawn();
         let mut program = gate.map_err(Trouble::because(format!("{name} cannot be started")))?;
@@ -66,8 +68,16 @@ impl Guarded {
             pid,
             stop_signal: command.stop_signal,
             grace: command.grace,
-            record: command.run_folder.as_deref().map(|folder| record_path(folder, pid)),
-            state: Mutex::new(State { program, watcher, stopping: false, exit: None }),
+            record: command
+                .run_folder
+                .as_deref()
+                .map(|folder| record_path(folder, pid)),
+            state: Mutex::new(State {
+                program,
+                watcher,
+                stopping: false,
+                exit: None,
+            }),
         };
         guarded.write_record()?;
         guarded.open_gate();
@@ -144,8 +154,9 @@ impl Guarded {
             return Ok(());
         };
         let started = sys::start_time(self.pid).map_or("-".to_owned(), |time| time.to_string());
-        fs::write(path, format!("{started} {}\n", self.stop_signal))
-            .map_err(Trouble::because(format!("{} cannot be written", path.display())))
+        fs::write(path, format!("{started} {}\n", self.stop_signal)).map_err(Trouble::because(
+            format!("{} cannot be written", path.display()),
+        ))
     }
 
     /// Lets the gate become the program.

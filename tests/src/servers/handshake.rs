@@ -14,7 +14,9 @@ const CANNOT_CONNECT_NOW: &str = "57P03";
 
 /// What a client says of itself. The time zone is what clients usually ask for: a server without
 /// time zone data turns them away, which is better learned here.
-const PARAMETERS: [&str; 6] = ["user", "postgres", "database", "postgres", "TimeZone", "UTC"];
+const PARAMETERS: [&str; 6] = [
+    "user", "postgres", "database", "postgres", "TimeZone", "UTC",
+];
 
 /// No message of a session's beginning is longer.
 const LONGEST: usize = 64 * 1024;
@@ -71,7 +73,9 @@ fn refusal(body: &[u8]) -> Result<bool, Trouble> {
         return Ok(false);
     }
     let message = field(body, 'M').unwrap_or_default();
-    Err(Trouble::new(format!("The private PostgreSQL server refuses connections: {message}.")))
+    Err(Trouble::new(format!(
+        "The private PostgreSQL server refuses connections: {message}."
+    )))
 }
 
 /// One field of an error: each is a letter and a text that ends in a zero.
@@ -93,14 +97,22 @@ pub(crate) mod tests {
     #[test]
     fn the_startup_packet_states_its_length() {
         let packet = startup();
-        assert_eq!(packet[..4], [0, 0, 0, u8::try_from(packet.len()).unwrap_or_default()]);
+        assert_eq!(
+            packet[..4],
+            [0, 0, 0, u8::try_from(packet.len()).unwrap_or_default()]
+        );
         assert_eq!(packet[4..8], [0, 3, 0, 0]);
         assert!(packet.ends_with(b"TimeZone\0UTC\0\0"));
     }
 
     #[test]
     fn a_session_is_ready_after_its_greetings() {
-        let talk = [message(b'R', &[0; 4]), message(b'S', b"a\0b\0"), message(b'Z', b"I")].concat();
+        let talk = [
+            message(b'R', &[0; 4]),
+            message(b'S', b"a\0b\0"),
+            message(b'Z', b"I"),
+        ]
+        .concat();
         assert!(matches!(answer(&mut talk.as_slice()), Ok(Ok(true))));
         assert!(answer(&mut &talk[..9]).is_err());
         assert!(answer(&mut [b'H'; 5].as_slice()).is_err());
@@ -108,10 +120,15 @@ pub(crate) mod tests {
 
     #[test]
     fn not_yet_differs_from_never() {
-        let not_yet = message(b'E', b"SFATAL\0C57P03\0Mthe database system is starting up\0\0");
+        let not_yet = message(
+            b'E',
+            b"SFATAL\0C57P03\0Mthe database system is starting up\0\0",
+        );
         assert!(matches!(answer(&mut not_yet.as_slice()), Ok(Ok(false))));
         let never = message(b'E', b"SFATAL\0C22023\0Minvalid value\0\0");
         let answer = answer(&mut never.as_slice());
-        assert!(matches!(answer, Ok(Err(trouble)) if trouble.to_string().contains("invalid value")));
+        assert!(
+            matches!(answer, Ok(Err(trouble)) if trouble.to_string().contains("invalid value"))
+        );
     }
 }

@@ -38,7 +38,15 @@ const ADMINISTRATOR: &str = "postgres";
 
 /// How their addresses begin.
 const POSTGRES_SCHEMES: [&str; 2] = ["postgres", "postgresql"];
-const REDIS_SCHEMES: [&str; 7] = ["redis", "rediss", "redis+unix", "unix", "valkey", "valkeys", "valkey+unix"];
+const REDIS_SCHEMES: [&str; 7] = [
+    "redis",
+    "rediss",
+    "redis+unix",
+    "unix",
+    "valkey",
+    "valkeys",
+    "valkey+unix",
+];
 
 /// A PostgreSQL and a Redis server that are ready for use. Dropping it ends the private ones, waits
 /// for that, and removes their folder.
@@ -101,34 +109,57 @@ impl Servers {
         let found = find::find_or_fetch(&wanted, user, say)?;
         let folder = RunFolder::create()?;
         let redis = match found.redis {
-            Some(program) => Source::Private(Box::new(redis::server(folder.path(), &program, user)?)),
+            Some(program) => {
+                Source::Private(Box::new(redis::server(folder.path(), &program, user)?))
+            }
             None => Source::Foreign(foreign_redis.unwrap_or_default()),
         };
         // It comes up while the data of the other are copied.
         redis.launch()?;
         let postgres = |part| match &found.postgres {
-            Some(programs) => Ok(Some(Box::new(postgres::server(folder.path(), part, programs, user, say)?))),
+            Some(programs) => Ok(Some(Box::new(postgres::server(
+                folder.path(),
+                part,
+                programs,
+                user,
+                say,
+            )?))),
             None => Ok::<_, Trouble>(None),
         };
         let (part, standby) = match pair {
             None => (Part::Alone, None),
-            Some([primary, port]) => (Part::Primary { port: primary }, postgres(Part::Standby { port, primary })?),
+            Some([primary, port]) => (
+                Part::Primary { port: primary },
+                postgres(Part::Standby { port, primary })?,
+            ),
         };
-        let postgres = postgres(part)?.map_or_else(|| Source::Foreign(foreign_postgres.unwrap_or_default()), Source::Private);
+        let postgres = postgres(part)?.map_or_else(
+            || Source::Foreign(foreign_postgres.unwrap_or_default()),
+            Source::Private,
+        );
         postgres.launch()?;
         postgres.await_ready()?;
         if let Some(standby) = &standby {
             standby.launch()?;
             standby.await_ready()?;
         } else if pair.is_some() {
-            return Err(Trouble::new("Only a private server can have a standby; unset DATABASE_URL to get one."));
+            return Err(Trouble::new(
+                "Only a private server can have a standby; unset DATABASE_URL to get one.",
+            ));
         }
         redis.await_ready()?;
         let redis_url = match &redis {
             Source::Private(server) => url::private_redis(&server.socket),
             Source::Foreign(url) => url.clone(),
         };
-        Ok(Self { postgres, standby, redis, redis_url, ports: pair.unwrap_or([postgres::PORT; 2]), folder })
+        Ok(Self {
+            postgres,
+            standby,
+            redis,
+            redis_url,
+            ports: pair.unwrap_or([postgres::PORT; 2]),
+            folder,
+        })
     }
 
     /// The address of a database for the administrator: a private server's superuser, or whoever
@@ -178,7 +209,11 @@ impl Servers {
     /// When the server is not private or does not come up again.
     pub fn postgres_restart(&self, immediate: bool) -> Result<(), Trouble> {
         let server = self.postgres.private("DATABASE_URL")?;
-        server.stop(if immediate { libc::SIGQUIT } else { libc::SIGINT });
+        server.stop(if immediate {
+            libc::SIGQUIT
+        } else {
+            libc::SIGINT
+        });
         server.launch()?;
         server.await_ready()
     }
@@ -211,8 +246,13 @@ impl Servers {
         let mut family: Vec<u32> = self.postgres_pid().into_iter().collect();
         let mut at = 0;
         while let Some(pid) = family.get(at) {
-            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-            family.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+                .unwrap_or_default();
+            family.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|child| child.parse::<u32>().ok()),
+            );
             at += 1;
         }
         for pid in family {
@@ -232,9 +272,16 @@ impl Servers {
     /// When there is no standby.
     pub fn standby_url(&self, database: &str) -> Result<String, Trouble> {
         let [primary, port] = self.ports;
-        self.standby.as_ref().ok_or_else(|| Trouble::new("there is no standby"))?;
+        self.standby
+            .as_ref()
+            .ok_or_else(|| Trouble::new("there is no standby"))?;
         let folder = postgres::folder(self.folder.path(), Part::Standby { port, primary });
-        Ok(url::private_postgres(&folder, port, ADMINISTRATOR, database))
+        Ok(url::private_postgres(
+            &folder,
+            port,
+            ADMINISTRATOR,
+            database,
+        ))
     }
 
     /// Stops Redis and starts it again, empty. Returns when it is ready.
@@ -291,7 +338,12 @@ impl Servers {
     }
 
     fn private_postgres_url(&self, user: &str, database: &str) -> String {
-        url::private_postgres(&postgres::folder(self.folder.path(), Part::Alone), self.ports[0], user, database)
+        url::private_postgres(
+            &postgres::folder(self.folder.path(), Part::Alone),
+            self.ports[0],
+            user,
+            database,
+        )
     }
 }
 
@@ -338,9 +390,9 @@ impl Source {
     fn private(&self, variable: &str) -> Result<&Server, Trouble> {
         match self {
             Self::Private(server) => Ok(server),
-            Self::Foreign(_) => {
-                Err(Trouble::new(format!("Only a private server can be stopped and started; unset {variable} to get one.")))
-            }
+            Self::Foreign(_) => Err(Trouble::new(format!(
+                "Only a private server can be stopped and started; unset {variable} to get one."
+            ))),
         }
     }
 }
@@ -366,6 +418,10 @@ fn server_user() -> Result<Option<Ids>, Trouble> {
         return Ok(None);
     }
     let user = sys::user("postgres").or_else(|| sys::user("nobody"));
-    let none = || Trouble::new("The servers cannot run as root, and there is no user nobody; add one or use another.");
+    let none = || {
+        Trouble::new(
+            "The servers cannot run as root, and there is no user nobody; add one or use another.",
+        )
+    };
     user.map(Some).ok_or_else(none)
 }

@@ -71,11 +71,19 @@ impl Part {
         match self {
             Self::Alone => vec![listen(""), port],
             Self::Primary { .. } => {
-                vec![listen("127.0.0.1"), port, "synchronous_standby_names=standby".to_owned(), "wal_keep_size=64MB".to_owned()]
+                vec![
+                    listen("127.0.0.1"),
+                    port,
+                    "synchronous_standby_names=standby".to_owned(),
+                    "wal_keep_size=64MB".to_owned(),
+                ]
             }
             Self::Standby { primary, .. } => {
                 let host = folder(run, Self::Alone);
-                let primary = format!("primary_conninfo=host={} port={primary} user=postgres application_name=standby", host.display());
+                let primary = format!(
+                    "primary_conninfo=host={} port={primary} user=postgres application_name=standby",
+                    host.display()
+                );
                 vec![listen("127.0.0.1"), port, primary]
             }
         }
@@ -84,24 +92,43 @@ impl Part {
 
 /// Where in the run folder the data and the socket are.
 pub(super) fn folder(run: &Path, part: Part) -> PathBuf {
-    run.join(if matches!(part, Part::Standby { .. }) { "postgres-standby" } else { "postgres" })
+    run.join(if matches!(part, Part::Standby { .. }) {
+        "postgres-standby"
+    } else {
+        "postgres"
+    })
 }
 
 /// A server, not yet started, that lives in the run folder, with fresh data: the same for all, so that one may follow another.
-pub(super) fn server(run: &Path, part: Part, postgres: &Postgres, user: Option<Ids>, say: &dyn Fn(&str)) -> Result<Server, Trouble> {
+pub(super) fn server(
+    run: &Path,
+    part: Part,
+    postgres: &Postgres,
+    user: Option<Ids>,
+    say: &dyn Fn(&str),
+) -> Result<Server, Trouble> {
     let folder = folder(run, part);
     let data = folder.join("data");
     let socket = folder.join(format!(".s.PGSQL.{}", part.port()));
     check_socket(&socket)?;
-    make_owned_folder(&folder, user).map_err(Trouble::because(format!("{} cannot be made", folder.display())))?;
+    make_owned_folder(&folder, user).map_err(Trouble::because(format!(
+        "{} cannot be made",
+        folder.display()
+    )))?;
     copy_pristine(postgres, user, &data, say)?;
     if let Part::Standby { .. } = part {
         let signal = data.join("standby.signal");
-        fs::write(&signal, "").map_err(Trouble::because(format!("{} cannot be written", signal.display())))?;
+        fs::write(&signal, "").map_err(Trouble::because(format!(
+            "{} cannot be written",
+            signal.display()
+        )))?;
     }
     let log = folder.with_added_extension("log");
     let mut args: Vec<OsString> = vec!["-D".into(), data.into(), "-k".into(), folder.into()];
-    let settings = SETTINGS.iter().map(|setting| (*setting).to_owned()).chain(part.settings(run));
+    let settings = SETTINGS
+        .iter()
+        .map(|setting| (*setting).to_owned())
+        .chain(part.settings(run));
     args.extend(settings.flat_map(|setting| ["-c".into(), setting.into()]));
     let command = GuardedCommand {
         args,
@@ -115,12 +142,23 @@ pub(super) fn server(run: &Path, part: Part, postgres: &Postgres, user: Option<I
         run_folder: Some(run.into()),
         ..GuardedCommand::new(&postgres.server.file)
     };
-    Ok(Server { name: "PostgreSQL", command, socket, is_ready, process: Mutex::default() })
+    Ok(Server {
+        name: "PostgreSQL",
+        command,
+        socket,
+        is_ready,
+        process: Mutex::default(),
+    })
 }
 
 /// Copies the data folder of a new installation, which takes a fraction of the time to make one. It
 /// is made by the first who needs it and kept in the cache.
-fn copy_pristine(postgres: &Postgres, user: Option<Ids>, target: &Path, say: &dyn Fn(&str)) -> Result<(), Trouble> {
+fn copy_pristine(
+    postgres: &Postgres,
+    user: Option<Ids>,
+    target: &Path,
+    say: &dyn Fn(&str),
+) -> Result<(), Trouble> {
     let (family, name) = pristine_name(postgres, user)?;
     let cache = cache()?;
     let pristine = cache.join(&name);
@@ -145,7 +183,10 @@ fn copy_pristine(postgres: &Postgres, user: Option<Ids>, target: &Path, say: &dy
 fn pristine_name(postgres: &Postgres, user: Option<Ids>) -> Result<(String, String), Trouble> {
     let file = &postgres.server.file;
     let changed = fs::metadata(file).map(|data| data.mtime());
-    let changed = changed.map_err(Trouble::because(format!("{} cannot be read", file.display())))?;
+    let changed = changed.map_err(Trouble::because(format!(
+        "{} cannot be read",
+        file.display()
+    )))?;
     let mut hasher = DefaultHasher::new();
     (file, user).hash(&mut hasher);
     let family = format!("data-{:016x}-", hasher.finish());
@@ -156,7 +197,11 @@ fn pristine_name(postgres: &Postgres, user: Option<Ids>) -> Result<(String, Stri
 /// Removes the data folders of earlier versions, and what a killed process left unfinished.
 fn forget(cache: &Path, family: &str) {
     for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
-        if entry.file_name().to_str().is_some_and(|name| name.starts_with(family)) {
+        if entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.starts_with(family))
+        {
             // If it stays, it only takes up room.
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -188,7 +233,15 @@ fn make_pristine(postgres: &Postgres, user: Option<Ids>, path: &Path) -> Result<
 
 fn initdb(postgres: &Postgres, user: Option<Ids>, data: &Path, locale: &str) -> io::Result<Output> {
     let mut command = postgres.server.command(&postgres.initdb, user);
-    command.arg("-D").arg(data).arg(format!("--locale={locale}"));
-    command.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-sync"]);
+    command
+        .arg("-D")
+        .arg(data)
+        .arg(format!("--locale={locale}"));
+    command.args([
+        "--username=postgres",
+        "--auth=trust",
+        "--encoding=UTF8",
+        "--no-sync",
+    ]);
     command.output()
 }

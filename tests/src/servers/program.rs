@@ -24,7 +24,9 @@ impl Program {
     /// A command for it, or for a companion of it, in the circumstances in which the server runs.
     pub(super) fn command(&self, file: &Path, user: Option<Ids>) -> Command {
         let mut command = Command::new(file);
-        command.env_clear().envs(environment(self.libraries.as_ref()));
+        command
+            .env_clear()
+            .envs(environment(self.libraries.as_ref()));
         command.current_dir("/").stdin(Stdio::null());
         if let Some(Ids { uid, gid }) = user {
             command.uid(uid).gid(gid);
@@ -40,7 +42,9 @@ impl Program {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
             let complaint = String::from_utf8_lossy(&output.stderr);
-            Err(format!("{} {}", output.status, complaint.trim()).trim_end().to_owned())
+            Err(format!("{} {}", output.status, complaint.trim())
+                .trim_end()
+                .to_owned())
         }
     }
 }
@@ -57,43 +61,72 @@ pub(super) struct Postgres {
 }
 
 /// The PostgreSQL in a folder of programs, or why it will not do.
-pub(super) fn try_postgres(folder: &Path, libraries: Option<OsString>, user: Option<Ids>) -> Result<Postgres, String> {
+pub(super) fn try_postgres(
+    folder: &Path,
+    libraries: Option<OsString>,
+    user: Option<Ids>,
+) -> Result<Postgres, String> {
     // Behind a link the companions, and the files they share, are not where the link is.
-    let file = fs::canonicalize(folder.join("postgres"))
-        .map_err(|cause| format!("There is no PostgreSQL server in {}: {cause}.", folder.display()))?;
+    let file = fs::canonicalize(folder.join("postgres")).map_err(|cause| {
+        format!(
+            "There is no PostgreSQL server in {}: {cause}.",
+            folder.display()
+        )
+    })?;
     let name = file.display().to_string();
     let initdb = file.with_file_name("initdb");
     if !initdb.is_file() {
         return Err(format!("{name} has no initdb beside it."));
     }
     let server = Program { file, libraries };
-    let words = server.version(user).map_err(|why| format!("{name} does not run: {why}."))?;
+    let words = server
+        .version(user)
+        .map_err(|why| format!("{name} does not run: {why}."))?;
     let version = version_in(&words).ok_or_else(|| format!("{name} has no version."))?;
     if major(version).is_none_or(|major| major < OLDEST) {
-        return Err(format!("{name} is PostgreSQL {version}; {OLDEST} or later is needed."));
+        return Err(format!(
+            "{name} is PostgreSQL {version}; {OLDEST} or later is needed."
+        ));
     }
     let version = version.to_owned();
-    Ok(Postgres { server, initdb, version })
+    Ok(Postgres {
+        server,
+        initdb,
+        version,
+    })
 }
 
 /// The Redis server in a file, or why it will not do. The file's name is left as it is: behind it may
 /// be a program of several uses that asks under which name it is called.
-pub(super) fn try_redis(file: PathBuf, libraries: Option<OsString>, user: Option<Ids>) -> Result<Program, String> {
+pub(super) fn try_redis(
+    file: PathBuf,
+    libraries: Option<OsString>,
+    user: Option<Ids>,
+) -> Result<Program, String> {
     let name = file.display().to_string();
     let program = Program { file, libraries };
-    program.version(user).map_err(|why| format!("{name} does not run: {why}."))?;
+    program
+        .version(user)
+        .map_err(|why| format!("{name} does not run: {why}."))?;
     Ok(program)
 }
 
 /// The version in "postgres (PostgreSQL) 15.4 (Vendor 15.4-1)".
 fn version_in(words: &str) -> Option<&str> {
     let version = words.split_ascii_whitespace().nth(2)?;
-    version.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.').then_some(version)
+    version
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
+        .then_some(version)
 }
 
 /// The leading number of a version.
 pub(super) fn major(version: &str) -> Option<u32> {
-    version.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+    version
+        .split(|letter: char| !letter.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -102,7 +135,10 @@ mod tests {
 
     #[test]
     fn versions_are_read() {
-        assert_eq!(version_in("postgres (PostgreSQL) 15.4 (Vendor 15.4-1)\n"), Some("15.4"));
+        assert_eq!(
+            version_in("postgres (PostgreSQL) 15.4 (Vendor 15.4-1)\n"),
+            Some("15.4")
+        );
         assert_eq!(version_in("postgres (PostgreSQL) 18beta1"), Some("18beta1"));
         assert_eq!(version_in("postgres"), None);
         assert_eq!(version_in("a b ../c"), None);

@@ -33,8 +33,13 @@ pub(super) fn server(run: &Path, program: &Program, user: Option<Ids>) -> Result
     let folder = run.join("redis");
     let socket = folder.join("redis.sock");
     check_socket(&socket)?;
-    make_owned_folder(&folder, user).map_err(Trouble::because(format!("{} cannot be made", folder.display())))?;
-    let settings = SETTINGS.iter().flat_map(|(name, value)| [format!("--{name}"), (*value).into()]);
+    make_owned_folder(&folder, user).map_err(Trouble::because(format!(
+        "{} cannot be made",
+        folder.display()
+    )))?;
+    let settings = SETTINGS
+        .iter()
+        .flat_map(|(name, value)| [format!("--{name}"), (*value).into()]);
     let mut args: Vec<OsString> = settings.map(OsString::from).collect();
     args.extend(["--dir".into(), folder.clone().into()]);
     args.extend(["--unixsocket".into(), socket.clone().into()]);
@@ -48,7 +53,13 @@ pub(super) fn server(run: &Path, program: &Program, user: Option<Ids>) -> Result
         run_folder: Some(run.into()),
         ..GuardedCommand::new(&program.file)
     };
-    Ok(Server { name: "Redis", command, socket, is_ready, process: Mutex::default() })
+    Ok(Server {
+        name: "Redis",
+        command,
+        socket,
+        is_ready,
+        process: Mutex::default(),
+    })
 }
 
 /// Says PING. Any failure means "not yet"; whether the process still lives is asked elsewhere.

@@ -34,7 +34,10 @@ impl Server {
     /// Starts it, if it is not running, and does not wait for it.
     pub(super) fn launch(&self) -> Result<(), Trouble> {
         let mut process = self.process();
-        if process.as_ref().is_none_or(|running| running.try_wait().is_some()) {
+        if process
+            .as_ref()
+            .is_none_or(|running| running.try_wait().is_some())
+        {
             *process = Some(Guarded::spawn(&self.command)?);
         }
         Ok(())
@@ -47,7 +50,10 @@ impl Server {
             if (self.is_ready)(&self.socket).map_err(|trouble| self.explain(trouble))? {
                 return Ok(());
             }
-            let ended = self.process().as_ref().is_none_or(|running| running.try_wait().is_some());
+            let ended = self
+                .process()
+                .as_ref()
+                .is_none_or(|running| running.try_wait().is_some());
             if ended {
                 return Err(self.fault("ended instead of starting up"));
             }
@@ -84,7 +90,10 @@ impl Server {
     /// Its process id, while it runs.
     pub(super) fn pid(&self) -> Option<u32> {
         let process = self.process();
-        process.as_ref().filter(|running| running.try_wait().is_none()).map(Guarded::pid)
+        process
+            .as_ref()
+            .filter(|running| running.try_wait().is_none())
+            .map(Guarded::pid)
     }
 
     /// Every step leaves a whole value, so a panic elsewhere does not spoil it.
@@ -93,7 +102,10 @@ impl Server {
     }
 
     fn fault(&self, what: &str) -> Trouble {
-        self.explain(Trouble::new(format!("The private {} server {what}.", self.name)))
+        self.explain(Trouble::new(format!(
+            "The private {} server {what}.",
+            self.name
+        )))
     }
 
     fn explain(&self, trouble: Trouble) -> Trouble {
@@ -108,6 +120,10 @@ impl Server {
 /// happen to be there, such as PGPORT or an unknown LANG, must not change what is started.
 pub(super) fn environment(libraries: Option<&OsString>) -> Vec<(OsString, OsString)> {
     let fixed = [("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("TZ", "UTC")];
-    let fixed = fixed.into_iter().map(|(name, value)| (name.into(), value.into()));
-    fixed.chain(libraries.map(|path| ("LD_LIBRARY_PATH".into(), path.clone()))).collect()
+    let fixed = fixed
+        .into_iter()
+        .map(|(name, value)| (name.into(), value.into()));
+    fixed
+        .chain(libraries.map(|path| ("LD_LIBRARY_PATH".into(), path.clone())))
+        .collect()
 }

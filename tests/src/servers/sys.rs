@@ -1,5 +1,8 @@
 //! The few calls to the operating system that the standard library does not offer.
-#![expect(unsafe_code, reason = "signals, users and free space have no safe interface in the standard library")]
+#![expect(
+    unsafe_code,
+    reason = "signals, users and free space have no safe interface in the standard library"
+)]
 
 use std::ffi::CString;
 use std::{mem, ptr};
@@ -31,7 +34,11 @@ pub(super) fn signal_group(leader: u32, signal: i32) -> bool {
 
 /// Whether one of our own processes has this id and has not ended. A zombie has.
 pub(super) fn lives(pid: u32) -> bool {
-    if cfg!(target_os = "linux") { start_time(pid).is_some() } else { signal(pid, 0) }
+    if cfg!(target_os = "linux") {
+        start_time(pid).is_some()
+    } else {
+        signal(pid, 0)
+    }
 }
 
 /// The ids 0 and 1 and whatever would turn negative mean something else to `kill` than a child.
@@ -73,8 +80,19 @@ pub(super) fn user(name: &str) -> Option<Ids> {
     let mut record: libc::passwd = unsafe { mem::zeroed() };
     // SAFETY: the name ends in a zero, the buffer is given with its length, and all of them outlive
     // the call. The record's pointers into the buffer are not read.
-    let failed = unsafe { libc::getpwnam_r(name.as_ptr(), &raw mut record, text.as_mut_ptr(), text.len(), &raw mut found) };
-    (failed == 0 && !found.is_null()).then_some(Ids { uid: record.pw_uid, gid: record.pw_gid })
+    let failed = unsafe {
+        libc::getpwnam_r(
+            name.as_ptr(),
+            &raw mut record,
+            text.as_mut_ptr(),
+            text.len(),
+            &raw mut found,
+        )
+    };
+    (failed == 0 && !found.is_null()).then_some(Ids {
+        uid: record.pw_uid,
+        gid: record.pw_gid,
+    })
 }
 
 /// How many bytes an ordinary user may still write below `path`.

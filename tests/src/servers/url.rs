@@ -8,12 +8,18 @@ use std::path::Path;
 /// is spelled out, lest PGPORT in a client's environment lead it elsewhere.
 pub(super) fn private_postgres(folder: &Path, port: u16, user: &str, database: &str) -> String {
     let host = encode(folder.as_os_str().as_bytes(), b"");
-    format!("postgres://{user}@localhost:{port}/{}?host={host}", encode_name(database))
+    format!(
+        "postgres://{user}@localhost:{port}/{}?host={host}",
+        encode_name(database)
+    )
 }
 
 /// The address of the Redis server behind a socket.
 pub(super) fn private_redis(socket: &Path) -> String {
-    format!("redis+unix://{}", encode(socket.as_os_str().as_bytes(), b"/"))
+    format!(
+        "redis+unix://{}",
+        encode(socket.as_os_str().as_bytes(), b"/")
+    )
 }
 
 /// Role and password as they stand in an address.
@@ -77,7 +83,10 @@ mod tests {
             private_postgres(folder, 5432, &credentials("a:b", "p@ss/word"), "main"),
             "postgres://a%3Ab:p%40ss%2Fword@localhost:5432/main?host=%2Fdev%2Fshm%2Frun%201"
         );
-        assert_eq!(private_redis(&folder.join("r.sock")), "redis+unix:///dev/shm/run%201/r.sock");
+        assert_eq!(
+            private_redis(&folder.join("r.sock")),
+            "redis+unix:///dev/shm/run%201/r.sock"
+        );
     }
 
     #[test]
@@ -85,8 +94,14 @@ mod tests {
         let cases = [
             ("postgres://u:p@h:1/old", "postgres://u:p@h:1/new"),
             ("postgresql://h", "postgresql://h/new"),
-            ("postgres://h/old?sslmode=require&dbname=x", "postgres://h/new?sslmode=require"),
-            ("postgres:///old?host=/run/pg", "postgres:///new?host=/run/pg"),
+            (
+                "postgres://h/old?sslmode=require&dbname=x",
+                "postgres://h/new?sslmode=require",
+            ),
+            (
+                "postgres:///old?host=/run/pg",
+                "postgres:///new?host=/run/pg",
+            ),
         ];
         for (given, wanted) in cases {
             assert_eq!(replace(given, None, "new"), wanted);
@@ -96,7 +111,13 @@ mod tests {
     #[test]
     fn the_role_of_a_given_address_is_replaced() {
         let given = "postgres://u:p@h/old?user=x&password=y&a=b";
-        assert_eq!(replace(given, Some("r:s"), "new"), "postgres://r:s@h/new?a=b");
-        assert_eq!(replace("postgres://h/old", Some("r:s"), "new"), "postgres://r:s@h/new");
+        assert_eq!(
+            replace(given, Some("r:s"), "new"),
+            "postgres://r:s@h/new?a=b"
+        );
+        assert_eq!(
+            replace("postgres://h/old", Some("r:s"), "new"),
+            "postgres://r:s@h/new"
+        );
     }
 }

@@ -10,8 +10,9 @@ use super::{Kind, Letter};
 /// The link to sign in with. `next_at` is when the next mail can be sent, if this is the last one for now.
 pub fn sign_in(public_url: &str, to: &str, token: &str, next_at: Option<Timestamp>) -> Letter {
     let link = format!("{public_url}/sign-in#token={token}");
-    let curl =
-        format!("curl -X POST {public_url}/v1/auth/email/verify -H 'Content-Type: application/json' -d '{{\"token\": \"{token}\"}}'");
+    let curl = format!(
+        "curl -X POST {public_url}/v1/auth/email/verify -H 'Content-Type: application/json' -d '{{\"token\": \"{token}\"}}'"
+    );
     let validity = "The link works once, within the next 15 minutes. Signing in ends all other links that were sent to this address. If you \
                     did not ask for it, ignore this mail: nothing happens without the link.";
     let mut parts = vec![
@@ -48,7 +49,10 @@ pub fn invite(public_url: &str, to: &str, org: &str, inviter: &str, role: &str) 
     let org = match validation::has_link(org) {
         true => String::from("an organization"),
         // A quotation mark in the name would end the quotation.
-        false => format!("the organization “{}”", org.replace(['“', '”', '„', '"'], "'")),
+        false => format!(
+            "the organization “{}”",
+            org.replace(['“', '”', '„', '"'], "'")
+        ),
     };
     let invited = format!("{inviter} invites you to {org} on Assay, as {role}.");
     let address = format!("To accept, sign in within 14 days with this address, {to}:");
@@ -61,7 +65,9 @@ pub fn invite(public_url: &str, to: &str, org: &str, inviter: &str, role: &str) 
             Part::Text(&invited),
             Part::Text(&address),
             Part::Link("Sign in", &link),
-            Part::Text("If you do not know who this is, ignore this mail: nothing happens unless you sign in."),
+            Part::Text(
+                "If you do not know who this is, ignore this mail: nothing happens unless you sign in.",
+            ),
         ],
     )
 }
@@ -77,19 +83,39 @@ fn letter(kind: Kind, to: &str, subject: &str, parts: &[Part<'_>]) -> Letter {
     for part in parts {
         // Writing to a text cannot fail.
         let _ = match part {
-            Part::Text(words) => write!(text, "{words}\r\n\r\n").and_then(|()| write!(html, "<p>{}</p>", escape(words))),
-            Part::Link(label, link) => write!(text, "    {link}\r\n\r\n")
-                .and_then(|()| write!(html, "<p><a href=\"{0}\">{1}</a><br><small>{0}</small></p>", escape(link), escape(label))),
-            Part::Code(code) => write!(text, "    {code}\r\n\r\n").and_then(|()| write!(html, "<pre>{}</pre>", escape(code))),
+            Part::Text(words) => write!(text, "{words}\r\n\r\n")
+                .and_then(|()| write!(html, "<p>{}</p>", escape(words))),
+            Part::Link(label, link) => write!(text, "    {link}\r\n\r\n").and_then(|()| {
+                write!(
+                    html,
+                    "<p><a href=\"{0}\">{1}</a><br><small>{0}</small></p>",
+                    escape(link),
+                    escape(label)
+                )
+            }),
+            Part::Code(code) => write!(text, "    {code}\r\n\r\n")
+                .and_then(|()| write!(html, "<pre>{}</pre>", escape(code))),
         };
     }
-    let html = format!("<!doctype html><html lang=\"en\"><body style=\"font-family: sans-serif\">{html}</body></html>");
-    Letter { kind, to: to.to_owned(), subject: subject.to_owned(), text, html }
+    let html = format!(
+        "<!doctype html><html lang=\"en\"><body style=\"font-family: sans-serif\">{html}</body></html>"
+    );
+    Letter {
+        kind,
+        to: to.to_owned(),
+        subject: subject.to_owned(),
+        text,
+        html,
+    }
 }
 
 /// A text as HTML shows it.
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
 }
 
 #[cfg(test)]
@@ -98,16 +124,41 @@ mod tests {
 
     #[test]
     fn a_name_is_a_name_and_not_markup() {
-        let letter = invite("https://assay.example", "ada@example.org", "<b>A & 'B'</b>", "bob@example.org", "member");
-        assert!(letter.html.contains("“&lt;b&gt;A &amp; &#39;B&#39;&lt;/b&gt;”") && !letter.html.contains("<b>"));
-        assert!(letter.text.contains("“<b>A & 'B'</b>”") && letter.text.contains("https://assay.example/sign-in\r\n"));
+        let letter = invite(
+            "https://assay.example",
+            "ada@example.org",
+            "<b>A & 'B'</b>",
+            "bob@example.org",
+            "member",
+        );
+        assert!(
+            letter
+                .html
+                .contains("“&lt;b&gt;A &amp; &#39;B&#39;&lt;/b&gt;”")
+                && !letter.html.contains("<b>")
+        );
+        assert!(
+            letter.text.contains("“<b>A & 'B'</b>”")
+                && letter.text.contains("https://assay.example/sign-in\r\n")
+        );
     }
 
     #[test]
     fn invite_quotes_the_name_and_shows_the_inviter() {
-        let invite = |org| invite("https://assay.example", "ada@example.org", org, "bob@example.org", "member");
+        let invite = |org| {
+            invite(
+                "https://assay.example",
+                "ada@example.org",
+                org,
+                "bob@example.org",
+                "member",
+            )
+        };
         let letter = invite("SECURITY ALERT”. Call us: \"now");
-        assert_eq!(letter.subject, "You are invited to an organization on Assay");
+        assert_eq!(
+            letter.subject,
+            "You are invited to an organization on Assay"
+        );
         assert!(
             letter.text.contains("bob@example.org invites you to the organization “SECURITY ALERT'. Call us: 'now” on Assay, as member.")
         );

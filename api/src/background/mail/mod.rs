@@ -37,7 +37,11 @@ const NOTICE_DELIVERIES_MAX: usize = 4;
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long to wait before each further attempt.
-const RETRY_DELAYS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
+const RETRY_DELAYS: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(25),
+];
 
 /// A mail. No `Debug`: it may hold a secret.
 pub struct Letter {
@@ -106,11 +110,28 @@ pub fn open(settings: &MailSettings) -> Result<(Post, Carrier)> {
 fn open_way(way: &Way, from: &Mailbox) -> (Post, Carrier) {
     let lane = || {
         let (sender, queue) = mpsc::channel(QUEUE_MAX);
-        (sender, Lane { queue, retries: JoinSet::new(), deliveries: JoinSet::new(), way: way.clone(), from: from.clone() })
+        (
+            sender,
+            Lane {
+                queue,
+                retries: JoinSet::new(),
+                deliveries: JoinSet::new(),
+                way: way.clone(),
+                from: from.clone(),
+            },
+        )
     };
     let ((to_sign_ins, sign_ins), (to_notices, notices)) = (lane(), lane());
-    let queues = Queues { sign_ins: to_sign_ins, notices: to_notices };
-    (Post { queues: Mutex::new(Some(queues)) }, Carrier { sign_ins, notices })
+    let queues = Queues {
+        sign_ins: to_sign_ins,
+        notices: to_notices,
+    };
+    (
+        Post {
+            queues: Mutex::new(Some(queues)),
+        },
+        Carrier { sign_ins, notices },
+    )
 }
 
 impl Post {
@@ -120,10 +141,17 @@ impl Post {
 
     /// Queues a mail. Never waits.
     pub fn put(&self, letter: Letter) {
-        let queued = self.queues().as_ref().is_some_and(|Queues { sign_ins, notices }| {
-            let queue = if letter.kind == Kind::SignIn { sign_ins } else { notices };
-            queue.try_send(letter).is_ok()
-        });
+        let queued = self
+            .queues()
+            .as_ref()
+            .is_some_and(|Queues { sign_ins, notices }| {
+                let queue = if letter.kind == Kind::SignIn {
+                    sign_ins
+                } else {
+                    notices
+                };
+                queue.try_send(letter).is_ok()
+            });
         if !queued {
             metrics::counter!(prometheus::MAILS, "outcome" => "dropped").increment(1);
             tracing::error!("a mail was dropped: too many wait for the mail server");
@@ -143,7 +171,8 @@ impl Carrier {
             tracing::info!(folder = %folder.display(), "there is no mail server: mails are written to a folder");
         }
         loop {
-            let has_room = self.sign_ins.deliveries.len() + self.notices.deliveries.len() < DELIVERIES_MAX;
+            let has_room =
+                self.sign_ins.deliveries.len() + self.notices.deliveries.len() < DELIVERIES_MAX;
             let notice_has_room = has_room && self.notices.deliveries.len() < NOTICE_DELIVERIES_MAX;
             tokio::select! {
                 biased;
@@ -194,11 +223,14 @@ impl Lane {
     }
 
     fn start(&mut self, attempt: Attempt) {
-        self.deliveries.spawn(try_once(self.way.clone(), self.from.clone(), attempt));
+        self.deliveries
+            .spawn(try_once(self.way.clone(), self.from.clone(), attempt));
     }
 
     fn retry(&mut self, attempt: Attempt) {
-        let delay = RETRY_DELAYS.get(attempt.failures - 1).filter(|_| self.retries.len() < QUEUE_MAX);
+        let delay = RETRY_DELAYS
+            .get(attempt.failures - 1)
+            .filter(|_| self.retries.len() < QUEUE_MAX);
         let Some(&delay) = delay else {
             tracing::error!("a mail could not be sent: no attempt is left");
             metrics::counter!(prometheus::MAILS, "outcome" => "failed").increment(1);
@@ -216,13 +248,22 @@ async fn try_once(way: Way, from: Mailbox, attempt: Attempt) -> Option<Attempt> 
     let Attempt { letter, failures } = attempt;
     let outcome = match deliver(&way, &from, &letter).await {
         Ok(()) => "sent",
-        Err(Undelivered { lasting: true, error }) => {
+        Err(Undelivered {
+            lasting: true,
+            error,
+        }) => {
             tracing::error!(%error, "a mail could not be sent");
             "failed"
         }
-        Err(Undelivered { lasting: false, error }) => {
+        Err(Undelivered {
+            lasting: false,
+            error,
+        }) => {
             tracing::warn!(%error, failures, "a mail could not be sent, attempt failed");
-            return Some(Attempt { letter, failures: failures + 1 });
+            return Some(Attempt {
+                letter,
+                failures: failures + 1,
+            });
         }
     };
     metrics::counter!(prometheus::MAILS, "outcome" => outcome).increment(1);
@@ -236,53 +277,105 @@ struct Undelivered {
 }
 
 async fn deliver(way: &Way, from: &Mailbox, letter: &Letter) -> Result<(), Undelivered> {
-    let message = message(from, letter).map_err(|error| Undelivered { lasting: true, error })?;
+    let message = message(from, letter).map_err(|error| Undelivered {
+        lasting: true,
+        error,
+    })?;
     match way {
         Way::Smtp(server) => {
             let sent = server.send(message).await;
-            sent.map(drop).map_err(|error| Undelivered { lasting: error.is_permanent(), error: Error::internal(error) })
+            sent.map(drop).map_err(|error| Undelivered {
+                lasting: error.is_permanent(),
+                error: Error::internal(error),
+            })
         }
-        Way::Folder(folder) => write(folder, &message.formatted()).await.map_err(|error| Undelivered { lasting: false, error }),
+        Way::Folder(folder) => {
+            write(folder, &message.formatted())
+                .await
+                .map_err(|error| Undelivered {
+                    lasting: false,
+                    error,
+                })
+        }
         #[cfg(test)]
         Way::Script(script, attempts) => {
             let (duration, succeeds) = script(&letter.to);
             attempts.send(letter.to.clone()).unwrap();
             tokio::time::sleep(duration).await;
-            if succeeds { Ok(()) } else { Err(Undelivered { lasting: false, error: Error::internal("put off") }) }
+            if succeeds {
+                Ok(())
+            } else {
+                Err(Undelivered {
+                    lasting: false,
+                    error: Error::internal("put off"),
+                })
+            }
         }
     }
 }
 
 fn message(from: &Mailbox, letter: &Letter) -> Result<Message> {
-    let Letter { kind: _, to, subject, text, html } = letter;
+    let Letter {
+        kind: _,
+        to,
+        subject,
+        text,
+        html,
+    } = letter;
     let to = Mailbox::new(None, to.parse().map_err(Error::internal)?);
     // Without the machine's name in it, and distinct for each try.
     let id = format!("<{}@{}>", RequestId::random()?, from.email.domain());
-    let message = Message::builder().from(from.clone()).to(to).subject(subject).message_id(Some(id));
-    let message =
-        message.raw_header(header::HeaderValue::new(header::HeaderName::new_from_ascii_str("Auto-Submitted"), "auto-generated".into()));
-    message.multipart(MultiPart::alternative_plain_html(text.clone(), html.clone())).map_err(Error::internal)
+    let message = Message::builder()
+        .from(from.clone())
+        .to(to)
+        .subject(subject)
+        .message_id(Some(id));
+    let message = message.raw_header(header::HeaderValue::new(
+        header::HeaderName::new_from_ascii_str("Auto-Submitted"),
+        "auto-generated".into(),
+    ));
+    message
+        .multipart(MultiPart::alternative_plain_html(
+            text.clone(),
+            html.clone(),
+        ))
+        .map_err(Error::internal)
 }
 
 /// Writes a mail whole, then gives it its name: who looks into the folder sees no halves.
 async fn write(folder: &Path, mail: &[u8]) -> Result<()> {
     let name = format!("{}-{}", Timestamp::now(), RequestId::random()?).replace(':', "-");
-    let (part, path) = (folder.join(format!(".{name}.part")), folder.join(format!("{name}.eml")));
+    let (part, path) = (
+        folder.join(format!(".{name}.part")),
+        folder.join(format!("{name}.eml")),
+    );
     let (folder, mail, target) = (folder.to_path_buf(), mail.to_vec(), path.clone());
     let written = tokio::task::spawn_blocking(move || {
         use std::io::Write as _;
         use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
         // Mails hold what lets people in: they are nobody else's to read.
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
-        let written = file.write_all(&mail).and_then(|()| std::fs::rename(&part, target));
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&part)?;
+        let written = file
+            .write_all(&mail)
+            .and_then(|()| std::fs::rename(&part, target));
         if written.is_err() {
             std::fs::remove_file(part).can_fail("removing a part of a mail");
         }
         written
     });
-    written.await.map_err(Error::internal)?.map_err(Error::internal)?;
+    written
+        .await
+        .map_err(Error::internal)?
+        .map_err(Error::internal)?;
     tracing::info!(path = %path.display(), "a mail was written");
     Ok(())
 }
@@ -303,15 +396,38 @@ mod tests {
         };
         let mail = String::from_utf8(message(&from, &letter).unwrap().formatted()).unwrap();
         let (head, body) = mail.split_once("\r\n\r\n").unwrap();
-        assert!(!head.lines().any(|line| line.to_ascii_lowercase().starts_with("bcc")), "{head}");
-        for header in ["From: ", "To: ada@xn--bcher-kva.example", "Subject: ", "Date: ", "Message-ID: ", "Auto-Submitted: auto-generated"] {
+        assert!(
+            !head
+                .lines()
+                .any(|line| line.to_ascii_lowercase().starts_with("bcc")),
+            "{head}"
+        );
+        for header in [
+            "From: ",
+            "To: ada@xn--bcher-kva.example",
+            "Subject: ",
+            "Date: ",
+            "Message-ID: ",
+            "Auto-Submitted: auto-generated",
+        ] {
             assert!(head.contains(header), "{header}: {head}");
         }
-        assert!(body.contains("text/plain") && body.contains("text/html") && body.contains("plain") && body.contains("<p>rich</p>"));
+        assert!(
+            body.contains("text/plain")
+                && body.contains("text/html")
+                && body.contains("plain")
+                && body.contains("<p>rich</p>")
+        );
     }
 
     fn letter(kind: Kind, to: &str) -> Letter {
-        Letter { kind, to: to.into(), subject: "s".into(), text: "t".into(), html: "h".into() }
+        Letter {
+            kind,
+            to: to.into(),
+            subject: "s".into(),
+            text: "t".into(),
+            html: "h".into(),
+        }
     }
 
     fn scripted(script: fn(&str) -> (Duration, bool)) -> (Post, mpsc::UnboundedReceiver<String>) {
@@ -323,13 +439,21 @@ mod tests {
     }
 
     async fn next(attempts: &mut mpsc::UnboundedReceiver<String>) -> String {
-        tokio::time::timeout(Duration::from_secs(10), attempts.recv()).await.unwrap().unwrap()
+        tokio::time::timeout(Duration::from_secs(10), attempts.recv())
+            .await
+            .unwrap()
+            .unwrap()
     }
 
     #[tokio::test]
     async fn sign_in_mail_does_not_wait_for_invites() {
         // The mail server takes very long for whatever is not to Ada.
-        let (post, mut attempts) = scripted(|to| (Duration::from_secs(if to == "ada@example.org" { 0 } else { 600 }), true));
+        let (post, mut attempts) = scripted(|to| {
+            (
+                Duration::from_secs(if to == "ada@example.org" { 0 } else { 600 }),
+                true,
+            )
+        });
         for n in 0..QUEUE_MAX + 100 {
             post.put(letter(Kind::Notice, &format!("stranger{n}@example.org")));
         }
@@ -357,19 +481,34 @@ mod tests {
         first.dedup();
         assert_eq!(first.len(), put_off + 1);
         assert!(first.contains(&String::from("ada@example.org")));
-        assert!(next(&mut attempts).await.starts_with("later"), "the second attempt");
+        assert!(
+            next(&mut attempts).await.starts_with("later"),
+            "the second attempt"
+        );
     }
 
     #[tokio::test]
     async fn closed_queue_is_delivered_to_its_end() {
         let (seen, mut attempts) = mpsc::unbounded_channel();
         let from: Mailbox = "Assay <assay@example.org>".parse().unwrap();
-        let (post, carrier) = open_way(&Way::Script(|_| (Duration::from_millis(1), true), seen), &from);
+        let (post, carrier) = open_way(
+            &Way::Script(|_| (Duration::from_millis(1), true), seen),
+            &from,
+        );
         for n in 0..20 {
-            post.put(letter(if n % 2 == 0 { Kind::SignIn } else { Kind::Notice }, "ada@example.org"));
+            post.put(letter(
+                if n % 2 == 0 {
+                    Kind::SignIn
+                } else {
+                    Kind::Notice
+                },
+                "ada@example.org",
+            ));
         }
         post.close();
-        tokio::time::timeout(Duration::from_secs(10), carrier.run()).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(10), carrier.run())
+            .await
+            .unwrap();
         let mut delivered = 0;
         while attempts.recv().await.is_some() {
             delivered += 1;

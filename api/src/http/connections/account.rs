@@ -83,7 +83,12 @@ impl Account {
     pub(super) fn heard(&self) {
         if self.http == Http::One && self.open.load(Ordering::Relaxed) == 0 {
             // The first of them counts.
-            let _ = self.heard.compare_exchange(0, self.now().max(1), Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.heard.compare_exchange(
+                0,
+                self.now().max(1),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
         }
     }
 
@@ -137,9 +142,15 @@ impl Account {
     /// What the client must do next, and until when. `None`: it waits for the server; the deadline of a request is the business
     /// of its layer.
     fn due(&self) -> Option<(Instant, Overdue)> {
-        let after = |time: &AtomicU64, timeout: Duration| self.began + Duration::from_millis(time.load(Ordering::Relaxed)) + timeout;
+        let after = |time: &AtomicU64, timeout: Duration| {
+            self.began + Duration::from_millis(time.load(Ordering::Relaxed)) + timeout
+        };
         if self.unsent.load(Ordering::Relaxed) > 0 {
-            let timeout = if self.http == Http::One { READ_TIMEOUT } else { READ_TIMEOUT + RESET_GRACE };
+            let timeout = if self.http == Http::One {
+                READ_TIMEOUT
+            } else {
+                READ_TIMEOUT + RESET_GRACE
+            };
             return Some((after(&self.sent, timeout), Overdue::Reading));
         }
         if self.open.load(Ordering::Relaxed) > 0 {
@@ -147,7 +158,11 @@ impl Account {
         }
         let request = (after(&self.moved, IDLE_TIMEOUT), Overdue::Request);
         let is_heard = self.heard.load(Ordering::Relaxed) > 0;
-        Some(if is_heard { request.min((after(&self.heard, HEAD_TIMEOUT), Overdue::Headers)) } else { request })
+        Some(if is_heard {
+            request.min((after(&self.heard, HEAD_TIMEOUT), Overdue::Headers))
+        } else {
+            request
+        })
     }
 
     /// Returns when the client has let a time pass.
@@ -176,7 +191,9 @@ impl Open {
         account.open.fetch_add(1, Ordering::Relaxed);
         account.heard.store(0, Ordering::Relaxed);
         account.moved();
-        Self { account: Arc::clone(account) }
+        Self {
+            account: Arc::clone(account),
+        }
     }
 }
 

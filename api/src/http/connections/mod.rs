@@ -75,9 +75,19 @@ impl Connections {
         let files = hard.min(CONNECTIONS_MAX + FILES);
         setrlimit(Resource::RLIMIT_NOFILE, files, hard).can_fail("asking for more open files");
         let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).map_err(Error::internal)?;
-        let all = u32::try_from(soft.saturating_sub(FILES).clamp(16, CONNECTIONS_MAX)).map_err(Error::internal)?;
-        let addresses = Addresses::new(settings.connections_per_address, settings.trusted_proxies.clone());
-        Ok(Self { room: Arc::new(Semaphore::new(all as usize)), all, addresses, memory, stop: watch::Sender::new(false) })
+        let all = u32::try_from(soft.saturating_sub(FILES).clamp(16, CONNECTIONS_MAX))
+            .map_err(Error::internal)?;
+        let addresses = Addresses::new(
+            settings.connections_per_address,
+            settings.trusted_proxies.clone(),
+        );
+        Ok(Self {
+            room: Arc::new(Semaphore::new(all as usize)),
+            all,
+            addresses,
+            memory,
+            stop: watch::Sender::new(false),
+        })
     }
 
     /// Takes connections until the process is told to end.
@@ -86,8 +96,14 @@ impl Connections {
         loop {
             let next = async {
                 // Where there is no room, callers wait before the door.
-                let room = Arc::clone(&self.room).acquire_owned().await.map_err(io::Error::other)?;
-                listener.accept().await.map(|(stream, peer)| (room, stream, peer))
+                let room = Arc::clone(&self.room)
+                    .acquire_owned()
+                    .await
+                    .map_err(io::Error::other)?;
+                listener
+                    .accept()
+                    .await
+                    .map(|(stream, peer)| (room, stream, peer))
             };
             tokio::select! {
                 accepted = next => match accepted {
@@ -109,11 +125,23 @@ impl Connections {
     /// Tells all connections to end after what they have begun, and returns when they have.
     pub async fn end(&self) {
         self.stop.send_replace(true);
-        self.room.acquire_many(self.all).await.map(drop).can_fail("waiting for connections to end");
+        self.room
+            .acquire_many(self.all)
+            .await
+            .map(drop)
+            .can_fail("waiting for connections to end");
     }
 
-    fn serve(&self, room: (OwnedSemaphorePermit, Place), stream: TcpStream, peer: SocketAddr, router: Router) {
-        stream.set_nodelay(true).can_fail("sending small answers at once");
+    fn serve(
+        &self,
+        room: (OwnedSemaphorePermit, Place),
+        stream: TcpStream,
+        peer: SocketAddr,
+        router: Router,
+    ) {
+        stream
+            .set_nodelay(true)
+            .can_fail("sending small answers at once");
         let (memory, stopped) = (self.memory.clone(), self.stop.subscribe());
         tokio::spawn(async move {
             serve(memory, stream, peer, &room.1, router, stopped).await;
@@ -138,14 +166,21 @@ struct Place {
 
 impl Addresses {
     fn new(max: u32, trusted: Vec<IpNet>) -> Self {
-        Self { max, trusted, open: Arc::default() }
+        Self {
+            max,
+            trusted,
+            open: Arc::default(),
+        }
     }
 
     /// `None` if the address has as many connections as it may.
     fn enter(&self, peer: IpAddr) -> Option<Place> {
         let open = Arc::clone(&self.open);
         if client_address::is_within(&self.trusted, peer) {
-            return Some(Place { address: None, open });
+            return Some(Place {
+                address: None,
+                open,
+            });
         }
         let address = client_address::counting_address(peer);
         let mut counts = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,7 +189,10 @@ impl Addresses {
             return None;
         }
         *count += 1;
-        Some(Place { address: Some(address), open })
+        Some(Place {
+            address: Some(address),
+            open,
+        })
     }
 }
 
@@ -177,15 +215,37 @@ fn builder(streams: Streams) -> auto::Builder<Streams> {
     let (headers, bytes) = HEADERS_READ;
     let (of_stream, of_connection) = WINDOWS;
     // An idle connection counts as one whose headers are being waited for; how long they take is watched here.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_headers(headers).keep_alive(true);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_TIMEOUT)
+        .max_headers(headers)
+        .keep_alive(true);
     builder.http1().max_buf_size(BUFFER_MAX);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING.0).keep_alive_timeout(PING.1);
-    builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(bytes as u32);
-    builder.http2().initial_stream_window_size(of_stream).initial_connection_window_size(of_connection);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING.0)
+        .keep_alive_timeout(PING.1);
+    builder
+        .http2()
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(bytes as u32);
+    builder
+        .http2()
+        .initial_stream_window_size(of_stream)
+        .initial_connection_window_size(of_connection);
     builder
 }
 
-async fn serve(memory: Budget, stream: TcpStream, peer: SocketAddr, place: &Place, router: Router, mut stopped: watch::Receiver<bool>) {
+async fn serve(
+    memory: Budget,
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: &Place,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+) {
     let spoken = tokio::select! {
         spoken = speaks(&stream) => spoken,
         _ = stopped.wait_for(|stopped| *stopped) => None,
@@ -198,7 +258,11 @@ async fn serve(memory: Budget, stream: TcpStream, peer: SocketAddr, place: &Plac
         account: Arc::clone(&account),
     };
     let builder = builder(streams);
-    let stream = Heard { stream, account: Arc::clone(&account), pause: None };
+    let stream = Heard {
+        stream,
+        account: Arc::clone(&account),
+        pause: None,
+    };
     let service = hyper::service::service_fn({
         let account = Arc::clone(&account);
         move |request: Request<hyper::body::Incoming>| {
@@ -211,7 +275,8 @@ async fn serve(memory: Budget, stream: TcpStream, peer: SocketAddr, place: &Plac
                     return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
                 }
                 let Ok(mut response) = router.oneshot(request).await;
-                if response.extensions().get::<NoRoom>().is_some() && open.account.resets_refused() {
+                if response.extensions().get::<NoRoom>().is_some() && open.account.resets_refused()
+                {
                     // Clients may send such a request again: nothing was done for it.
                     open.account.pause();
                     return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
@@ -236,7 +301,10 @@ async fn serve(memory: Budget, stream: TcpStream, peer: SocketAddr, place: &Plac
         }
     };
     connection.as_mut().graceful_shutdown();
-    timeout(parting, connection).await.map(noted).unwrap_or_default();
+    timeout(parting, connection)
+        .await
+        .map(noted)
+        .unwrap_or_default();
 }
 
 fn noted(ended: std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>) {
@@ -279,9 +347,15 @@ struct Heard {
 }
 
 impl AsyncRead for Heard {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if let Some(until) = self.account.paused() {
-            let pause = self.pause.get_or_insert_with(|| Box::pin(sleep_until(until)));
+            let pause = self
+                .pause
+                .get_or_insert_with(|| Box::pin(sleep_until(until)));
             pause.as_mut().reset(until);
             ready!(pause.as_mut().poll(cx));
         }
@@ -295,7 +369,11 @@ impl AsyncRead for Heard {
 }
 
 impl AsyncWrite for Heard {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -307,7 +385,11 @@ impl AsyncWrite for Heard {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write_vectored(cx, bytes)
     }
 

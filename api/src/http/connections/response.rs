@@ -54,7 +54,11 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
             self.account.pause();
             // It ends at once, without a task of its own: a hundred thousand tasks would take a gibibyte.
             let mut stream = std::pin::pin!(stream);
-            let refused = REFUSED.sync_scope((), || stream.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+            let refused = REFUSED.sync_scope((), || {
+                stream
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()))
+            });
             if refused.is_pending() {
                 tracing::warn!("a stream without memory was not refused: it is cancelled");
             }
@@ -83,16 +87,26 @@ pub(super) struct Flow {
 
 impl Flow {
     fn new() -> Self {
-        Self { began: Instant::now(), unsent: AtomicU64::new(0), moved: AtomicU64::new(0), waiting: Mutex::default() }
+        Self {
+            began: Instant::now(),
+            unsent: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            waiting: Mutex::default(),
+        }
     }
 
     /// That of the present stream; a new one for HTTP/1.
     pub(super) fn of_stream() -> Arc<Self> {
-        STREAM.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Self::new()))
+        STREAM
+            .try_with(Arc::clone)
+            .unwrap_or_else(|_| Arc::new(Self::new()))
     }
 
     fn moved(&self) {
-        self.moved.store(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.moved.store(
+            u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
     }
 
     /// Returns when the client has read nothing for [`READ_TIMEOUT`].
@@ -113,7 +127,11 @@ impl Flow {
         }
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
         // They may have left before the waker was there.
-        if self.unsent.load(Ordering::Acquire) < max { Poll::Ready(()) } else { Poll::Pending }
+        if self.unsent.load(Ordering::Acquire) < max {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 }
 
@@ -133,9 +151,17 @@ impl AsRef<[u8]> for Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         self.flow.moved();
-        self.flow.unsent.fetch_sub(self.data.len() as u64, Ordering::Release);
+        self.flow
+            .unsent
+            .fetch_sub(self.data.len() as u64, Ordering::Release);
         self.unread.account.sent(self.data.len());
-        if let Some(waker) = self.flow.waiting.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(waker) = self
+            .flow
+            .waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             waker.wake();
         }
     }
@@ -174,8 +200,20 @@ impl Sent {
         let account = Arc::clone(&open.account);
         let bytes = body.size_hint().exact().unwrap_or(0);
         account.unread_more(bytes);
-        let unread = Arc::new(Unread { account, bytes, _held: held });
-        Self { body, flow, unread, _open: open, rest: Bytes::new(), last: None, has_sent: false }
+        let unread = Arc::new(Unread {
+            account,
+            bytes,
+            _held: held,
+        });
+        Self {
+            body,
+            flow,
+            unread,
+            _open: open,
+            rest: Bytes::new(),
+            last: None,
+            has_sent: false,
+        }
     }
 
     fn chunk(&mut self) -> Bytes {
@@ -186,7 +224,11 @@ impl Sent {
             self.flow.moved();
         }
         self.unread.account.handed(bytes);
-        Bytes::from_owner(Chunk { data, flow: Arc::clone(&self.flow), unread: Arc::clone(&self.unread) })
+        Bytes::from_owner(Chunk {
+            data,
+            flow: Arc::clone(&self.flow),
+            unread: Arc::clone(&self.unread),
+        })
     }
 }
 
@@ -194,7 +236,10 @@ impl http_body::Body for Sent {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
         if this.last.is_none() {
             if this.flow.poll_below(UNSENT_MAX, cx).is_pending() {
@@ -225,6 +270,10 @@ impl http_body::Body for Sent {
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.has_sent { SizeHint::default() } else { self.body.size_hint() }
+        if self.has_sent {
+            SizeHint::default()
+        } else {
+            self.body.size_hint()
+        }
     }
 }

@@ -11,7 +11,9 @@ use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use sha2::{Digest as _, Sha256};
 
 use crate::app::App;
@@ -19,7 +21,11 @@ use crate::app::App;
 const STYLE: &str = include_str!("sign_in.css");
 const SCRIPT: &str = include_str!("sign_in.js");
 
-static PAGE: LazyLock<String> = LazyLock::new(|| include_str!("sign_in.html").replace("/*STYLE*/", STYLE).replace("/*SCRIPT*/", SCRIPT));
+static PAGE: LazyLock<String> = LazyLock::new(|| {
+    include_str!("sign_in.html")
+        .replace("/*STYLE*/", STYLE)
+        .replace("/*SCRIPT*/", SCRIPT)
+});
 
 /// Nothing but the two parts that are in the page itself, and requests to this api.
 static POLICY: LazyLock<String> = LazyLock::new(|| {

@@ -26,7 +26,10 @@ pub fn applies(public: &Public, _: &[f64]) -> bool {
         Family::Probabilities => public.candidates.len() >= 2,
         Family::Rankings | Family::Labels => false,
     };
-    matches!(public.policy, DisclosurePolicy::Rounded(_)) && public.is_complete && public.clip.is_none() && neutral
+    matches!(public.policy, DisclosurePolicy::Rounded(_))
+        && public.is_complete
+        && public.clip.is_none()
+        && neutral
 }
 
 /// The predictions of a group of items, and which figures each combination of answers has.
@@ -42,7 +45,10 @@ fn draw(public: &Public, numbers: &[f64], random: &mut Random) -> Predicted {
     if public.metric.family() == Family::Numbers {
         let spread = (numbers[0] - numbers[1]).abs();
         let sign = if random.below(2) == 0 { 1.0 } else { -1.0 };
-        return Predicted::Number(f64::midpoint(numbers[0], numbers[1]) + sign * spread * 1000.0 * (-4.0 * random.unit()).exp());
+        return Predicted::Number(
+            f64::midpoint(numbers[0], numbers[1])
+                + sign * spread * 1000.0 * (-4.0 * random.unit()).exp(),
+        );
     }
     // The most probable label may lose next to nothing, the least probable one up to 34.5.
     let odds: Vec<f64> = (0..n).map(|_| (-34.5 * random.unit()).exp()).collect();
@@ -54,7 +60,11 @@ fn draw(public: &Public, numbers: &[f64], random: &mut Random) -> Predicted {
 fn word(public: &Public, unit: f64, sums: [f64; 2], squares: [f64; 2]) -> Vec<i64> {
     let n = public.n as f64;
     let means = sums.map(|sum| sum / n);
-    let figures = if public.metric.family() == Family::Numbers { [means[0], means[1].sqrt()] } else { means };
+    let figures = if public.metric.family() == Family::Numbers {
+        [means[0], means[1].sqrt()]
+    } else {
+        means
+    };
     let own = match public.metric {
         Metric::LogLoss | Metric::Mae => Some(0),
         Metric::Brier | Metric::Rmse => Some(1),
@@ -63,14 +73,21 @@ fn word(public: &Public, unit: f64, sums: [f64; 2], squares: [f64; 2]) -> Vec<i6
     let mut word = figures.map(|figure| rounded(figure, unit)).to_vec();
     if let Some(own) = own {
         let variance = (squares[own] - n * means[own] * means[own]).max(0.0) / (n - 1.0) / n;
-        let stderr = if public.metric == Metric::Rmse { variance.sqrt() / (2.0 * figures[1]) } else { variance.sqrt() };
+        let stderr = if public.metric == Metric::Rmse {
+            variance.sqrt() / (2.0 * figures[1])
+        } else {
+            variance.sqrt()
+        };
         let most = match public.metric {
             Metric::LogLoss => -1e-15_f64.ln(),
             Metric::Brier if public.candidates.len() == 2 => 1.0,
             Metric::Brier => 2.0,
             _ => f64::INFINITY,
         };
-        let ends = [(figures[own] - Z * stderr).max(0.0), (figures[own] + Z * stderr).min(most)];
+        let ends = [
+            (figures[own] - Z * stderr).max(0.0),
+            (figures[own] + Z * stderr).min(most),
+        ];
         word.extend([stderr, ends[0], ends[1]].map(|figure| rounded(figure, unit)));
     }
     word
@@ -82,28 +99,57 @@ fn rounded(figure: f64, unit: f64) -> i64 {
 
 /// The same figures as they were disclosed.
 fn disclosed_word(public: &Public, unit: f64, figures: &Figures) -> Option<Vec<i64>> {
-    let names = if public.metric.family() == Family::Numbers { ["mae", "rmse"] } else { ["log_loss", "brier"] };
+    let names = if public.metric.family() == Family::Numbers {
+        ["mae", "rmse"]
+    } else {
+        ["log_loss", "brier"]
+    };
     let metric = public.metric.to_string();
-    let figure = |name: &str| if name == metric { Some(figures.value) } else { figures.metrics.get(name).copied() };
-    let mut word: Vec<i64> = names.iter().map(|name| figure(name).map(|figure| rounded(figure, unit))).collect::<Option<_>>()?;
+    let figure = |name: &str| {
+        if name == metric {
+            Some(figures.value)
+        } else {
+            figures.metrics.get(name).copied()
+        }
+    };
+    let mut word: Vec<i64> = names
+        .iter()
+        .map(|name| figure(name).map(|figure| rounded(figure, unit)))
+        .collect::<Option<_>>()?;
     if names.contains(&metric.as_str()) {
         let estimate = figures.estimate?;
-        word.extend([estimate.stderr, estimate.ci95[0], estimate.ci95[1]].map(|figure| rounded(figure, unit)));
+        word.extend(
+            [estimate.stderr, estimate.ci95[0], estimate.ci95[1]]
+                .map(|figure| rounded(figure, unit)),
+        );
     }
     Some(word)
 }
 
 impl Code {
     /// The code of these predictions. `None` if two combinations have the same figures.
-    fn of(public: &Public, numbers: &[f64], unit: f64, predictions: Vec<Predicted>) -> Option<Self> {
+    fn of(
+        public: &Public,
+        numbers: &[f64],
+        unit: f64,
+        predictions: Vec<Predicted>,
+    ) -> Option<Self> {
         let n = public.candidates.len();
-        let by_answer = |predicted: &Predicted| (0..n).map(|answer| losses(predicted, answer, numbers)).collect();
+        let by_answer = |predicted: &Predicted| {
+            (0..n)
+                .map(|answer| losses(predicted, answer, numbers))
+                .collect()
+        };
         let tables: Vec<Vec<[f64; 2]>> = predictions.iter().map(by_answer).collect();
         let rest = losses(&neutral(public, numbers), 0, numbers);
         let others = (public.n - predictions.len()) as f64;
         let mut words = Vec::new();
         for combination in 0..n.pow(predictions.len() as u32) {
-            let (mut sums, mut squares, mut digits) = (rest.map(|loss| loss * others), rest.map(|loss| loss * loss * others), combination);
+            let (mut sums, mut squares, mut digits) = (
+                rest.map(|loss| loss * others),
+                rest.map(|loss| loss * loss * others),
+                combination,
+            );
             for table in &tables {
                 let loss = table[digits % n];
                 digits /= n;
@@ -115,7 +161,10 @@ impl Code {
             words.push((word(public, unit, sums, squares), combination));
         }
         words.sort_unstable();
-        words.windows(2).all(|pair| pair[0].0 != pair[1].0).then_some(Self { predictions, words })
+        words
+            .windows(2)
+            .all(|pair| pair[0].0 != pair[1].0)
+            .then_some(Self { predictions, words })
     }
 
     /// The code of the largest group that random predictions were found for.
@@ -125,8 +174,13 @@ impl Code {
             if public.candidates.len().pow(size as u32) > COMBINATIONS_MAX {
                 break;
             }
-            let mut draws = (0..TRIES).map(|_| (0..size).map(|_| draw(public, numbers, random)).collect());
-            let Some(found) = draws.find_map(|predictions| Self::of(public, numbers, unit, predictions)) else { break };
+            let mut draws =
+                (0..TRIES).map(|_| (0..size).map(|_| draw(public, numbers, random)).collect());
+            let Some(found) =
+                draws.find_map(|predictions| Self::of(public, numbers, unit, predictions))
+            else {
+                break;
+            };
             best = Some(found);
         }
         best
@@ -138,7 +192,10 @@ const SEED: u64 = 1;
 
 fn code(public: &Public, numbers: &[f64]) -> Option<(Code, f64)> {
     let unit = super::rounding::unit(public.policy)?;
-    Some((Code::best(public, numbers, unit, &mut Random::new(SEED))?, unit))
+    Some((
+        Code::best(public, numbers, unit, &mut Random::new(SEED))?,
+        unit,
+    ))
 }
 
 /// Returns the number of submissions that disclose every answer.
@@ -155,7 +212,9 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
     let mut guesses = most_frequent(public);
-    let Some((code, unit)) = code(public, &numbers) else { return guesses };
+    let Some((code, unit)) = code(public, &numbers) else {
+        return guesses;
+    };
     let size = code.predictions.len();
     let n = public.candidates.len();
     for start in (0..public.n).step_by(size) {
@@ -163,9 +222,15 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
         let start = start.min(public.n - size);
         let mut predictions = vec![neutral(public, &numbers); public.n];
         predictions[start..start + size].clone_from_slice(&code.predictions);
-        let Some(disclosed) = platform.submit_from_any(&predictions) else { break };
-        let Some(word) = disclosed_word(public, unit, &disclosed.figures) else { continue };
-        let Ok(at) = code.words.binary_search_by(|(other, _)| other.cmp(&word)) else { continue };
+        let Some(disclosed) = platform.submit_from_any(&predictions) else {
+            break;
+        };
+        let Some(word) = disclosed_word(public, unit, &disclosed.figures) else {
+            continue;
+        };
+        let Ok(at) = code.words.binary_search_by(|(other, _)| other.cmp(&word)) else {
+            continue;
+        };
         let mut digits = code.words[at].1;
         for guess in &mut guesses[start..start + size] {
             *guess = (digits % n) as u8;

@@ -25,7 +25,10 @@ pub fn applies(public: &Public) -> bool {
         DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_) => true,
         policy => rounding::unit(policy).is_some_and(|unit| unit * (public.n_open as f64) < 1.0),
     };
-    is_counted && public.is_complete && public.candidates.len() >= 2 && matches!(public.metric.family(), Family::Rankings | Family::Labels)
+    is_counted
+        && public.is_complete
+        && public.candidates.len() >= 2
+        && matches!(public.metric.family(), Family::Rankings | Family::Labels)
 }
 
 /// The number of ranks whose counts a result discloses.
@@ -51,7 +54,11 @@ impl Plan {
     /// Items of the first rank, or of labels.
     fn first(self) -> usize {
         let k = self.submissions;
-        if self.with_pairs { k * (k + 1) / 2 } else { columns_of(k) }
+        if self.with_pairs {
+            k * (k + 1) / 2
+        } else {
+            columns_of(k)
+        }
     }
 
     fn capacity(self) -> usize {
@@ -61,17 +68,34 @@ impl Plan {
     /// The part of the allowance that the block takes.
     fn cost(self, comparisons_count: bool) -> usize {
         let k = self.submissions;
-        if self.with_pairs && comparisons_count { k * (k + 1) / 2 } else { k }
+        if self.with_pairs && comparisons_count {
+            k * (k + 1) / 2
+        } else {
+            k
+        }
     }
 
     /// The cheapest block for `n` items, or the block that discloses most items within the allowance.
     fn best(public: &Public, n: usize, allowance: usize, comparisons_count: bool) -> Option<Self> {
         let ranks = n_ranks(public);
         let can_pair = !matches!(public.policy, DisclosurePolicy::Rounded(_));
-        let plans = (1..=allowance).flat_map(|submissions| [can_pair, false].map(|with_pairs| Self { submissions, ranks, with_pairs }));
-        let affordable: Vec<Self> = plans.filter(|plan| plan.cost(comparisons_count) <= allowance).collect();
-        let sufficient = affordable.iter().filter(|plan| plan.capacity() >= n).min_by_key(|plan| plan.cost(comparisons_count));
-        sufficient.or_else(|| affordable.iter().max_by_key(|plan| plan.capacity())).copied()
+        let plans = (1..=allowance).flat_map(|submissions| {
+            [can_pair, false].map(|with_pairs| Self {
+                submissions,
+                ranks,
+                with_pairs,
+            })
+        });
+        let affordable: Vec<Self> = plans
+            .filter(|plan| plan.cost(comparisons_count) <= allowance)
+            .collect();
+        let sufficient = affordable
+            .iter()
+            .filter(|plan| plan.capacity() >= n)
+            .min_by_key(|plan| plan.cost(comparisons_count));
+        sufficient
+            .or_else(|| affordable.iter().max_by_key(|plan| plan.capacity()))
+            .copied()
     }
 }
 
@@ -80,7 +104,8 @@ pub fn submissions_needed(public: &Public, comparisons_count: bool) -> Option<u3
     if !applies(public) {
         return None;
     }
-    let cost = Plan::best(public, public.n, 4 * public.n, comparisons_count)?.cost(comparisons_count);
+    let cost =
+        Plan::best(public, public.n, 4 * public.n, comparisons_count)?.cost(comparisons_count);
     Some((cost * (public.candidates.len() - 1)) as u32)
 }
 
@@ -93,23 +118,47 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
         let mut left = Vec::new();
         let mut waiting = open.clone();
         while !waiting.is_empty() {
-            let Some(organization) = (0..platform.caps().organizations as usize).find(|organization| platform.left(*organization) > 0)
+            let Some(organization) = (0..platform.caps().organizations as usize)
+                .find(|organization| platform.left(*organization) > 0)
             else {
                 // Nothing is known of these: the most frequent candidate that is not excluded.
-                waiting.iter().for_each(|item| guesses[*item] = candidate as u8);
-                left.iter().for_each(|item: &usize| guesses[*item] = candidate as u8 + 1);
+                waiting
+                    .iter()
+                    .for_each(|item| guesses[*item] = candidate as u8);
+                left.iter()
+                    .for_each(|item: &usize| guesses[*item] = candidate as u8 + 1);
                 return guesses;
             };
             let allowance = platform.left(organization) as usize;
-            let Some(plan) = Plan::best(public, waiting.len(), allowance, platform.caps().comparisons_count) else { break };
-            let block: Vec<usize> = waiting.drain(..plan.capacity().min(waiting.len())).collect();
-            for (item, is_right) in block.iter().zip(read_block(platform, organization, plan, &block, candidate as u8)) {
-                if is_right { guesses[*item] = candidate as u8 } else { left.push(*item) }
+            let Some(plan) = Plan::best(
+                public,
+                waiting.len(),
+                allowance,
+                platform.caps().comparisons_count,
+            ) else {
+                break;
+            };
+            let block: Vec<usize> = waiting
+                .drain(..plan.capacity().min(waiting.len()))
+                .collect();
+            for (item, is_right) in block.iter().zip(read_block(
+                platform,
+                organization,
+                plan,
+                &block,
+                candidate as u8,
+            )) {
+                if is_right {
+                    guesses[*item] = candidate as u8
+                } else {
+                    left.push(*item)
+                }
             }
         }
         open = left;
     }
-    open.iter().for_each(|item| guesses[*item] = (public.candidates.len() - 1) as u8);
+    open.iter()
+        .for_each(|item| guesses[*item] = (public.candidates.len() - 1) as u8);
     guesses
 }
 
@@ -134,14 +183,26 @@ impl Place {
 fn places(plan: Plan, n: usize) -> Vec<Place> {
     let k = plan.submissions;
     let pairs = (0..k).flat_map(|one| (one..k).map(move |other| Place::Pair(one, other)));
-    let first: Vec<Place> =
-        if plan.with_pairs { pairs.collect() } else { (0..columns_of(k)).map(|column| Place::Column(0, column)).collect() };
-    let others = (1..plan.ranks).flat_map(|rank| (0..columns_of(k)).map(move |column| Place::Column(rank, column)));
+    let first: Vec<Place> = if plan.with_pairs {
+        pairs.collect()
+    } else {
+        (0..columns_of(k))
+            .map(|column| Place::Column(0, column))
+            .collect()
+    };
+    let others = (1..plan.ranks)
+        .flat_map(|rank| (0..columns_of(k)).map(move |column| Place::Column(rank, column)));
     first.into_iter().chain(others).take(n).collect()
 }
 
 /// Returns for each item of a block whether it is open and this candidate is its answer.
-fn read_block(platform: &mut Platform<'_>, organization: usize, plan: Plan, block: &[usize], candidate: u8) -> Vec<bool> {
+fn read_block(
+    platform: &mut Platform<'_>,
+    organization: usize,
+    plan: Plan,
+    block: &[usize],
+    candidate: u8,
+) -> Vec<bool> {
     let public = platform.public();
     let matrix = Detecting::new(plan.submissions);
     let places = places(plan, block.len());
@@ -154,35 +215,57 @@ fn read_block(platform: &mut Platform<'_>, organization: usize, plan: Plan, bloc
         let mut expected = vec![0.0; plan.ranks];
         for (item, place) in block.iter().zip(&places) {
             if let Some(rank) = place.is_in(submission, &matrix) {
-                predictions[*item] = if is_ranked { Predicted::Rank(candidate, rank as u8 + 1) } else { Predicted::Label(candidate) };
+                predictions[*item] = if is_ranked {
+                    Predicted::Rank(candidate, rank as u8 + 1)
+                } else {
+                    Predicted::Label(candidate)
+                };
                 expected[rank] += share;
             }
         }
-        let Some(disclosed) = platform.submit(organization, &predictions) else { return vec![false; block.len()] };
+        let Some(disclosed) = platform.submit(organization, &predictions) else {
+            return vec![false; block.len()];
+        };
         counts.push(counts_of(public, decoder.as_ref(), &disclosed, &expected));
         jobs.push(disclosed.job);
     }
-    let column_counts = |rank: usize| -> Vec<i64> { counts.iter().map(|counts| counts[rank]).collect() };
-    let by_rank: Vec<Vec<bool>> = (0..plan.ranks).map(|rank| matrix.decode(&column_counts(rank))).collect();
-    let mut right: Vec<bool> = places.iter().map(|place| matches!(place, Place::Column(rank, column) if by_rank[*rank][*column])).collect();
+    let column_counts =
+        |rank: usize| -> Vec<i64> { counts.iter().map(|counts| counts[rank]).collect() };
+    let by_rank: Vec<Vec<bool>> = (0..plan.ranks)
+        .map(|rank| matrix.decode(&column_counts(rank)))
+        .collect();
+    let mut right: Vec<bool> = places
+        .iter()
+        .map(|place| matches!(place, Place::Column(rank, column) if by_rank[*rank][*column]))
+        .collect();
     if !plan.with_pairs {
         return right;
     }
     // The items of one submission alone: what the pairs leave of its count.
     let mut alone: Vec<i64> = column_counts(0);
     for (at, place) in places.iter().enumerate() {
-        let Place::Pair(one, other) = *place else { continue };
+        let Place::Pair(one, other) = *place else {
+            continue;
+        };
         if one == other {
             continue;
         }
-        let Some((_, found)) = platform.compare(organization, jobs[one], jobs[other]) else { continue };
+        let Some((_, found)) = platform.compare(organization, jobs[one], jobs[other]) else {
+            continue;
+        };
         // Items of other ranks have scores too, except by accuracy.
         let scores_ranks = is_ranked && public.metric != Metric::Accuracy;
         let differs = |(place, right): (&Place, &bool)| match place {
-            Place::Column(..) => *right && scores_ranks && place.is_in(one, &matrix) != place.is_in(other, &matrix),
+            Place::Column(..) => {
+                *right && scores_ranks && place.is_in(one, &matrix) != place.is_in(other, &matrix)
+            }
             Place::Pair(..) => false,
         };
-        let of_others = places.iter().zip(&right).filter(|pair| differs(*pair)).count() as i64;
+        let of_others = places
+            .iter()
+            .zip(&right)
+            .filter(|pair| differs(*pair))
+            .count() as i64;
         let n_differ = found.n_differ.map_or(0, |n| n as i64) - of_others;
         right[at] = (counts[one][0] + counts[other][0] - n_differ) / 2 > 0;
         if right[at] {
@@ -203,18 +286,51 @@ fn read_block(platform: &mut Platform<'_>, organization: usize, plan: Plan, bloc
 /// The amount that an item that is right at each rank adds to accuracy, hit rate, mrr and ndcg.
 fn weights(ranks: usize) -> Vec<Vec<f64>> {
     let of = |figure: fn(f64) -> f64| (1..=ranks).map(|rank| figure(rank as f64)).collect();
-    vec![of(|rank| f64::from(u8::from(rank == 1.0))), of(|_| 1.0), of(|rank| 1.0 / rank), of(|rank| 1.0 / (rank + 1.0).log2())]
+    vec![
+        of(|rank| f64::from(u8::from(rank == 1.0))),
+        of(|_| 1.0),
+        of(|rank| 1.0 / rank),
+        of(|rank| 1.0 / (rank + 1.0).log2()),
+    ]
 }
 
 /// The number of right items at each rank.
-fn counts_of(public: &Public, decoder: Option<&Decoder>, disclosed: &Disclosed, expected: &[f64]) -> Vec<i64> {
-    let sum = |name: &str| disclosed.figure(public, name).map_or(0.0, |figure| figure * disclosed.n as f64);
+fn counts_of(
+    public: &Public,
+    decoder: Option<&Decoder>,
+    disclosed: &Disclosed,
+    expected: &[f64],
+) -> Vec<i64> {
+    let sum = |name: &str| {
+        disclosed
+            .figure(public, name)
+            .map_or(0.0, |figure| figure * disclosed.n as f64)
+    };
     let k = public.metric.cut().get();
-    let Some(decoder) = decoder else { return vec![sum("accuracy").round() as i64] };
+    let Some(decoder) = decoder else {
+        return vec![sum("accuracy").round() as i64];
+    };
     if matches!(public.policy, DisclosurePolicy::Rounded(_)) {
-        let (first, all) = (sum("accuracy").round() as i64, sum(&format!("hit_rate@{k}")).round() as i64);
-        return if expected.len() == 1 { vec![first] } else { vec![first, all - first] };
+        let (first, all) = (
+            sum("accuracy").round() as i64,
+            sum(&format!("hit_rate@{k}")).round() as i64,
+        );
+        return if expected.len() == 1 {
+            vec![first]
+        } else {
+            vec![first, all - first]
+        };
     }
-    let sums = [sum("accuracy"), sum(&format!("hit_rate@{k}")), sum(&format!("mrr@{k}")), sum(&format!("ndcg@{k}"))];
-    decoder.decode(&sums, expected).unwrap_or_else(|| expected.iter().map(|expected| expected.round() as i64).collect())
+    let sums = [
+        sum("accuracy"),
+        sum(&format!("hit_rate@{k}")),
+        sum(&format!("mrr@{k}")),
+        sum(&format!("ndcg@{k}")),
+    ];
+    decoder.decode(&sums, expected).unwrap_or_else(|| {
+        expected
+            .iter()
+            .map(|expected| expected.round() as i64)
+            .collect()
+    })
 }

@@ -33,7 +33,9 @@ pub(super) enum Draw {
 
 /// Returns whether the strategy applies.
 pub fn applies(public: &Public, numbers: &[f64]) -> bool {
-    public.metric != Metric::Ece && public.candidates.len() >= 2 && !scores(public, numbers).is_empty()
+    public.metric != Metric::Ece
+        && public.candidates.len() >= 2
+        && !scores(public, numbers).is_empty()
 }
 
 /// Returns whether every item is open and has one of two answers: then the joint normal estimate is better.
@@ -76,11 +78,21 @@ pub(super) fn scores(public: &Public, numbers: &[f64]) -> Vec<Vec<f64>> {
     let n = public.candidates.len();
     let clipped = |loss: f64| public.clip.map_or(loss, |clip| clip.apply(loss));
     let number = |at: usize| numbers.get(at).copied().unwrap_or(0.0);
-    let moment = |power: i32| -> f64 { (0..n).map(|at| public.frequencies[at] * number(at).powi(power)).sum() };
+    let moment = |power: i32| -> f64 {
+        (0..n)
+            .map(|at| public.frequencies[at] * number(at).powi(power))
+            .sum()
+    };
     let (mean, square) = (moment(1), moment(2));
     let [right, wrong] = confidence(n);
     // The guess comes first, and all other candidates behind it in their order.
-    let rank = |guess: usize, answer: usize| 1 + if guess == answer { 0 } else { answer + usize::from(answer < guess) };
+    let rank = |guess: usize, answer: usize| {
+        1 + if guess == answer {
+            0
+        } else {
+            answer + usize::from(answer < guess)
+        }
+    };
     let score = |guess: usize, answer: usize| -> f64 {
         let hit = f64::from(u8::from(guess == answer));
         let at = rank(guess, answer) as f64;
@@ -92,17 +104,26 @@ pub(super) fn scores(public: &Public, numbers: &[f64]) -> Vec<Vec<f64>> {
             Metric::Mrr(k) | Metric::Map(k) => within(k.get(), 1.0 / at),
             Metric::Rmse => -clipped((number(guess) - number(answer)).abs()).powi(2),
             Metric::Mae => -clipped((number(guess) - number(answer)).abs()),
-            Metric::Spearman => (number(guess) - mean) * (number(answer) - mean) / (square - mean * mean).max(1e-300),
+            Metric::Spearman => {
+                (number(guess) - mean) * (number(answer) - mean)
+                    / (square - mean * mean).max(1e-300)
+            }
             Metric::LogLoss => -clipped(-(if hit == 1.0 { right } else { wrong }).ln()),
             Metric::Brier => {
                 let others = (n as f64 - 1.0) * wrong * wrong;
-                let of_right = if hit == 1.0 { (1.0 - right).powi(2) } else { (1.0 - wrong).powi(2) + right * right - wrong * wrong };
+                let of_right = if hit == 1.0 {
+                    (1.0 - right).powi(2)
+                } else {
+                    (1.0 - wrong).powi(2) + right * right - wrong * wrong
+                };
                 -(others + of_right) * if n <= 2 { 0.5 } else { 1.0 }
             }
             _ => hit,
         }
     };
-    let table: Vec<Vec<f64>> = (0..n).map(|guess| (0..n).map(|answer| score(guess, answer)).collect()).collect();
+    let table: Vec<Vec<f64>> = (0..n)
+        .map(|guess| (0..n).map(|answer| score(guess, answer)).collect())
+        .collect();
     let is_constant = table.iter().flatten().all(|score| *score == table[0][0]);
     if is_constant { Vec::new() } else { table }
 }
@@ -130,7 +151,13 @@ impl<'p> Reading<'p> {
     pub(super) fn new(public: &'p Public, scores: &[Vec<f64>]) -> Self {
         let all = || scores.iter().flatten().copied();
         let spread = all().fold(f64::NEG_INFINITY, f64::max) - all().fold(f64::INFINITY, f64::min);
-        Self { public, level: 0, exact: spread / 2.0, right: scores[0][0], wrong: scores[0][1] }
+        Self {
+            public,
+            level: 0,
+            exact: spread / 2.0,
+            right: scores[0][0],
+            wrong: scores[0][1],
+        }
     }
 
     /// The sum of the item scores for a value of the metric.
@@ -152,15 +179,24 @@ impl<'p> Reading<'p> {
     /// Returns what a response says of the sum.
     pub(super) fn observe(&mut self, disclosed: &Disclosed) -> Interval {
         let value = disclosed.figures.value;
-        let ordered = |one: f64, other: f64| Interval { low: self.sum(one).min(self.sum(other)), high: self.sum(one).max(self.sum(other)) };
+        let ordered = |one: f64, other: f64| Interval {
+            low: self.sum(one).min(self.sum(other)),
+            high: self.sum(one).max(self.sum(other)),
+        };
         match self.public.policy {
-            DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_) => {
-                Interval { low: self.sum(value) - self.exact, high: self.sum(value) + self.exact }
-            }
+            DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_) => Interval {
+                low: self.sum(value) - self.exact,
+                high: self.sum(value) + self.exact,
+            },
             DisclosurePolicy::Rounded(_) => match rounding::right_guesses(self.public, disclosed) {
                 Some((low, high)) => {
-                    let sum = |right: f64| right * self.right + (self.public.n_open as f64 - right) * self.wrong;
-                    Interval { low: sum(low - 0.5), high: sum(high + 0.5) }
+                    let sum = |right: f64| {
+                        right * self.right + (self.public.n_open as f64 - right) * self.wrong
+                    };
+                    Interval {
+                        low: sum(low - 0.5),
+                        high: sum(high + 0.5),
+                    }
                 }
                 None => {
                     let unit = rounding::unit(self.public.policy).unwrap_or(0.1);
@@ -169,10 +205,17 @@ impl<'p> Reading<'p> {
             },
             DisclosurePolicy::Ladder(_) => {
                 let before = self.level;
-                let (step, start) = self.public.ladder.map_or((1.0, 0.0), |ladder| (ladder.step, ladder.start));
+                let (step, start) = self
+                    .public
+                    .ladder
+                    .map_or((1.0, 0.0), |ladder| (ladder.step, ladder.start));
                 self.level = ((value - start) / step).round().max(0.0) as u32;
                 let high = self.next_level().unwrap_or(f64::INFINITY);
-                let low = if self.level > before { self.sum(value) } else { f64::NEG_INFINITY };
+                let low = if self.level > before {
+                    self.sum(value)
+                } else {
+                    f64::NEG_INFINITY
+                };
                 Interval { low, high }
             }
         }
@@ -191,10 +234,17 @@ pub(super) fn above(z: f64) -> f64 {
         return 1.0 - above(-z);
     }
     if z > 4.0 {
-        return if z > 35.0 { 0.0 } else { density(z) / z * (1.0 - 1.0 / (z * z) + 3.0 / z.powi(4)) };
+        return if z > 35.0 {
+            0.0
+        } else {
+            density(z) / z * (1.0 - 1.0 / (z * z) + 3.0 / z.powi(4))
+        };
     }
     let t = 1.0 / (1.0 + 0.327_591_1 * (z / SQRT_2));
-    let series = t * (0.254_829_592 + t * (-0.284_496_736 + t * (1.421_413_741 + t * (-1.453_152_027 + t * 1.061_405_429))));
+    let series = t
+        * (0.254_829_592
+            + t * (-0.284_496_736
+                + t * (1.421_413_741 + t * (-1.453_152_027 + t * 1.061_405_429))));
     0.5 * series * (-z * z / 2.0).exp()
 }
 
@@ -203,21 +253,41 @@ pub(super) fn quantile_above(probability: f64) -> f64 {
     let (mut low, mut high) = (-6.0, 6.0);
     for _ in 0..40 {
         let middle = f64::midpoint(low, high);
-        if above(middle) > probability { low = middle } else { high = middle }
+        if above(middle) > probability {
+            low = middle
+        } else {
+            high = middle
+        }
     }
     low
 }
 
 /// The first and the second derivative, by the mean, of the logarithm of the probability of an interval.
 pub(super) fn derivatives(interval: Interval, mean: f64, deviation: f64) -> [f64; 2] {
-    let (low, high) = ((interval.low - mean) / deviation, (interval.high - mean) / deviation);
-    let probability = if low > 0.0 { above(low) - above(high) } else { above(-high) - above(-low) };
+    let (low, high) = (
+        (interval.low - mean) / deviation,
+        (interval.high - mean) / deviation,
+    );
+    let probability = if low > 0.0 {
+        above(low) - above(high)
+    } else {
+        above(-high) - above(-low)
+    };
     if probability < 1e-9 {
         // Far out, or narrow: as if the nearest point of the interval had been seen.
         let nearest = if low > 0.0 { low } else { high.min(0.0) };
-        return [nearest.clamp(-6.0, 6.0) / deviation, -1.0 / (deviation * deviation)];
+        return [
+            nearest.clamp(-6.0, 6.0) / deviation,
+            -1.0 / (deviation * deviation),
+        ];
     }
-    let at = |z: f64| if z.is_finite() { (density(z), z * density(z)) } else { (0.0, 0.0) };
+    let at = |z: f64| {
+        if z.is_finite() {
+            (density(z), z * density(z))
+        } else {
+            (0.0, 0.0)
+        }
+    };
     let (at_low, at_high) = (at(low), at(high));
     let first = (at_low.0 - at_high.0) / probability;
     let second = (at_low.1 - at_high.1) / probability - first * first;
@@ -236,29 +306,69 @@ struct Filter {
 impl Filter {
     fn likeliest(&self, item: usize) -> u8 {
         let beliefs = &self.beliefs[item];
-        (0..beliefs.len()).fold(0, |best, at| if beliefs[at] > beliefs[best] { at } else { best }) as u8
+        (0..beliefs.len()).fold(0, |best, at| {
+            if beliefs[at] > beliefs[best] {
+                at
+            } else {
+                best
+            }
+        }) as u8
     }
 
     fn expected(&self, item: usize, guess: u8) -> f64 {
-        self.scores[usize::from(guess)].iter().zip(&self.beliefs[item]).map(|(score, belief)| score * belief).sum::<f64>() * self.open
+        self.scores[usize::from(guess)]
+            .iter()
+            .zip(&self.beliefs[item])
+            .map(|(score, belief)| score * belief)
+            .sum::<f64>()
+            * self.open
     }
 
     fn variance(&self, item: usize, guess: u8) -> f64 {
         let mean = self.expected(item, guess);
-        let squares = self.scores[usize::from(guess)].iter().zip(&self.beliefs[item]);
-        squares.map(|(score, belief)| score * score * belief).sum::<f64>() * self.open - mean * mean
+        let squares = self.scores[usize::from(guess)]
+            .iter()
+            .zip(&self.beliefs[item]);
+        squares
+            .map(|(score, belief)| score * score * belief)
+            .sum::<f64>()
+            * self.open
+            - mean * mean
     }
 
     fn moments(&self, guesses: &[u8]) -> (f64, f64) {
-        let of = |(item, guess): (usize, &u8)| (self.expected(item, *guess), self.variance(item, *guess));
-        guesses.iter().enumerate().map(of).fold((0.0, 0.0), |(mean, variance), one| (mean + one.0, variance + one.1))
+        let of = |(item, guess): (usize, &u8)| {
+            (self.expected(item, *guess), self.variance(item, *guess))
+        };
+        guesses
+            .iter()
+            .enumerate()
+            .map(of)
+            .fold((0.0, 0.0), |(mean, variance), one| {
+                (mean + one.0, variance + one.1)
+            })
     }
 
     /// Draws a submission. `None`: no submission reaches the next level with a probability worth a try.
-    fn draw(&self, public: &Public, random: &mut Random, draw: Draw, next: Option<f64>, left: u32) -> Option<Guesses> {
-        let rolls: Vec<(f64, u8)> = (0..public.n).map(|_| (random.unit(), random.index(&public.frequencies) as u8)).collect();
+    fn draw(
+        &self,
+        public: &Public,
+        random: &mut Random,
+        draw: Draw,
+        next: Option<f64>,
+        left: u32,
+    ) -> Option<Guesses> {
+        let rolls: Vec<(f64, u8)> = (0..public.n)
+            .map(|_| (random.unit(), random.index(&public.frequencies) as u8))
+            .collect();
         let at = |share: f64| -> Guesses {
-            let of = |(item, (roll, other)): (usize, &(f64, u8))| if *roll < share { self.likeliest(item) } else { *other };
+            let of = |(item, (roll, other)): (usize, &(f64, u8))| {
+                if *roll < share {
+                    self.likeliest(item)
+                } else {
+                    *other
+                }
+            };
             rolls.iter().enumerate().map(of).collect()
         };
         let (hits, next) = match (draw, next) {
@@ -277,7 +387,11 @@ impl Filter {
         let (mut low, mut high) = (0.0, 1.0);
         for _ in 0..7 {
             let middle = f64::midpoint(low, high);
-            if distance(&at(middle)) > wanted { low = middle } else { high = middle }
+            if distance(&at(middle)) > wanted {
+                low = middle
+            } else {
+                high = middle
+            }
         }
         Some(at(high))
     }
@@ -290,10 +404,14 @@ impl Filter {
             let scores = &self.scores[usize::from(*guess)];
             for (belief, score) in self.beliefs[item].iter_mut().zip(scores) {
                 let deviation = score * self.open - expected;
-                *belief *= (first * deviation + second * deviation * deviation / 2.0).clamp(-3.0, 3.0).exp();
+                *belief *= (first * deviation + second * deviation * deviation / 2.0)
+                    .clamp(-3.0, 3.0)
+                    .exp();
             }
             let sum: f64 = self.beliefs[item].iter().sum();
-            self.beliefs[item].iter_mut().for_each(|belief| *belief = (*belief / sum).clamp(DOUBT, 1.0 - DOUBT));
+            self.beliefs[item]
+                .iter_mut()
+                .for_each(|belief| *belief = (*belief / sum).clamp(DOUBT, 1.0 - DOUBT));
         }
     }
 }
@@ -303,8 +421,19 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, draw: Draw) -> Guesses 
     let numbers = platform.numbers().to_vec();
     let scores = scores(public, &numbers);
     let prior: f64 = public.frequencies.iter().sum();
-    let beliefs = vec![public.frequencies.iter().map(|share| share / prior).collect(); public.n];
-    let mut filter = Filter { scores, beliefs, open: public.n_open as f64 / public.n as f64 };
+    let beliefs = vec![
+        public
+            .frequencies
+            .iter()
+            .map(|share| share / prior)
+            .collect();
+        public.n
+    ];
+    let mut filter = Filter {
+        scores,
+        beliefs,
+        open: public.n_open as f64 / public.n as f64,
+    };
     for organization in 0..platform.caps().organizations as usize {
         let mut reading = Reading::new(public, &filter.scores);
         while platform.left(organization) > 0 {
@@ -312,8 +441,16 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, draw: Draw) -> Guesses 
             if public.ladder.is_some() && next.is_none() {
                 break;
             }
-            let Some(guesses) = filter.draw(public, random, draw, next, platform.left(organization)) else { break };
-            let Some(disclosed) = platform.submit(organization, &predict(public, &numbers, &guesses)) else { continue };
+            let Some(guesses) =
+                filter.draw(public, random, draw, next, platform.left(organization))
+            else {
+                break;
+            };
+            let Some(disclosed) =
+                platform.submit(organization, &predict(public, &numbers, &guesses))
+            else {
+                continue;
+            };
             let interval = reading.observe(&disclosed);
             filter.learn(&guesses, interval);
         }

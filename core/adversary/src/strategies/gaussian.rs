@@ -7,7 +7,9 @@
 
 use assay_eval::Metric;
 
-use super::filtering::{Draw, HOPELESS, Interval, Reading, above, derivatives, quantile_above, scores};
+use super::filtering::{
+    Draw, HOPELESS, Interval, Reading, above, derivatives, quantile_above, scores,
+};
 use super::{Guesses, predict};
 use crate::platform::Platform;
 use crate::random::Random;
@@ -81,14 +83,22 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
             sums[at] += one[at] * other[at];
         }
     }
-    let rest: f64 = one_rest.iter().zip(other_rest).map(|(one, other)| one * other).sum();
+    let rest: f64 = one_rest
+        .iter()
+        .zip(other_rest)
+        .map(|(one, other)| one * other)
+        .sum();
     sums[0] + sums[1] + sums[2] + sums[3] + rest
 }
 
 impl Joint {
     /// The distribution of independent answers with these shares of second candidates.
     pub(super) fn new(shares: Vec<f64>) -> Self {
-        Self { variances: shares.iter().map(|share| share * (1.0 - share)).collect(), means: shares, updates: Vec::new() }
+        Self {
+            variances: shares.iter().map(|share| share * (1.0 - share)).collect(),
+            means: shares,
+            updates: Vec::new(),
+        }
     }
 
     /// The mean of an item.
@@ -103,22 +113,41 @@ impl Joint {
         // Below that the sum was known before.
         if variance > 1e-6 {
             let factor = (sum - dot(weights, &self.means)) / variance;
-            self.means.iter_mut().zip(&covariance).for_each(|(mean, part)| *mean += factor * part);
+            self.means
+                .iter_mut()
+                .zip(&covariance)
+                .for_each(|(mean, part)| *mean += factor * part);
             self.updates.push((-1.0 / variance, covariance));
         }
     }
 
     fn variance_of(&self, slopes: &[f64]) -> f64 {
-        let reduced: f64 = self.updates.iter().map(|(factor, vector)| factor * dot(vector, slopes).powi(2)).sum();
-        let independent: f64 = self.variances.iter().zip(slopes).map(|(variance, slope)| variance * slope * slope).sum();
+        let reduced: f64 = self
+            .updates
+            .iter()
+            .map(|(factor, vector)| factor * dot(vector, slopes).powi(2))
+            .sum();
+        let independent: f64 = self
+            .variances
+            .iter()
+            .zip(slopes)
+            .map(|(variance, slope)| variance * slope * slope)
+            .sum();
         independent + reduced
     }
 
     fn covariance_with(&self, slopes: &[f64]) -> Vec<f64> {
-        let mut found: Vec<f64> = slopes.iter().zip(&self.variances).map(|(slope, variance)| slope * variance).collect();
+        let mut found: Vec<f64> = slopes
+            .iter()
+            .zip(&self.variances)
+            .map(|(slope, variance)| slope * variance)
+            .collect();
         for (factor, vector) in &self.updates {
             let times = factor * dot(vector, slopes);
-            found.iter_mut().zip(vector).for_each(|(found, part)| *found += times * part);
+            found
+                .iter_mut()
+                .zip(vector)
+                .for_each(|(found, part)| *found += times * part);
         }
         found
     }
@@ -128,12 +157,16 @@ impl Joint {
         if variance < 1e-9 {
             return;
         }
-        let [first, second] = derivatives(interval, base + dot(slopes, &self.means), variance.sqrt());
+        let [first, second] =
+            derivatives(interval, base + dot(slopes, &self.means), variance.sqrt());
         if first.abs() * variance.sqrt() < NEGLIGIBLE && -second * variance < NEGLIGIBLE {
             return;
         }
         let covariance = self.covariance_with(slopes);
-        self.means.iter_mut().zip(&covariance).for_each(|(mean, part)| *mean += first * part);
+        self.means
+            .iter_mut()
+            .zip(&covariance)
+            .for_each(|(mean, part)| *mean += first * part);
         // Never more than there is.
         self.updates.push((second.max(-1.0 / variance), covariance));
     }
@@ -154,35 +187,57 @@ impl Linear {
         let of = |guess: &u8| &scores[usize::from(*guess)];
         Self {
             base: guesses.iter().map(|guess| of(guess)[0]).sum(),
-            slopes: guesses.iter().map(|guess| of(guess)[1] - of(guess)[0]).collect(),
+            slopes: guesses
+                .iter()
+                .map(|guess| of(guess)[1] - of(guess)[0])
+                .collect(),
         }
     }
 }
 
 /// Draws a submission in which this share of the items follows the beliefs, and all others are random.
 fn draw(joint: &Joint, share: f64, rolls: &[(f64, u8)]) -> Guesses {
-    let of = |(item, (roll, other)): (usize, &(f64, u8))| if *roll < share { joint.likelier(item) } else { *other };
+    let of = |(item, (roll, other)): (usize, &(f64, u8))| {
+        if *roll < share {
+            joint.likelier(item)
+        } else {
+            *other
+        }
+    };
     rolls.iter().enumerate().map(of).collect()
 }
 
 /// Finds the smallest share of guesses by belief with which `hits` of the submissions that are left would reach the next level
 /// on average. With a larger share the mean rises and the variance falls. `None`: no share makes a try worthwhile.
-fn share_for(joint: &Joint, scores: &[Vec<f64>], rolls: &[(f64, u8)], next: f64, hits: f64, left: u32) -> Option<f64> {
+fn share_for(
+    joint: &Joint,
+    scores: &[Vec<f64>],
+    rolls: &[(f64, u8)],
+    next: f64,
+    hits: f64,
+    left: u32,
+) -> Option<f64> {
     let distance = |share: f64| {
         let linear = Linear::of(scores, &draw(joint, share, rolls));
-        (next - linear.base - dot(&linear.slopes, &joint.means)) / joint.variance_of(&linear.slopes).max(1e-9).sqrt()
+        (next - linear.base - dot(&linear.slopes, &joint.means))
+            / joint.variance_of(&linear.slopes).max(1e-9).sqrt()
     };
     let wanted = quantile_above((hits / f64::from(left)).min(0.5));
     let shares = [0.0, 0.25, 0.5, 0.75, 0.9, 1.0];
     let distances = shares.map(distance);
     let Some(close) = distances.iter().position(|distance| *distance <= wanted) else {
-        let nearest = (0..shares.len()).min_by(|one, other| distances[*one].total_cmp(&distances[*other]))?;
+        let nearest =
+            (0..shares.len()).min_by(|one, other| distances[*one].total_cmp(&distances[*other]))?;
         return (above(distances[nearest]) * f64::from(left) > HOPELESS).then_some(shares[nearest]);
     };
     let (mut low, mut high) = (shares[close.saturating_sub(1)], shares[close]);
     for _ in 0..if close == 0 { 0 } else { 4 } {
         let middle = f64::midpoint(low, high);
-        if distance(middle) > wanted { low = middle } else { high = middle }
+        if distance(middle) > wanted {
+            low = middle
+        } else {
+            high = middle
+        }
     }
     Some(high)
 }
@@ -193,25 +248,44 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, how: Draw) -> Guesses {
     let scores = scores(public, &numbers);
     let mut joint = Joint::new(vec![public.frequencies[1]; public.n]);
     // How many items have the second candidate is public.
-    joint.observe_sum(&vec![1.0; public.n], public.frequencies[1] * public.n as f64);
+    joint.observe_sum(
+        &vec![1.0; public.n],
+        public.frequencies[1] * public.n as f64,
+    );
     for organization in 0..platform.caps().organizations as usize {
         let mut reading = Reading::new(public, &scores);
         let mut planned: Option<(usize, u32, f64)> = None;
-        while platform.left(organization) > 0 && (joint.updates.len() as f64) < ENOUGH * public.n as f64 {
+        while platform.left(organization) > 0
+            && (joint.updates.len() as f64) < ENOUGH * public.n as f64
+        {
             let left = platform.left(organization);
-            let rolls: Vec<(f64, u8)> = (0..public.n).map(|_| (random.unit(), random.below(2) as u8)).collect();
+            let rolls: Vec<(f64, u8)> = (0..public.n)
+                .map(|_| (random.unit(), random.below(2) as u8))
+                .collect();
             let share = match (how, planned) {
                 (Draw::Share(share), _) => share,
-                (_, Some((n_updates, at, share))) if n_updates == joint.updates.len() && at < left + PLAN_EVERY => share,
+                (_, Some((n_updates, at, share)))
+                    if n_updates == joint.updates.len() && at < left + PLAN_EVERY =>
+                {
+                    share
+                }
                 (Draw::Reach(hits), _) => {
-                    let Some(next) = reading.next_level() else { break };
-                    let Some(share) = share_for(&joint, &scores, &rolls, next, hits, left) else { break };
+                    let Some(next) = reading.next_level() else {
+                        break;
+                    };
+                    let Some(share) = share_for(&joint, &scores, &rolls, next, hits, left) else {
+                        break;
+                    };
                     planned = Some((joint.updates.len(), left, share));
                     share
                 }
             };
             let guesses = draw(&joint, share, &rolls);
-            let Some(disclosed) = platform.submit(organization, &predict(public, &numbers, &guesses)) else { continue };
+            let Some(disclosed) =
+                platform.submit(organization, &predict(public, &numbers, &guesses))
+            else {
+                continue;
+            };
             let interval = reading.observe(&disclosed);
             let Linear { base, slopes } = Linear::of(&scores, &guesses);
             joint.observe(&slopes, base, interval);

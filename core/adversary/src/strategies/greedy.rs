@@ -12,7 +12,11 @@ const PATIENCE: u32 = 100;
 fn run(platform: &mut Platform<'_>, random: &mut Random, sizes: &[usize]) -> Guesses {
     let public = platform.public();
     let mut guesses = draw_guesses(public, random);
-    let direction = if public.metric.lower_is_better() { -1.0 } else { 1.0 };
+    let direction = if public.metric.lower_is_better() {
+        -1.0
+    } else {
+        1.0
+    };
     for organization in 0..platform.caps().organizations as usize {
         let mut best: Option<f64> = None;
         let mut changed = guesses.clone();
@@ -21,7 +25,11 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, sizes: &[usize]) -> Gue
             if failed >= PATIENCE {
                 break;
             }
-            let Some(disclosed) = platform.submit(organization, &predict(public, platform.numbers(), &changed)) else { break };
+            let Some(disclosed) =
+                platform.submit(organization, &predict(public, platform.numbers(), &changed))
+            else {
+                break;
+            };
             let value = disclosed.figures.value * direction;
             failed += 1;
             if best.is_none_or(|best| value > best) {
@@ -31,8 +39,15 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, sizes: &[usize]) -> Gue
             }
             changed.clone_from(&guesses);
             for _ in 0..*size {
-                let (item, other) = (random.below(public.n), random.index(&public.frequencies) as u8);
-                changed[item] = if public.candidates.len() == 2 { 1 - guesses[item] } else { other };
+                let (item, other) = (
+                    random.below(public.n),
+                    random.index(&public.frequencies) as u8,
+                );
+                changed[item] = if public.candidates.len() == 2 {
+                    1 - guesses[item]
+                } else {
+                    other
+                };
             }
         }
     }

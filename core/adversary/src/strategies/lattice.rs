@@ -31,7 +31,11 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
 
 /// The coordinates of a vector of counts: the counts, then the scaled sums.
 fn image(weights: &[Vec<f64>], counts: &[f64], scale: f64) -> Vec<f64> {
-    counts.iter().copied().chain(weights.iter().map(|weights| scale * dot(weights, counts))).collect()
+    counts
+        .iter()
+        .copied()
+        .chain(weights.iter().map(|weights| scale * dot(weights, counts)))
+        .collect()
 }
 
 /// The Gram-Schmidt vectors of a basis with their squared lengths.
@@ -43,7 +47,9 @@ fn orthogonal(basis: &[Vec<f64>]) -> Vec<(Vec<f64>, f64)> {
         for _ in 0..2 {
             for (other, square) in &found {
                 let part = dot(&rest, other) / square;
-                rest.iter_mut().zip(other).for_each(|(rest, other)| *rest -= part * other);
+                rest.iter_mut()
+                    .zip(other)
+                    .for_each(|(rest, other)| *rest -= part * other);
             }
         }
         let square = dot(&rest, &rest).max(1e-300);
@@ -56,15 +62,28 @@ impl Decoder {
     /// Prepares the decoder of figures with these weights by rank.
     pub fn new(weights: Vec<Vec<f64>>) -> Self {
         let n = weights.first().map_or(0, Vec::len);
-        let mut basis: Vec<Vec<f64>> = (0..n).map(|at| (0..n).map(|other| f64::from(u8::from(at == other))).collect()).collect();
+        let mut basis: Vec<Vec<f64>> = (0..n)
+            .map(|at| {
+                (0..n)
+                    .map(|other| f64::from(u8::from(at == other)))
+                    .collect()
+            })
+            .collect();
         let mut stages = Vec::new();
         // By and by, so that no vector is ever much longer than the others and floats suffice.
         let mut scale = 16.0;
         while scale <= SCALE {
             reduce(&weights, &mut basis, scale);
-            let images: Vec<Vec<f64>> = basis.iter().map(|counts| image(&weights, counts, scale)).collect();
+            let images: Vec<Vec<f64>> = basis
+                .iter()
+                .map(|counts| image(&weights, counts, scale))
+                .collect();
             let orthogonal = orthogonal(&images);
-            stages.push(Stage { scale, basis: basis.iter().cloned().zip(images).collect(), orthogonal });
+            stages.push(Stage {
+                scale,
+                basis: basis.iter().cloned().zip(images).collect(),
+                orthogonal,
+            });
             scale *= 16.0;
         }
         Self { weights, stages }
@@ -73,20 +92,42 @@ impl Decoder {
     /// Returns the counts nearest to `expected` that have these sums. `None` if none has.
     pub fn decode(&self, sums: &[f64], expected: &[f64]) -> Option<Vec<i64>> {
         let mut counts: Vec<f64> = expected.iter().map(|count| count.round()).collect();
-        let left =
-            |counts: &[f64]| -> Vec<f64> { self.weights.iter().zip(sums).map(|(weights, sum)| sum - dot(weights, counts)).collect() };
+        let left = |counts: &[f64]| -> Vec<f64> {
+            self.weights
+                .iter()
+                .zip(sums)
+                .map(|(weights, sum)| sum - dot(weights, counts))
+                .collect()
+        };
         // What is left of the sums gets smaller from stage to stage as the scale grows.
-        for Stage { scale, basis, orthogonal } in &self.stages {
-            let deviations = expected.iter().zip(&counts).map(|(expected, count)| expected - count);
-            let mut target: Vec<f64> = deviations.chain(left(&counts).into_iter().map(|sum| sum * scale)).collect();
+        for Stage {
+            scale,
+            basis,
+            orthogonal,
+        } in &self.stages
+        {
+            let deviations = expected
+                .iter()
+                .zip(&counts)
+                .map(|(expected, count)| expected - count);
+            let mut target: Vec<f64> = deviations
+                .chain(left(&counts).into_iter().map(|sum| sum * scale))
+                .collect();
             for ((vector, image), (direction, square)) in basis.iter().zip(orthogonal).rev() {
                 let times = (dot(&target, direction) / square).round();
-                target.iter_mut().zip(image).for_each(|(target, image)| *target -= times * image);
-                counts.iter_mut().zip(vector).for_each(|(count, of_vector)| *count += times * of_vector);
+                target
+                    .iter_mut()
+                    .zip(image)
+                    .for_each(|(target, image)| *target -= times * image);
+                counts
+                    .iter_mut()
+                    .zip(vector)
+                    .for_each(|(count, of_vector)| *count += times * of_vector);
             }
         }
         let agrees = left(&counts).iter().all(|left| left.abs() < 1e-9);
-        (agrees && counts.iter().all(|count| *count >= 0.0)).then(|| counts.into_iter().map(|count| count as i64).collect())
+        (agrees && counts.iter().all(|count| *count >= 0.0))
+            .then(|| counts.into_iter().map(|count| count as i64).collect())
     }
 }
 
@@ -97,15 +138,24 @@ fn reduce(weights: &[Vec<f64>], basis: &mut [Vec<f64>], scale: f64) {
     while at < basis.len() && steps < 20_000 {
         steps += 1;
         for other in (0..at).rev() {
-            let images: Vec<Vec<f64>> = basis[..=at].iter().map(|counts| image(weights, counts, scale)).collect();
+            let images: Vec<Vec<f64>> = basis[..=at]
+                .iter()
+                .map(|counts| image(weights, counts, scale))
+                .collect();
             let (direction, square) = &orthogonal(&images[..=other])[other];
             let times = (dot(&images[at], direction) / square).round();
             if times != 0.0 {
                 let (left, right) = basis.split_at_mut(at);
-                right[0].iter_mut().zip(&left[other]).for_each(|(count, other)| *count -= times * other);
+                right[0]
+                    .iter_mut()
+                    .zip(&left[other])
+                    .for_each(|(count, other)| *count -= times * other);
             }
         }
-        let images: Vec<Vec<f64>> = basis[..=at].iter().map(|counts| image(weights, counts, scale)).collect();
+        let images: Vec<Vec<f64>> = basis[..=at]
+            .iter()
+            .map(|counts| image(weights, counts, scale))
+            .collect();
         let orthogonal = orthogonal(&images);
         let (before, square) = &orthogonal[at - 1];
         let projection = dot(&images[at], before) / square;
@@ -126,16 +176,34 @@ mod tests {
     #[test]
     fn counts_at_ten_ranks_are_found_from_four_figures() {
         let ranks = 1..=10;
-        let first = ranks.clone().map(|rank| f64::from(u8::from(rank == 1))).collect();
+        let first = ranks
+            .clone()
+            .map(|rank| f64::from(u8::from(rank == 1)))
+            .collect();
         let reciprocal = ranks.clone().map(|rank| 1.0 / f64::from(rank)).collect();
-        let discounted = ranks.map(|rank| 1.0 / (f64::from(rank) + 1.0).log2()).collect();
+        let discounted = ranks
+            .map(|rank| 1.0 / (f64::from(rank) + 1.0).log2())
+            .collect();
         let decoder = Decoder::new(vec![first, vec![1.0; 10], reciprocal, discounted]);
         let mut random = Random::new(7);
         for _ in 0..200 {
-            let counts: Vec<i64> = (0..10).map(|_| (0..50).filter(|_| random.below(2) == 1).count() as i64).collect();
+            let counts: Vec<i64> = (0..10)
+                .map(|_| (0..50).filter(|_| random.below(2) == 1).count() as i64)
+                .collect();
             // As they are disclosed: divided by the number of items, as doubles.
-            let sum = |weights: &Vec<f64>| weights.iter().zip(&counts).map(|(weight, count)| weight * *count as f64).sum::<f64>() / 500.0;
-            let sums: Vec<f64> = decoder.weights.iter().map(|weights| sum(weights) * 500.0).collect();
+            let sum = |weights: &Vec<f64>| {
+                weights
+                    .iter()
+                    .zip(&counts)
+                    .map(|(weight, count)| weight * *count as f64)
+                    .sum::<f64>()
+                    / 500.0
+            };
+            let sums: Vec<f64> = decoder
+                .weights
+                .iter()
+                .map(|weights| sum(weights) * 500.0)
+                .collect();
             assert_eq!(decoder.decode(&sums, &[25.0; 10]), Some(counts));
         }
     }

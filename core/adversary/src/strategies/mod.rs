@@ -33,25 +33,101 @@ pub struct Strategy {
 
 /// All strategies. Of equally good ones the first is reported.
 pub const ALL: &[Strategy] = &[
-    Strategy { name: "none", applies: |_, _| true, run: |platform, _| most_frequent(platform.public()) },
-    Strategy { name: "packing", applies: packing::applies, run: packing::run },
-    Strategy { name: "squares", applies: reading::squares_apply, run: reading::squares },
-    Strategy { name: "one by one", applies: reading::applies, run: reading::one_by_one },
-    Strategy { name: "staircase", applies: reading::staircase_applies, run: reading::staircase },
-    Strategy { name: "codebook", applies: codebook::applies, run: codebook::run },
-    Strategy { name: "counting", applies: |public, _| counting::applies(public), run: counting::run },
-    Strategy { name: "pairs", applies: pairs::applies, run: pairs::run },
-    Strategy { name: "covariances, random", applies: gaussian::applies_without_ladder, run: gaussian::random_guesses },
-    Strategy { name: "covariances, rare levels", applies: gaussian::applies_to_ladder, run: gaussian::rare_levels },
-    Strategy { name: "covariances, frequent levels", applies: gaussian::applies_to_ladder, run: gaussian::frequent_levels },
-    Strategy { name: "filtering, random", applies: filtering::is_needed, run: filtering::random_guesses },
-    Strategy { name: "filtering, half random", applies: filtering::is_needed, run: filtering::half_random_guesses },
-    Strategy { name: "filtering, rare levels", applies: filtering::is_needed_for_ladder, run: filtering::rare_levels },
-    Strategy { name: "filtering, frequent levels", applies: filtering::is_needed_for_ladder, run: filtering::frequent_levels },
-    Strategy { name: "greedy, blocks of 1", applies: |_, _| true, run: greedy::one },
-    Strategy { name: "greedy, blocks of 10", applies: |_, _| true, run: greedy::ten },
-    Strategy { name: "greedy, blocks of 40", applies: |_, _| true, run: greedy::forty },
-    Strategy { name: "greedy, blocks of 40 to 1", applies: |_, _| true, run: greedy::mixed },
+    Strategy {
+        name: "none",
+        applies: |_, _| true,
+        run: |platform, _| most_frequent(platform.public()),
+    },
+    Strategy {
+        name: "packing",
+        applies: packing::applies,
+        run: packing::run,
+    },
+    Strategy {
+        name: "squares",
+        applies: reading::squares_apply,
+        run: reading::squares,
+    },
+    Strategy {
+        name: "one by one",
+        applies: reading::applies,
+        run: reading::one_by_one,
+    },
+    Strategy {
+        name: "staircase",
+        applies: reading::staircase_applies,
+        run: reading::staircase,
+    },
+    Strategy {
+        name: "codebook",
+        applies: codebook::applies,
+        run: codebook::run,
+    },
+    Strategy {
+        name: "counting",
+        applies: |public, _| counting::applies(public),
+        run: counting::run,
+    },
+    Strategy {
+        name: "pairs",
+        applies: pairs::applies,
+        run: pairs::run,
+    },
+    Strategy {
+        name: "covariances, random",
+        applies: gaussian::applies_without_ladder,
+        run: gaussian::random_guesses,
+    },
+    Strategy {
+        name: "covariances, rare levels",
+        applies: gaussian::applies_to_ladder,
+        run: gaussian::rare_levels,
+    },
+    Strategy {
+        name: "covariances, frequent levels",
+        applies: gaussian::applies_to_ladder,
+        run: gaussian::frequent_levels,
+    },
+    Strategy {
+        name: "filtering, random",
+        applies: filtering::is_needed,
+        run: filtering::random_guesses,
+    },
+    Strategy {
+        name: "filtering, half random",
+        applies: filtering::is_needed,
+        run: filtering::half_random_guesses,
+    },
+    Strategy {
+        name: "filtering, rare levels",
+        applies: filtering::is_needed_for_ladder,
+        run: filtering::rare_levels,
+    },
+    Strategy {
+        name: "filtering, frequent levels",
+        applies: filtering::is_needed_for_ladder,
+        run: filtering::frequent_levels,
+    },
+    Strategy {
+        name: "greedy, blocks of 1",
+        applies: |_, _| true,
+        run: greedy::one,
+    },
+    Strategy {
+        name: "greedy, blocks of 10",
+        applies: |_, _| true,
+        run: greedy::ten,
+    },
+    Strategy {
+        name: "greedy, blocks of 40",
+        applies: |_, _| true,
+        run: greedy::forty,
+    },
+    Strategy {
+        name: "greedy, blocks of 40 to 1",
+        applies: |_, _| true,
+        run: greedy::mixed,
+    },
 ];
 
 /// The most frequent candidate for every item.
@@ -61,7 +137,9 @@ pub fn most_frequent(public: &Public) -> Guesses {
 
 /// A random candidate for every item, by the frequencies.
 pub fn draw_guesses(public: &Public, random: &mut Random) -> Guesses {
-    (0..public.n).map(|_| random.index(&public.frequencies) as u8).collect()
+    (0..public.n)
+        .map(|_| random.index(&public.frequencies) as u8)
+        .collect()
 }
 
 /// The prediction whose losses do not depend on the answer, in a suite of numbers with two candidates, or of probabilities.
@@ -78,9 +156,21 @@ pub fn neutral(public: &Public, numbers: &[f64]) -> Predicted {
 pub fn losses(predicted: &Predicted, answer: usize, numbers: &[f64]) -> [f64; 2] {
     match predicted {
         Predicted::Probabilities(shares) => {
-            let squares: f64 = shares.iter().enumerate().filter(|(at, _)| *at != answer).map(|(_, share)| share * share).sum();
+            let squares: f64 = shares
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| *at != answer)
+                .map(|(_, share)| share * share)
+                .sum();
             let brier = squares + (1.0 - shares[answer]).powi(2);
-            [-shares[answer].clamp(1e-15, 1.0).ln(), if shares.len() == 2 { brier / 2.0 } else { brier }]
+            [
+                -shares[answer].clamp(1e-15, 1.0).ln(),
+                if shares.len() == 2 {
+                    brier / 2.0
+                } else {
+                    brier
+                },
+            ]
         }
         Predicted::Number(number) => {
             let error = (number - numbers[answer]).abs();
@@ -104,12 +194,26 @@ pub fn predict(public: &Public, numbers: &[f64], guesses: &[u8]) -> Vec<Predicte
     let of = |guess: &u8| {
         let guess = *guess;
         match family {
-            Family::Rankings => Predicted::Ranking(std::iter::once(guess).chain((0..n as u8).filter(|other| *other != guess)).collect()),
+            Family::Rankings => Predicted::Ranking(
+                std::iter::once(guess)
+                    .chain((0..n as u8).filter(|other| *other != guess))
+                    .collect(),
+            ),
             Family::Labels => Predicted::Label(guess),
-            Family::Numbers => Predicted::Number(numbers.get(usize::from(guess)).copied().unwrap_or(0.0)),
-            Family::Probabilities => {
-                Predicted::Probabilities((0..n).map(|at| if at == usize::from(guess) { right } else { wrong }).collect())
+            Family::Numbers => {
+                Predicted::Number(numbers.get(usize::from(guess)).copied().unwrap_or(0.0))
             }
+            Family::Probabilities => Predicted::Probabilities(
+                (0..n)
+                    .map(|at| {
+                        if at == usize::from(guess) {
+                            right
+                        } else {
+                            wrong
+                        }
+                    })
+                    .collect(),
+            ),
         }
     };
     guesses.iter().map(of).collect()

@@ -23,17 +23,29 @@ enum Carrier {
 
 impl Carrier {
     fn of(public: &Public, numbers: &[f64]) -> Option<Self> {
-        let allowed = matches!(public.policy, DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_)) && public.is_complete;
+        let allowed = matches!(
+            public.policy,
+            DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_)
+        ) && public.is_complete;
         let two = public.candidates.len() == 2;
         match public.metric.family() {
-            Family::Probabilities if allowed && public.clip.is_none() && public.candidates.len() >= 2 => Some(Self::LogLoss),
+            Family::Probabilities
+                if allowed && public.clip.is_none() && public.candidates.len() >= 2 =>
+            {
+                Some(Self::LogLoss)
+            }
             // Which items are sealed is read from log_loss only.
-            Family::Probabilities if allowed && two && public.policy == DisclosurePolicy::Exact => Some(Self::Brier),
+            Family::Probabilities if allowed && two && public.policy == DisclosurePolicy::Exact => {
+                Some(Self::Brier)
+            }
             Family::Numbers if allowed && two => {
                 let (low, high) = (numbers[0].min(numbers[1]), numbers[0].max(numbers[1]));
                 // A clip would have to leave all losses as they are.
-                let clear =
-                    public.clip.is_none_or(|clip| clip.low == 0.0 && clip.high >= high - low && public.policy == DisclosurePolicy::Exact);
+                let clear = public.clip.is_none_or(|clip| {
+                    clip.low == 0.0
+                        && clip.high >= high - low
+                        && public.policy == DisclosurePolicy::Exact
+                });
                 clear.then_some(Self::Mae(low, high))
             }
             _ => None,
@@ -66,7 +78,9 @@ impl Carrier {
             Self::LogLoss => {
                 // The losses of the candidates lie `weight` apart; the first digit takes most of the scale up to 34.5.
                 let weight = 16.0 / (n as f64 - 1.0) / (n as f64).powi(at as i32);
-                let odds: Vec<f64> = (0..n).map(|candidate| (-weight * candidate as f64).exp()).collect();
+                let odds: Vec<f64> = (0..n)
+                    .map(|candidate| (-weight * candidate as f64).exp())
+                    .collect();
                 let sum: f64 = odds.iter().sum();
                 Predicted::Probabilities(odds.into_iter().map(|odds| odds / sum).collect())
             }
@@ -74,7 +88,9 @@ impl Carrier {
                 let first = f64::midpoint(1.0, 0.5_f64.powi(at as i32));
                 Predicted::Probabilities(vec![first, 1.0 - first])
             }
-            Self::Mae(low, high) => Predicted::Number(f64::midpoint(low, high) + (high - low) / 2.0 * 0.5_f64.powi(at as i32)),
+            Self::Mae(low, high) => Predicted::Number(
+                f64::midpoint(low, high) + (high - low) / 2.0 * 0.5_f64.powi(at as i32),
+            ),
         }
     }
 
@@ -85,12 +101,24 @@ impl Carrier {
             Self::LogLoss | Self::Brier => {
                 let n = public.candidates.len();
                 let base = (n as f64).ln();
-                (Predicted::Probabilities(vec![(-base - 16.0 * 0.5_f64.powi(at as i32)).exp(); n]), base)
+                (
+                    Predicted::Probabilities(vec![
+                        (-base - 16.0 * 0.5_f64.powi(at as i32)).exp();
+                        n
+                    ]),
+                    base,
+                )
             }
             Self::Mae(low, high) => {
                 // So large that all answers together are less than the smallest.
                 let unit = 4.0 * public.n as f64 * (high - low);
-                (Predicted::Number(f64::midpoint(low, high) + unit * 2_f64.powi(Self::MEMBERS as i32 - at as i32)), (high - low) / 2.0)
+                (
+                    Predicted::Number(
+                        f64::midpoint(low, high)
+                            + unit * 2_f64.powi(Self::MEMBERS as i32 - at as i32),
+                    ),
+                    (high - low) / 2.0,
+                )
             }
         }
     }
@@ -101,7 +129,11 @@ impl Carrier {
     /// The loss of a prediction if this candidate is the answer.
     fn loss(self, predicted: &Predicted, candidate: usize, numbers: &[f64]) -> f64 {
         let [log_loss_or_error, brier_or_square] = losses(predicted, candidate, numbers);
-        if self == Self::Brier { brier_or_square } else { log_loss_or_error }
+        if self == Self::Brier {
+            brier_or_square
+        } else {
+            log_loss_or_error
+        }
     }
 }
 
@@ -113,7 +145,11 @@ pub fn applies(public: &Public, numbers: &[f64]) -> bool {
 /// Returns the number of submissions that disclose every answer.
 pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     let carrier = Carrier::of(public, numbers)?;
-    let members = if public.n > public.n_open { public.n.div_ceil(Carrier::MEMBERS) } else { 0 };
+    let members = if public.n > public.n_open {
+        public.n.div_ceil(Carrier::MEMBERS)
+    } else {
+        0
+    };
     Some((members + public.n_open.div_ceil(carrier.group(public))) as u32)
 }
 
@@ -122,10 +158,20 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
     let mut guesses = most_frequent(public);
-    let Some(carrier) = Carrier::of(public, &numbers) else { return guesses };
+    let Some(carrier) = Carrier::of(public, &numbers) else {
+        return guesses;
+    };
     let has_sealed = public.n > public.n_open;
-    let mut unknown: Vec<usize> = if has_sealed { (0..public.n).collect() } else { Vec::new() };
-    let mut unread: Vec<usize> = if has_sealed { Vec::new() } else { (0..public.n).collect() };
+    let mut unknown: Vec<usize> = if has_sealed {
+        (0..public.n).collect()
+    } else {
+        Vec::new()
+    };
+    let mut unread: Vec<usize> = if has_sealed {
+        Vec::new()
+    } else {
+        (0..public.n).collect()
+    };
     let mut sealed: Vec<usize> = Vec::new();
     let group = carrier.group(public);
     while platform.left_in_all() > 0 {
@@ -150,7 +196,13 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
 }
 
 /// Submits with digits for these items, and decodes their answers.
-fn read(platform: &mut Platform<'_>, carrier: Carrier, numbers: &[f64], chosen: &[usize], sealed: &[usize]) -> Vec<u8> {
+fn read(
+    platform: &mut Platform<'_>,
+    carrier: Carrier,
+    numbers: &[f64],
+    chosen: &[usize],
+    sealed: &[usize],
+) -> Vec<u8> {
     let public = platform.public();
     let neutral = neutral(public, numbers);
     let mut predictions = vec![neutral.clone(); public.n];
@@ -161,10 +213,16 @@ fn read(platform: &mut Platform<'_>, carrier: Carrier, numbers: &[f64], chosen: 
     if let (Some(item), Carrier::Mae(low, _)) = (sealed.first(), carrier) {
         predictions[*item] = Predicted::Number(low);
     }
-    let Some(disclosed) = platform.submit_from_any(&predictions) else { return Vec::new() };
-    let Some(value) = disclosed.figure(public, carrier.figure()) else { return Vec::new() };
+    let Some(disclosed) = platform.submit_from_any(&predictions) else {
+        return Vec::new();
+    };
+    let Some(value) = disclosed.figure(public, carrier.figure()) else {
+        return Vec::new();
+    };
     let losses = |item: usize| -> Vec<f64> {
-        (0..public.candidates.len()).map(|candidate| carrier.loss(&predictions[item], candidate, numbers)).collect()
+        (0..public.candidates.len())
+            .map(|candidate| carrier.loss(&predictions[item], candidate, numbers))
+            .collect()
     };
     // What is above the least that the sum can be.
     let mut rest = Sum::default();
@@ -172,15 +230,24 @@ fn read(platform: &mut Platform<'_>, carrier: Carrier, numbers: &[f64], chosen: 
     let base = carrier.loss(&neutral, 0, numbers);
     rest.add(-base * (disclosed.n as f64 - chosen.len() as f64));
     let least = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
-    chosen.iter().for_each(|item| rest.add(-least(&losses(*item))));
-    let slack = chosen.last().map_or(0.0, |last| step_of(&losses(*last)) / 4.0);
+    chosen
+        .iter()
+        .for_each(|item| rest.add(-least(&losses(*item))));
+    let slack = chosen
+        .last()
+        .map_or(0.0, |last| step_of(&losses(*last)) / 4.0);
     let mut answers = Vec::with_capacity(chosen.len());
     for item in chosen {
         let losses = losses(*item);
         let least = least(&losses);
         // The largest that fits: all later digits together are less than one step of this one.
-        let fitting = losses.iter().enumerate().filter(|(_, loss)| *loss - least <= rest.total() + slack);
-        let (answer, loss) = fitting.max_by(|(_, one), (_, other)| one.total_cmp(other)).map_or((0, least), |(at, loss)| (at, *loss));
+        let fitting = losses
+            .iter()
+            .enumerate()
+            .filter(|(_, loss)| *loss - least <= rest.total() + slack);
+        let (answer, loss) = fitting
+            .max_by(|(_, one), (_, other)| one.total_cmp(other))
+            .map_or((0, least), |(at, loss)| (at, *loss));
         rest.add(least - loss);
         answers.push(answer as u8);
     }
@@ -191,7 +258,10 @@ fn read(platform: &mut Platform<'_>, carrier: Carrier, numbers: &[f64], chosen: 
 fn step_of(losses: &[f64]) -> f64 {
     let mut sorted = losses.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
-    sorted.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min)
+    sorted
+        .windows(2)
+        .map(|pair| pair[1] - pair[0])
+        .fold(f64::INFINITY, f64::min)
 }
 
 /// Submits so that each of these items adds a power of two if it is open, and returns those that are.
@@ -205,13 +275,19 @@ fn open_items(platform: &mut Platform<'_>, carrier: Carrier, chosen: &[usize]) -
         base = of_open;
         weights.push(match (&member, carrier) {
             (Predicted::Probabilities(shares), _) => -shares[0].ln() - of_open,
-            (Predicted::Number(number), Carrier::Mae(low, high)) => number - f64::midpoint(low, high),
+            (Predicted::Number(number), Carrier::Mae(low, high)) => {
+                number - f64::midpoint(low, high)
+            }
             _ => 0.0,
         });
         predictions[*item] = member;
     }
-    let Some(disclosed) = platform.submit_from_any(&predictions) else { return Vec::new() };
-    let Some(value) = disclosed.figure(public, carrier.figure()) else { return Vec::new() };
+    let Some(disclosed) = platform.submit_from_any(&predictions) else {
+        return Vec::new();
+    };
+    let Some(value) = disclosed.figure(public, carrier.figure()) else {
+        return Vec::new();
+    };
     let mut rest = Sum::default();
     rest.add(value * disclosed.n as f64);
     rest.add(-base * disclosed.n as f64);

@@ -17,7 +17,10 @@ const UNKNOWNS_MAX: usize = 1500;
 
 /// Returns whether the strategy applies.
 pub fn applies(public: &Public, _: &[f64]) -> bool {
-    let allowed = matches!(public.policy, DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_));
+    let allowed = matches!(
+        public.policy,
+        DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_)
+    );
     let others = public.candidates.len().saturating_sub(1);
     let is_small = (1..=UNKNOWNS_MAX).contains(&(others * public.n));
     allowed && public.is_complete && is_small && public.metric.family() == Family::Labels
@@ -34,15 +37,26 @@ pub fn run(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     let mut joint = Joint::new((0..others * n).map(share).collect());
     if public.n == public.n_open {
         for candidate in 0..others {
-            let of_candidate: Vec<f64> = (0..others * n).map(|unknown| f64::from(u8::from(unknown / n == candidate))).collect();
+            let of_candidate: Vec<f64> = (0..others * n)
+                .map(|unknown| f64::from(u8::from(unknown / n == candidate)))
+                .collect();
             joint.observe_sum(&of_candidate, public.frequencies[1 + candidate] * n as f64);
         }
     }
     let mut n_measured = 0;
     for organization in 0..platform.caps().organizations as usize {
         let allowance = platform.left(organization) as usize;
-        let costs = |k: usize| if platform.caps().comparisons_count { k * (k + 1) / 2 } else { k };
-        let submissions = (0..=allowance).take_while(|k| costs(*k) <= allowance).last().unwrap_or(0);
+        let costs = |k: usize| {
+            if platform.caps().comparisons_count {
+                k * (k + 1) / 2
+            } else {
+                k
+            }
+        };
+        let submissions = (0..=allowance)
+            .take_while(|k| costs(*k) <= allowance)
+            .last()
+            .unwrap_or(0);
         let mut sent: Vec<(Vec<f64>, usize, f64)> = Vec::new();
         for _ in 0..submissions {
             if n_measured >= 2 * others * n {
@@ -57,15 +71,26 @@ pub fn run(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
                     set[(candidate - 1) * n + item] = 1.0;
                 }
             }
-            let Some(disclosed) = platform.submit(organization, &predictions) else { break };
-            let Some(accuracy) = disclosed.figure(public, "accuracy") else { return most_frequent(public) };
+            let Some(disclosed) = platform.submit(organization, &predictions) else {
+                break;
+            };
+            let Some(accuracy) = disclosed.figure(public, "accuracy") else {
+                return most_frequent(public);
+            };
             let count = (accuracy * disclosed.n as f64).round();
             joint.observe_sum(&set, count);
             n_measured += 1;
             for (other, other_job, other_count) in &sent {
-                let Some((_, found)) = platform.compare(organization, disclosed.job, *other_job) else { break };
+                let Some((_, found)) = platform.compare(organization, disclosed.job, *other_job)
+                else {
+                    break;
+                };
                 let n_differ = found.n_differ.map_or(0.0, |n| n as f64);
-                let both: Vec<f64> = set.iter().zip(other).map(|(one, other)| one * other).collect();
+                let both: Vec<f64> = set
+                    .iter()
+                    .zip(other)
+                    .map(|(one, other)| one * other)
+                    .collect();
                 joint.observe_sum(&both, (count + other_count - n_differ) / 2.0);
                 n_measured += 1;
             }
@@ -76,7 +101,15 @@ pub fn run(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
         let mean = |candidate: usize| joint.mean((candidate - 1) * n + item);
         // What the others leave of the item's probability to be open.
         let first = open - (1..=others).map(mean).sum::<f64>();
-        (1..=others).fold((0, first), |best, candidate| if mean(candidate) > best.1 { (candidate, mean(candidate)) } else { best }).0 as u8
+        (1..=others)
+            .fold((0, first), |best, candidate| {
+                if mean(candidate) > best.1 {
+                    (candidate, mean(candidate))
+                } else {
+                    best
+                }
+            })
+            .0 as u8
     };
     (0..n).map(likeliest).collect()
 }

@@ -10,13 +10,19 @@ use crate::suite::Public;
 
 /// Returns whether one number after the other can be read.
 pub fn applies(public: &Public, _: &[f64]) -> bool {
-    let allowed = matches!(public.policy, DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_));
+    let allowed = matches!(
+        public.policy,
+        DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_)
+    );
     allowed && public.metric.family() == Family::Numbers && public.clip.is_none()
 }
 
 /// Returns whether numbers of a few distinct values can be read by squared errors.
 pub fn squares_apply(public: &Public, numbers: &[f64]) -> bool {
-    applies(public, numbers) && public.policy == DisclosurePolicy::Exact && public.is_complete && numbers.len() >= 2
+    applies(public, numbers)
+        && public.policy == DisclosurePolicy::Exact
+        && public.is_complete
+        && numbers.len() >= 2
 }
 
 /// Returns whether a staircase can be tried.
@@ -26,19 +32,36 @@ pub fn staircase_applies(public: &Public, _: &[f64]) -> bool {
 
 /// The least and the largest candidate.
 fn ends(numbers: &[f64]) -> (f64, f64) {
-    numbers.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| (low.min(*number), high.max(*number)))
+    numbers
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| {
+            (low.min(*number), high.max(*number))
+        })
 }
 
 fn nearest(numbers: &[f64], number: f64) -> u8 {
-    let distances = numbers.iter().map(|candidate| (candidate - number).abs()).enumerate();
-    distances.min_by(|(_, one), (_, other)| one.total_cmp(other)).map_or(0, |(at, _)| at as u8)
+    let distances = numbers
+        .iter()
+        .map(|candidate| (candidate - number).abs())
+        .enumerate();
+    distances
+        .min_by(|(_, one), (_, other)| one.total_cmp(other))
+        .map_or(0, |(at, _)| at as u8)
 }
 
 /// Returns the number of submissions that disclose every answer.
 pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
-    let by_squares = squares_apply(public, numbers).then(|| public.n.div_ceil(Squares::new(public, numbers).distances.len()));
+    let by_squares = squares_apply(public, numbers).then(|| {
+        public
+            .n
+            .div_ceil(Squares::new(public, numbers).distances.len())
+    });
     let one_by_one = applies(public, numbers).then_some(public.n);
-    by_squares.into_iter().chain(one_by_one).min().map(|submissions| submissions as u32 + 1)
+    by_squares
+        .into_iter()
+        .chain(one_by_one)
+        .min()
+        .map(|submissions| submissions as u32 + 1)
 }
 
 /// Moves one item after the other from far above all answers to far below: the sum of absolute errors changes by twice the answer and a
@@ -51,14 +74,20 @@ pub fn one_by_one(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let unit = high - low + 1.0;
     // So far below that no answer changes the sum by nothing. The predictions differ, or there would be no correlation.
     let (above, below) = (high + 4.0 * unit, low - 9.0 * unit);
-    let base: Vec<f64> = (0..public.n).map(|item| above + unit * item as f64 / public.n as f64).collect();
+    let base: Vec<f64> = (0..public.n)
+        .map(|item| above + unit * item as f64 / public.n as f64)
+        .collect();
     let mut sum_of = |moved: Option<usize>| {
-        let number = |(item, number): (usize, &f64)| Predicted::Number(if moved == Some(item) { below } else { *number });
+        let number = |(item, number): (usize, &f64)| {
+            Predicted::Number(if moved == Some(item) { below } else { *number })
+        };
         let predictions: Vec<Predicted> = base.iter().enumerate().map(number).collect();
         let disclosed = platform.submit_from_any(&predictions)?;
         Some(disclosed.figure(public, "mae")? * disclosed.n as f64)
     };
-    let Some(first) = sum_of(None) else { return guesses };
+    let Some(first) = sum_of(None) else {
+        return guesses;
+    };
     for item in 0..public.n {
         let Some(sum) = sum_of(Some(item)) else { break };
         let difference = sum - first;
@@ -83,8 +112,15 @@ impl Squares {
         // A digit's gap is above all later digits together.
         let base = range / gap + 1.0;
         // As far as the loss of the moved items is that of all others; the last digit is above the rounding of the sum.
-        let digits = (gap / range * 2_f64.powi(48) / n.sqrt()).log(base).floor().max(1.0) as i32;
-        Self { distances: (0..digits).map(|at| range * n.sqrt() / base.powi(at)).collect() }
+        let digits = (gap / range * 2_f64.powi(48) / n.sqrt())
+            .log(base)
+            .floor()
+            .max(1.0) as i32;
+        Self {
+            distances: (0..digits)
+                .map(|at| range * n.sqrt() / base.powi(at))
+                .collect(),
+        }
     }
 }
 
@@ -97,13 +133,20 @@ pub fn squares(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let Squares { distances } = Squares::new(public, &numbers);
     let (low, high) = ends(&numbers);
     // The predictions differ, or there would be no correlation.
-    let base: Vec<f64> = (0..public.n).map(|item| if item.is_multiple_of(2) { low } else { high }).collect();
+    let base: Vec<f64> = (0..public.n)
+        .map(|item| if item.is_multiple_of(2) { low } else { high })
+        .collect();
     let mut sum_of = |moved: &[f64]| {
-        let predictions: Vec<Predicted> = moved.iter().map(|number| Predicted::Number(*number)).collect();
+        let predictions: Vec<Predicted> = moved
+            .iter()
+            .map(|number| Predicted::Number(*number))
+            .collect();
         let disclosed = platform.submit_from_any(&predictions)?;
         Some(disclosed.figure(public, "rmse")?.powi(2) * disclosed.n as f64)
     };
-    let Some(first) = sum_of(&base) else { return guesses };
+    let Some(first) = sum_of(&base) else {
+        return guesses;
+    };
     let gap = distances.last().copied().unwrap_or(1.0);
     for start in (0..public.n).step_by(distances.len()) {
         let group = start..(start + distances.len()).min(public.n);
@@ -122,7 +165,10 @@ pub fn squares(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
             let share = rest.total() / (2.0 * distance);
             // Half of the last digit's gap, as far as this digit is above the last one.
             let slack = smallest_gap(&numbers) / 2.0 * gap / distance;
-            let fitting = numbers.iter().enumerate().filter(|(_, number)| **number - low <= share + slack);
+            let fitting = numbers
+                .iter()
+                .enumerate()
+                .filter(|(_, number)| **number - low <= share + slack);
             let found = fitting.max_by(|(_, one), (_, other)| one.total_cmp(other));
             let (answer, number) = found.map_or((0, low), |(at, number)| (at, *number));
             guesses[item] = answer as u8;
@@ -135,7 +181,10 @@ pub fn squares(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
 fn smallest_gap(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
-    sorted.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min)
+    sorted
+        .windows(2)
+        .map(|pair| pair[1] - pair[0])
+        .fold(f64::INFINITY, f64::min)
 }
 
 /// Makes every submission better than the one before by more than a step, from a very bad one on, and reads one number from each
@@ -144,7 +193,9 @@ pub fn staircase(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
     let mut guesses = most_frequent(public);
-    let Some(ladder) = public.ladder else { return guesses };
+    let Some(ladder) = public.ladder else {
+        return guesses;
+    };
     let (low, high) = ends(&numbers);
     let mut item = 0;
     for organization in 0..platform.caps().organizations as usize {
@@ -160,8 +211,12 @@ pub fn staircase(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
                     high
                 }
             };
-            let predictions: Vec<Predicted> = (0..public.n).map(|at| Predicted::Number(number(at))).collect();
-            let Some(disclosed) = platform.submit(organization, &predictions) else { break };
+            let predictions: Vec<Predicted> = (0..public.n)
+                .map(|at| Predicted::Number(number(at)))
+                .collect();
+            let Some(disclosed) = platform.submit(organization, &predictions) else {
+                break;
+            };
             let value = disclosed.figures.value;
             if value != before {
                 guesses[item] = nearest(&numbers, far - value * (public.n as f64).sqrt());

@@ -9,14 +9,18 @@ use crate::suite::Public;
 
 /// The unit of the last decimal of a policy's figures, if it rounds.
 pub fn unit(policy: DisclosurePolicy) -> Option<f64> {
-    let DisclosurePolicy::Rounded(decimals) = policy else { return None };
+    let DisclosurePolicy::Rounded(decimals) = policy else {
+        return None;
+    };
     Some(0.1_f64.powi(i32::from(decimals.get())))
 }
 
 /// The figures that are a mean over items, each with the score of a right and of a wrong guess, in a suite with two candidates
 /// whose predictions are those of [`super::predict`].
 fn means(public: &Public) -> Vec<(String, f64, f64)> {
-    let second = |name: &str, k: usize, score: f64| (format!("{name}@{k}"), 1.0, if k > 1 { score } else { 0.0 });
+    let second = |name: &str, k: usize, score: f64| {
+        (format!("{name}@{k}"), 1.0, if k > 1 { score } else { 0.0 })
+    };
     match public.metric {
         Metric::Accuracy
         | Metric::HitRate(_)
@@ -26,10 +30,17 @@ fn means(public: &Public) -> Vec<(String, f64, f64)> {
         | Metric::Mrr(_)
         | Metric::Map(_) => {
             let k = public.metric.cut().get();
-            vec![("accuracy".to_owned(), 1.0, 0.0), second("ndcg", k, 1.0 / 3.0_f64.log2()), second("mrr", k, 0.5)]
+            vec![
+                ("accuracy".to_owned(), 1.0, 0.0),
+                second("ndcg", k, 1.0 / 3.0_f64.log2()),
+                second("mrr", k, 0.5),
+            ]
         }
         Metric::ExactMatch | Metric::F1Macro | Metric::F1Micro => {
-            vec![("accuracy".to_owned(), 1.0, 0.0), ("exact_match".to_owned(), 1.0, 0.0)]
+            vec![
+                ("accuracy".to_owned(), 1.0, 0.0),
+                ("exact_match".to_owned(), 1.0, 0.0),
+            ]
         }
         _ => Vec::new(),
     }
@@ -47,18 +58,25 @@ pub fn right_guesses(public: &Public, disclosed: &Disclosed) -> Option<(f64, f64
     let fits = |count: usize| {
         let share = count as f64 / n;
         let of_means = means.iter().all(|(name, right, wrong)| {
-            disclosed.figure(public, name).is_none_or(|shown| is(share * right + (1.0 - share) * wrong, shown))
+            disclosed
+                .figure(public, name)
+                .is_none_or(|shown| is(share * right + (1.0 - share) * wrong, shown))
         });
         let of_estimate = match (public.metric, disclosed.figures.estimate) {
-            (Metric::Accuracy | Metric::ExactMatch, Some(shown)) => wilson(share, public.n_open).is_none_or(|of_share| {
-                let [low, high] = of_share.ci95;
-                is(low, shown.ci95[0]) && is(high, shown.ci95[1]) && is(of_share.stderr, shown.stderr)
-            }),
+            (Metric::Accuracy | Metric::ExactMatch, Some(shown)) => wilson(share, public.n_open)
+                .is_none_or(|of_share| {
+                    let [low, high] = of_share.ci95;
+                    is(low, shown.ci95[0])
+                        && is(high, shown.ci95[1])
+                        && is(of_share.stderr, shown.stderr)
+                }),
             _ => true,
         };
         of_means && of_estimate
     };
     let low = (0..=public.n_open).find(|count| fits(*count))?;
-    let high = (low..=public.n_open).take_while(|count| fits(*count)).last()?;
+    let high = (low..=public.n_open)
+        .take_while(|count| fits(*count))
+        .last()?;
     Some((low as f64, high as f64))
 }

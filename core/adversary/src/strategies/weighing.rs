@@ -21,9 +21,17 @@ pub fn columns_of(rows: usize) -> usize {
 impl Detecting {
     /// Builds the matrix with this many rows.
     pub fn new(rows: usize) -> Self {
-        let odd_subsets = |set: usize| (1..=set).filter(move |subset| subset & set == *subset && subset.count_ones() % 2 == 1);
-        let of_set = |set: usize| (0..set.count_ones() as usize).map(move |at| (set, at, odd_subsets(set).take(1 << at).collect()));
-        Self { rows, columns: (1..=rows).flat_map(of_set).collect() }
+        let odd_subsets = |set: usize| {
+            (1..=set).filter(move |subset| subset & set == *subset && subset.count_ones() % 2 == 1)
+        };
+        let of_set = |set: usize| {
+            (0..set.count_ones() as usize)
+                .map(move |at| (set, at, odd_subsets(set).take(1 << at).collect()))
+        };
+        Self {
+            rows,
+            columns: (1..=rows).flat_map(of_set).collect(),
+        }
     }
 
     /// Returns whether the column is counted in a row, both from 0.
@@ -42,11 +50,22 @@ impl Detecting {
             let start = end - size;
             let subsets = (1..=set).filter(|subset| subset & set == *subset);
             // Subsets of odd size have a positive sign: the chosen ones are odd.
-            let sum: i64 = subsets.map(|subset| if subset.count_ones() % 2 == 1 { rest[subset - 1] } else { -rest[subset - 1] }).sum();
+            let sum: i64 = subsets
+                .map(|subset| {
+                    if subset.count_ones() % 2 == 1 {
+                        rest[subset - 1]
+                    } else {
+                        -rest[subset - 1]
+                    }
+                })
+                .sum();
             for (at, column) in (start..end).enumerate() {
                 if sum >> at & 1 == 1 {
                     found[column] = true;
-                    rest.iter_mut().enumerate().filter(|(row, _)| self.has(*row, column)).for_each(|(_, count)| *count -= 1);
+                    rest.iter_mut()
+                        .enumerate()
+                        .filter(|(row, _)| self.has(*row, column))
+                        .for_each(|(_, count)| *count -= 1);
                 }
             }
             end = start;
@@ -67,8 +86,14 @@ mod tests {
             let matrix = Detecting::new(rows);
             assert_eq!(matrix.columns.len(), columns_of(rows));
             for _ in 0..20 {
-                let vector: Vec<bool> = (0..matrix.columns.len()).map(|_| random.below(2) == 1).collect();
-                let count = |row: usize| (0..vector.len()).filter(|column| vector[*column] && matrix.has(row, *column)).count() as i64;
+                let vector: Vec<bool> = (0..matrix.columns.len())
+                    .map(|_| random.below(2) == 1)
+                    .collect();
+                let count = |row: usize| {
+                    (0..vector.len())
+                        .filter(|column| vector[*column] && matrix.has(row, *column))
+                        .count() as i64
+                };
                 let counts: Vec<i64> = (0..rows).map(count).collect();
                 assert_eq!(matrix.decode(&counts), vector, "{rows} rows");
             }

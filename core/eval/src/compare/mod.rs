@@ -37,7 +37,12 @@ pub struct Figure {
 impl Figure {
     /// Of no items yet.
     pub fn new(metric: Metric) -> Self {
-        Self { metric, n: 0, sum: Sum::default(), bins: [Sum::default(); BINS + 1] }
+        Self {
+            metric,
+            n: 0,
+            sum: Sum::default(),
+            bins: [Sum::default(); BINS + 1],
+        }
     }
 
     /// Whether it has to be known before pairs can be made.
@@ -64,7 +69,11 @@ impl Figure {
     pub fn parts(self) -> Parts {
         match self.metric {
             Metric::Rmse => Parts::OfRoot((self.sum.total() / self.n.max(1) as f64).sqrt()),
-            Metric::Ece => Parts::OfGaps(self.bins.map(|bin| bin.total().partial_cmp(&0.0).map_or(0.0, |sign| f64::from(sign as i8)))),
+            Metric::Ece => Parts::OfGaps(self.bins.map(|bin| {
+                bin.total()
+                    .partial_cmp(&0.0)
+                    .map_or(0.0, |sign| f64::from(sign as i8))
+            })),
             _ => Parts::Themselves,
         }
     }
@@ -111,7 +120,9 @@ impl Test {
     const fn of(metric: Metric) -> Self {
         match metric {
             Metric::Accuracy | Metric::HitRate(_) | Metric::ExactMatch => Self::McNemar,
-            Metric::F1Macro | Metric::F1Micro | Metric::Spearman | Metric::Auc | Metric::Ece => Self::Wald,
+            Metric::F1Macro | Metric::F1Micro | Metric::Spearman | Metric::Auc | Metric::Ece => {
+                Self::Wald
+            }
             _ => Self::Permutation,
         }
     }
@@ -166,7 +177,9 @@ impl Difference {
     pub fn rounded(self, difference: f64, round: impl Fn(f64) -> f64) -> Self {
         Self {
             stderr: self.stderr.map(&round),
-            ci95: self.stderr.map(|stderr| around(difference, stderr).map(&round)),
+            ci95: self
+                .stderr
+                .map(|stderr| around(difference, stderr).map(&round)),
             ci_method: "normal",
             p_value: wald(difference, self.stderr.map(&round)),
             p_method: Test::Wald.as_str(),
@@ -185,7 +198,18 @@ impl Pairs {
     pub fn new(metric: Metric) -> Self {
         let (sum, squares, flipped) = (Sum::default(), Sum::default(), Sum::default());
         let (test, flips) = (Test::of(metric), Flips::default());
-        Self { metric, test, n: 0, more: 0, less: 0, n_differ: 0, sum, squares, flipped, flips }
+        Self {
+            metric,
+            test,
+            n: 0,
+            more: 0,
+            less: 0,
+            n_differ: 0,
+            sum,
+            squares,
+            flipped,
+            flips,
+        }
     }
 
     /// Adds the next items of both.
@@ -195,7 +219,10 @@ impl Pairs {
             let difference = of_one.of(one, item) - of_other.of(other, item);
             self.n_differ += u64::from(match self.metric.family() {
                 Family::Labels if self.test == Test::Wald => one.rights[item] != other.rights[item],
-                _ => one.values[item] != other.values[item] || (self.metric == Metric::Ece && one.rights[item] != other.rights[item]),
+                _ => {
+                    one.values[item] != other.values[item]
+                        || (self.metric == Metric::Ece && one.rights[item] != other.rights[item])
+                }
             });
             if difference == 0.0 {
                 continue;
@@ -222,15 +249,31 @@ impl Pairs {
     /// What is said of the difference of the two figures; `point` is how much the suite should be able to tell. Where of one of
     /// the figures alone nothing can be said (`is_sure` is false), nothing is said of their difference.
     pub fn finish(self, difference: f64, point: f64, is_sure: bool) -> Difference {
-        let Self { metric, test, n, more, less, n_differ, sum, squares, flipped, flips } = self;
+        let Self {
+            metric,
+            test,
+            n,
+            more,
+            less,
+            n_differ,
+            sum,
+            squares,
+            flipped,
+            flips,
+        } = self;
         let (items, mean) = (n as f64, sum.total() / n.max(1) as f64);
-        let variance = (n > 1 && is_sure).then(|| ((squares.total() - items * mean * mean) / (items - 1.0)).max(0.0));
+        let variance = (n > 1 && is_sure)
+            .then(|| ((squares.total() - items * mean * mean) / (items - 1.0)).max(0.0));
         let stderr = variance.map(|variance| (variance / items).sqrt());
         let ci95 = match stderr {
             Some(_) if test == Test::McNemar => Some(bonett_price(more, less, n)),
             _ => stderr.map(|stderr| around(difference, stderr)),
         };
-        let needed = |variance: f64| ((Z + POWER).powi(2) * variance / (point * point)).ceil().max(1.0) as u64;
+        let needed = |variance: f64| {
+            ((Z + POWER).powi(2) * variance / (point * point))
+                .ceil()
+                .max(1.0) as u64
+        };
         Difference {
             stderr,
             ci95,
@@ -243,12 +286,16 @@ impl Pairs {
                 Test::McNemar => mcnemar(more, less),
                 Test::Permutation => flips.p_value(flipped.total().abs()),
                 // So few items cannot say more, whatever the formula makes of them.
-                Test::Wald if metric.has_item_scores() => wald(difference, stderr).max(0.5_f64.powf(n_differ as f64 - 1.0)).min(1.0),
+                Test::Wald if metric.has_item_scores() => wald(difference, stderr)
+                    .max(0.5_f64.powf(n_differ as f64 - 1.0))
+                    .min(1.0),
                 Test::Wald => wald(difference, stderr),
             },
             p_method: test.as_str(),
             n_differ: metric.has_item_scores().then_some(n_differ),
-            n_needed: variance.filter(|variance| *variance > 0.0 && point > 0.0).map(needed),
+            n_needed: variance
+                .filter(|variance| *variance > 0.0 && point > 0.0)
+                .map(needed),
         }
     }
 }
@@ -266,7 +313,10 @@ pub fn point(metric: Metric, value_a: f64, value_b: f64) -> f64 {
 fn bonett_price(more: u64, less: u64, n: u64) -> [f64; 2] {
     let share = |count: u64| (count as f64 + 1.0) / (n as f64 + 2.0);
     let (more, less) = (share(more), share(less));
-    let (middle, half) = (more - less, Z * ((more + less - (more - less).powi(2)) / (n as f64 + 2.0)).sqrt());
+    let (middle, half) = (
+        more - less,
+        Z * ((more + less - (more - less).powi(2)) / (n as f64 + 2.0)).sqrt(),
+    );
     [(middle - half).max(-1.0), (middle + half).min(1.0)]
 }
 
@@ -312,7 +362,8 @@ fn heads_exactly(k: u64, n: u64) -> f64 {
     }
     let stirling = |n: u64| {
         let n = n as f64;
-        (1.0 / 12.0 - (1.0 / 360.0 - (1.0 / 1260.0 - 1.0 / (1680.0 * n * n)) / (n * n)) / (n * n)) / n
+        (1.0 / 12.0 - (1.0 / 360.0 - (1.0 / 1260.0 - 1.0 / (1680.0 * n * n)) / (n * n)) / (n * n))
+            / n
     };
     let (half, heads, tails) = (n as f64 / 2.0, k as f64, (n - k) as f64);
     let away = |count: f64| count * ((count - half) / half).ln_1p() - (count - half);

@@ -42,15 +42,25 @@ impl Flips {
         *self.sizes.entry(size.to_bits()).or_default() += 1;
         if self.sizes.len() >= 2 * KEPT {
             let sizes = self.by_size();
-            self.rest += sizes[KEPT..].iter().map(|(size, count)| size * size * *count as f64).sum::<f64>();
+            self.rest += sizes[KEPT..]
+                .iter()
+                .map(|(size, count)| size * size * *count as f64)
+                .sum::<f64>();
             self.least = sizes[KEPT - 1].0;
-            self.sizes = sizes[..KEPT].iter().map(|(size, count)| (size.to_bits(), *count)).collect();
+            self.sizes = sizes[..KEPT]
+                .iter()
+                .map(|(size, count)| (size.to_bits(), *count))
+                .collect();
         }
     }
 
     /// The largest first.
     fn by_size(&self) -> Vec<(f64, u64)> {
-        let mut sizes: Vec<_> = self.sizes.iter().map(|(bits, count)| (f64::from_bits(*bits), *count)).collect();
+        let mut sizes: Vec<_> = self
+            .sizes
+            .iter()
+            .map(|(bits, count)| (f64::from_bits(*bits), *count))
+            .collect();
         sizes.sort_unstable_by(|(one, _), (other, _)| other.total_cmp(one));
         sizes
     }
@@ -59,12 +69,20 @@ impl Flips {
     pub fn p_value(&self, observed: f64) -> f64 {
         let sizes = self.by_size();
         // What rounding leaves of a sum that is the same.
-        let enough = observed - 1e-12 * sizes.iter().map(|(size, count)| size * *count as f64).sum::<f64>();
+        let enough = observed
+            - 1e-12
+                * sizes
+                    .iter()
+                    .map(|(size, count)| size * *count as f64)
+                    .sum::<f64>();
         let n: u64 = sizes.iter().map(|(_, count)| count).sum();
         if n <= FEW && self.rest == 0.0 {
             return all(&sizes, enough);
         }
-        let reached = Draws::new(&sizes, self.rest.sqrt()).take(DRAWS as usize).filter(|sum| sum.abs() >= enough).count();
+        let reached = Draws::new(&sizes, self.rest.sqrt())
+            .take(DRAWS as usize)
+            .filter(|sum| sum.abs() >= enough)
+            .count();
         // What was observed is one of the ways.
         (reached as f64 + 1.0) / (DRAWS as f64 + 1.0)
     }
@@ -72,8 +90,17 @@ impl Flips {
 
 /// Of all ways of giving signs, the share of those with such a sum.
 fn all(sizes: &[(f64, u64)], enough: f64) -> f64 {
-    let sizes: Vec<f64> = sizes.iter().flat_map(|(size, count)| std::iter::repeat_n(*size, *count as usize)).collect();
-    let sum = |way: u32| sizes.iter().enumerate().map(|(at, size)| if way >> at & 1 == 1 { *size } else { -size }).sum::<f64>();
+    let sizes: Vec<f64> = sizes
+        .iter()
+        .flat_map(|(size, count)| std::iter::repeat_n(*size, *count as usize))
+        .collect();
+    let sum = |way: u32| {
+        sizes
+            .iter()
+            .enumerate()
+            .map(|(at, size)| if way >> at & 1 == 1 { *size } else { -size })
+            .sum::<f64>()
+    };
     let ways = 1_u32 << sizes.len();
     (0..ways).filter(|way| sum(*way).abs() >= enough).count() as f64 / f64::from(ways)
 }
@@ -91,11 +118,31 @@ struct Draws {
 
 impl Draws {
     fn new(sizes: &[(f64, u64)], rest: f64) -> Self {
-        let single = sizes.iter().filter(|(_, count)| *count == 1).map(|(size, _)| *size).collect();
-        let few = sizes.iter().filter(|(_, count)| (2..=64).contains(count)).copied().collect();
+        let single = sizes
+            .iter()
+            .filter(|(_, count)| *count == 1)
+            .map(|(size, _)| *size)
+            .collect();
+        let few = sizes
+            .iter()
+            .filter(|(_, count)| (2..=64).contains(count))
+            .copied()
+            .collect();
         let many = sizes.iter().filter(|(_, count)| *count > 64);
-        let many = many.filter_map(|(size, count)| Binomial::new(*count, 0.5).ok().map(|pluses| (*size, *count, pluses))).collect();
-        Self { single, few, many, rest, random: Xoshiro256PlusPlus::seed_from_u64(SEED) }
+        let many = many
+            .filter_map(|(size, count)| {
+                Binomial::new(*count, 0.5)
+                    .ok()
+                    .map(|pluses| (*size, *count, pluses))
+            })
+            .collect();
+        Self {
+            single,
+            few,
+            many,
+            rest,
+            random: Xoshiro256PlusPlus::seed_from_u64(SEED),
+        }
     }
 }
 
@@ -107,7 +154,11 @@ impl Iterator for Draws {
         for sizes in self.single.chunks(64) {
             let signs = self.random.next_u64();
             // A sign is the highest bit of a number: no branch that could not be foretold.
-            sum += sizes.iter().enumerate().map(|(at, size)| f64::from_bits(size.to_bits() ^ (signs >> at & 1) << 63)).sum::<f64>();
+            sum += sizes
+                .iter()
+                .enumerate()
+                .map(|(at, size)| f64::from_bits(size.to_bits() ^ (signs >> at & 1) << 63))
+                .sum::<f64>();
         }
         for (size, count) in &self.few {
             let pluses = (self.random.next_u64() >> (64 - count)).count_ones();

@@ -33,7 +33,13 @@ pub(super) struct Element<'a> {
 impl<'a> Element<'a> {
     pub(super) fn new(index: usize, line: Option<usize>, memory: Memory) -> Self {
         let Memory { ids, weights } = memory;
-        Self { index, line, ids, weights, ..Self::default() }
+        Self {
+            index,
+            line,
+            ids,
+            weights,
+            ..Self::default()
+        }
     }
 
     /// The next one begins.
@@ -47,7 +53,11 @@ impl<'a> Element<'a> {
 
     pub(super) fn fault(&mut self, place: &str, reason: &'static str, message: &str) {
         if self.faults.len() < MAX_FAULTS {
-            self.faults.push(FieldError::new(format!("{}{place}", name(self.index, self.line)), reason, message));
+            self.faults.push(FieldError::new(
+                format!("{}{place}", name(self.index, self.line)),
+                reason,
+                message,
+            ));
         }
     }
 
@@ -55,13 +65,20 @@ impl<'a> Element<'a> {
         match found {
             None => self.fault(".item_id", "type", "must be a string"),
             Some(id) if id.is_empty() => self.fault(".item_id", "format", "must not be empty"),
-            Some(id) if id.len() > MAX_ITEM_ID => self.fault(".item_id", "format", "must be at most 512 bytes long"),
-            Some(id) if has_nul(&id) => self.fault(".item_id", "format", "must not have a NUL character"),
+            Some(id) if id.len() > MAX_ITEM_ID => {
+                self.fault(".item_id", "format", "must be at most 512 bytes long")
+            }
+            Some(id) if has_nul(&id) => {
+                self.fault(".item_id", "format", "must not have a NUL character")
+            }
             Some(id) => self.item_id = id,
         }
     }
 
-    pub(super) fn hand_on<B>(&mut self, mut each: impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>) -> ControlFlow<B> {
+    pub(super) fn hand_on<B>(
+        &mut self,
+        mut each: impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
         if !self.faults.is_empty() {
             return self.faults.drain(..).try_for_each(|fault| each(Err(fault)));
         }
@@ -71,7 +88,12 @@ impl<'a> Element<'a> {
             (Form::Label, [label]) => Value::Label(label),
             (Form::Label | Form::Ranking, ids) => Value::Ranking(ids),
         };
-        each(Ok(Prediction { index: self.index, line: self.line, item_id: mem::take(&mut self.item_id), value }))
+        each(Ok(Prediction {
+            index: self.index,
+            line: self.line,
+            item_id: mem::take(&mut self.item_id),
+            value,
+        }))
     }
 }
 
@@ -88,14 +110,21 @@ impl Memory {
 
     /// Of an element that is done with. Collecting in place keeps the allocation.
     pub(super) fn of(element: Element<'_>) -> Self {
-        let Element { mut ids, mut weights, .. } = element;
+        let Element {
+            mut ids,
+            mut weights,
+            ..
+        } = element;
         ids.clear();
         ids.shrink_to(Self::MOST);
         weights.clear();
         weights.shrink_to(Self::MOST);
         Self {
             ids: ids.into_iter().map(|_| Cow::Borrowed("")).collect(),
-            weights: weights.into_iter().map(|_| (Cow::Borrowed(""), 0.0)).collect(),
+            weights: weights
+                .into_iter()
+                .map(|_| (Cow::Borrowed(""), 0.0))
+                .collect(),
         }
     }
 }

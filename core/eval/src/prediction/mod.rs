@@ -69,7 +69,10 @@ pub struct Prediction<'r, 'a> {
 
 /// How faults name a prediction: `line 7`, or `predictions[6]` where lines do not matter.
 pub fn name(index: usize, line: Option<usize>) -> String {
-    line.map_or_else(|| format!("predictions[{index}]"), |line| format!("line {line}"))
+    line.map_or_else(
+        || format!("predictions[{index}]"),
+        |line| format!("line {line}"),
+    )
 }
 
 /// What is predicted. No text in it has a NUL.
@@ -95,30 +98,59 @@ const SUM_SLACK: f64 = 1e-6 + 1e-12;
 /// Why a value is none for this metric: the reason, for machines and for humans.
 pub fn fits(metric: Metric, value: Value<'_, '_>) -> Result<(), (&'static str, String)> {
     let wanted = match (metric.family(), value) {
-        (Family::Rankings, Value::Label(_) | Value::Ranking(_)) | (Family::Labels, Value::Label(_)) => return Ok(()),
+        (Family::Rankings, Value::Label(_) | Value::Ranking(_))
+        | (Family::Labels, Value::Label(_)) => return Ok(()),
         (Family::Numbers, Value::Number(number)) => {
-            let fault = || ("range", format!("must be from -{NUMBER_MAX:e} to {NUMBER_MAX:e}"));
-            return if number.abs() <= NUMBER_MAX { Ok(()) } else { Err(fault()) };
+            let fault = || {
+                (
+                    "range",
+                    format!("must be from -{NUMBER_MAX:e} to {NUMBER_MAX:e}"),
+                )
+            };
+            return if number.abs() <= NUMBER_MAX {
+                Ok(())
+            } else {
+                Err(fault())
+            };
         }
-        (Family::Probabilities, Value::Probabilities(probabilities)) => return are_probabilities(probabilities),
+        (Family::Probabilities, Value::Probabilities(probabilities)) => {
+            return are_probabilities(probabilities);
+        }
         (Family::Rankings, _) => "a string or an array of strings",
         (Family::Labels, _) => "a string",
         (Family::Numbers, _) => "a number",
         (Family::Probabilities, _) => "an object of label → probability",
     };
-    Err(("type", format!("must be {wanted}: the suite's metric is {metric}")))
+    Err((
+        "type",
+        format!("must be {wanted}: the suite's metric is {metric}"),
+    ))
 }
 
 fn are_probabilities(probabilities: &[(Cow<'_, str>, f64)]) -> Result<(), (&'static str, String)> {
-    if let Some((label, probability)) = probabilities.iter().find(|(_, probability)| !(0.0..=1.0).contains(probability)) {
-        return Err(("range", format!("the probability of {label:?} is {probability}, but must be from 0 to 1")));
+    if let Some((label, probability)) = probabilities
+        .iter()
+        .find(|(_, probability)| !(0.0..=1.0).contains(probability))
+    {
+        return Err((
+            "range",
+            format!("the probability of {label:?} is {probability}, but must be from 0 to 1"),
+        ));
     }
-    let sum: f64 = probabilities.iter().map(|(_, probability)| probability).sum();
+    let sum: f64 = probabilities
+        .iter()
+        .map(|(_, probability)| probability)
+        .sum();
     if (sum - 1.0).abs() > SUM_SLACK {
-        return Err(("range", format!("the probabilities sum to {sum}, but must sum to 1 (within 1e-6)")));
+        return Err((
+            "range",
+            format!("the probabilities sum to {sum}, but must sum to 1 (within 1e-6)"),
+        ));
     }
     let again = twice(probabilities.iter().map(|(label, _)| label.as_ref()));
-    again.map_or(Ok(()), |label| Err(("duplicate", format!("{label:?} is given twice"))))
+    again.map_or(Ok(()), |label| {
+        Err(("duplicate", format!("{label:?} is given twice")))
+    })
 }
 
 /// The first text that was there before.
@@ -127,7 +159,11 @@ pub(crate) fn twice<'t>(texts: impl ExactSizeIterator<Item = &'t str> + Clone) -
     const FEW: usize = 16;
 
     if texts.len() <= FEW {
-        return texts.clone().enumerate().find(|(at, text)| texts.clone().take(*at).any(|before| before == *text)).map(|(_, text)| text);
+        return texts
+            .clone()
+            .enumerate()
+            .find(|(at, text)| texts.clone().take(*at).any(|before| before == *text))
+            .map(|(_, text)| text);
     }
     let mut seen = HashSet::new();
     texts.clone().find(|text| !seen.insert(*text))
@@ -158,24 +194,38 @@ pub fn check(json: &[u8], metric: &Metric) -> Result<Checked, Rejected> {
             Ok(prediction) => {
                 digest.add(&prediction);
                 if let Err((reason, told)) = fits(*metric, prediction.value) {
-                    faults.push(FieldError::new(format!("predictions[{}].prediction", prediction.index), reason, told));
+                    faults.push(FieldError::new(
+                        format!("predictions[{}].prediction", prediction.index),
+                        reason,
+                        told,
+                    ));
                 }
                 match first_index.entry(prediction.item_id) {
                     Entry::Vacant(entry) => _ = entry.insert(prediction.index),
                     Entry::Occupied(entry) => faults.push(FieldError::new(
                         format!("predictions[{}].item_id", prediction.index),
                         "duplicate",
-                        format!("this item is already predicted by predictions[{}]", entry.get()),
+                        format!(
+                            "this item is already predicted by predictions[{}]",
+                            entry.get()
+                        ),
                     )),
                 }
             }
         }
-        if faults.len() < MAX_FAULTS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if faults.len() < MAX_FAULTS {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
     })?;
     // The last prediction may have had two.
     faults.truncate(MAX_FAULTS);
     if faults.is_empty() {
-        Ok(Checked { n_items: first_index.len() as i64, digest: digest.finish() })
+        Ok(Checked {
+            n_items: first_index.len() as i64,
+            digest: digest.finish(),
+        })
     } else {
         Err(Rejected::Fields(faults))
     }
@@ -215,7 +265,8 @@ impl SubmissionDigest {
             }
             Value::Probabilities(probabilities) => {
                 self.written.push(3);
-                self.written.extend((probabilities.len() as u64).to_le_bytes());
+                self.written
+                    .extend((probabilities.len() as u64).to_le_bytes());
                 // An object has no order, and over gRPC none is kept.
                 let mut sorted: Vec<_> = probabilities.iter().collect();
                 sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -245,7 +296,10 @@ mod tests {
     /// The faults as `path reason`.
     fn faults(json: &str) -> Vec<String> {
         match checked(json).unwrap_err() {
-            Rejected::Fields(fields) => fields.into_iter().map(|fault| format!("{} {}", fault.field, fault.reason)).collect(),
+            Rejected::Fields(fields) => fields
+                .into_iter()
+                .map(|fault| format!("{} {}", fault.field, fault.reason))
+                .collect(),
             other => panic!("{other:?}"),
         }
     }
@@ -265,21 +319,55 @@ mod tests {
             (r#"{"item_id":7,"prediction":"x"}"#, ".item_id type"),
             (r#"{"item_id":{"a":[1]},"prediction":"x"}"#, ".item_id type"),
             (r#"{"item_id":"","prediction":"x"}"#, ".item_id format"),
-            (r#"{"item_id":"b\u0000","prediction":"x"}"#, ".item_id format"),
+            (
+                r#"{"item_id":"b\u0000","prediction":"x"}"#,
+                ".item_id format",
+            ),
             (r#"{"item_id":"b","prediction":null}"#, ".prediction type"),
             (r#"{"item_id":"b","prediction":-1}"#, ".prediction type"),
-            (r#"{"item_id":"b","prediction":{"x":1}}"#, ".prediction type"),
-            (r#"{"item_id":"b","prediction":"\u0000"}"#, ".prediction format"),
-            (r#"{"item_id":"b","prediction":["x",["y"]]}"#, ".prediction[1] type"),
-            (r#"{"item_id":"b","prediction":["x","y",3]}"#, ".prediction[2] type"),
-            (r#"{"item_id":"b","prediction":["x\u0000"]}"#, ".prediction[0] format"),
-            (r#"{"item_id":"b","prediction":"x","item_id":"c"}"#, ".item_id duplicate"),
-            (r#"{"item_id":"b","prediction":"x","prediction":"x"}"#, ".prediction duplicate"),
-            (r#"{"item_id":"b","prediction":"x","p":1,"p":1}"#, " duplicate"),
+            (
+                r#"{"item_id":"b","prediction":{"x":1}}"#,
+                ".prediction type",
+            ),
+            (
+                r#"{"item_id":"b","prediction":"\u0000"}"#,
+                ".prediction format",
+            ),
+            (
+                r#"{"item_id":"b","prediction":["x",["y"]]}"#,
+                ".prediction[1] type",
+            ),
+            (
+                r#"{"item_id":"b","prediction":["x","y",3]}"#,
+                ".prediction[2] type",
+            ),
+            (
+                r#"{"item_id":"b","prediction":["x\u0000"]}"#,
+                ".prediction[0] format",
+            ),
+            (
+                r#"{"item_id":"b","prediction":"x","item_id":"c"}"#,
+                ".item_id duplicate",
+            ),
+            (
+                r#"{"item_id":"b","prediction":"x","prediction":"x"}"#,
+                ".prediction duplicate",
+            ),
+            (
+                r#"{"item_id":"b","prediction":"x","p":1,"p":1}"#,
+                " duplicate",
+            ),
             (r#"{"item_id":"a","prediction":"x"}"#, ".item_id duplicate"),
-            (r#"{"item_id":"\u0061","prediction":"x"}"#, ".item_id duplicate"),
+            (
+                r#"{"item_id":"\u0061","prediction":"x"}"#,
+                ".item_id duplicate",
+            ),
         ] {
-            assert_eq!(faults(&format!("[{good},{element}]")), [format!("predictions[1]{fault}")], "{element}");
+            assert_eq!(
+                faults(&format!("[{good},{element}]")),
+                [format!("predictions[1]{fault}")],
+                "{element}"
+            );
         }
     }
 
@@ -287,7 +375,10 @@ mod tests {
     fn an_item_id_has_at_most_512_bytes() {
         let submission = |id: String| format!(r#"[{{"item_id":"{id}","prediction":"x"}}]"#);
         assert_eq!(checked(&submission("ä".repeat(256))).unwrap().n_items, 1);
-        assert_eq!(faults(&submission("a".repeat(513))), ["predictions[0].item_id format"]);
+        assert_eq!(
+            faults(&submission("a".repeat(513))),
+            ["predictions[0].item_id format"]
+        );
     }
 
     #[test]
@@ -296,10 +387,23 @@ mod tests {
         for json in ["{\"item_id\":\"a\"}", "null", "\"a\"", "3", "false"] {
             assert_eq!(faults(json), ["predictions type"], "{json}");
         }
-        for json in ["", "[", "[{]", "[] []", r#"[{"item_id":"\ud800","prediction":"x"}]"#, "[{\"item_id\":\"\0\"}]"] {
-            assert!(matches!(checked(json), Err(Rejected::Malformed(_))), "{json}");
+        for json in [
+            "",
+            "[",
+            "[{]",
+            "[] []",
+            r#"[{"item_id":"\ud800","prediction":"x"}]"#,
+            "[{\"item_id\":\"\0\"}]",
+        ] {
+            assert!(
+                matches!(checked(json), Err(Rejected::Malformed(_))),
+                "{json}"
+            );
         }
-        assert!(matches!(check(b"[{\"item_id\":\"\xff\"}]", &Metric::Accuracy), Err(Rejected::Malformed(_))));
+        assert!(matches!(
+            check(b"[{\"item_id\":\"\xff\"}]", &Metric::Accuracy),
+            Err(Rejected::Malformed(_))
+        ));
     }
 
     #[test]
@@ -307,22 +411,35 @@ mod tests {
         assert_eq!(faults(r#"[{"item_id":1,"prediction":[1]},2]"#).len(), 3);
         let all = faults(&format!("[{}1]", "1,".repeat(99)));
         assert_eq!((all.len(), all[19].as_str()), (20, "predictions[19] type"));
-        assert_eq!(faults(&format!(r#"[{{"item_id":"a","prediction":[{}1]}}]"#, "1,".repeat(99))).len(), 20);
+        assert_eq!(
+            faults(&format!(
+                r#"[{{"item_id":"a","prediction":[{}1]}}]"#,
+                "1,".repeat(99)
+            ))
+            .len(),
+            20
+        );
     }
 
     #[test]
     fn a_repeated_item_names_the_earlier_one() {
-        let error = checked(r#"[{"item_id":"a","prediction":"x"},{"item_id":"b","prediction":"x"},{"item_id":"a","prediction":"y"}]"#);
-        let fault = FieldError::new("predictions[2].item_id", "duplicate", "this item is already predicted by predictions[0]");
+        let error = checked(
+            r#"[{"item_id":"a","prediction":"x"},{"item_id":"b","prediction":"x"},{"item_id":"a","prediction":"y"}]"#,
+        );
+        let fault = FieldError::new(
+            "predictions[2].item_id",
+            "duplicate",
+            "this item is already predicted by predictions[0]",
+        );
         assert_eq!(error, Err(Rejected::Fields(vec![fault])));
     }
 
     #[test]
     fn the_digest_is_of_the_content_alone() {
         let digest = |json: &str| checked(json).unwrap().digest;
-        let plain = digest(r#"[{"item_id":"a","prediction":["x","y"]},{"item_id":"b","prediction":"x"}]"#);
-        let spelt =
-            r#" [ {"note": {"k":[1,1,null]}, "prediction":["\u0078", "y"],"item_id":"a"},{"item_id":"b","prediction":"x","p":0.1}]"#;
+        let plain =
+            digest(r#"[{"item_id":"a","prediction":["x","y"]},{"item_id":"b","prediction":"x"}]"#);
+        let spelt = r#" [ {"note": {"k":[1,1,null]}, "prediction":["\u0078", "y"],"item_id":"a"},{"item_id":"b","prediction":"x","p":0.1}]"#;
         assert_eq!(plain, digest(spelt));
         for other in [
             r#"[{"item_id":"b","prediction":"x"},{"item_id":"a","prediction":["x","y"]}]"#,
@@ -340,14 +457,24 @@ mod tests {
         let json = format!(r#"[{{"item_id":"a","prediction":{prediction}}}]"#);
         match check(json.as_bytes(), &metric.parse().unwrap()) {
             Ok(_) => Vec::new(),
-            Err(Rejected::Fields(fields)) => fields.into_iter().map(|fault| format!("{} {}", fault.field, fault.reason)).collect(),
+            Err(Rejected::Fields(fields)) => fields
+                .into_iter()
+                .map(|fault| format!("{} {}", fault.field, fault.reason))
+                .collect(),
             Err(other) => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn a_value_is_what_the_metric_scores() {
-        let values = ["\"x\"", "[\"x\"]", "[]", "0.5", "-3", r#"{"x":0.25,"y":0.75}"#];
+        let values = [
+            "\"x\"",
+            "[\"x\"]",
+            "[]",
+            "0.5",
+            "-3",
+            r#"{"x":0.25,"y":0.75}"#,
+        ];
         for (metric, taken) in [
             ("accuracy", [true, true, true, false, false, false]),
             ("map@3", [true, true, true, false, false, false]),
@@ -357,7 +484,11 @@ mod tests {
             ("brier", [false, false, false, false, false, true]),
         ] {
             for (value, taken) in values.iter().zip(taken) {
-                let expected = if taken { vec![] } else { vec!["predictions[0].prediction type".to_owned()] };
+                let expected = if taken {
+                    vec![]
+                } else {
+                    vec!["predictions[0].prediction type".to_owned()]
+                };
                 assert_eq!(misfits(metric, value), expected, "{metric} {value}");
             }
         }
@@ -376,11 +507,22 @@ mod tests {
             ("auc", r#"{"x":null,"y":1}"#, Some("type")),
             ("auc", r#"{"\u0000":1}"#, Some("format")),
         ] {
-            let expected: Vec<_> = reason.into_iter().map(|reason| format!("predictions[0].prediction {reason}")).collect();
+            let expected: Vec<_> = reason
+                .into_iter()
+                .map(|reason| format!("predictions[0].prediction {reason}"))
+                .collect();
             assert_eq!(misfits(metric, value), expected, "{metric} {value}");
         }
-        let many = format!("{{{}\"7\":0}}", (0..20).map(|at| format!("\"{at}\":0.05,")).collect::<String>());
-        assert_eq!(misfits("auc", &many), ["predictions[0].prediction duplicate"]);
+        let many = format!(
+            "{{{}\"7\":0}}",
+            (0..20)
+                .map(|at| format!("\"{at}\":0.05,"))
+                .collect::<String>()
+        );
+        assert_eq!(
+            misfits("auc", &many),
+            ["predictions[0].prediction duplicate"]
+        );
     }
 
     #[test]
@@ -389,8 +531,14 @@ mod tests {
             let json = format!(r#"[{{"item_id":"a","prediction":{prediction}}}]"#);
             check(json.as_bytes(), &Metric::LogLoss).unwrap().digest
         };
-        assert_eq!(digest(r#"{"x":0.25,"y":0.75}"#), digest(r#" { "y" : 75e-2 , "\u0078" : 0.25 } "#));
-        assert_ne!(digest(r#"{"x":0.25,"y":0.75}"#), digest(r#"{"y":0.25,"x":0.75}"#));
+        assert_eq!(
+            digest(r#"{"x":0.25,"y":0.75}"#),
+            digest(r#" { "y" : 75e-2 , "\u0078" : 0.25 } "#)
+        );
+        assert_ne!(
+            digest(r#"{"x":0.25,"y":0.75}"#),
+            digest(r#"{"y":0.25,"x":0.75}"#)
+        );
     }
 
     #[test]
@@ -399,7 +547,10 @@ mod tests {
         let flow: ControlFlow<()> = read(json, |next| {
             let prediction = next.unwrap();
             assert!(matches!(prediction.item_id, Cow::Borrowed("a")));
-            assert!(matches!(prediction.value, Value::Ranking([Cow::Borrowed("x"), Cow::Owned(_)])));
+            assert!(matches!(
+                prediction.value,
+                Value::Ranking([Cow::Borrowed("x"), Cow::Owned(_)])
+            ));
             ControlFlow::Continue(())
         })
         .unwrap();

@@ -6,7 +6,9 @@ use std::fmt;
 use std::mem;
 use std::ops::ControlFlow;
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 
 use super::Malformed;
 use super::element::{Element, Form, has_nul};
@@ -21,7 +23,8 @@ pub fn read<'a, B>(
     json: &'a [u8],
     mut each: impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>,
 ) -> Result<ControlFlow<B>, Malformed> {
-    let text = std::str::from_utf8(json).map_err(|_| Malformed::new("The predictions are not UTF-8."))?;
+    let text =
+        std::str::from_utf8(json).map_err(|_| Malformed::new("The predictions are not UTF-8."))?;
     let mut element = Element::default();
     if let Some(flow) = read_quickly(text, &mut element, &mut each) {
         return Ok(flow);
@@ -31,15 +34,24 @@ pub fn read<'a, B>(
     let handed_on = element.index;
     element = Element::default();
     let mut broke = None;
-    let document = Document { each, element: &mut element, broke: &mut broke, handed_on };
-    let parsed = At(document).deserialize(&mut parser).and_then(|()| parser.end());
+    let document = Document {
+        each,
+        element: &mut element,
+        broke: &mut broke,
+        handed_on,
+    };
+    let parsed = At(document)
+        .deserialize(&mut parser)
+        .and_then(|()| parser.end());
     match (broke, parsed) {
         (Some(value), _) => Ok(ControlFlow::Break(value)),
         (None, Ok(())) => Ok(ControlFlow::Continue(())),
         (None, Err(error)) => {
             let (line, column) = (error.line(), error.column());
-            let message =
-                format!("The predictions are not valid JSON (line {line}, column {column}, about predictions[{}]).", element.index);
+            let message = format!(
+                "The predictions are not valid JSON (line {line}, column {column}, about predictions[{}]).",
+                element.index
+            );
             Err(Malformed::new(message))
         }
     }
@@ -54,7 +66,10 @@ fn read_quickly<'a, B>(
 ) -> Option<ControlFlow<B>> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
     let bytes = text.as_bytes();
-    let mut at = bytes.iter().position(|byte| !is_space(byte)).filter(|at| bytes[*at] == b'[')?;
+    let mut at = bytes
+        .iter()
+        .position(|byte| !is_space(byte))
+        .filter(|at| bytes[*at] == b'[')?;
     while bytes[at] != b']' {
         at = scan::element(text, at + 1, false, element)?;
         if let ControlFlow::Break(value) = element.hand_on(&mut *each) {
@@ -62,13 +77,18 @@ fn read_quickly<'a, B>(
         }
         element.next();
     }
-    bytes[at + 1..].iter().all(is_space).then_some(ControlFlow::Continue(()))
+    bytes[at + 1..]
+        .iter()
+        .all(is_space)
+        .then_some(ControlFlow::Continue(()))
 }
 
 /// Reads one prediction that stands alone in `json` into an element that is new. The error is that it is not JSON.
 pub(super) fn read_one<'a>(json: &'a str, element: &mut Element<'a>) -> serde_json::Result<()> {
     let mut parser = serde_json::Deserializer::from_str(json);
-    At(Whole(element)).deserialize(&mut parser).and_then(|()| parser.end())
+    At(Whole(element))
+        .deserialize(&mut parser)
+        .and_then(|()| parser.end())
 }
 
 /// What one place of the document is for. Whatever it may not hold is passed over, so that a fault can be told by its
@@ -192,7 +212,8 @@ impl<'a> Place<'a> for Predicted<'_, 'a> {
 
     fn text(self, text: Cow<'a, str>) {
         if has_nul(&text) {
-            self.0.fault(".prediction", "format", "must not have a NUL character");
+            self.0
+                .fault(".prediction", "format", "must not have a NUL character");
         }
         self.0.form = Form::Label;
         self.0.ids.push(text);
@@ -203,7 +224,11 @@ impl<'a> Place<'a> for Predicted<'_, 'a> {
     }
 
     fn other(self) {
-        self.0.fault(".prediction", "type", "must be a string, an array of strings, a number, or an object of label → probability");
+        self.0.fault(
+            ".prediction",
+            "type",
+            "must be a string, an array of strings, a number, or an object of label → probability",
+        );
     }
 
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
@@ -212,8 +237,15 @@ impl<'a> Place<'a> for Predicted<'_, 'a> {
             // A key is always a text.
             let label = label.unwrap_or_default();
             match object.next_value_seed(At(Weight))? {
-                None => self.0.fault(".prediction", "type", &format!("the probability of {label:?} must be a number")),
-                Some(_) if has_nul(&label) => self.0.fault(".prediction", "format", "must not have a NUL character"),
+                None => self.0.fault(
+                    ".prediction",
+                    "type",
+                    &format!("the probability of {label:?} must be a number"),
+                ),
+                Some(_) if has_nul(&label) => {
+                    self.0
+                        .fault(".prediction", "format", "must not have a NUL character")
+                }
                 Some(weight) => self.0.weights.push((label, weight)),
             }
         }
@@ -224,8 +256,14 @@ impl<'a> Place<'a> for Predicted<'_, 'a> {
         let mut place = 0_usize;
         while let Some(found) = array.next_element_seed(At(Text))? {
             match found {
-                None => self.0.fault(&format!(".prediction[{place}]"), "type", "must be a string"),
-                Some(id) if has_nul(&id) => self.0.fault(&format!(".prediction[{place}]"), "format", "must not have a NUL character"),
+                None => self
+                    .0
+                    .fault(&format!(".prediction[{place}]"), "type", "must be a string"),
+                Some(id) if has_nul(&id) => self.0.fault(
+                    &format!(".prediction[{place}]"),
+                    "format",
+                    "must not have a NUL character",
+                ),
                 Some(id) => self.0.ids.push(id),
             }
             place += 1;
@@ -245,7 +283,8 @@ impl<'a> Place<'a> for Whole<'_, 'a> {
     }
 
     fn other(self) {
-        self.0.fault("", "type", "must be an object with item_id and prediction");
+        self.0
+            .fault("", "type", "must be an object with item_id and prediction");
     }
 
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
@@ -256,10 +295,18 @@ impl<'a> Place<'a> for Whole<'_, 'a> {
             // A key is always a text.
             let key = key.unwrap_or_default();
             match key.as_ref() {
-                "item_id" if !mem::replace(&mut has_item_id, true) => element.take_item_id(object.next_value_seed(At(Text))?),
-                "prediction" if !mem::replace(&mut has_prediction, true) => object.next_value_seed(At(Predicted(element)))?,
+                "item_id" if !mem::replace(&mut has_item_id, true) => {
+                    element.take_item_id(object.next_value_seed(At(Text))?)
+                }
+                "prediction" if !mem::replace(&mut has_prediction, true) => {
+                    object.next_value_seed(At(Predicted(element)))?
+                }
                 known @ ("item_id" | "prediction") => {
-                    element.fault(&format!(".{known}"), "duplicate", "this field is given twice");
+                    element.fault(
+                        &format!(".{known}"),
+                        "duplicate",
+                        "this field is given twice",
+                    );
                     object.next_value::<IgnoredAny>()?;
                 }
                 _ => {
@@ -288,7 +335,9 @@ struct Document<'r, 'a, B, F> {
     handed_on: usize,
 }
 
-impl<'a, B, F: FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>> Place<'a> for Document<'_, 'a, B, F> {
+impl<'a, B, F: FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>> Place<'a>
+    for Document<'_, 'a, B, F>
+{
     type Found = ();
 
     fn text(self, _: Cow<'a, str>) {
@@ -296,7 +345,12 @@ impl<'a, B, F: FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>> 
     }
 
     fn other(mut self) {
-        *self.broke = (self.each)(Err(FieldError::new("predictions", "type", "must be an array of objects"))).break_value();
+        *self.broke = (self.each)(Err(FieldError::new(
+            "predictions",
+            "type",
+            "must be an array of objects",
+        )))
+        .break_value();
     }
 
     fn array<A: SeqAccess<'a>>(mut self, mut array: A) -> Result<(), A::Error> {
@@ -310,7 +364,11 @@ impl<'a, B, F: FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>> 
             self.element.next();
         }
         if self.element.index == 0 {
-            let fault = FieldError::new("predictions", "required", "there must be at least one prediction");
+            let fault = FieldError::new(
+                "predictions",
+                "required",
+                "there must be at least one prediction",
+            );
             *self.broke = (self.each)(Err(fault)).break_value();
         }
         Ok(())

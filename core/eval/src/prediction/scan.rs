@@ -23,7 +23,11 @@ pub enum Written<'a> {
 
 /// Reads a value that stands alone. `None`: it has none of the four forms, or is written in an unusual way.
 pub fn written(json: &str) -> Option<Written<'_>> {
-    let mut scan = Scan { text: json, at: 0, of_lines: false };
+    let mut scan = Scan {
+        text: json,
+        at: 0,
+        of_lines: false,
+    };
     let written = match scan.peek()? {
         b'"' => Written::Label(scan.string()?),
         b'[' => {
@@ -43,8 +47,17 @@ pub fn written(json: &str) -> Option<Written<'_>> {
 
 /// Reads the element at `from` into `element`, and tells where the byte stands that ends it: a comma or the array's
 /// bracket, or, `of_lines`, a newline. `None`: not sure.
-pub(super) fn element<'a>(text: &'a str, from: usize, of_lines: bool, element: &mut Element<'a>) -> Option<usize> {
-    let mut scan = Scan { text, at: from, of_lines };
+pub(super) fn element<'a>(
+    text: &'a str,
+    from: usize,
+    of_lines: bool,
+    element: &mut Element<'a>,
+) -> Option<usize> {
+    let mut scan = Scan {
+        text,
+        at: from,
+        of_lines,
+    };
     scan.prediction(element)?;
     scan.space();
     let ends = match scan.peek()? {
@@ -58,7 +71,11 @@ pub(super) fn element<'a>(text: &'a str, from: usize, of_lines: bool, element: &
 /// A line of an object that gives an item something: `{"item_id": …, "<key>": …}`, in this order or the other, and
 /// nothing else. `None`: not sure.
 pub fn line_of<'a>(line: &'a str, key: &str) -> Option<(Cow<'a, str>, &'a str)> {
-    let mut scan = Scan { text: line, at: 0, of_lines: false };
+    let mut scan = Scan {
+        text: line,
+        at: 0,
+        of_lines: false,
+    };
     scan.space();
     scan.byte(b'{')?;
     let (mut item_id, mut value) = (None, None);
@@ -127,7 +144,9 @@ impl<'a> Scan<'a> {
 
     /// A field that is ignored. One that holds more fields is not for here.
     fn further(&mut self, seen: &mut Vec<&'a str>) -> Option<()> {
-        let Cow::Borrowed(key) = self.string()? else { return None };
+        let Cow::Borrowed(key) = self.string()? else {
+            return None;
+        };
         if matches!(key, "item_id" | "prediction") || seen.contains(&key) || seen.len() == 8 {
             return None;
         }
@@ -146,7 +165,9 @@ impl<'a> Scan<'a> {
             b'[' => self.ranking(&mut Vec::new()),
             b'{' => self.weights(&mut Vec::new()),
             _ => {
-                let word = ["true", "false", "null"].into_iter().find(|word| self.rest().starts_with(word.as_bytes()));
+                let word = ["true", "false", "null"]
+                    .into_iter()
+                    .find(|word| self.rest().starts_with(word.as_bytes()));
                 match word {
                     Some(word) => {
                         self.at += word.len();
@@ -198,7 +219,12 @@ impl<'a> Scan<'a> {
 
     /// What `next` reads, with commas between, in brackets.
     #[inline]
-    fn list(&mut self, open: u8, close: u8, mut next: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+    fn list(
+        &mut self,
+        open: u8,
+        close: u8,
+        mut next: impl FnMut(&mut Self) -> Option<()>,
+    ) -> Option<()> {
         self.byte(open)?;
         self.space();
         if self.peek()? != close {
@@ -243,7 +269,12 @@ impl<'a> Scan<'a> {
 
     fn number(&mut self) -> Option<f64> {
         let (bytes, from) = (self.text.as_bytes(), self.at);
-        let digits = |at: usize| at + bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let digits = |at: usize| {
+            at + bytes[at..]
+                .iter()
+                .take_while(|byte| byte.is_ascii_digit())
+                .count()
+        };
         let start = from + usize::from(bytes.get(from) == Some(&b'-'));
         let mut end = digits(start);
         // `-`, `.5` and `01` are no numbers.
@@ -265,7 +296,10 @@ impl<'a> Scan<'a> {
             }
         }
         self.at = end;
-        self.text[from..end].parse().ok().filter(|number: &f64| number.is_finite())
+        self.text[from..end]
+            .parse()
+            .ok()
+            .filter(|number: &f64| number.is_finite())
     }
 
     #[inline]
@@ -324,7 +358,9 @@ fn plain_end(bytes: &[u8], mut at: usize) -> Option<usize> {
         at += 8;
     }
     let rest = bytes.get(at..)?;
-    rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20)).map(|found| at + found)
+    rest.iter()
+        .position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))
+        .map(|found| at + found)
 }
 
 #[cfg(test)]
@@ -348,30 +384,73 @@ mod tests {
 
     #[test]
     fn what_is_no_json_is_not_taken() {
-        let json =
-            ["", "-", "01", "-01", "1.", ".5", "1e", "1e+", "+1", "1e999", "[", "[1]", "[\"a\",]", "[,]", "{", "{\"a\"}", "{\"a\":}"];
-        let more =
-            ["{\"a\":1,}", "{\"a\":\"b\"}", "\"", "\"\\\"", "\"\\x\"", "\"\\ud800\"", "\"\n\"", "\"\\u0000\"", "tru", "[\"a\" \"b\"]"];
-        for json in json.into_iter().chain(more).chain(["nan", "Infinity", "null", "1 ", "\"a\"x", "0x10", "1_0", "\"\\"]) {
+        let json = [
+            "", "-", "01", "-01", "1.", ".5", "1e", "1e+", "+1", "1e999", "[", "[1]", "[\"a\",]",
+            "[,]", "{", "{\"a\"}", "{\"a\":}",
+        ];
+        let more = [
+            "{\"a\":1,}",
+            "{\"a\":\"b\"}",
+            "\"",
+            "\"\\\"",
+            "\"\\x\"",
+            "\"\\ud800\"",
+            "\"\n\"",
+            "\"\\u0000\"",
+            "tru",
+            "[\"a\" \"b\"]",
+        ];
+        for json in json.into_iter().chain(more).chain([
+            "nan", "Infinity", "null", "1 ", "\"a\"x", "0x10", "1_0", "\"\\",
+        ]) {
             assert_eq!(written(json), None, "{json}");
         }
     }
 
     #[test]
     fn numbers_are_those_of_the_reader() {
-        for json in
-            ["0", "-0", "-0.0", "12", "1.5", "-2.5e-3", "1E+2", "0.1", "123456789012345678901234567890", "1e308", "5e-324", "1e-400"]
-        {
-            let Some(Written::Number(number)) = written(json) else { panic!("{json}") };
-            assert_eq!(number.to_bits(), serde_json::from_str::<f64>(json).unwrap().to_bits(), "{json}");
+        for json in [
+            "0",
+            "-0",
+            "-0.0",
+            "12",
+            "1.5",
+            "-2.5e-3",
+            "1E+2",
+            "0.1",
+            "123456789012345678901234567890",
+            "1e308",
+            "5e-324",
+            "1e-400",
+        ] {
+            let Some(Written::Number(number)) = written(json) else {
+                panic!("{json}")
+            };
+            assert_eq!(
+                number.to_bits(),
+                serde_json::from_str::<f64>(json).unwrap().to_bits(),
+                "{json}"
+            );
         }
     }
 
     #[test]
     fn a_line_gives_an_item_something() {
-        assert_eq!(line_of(r#" {"item_id": "a\u0062", "answer" : ["x"] } "#, "answer"), Some(("ab".into(), r#"["x"]"#)));
-        assert_eq!(line_of(r#"{"answer":{"x":1},"item_id":"a"}"#, "answer"), Some(("a".into(), r#"{"x":1}"#)));
-        for line in [r#"{"item_id":"a"}"#, r#"{"item_id":"a","answer":1,"x":2}"#, r#"{"item_id":"a","item_id":"a"}"#, "[]", ""] {
+        assert_eq!(
+            line_of(r#" {"item_id": "a\u0062", "answer" : ["x"] } "#, "answer"),
+            Some(("ab".into(), r#"["x"]"#))
+        );
+        assert_eq!(
+            line_of(r#"{"answer":{"x":1},"item_id":"a"}"#, "answer"),
+            Some(("a".into(), r#"{"x":1}"#))
+        );
+        for line in [
+            r#"{"item_id":"a"}"#,
+            r#"{"item_id":"a","answer":1,"x":2}"#,
+            r#"{"item_id":"a","item_id":"a"}"#,
+            "[]",
+            "",
+        ] {
             assert_eq!(line_of(line, "answer"), None, "{line}");
         }
     }

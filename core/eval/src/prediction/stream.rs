@@ -73,7 +73,11 @@ pub struct Stream {
 impl Stream {
     /// Nothing has come yet.
     pub fn new(form: Layout) -> Self {
-        let place = if form == Layout::Array { Place::Before } else { Place::Within };
+        let place = if form == Layout::Array {
+            Place::Before
+        } else {
+            Place::Within
+        };
         Self {
             form,
             place,
@@ -107,16 +111,25 @@ impl Stream {
         each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         // A character that is cut in two is not at the end of an element, nor at the beginning of one.
-        let begin = bytes.iter().take(3).take_while(|byte| **byte & 0b1100_0000 == 0b1000_0000).count();
+        let begin = bytes
+            .iter()
+            .take(3)
+            .take_while(|byte| **byte & 0b1100_0000 == 0b1000_0000)
+            .count();
         let whole = &bytes[begin..];
-        let text = str::from_utf8(whole).or_else(|error| str::from_utf8(&whole[..error.valid_up_to()])).unwrap_or_default();
+        let text = str::from_utf8(whole)
+            .or_else(|error| str::from_utf8(&whole[..error.valid_up_to()]))
+            .unwrap_or_default();
         let mut rest = bytes;
         while !rest.is_empty() {
             let mut at = bytes.len() - rest.len();
             if self.form == Layout::Lines && self.is_between() {
                 // There may be millions of empty lines.
                 let white = rest.iter().take_while(|byte| is_white(byte)).count();
-                let empty = rest[..white].iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+                let empty = rest[..white]
+                    .iter()
+                    .rposition(|byte| *byte == b'\n')
+                    .map_or(0, |last| last + 1);
                 self.line += rest[..empty].iter().filter(|byte| **byte == b'\n').count();
                 (at, rest) = (at + empty, &rest[empty..]);
             }
@@ -129,13 +142,22 @@ impl Stream {
             match self.place {
                 Place::Lost => break,
                 Place::Before | Place::Behind => {
-                    let Some(at) = rest.iter().position(|byte| !is_white(byte)) else { break };
+                    let Some(at) = rest.iter().position(|byte| !is_white(byte)) else {
+                        break;
+                    };
                     let (first, behind) = (rest[at], &rest[at + 1..]);
                     rest = behind;
                     match (self.place, first) {
                         (Place::Before, b'[') => self.place = Place::Within,
-                        (Place::Before, _) => self.lose("predictions", "type", "must be an array of objects", each)?,
-                        _ => self.lose("predictions", "format", "there is something behind the end of the array", each)?,
+                        (Place::Before, _) => {
+                            self.lose("predictions", "type", "must be an array of objects", each)?
+                        }
+                        _ => self.lose(
+                            "predictions",
+                            "format",
+                            "there is something behind the end of the array",
+                            each,
+                        )?,
                     }
                 }
                 Place::Within => {
@@ -154,7 +176,12 @@ impl Stream {
 
     /// Whether an element begins here.
     fn is_between(&self) -> bool {
-        self.place == Place::Within && self.begun.is_empty() && !self.too_long && self.open == 0 && !self.in_text && !self.escaped
+        self.place == Place::Within
+            && self.begun.is_empty()
+            && !self.too_long
+            && self.open == 0
+            && !self.in_text
+            && !self.escaped
     }
 
     /// Hands on the elements from `at` on as long as they are whole and written in the usual way; tells where the first one
@@ -176,14 +203,22 @@ impl Stream {
                 if n == batch.len() {
                     batch.push(Element::new(0, None, mem::take(&mut self.memory[n])));
                 }
-                let Some(end) = scan::element(text, at, of_lines, &mut batch[n]).filter(|end| end - at <= ELEMENT_MAX) else { break };
+                let Some(end) = scan::element(text, at, of_lines, &mut batch[n])
+                    .filter(|end| end - at <= ELEMENT_MAX)
+                else {
+                    break;
+                };
                 if text.as_bytes()[end] == b']' {
                     self.place = Place::Behind;
                 }
                 at = end + 1;
                 n += 1;
             }
-            let ids: [&str; AHEAD] = array::from_fn(|at| batch[..n].get(at).map_or("", |element| element.item_id.as_ref()));
+            let ids: [&str; AHEAD] = array::from_fn(|at| {
+                batch[..n]
+                    .get(at)
+                    .map_or("", |element| element.item_id.as_ref())
+            });
             ahead(&ids[..n]);
             for element in &mut batch[..n] {
                 (element.index, element.line) = (self.index, self.line());
@@ -198,23 +233,42 @@ impl Stream {
                 break;
             }
         }
-        batch.into_iter().zip(&mut self.memory).for_each(|(element, memory)| *memory = Memory::of(element));
+        batch
+            .into_iter()
+            .zip(&mut self.memory)
+            .for_each(|(element, memory)| *memory = Memory::of(element));
         flow.map_continue(|()| at)
     }
 
     /// Nothing more comes.
-    pub fn finish<B>(mut self, each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>) -> ControlFlow<B> {
+    pub fn finish<B>(
+        mut self,
+        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
         match (self.form, self.place) {
             (Layout::Lines, _) => self.ended(&[], b'\n', each)?,
-            (Layout::Array, Place::Before) => self.lose("predictions", "required", "there must be at least one prediction", each)?,
+            (Layout::Array, Place::Before) => self.lose(
+                "predictions",
+                "required",
+                "there must be at least one prediction",
+                each,
+            )?,
             (Layout::Array, Place::Within) => {
-                let told = format!("the array ends in the middle, after {} predictions", self.index);
+                let told = format!(
+                    "the array ends in the middle, after {} predictions",
+                    self.index
+                );
                 self.lose("predictions", "format", &told, each)?;
             }
             (Layout::Array, Place::Behind | Place::Lost) => {}
         }
         if self.index == 0 && !self.at_fault {
-            self.lose("predictions", "required", "there must be at least one prediction", each)?;
+            self.lose(
+                "predictions",
+                "required",
+                "there must be at least one prediction",
+                each,
+            )?;
         }
         ControlFlow::Continue(())
     }
@@ -303,17 +357,33 @@ impl Stream {
         json: &[u8],
         each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        let Ok(text) = str::from_utf8(json) else { return self.broken("is not UTF-8", each) };
+        let Ok(text) = str::from_utf8(json) else {
+            return self.broken("is not UTF-8", each);
+        };
         let line = self.line();
         // Counting brackets is much faster than following them, and nearly always enough.
-        let brackets = json.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
+        let brackets = json
+            .iter()
+            .filter(|byte| matches!(byte, b'[' | b'{'))
+            .count();
         let deep = brackets > ELEMENT_DEPTH_MAX;
-        if deep && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() && depth(json) > ELEMENT_DEPTH_MAX {
-            return self.fault("", "format", &format!("is nested deeper than {ELEMENT_DEPTH_MAX} levels"), each);
+        if deep
+            && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+            && depth(json) > ELEMENT_DEPTH_MAX
+        {
+            return self.fault(
+                "",
+                "format",
+                &format!("is nested deeper than {ELEMENT_DEPTH_MAX} levels"),
+                each,
+            );
         }
         let mut element = Element::new(self.index, line, mem::take(&mut self.memory[0]));
         if let Err(error) = read_one(text, &mut element) {
-            return self.broken(&format!("is not valid JSON (column {})", error.column()), each);
+            return self.broken(
+                &format!("is not valid JSON (column {})", error.column()),
+                each,
+            );
         }
         let mut at_fault = false;
         let flow = element.hand_on(|next| {
@@ -326,7 +396,11 @@ impl Stream {
     }
 
     /// The present element is no JSON. Another line begins anew; in an array nobody can tell where the next one begins.
-    fn broken<B>(&mut self, told: &str, each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>) -> ControlFlow<B> {
+    fn broken<B>(
+        &mut self,
+        told: &str,
+        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
         if self.form == Layout::Array {
             self.place = Place::Lost;
         }
@@ -353,7 +427,11 @@ impl Stream {
         each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         self.at_fault = true;
-        each(Err(FieldError::new(format!("{}{place}", name(self.index, self.line())), reason, told)))
+        each(Err(FieldError::new(
+            format!("{}{place}", name(self.index, self.line())),
+            reason,
+            told,
+        )))
     }
 
     fn line(&self) -> Option<usize> {
@@ -369,7 +447,10 @@ mod tests {
     use crate::prediction::{SubmissionDigest, read};
 
     /// What is handed on when the bytes come in these pieces: the digest of the predictions, their places, the faults.
-    fn told<'b>(form: Layout, pieces: impl IntoIterator<Item = &'b [u8]>) -> ([u8; 32], Vec<String>) {
+    fn told<'b>(
+        form: Layout,
+        pieces: impl IntoIterator<Item = &'b [u8]>,
+    ) -> ([u8; 32], Vec<String>) {
         let (mut digest, mut said) = (SubmissionDigest::default(), Vec::new());
         let mut each = |next: Result<Prediction<'_, '_>, FieldError>| -> ControlFlow<()> {
             match next {
@@ -393,7 +474,9 @@ mod tests {
         told(form, [document.as_bytes()])
             .1
             .into_iter()
-            .filter(|said| said.contains(' ') && !said.starts_with("line ") || said.matches(' ').count() > 1)
+            .filter(|said| {
+                said.contains(' ') && !said.starts_with("line ") || said.matches(' ').count() > 1
+            })
             .collect()
     }
 
@@ -402,7 +485,10 @@ mod tests {
 
     impl Seeded {
         fn below(&mut self, bound: usize) -> usize {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (self.0 >> 33) as usize % bound
         }
     }
@@ -440,12 +526,23 @@ mod tests {
     fn it_does_not_matter_how_the_bytes_are_cut() {
         let mut seeded = Seeded(7);
         for round in 0..400 {
-            let elements: Vec<&str> = (0..seeded.below(12)).map(|_| ELEMENTS[seeded.below(ELEMENTS.len())]).collect();
-            let broken = ["", "", "", "{", "{\"item_id\":", "]", "\"", "x", "}", ","][seeded.below(10)];
+            let elements: Vec<&str> = (0..seeded.below(12))
+                .map(|_| ELEMENTS[seeded.below(ELEMENTS.len())])
+                .collect();
+            let broken =
+                ["", "", "", "{", "{\"item_id\":", "]", "\"", "x", "}", ","][seeded.below(10)];
             for form in [Layout::Array, Layout::Lines] {
                 let document = match form {
-                    Layout::Array => format!(" [{}{broken}]{}", elements.join(","), ["", " \n", "x", "]"][seeded.below(4)]),
-                    Layout::Lines => format!("{}\n{broken}{}", elements.join("\n"), ["", "\n", "\n \n", "\r\n"][seeded.below(4)]),
+                    Layout::Array => format!(
+                        " [{}{broken}]{}",
+                        elements.join(","),
+                        ["", " \n", "x", "]"][seeded.below(4)]
+                    ),
+                    Layout::Lines => format!(
+                        "{}\n{broken}{}",
+                        elements.join("\n"),
+                        ["", "\n", "\n \n", "\r\n"][seeded.below(4)]
+                    ),
                 };
                 let bytes = document.as_bytes();
                 let whole = told(form, [bytes]);
@@ -453,7 +550,8 @@ mod tests {
                 let mut pieces = Vec::new();
                 let mut rest = bytes;
                 while !rest.is_empty() {
-                    let (piece, behind) = rest.split_at(1 + seeded.below(rest.len().min(1 + round % 40)));
+                    let (piece, behind) =
+                        rest.split_at(1 + seeded.below(rest.len().min(1 + round % 40)));
                     pieces.push(piece);
                     rest = behind;
                 }
@@ -466,7 +564,9 @@ mod tests {
     fn a_streamed_array_says_what_an_inline_one_says() {
         let mut seeded = Seeded(11);
         for _ in 0..400 {
-            let elements: Vec<&str> = (0..seeded.below(8)).map(|_| ELEMENTS[3 + seeded.below(ELEMENTS.len() - 3)]).collect();
+            let elements: Vec<&str> = (0..seeded.below(8))
+                .map(|_| ELEMENTS[3 + seeded.below(ELEMENTS.len() - 3)])
+                .collect();
             let document = format!("[{}]", elements.join(","));
             let (mut digest, mut said) = (SubmissionDigest::default(), Vec::new());
             let flow: ControlFlow<()> = read(document.as_bytes(), |next| {
@@ -481,7 +581,11 @@ mod tests {
             })
             .unwrap();
             assert!(flow.is_continue());
-            assert_eq!((digest.finish(), said), told(Layout::Array, [document.as_bytes()]), "{document}");
+            assert_eq!(
+                (digest.finish(), said),
+                told(Layout::Array, [document.as_bytes()]),
+                "{document}"
+            );
         }
     }
 
@@ -502,10 +606,14 @@ mod tests {
                     _ => bytes[at] = ELEMENTS[0].as_bytes()[seeded.below(ELEMENTS[0].len())],
                 }
             }
-            let Ok(text) = String::from_utf8(bytes) else { continue };
+            let Ok(text) = String::from_utf8(bytes) else {
+                continue;
+            };
             let mut quick = Element::new(0, Some(1), Memory::default());
             let document = format!("{text}\n");
-            let Some(end) = scan::element(&document, 0, true, &mut quick) else { continue };
+            let Some(end) = scan::element(&document, 0, true, &mut quick) else {
+                continue;
+            };
             taken += 1;
             assert_eq!(end, text.find('\n').unwrap_or(text.len()), "{text:?}");
             let mut slow = Element::new(0, Some(1), Memory::default());
@@ -527,28 +635,70 @@ mod tests {
     #[test]
     fn lines_may_be_blank_and_faults_name_them() {
         let good = r#"{"item_id":"a","prediction":"x"}"#;
-        let document = format!("\n{good}\r\n \t\r\n{{\"item_id\":\"a\"}}\n{{\n[]\n{good}{good}\n{good}");
+        let document =
+            format!("\n{good}\r\n \t\r\n{{\"item_id\":\"a\"}}\n{{\n[]\n{good}{good}\n{good}");
         let (_, said) = told(Layout::Lines, [document.as_bytes()]);
-        assert_eq!(said, ["line 2", "line 4.prediction required", "line 5 format", "line 6 type", "line 7 format", "line 8"]);
+        assert_eq!(
+            said,
+            [
+                "line 2",
+                "line 4.prediction required",
+                "line 5 format",
+                "line 6 type",
+                "line 7 format",
+                "line 8"
+            ]
+        );
         for nothing in ["", "\n", " \r\n\n"] {
-            assert_eq!(told(Layout::Lines, [nothing.as_bytes()]).1, ["predictions required"], "{nothing:?}");
+            assert_eq!(
+                told(Layout::Lines, [nothing.as_bytes()]).1,
+                ["predictions required"],
+                "{nothing:?}"
+            );
         }
-        assert_eq!(told(Layout::Lines, [b"{\"item_id\":\"\xff\"}".as_slice()]).1, ["line 1 format"]);
+        assert_eq!(
+            told(Layout::Lines, [b"{\"item_id\":\"\xff\"}".as_slice()]).1,
+            ["line 1 format"]
+        );
     }
 
     #[test]
     fn white_space_is_what_json_takes_for_it() {
         let good = r#"{"item_id":"a","prediction":"x"}"#;
         for other in ["\u{c}", "\u{b}", "\u{a0}", "\u{feff}"] {
-            assert_eq!(faults(Layout::Array, &format!("{other}[{good}]")), ["predictions type"]);
-            assert_eq!(faults(Layout::Array, &format!("[{good}]{other}")), ["predictions format"]);
-            assert_eq!(faults(Layout::Array, &format!("[{other}{good}]")), ["predictions[0] format"]);
-            assert_eq!(faults(Layout::Array, &format!("[{other}]")), ["predictions[0] format"]);
-            assert_eq!(told(Layout::Lines, [format!("{other}{good}").as_bytes()]).1, ["line 1 format"]);
-            assert_eq!(told(Layout::Lines, [format!("{other}\n{good}").as_bytes()]).1, ["line 1 format", "line 2"]);
+            assert_eq!(
+                faults(Layout::Array, &format!("{other}[{good}]")),
+                ["predictions type"]
+            );
+            assert_eq!(
+                faults(Layout::Array, &format!("[{good}]{other}")),
+                ["predictions format"]
+            );
+            assert_eq!(
+                faults(Layout::Array, &format!("[{other}{good}]")),
+                ["predictions[0] format"]
+            );
+            assert_eq!(
+                faults(Layout::Array, &format!("[{other}]")),
+                ["predictions[0] format"]
+            );
+            assert_eq!(
+                told(Layout::Lines, [format!("{other}{good}").as_bytes()]).1,
+                ["line 1 format"]
+            );
+            assert_eq!(
+                told(Layout::Lines, [format!("{other}\n{good}").as_bytes()]).1,
+                ["line 1 format", "line 2"]
+            );
         }
         for white in [" ", "\t", "\r", "\r\n \t"] {
-            assert_eq!(faults(Layout::Array, &format!("{white}[{white}{good}{white}]{white}")), Vec::<String>::new());
+            assert_eq!(
+                faults(
+                    Layout::Array,
+                    &format!("{white}[{white}{good}{white}]{white}")
+                ),
+                Vec::<String>::new()
+            );
         }
     }
 
@@ -576,9 +726,19 @@ mod tests {
 
     #[test]
     fn an_element_has_at_most_a_mebibyte_and_is_not_nested_deeply() {
-        let long = |bytes: usize| format!(r#"{{"item_id":"a","prediction":"x","n":"{}"}}"#, "n".repeat(bytes - 39));
-        let deep =
-            |levels: usize| format!(r#"{{"item_id":"a","prediction":"x","n":{}{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1));
+        let long = |bytes: usize| {
+            format!(
+                r#"{{"item_id":"a","prediction":"x","n":"{}"}}"#,
+                "n".repeat(bytes - 39)
+            )
+        };
+        let deep = |levels: usize| {
+            format!(
+                r#"{{"item_id":"a","prediction":"x","n":{}{}}}"#,
+                "[".repeat(levels - 1),
+                "]".repeat(levels - 1)
+            )
+        };
         assert_eq!(long(100).len(), 100);
         for (element, fault) in [
             (long(ELEMENT_MAX), None),
@@ -589,10 +749,15 @@ mod tests {
             (deep(5000), Some("format")),
         ] {
             for (form, document, named) in [
-                (Layout::Array, format!("[{element},{element}]"), "predictions[1]"),
+                (
+                    Layout::Array,
+                    format!("[{element},{element}]"),
+                    "predictions[1]",
+                ),
                 (Layout::Lines, format!("{element}\n{element}"), "line 2"),
             ] {
-                let second = fault.map_or_else(|| named.to_owned(), |reason| format!("{named} {reason}"));
+                let second =
+                    fault.map_or_else(|| named.to_owned(), |reason| format!("{named} {reason}"));
                 for pieces in [document.len(), 4096] {
                     let (_, said) = told(form, document.as_bytes().chunks(pieces));
                     assert_eq!((said.len(), &said[1]), (2, &second));
@@ -606,12 +771,18 @@ mod tests {
     #[ignore = "measures"]
     #[expect(clippy::print_stdout, reason = "that is what it is for")]
     fn speed() {
-        let ids = (0..10).map(|at| format!("\"dish-{at:06}\"")).collect::<Vec<_>>().join(",");
+        let ids = (0..10)
+            .map(|at| format!("\"dish-{at:06}\""))
+            .collect::<Vec<_>>()
+            .join(",");
         let element = format!(r#"{{"item_id":"person-000001/day-7","prediction":[{ids}]}}"#);
         let many = 200_000_000 / (element.len() + 1);
         for (form, document) in [
             (Layout::Lines, (element.clone() + "\n").repeat(many)),
-            (Layout::Array, format!("[{}{element}]", (element.clone() + ",").repeat(many))),
+            (
+                Layout::Array,
+                format!("[{}{element}]", (element.clone() + ",").repeat(many)),
+            ),
         ] {
             for digesting in [true, false] {
                 let began = std::time::Instant::now();
@@ -628,7 +799,10 @@ mod tests {
                 }
                 assert!(stream.finish(&mut each).is_continue());
                 let rate = document.len() as f64 / 1e6 / began.elapsed().as_secs_f64();
-                println!("{form:?}, digesting {digesting}: {rate:.0} MB/s, elements of {} bytes", element.len());
+                println!(
+                    "{form:?}, digesting {digesting}: {rate:.0} MB/s, elements of {} bytes",
+                    element.len()
+                );
             }
         }
     }

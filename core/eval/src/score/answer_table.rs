@@ -59,12 +59,16 @@ struct Labels {
 impl Labels {
     fn get(&self, label: u32) -> &[u8] {
         let at = label as usize;
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
+        let start = at
+            .checked_sub(1)
+            .map_or(0, |before| self.ends[before] as usize);
         &self.text[start..self.ends[at] as usize]
     }
 
     fn find(&self, hash: &DefaultHashBuilder, label: &[u8]) -> Option<u32> {
-        self.index.find(hash.hash_one(label), |at| self.get(*at) == label).copied()
+        self.index
+            .find(hash.hash_one(label), |at| self.get(*at) == label)
+            .copied()
     }
 
     fn put(&mut self, hash: &DefaultHashBuilder, label: &[u8]) -> Result<u32, Corrupt> {
@@ -76,7 +80,9 @@ impl Labels {
         self.ends.push(offset(self.text.len())?);
         let Self { text, ends, index } = self;
         let at = |label: u32| {
-            let start = (label as usize).checked_sub(1).map_or(0, |before| ends[before] as usize);
+            let start = (label as usize)
+                .checked_sub(1)
+                .map_or(0, |before| ends[before] as usize);
             &text[start..ends[label as usize] as usize]
         };
         index.insert_unique(hash.hash_one(label), new, |label| hash.hash_one(at(*label)));
@@ -108,7 +114,11 @@ impl Slots {
 
     #[inline]
     fn after(&self, slot: usize) -> usize {
-        if slot + 1 == self.0.len() { 0 } else { slot + 1 }
+        if slot + 1 == self.0.len() {
+            0
+        } else {
+            slot + 1
+        }
     }
 }
 
@@ -140,7 +150,11 @@ pub struct Foresight {
 
 impl Default for Foresight {
     fn default() -> Self {
-        Self { scattered: Cell::new(false), places: array::from_fn(|_| Cell::new(0)), next: Cell::new(Self::MOST) }
+        Self {
+            scattered: Cell::new(false),
+            places: array::from_fn(|_| Cell::new(0)),
+            next: Cell::new(Self::MOST),
+        }
     }
 }
 
@@ -186,12 +200,21 @@ impl Builder {
             lists: Vec::new(),
             listed: Vec::new(),
             gains: Vec::new(),
-            numbers: Vec::with_capacity(if metric.family() == Family::Numbers { n } else { 0 }),
+            numbers: Vec::with_capacity(if metric.family() == Family::Numbers {
+                n
+            } else {
+                0
+            }),
             clip: None,
             hash: DefaultHashBuilder::default(),
         };
         let keeps_labels = matches!(metric.family(), Family::Labels | Family::Probabilities);
-        Self { table, keeps_labels, inlines: metric.family() == Family::Rankings, rising: Some(0..0) }
+        Self {
+            table,
+            keeps_labels,
+            inlines: metric.family() == Family::Rankings,
+            rising: Some(0..0),
+        }
     }
 
     /// Bounds the loss of each item.
@@ -222,25 +245,42 @@ impl Builder {
         if u32::try_from(at + HEAD + item_id.len() + text.len()).is_err() {
             return Err(too_large());
         }
-        table.records.extend_from_slice(&offset(table.n)?.to_le_bytes());
+        table
+            .records
+            .extend_from_slice(&offset(table.n)?.to_le_bytes());
         table.records.extend_from_slice(&code.to_le_bytes());
-        table.records.extend_from_slice(&u16::try_from(item_id.len()).map_err(|_| too_large())?.to_le_bytes());
+        table.records.extend_from_slice(
+            &u16::try_from(item_id.len())
+                .map_err(|_| too_large())?
+                .to_le_bytes(),
+        );
         table.records.extend_from_slice(item_id.as_bytes());
         let id = at + HEAD..table.records.len();
         table.records.extend_from_slice(text);
         table.n += 1;
-        self.rising = self.rising.take().filter(|last| table.records[last.clone()] < table.records[id.clone()]).map(|_| id);
+        self.rising = self
+            .rising
+            .take()
+            .filter(|last| table.records[last.clone()] < table.records[id.clone()])
+            .map(|_| id);
         Ok(())
     }
 
     /// The table, without what only building it needed. The error is that an item is there twice.
     pub fn finish(self) -> Result<AnswerTable, Corrupt> {
-        let Self { mut table, keeps_labels, inlines: _, rising } = self;
+        let Self {
+            mut table,
+            keeps_labels,
+            inlines: _,
+            rising,
+        } = self;
         if rising.is_none() {
             let (slots, twice) = table.make_slots();
             if let Some(at) = twice {
                 let item_id = String::from_utf8_lossy(table.id(at));
-                return Err(Corrupt::new(format!("the suite has the item {item_id:?} twice")));
+                return Err(Corrupt::new(format!(
+                    "the suite has the item {item_id:?} twice"
+                )));
             }
             table.slots = OnceLock::from(slots);
         }
@@ -266,7 +306,8 @@ impl AnswerTable {
             if gain != 1.0 && self.gains.is_empty() {
                 self.gains.resize(self.listed.len(), 1.0);
             }
-            self.listed.push(self.labels.put(&self.hash, id.as_bytes())?);
+            self.listed
+                .push(self.labels.put(&self.hash, id.as_bytes())?);
             // The first gain that is not 1 may come at the very beginning.
             if gain != 1.0 || !self.gains.is_empty() {
                 self.gains.push(gain);
@@ -274,7 +315,11 @@ impl AnswerTable {
         }
         let list = offset(self.lists.len())?;
         self.lists.push(offset(self.listed.len())?);
-        if list < TEXT { Ok(list | LIST) } else { Err(too_large()) }
+        if list < TEXT {
+            Ok(list | LIST)
+        } else {
+            Err(too_large())
+        }
     }
 
     /// The slots, and an item that is there twice. Items are put in by batches, of which first all places are looked at:
@@ -295,11 +340,16 @@ impl AnswerTable {
                 at = self.item(at).next;
                 n += 1;
             }
-            std::hint::black_box(batch[..n].iter().fold(0, |seen, (_, _, slot)| seen ^ slots.0[*slot]));
+            std::hint::black_box(
+                batch[..n]
+                    .iter()
+                    .fold(0, |seen, (_, _, slot)| seen ^ slots.0[*slot]),
+            );
             for (at, hash, mut slot) in batch[..n].iter().copied() {
                 while slots.0[slot] != Slots::FREE {
                     let taken = slots.0[slot];
-                    if taken as u32 == hash as u32 && self.id((taken >> 32) as usize) == self.id(at) {
+                    if taken as u32 == hash as u32 && self.id((taken >> 32) as usize) == self.id(at)
+                    {
                         twice = twice.or(Some(at));
                     }
                     slot = slots.after(slot);
@@ -332,15 +382,36 @@ impl AnswerTable {
 
     /// Bytes of memory, but for the few of the structure itself; with the slots, even if they are not made yet.
     pub fn bytes(&self) -> usize {
-        let Self { records, slots: _, n, labels, lists, listed, gains, numbers, clip: _, hash: _ } = self;
-        let labels = labels.text.capacity() + size_of::<u32>() * labels.ends.capacity() + labels.index.allocation_size();
+        let Self {
+            records,
+            slots: _,
+            n,
+            labels,
+            lists,
+            listed,
+            gains,
+            numbers,
+            clip: _,
+            hash: _,
+        } = self;
+        let labels = labels.text.capacity()
+            + size_of::<u32>() * labels.ends.capacity()
+            + labels.index.allocation_size();
         let lists = size_of::<u32>() * (lists.capacity() + listed.capacity());
-        records.capacity() + labels + lists + size_of::<u64>() * (Slots::count(*n) + gains.capacity() + numbers.capacity())
+        records.capacity()
+            + labels
+            + lists
+            + size_of::<u64>() * (Slots::count(*n) + gains.capacity() + numbers.capacity())
     }
 
     /// The item with this id.
     #[inline]
-    pub(super) fn find(&self, item_id: &str, hint: &mut Hint, foresight: &Foresight) -> Option<Item<'_>> {
+    pub(super) fn find(
+        &self,
+        item_id: &str,
+        hint: &mut Hint,
+        foresight: &Foresight,
+    ) -> Option<Item<'_>> {
         let item_id = item_id.as_bytes();
         let is_at = |at: &usize| *at < self.records.len() && self.id(*at) == item_id;
         let at = match foresight.take().filter(is_at) {
@@ -374,7 +445,11 @@ impl AnswerTable {
             *begun = (slots.begin(hash), hash);
         }
         let begun = &begun[..item_ids.len()];
-        std::hint::black_box(begun.iter().fold(0, |seen, (slot, _)| seen ^ slots.0[*slot]));
+        std::hint::black_box(
+            begun
+                .iter()
+                .fold(0, |seen, (slot, _)| seen ^ slots.0[*slot]),
+        );
         let mut seen = 0;
         for ((slot, hash), place) in begun.iter().zip(places) {
             let (mut slot, mut taken) = (*slot, slots.0[*slot]);
@@ -410,18 +485,32 @@ impl AnswerTable {
     #[inline]
     fn id(&self, at: usize) -> &[u8] {
         let start = at + HEAD;
-        let length = usize::from(u16::from_le_bytes([self.records[start - 2], self.records[start - 1]]));
+        let length = usize::from(u16::from_le_bytes([
+            self.records[start - 2],
+            self.records[start - 1],
+        ]));
         &self.records[start..start + length]
     }
 
     #[inline]
     fn item(&self, at: usize) -> Item<'_> {
         let record = &self.records[at..at + HEAD];
-        let four = |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+        let four = |at: usize| {
+            u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
+        };
         let length = usize::from(u16::from_le_bytes([record[8], record[9]]));
         let code = four(4);
-        let text = if code & (LIST | TEXT) == TEXT { (code & !TEXT) as usize } else { 0 };
-        Item { table: self, ordinal: four(0) as usize, code, next: at + HEAD + length + text }
+        let text = if code & (LIST | TEXT) == TEXT {
+            (code & !TEXT) as usize
+        } else {
+            0
+        };
+        Item {
+            table: self,
+            ordinal: four(0) as usize,
+            code,
+            next: at + HEAD + length + text,
+        }
     }
 
     /// All items, in the suite's order.
@@ -494,15 +583,27 @@ pub(super) struct List<'t> {
 impl<'t> Item<'t> {
     #[inline]
     pub(super) fn right(self) -> Right<'t> {
-        let Self { table, code, next, .. } = self;
+        let Self {
+            table, code, next, ..
+        } = self;
         if code & LIST == 0 {
             let text = (code & !TEXT) as usize;
-            return if code & TEXT == 0 { Right::Label(code) } else { Right::Text(&table.records[next - text..next]) };
+            return if code & TEXT == 0 {
+                Right::Label(code)
+            } else {
+                Right::Text(&table.records[next - text..next])
+            };
         }
         let list = (code & !LIST) as usize;
-        let start = list.checked_sub(1).map_or(0, |before| table.lists[before] as usize);
+        let start = list
+            .checked_sub(1)
+            .map_or(0, |before| table.lists[before] as usize);
         let range = start..table.lists[list] as usize;
-        Right::List(List { table, labels: &table.listed[range.clone()], gains: table.gains.get(range).unwrap_or_default() })
+        Right::List(List {
+            table,
+            labels: &table.listed[range.clone()],
+            gains: table.gains.get(range).unwrap_or_default(),
+        })
     }
 
     /// The label that is right, where there is one.
@@ -523,8 +624,15 @@ impl<'t> List<'t> {
 
     /// The right ids with their gains.
     pub(super) fn answers(self) -> impl ExactSizeIterator<Item = (&'t [u8], f64)> {
-        let Self { table, labels, gains } = self;
-        labels.iter().enumerate().map(move |(at, label)| (table.label(*label), gains.get(at).copied().unwrap_or(1.0)))
+        let Self {
+            table,
+            labels,
+            gains,
+        } = self;
+        labels
+            .iter()
+            .enumerate()
+            .map(move |(at, label)| (table.label(*label), gains.get(at).copied().unwrap_or(1.0)))
     }
 }
 
@@ -541,23 +649,42 @@ mod tests {
     use super::*;
 
     fn gains(gains: &[(&'static str, f64)]) -> Answer<'static> {
-        Answer::Gains(gains.iter().map(|(id, gain)| ((*id).into(), *gain)).collect())
+        Answer::Gains(
+            gains
+                .iter()
+                .map(|(id, gain)| ((*id).into(), *gain))
+                .collect(),
+        )
     }
 
-    fn build<'a>(metric: Metric, n: usize, items: impl IntoIterator<Item = (&'a str, Answer<'a>)>) -> Result<AnswerTable, Corrupt> {
+    fn build<'a>(
+        metric: Metric,
+        n: usize,
+        items: impl IntoIterator<Item = (&'a str, Answer<'a>)>,
+    ) -> Result<AnswerTable, Corrupt> {
         let mut builder = Builder::new(metric, n);
-        items.into_iter().try_for_each(|(item_id, answer)| builder.push(item_id, &answer))?;
+        items
+            .into_iter()
+            .try_for_each(|(item_id, answer)| builder.push(item_id, &answer))?;
         builder.finish()
     }
 
     fn answers<'t>(table: &'t AnswerTable, item_id: &str) -> (usize, Vec<(&'t str, f64)>) {
-        let item = table.find(item_id, &mut Hint::default(), &Foresight::default()).unwrap();
+        let item = table
+            .find(item_id, &mut Hint::default(), &Foresight::default())
+            .unwrap();
         let right = match item.right() {
             Right::Label(label) => vec![(table.label(label), 1.0)],
             Right::Text(id) => vec![(id, 1.0)],
             Right::List(list) => list.answers().collect(),
         };
-        (item.ordinal, right.into_iter().map(|(id, gain)| (str::from_utf8(id).unwrap(), gain)).collect())
+        (
+            item.ordinal,
+            right
+                .into_iter()
+                .map(|(id, gain)| (str::from_utf8(id).unwrap(), gain))
+                .collect(),
+        )
     }
 
     #[test]
@@ -568,14 +695,23 @@ mod tests {
             ("c", Answer::Set(vec!["q".into(), "".into()])),
         ];
         for order in [[0, 1, 2], [1, 2, 0], [2, 1, 0]] {
-            let table = build(Metric::Accuracy, 0, order.map(|at: usize| items[at].clone())).unwrap();
+            let table = build(
+                Metric::Accuracy,
+                0,
+                order.map(|at: usize| items[at].clone()),
+            )
+            .unwrap();
             assert_eq!(table.len(), 3);
             let at = |item: usize| order.iter().position(|placed| *placed == item).unwrap();
             assert_eq!(answers(&table, "a"), (at(0), vec![("y", 3.0), ("x", 0.5)]));
             assert_eq!(answers(&table, "ä"), (at(1), vec![("x", 1.0)]));
             assert_eq!(answers(&table, "c"), (at(2), vec![("q", 1.0), ("", 1.0)]));
             for stranger in ["x", "", "aa"] {
-                assert!(table.find(stranger, &mut Hint::default(), &Foresight::default()).is_none());
+                assert!(
+                    table
+                        .find(stranger, &mut Hint::default(), &Foresight::default())
+                        .is_none()
+                );
             }
         }
     }
@@ -583,7 +719,12 @@ mod tests {
     #[test]
     fn a_look_up_looks_at_few_slots() {
         let ids: Vec<String> = (0..100_000).map(|at| format!("q{at:09}")).collect();
-        let table = build(Metric::Mae, ids.len(), ids.iter().map(|id| (id.as_str(), Answer::Number(0.0)))).unwrap();
+        let table = build(
+            Metric::Mae,
+            ids.len(),
+            ids.iter().map(|id| (id.as_str(), Answer::Number(0.0))),
+        )
+        .unwrap();
         let (slots, _) = table.make_slots();
         let looked_at = |id: &str| {
             let hash = table.hash.hash_one(id.as_bytes());
@@ -600,7 +741,12 @@ mod tests {
 
     #[test]
     fn an_item_that_is_there_twice_is_refused() {
-        for ids in [["a", "b", "a"], ["a", "a", "b"], ["b", "a", "a"], ["", "", "a"]] {
+        for ids in [
+            ["a", "b", "a"],
+            ["a", "a", "b"],
+            ["b", "a", "a"],
+            ["", "", "a"],
+        ] {
             let twice = ids.map(|id| (id, Answer::Label("x".into())));
             assert!(build(Metric::Accuracy, 3, twice).is_err(), "{ids:?}");
         }
@@ -609,16 +755,31 @@ mod tests {
     #[test]
     fn items_are_found_in_every_order_however_the_table_grew() {
         let rising = (0..5000).map(|at| format!("{at:04}")).collect::<Vec<_>>();
-        let mixed = (0..5000).map(|at| format!("{}", at * 7919 % 5000)).collect::<Vec<_>>();
-        for (n, ids) in [(0, &rising), (5000, &rising), (0, &mixed), (100, &mixed), (5000, &mixed)] {
-            let items = ids.iter().enumerate().map(|(at, id)| (id.as_str(), Answer::Number(at as f64)));
+        let mixed = (0..5000)
+            .map(|at| format!("{}", at * 7919 % 5000))
+            .collect::<Vec<_>>();
+        for (n, ids) in [
+            (0, &rising),
+            (5000, &rising),
+            (0, &mixed),
+            (100, &mixed),
+            (5000, &mixed),
+        ] {
+            let items = ids
+                .iter()
+                .enumerate()
+                .map(|(at, id)| (id.as_str(), Answer::Number(at as f64)));
             let table = build(Metric::Mae, n, items).unwrap();
             for step in [1, 4999, 1234] {
-                let (mut hint, foresight, mut foreseen) = (Hint::default(), Foresight::default(), 0);
+                let (mut hint, foresight, mut foreseen) =
+                    (Hint::default(), Foresight::default(), 0);
                 let order: Vec<_> = (0..5000).map(|at| at * step % 5000).collect();
                 for batch in order.chunks(37) {
                     // Strangers are among them, and some are told that are not asked for.
-                    let told: Vec<_> = batch.iter().flat_map(|at| [ids[*at].as_str(), "stranger"]).collect();
+                    let told: Vec<_> = batch
+                        .iter()
+                        .flat_map(|at| [ids[*at].as_str(), "stranger"])
+                        .collect();
                     foresight.look(&table, &told);
                     for at in batch {
                         foreseen += usize::from(foresight.next.get() < Foresight::MOST);
@@ -635,13 +796,24 @@ mod tests {
 
     #[test]
     fn an_item_with_ids_of_ten_characters_takes_at_most_48_bytes() {
-        for (metric, distinct, most) in
-            [(Metric::Accuracy, 1, 42), (Metric::Accuracy, 100_000, 42), (Metric::ExactMatch, 1000, 33), (Metric::LogLoss, 100_000, 58)]
-        {
-            let ids: Vec<_> = (0..100_000).map(|at| (format!("{at:010}"), format!("{:010}", at % distinct))).collect();
-            let items = ids.iter().map(|(id, answer)| (id.as_str(), Answer::Label(answer.as_str().into())));
+        for (metric, distinct, most) in [
+            (Metric::Accuracy, 1, 42),
+            (Metric::Accuracy, 100_000, 42),
+            (Metric::ExactMatch, 1000, 33),
+            (Metric::LogLoss, 100_000, 58),
+        ] {
+            let ids: Vec<_> = (0..100_000)
+                .map(|at| (format!("{at:010}"), format!("{:010}", at % distinct)))
+                .collect();
+            let items = ids
+                .iter()
+                .map(|(id, answer)| (id.as_str(), Answer::Label(answer.as_str().into())));
             let table = build(metric, 100_000, items).unwrap();
-            assert!(table.bytes() <= most * table.len(), "{}", table.bytes() / table.len());
+            assert!(
+                table.bytes() <= most * table.len(),
+                "{}",
+                table.bytes() / table.len()
+            );
         }
     }
 }

@@ -48,9 +48,25 @@ impl Class {
 impl<'t> Labels<'t> {
     pub(super) fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScores) {
         let classes = vec![Class::default(); table.n_labels()];
-        let labels = Numbers::new(if metric == Metric::F1Macro { table.len() } else { 0 });
-        let labels = Self { table, metric, classes, unknown: HashMap::new(), hash: DefaultHashBuilder::default(), n_right: 0, labels };
-        let kind = if metric == Metric::ExactMatch { Kind::Scores } else { Kind::Hits };
+        let labels = Numbers::new(if metric == Metric::F1Macro {
+            table.len()
+        } else {
+            0
+        });
+        let labels = Self {
+            table,
+            metric,
+            classes,
+            unknown: HashMap::new(),
+            hash: DefaultHashBuilder::default(),
+            n_right: 0,
+            labels,
+        };
+        let kind = if metric == Metric::ExactMatch {
+            Kind::Scores
+        } else {
+            Kind::Hits
+        };
         (labels, ItemScores::new(kind, table.len(), 0.0, true))
     }
 
@@ -59,7 +75,9 @@ impl<'t> Labels<'t> {
         let is_right = match item.right() {
             Right::Label(right) => known == Some(right),
             Right::Text(right) => label.as_bytes() == right,
-            Right::List(list) => known.is_some() && list.answers().any(|(id, _)| id == label.as_bytes()),
+            Right::List(list) => {
+                known.is_some() && list.answers().any(|(id, _)| id == label.as_bytes())
+            }
         };
         self.n_right += usize::from(is_right);
         let n_known = self.classes.len() as u32;
@@ -72,7 +90,10 @@ impl<'t> Labels<'t> {
             }
             None => {
                 let next = n_known + 1 + self.unknown.len() as u32;
-                *self.unknown.entry(self.hash.hash_one(label.as_bytes())).or_insert(next)
+                *self
+                    .unknown
+                    .entry(self.hash.hash_one(label.as_bytes()))
+                    .or_insert(next)
             }
         };
         if self.metric == Metric::F1Macro {
@@ -91,12 +112,17 @@ impl<'t> Labels<'t> {
         let mut figures = vec![("accuracy", accuracy), ("exact_match", accuracy)];
         // With several right labels an item is of no one class.
         if !self.table.has_lists() {
-            self.table.items().for_each(|item| self.classes[item.label() as usize].support += 1);
+            self.table
+                .items()
+                .for_each(|item| self.classes[item.label() as usize].support += 1);
             figures.push(("f1_macro", self.f1_macro()));
             figures.push(("f1_micro", self.f1_micro(n_missing)));
         }
         let wanted = self.metric.to_string();
-        let value = figures.iter().find(|(name, _)| **name == wanted).map_or(0.0, |(_, figure)| *figure);
+        let value = figures
+            .iter()
+            .find(|(name, _)| **name == wanted)
+            .map_or(0.0, |(_, figure)| *figure);
         let estimate = if items.kind() == Kind::Hits {
             let mut squares = Sum::default();
             for item in self.table.items() {
@@ -112,8 +138,15 @@ impl<'t> Labels<'t> {
         } else {
             wilson(value, n)
         };
-        let others = figures.into_iter().filter(|(name, _)| *name != wanted).map(|(name, figure)| (name.to_owned(), figure));
-        Figures { value, estimate, metrics: others.collect() }
+        let others = figures
+            .into_iter()
+            .filter(|(name, _)| *name != wanted)
+            .map(|(name, figure)| (name.to_owned(), figure));
+        Figures {
+            value,
+            estimate,
+            metrics: others.collect(),
+        }
     }
 
     fn n_classes(&self) -> f64 {
@@ -122,7 +155,12 @@ impl<'t> Labels<'t> {
 
     /// The mean over all labels that an item has or was predicted to have. One that no item has is worth 0.
     fn f1_macro(&self) -> f64 {
-        self.classes.iter().map(|class| class.f1()).collect::<Sum>().total() / self.n_classes()
+        self.classes
+            .iter()
+            .map(|class| class.f1())
+            .collect::<Sum>()
+            .total()
+            / self.n_classes()
     }
 
     /// An item without a prediction is a miss, and no false alarm.
@@ -134,17 +172,42 @@ impl<'t> Labels<'t> {
     fn influence_on_macro(&self, item: Item<'t>, items: &ItemScores) -> f64 {
         let of = |label: u32| self.classes[label as usize];
         let right = of(item.label());
-        let hit = if items.is_right(item.ordinal) { 2.0 } else { 0.0 };
-        let predicted = self.labels.get(item.ordinal).checked_sub(1).and_then(|label| self.classes.get(label as usize));
-        let moved = (hit - right.f1()) / right.both() - predicted.map_or(0.0, |class| class.f1() / class.both());
+        let hit = if items.is_right(item.ordinal) {
+            2.0
+        } else {
+            0.0
+        };
+        let predicted = self
+            .labels
+            .get(item.ordinal)
+            .checked_sub(1)
+            .and_then(|label| self.classes.get(label as usize));
+        let moved = (hit - right.f1()) / right.both()
+            - predicted.map_or(0.0, |class| class.f1() / class.both());
         self.table.len() as f64 * moved / self.n_classes()
     }
 
     /// The same for a ratio of two sums.
-    fn influence_on_micro(&self, item: Item<'t>, items: &ItemScores, value: f64, n_missing: usize) -> f64 {
+    fn influence_on_micro(
+        &self,
+        item: Item<'t>,
+        items: &ItemScores,
+        value: f64,
+        n_missing: usize,
+    ) -> f64 {
         let n = self.table.len();
-        let (hit, counted) =
-            (if items.is_right(item.ordinal) { 2.0 } else { 0.0 }, if items.is_predicted(item.ordinal) { 2.0 } else { 1.0 });
+        let (hit, counted) = (
+            if items.is_right(item.ordinal) {
+                2.0
+            } else {
+                0.0
+            },
+            if items.is_predicted(item.ordinal) {
+                2.0
+            } else {
+                1.0
+            },
+        );
         n as f64 * (hit - value * counted) / (2 * n - n_missing) as f64
     }
 }

@@ -163,12 +163,19 @@ impl<'t> ByFamily<'t> {
     fn add(&mut self, item: Item<'t>, value: Value<'_, '_>, items: &mut ItemScores) {
         match (self, value) {
             (Self::Rankings(rankings), Value::Ranking(ids)) => rankings.add(item, ids, items),
-            (Self::Rankings(rankings), Value::Label(label)) => rankings.add(item, std::slice::from_ref(label), items),
+            (Self::Rankings(rankings), Value::Label(label)) => {
+                rankings.add(item, std::slice::from_ref(label), items)
+            }
             (Self::Labels(labels), Value::Label(label)) => labels.add(item, label, items),
             (Self::Numbers(numbers), Value::Number(number)) => numbers.add(item, number, items),
-            (Self::Probabilities(family), Value::Probabilities(probabilities)) => family.add(item, probabilities, items),
+            (Self::Probabilities(family), Value::Probabilities(probabilities)) => {
+                family.add(item, probabilities, items)
+            }
             // Was refused before.
-            (Self::Rankings(_) | Self::Labels(_) | Self::Numbers(_) | Self::Probabilities(_), _) => {}
+            (
+                Self::Rankings(_) | Self::Labels(_) | Self::Numbers(_) | Self::Probabilities(_),
+                _,
+            ) => {}
         }
     }
 
@@ -186,17 +193,33 @@ impl<'t> ByFamily<'t> {
 impl<'t> Part<'t> {
     fn new(table: &'t AnswerTable, metric: Metric) -> Self {
         let (family, items) = ByFamily::new(table, metric);
-        Self { table, hint: Hint::default(), family, items, n_matched: 0 }
+        Self {
+            table,
+            hint: Hint::default(),
+            family,
+            items,
+            n_matched: 0,
+        }
     }
 
     /// Adds a prediction, if it is for an item of this table. Returns whether it is. Breaks if the item is already predicted.
     #[inline]
-    fn add(&mut self, prediction: &Prediction<'_, '_>, foresight: &Foresight) -> ControlFlow<Failure, bool> {
-        let Some(item) = self.table.find(&prediction.item_id, &mut self.hint, foresight) else {
+    fn add(
+        &mut self,
+        prediction: &Prediction<'_, '_>,
+        foresight: &Foresight,
+    ) -> ControlFlow<Failure, bool> {
+        let Some(item) = self
+            .table
+            .find(&prediction.item_id, &mut self.hint, foresight)
+        else {
             return ControlFlow::Continue(false);
         };
         if self.items.predict(item.ordinal) {
-            return ControlFlow::Break(repeated(&prediction::name(prediction.index, prediction.line)));
+            return ControlFlow::Break(repeated(&prediction::name(
+                prediction.index,
+                prediction.line,
+            )));
         }
         self.n_matched += 1;
         self.family.add(item, prediction.value, &mut self.items);
@@ -217,10 +240,24 @@ impl<'t> Part<'t> {
 
 impl<'t> Tally<'t> {
     /// Nothing was predicted yet. Whoever reads from a stream may tell `foresight` what comes.
-    pub fn new(table: &'t AnswerTable, metric: Metric, pulse: &'t Pulse, foresight: &'t Foresight) -> Self {
+    pub fn new(
+        table: &'t AnswerTable,
+        metric: Metric,
+        pulse: &'t Pulse,
+        foresight: &'t Foresight,
+    ) -> Self {
         let open = Part::new(table, metric);
         let (no_foresight, unmatched) = (Foresight::default(), Unmatched::default());
-        Self { metric, foresight, open, sealed: None, no_foresight, unmatched, pulse, beats: 0 }
+        Self {
+            metric,
+            foresight,
+            open,
+            sealed: None,
+            no_foresight,
+            unmatched,
+            pulse,
+            beats: 0,
+        }
     }
 
     /// Scores these items too, separately.
@@ -245,7 +282,10 @@ impl<'t> Tally<'t> {
             Err(fault) => return invalid(format!("{}: {}", fault.field, fault.message)),
         };
         if let Err((_, told)) = fits(self.metric, prediction.value) {
-            return invalid(format!("{}.prediction: {told}", prediction::name(prediction.index, prediction.line)));
+            return invalid(format!(
+                "{}.prediction: {told}",
+                prediction::name(prediction.index, prediction.line)
+            ));
         }
         let mut is_matched = self.open.add(&prediction, self.foresight)?;
         if let (false, Some(sealed)) = (is_matched, &mut self.sealed) {
@@ -262,11 +302,19 @@ impl<'t> Tally<'t> {
         if let Some(place) = self.unmatched.repeated() {
             return Err(repeated(&place));
         }
-        let Self { metric, open, sealed, unmatched, .. } = self;
+        let Self {
+            metric,
+            open,
+            sealed,
+            unmatched,
+            ..
+        } = self;
         let of_both = |of: fn(&Part<'t>) -> usize| of(&open) + sealed.as_ref().map_or(0, of);
         let n_missing = of_both(Part::n_missing);
         if metric.needs_all_predictions() && n_missing > 0 {
-            let told = format!("{metric} needs a prediction for each item of the suite: {n_missing} are missing");
+            let told = format!(
+                "{metric} needs a prediction for each item of the suite: {n_missing} are missing"
+            );
             return Err(Failure::InvalidPredictions(told));
         }
         let n_unmatched = unmatched.seen.len() as i64;
@@ -274,10 +322,21 @@ impl<'t> Tally<'t> {
         let (n, n_missing) = (open.table.len() as i64, open.n_missing() as i64);
         let (figures, items) = open.finish()?;
         let sealed = match sealed {
-            Some(part) => Some(Sealed { n: part.table.len() as i64, figures: part.finish()?.0 }),
+            Some(part) => Some(Sealed {
+                n: part.table.len() as i64,
+                figures: part.finish()?.0,
+            }),
             None => None,
         };
-        Ok(Score { n, n_submitted, n_unmatched, n_missing, figures, items, sealed })
+        Ok(Score {
+            n,
+            n_submitted,
+            n_unmatched,
+            n_missing,
+            figures,
+            items,
+            sealed,
+        })
     }
 }
 
@@ -304,13 +363,18 @@ impl Unmatched {
             hasher.write(prediction.item_id.as_bytes());
             u128::from(hasher.finish())
         };
-        self.seen.push(((hash(0) << 64 | hash(1)) & !u128::from(u32::MAX)) | u128::from(place));
+        self.seen
+            .push(((hash(0) << 64 | hash(1)) & !u128::from(u32::MAX)) | u128::from(place));
     }
 
     /// The first place at which an item is predicted again.
     fn repeated(&mut self) -> Option<String> {
         self.seen.sort_unstable();
-        let again = self.seen.windows(2).filter(|pair| pair[0] >> 32 == pair[1] >> 32).map(|pair| pair[1] as u32);
+        let again = self
+            .seen
+            .windows(2)
+            .filter(|pair| pair[0] >> 32 == pair[1] >> 32)
+            .map(|pair| pair[1] as u32);
         let place = again.min()? as usize;
         Some(prediction::name(place, self.by_line.then_some(place)))
     }

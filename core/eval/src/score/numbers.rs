@@ -32,9 +32,24 @@ impl<'t> Numbers<'t> {
             None if answers.is_empty() => 0.0,
             None => most - least,
         };
-        let (kind, worst) = if metric == Metric::Spearman { (Kind::Parts, 0.0) } else { (Kind::Scores, spread) };
-        let beside = if metric != Metric::Spearman && n <= RANKED_BESIDE_MAX { n } else { 0 };
-        let numbers = Self { table, metric, absolute: Sum::default(), squared: Sum::default(), predictions: vec![0.0; beside], spread };
+        let (kind, worst) = if metric == Metric::Spearman {
+            (Kind::Parts, 0.0)
+        } else {
+            (Kind::Scores, spread)
+        };
+        let beside = if metric != Metric::Spearman && n <= RANKED_BESIDE_MAX {
+            n
+        } else {
+            0
+        };
+        let numbers = Self {
+            table,
+            metric,
+            absolute: Sum::default(),
+            squared: Sum::default(),
+            predictions: vec![0.0; beside],
+            spread,
+        };
         (numbers, ItemScores::new(kind, n, worst, false))
     }
 
@@ -45,38 +60,90 @@ impl<'t> Numbers<'t> {
         if let Some(prediction) = self.predictions.get_mut(item.ordinal) {
             *prediction = number;
         }
-        items.set(item.ordinal, if self.metric == Metric::Spearman { number } else { error });
+        items.set(
+            item.ordinal,
+            if self.metric == Metric::Spearman {
+                number
+            } else {
+                error
+            },
+        );
     }
 
-    pub(super) fn finish(mut self, items: &mut ItemScores, n_missing: usize) -> Result<Figures, Failure> {
+    pub(super) fn finish(
+        mut self,
+        items: &mut ItemScores,
+        n_missing: usize,
+    ) -> Result<Figures, Failure> {
         let n = self.table.len();
         self.absolute.add(self.spread * n_missing as f64);
-        self.squared.add(self.spread * self.spread * n_missing as f64);
+        self.squared
+            .add(self.spread * self.spread * n_missing as f64);
         let mean = |sum: Sum| sum.total() / n.max(1) as f64;
         let (mae, mse) = (mean(self.absolute), mean(self.squared));
         let rmse = mse.sqrt();
         let beside = |name: &str, figure| (name.to_owned(), figure);
         if self.metric == Metric::Spearman {
             let predictions: Vec<f64> = (0..n).map(|item| items.value(item)).collect();
-            let same = || Failure::InvalidPredictions("all predictions are the same number: spearman is not defined".into());
+            let same = || {
+                Failure::InvalidPredictions(
+                    "all predictions are the same number: spearman is not defined".into(),
+                )
+            };
             let ranked = Ranked::of(&predictions, self.table.numbers()).ok_or_else(same)?;
             let rho = ranked.rho();
-            ranked.influences().into_iter().enumerate().for_each(|(item, influence)| items.set(item, rho + influence));
-            return Ok(Figures { value: rho, estimate: fisher(rho, n), metrics: [beside("rmse", rmse), beside("mae", mae)].into() });
+            ranked
+                .influences()
+                .into_iter()
+                .enumerate()
+                .for_each(|(item, influence)| items.set(item, rho + influence));
+            return Ok(Figures {
+                value: rho,
+                estimate: fisher(rho, n),
+                metrics: [beside("rmse", rmse), beside("mae", mae)].into(),
+            });
         }
         let errors = (0..n).map(|item| items.value(item));
-        let range = self.table.clip().map_or([0.0, f64::INFINITY], |clip| [clip.low, clip.high]);
+        let range = self
+            .table
+            .clip()
+            .map_or([0.0, f64::INFINITY], |clip| [clip.low, clip.high]);
         let (value, estimate, other): (_, Option<Estimate>, _) = if self.metric == Metric::Rmse {
             let of_squares = stderr_of_mean(mse, n, errors.map(|error| error * error));
-            let stderr = of_squares.map(|stderr| if rmse > 0.0 { stderr / (2.0 * rmse) } else { 0.0 });
-            (rmse, stderr.map(|stderr| around(rmse, stderr, range, "delta")), beside("mae", mae))
+            let stderr = of_squares.map(|stderr| {
+                if rmse > 0.0 {
+                    stderr / (2.0 * rmse)
+                } else {
+                    0.0
+                }
+            });
+            (
+                rmse,
+                stderr.map(|stderr| around(rmse, stderr, range, "delta")),
+                beside("mae", mae),
+            )
         } else {
             let stderr = stderr_of_mean(mae, n, errors);
-            (mae, stderr.map(|stderr| around(mae, stderr, range, "normal")), beside("rmse", rmse))
+            (
+                mae,
+                stderr.map(|stderr| around(mae, stderr, range, "normal")),
+                beside("rmse", rmse),
+            )
         };
-        let correlation = if n_missing == 0 { Ranked::of(&self.predictions, self.table.numbers()) } else { None };
-        let metrics = [other].into_iter().chain(correlation.map(|ranked| beside("spearman", ranked.rho()))).collect();
-        Ok(Figures { value, estimate, metrics })
+        let correlation = if n_missing == 0 {
+            Ranked::of(&self.predictions, self.table.numbers())
+        } else {
+            None
+        };
+        let metrics = [other]
+            .into_iter()
+            .chain(correlation.map(|ranked| beside("spearman", ranked.rho())))
+            .collect();
+        Ok(Figures {
+            value,
+            estimate,
+            metrics,
+        })
     }
 }
 
@@ -94,7 +161,9 @@ pub(super) fn ranks(values: &[f64]) -> Vec<f64> {
             end += 1;
         }
         let rank = (start + 1 + end) as f64 / 2.0;
-        order[start..end].iter().for_each(|at| ranks[*at as usize] = rank);
+        order[start..end]
+            .iter()
+            .for_each(|at| ranks[*at as usize] = rank);
         start = end;
     }
     ranks
@@ -109,7 +178,11 @@ struct Ranked {
 }
 
 fn product(one: &[f64], other: &[f64]) -> f64 {
-    one.iter().zip(other).map(|(one, other)| one * other).collect::<Sum>().total()
+    one.iter()
+        .zip(other)
+        .map(|(one, other)| one * other)
+        .collect::<Sum>()
+        .total()
 }
 
 impl Ranked {
@@ -119,10 +192,22 @@ impl Ranked {
             return None;
         }
         let middle = (predictions.len() as f64 + 1.0) / 2.0;
-        let centred = |values: &[f64]| -> Vec<f64> { ranks(values).into_iter().map(|rank| rank - middle).collect() };
+        let centred = |values: &[f64]| -> Vec<f64> {
+            ranks(values)
+                .into_iter()
+                .map(|rank| rank - middle)
+                .collect()
+        };
         let (predictions, answers) = (centred(predictions), centred(answers));
-        let squares = [product(&predictions, &predictions), product(&answers, &answers)];
-        (squares[0] > 0.0 && squares[1] > 0.0).then_some(Self { predictions, answers, squares })
+        let squares = [
+            product(&predictions, &predictions),
+            product(&answers, &answers),
+        ];
+        (squares[0] > 0.0 && squares[1] > 0.0).then_some(Self {
+            predictions,
+            answers,
+            squares,
+        })
     }
 
     /// The correlation.
@@ -142,7 +227,8 @@ impl Ranked {
         let (others_behind_one, ones_behind_other) = (behind(one, other), behind(other, one));
         let of_item = |item: usize| {
             let moved = one[item] * other[item] + others_behind_one[item] + ones_behind_other[item];
-            let spread = (one[item] * one[item] + 2.0 * ones[item]) / theirs + (other[item] * other[item] + 2.0 * others[item]) / ours;
+            let spread = (one[item] * one[item] + 2.0 * ones[item]) / theirs
+                + (other[item] * other[item] + 2.0 * others[item]) / ours;
             moved / (theirs.sqrt() * ours.sqrt()) - 3.0 * rho - rho / 2.0 * (spread - 6.0)
         };
         (0..n).map(of_item).collect()
@@ -156,9 +242,19 @@ fn behind(ranks: &[f64], values: &[f64]) -> Vec<f64> {
     let (mut sums, mut higher, mut start) = (vec![0.0; ranks.len()], Sum::default(), 0);
     while start < order.len() {
         let rank = ranks[order[start] as usize];
-        let end = start + order[start..].iter().take_while(|at| ranks[**at as usize] == rank).count();
-        let shared = order[start..end].iter().map(|at| values[*at as usize]).collect::<Sum>().total();
-        order[start..end].iter().for_each(|at| sums[*at as usize] = higher.total() + shared / 2.0);
+        let end = start
+            + order[start..]
+                .iter()
+                .take_while(|at| ranks[**at as usize] == rank)
+                .count();
+        let shared = order[start..end]
+            .iter()
+            .map(|at| values[*at as usize])
+            .collect::<Sum>()
+            .total();
+        order[start..end]
+            .iter()
+            .for_each(|at| sums[*at as usize] = higher.total() + shared / 2.0);
         higher.add(shared);
         start = end;
     }

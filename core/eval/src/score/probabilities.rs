@@ -46,7 +46,11 @@ impl<'t> Probabilities<'t> {
             Metric::Ece => (Kind::Confidences, -1.0),
             _ => (Kind::Parts, 0.0),
         };
-        let beside = if metric != Metric::Auc && positive.is_some() && n <= RANKED_BESIDE_MAX { n } else { 0 };
+        let beside = if metric != Metric::Auc && positive.is_some() && n <= RANKED_BESIDE_MAX {
+            n
+        } else {
+            0
+        };
         let probabilities = Self {
             table,
             metric,
@@ -61,7 +65,12 @@ impl<'t> Probabilities<'t> {
         (probabilities, ItemScores::new(kind, n, worst, false))
     }
 
-    pub(super) fn add(&mut self, item: Item<'t>, probabilities: &[(Cow<'_, str>, f64)], items: &mut ItemScores) {
+    pub(super) fn add(
+        &mut self,
+        item: Item<'t>,
+        probabilities: &[(Cow<'_, str>, f64)],
+        items: &mut ItemScores,
+    ) {
         let right = self.table.label(item.label());
         let positive = self.positive.map(|label| self.table.label(label));
         let (mut of_right, mut of_positive, mut squares) = (0.0, 0.0, 0.0);
@@ -101,7 +110,11 @@ impl<'t> Probabilities<'t> {
         }
     }
 
-    pub(super) fn finish(mut self, items: &mut ItemScores, n_missing: usize) -> Result<Figures, Failure> {
+    pub(super) fn finish(
+        mut self,
+        items: &mut ItemScores,
+        n_missing: usize,
+    ) -> Result<Figures, Failure> {
         let (n, missing) = (self.table.len(), n_missing as f64);
         self.log_loss.add(self.log_loss_max * missing);
         self.brier.add(self.brier_max * missing);
@@ -118,16 +131,27 @@ impl<'t> Probabilities<'t> {
             && let Some(positive) = self.positive
             && self.beside.len() == n
         {
-            area = auc(&self.beside, self.table.items().map(|item| item.label() == positive));
+            area = auc(
+                &self.beside,
+                self.table.items().map(|item| item.label() == positive),
+            );
             if let (Metric::Auc, Some(area)) = (self.metric, &area) {
-                area.parts.iter().enumerate().for_each(|(item, part)| items.set(item, *part));
+                area.parts
+                    .iter()
+                    .enumerate()
+                    .for_each(|(item, part)| items.set(item, *part));
             }
             figures.extend(area.as_ref().map(|area| ("auc", area.value)));
         }
         let wanted = self.metric.to_string();
-        let value = figures.iter().find(|(name, _)| **name == wanted).map(|(_, figure)| *figure);
+        let value = figures
+            .iter()
+            .find(|(name, _)| **name == wanted)
+            .map(|(_, figure)| *figure);
         // The publisher has seen to it that there are two labels.
-        let value = value.ok_or_else(|| Failure::InvalidPredictions(format!("{wanted} is not defined for this suite")))?;
+        let value = value.ok_or_else(|| {
+            Failure::InvalidPredictions(format!("{wanted} is not defined for this suite"))
+        })?;
         let normal = |worst| {
             let stderr = stderr_of_mean(value, n, (0..n).map(|item| items.value(item)));
             stderr.map(|stderr| around(value, stderr, [0.0, worst], "normal"))
@@ -138,8 +162,15 @@ impl<'t> Probabilities<'t> {
             Metric::Auc => area.and_then(|area| area.estimate),
             _ => stderr_of_ece(items).map(|stderr| around(value, stderr, [0.0, 1.0], "bootstrap")),
         };
-        let others = figures.into_iter().filter(|(name, _)| *name != wanted).map(|(name, figure)| (name.to_owned(), figure));
-        Ok(Figures { value, estimate, metrics: others.collect() })
+        let others = figures
+            .into_iter()
+            .filter(|(name, _)| *name != wanted)
+            .map(|(name, figure)| (name.to_owned(), figure));
+        Ok(Figures {
+            value,
+            estimate,
+            metrics: others.collect(),
+        })
     }
 }
 
@@ -165,7 +196,11 @@ struct Area {
 fn auc(scores: &[f64], is_positive: impl Iterator<Item = bool>) -> Option<Area> {
     let is_positive: Vec<bool> = is_positive.collect();
     let of = |wanted: bool, from: &[f64]| -> Vec<f64> {
-        from.iter().zip(&is_positive).filter(|(_, is)| **is == wanted).map(|(score, _)| *score).collect()
+        from.iter()
+            .zip(&is_positive)
+            .filter(|(_, is)| **is == wanted)
+            .map(|(score, _)| *score)
+            .collect()
     };
     let all = ranks(scores);
     let (positive, negative) = (of(true, &all), of(false, &all));
@@ -176,15 +211,39 @@ fn auc(scores: &[f64], is_positive: impl Iterator<Item = bool>) -> Option<Area> 
     let sum = positive.iter().copied().collect::<Sum>().total();
     let value = (sum - n_positive * (n_positive + 1.0) / 2.0) / (n_positive * n_negative);
     // Of each item, the share of the other side's that it stands right to: a negative one is right below.
-    let above: Vec<f64> = positive.iter().zip(ranks(&of(true, scores))).map(|(rank, among)| (rank - among) / n_negative).collect();
-    let below: Vec<f64> = negative.iter().zip(ranks(&of(false, scores))).map(|(rank, among)| 1.0 - (rank - among) / n_positive).collect();
-    let variance = |shares: &[f64]| stderr_of_mean(value, shares.len(), shares.iter().copied()).map(|stderr| stderr * stderr);
-    let estimate = variance(&above).zip(variance(&below)).map(|(above, below)| around(value, (above + below).sqrt(), [0.0, 1.0], "delong"));
-    let (n, mut above, mut below) = (n_positive + n_negative, above.into_iter(), below.into_iter());
+    let above: Vec<f64> = positive
+        .iter()
+        .zip(ranks(&of(true, scores)))
+        .map(|(rank, among)| (rank - among) / n_negative)
+        .collect();
+    let below: Vec<f64> = negative
+        .iter()
+        .zip(ranks(&of(false, scores)))
+        .map(|(rank, among)| 1.0 - (rank - among) / n_positive)
+        .collect();
+    let variance = |shares: &[f64]| {
+        stderr_of_mean(value, shares.len(), shares.iter().copied()).map(|stderr| stderr * stderr)
+    };
+    let estimate = variance(&above)
+        .zip(variance(&below))
+        .map(|(above, below)| around(value, (above + below).sqrt(), [0.0, 1.0], "delong"));
+    let (n, mut above, mut below) = (
+        n_positive + n_negative,
+        above.into_iter(),
+        below.into_iter(),
+    );
     let part = |is_positive: &bool| {
-        let (share, of_side) = if *is_positive { (above.next(), n_positive) } else { (below.next(), n_negative) };
+        let (share, of_side) = if *is_positive {
+            (above.next(), n_positive)
+        } else {
+            (below.next(), n_negative)
+        };
         value + (share.unwrap_or(value) - value) * n / of_side
     };
     let parts = is_positive.iter().map(part).collect();
-    Some(Area { value, estimate, parts })
+    Some(Area {
+        value,
+        estimate,
+        parts,
+    })
 }

@@ -53,12 +53,35 @@ impl<'t> Rankings<'t> {
         let discounts: Vec<f64> = (1..=k).map(|rank| (rank as f64 + 1.0).log2()).collect();
         let found = |rank: usize| {
             let reciprocal = 1.0 / rank as f64;
-            [f64::from(rank == 1), 1.0, 1.0, 1.0 / k as f64, 1.0 / discounts[rank - 1], reciprocal, reciprocal]
+            [
+                f64::from(rank == 1),
+                1.0,
+                1.0,
+                1.0 / k as f64,
+                1.0 / discounts[rank - 1],
+                reciprocal,
+                reciprocal,
+            ]
         };
-        let by_rank = std::iter::once([0.0; N]).chain((1..=k).map(found)).collect();
+        let by_rank = std::iter::once([0.0; N])
+            .chain((1..=k).map(found))
+            .collect();
         let unfound = Unfound::default();
-        let rankings = Self { table, metric, wanted, k, by_rank, ranks: vec![0; k + 1], discounts, sums: [Sum::default(); N], unfound };
-        (rankings, ItemScores::new(Kind::Scores, table.len(), 0.0, true))
+        let rankings = Self {
+            table,
+            metric,
+            wanted,
+            k,
+            by_rank,
+            ranks: vec![0; k + 1],
+            discounts,
+            sums: [Sum::default(); N],
+            unfound,
+        };
+        (
+            rankings,
+            ItemScores::new(Kind::Scores, table.len(), 0.0, true),
+        )
     }
 
     /// Scores a ranking for this item. It is cut at k. An id that is repeated counts at its first place only, and the
@@ -71,7 +94,10 @@ impl<'t> Rankings<'t> {
             Right::Label(label) => self.single(self.table.label(label), cut),
             Right::List(list) => {
                 let figures = self.several(list, cut);
-                self.sums.iter_mut().zip(figures).for_each(|(sum, figure)| sum.add(figure));
+                self.sums
+                    .iter_mut()
+                    .zip(figures)
+                    .for_each(|(sum, figure)| sum.add(figure));
                 figures[self.wanted]
             }
         };
@@ -98,26 +124,59 @@ impl<'t> Rankings<'t> {
         }
         let Some(first) = first else { return [0.0; N] };
         let relevant = list.len() as f64;
-        let ideal: f64 = list.answers().zip(&self.discounts).map(|((_, gain), discount)| gain / discount).sum();
-        [f64::from(first == 1.0), 1.0, hits / relevant, hits / self.k as f64, gained / ideal, 1.0 / first, precisions / relevant]
+        let ideal: f64 = list
+            .answers()
+            .zip(&self.discounts)
+            .map(|((_, gain), discount)| gain / discount)
+            .sum();
+        [
+            f64::from(first == 1.0),
+            1.0,
+            hits / relevant,
+            hits / self.k as f64,
+            gained / ideal,
+            1.0 / first,
+            precisions / relevant,
+        ]
     }
 
     pub(super) fn finish(self, items: &ItemScores) -> Figures {
-        let Self { table, metric, wanted, k, by_rank, ranks, mut sums, .. } = self;
+        let Self {
+            table,
+            metric,
+            wanted,
+            k,
+            by_rank,
+            ranks,
+            mut sums,
+            ..
+        } = self;
         let n = table.len();
         for (count, figures) in ranks.into_iter().zip(by_rank) {
-            sums.iter_mut().zip(figures).for_each(|(sum, figure)| sum.add(figure * count as f64));
+            sums.iter_mut()
+                .zip(figures)
+                .for_each(|(sum, figure)| sum.add(figure * count as f64));
         }
         // A suite without items is never published, but no figure is ever NaN.
         let means = sums.map(|sum| sum.total() / n.max(1) as f64);
         let value = means[wanted];
         let estimate = match metric {
             Metric::Accuracy | Metric::HitRate(_) => wilson(value, n),
-            _ => stderr_of_mean(value, n, (0..n).map(|item| items.value(item))).map(|stderr| around(value, stderr, [0.0, 1.0], "normal")),
+            _ => stderr_of_mean(value, n, (0..n).map(|item| items.value(item)))
+                .map(|stderr| around(value, stderr, [0.0, 1.0], "normal")),
         };
-        let names = std::iter::once("accuracy".to_owned()).chain(NAMED_AT_K.map(|name| format!("{name}@{k}")));
-        let others = names.zip(means).enumerate().filter(|(at, _)| *at != wanted).map(|(_, figure)| figure);
-        Figures { value, estimate, metrics: others.collect::<BTreeMap<_, _>>() }
+        let names = std::iter::once("accuracy".to_owned())
+            .chain(NAMED_AT_K.map(|name| format!("{name}@{k}")));
+        let others = names
+            .zip(means)
+            .enumerate()
+            .filter(|(at, _)| *at != wanted)
+            .map(|(_, figure)| figure);
+        Figures {
+            value,
+            estimate,
+            metrics: others.collect::<BTreeMap<_, _>>(),
+        }
     }
 }
 

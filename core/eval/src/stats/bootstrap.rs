@@ -19,7 +19,11 @@ pub(crate) struct Bootstrap<const BINS: usize> {
 
 impl<const BINS: usize> Default for Bootstrap<BINS> {
     fn default() -> Self {
-        Self { sums: vec![[0.0; REPLICATES]; BINS], weights: [0.0; REPLICATES], n: 0 }
+        Self {
+            sums: vec![[0.0; REPLICATES]; BINS],
+            weights: [0.0; REPLICATES],
+            n: 0,
+        }
     }
 }
 
@@ -29,11 +33,16 @@ impl<const BINS: usize> Bootstrap<BINS> {
         let mut drawn = [0_u16; REPLICATES];
         for (at, four) in drawn.chunks_mut(4).enumerate() {
             let bits = mixed((item * REPLICATES.div_ceil(4) + at) as u64);
-            four.iter_mut().enumerate().for_each(|(at, draw)| *draw = (bits >> (16 * at)) as u16);
+            four.iter_mut()
+                .enumerate()
+                .for_each(|(at, draw)| *draw = (bits >> (16 * at)) as u16);
         }
         let mut counts = [0_u16; REPLICATES];
         for chance in CHANCES {
-            counts.iter_mut().zip(&drawn).for_each(|(count, draw)| *count += u16::from(*draw >= chance));
+            counts
+                .iter_mut()
+                .zip(&drawn)
+                .for_each(|(count, draw)| *count += u16::from(*draw >= chance));
         }
         for ((sum, weight), count) in self.sums[bin].iter_mut().zip(&mut self.weights).zip(counts) {
             *sum += f64::from(count) * term;
@@ -54,7 +63,10 @@ impl<const BINS: usize> Bootstrap<BINS> {
         let figures: Vec<f64> = (0..REPLICATES).filter_map(replicate).collect();
         let n = figures.len() as f64;
         let mean = figures.iter().sum::<f64>() / n;
-        let squares: f64 = figures.iter().map(|figure| (figure - mean) * (figure - mean)).sum();
+        let squares: f64 = figures
+            .iter()
+            .map(|figure| (figure - mean) * (figure - mean))
+            .sum();
         Some((squares / (n - 1.0).max(1.0)).sqrt())
     }
 }
@@ -75,10 +87,14 @@ mod tests {
     fn of_a_mean_it_says_what_the_formula_says() {
         let terms: Vec<f64> = (0..5000).map(|at| f64::from(at % 17)).collect();
         let mut bootstrap = Bootstrap::<1>::default();
-        terms.iter().enumerate().for_each(|(item, term)| bootstrap.add(item, 0, *term));
+        terms
+            .iter()
+            .enumerate()
+            .for_each(|(item, term)| bootstrap.add(item, 0, *term));
         let n = terms.len();
         let mean = terms.iter().sum::<f64>() / n as f64;
-        let formula = super::super::confidence::stderr_of_mean(mean, n, terms.iter().copied()).unwrap();
+        let formula =
+            super::super::confidence::stderr_of_mean(mean, n, terms.iter().copied()).unwrap();
         let found = bootstrap.stderr(|sums, n| sums[0] / n).unwrap();
         assert!((found / formula - 1.0).abs() < 0.15, "{found} {formula}");
         let drawn = bootstrap.weights.iter().sum::<f64>() / (n * REPLICATES) as f64;

@@ -20,7 +20,11 @@ pub fn bin(confidence: f64) -> usize {
 /// How far an item is from what was right, and in which bin. One without a prediction, whose confidence is below 0, is as far
 /// as can be, in a bin behind the others, where it makes up for nothing.
 pub fn gap(confidence: f64, is_right: bool) -> (usize, f64) {
-    if confidence < 0.0 { (BINS, 1.0) } else { (bin(confidence), confidence - f64::from(is_right)) }
+    if confidence < 0.0 {
+        (BINS, 1.0)
+    } else {
+        (bin(confidence), confidence - f64::from(is_right))
+    }
 }
 
 #[cfg(test)]
@@ -29,9 +33,17 @@ mod tests {
 
     #[test]
     fn a_bin_holds_its_upper_end() {
-        for (confidence, expected) in
-            [(0.0, 0), (1e-300, 0), (1.0 / 15.0, 0), (0.067, 1), (0.2, 2), (0.4, 5), (0.6, 8), (0.8, 11), (1.0, 14)]
-        {
+        for (confidence, expected) in [
+            (0.0, 0),
+            (1e-300, 0),
+            (1.0 / 15.0, 0),
+            (0.067, 1),
+            (0.2, 2),
+            (0.4, 5),
+            (0.6, 8),
+            (0.8, 11),
+            (1.0, 14),
+        ] {
             assert_eq!(bin(confidence), expected, "{confidence}");
         }
         assert_eq!(bin(0.6_f64.next_up()), 9);

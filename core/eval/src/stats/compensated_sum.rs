@@ -43,8 +43,14 @@ mod tests {
         let total = |terms: &mut dyn Iterator<Item = f64>| terms.collect::<Sum>().total();
         assert_eq!(total(&mut [1.0, 1e20, 1.0, -1e20].into_iter()), 2.0);
         let terms: Vec<f64> = (1..100_000).map(|rank| 1.0 / f64::from(rank)).collect();
-        assert_eq!(total(&mut terms.iter().copied()), total(&mut terms.iter().rev().copied()));
+        assert_eq!(
+            total(&mut terms.iter().copied()),
+            total(&mut terms.iter().rev().copied())
+        );
         let shuffled = (0..terms.len()).map(|at| terms[at * 7919 % terms.len()]);
-        assert_eq!(total(&mut terms.iter().copied()), total(&mut shuffled.into_iter()));
+        assert_eq!(
+            total(&mut terms.iter().copied()),
+            total(&mut shuffled.into_iter())
+        );
     }
 }

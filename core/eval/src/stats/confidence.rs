@@ -20,7 +20,11 @@ impl Estimate {
     /// The same with each number changed.
     #[must_use]
     pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
-        Self { stderr: change(self.stderr), ci95: self.ci95.map(change), method: self.method }
+        Self {
+            stderr: change(self.stderr),
+            ci95: self.ci95.map(change),
+            method: self.method,
+        }
     }
 }
 
@@ -34,15 +38,34 @@ pub fn wilson(share: f64, n: usize) -> Option<Estimate> {
     let middle = (share + spread / 2.0) / (1.0 + spread);
     let half = Z / (1.0 + spread) * (share * (1.0 - share) / n + spread / (4.0 * n)).sqrt();
     // At the ends it is exact; what is left there are roundings.
-    let low = if share == 0.0 { 0.0 } else { (middle - half).max(0.0) };
-    let high = if share == 1.0 { 1.0 } else { (middle + half).min(1.0) };
-    Some(Estimate { stderr: (share * (1.0 - share) / n).sqrt(), ci95: [low, high], method: "wilson" })
+    let low = if share == 0.0 {
+        0.0
+    } else {
+        (middle - half).max(0.0)
+    };
+    let high = if share == 1.0 {
+        1.0
+    } else {
+        (middle + half).min(1.0)
+    };
+    Some(Estimate {
+        stderr: (share * (1.0 - share) / n).sqrt(),
+        ci95: [low, high],
+        method: "wilson",
+    })
 }
 
 /// Around a value, by its standard error, and within what the metric can be.
 pub(crate) fn around(value: f64, stderr: f64, range: [f64; 2], method: &'static str) -> Estimate {
-    let ci95 = [(value - Z * stderr).max(range[0]), (value + Z * stderr).min(range[1])];
-    Estimate { stderr, ci95, method }
+    let ci95 = [
+        (value - Z * stderr).max(range[0]),
+        (value + Z * stderr).min(range[1]),
+    ];
+    Estimate {
+        stderr,
+        ci95,
+        method,
+    }
 }
 
 /// The standard error of a mean: from how far its terms are from it, each at its place in the suite's order. One term says
@@ -68,10 +91,18 @@ pub(crate) fn fisher(rho: f64, n: usize) -> Option<Estimate> {
     let stderr = ((1.0 + rho * rho / 2.0) / (n as f64 - 3.0)).sqrt();
     let (z, method) = (rho.clamp(-1.0, 1.0).atanh(), "fisher");
     if z.is_infinite() {
-        return Some(Estimate { stderr: 0.0, ci95: [rho, rho], method });
+        return Some(Estimate {
+            stderr: 0.0,
+            ci95: [rho, rho],
+            method,
+        });
     }
     let ci95 = [(z - Z * stderr).tanh(), (z + Z * stderr).tanh()];
-    Some(Estimate { stderr: (1.0 - rho * rho) * stderr, ci95, method })
+    Some(Estimate {
+        stderr: (1.0 - rho * rho) * stderr,
+        ci95,
+        method,
+    })
 }
 
 #[cfg(test)]
@@ -81,8 +112,16 @@ mod tests {
     #[test]
     fn wilsons_interval_is_the_textbooks() {
         // SciPy's binomtest(15, 50).proportion_ci(method="wilson").
-        let Estimate { stderr, ci95: [low, high], .. } = wilson(0.3, 50).unwrap();
-        assert!((low - 0.191_035_535_008_809_5).abs() < 1e-12 && (high - 0.437_503_504_644_534).abs() < 1e-12, "{low} {high}");
+        let Estimate {
+            stderr,
+            ci95: [low, high],
+            ..
+        } = wilson(0.3, 50).unwrap();
+        assert!(
+            (low - 0.191_035_535_008_809_5).abs() < 1e-12
+                && (high - 0.437_503_504_644_534).abs() < 1e-12,
+            "{low} {high}"
+        );
         assert!((stderr - (0.3_f64 * 0.7 / 50.0).sqrt()).abs() < 1e-15);
         let none = wilson(0.0, 10).unwrap().ci95;
         assert!(none[0] == 0.0 && (none[1] - 0.277_532_8).abs() < 1e-6);

@@ -42,38 +42,75 @@ impl<'a> Answer<'a> {
     /// The way by which faults are told.
     fn read(json: &str) -> Result<Self, String> {
         Ok(match json.as_bytes().first() {
-            Some(b'"') => Self::Label(read::<String>(json, "the answer is not a valid JSON string")?.into()),
+            Some(b'"') => {
+                Self::Label(read::<String>(json, "the answer is not a valid JSON string")?.into())
+            }
             Some(b'[') => {
-                let ids: Vec<String> = read(json, "an answer that is an array may hold strings only")?;
+                let ids: Vec<String> =
+                    read(json, "an answer that is an array may hold strings only")?;
                 Self::Set(ids.into_iter().map(Cow::Owned).collect())
             }
-            Some(b'{') => Self::Gains(read::<Gains>(json, "an answer that is an object must give each id a number as its gain")?.0),
-            _ => Self::Number(read(json, "an answer is a string, an array of strings, an object of id → gain, or a number")?),
+            Some(b'{') => Self::Gains(
+                read::<Gains>(
+                    json,
+                    "an answer that is an object must give each id a number as its gain",
+                )?
+                .0,
+            ),
+            _ => Self::Number(read(
+                json,
+                "an answer is a string, an array of strings, an object of id → gain, or a number",
+            )?),
         })
     }
 
     fn fits(&self, metric: &Metric) -> Result<(), String> {
         let (fits, wanted) = match (metric.family(), metric) {
-            (Family::Rankings, _) => (!matches!(self, Self::Number(_)), "a string, an array of strings or an object of id → gain"),
-            (Family::Labels, Metric::ExactMatch) => (matches!(self, Self::Label(_) | Self::Set(_)), "a string or an array of strings"),
-            (Family::Labels, _) => (matches!(self, Self::Label(_)), "a string: each item is of one class"),
+            (Family::Rankings, _) => (
+                !matches!(self, Self::Number(_)),
+                "a string, an array of strings or an object of id → gain",
+            ),
+            (Family::Labels, Metric::ExactMatch) => (
+                matches!(self, Self::Label(_) | Self::Set(_)),
+                "a string or an array of strings",
+            ),
+            (Family::Labels, _) => (
+                matches!(self, Self::Label(_)),
+                "a string: each item is of one class",
+            ),
             (Family::Numbers, _) => (matches!(self, Self::Number(_)), "a number"),
-            (Family::Probabilities, _) => (matches!(self, Self::Label(_)), "a string: the one right label"),
+            (Family::Probabilities, _) => (
+                matches!(self, Self::Label(_)),
+                "a string: the one right label",
+            ),
         };
-        if fits { Ok(()) } else { Err(format!("the metric {metric} takes {wanted} as answer")) }
+        if fits {
+            Ok(())
+        } else {
+            Err(format!("the metric {metric} takes {wanted} as answer"))
+        }
     }
 
     fn sound(&self) -> Result<(), String> {
         let ids: Vec<&str> = match self {
             Self::Label(label) => return no_nul(label),
             Self::Number(number) if number.abs() <= NUMBER_MAX => return Ok(()),
-            Self::Number(_) => return Err(format!("a number is from -{NUMBER_MAX:e} to {NUMBER_MAX:e}")),
+            Self::Number(_) => {
+                return Err(format!(
+                    "a number is from -{NUMBER_MAX:e} to {NUMBER_MAX:e}"
+                ));
+            }
             Self::Set(ids) => ids.iter().map(AsRef::as_ref).collect(),
             Self::Gains(gains) => gains.iter().map(|(id, _)| id.as_ref()).collect(),
         };
         if let Self::Gains(gains) = self {
-            if let Some((id, gain)) = gains.iter().find(|(_, gain)| !(0.0..=MAX_GAIN).contains(gain)) {
-                return Err(format!("the gain of {id:?} is {gain:e}, but a gain is from 0 to {MAX_GAIN:e}"));
+            if let Some((id, gain)) = gains
+                .iter()
+                .find(|(_, gain)| !(0.0..=MAX_GAIN).contains(gain))
+            {
+                return Err(format!(
+                    "the gain of {id:?} is {gain:e}, but a gain is from 0 to {MAX_GAIN:e}"
+                ));
             }
             if gains.iter().all(|(_, gain)| *gain == 0.0) {
                 return Err(String::from("at least one gain must be above 0"));
@@ -92,7 +129,11 @@ impl<'a> Answer<'a> {
         match self {
             Self::Label(label) => vec![(label, 1.0)],
             Self::Set(ids) => ids.iter().map(|id| (id.as_ref(), 1.0)).collect(),
-            Self::Gains(gains) => gains.iter().filter(|(_, gain)| *gain > 0.0).map(|(id, gain)| (id.as_ref(), *gain)).collect(),
+            Self::Gains(gains) => gains
+                .iter()
+                .filter(|(_, gain)| *gain > 0.0)
+                .map(|(id, gain)| (id.as_ref(), *gain))
+                .collect(),
             Self::Number(_) => Vec::new(),
         }
     }
@@ -110,7 +151,13 @@ impl<'a> From<Written<'a>> for Answer<'a> {
 }
 
 fn no_nul(id: &str) -> Result<(), String> {
-    if id.contains('\0') { Err(format!("{id:?} has a NUL character, which no prediction may have")) } else { Ok(()) }
+    if id.contains('\0') {
+        Err(format!(
+            "{id:?} has a NUL character, which no prediction may have"
+        ))
+    } else {
+        Ok(())
+    }
 }
 
 /// The parser's own words would name a place within the answer, where the operator looks for one in the file.
@@ -158,7 +205,12 @@ pub struct AnswersCheck {
 impl AnswersCheck {
     /// No answer was seen yet.
     pub fn new(metric: Metric) -> Self {
-        Self { metric, labels: Vec::new(), least: f64::INFINITY, most: f64::NEG_INFINITY }
+        Self {
+            metric,
+            labels: Vec::new(),
+            least: f64::INFINITY,
+            most: f64::NEG_INFINITY,
+        }
     }
 
     /// Takes the next answer. The error says why it cannot be beside those before.
@@ -168,9 +220,13 @@ impl AnswersCheck {
                 self.least = self.least.min(*number);
                 self.most = self.most.max(*number);
             }
-            Answer::Label(label) if self.metric == Metric::Auc && !self.labels.iter().any(|seen| seen == label) => {
+            Answer::Label(label)
+                if self.metric == Metric::Auc && !self.labels.iter().any(|seen| seen == label) =>
+            {
                 if let [one, other] = self.labels.as_slice() {
-                    return Err(format!("auc is for two labels, and {label:?} is a third beside {one:?} and {other:?}"));
+                    return Err(format!(
+                        "auc is for two labels, and {label:?} is a third beside {one:?} and {other:?}"
+                    ));
                 }
                 self.labels.push(label.to_string());
             }
@@ -182,12 +238,16 @@ impl AnswersCheck {
     /// All were seen.
     pub fn finish(self) -> Result<(), String> {
         match self.metric {
-            Metric::Auc if self.labels.len() < 2 => Err("auc is for two labels, and all answers are the same".into()),
+            Metric::Auc if self.labels.len() < 2 => {
+                Err("auc is for two labels, and all answers are the same".into())
+            }
             Metric::Rmse | Metric::Mae if self.least == self.most => Err(format!(
                 "all answers are the same number, and {} counts an item without a prediction with the spread of the answers as its error",
                 self.metric
             )),
-            Metric::Spearman if self.least == self.most => Err("all answers are the same number: spearman is not defined".into()),
+            Metric::Spearman if self.least == self.most => {
+                Err("all answers are the same number: spearman is not defined".into())
+            }
             _ => Ok(()),
         }
     }
@@ -204,10 +264,16 @@ mod tests {
     #[test]
     fn the_forms_are_read() {
         assert_eq!(parse(" \"a\\u00e4\" "), Ok(Answer::Label("aä".into())));
-        assert_eq!(parse("[\"b\", \"a\"]"), Ok(Answer::Set(vec!["b".into(), "a".into()])));
+        assert_eq!(
+            parse("[\"b\", \"a\"]"),
+            Ok(Answer::Set(vec!["b".into(), "a".into()]))
+        );
         let gains = parse("{\"a\": 0, \"b\": 2, \"c\": 0.5}").unwrap();
         assert_eq!(gains.relevant(), [("b", 2.0), ("c", 0.5)]);
-        assert_eq!(Answer::parse(" -2.5e1 ", &Metric::Mae), Ok(Answer::Number(-25.0)));
+        assert_eq!(
+            Answer::parse(" -2.5e1 ", &Metric::Mae),
+            Ok(Answer::Number(-25.0))
+        );
     }
 
     #[test]
@@ -233,10 +299,17 @@ mod tests {
             let fault = parse(json).unwrap_err();
             assert!(fault.contains(reason), "{json}: {fault}");
         }
-        let many = format!("[{}\"7\"]", (0..40).map(|at| format!("\"{at}\",")).collect::<String>());
+        let many = format!(
+            "[{}\"7\"]",
+            (0..40).map(|at| format!("\"{at}\",")).collect::<String>()
+        );
         assert!(parse(&many).unwrap_err().contains("\"7\" is given twice"));
         for (metric, json, reason) in [
-            ("exact_match", "{\"a\":1}", "takes a string or an array of strings"),
+            (
+                "exact_match",
+                "{\"a\":1}",
+                "takes a string or an array of strings",
+            ),
             ("f1_macro", "[\"a\"]", "takes a string: each item"),
             ("rmse", "\"1\"", "takes a number"),
             ("mae", "1e51", "from -1e50 to 1e50"),
@@ -254,14 +327,30 @@ mod tests {
         let told = |metric: &str, answers: &[&str]| {
             let metric = metric.parse().unwrap();
             let mut check = AnswersCheck::new(metric);
-            answers.iter().try_for_each(|json| check.add(&Answer::parse(json, &metric).unwrap())).and_then(|()| check.finish())
+            answers
+                .iter()
+                .try_for_each(|json| check.add(&Answer::parse(json, &metric).unwrap()))
+                .and_then(|()| check.finish())
         };
         assert!(told("auc", &["\"a\"", "\"b\"", "\"a\""]).is_ok());
-        assert!(told("auc", &["\"a\"", "\"b\"", "\"c\""]).unwrap_err().contains("\"c\" is a third"));
-        assert!(told("auc", &["\"a\"", "\"a\""]).unwrap_err().contains("all answers are the same"));
+        assert!(
+            told("auc", &["\"a\"", "\"b\"", "\"c\""])
+                .unwrap_err()
+                .contains("\"c\" is a third")
+        );
+        assert!(
+            told("auc", &["\"a\"", "\"a\""])
+                .unwrap_err()
+                .contains("all answers are the same")
+        );
         for metric in ["rmse", "mae", "spearman"] {
             assert!(told(metric, &["1", "2"]).is_ok());
-            assert!(told(metric, &["1", "1.0"]).unwrap_err().contains("all answers are the same number"), "{metric}");
+            assert!(
+                told(metric, &["1", "1.0"])
+                    .unwrap_err()
+                    .contains("all answers are the same number"),
+                "{metric}"
+            );
         }
     }
 }
