@@ -6,21 +6,21 @@ use std::time::Duration;
 use assay_core::Result;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::trace_export::{Sampling, Spans};
-use assay_core::store::{self, Bounds, PgPool};
+use assay_core::store::{self, PgPool, PoolProfile};
 use tokio::sync::{Notify, watch};
 
 use crate::background::dns::Dns;
-use crate::background::job_updates::Changes;
-use crate::background::mail::Post;
-use crate::background::usage_counter::Requests;
+use crate::background::job_updates::JobUpdates;
+use crate::background::mail::Mailer;
+use crate::background::usage_counter::UsageCounter;
 use crate::limits::Limits;
-use crate::limits::concurrency::Turns;
+use crate::limits::concurrency::ConcurrencyLimit;
 use crate::limits::rejections::Lookups;
 use crate::limits::request_memory::Budget;
 use crate::settings::Settings;
 
 /// How long a request waits for earlier ones of its organization. Until its turn it holds nothing.
-const CROWD_PATIENCE: Duration = Duration::from_secs(5);
+const CONCURRENCY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many connections only listen for notifications: the dispatcher's, and that of changed jobs.
 const LISTENING: u32 = 2;
@@ -37,36 +37,36 @@ pub struct Inner {
     pub jobs_db: PgPool,
     /// Whose turn it is to have a credential looked up: of one client address no more than half of the connections at once, those for
     /// jobs and the others.
-    pub look_ups: [Turns; 2],
+    pub credential_lookups: [ConcurrencyLimit; 2],
     /// The memory that requests and responses may hold.
     pub memory: Budget,
     /// Whose turn it is to have predictions checked and stored, once they have arrived.
-    pub submissions: Turns,
+    pub submission_bodies: ConcurrencyLimit,
     /// Whose turn it is to ask for anything else that takes moments: no organization has more than half of the connections
     /// that are not for jobs.
-    pub under_way: Turns,
+    pub requests_in_progress: ConcurrencyLimit,
     /// Where submissions are kept.
     pub artifacts: Artifacts,
     /// Told when a job was submitted; many at once are one.
     pub submitted: Notify,
     /// News of jobs that have changed.
-    pub changes: Changes,
+    pub job_updates: JobUpdates,
     /// Whose turn it is to submit: submissions of one organization go one after the other in the database, and each that
     /// waits there holds a connection.
-    pub turns: Turns,
+    pub job_inserts: ConcurrencyLimit,
     /// Whose turn it is to send a part. What of it is in memory is charged to the budget, so only each organization's own parts
     /// are counted.
-    pub parts: Turns,
+    pub upload_parts: ConcurrencyLimit,
     /// Whose turn it is to have an upload read, which takes a core.
-    pub completions: Turns,
+    pub upload_completions: ConcurrencyLimit,
     /// Whose turn it is to list jobs: lists of one organization must not take all connections for jobs.
-    pub listings: Turns,
+    pub job_lists: ConcurrencyLimit,
     /// Whose turn it is to have two jobs compared, which takes a core for moments.
-    pub comparisons: Turns,
+    pub comparisons: ConcurrencyLimit,
     /// Requests admitted, for the usage.
-    pub requests: Requests,
+    pub usage: UsageCounter,
     /// Where mails are put.
-    pub post: Post,
+    pub mailer: Mailer,
     /// Who is asked for what a domain shows.
     pub dns: Dns,
     /// How many requests may come.
@@ -83,7 +83,7 @@ impl App {
     /// Everything that requests need. Of servers only the artifact store is asked yet.
     pub async fn new(
         settings: Settings,
-        post: Post,
+        mailer: Mailer,
         stopped: watch::Receiver<bool>,
     ) -> Result<Self> {
         let redis = assay_core::runtime::redis_connection::Connection::new(
@@ -93,43 +93,46 @@ impl App {
         let connections = settings.common.database_connections;
         let for_jobs = (connections / 4).max(1);
         let for_requests = (connections - for_jobs).saturating_sub(LISTENING).max(1);
-        let look_ups = |connections: u32| {
-            Turns::new(
+        let credential_lookups = |connections: u32| {
+            ConcurrencyLimit::new(
                 (connections as usize).div_ceil(2),
                 connections as usize,
                 settings.pool_wait,
             )
         };
-        let look_ups = [look_ups(for_jobs), look_ups(for_requests)];
+        let credential_lookups = [
+            credential_lookups(for_jobs),
+            credential_lookups(for_requests),
+        ];
         let pool = |connections| {
             store::pool(
                 &settings.common.database_url,
                 connections,
                 "assay-api",
-                Bounds::REQUESTS,
+                PoolProfile::REQUESTS,
             )
         };
         Ok(Self(Arc::new(Inner {
             db: pool(for_requests)?,
             jobs_db: pool(for_jobs)?,
-            look_ups,
+            credential_lookups,
             memory: Budget::new(settings.request_memory),
-            submissions: Turns::new(4, 16, CROWD_PATIENCE),
-            under_way: Turns::new(
+            submission_bodies: ConcurrencyLimit::new(4, 16, CONCURRENCY_TIMEOUT),
+            requests_in_progress: ConcurrencyLimit::new(
                 ((connections - for_jobs) / 2) as usize,
                 usize::MAX,
-                CROWD_PATIENCE,
+                CONCURRENCY_TIMEOUT,
             ),
             artifacts: Artifacts::create(&settings.common.artifacts).await?,
             submitted: Notify::new(),
-            changes: Changes::new(stopped),
-            turns: Turns::new(3, usize::MAX, Duration::from_secs(2)),
-            parts: Turns::new(4, usize::MAX, Duration::from_secs(10)),
-            completions: Turns::new(1, 2, Duration::from_secs(600)),
-            listings: Turns::new(1, usize::MAX, CROWD_PATIENCE),
-            comparisons: Turns::new(1, 2, Duration::from_secs(10)),
-            requests: Requests::default(),
-            post,
+            job_updates: JobUpdates::new(stopped),
+            job_inserts: ConcurrencyLimit::new(3, usize::MAX, Duration::from_secs(2)),
+            upload_parts: ConcurrencyLimit::new(4, usize::MAX, Duration::from_secs(10)),
+            upload_completions: ConcurrencyLimit::new(1, 2, Duration::from_secs(600)),
+            job_lists: ConcurrencyLimit::new(1, usize::MAX, CONCURRENCY_TIMEOUT),
+            comparisons: ConcurrencyLimit::new(1, 2, Duration::from_secs(10)),
+            usage: UsageCounter::default(),
+            mailer,
             dns: Dns::new(settings.dns_server),
             limits: Limits::new(
                 redis,
@@ -140,7 +143,7 @@ impl App {
             spans: Spans::open(
                 "assay-api",
                 &settings.common,
-                Sampling::share(&settings.common),
+                Sampling::from_settings(&settings.common),
             )?,
             settings,
         })))

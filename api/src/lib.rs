@@ -22,8 +22,8 @@ pub use server::serve;
 pub mod parsers {
     pub use crate::http::client_address::client;
     pub use crate::http::traceparent::TraceParent;
-    pub use crate::layers::auth::{Asked, bearer};
-    pub use crate::layers::deadline::asked as grpc_timeout;
+    pub use crate::layers::auth::{RequestedOrg, bearer};
+    pub use crate::layers::deadline::client_timeout as grpc_timeout;
     pub use crate::layers::observe::client_request_id;
     pub use crate::rest::extract::{IdempotencyKey, is_json};
     pub use crate::rest::input::{Fields, Query};

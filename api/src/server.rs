@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use assay_core::runtime::process;
-use assay_core::runtime::resource_metrics::Vitals;
+use assay_core::runtime::resource_metrics::ResourceMetrics;
 use assay_core::runtime::settings::{ADMIN_LISTEN, LISTEN};
-use assay_core::store::{self, Bounds, migrations};
-use assay_core::{CanFail as _, Error, Result};
+use assay_core::store::{self, PoolProfile, migrations};
+use assay_core::{BestEffort as _, Error, Result};
 use axum::Router;
 use axum::handler::Handler as _;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -28,9 +28,9 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     let listener = process::bind(&LISTEN, settings.listen).await?;
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
     let (stop, stopped) = watch::channel(false);
-    let (post, carrier) = mail::open(&settings.mail)?;
-    let app = App::new(settings.clone(), post, stopped.clone()).await?;
-    process::refuse_old_schema(&app.db).await?;
+    let (mailer, delivery) = mail::open(&settings.mail)?;
+    let app = App::new(settings.clone(), mailer, stopped.clone()).await?;
+    process::ensure_schema_is_current(&app.db).await?;
     refuse_to_read_answers(&app).await?;
     // The first request should not be the one that waits for the connection.
     app.limits.address("").await;
@@ -39,34 +39,39 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
         &settings.common.database_url,
         1,
         "assay-readiness",
-        Bounds::REQUESTS,
+        PoolProfile::REQUESTS,
     )?;
-    let admin = tokio::spawn(process::serve_operators(
+    let admin = tokio::spawn(process::serve_admin(
         admin_listener,
         metrics,
         readiness,
         stopped.clone(),
     ));
-    let vitals = Vitals::new(
+    let resource_metrics = ResourceMetrics::new(
         &settings.common,
         [("jobs", &app.jobs_db), ("requests", &app.db)],
     )?;
-    let vitals = tokio::spawn(vitals.sample(Some(app.jobs_db.clone())));
+    let resource_metrics = tokio::spawn(resource_metrics.sample(Some(app.jobs_db.clone())));
     let mut dispatcher = tokio::spawn(dispatcher::run(app.clone(), stopped.clone()));
     let cleanup = tokio::spawn(cleanup::run(app.clone(), stopped.clone()));
     let reconciliation = tokio::spawn(reconciliation::run(app.clone(), stopped.clone()));
     let telling = app.clone();
-    let telling =
-        tokio::spawn(async move { dispatcher::tell(telling.db.clone(), &telling.submitted).await });
-    let changes = tokio::spawn(app.changes.clone().pass_on(app.db.clone()));
-    let carrier = tokio::spawn(carrier.run());
+    let telling = tokio::spawn(async move {
+        dispatcher::notify_dispatchers(telling.db.clone(), &telling.submitted).await;
+    });
+    let changes = tokio::spawn(
+        app.job_updates
+            .clone()
+            .forward_notifications(app.db.clone()),
+    );
+    let delivery = tokio::spawn(delivery.run());
     let domain_checks = tokio::spawn(domain_checks::run(app.clone()));
     let limits = app.clone();
     let processes =
         tokio::spawn(async move { limits.limits.keep_counting_processes(&limits.jobs_db).await });
     let (counting, until) = (app.clone(), stopped);
     let requests =
-        tokio::spawn(async move { counting.requests.keep_adding(&counting.db, until).await });
+        tokio::spawn(async move { counting.usage.flush_periodically(&counting.db, until).await });
     tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
 
     let router = router(app.clone()).await?;
@@ -86,14 +91,14 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
         tracing::warn!("some requests did not end in time and were cut off");
     }
     // What those requests wrote to people still goes out; a mail server that does not answer must not keep the process.
-    app.post.close();
-    tokio::time::timeout(Duration::from_secs(5), carrier)
+    app.mailer.close();
+    tokio::time::timeout(Duration::from_secs(5), delivery)
         .await
-        .can_fail("sending the last mails");
+        .best_effort("sending the last mails");
     // A query that hangs must not keep the process.
     tokio::time::timeout(Duration::from_secs(2), dispatcher)
         .await
-        .can_fail("ending the dispatcher");
+        .best_effort("ending the dispatcher");
     // They may be dropped anywhere; the next process continues.
     cleanup.abort();
     reconciliation.abort();
@@ -104,11 +109,11 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     processes.abort();
     requests.await.map_err(Error::internal)?;
     // What was answered while the connections ended.
-    app.requests
-        .add_up(&app.db)
+    app.usage
+        .flush(&app.db)
         .await
-        .can_fail("adding up the last requests");
-    vitals.abort();
+        .best_effort("adding up the last requests");
+    resource_metrics.abort();
     app.spans.clone().close().await;
     process::close(&app.db).await;
     Ok(())
@@ -149,8 +154,8 @@ async fn router(app: App) -> Result<Router> {
 async fn fallback(request: axum::extract::Request) -> axum::response::Response {
     use axum::response::IntoResponse as _;
 
-    match crate::http::protocol::Wire::of(request.headers()) {
-        crate::http::protocol::Wire::Rest => not_found::not_found().await.into_response(),
+    match crate::http::protocol::Protocol::of(request.headers()) {
+        crate::http::protocol::Protocol::Rest => not_found::not_found().await.into_response(),
         _ => tonic::Status::unimplemented("There is no such service or method.").into_http(),
     }
 }

@@ -184,7 +184,7 @@ fn dns_server(read: &mut Reader) -> Option<SocketAddr> {
             read.refuse(
                 &settings::DNS_SERVER,
                 "must be an address and a port, such as 192.0.2.53:53",
-            )
+            );
         })
         .ok()
 }

@@ -5,7 +5,7 @@ pub mod model;
 pub mod runtime;
 pub mod store;
 
-pub use model::error::{CanFail, Code, Details, Error, Resource, Result};
+pub use model::error::{BestEffort, Code, Details, Error, Resource, Result};
 pub use model::ids::{
     InviteId, JobId, KeyId, MalformedId, OrgId, RequestId, SessionId, UploadId, UserId, WorkerId,
 };

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 
 use assay_adversary::bench::{TRIALS, render, rows};
 use assay_adversary::{Caps, Item, Suite, attack, submissions_until_known};
-use assay_eval::compare::{Figure, Kept, Pairs, point};
+use assay_eval::compare::{Aggregate, Pairs, StoredItems, point};
 use assay_eval::known_at_most;
 use assay_eval::prediction;
-use assay_eval::score::{AnswerTable, Builder, Figures, Foresight, Pulse, Score, Tally};
+use assay_eval::score::{AnswerTable, Builder, Figures, Prefetch, Progress, Score, Scorer};
 use assay_eval::{Answer, Clip, DisclosurePolicy, Ladder, Metric};
 use assay_tests::client::Client;
 use serde_json::{Value, json};
@@ -233,22 +233,22 @@ fn table(case: &Case, metric: Metric, clip: Option<Clip>) -> AnswerTable {
 }
 
 fn score(table: &AnswerTable, metric: Metric, predictions: &Value) -> Score {
-    let (pulse, foresight) = (Pulse::default(), Foresight::default());
-    let mut tally = Tally::new(table, metric, &pulse, &foresight);
+    let (pulse, foresight) = (Progress::default(), Prefetch::default());
+    let mut tally = Scorer::new(table, metric, &pulse, &foresight);
     let read =
         prediction::read(predictions.to_string().as_bytes(), |next| tally.add(next)).unwrap();
     assert!(matches!(read, ControlFlow::Continue(())));
     tally.finish().unwrap()
 }
 
-fn kept(score: &Score) -> Kept {
+fn kept(score: &Score) -> StoredItems {
     let items = &score.items;
     let rights = if items.kind().has_right() {
         (0..items.len()).map(|item| items.is_right(item)).collect()
     } else {
         Vec::new()
     };
-    Kept {
+    StoredItems {
         values: (0..items.len()).map(|item| items.value(item)).collect(),
         rights,
     }
@@ -383,8 +383,8 @@ async fn product_discloses_what_the_adversary_attacks() {
             }
             let [(value_a, a), (value_b, b)] = <[_; 2]>::try_from(scores).unwrap();
             let (kept_a, kept_b) = (kept(&a), kept(&b));
-            let parts = |kept: &Kept| {
-                let mut figure = Figure::new(metric);
+            let parts = |kept: &StoredItems| {
+                let mut figure = Aggregate::new(metric);
                 figure.add(kept);
                 figure.parts()
             };

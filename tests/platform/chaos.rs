@@ -47,7 +47,7 @@ async fn under_load_nobody_notices_that_redis_is_away() {
         return;
     };
     let stretches = steady::without_redis(&ground, Duration::from_secs(5), 40, &|stretch| {
-        println!("{stretch}")
+        println!("{stretch}");
     })
     .await
     .unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use assay_core::WorkerId;
 use assay_core::model::job::FailureCode;
-use assay_core::store::{self, Bounds, PgPool, work};
+use assay_core::store::{self, PgPool, PoolProfile, work};
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
@@ -110,9 +110,15 @@ async fn by_hand() -> (World, PgPool, WorkerId) {
         ..Plan::default()
     })
     .await;
-    let pool = store::pool(&world.stack.database.worker_url, 2, "test", Bounds::WORK).unwrap();
+    let pool = store::pool(
+        &world.stack.database.worker_url,
+        2,
+        "test",
+        PoolProfile::WORK,
+    )
+    .unwrap();
     let worker_id = WorkerId::random().unwrap();
-    work::beat(&pool, &worker_id).await.unwrap();
+    work::renew_lease(&pool, &worker_id).await.unwrap();
     (world, pool, worker_id)
 }
 
@@ -137,7 +143,7 @@ async fn every_write_of_an_earlier_attempt_is_refused() {
         .unwrap();
     world.until_status(&job_id, "queued").await;
     let refused = async || {
-        assert!(!work::holds(&pool, &first, 0.5).await.unwrap());
+        assert!(!work::owns_job(&pool, &first, 0.5).await.unwrap());
         assert!(
             !work::succeed(&pool, &first, &result(1.0), None, &[])
                 .await
@@ -149,7 +155,7 @@ async fn every_write_of_an_earlier_attempt_is_refused() {
                 .unwrap()
         );
         assert!(
-            !work::release(&pool, &first, FailureCode::Internal, "x", &[])
+            !work::requeue(&pool, &first, FailureCode::Internal, "x", &[])
                 .await
                 .unwrap()
         );
@@ -187,9 +193,11 @@ async fn a_claim_that_its_worker_does_not_know_of_is_taken_back_and_not_for_ever
             .unwrap();
         assert_eq!(claim.attempt, attempt);
         // The answer was lost; the process lives and renews its lease.
-        work::beat(&pool, &worker_id).await.unwrap();
+        work::renew_lease(&pool, &worker_id).await.unwrap();
         assert_eq!(
-            work::disown(&pool, &worker_id, &[]).await.unwrap(),
+            work::orphan_unknown_claims(&pool, &worker_id, &[])
+                .await
+                .unwrap(),
             0,
             "it may be on its way"
         );
@@ -198,11 +206,18 @@ async fn a_claim_that_its_worker_does_not_know_of_is_taken_back_and_not_for_ever
             .await
             .unwrap();
         assert_eq!(
-            work::disown(&pool, &worker_id, &[&job_id]).await.unwrap(),
+            work::orphan_unknown_claims(&pool, &worker_id, &[&job_id])
+                .await
+                .unwrap(),
             0,
             "what is held is held"
         );
-        assert_eq!(work::disown(&pool, &worker_id, &[]).await.unwrap(), 1);
+        assert_eq!(
+            work::orphan_unknown_claims(&pool, &worker_id, &[])
+                .await
+                .unwrap(),
+            1
+        );
     }
     let job = world.ended(&job_id).await;
     assert_eq!(

@@ -176,7 +176,7 @@ async fn while_the_object_store_is_away_nothing_is_half_accepted_and_jobs_are_tr
     .await;
     works.store(false, Ordering::Relaxed);
     hold.close().await.unwrap();
-    let refused = world.submit(&one_prediction()).await;
+    let refused = world.submit_once(&one_prediction()).await;
     assert_unavailable(&refused);
     assert_unavailable(&put(&key, &upload_id, 2, "{}\n".to_owned()).await);
     assert_unavailable(&complete(&key, &upload_id).await);
@@ -236,7 +236,7 @@ async fn when_the_disk_is_full_nothing_is_half_written() {
     let large: Vec<_> = (0..30_000)
         .map(|i| json!({"item_id": format!("nobody-{i:08}"), "prediction": ["ramen", "curry"]}))
         .collect();
-    let refused = world.submit(&json!(large)).await;
+    let refused = world.submit_once(&json!(large)).await;
     assert_unavailable(&refused);
     let upload_id = open(&key, json!({"kind": "predictions"})).await;
     // One that is written at once, and one that is written in pieces.

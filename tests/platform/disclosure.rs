@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use assay_core::WorkerId;
 use assay_core::model::job::FailureCode;
 use assay_core::store::work::{self, Claim};
-use assay_core::store::{self, Bounds, PgPool, allowance};
+use assay_core::store::{self, PgPool, PoolProfile, allowance};
 use assay_eval::Ladder;
 use assay_eval::score::Figures;
 use assay_proto::v1;
@@ -435,14 +435,22 @@ struct Hand {
 
 impl Hand {
     async fn new(world: &World) -> Self {
-        let pool = store::pool(&world.stack.database.worker_url, 2, "test", Bounds::WORK).unwrap();
+        let pool = store::pool(
+            &world.stack.database.worker_url,
+            2,
+            "test",
+            PoolProfile::WORK,
+        )
+        .unwrap();
         let worker_id = WorkerId::random().unwrap();
-        work::beat(&pool, &worker_id).await.unwrap();
+        work::renew_lease(&pool, &worker_id).await.unwrap();
         Self { pool, worker_id }
     }
 
     async fn claim(&self, job: &Answer) -> Claim {
-        work::beat(&self.pool, &self.worker_id).await.unwrap();
+        work::renew_lease(&self.pool, &self.worker_id)
+            .await
+            .unwrap();
         work::claim(
             &self.pool,
             &self.worker_id,

@@ -344,7 +344,7 @@ async fn no_word_of_a_caller_becomes_a_label() {
     let metrics = scrape(&world.stack.apis[0]).await;
     assert!(
         metrics.contains(
-            "assay_requests_total{wire=\"rest\",operation=\"unknown\",outcome=\"client_error\"} 3"
+            "assay_requests_total{protocol=\"rest\",operation=\"unknown\",outcome=\"client_error\"} 3"
         ),
         "{metrics}"
     );

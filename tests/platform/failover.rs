@@ -59,7 +59,7 @@ async fn read_only_server_is_unavailable_until_it_accepts_writes() {
     })
     .await;
     for _ in 0..5 {
-        let refused = world.submit(&one_prediction()).await;
+        let refused = world.submit_once(&one_prediction()).await;
         assert_eq!(
             (refused.status, code(&refused)),
             (503, "unavailable".to_owned()),
@@ -75,7 +75,7 @@ async fn read_only_server_is_unavailable_until_it_accepts_writes() {
             .unwrap();
     }
     until("an accepted submission", PATIENCE, async || {
-        world.submit(&one_prediction()).await.status == 202
+        world.submit_once(&one_prediction()).await.status == 202
     })
     .await;
     assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");

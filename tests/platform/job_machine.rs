@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use assay_core::model::job::{FailureCode, JobStatus};
 use assay_core::store::dispatch;
 use assay_core::store::work::{self, Claim};
-use assay_core::store::{self, Bounds, PgPool};
+use assay_core::store::{self, PgPool, PoolProfile};
 use assay_core::{JobId, WorkerId};
 use assay_tests::client::Client;
 use assay_tests::demo_suite;
@@ -57,7 +57,7 @@ impl Real {
         })
         .await;
         let database = &world.stack.database;
-        let pool = |url: &str| store::pool(url, 2, "test", Bounds::OPERATOR).unwrap();
+        let pool = |url: &str| store::pool(url, 2, "test", PoolProfile::OPERATOR).unwrap();
         let (owner, api, worker) = (
             pool(&database.owner_url),
             pool(&database.api_url),
@@ -95,7 +95,9 @@ impl Real {
             rows: Vec::new(),
         };
         for worker in &run.workers {
-            work::beat(&self.worker, worker).await.map_err(broken)?;
+            work::renew_lease(&self.worker, worker)
+                .await
+                .map_err(broken)?;
         }
         let mut state = Jobs::START;
         for (at, action) in actions.iter().enumerate() {
@@ -232,7 +234,7 @@ impl Run<'_> {
                     }
                     Write::Fail(code) => work::fail(db, claim, code, "x", &[]).await,
                     Write::Release => {
-                        work::release(db, claim, FailureCode::Internal, "x", &[]).await
+                        work::requeue(db, claim, FailureCode::Internal, "x", &[]).await
                     }
                 }
                 .map_err(broken)?
@@ -254,7 +256,10 @@ impl Run<'_> {
                     .execute(&self.real.owner)
                     .await
                     .map_err(broken)?;
-                work::disown(db, worker_id, &held).await.map_err(broken)? > 0
+                work::orphan_unknown_claims(db, worker_id, &held)
+                    .await
+                    .map_err(broken)?
+                    > 0
             }
             Action::Silence { worker } => {
                 self.time_passes(
@@ -263,7 +268,7 @@ impl Run<'_> {
                 )
                 .await?
             }
-            Action::Beat { worker } => work::beat(db, &self.workers[worker])
+            Action::Beat { worker } => work::renew_lease(db, &self.workers[worker])
                 .await
                 .map(|()| true)
                 .map_err(broken)?,
@@ -401,7 +406,7 @@ fn the_real_system_does_what_the_model_does() {
     let real = runtime.block_on(Real::new());
     // Whoever leads a round sweeps and rings. Nobody does, as long as this transaction lasts.
     let mut leader = runtime.block_on(real.owner.begin()).unwrap();
-    while !runtime.block_on(dispatch::lead(&mut leader)).unwrap() {
+    while !runtime.block_on(dispatch::try_lead(&mut leader)).unwrap() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let outcome = TestRunner::new(config(cases)).run(

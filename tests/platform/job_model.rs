@@ -268,7 +268,7 @@ impl Jobs {
             Action::End { write, attempt, .. }
                 if attempt == row.attempts || self.flaw == Some(Flaw::NoFence) =>
             {
-                end(row, write, attempt)
+                end(row, write, attempt);
             }
             Action::Forget { attempt, .. } => row.hands &= !(1 << attempt),
             Action::Deadline { .. } => row.overdue = row.status == JobStatus::Running,

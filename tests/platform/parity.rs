@@ -415,7 +415,7 @@ async fn alike(
                     "{told}"
                 ),
                 "validation_failed" => {
-                    assert!(status.get_details_bad_request().is_some(), "{told}")
+                    assert!(status.get_details_bad_request().is_some(), "{told}");
                 }
                 "quota_exceeded" => assert!(status.get_details_quota_failure().is_some(), "{told}"),
                 _ => {}

@@ -20,7 +20,7 @@ fn proofs(document: &str) -> Vec<(String, String)> {
             false => within = false,
             true if last == "proof" => within = true,
             true if within && !line.starts_with("|--") => {
-                found.push((cells[0].to_owned(), last.to_owned()))
+                found.push((cells[0].to_owned(), last.to_owned()));
             }
             true => {}
         }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use assay_core::model::org::Role;
-use assay_core::store::{self, Bounds, PgPool};
+use assay_core::store::{self, PgPool, PoolProfile};
 use assay_core::{OrgId, UserId};
 use assay_tests::client::{Answer, Client};
 use assay_tests::stack::Plan;
@@ -47,7 +47,7 @@ impl Race {
             &world.stack.database.owner_url,
             4,
             "races",
-            Bounds::OPERATOR,
+            PoolProfile::OPERATOR,
         )
         .unwrap();
         let race = Self { world, db };

@@ -130,7 +130,7 @@ async fn recovered(world: &World, name: &str) {
         metric(world, "assay_ratelimit_degraded").await == 0.0
     })
     .await;
-    let rung = metric(world, "assay_bells_rung_total").await;
+    let rung = metric(world, "assay_job_notifications_total").await;
     let mut heard = 0;
     until("a bell that is heard at once", PATIENCE, async || {
         flow(world, name, 1).await;
@@ -145,7 +145,7 @@ async fn recovered(world: &World, name: &str) {
     })
     .await;
     assert!(
-        metric(world, "assay_bells_rung_total").await >= rung + 5.0,
+        metric(world, "assay_job_notifications_total").await >= rung + 5.0,
         "{name}"
     );
     assert_eq!(admitted(world, name).await, FREE, "{name}, afterwards");

@@ -192,7 +192,7 @@ async fn connections_of_the_slow_and_the_silent_are_closed_in_time() {
             "nothing is said",
             closed(connect(world).await, None).await,
             10,
-        )
+        );
     };
     let slow_head = async {
         let mut stream = connect(world).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use assay_core::Timestamp;
 use assay_core::runtime::settings::{Common, Reader};
-use assay_core::runtime::trace_export::{Place, Sampling, Span, SpanKind, Spans};
+use assay_core::runtime::trace_export::{Sampling, Span, SpanContext, SpanKind, Spans};
 use assay_tests::client::Client;
 use assay_tests::databases;
 use assay_tests::servers::{Guarded, GuardedCommand};
@@ -151,7 +151,7 @@ fn client(collector: &Collector) -> Spans {
 /// The spans by service, name and what tells them apart, after a look that all of them hang together in one tree.
 fn tree(
     spans: &[(String, Value)],
-    root: Place,
+    root: SpanContext,
 ) -> BTreeMap<(String, String, String), (String, Value)> {
     let ids: HashSet<String> = spans
         .iter()
@@ -198,7 +198,7 @@ async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
     };
     let mut world = exporting(&collector, 1).await;
     let spans = client(&collector);
-    let (root, began) = (Place::new(), Timestamp::now());
+    let (root, began) = (SpanContext::new(), Timestamp::now());
     let parent = format!("00-{}-{}-01", root.trace_id, root.span_id);
 
     let hold = world.hold_answers().await;
@@ -218,9 +218,9 @@ async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
         name: "evaluate".into(),
         kind: SpanKind::Client,
         parent: None,
-        ..Span::of_part(root, root.span_id, "", began, Timestamp::now())
+        ..Span::internal(root, root.span_id, "", began, Timestamp::now())
     };
-    spans.tell(root.trace_id, || whole);
+    spans.export(root.trace_id, || whole);
     spans.close().await;
 
     let trace_id = root.trace_id.to_string();
@@ -355,7 +355,7 @@ async fn an_rpc_is_named_by_the_conventions_and_its_errors_are_the_clients() {
     let world = exporting(&collector, 0).await;
     let mut client =
         assay_proto::v1::job_service_client::JobServiceClient::new(world.channel().await);
-    let place = Place::new();
+    let span_context = SpanContext::new();
     let mut request = with_token(
         assay_proto::v1::GetJobRequest {
             job_id: "job_0".into(),
@@ -365,7 +365,7 @@ async fn an_rpc_is_named_by_the_conventions_and_its_errors_are_the_clients() {
     );
     request.metadata_mut().insert(
         "traceparent",
-        format!("00-{}-{}-00", place.trace_id, place.span_id)
+        format!("00-{}-{}-00", span_context.trace_id, span_context.span_id)
             .parse()
             .unwrap(),
     );
@@ -373,7 +373,7 @@ async fn an_rpc_is_named_by_the_conventions_and_its_errors_are_the_clients() {
         client.get_job(request).await.unwrap_err().code(),
         tonic::Code::NotFound
     );
-    let trace_id = place.trace_id.to_string();
+    let trace_id = span_context.trace_id.to_string();
     until("the spans", Duration::from_secs(20), async || {
         collector.spans(&trace_id).len() >= 3
     })
@@ -384,7 +384,7 @@ async fn an_rpc_is_named_by_the_conventions_and_its_errors_are_the_clients() {
         (text(&span["name"]), text(&span["parentSpanId"])),
         (
             "assay.v1.JobService/GetJob".to_owned(),
-            place.span_id.to_string()
+            span_context.span_id.to_string()
         )
     );
     let told = [
@@ -490,7 +490,7 @@ async fn strangers_start_their_own_traces() {
         return;
     };
     let world = exporting(&collector, 0).await;
-    let trace_id = Place::new().trace_id.to_string();
+    let trace_id = SpanContext::new().trace_id.to_string();
     for client in [world.anonymous(), world.client("svc_live_guess")] {
         let request = client
             .request("GET", "/v1/me")

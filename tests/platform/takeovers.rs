@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use assay_core::WorkerId;
 use assay_core::model::job::FailureCode;
 use assay_core::store::work::{self, Claim};
-use assay_core::store::{self, Bounds, PgPool, dispatch};
+use assay_core::store::{self, PgPool, PoolProfile, dispatch};
 use assay_tests::client::Client;
 use assay_tests::stack::{Plan, Process};
 use futures_util::future::join_all;
@@ -72,11 +72,17 @@ impl Takeovers {
         world.widen_plans().await;
         let (gate, mut owner) = (world.database().await, world.database().await);
         sqlx::raw_sql(GATE).execute(&mut owner).await.unwrap();
-        let pool = store::pool(&world.stack.database.worker_url, 4, "test", Bounds::WORK).unwrap();
+        let pool = store::pool(
+            &world.stack.database.worker_url,
+            4,
+            "test",
+            PoolProfile::WORK,
+        )
+        .unwrap();
         let first = worker_id(&world.stack.workers[0]).parse().unwrap();
         // The second worker is the test itself, and never late.
         let second = WorkerId::random().unwrap();
-        work::beat(&pool, &second).await.unwrap();
+        work::renew_lease(&pool, &second).await.unwrap();
         let always = "update workers set seen_at = 'infinity' where id = $1";
         sqlx::query(always)
             .bind(second.as_str())

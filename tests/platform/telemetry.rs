@@ -431,7 +431,7 @@ async fn a_thousand_organizations_on_all_routes_of_all_wires_make_no_more_than_t
     let operations: BTreeSet<_> = series
         .iter()
         .filter(|series| series.name == "assay_requests_total")
-        .map(|series| (&series.labels["wire"], &series.labels["operation"]))
+        .map(|series| (&series.labels["protocol"], &series.labels["operation"]))
         .collect();
     let of = |name: &str| series.iter().filter(|series| series.name == name).count();
     let to_come = operations.len() * 3 - of("assay_requests_total") + 3 * 18

@@ -240,11 +240,11 @@ fn each_alert_has_a_page_a_place_in_the_index_and_on_the_dashboard_and_a_test_in
         let page = &pages[&format!("{alert}.md")];
         for heading in [
             "# ",
-            "## What it means",
-            "## What to look at first",
+            "## Impact",
+            "## Diagnosis",
             "## Likely causes",
-            "## What to do",
-            "## How to know that it is over",
+            "## Resolution",
+            "## Recovery",
         ] {
             assert!(
                 page.lines().any(|line| line.starts_with(heading)),

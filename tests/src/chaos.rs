@@ -336,7 +336,7 @@ impl fmt::Display for Report {
 /// When they cannot be started.
 pub fn servers_with_standby() -> Result<Servers, Trouble> {
     Servers::start_with_standby([free_address()?.port(), free_address()?.port()], &|line| {
-        eprintln!("{line}")
+        eprintln!("{line}");
     })
 }
 
@@ -521,7 +521,7 @@ impl Field {
             ));
         }
         let (apis, workers) = (2, 3);
-        let at_once = if scale.setup == Setup::Plain {
+        let open_eagerly = if scale.setup == Setup::Plain {
             (apis, workers)
         } else {
             (0, 0)
@@ -529,8 +529,8 @@ impl Field {
         let mut site = Site::start(
             ground,
             Plan {
-                apis: at_once.0,
-                workers: at_once.1,
+                apis: open_eagerly.0,
+                workers: open_eagerly.1,
                 ..Plan::default()
             },
         )
@@ -763,7 +763,7 @@ impl Field {
                     .map_err(Trouble::because("a restart broke"))??;
             }
             Fault::KillPrimary | Fault::FreezePrimary => {
-                self.fail_over(fault == Fault::FreezePrimary).await?
+                self.fail_over(fault == Fault::FreezePrimary).await?;
             }
             Fault::CutLink(side)
             | Fault::HalfOpenLink(side)

@@ -127,7 +127,7 @@ impl Client {
                 }
                 // The longer it takes, the less often: how often one may ask is limited.
                 _ => {
-                    tokio::time::sleep((began.elapsed() / 20).max(Duration::from_millis(10))).await
+                    tokio::time::sleep((began.elapsed() / 20).max(Duration::from_millis(10))).await;
                 }
             }
         }

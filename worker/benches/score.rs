@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use assay_eval::prediction::{Layout, Prediction, Stream};
-use assay_eval::score::{AnswerTable, Builder, Foresight, Pulse, Tally, score};
+use assay_eval::score::{AnswerTable, Builder, Prefetch, Progress, Scorer, score};
 use assay_eval::{Answer, FieldError, Metric};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
@@ -54,10 +54,10 @@ fn lines_in_a_stream(bencher: Bencher, (n, in_order): (usize, bool)) {
         .counter(ItemsCount::new(n))
         .counter(BytesCount::of_str(&document))
         .bench_local(|| {
-            let pulse = Pulse::default();
-            let foresight = Foresight::default();
-            let mut tally = Tally::new(&table, Metric::Accuracy, &pulse, &foresight);
-            let mut ahead = |item_ids: &[&str]| foresight.look(&table, item_ids);
+            let progress = Progress::default();
+            let prefetch = Prefetch::default();
+            let mut tally = Scorer::new(&table, Metric::Accuracy, &progress, &prefetch);
+            let mut ahead = |item_ids: &[&str]| prefetch.load(&table, item_ids);
             let mut stream = Stream::new(Layout::Lines);
             let mut each =
                 |next: assay_core::Result<Prediction<'_, '_>, FieldError>| tally.add(next);
@@ -87,7 +87,13 @@ fn an_inline_submission_of_29_000_items(bencher: Bencher, metric: &str) {
         .counter(ItemsCount::new(29_000_usize))
         .counter(BytesCount::of_str(&document))
         .bench_local(|| {
-            score(&table, None, metric, document.as_bytes(), &Pulse::default())
-                .map(|score| score.figures.value)
+            score(
+                &table,
+                None,
+                metric,
+                document.as_bytes(),
+                &Progress::default(),
+            )
+            .map(|score| score.figures.value)
         });
 }

@@ -32,7 +32,7 @@ type Key = (SuiteId, String);
 type Cell = Arc<OnceCell<Arc<Answers>>>;
 
 /// The tables at hand.
-pub struct Tables {
+pub struct AnswerCache {
     db: PgPool,
     /// Beyond, tables are dropped, the one used longest ago first. The one in use stays, whatever its size.
     bytes_max: usize,
@@ -45,7 +45,7 @@ struct Cells {
     uses: u64,
 }
 
-impl Tables {
+impl AnswerCache {
     /// No tables yet. All together may have this many bytes.
     pub fn new(db: PgPool, bytes_max: usize) -> Self {
         Self {

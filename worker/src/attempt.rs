@@ -10,7 +10,7 @@ use assay_core::model::job::{
 };
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
-use assay_core::runtime::trace_export::{Handling, KeyValue, Span, Spans};
+use assay_core::runtime::trace_export::{KeyValue, MessagingOperation, Span, Spans};
 use assay_core::runtime::upload_reader::{
     Content, Decoded, Ended, Found, PartObject, read_through,
 };
@@ -20,19 +20,19 @@ use assay_core::{Error, Result, Timestamp};
 use assay_eval::Scoring;
 use assay_eval::item_scores::ItemScores;
 use assay_eval::score::Figures;
-use assay_eval::score::{self, Failure, Foresight, Pulse, Score, Tally};
+use assay_eval::score::{self, Failure, Prefetch, Progress, Score, Scorer};
 use bytes::Bytes;
 
-use crate::answer_cache::{Answers, Tables};
+use crate::answer_cache::{AnswerCache, Answers};
 
 /// How often an attempt looks whether the job is still its own.
-const WATCH: Duration = Duration::from_secs(1);
+const OWNERSHIP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A live attempt ends itself a little before the sweep would end it.
-const MARGIN: Duration = Duration::from_secs(5);
+const DEADLINE_MARGIN: Duration = Duration::from_secs(5);
 
 /// How often, and after which pauses, an end is written again when the database does not answer.
-const WRITES: u32 = 4;
+const WRITE_ATTEMPTS: u32 = 4;
 
 /// How long one try may take: many attempts at one ladder write one after the other. A later response does not come.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -41,13 +41,13 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 const PIECE: usize = 256 * 1024;
 
 /// What attempts need.
-pub struct Means {
+pub struct AttemptContext {
     /// PostgreSQL, as the role that reads answers.
     pub db: PgPool,
     /// Where submissions are kept.
     pub artifacts: Artifacts,
     /// Answers.
-    pub tables: Tables,
+    pub answers: AnswerCache,
     /// Build of the scoring library.
     pub hfm_sha: String,
     /// Where operators are told what an attempt did.
@@ -83,7 +83,7 @@ impl Outcome {
         match self {
             Self::Scored(_) => "succeeded",
             Self::Refused(..) => "failed",
-            Self::Broken(_) => "released",
+            Self::Broken(_) => "requeued",
             Self::Late => "timeout",
             Self::Lost => "lost",
         }
@@ -142,7 +142,7 @@ impl Phases {
 }
 
 /// Carries a claimed job to its end, or puts it back, or finds that it is not ours any more.
-pub async fn attempt(means: &Means, claim: &Claim) {
+pub async fn attempt(context: &AttemptContext, claim: &Claim) {
     let mut phases = Phases {
         began: Instant::now(),
         done: Vec::new(),
@@ -150,20 +150,20 @@ pub async fn attempt(means: &Means, claim: &Claim) {
     let began = Timestamp::now();
     metrics::histogram!(prometheus::JOB_WAIT_SECONDS)
         .record(seconds_between(claim.waited_since, claim.started_at));
-    let pulse = Arc::new(Pulse::default());
+    let progress = Arc::new(Progress::default());
     let outcome = tokio::select! {
-        outcome = evaluate(means, claim, &mut phases, &pulse) => outcome,
-        () = lost(means, claim, &pulse) => Outcome::Lost,
-        () = tokio::time::sleep(work::DEADLINE - MARGIN) => Outcome::Late,
+        outcome = evaluate(context, claim, &mut phases, &progress) => outcome,
+        () = lost_ownership(context, claim, &progress) => Outcome::Lost,
+        () = tokio::time::sleep(work::DEADLINE - DEADLINE_MARGIN) => Outcome::Late,
     };
-    pulse.stop.store(true, Ordering::Relaxed);
+    progress.stop.store(true, Ordering::Relaxed);
     if let Outcome::Scored(scored) = &outcome
         && scored.scoring.policy.hides_figures()
     {
         phases.hide_duration().await;
     }
     let start_us = phases.offset();
-    let written = write(means, claim, &outcome, &phases.done).await;
+    let written = write(context, claim, &outcome, &phases.done).await;
     phases.done.push(Phase {
         name: "persist",
         start_us,
@@ -186,7 +186,7 @@ pub async fn attempt(means: &Means, claim: &Claim) {
         metrics::histogram!(prometheus::JOB_SECONDS)
             .record(seconds_between(claim.created_at, claim.started_at) + seconds);
     }
-    tell(means, claim, began, &phases.done, told);
+    export_spans(context, claim, began, &phases.done, told);
     let Claim {
         job_id,
         attempt,
@@ -202,13 +202,21 @@ fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {
 }
 
 /// Tells operators what the attempt did, the whole before its parts.
-fn tell(means: &Means, claim: &Claim, began: Timestamp, phases: &[Phase], result: &'static str) {
-    let Some(sent) = claim.place() else { return };
-    let place = sent.child();
-    means.spans.tell(place.trace_id, || {
-        let mut span = Span::of_job(
-            Handling::Process,
-            place,
+fn export_spans(
+    context: &AttemptContext,
+    claim: &Claim,
+    began: Timestamp,
+    phases: &[Phase],
+    result: &'static str,
+) {
+    let Some(sent) = claim.span_context() else {
+        return;
+    };
+    let span_context = sent.child();
+    context.spans.export(span_context.trace_id, || {
+        let mut span = Span::for_job(
+            MessagingOperation::Process,
+            span_context,
             Some(sent.span_id),
             &claim.job_id,
             began,
@@ -222,7 +230,7 @@ fn tell(means: &Means, claim: &Claim, began: Timestamp, phases: &[Phase], result
             "assay.job.waited_seconds",
             seconds_between(claim.waited_since, claim.started_at),
         ));
-        span.of_attempt(claim.attempt, result)
+        span.with_attempt(claim.attempt, result)
     });
     for Phase {
         name,
@@ -230,11 +238,11 @@ fn tell(means: &Means, claim: &Claim, began: Timestamp, phases: &[Phase], result
         end_us,
     } in phases
     {
-        let part = place.child();
-        means.spans.tell(part.trace_id, || {
-            Span::of_part(
+        let part = span_context.child();
+        context.spans.export(part.trace_id, || {
+            Span::internal(
                 part,
-                place.span_id,
+                span_context.span_id,
                 name,
                 began.plus_micros(*start_us),
                 began.plus_micros(*end_us),
@@ -253,9 +261,9 @@ enum Input {
 }
 
 /// Fetches what came inline, which is small, and looks up what was uploaded, which is not.
-async fn input(means: &Means, claim: &Claim) -> Result<Option<Input>> {
+async fn input(context: &AttemptContext, claim: &Claim) -> Result<Option<Input>> {
     match (&claim.input_key, &claim.upload_id) {
-        (Some(input_key), _) => Ok(means.artifacts.get(input_key).await?.map(Input::Inline)),
+        (Some(input_key), _) => Ok(context.artifacts.get(input_key).await?.map(Input::Inline)),
         (None, Some(upload_id)) => {
             let (
                 UploadForm {
@@ -263,7 +271,7 @@ async fn input(means: &Means, claim: &Claim) -> Result<Option<Input>> {
                     content_encoding,
                 },
                 parts,
-            ) = within_response_timeout(work::upload(&means.db, claim, upload_id)).await?;
+            ) = within_response_timeout(work::upload(&context.db, claim, upload_id)).await?;
             // What was checked when the upload was completed is not checked again.
             let content = Content {
                 content_type,
@@ -279,10 +287,10 @@ async fn input(means: &Means, claim: &Claim) -> Result<Option<Input>> {
 
 /// Scores on a thread where waiting harms nobody. `None`: the input is not there.
 async fn score_input(
-    means: &Means,
+    context: &AttemptContext,
     answers: Arc<Answers>,
     input: Input,
-    pulse: Arc<Pulse>,
+    progress: Arc<Progress>,
 ) -> Result<Option<Result<Score, Failure>>> {
     let (content, parts) = match input {
         Input::Inline(bytes) => {
@@ -292,7 +300,7 @@ async fn score_input(
                     answers.sealed.as_ref(),
                     answers.scoring.metric,
                     &bytes,
-                    &pulse,
+                    &progress,
                 )
             });
             return Ok(Some(scoring.await.map_err(Error::internal)?));
@@ -300,11 +308,11 @@ async fn score_input(
         Input::Upload { content, parts } => (content, parts),
     };
     let scoring = move |content: Decoded<'_>| {
-        let foresight = Foresight::default();
-        let tally = Tally::new(&answers.open, answers.scoring.metric, &pulse, &foresight);
+        let prefetch = Prefetch::default();
+        let tally = Scorer::new(&answers.open, answers.scoring.metric, &progress, &prefetch);
         let mut tally = tally.with_sealed(answers.sealed.as_ref());
         let pause = || {
-            if pulse.stop.load(Ordering::Relaxed) {
+            if progress.stop.load(Ordering::Relaxed) {
                 ControlFlow::Break(Failure::Stopped)
             } else {
                 ControlFlow::Continue(())
@@ -312,7 +320,7 @@ async fn score_input(
         };
         match content.predictions_ahead(
             pause,
-            &mut |item_ids| foresight.look(&answers.open, item_ids),
+            &mut |item_ids| prefetch.load(&answers.open, item_ids),
             &mut |next| tally.add(next),
         ) {
             Ended::Whole => Ok(tally.finish()),
@@ -320,7 +328,7 @@ async fn score_input(
             Ended::Fault(fault) => Err(fault),
         }
     };
-    match read_through(&means.artifacts, &parts, content, scoring).await? {
+    match read_through(&context.artifacts, &parts, content, scoring).await? {
         None => Ok(None),
         Some(Found {
             value: Ok(scored), ..
@@ -334,10 +342,10 @@ async fn score_input(
 }
 
 async fn evaluate(
-    means: &Means,
+    context: &AttemptContext,
     claim: &Claim,
     phases: &mut Phases,
-    pulse: &Arc<Pulse>,
+    progress: &Arc<Progress>,
 ) -> Outcome {
     let gone = || {
         Outcome::Refused(
@@ -345,7 +353,7 @@ async fn evaluate(
             "The submission is not there any more.".into(),
         )
     };
-    let input = match phases.during("fetch input", input(means, claim)).await {
+    let input = match phases.during("fetch input", input(context, claim)).await {
         Ok(Some(input)) => input,
         Ok(None) => return gone(),
         Err(error) => return Outcome::Broken(error.to_string()),
@@ -353,7 +361,7 @@ async fn evaluate(
     let answers = match phases
         .during(
             "load answers",
-            means.tables.get(&claim.suite_id, &claim.suite_version),
+            context.answers.get(&claim.suite_id, &claim.suite_version),
         )
         .await
     {
@@ -364,16 +372,19 @@ async fn evaluate(
     match phases
         .during(
             "score",
-            score_input(means, answers, input, Arc::clone(pulse)),
+            score_input(context, answers, input, Arc::clone(progress)),
         )
         .await
     {
         Ok(Some(Ok(score))) => {
             metrics::counter!(prometheus::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
-            let (scored, items) = scored(means, claim, scoring, score);
+            let (scored, items) = scored(context, claim, scoring, score);
             if let (Some(scores_key), Some(items)) = (&scored.scores_key, items)
                 && let Err(error) = phases
-                    .during("keep scores", keep(&means.artifacts, scores_key, items))
+                    .during(
+                        "store item scores",
+                        store_item_scores(&context.artifacts, scores_key, items),
+                    )
                     .await
             {
                 return Outcome::Broken(error.to_string());
@@ -392,7 +403,7 @@ async fn evaluate(
 /// The parts of a score, and the scores of its items if they are to be stored: where a comparison may use them, and the
 /// submission pays for them.
 fn scored(
-    means: &Means,
+    context: &AttemptContext,
     claim: &Claim,
     scoring: Scoring,
     score: Score,
@@ -407,7 +418,7 @@ fn scored(
         sealed,
     } = score;
     let result = EvalResult {
-        hfm_sha: means.hfm_sha.clone(),
+        hfm_sha: context.hfm_sha.clone(),
         metric: scoring.metric.to_string(),
         n,
         n_submitted,
@@ -441,7 +452,7 @@ fn scored(
 }
 
 /// Keeps what a comparison of two jobs needs of each item.
-async fn keep(artifacts: &Artifacts, key: &str, items: ItemScores) -> Result<()> {
+async fn store_item_scores(artifacts: &Artifacts, key: &str, items: ItemScores) -> Result<()> {
     let mut writer = artifacts.writer(key);
     // Pieces of no more than a part, so that what is written is not all in memory twice.
     let (send, mut receive) = tokio::sync::mpsc::channel::<Bytes>(2);
@@ -461,14 +472,15 @@ async fn keep(artifacts: &Artifacts, key: &str, items: ItemScores) -> Result<()>
 }
 
 /// Returns when the job is not this attempt's any more. Until then, notes its progress.
-async fn lost(means: &Means, claim: &Claim, pulse: &Pulse) {
+async fn lost_ownership(context: &AttemptContext, claim: &Claim, progress: &Progress) {
     loop {
-        tokio::time::sleep(WATCH).await;
-        let progress =
-            (pulse.done.load(Ordering::Relaxed) as f64 / claim.n_submitted.max(1) as f64).min(1.0);
+        tokio::time::sleep(OWNERSHIP_CHECK_INTERVAL).await;
+        let progress = (progress.done.load(Ordering::Relaxed) as f64
+            / claim.n_submitted.max(1) as f64)
+            .min(1.0);
         // That the database does not answer says nothing about the job.
         if matches!(
-            within_response_timeout(work::holds(&means.db, claim, progress)).await,
+            within_response_timeout(work::owns_job(&context.db, claim, progress)).await,
             Ok(false)
         ) {
             return;
@@ -477,14 +489,19 @@ async fn lost(means: &Means, claim: &Claim, pulse: &Pulse) {
 }
 
 /// Writes the end, again when the database does not answer. `false`: the attempt was fenced out, and nothing was written.
-async fn write(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]) -> Result<bool> {
+async fn write(
+    context: &AttemptContext,
+    claim: &Claim,
+    outcome: &Outcome,
+    phases: &[Phase],
+) -> Result<bool> {
     let mut tries = 0;
     loop {
         tries += 1;
         let written =
-            tokio::time::timeout(WRITE_TIMEOUT, write_once(means, claim, outcome, phases)).await;
+            tokio::time::timeout(WRITE_TIMEOUT, write_once(context, claim, outcome, phases)).await;
         match written.unwrap_or_else(|late| Err(Error::unavailable(late))) {
-            Err(error) if tries < WRITES => {
+            Err(error) if tries < WRITE_ATTEMPTS => {
                 tracing::warn!(job_id = %claim.job_id, trace_id = claim.trace_id, %error, "the end of a job could not be written; trying again");
                 tokio::time::sleep(Duration::from_millis(250 << tries)).await;
             }
@@ -499,7 +516,7 @@ async fn write(means: &Means, claim: &Claim, outcome: &Outcome, phases: &[Phase]
 }
 
 async fn write_once(
-    means: &Means,
+    context: &AttemptContext,
     claim: &Claim,
     outcome: &Outcome,
     phases: &[Phase],
@@ -518,26 +535,39 @@ async fn write_once(
                 (result.clone(), figures.clone(), scores_key.as_deref());
             if let Some(ladder) = ladder {
                 return allowance::succeed_on_ladder(
-                    &means.db, claim, *ladder, *policy, result, figures, phases,
+                    &context.db,
+                    claim,
+                    *ladder,
+                    *policy,
+                    result,
+                    figures,
+                    phases,
                 )
                 .await;
             }
             let result = result.with(policy.disclose(figures, None)?);
             match sealed {
                 Some(sealed) => {
-                    work::succeed_with_sealed(&means.db, claim, &result, sealed, scores_key, phases)
-                        .await
+                    work::succeed_with_sealed(
+                        &context.db,
+                        claim,
+                        &result,
+                        sealed,
+                        scores_key,
+                        phases,
+                    )
+                    .await
                 }
-                None => work::succeed(&means.db, claim, &result, scores_key, phases).await,
+                None => work::succeed(&context.db, claim, &result, scores_key, phases).await,
             }
         }
         Outcome::Refused(code, message) => {
-            work::fail(&means.db, claim, *code, message, phases).await
+            work::fail(&context.db, claim, *code, message, phases).await
         }
         Outcome::Broken(cause) => {
             tracing::error!(job_id = %claim.job_id, trace_id = claim.trace_id, attempt = claim.attempt, cause, "an attempt broke");
-            work::release(
-                &means.db,
+            work::requeue(
+                &context.db,
                 claim,
                 FailureCode::Internal,
                 "Something went wrong on our side in each of the job's tries.",
@@ -545,7 +575,9 @@ async fn write_once(
             )
             .await
         }
-        Outcome::Late => work::release(&means.db, claim, FailureCode::Timeout, late, phases).await,
+        Outcome::Late => {
+            work::requeue(&context.db, claim, FailureCode::Timeout, late, phases).await
+        }
         Outcome::Lost => Ok(false),
     }
 }

@@ -14,7 +14,7 @@ use assay_eval::score::Figures;
 use assay_eval::{Clip, Metric};
 use serde::Serialize;
 
-use assay_eval::score::{AnswerTable, Builder, Failure, Foresight, Pulse, Score, Tally};
+use assay_eval::score::{AnswerTable, Builder, Failure, Prefetch, Progress, Score, Scorer};
 
 /// How much of a file is read at once.
 const READ: usize = 256 * 1024;
@@ -86,10 +86,10 @@ fn tally(table: &AnswerTable, metric: Metric, predictions: &Path) -> Result<Scor
     let unreadable = |error: std::io::Error| format!("{}: {error}", predictions.display());
     let content = content_of(predictions).map_err(unreadable)?;
     let bytes = BufReader::with_capacity(READ, File::open(predictions).map_err(unreadable)?);
-    let pulse = Pulse::default();
-    let foresight = Foresight::default();
-    let mut tally = Tally::new(table, metric, &pulse, &foresight);
-    let mut ahead = |item_ids: &[&str]| foresight.look(table, item_ids);
+    let progress = Progress::default();
+    let prefetch = Prefetch::default();
+    let mut tally = Scorer::new(table, metric, &progress, &prefetch);
+    let mut ahead = |item_ids: &[&str]| prefetch.load(table, item_ids);
     let scored = match decode(
         bytes,
         content,

@@ -11,8 +11,8 @@ use assay_core::model::validation;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::suite_folder::{FolderItem, SuiteFolder};
 use assay_core::store::operator::{self as commands, OrgState};
-use assay_core::store::{self, Bounds, PgConnection, PgPool, publish};
-use assay_core::{CanFail as _, Error, KeyId, OrgId, Result, SessionId, UserId};
+use assay_core::store::{self, PgConnection, PgPool, PoolProfile, publish};
+use assay_core::{BestEffort as _, Error, KeyId, OrgId, Result, SessionId, UserId};
 use serde_json::{Value, json};
 
 use crate::admin::suite_audit::Audit;
@@ -41,7 +41,7 @@ pub async fn logged(
     // The command itself is done: its result must reach the operator.
     commands::log_end(&pool, entry, target, outcome)
         .await
-        .can_fail("recording the end of a command");
+        .best_effort("recording the end of a command");
     done
 }
 
@@ -58,7 +58,7 @@ fn changed(id: &str, version: &str) -> Error {
 }
 
 fn pool(url: &str) -> Result<PgPool> {
-    store::pool(url, 2, "assay-operator", Bounds::OPERATOR)
+    store::pool(url, 2, "assay-operator", PoolProfile::OPERATOR)
 }
 
 fn text(name: &str, value: &str) -> Result<String> {

@@ -218,9 +218,9 @@ impl<'f> Audit<'f> {
         while low + 1 < high {
             let middle = u32::midpoint(low, high);
             if self.known_at_most(ladder, middle) <= self.chance + EXCESS_MAX {
-                low = middle
+                low = middle;
             } else {
-                high = middle
+                high = middle;
             }
         }
         low

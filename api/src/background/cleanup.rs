@@ -10,8 +10,8 @@ use assay_core::model::upload;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
 use assay_core::store::cleanup::{self, BATCH, OldRows};
-use assay_core::store::{self, Bounds, PgConnection, auth};
-use assay_core::{CanFail as _, OrgId, Result, Timestamp};
+use assay_core::store::{self, PgConnection, PoolProfile, auth};
+use assay_core::{BestEffort as _, OrgId, Result, Timestamp};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::watch;
 
@@ -33,7 +33,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
     loop {
         round(&app, &mut retained)
             .await
-            .can_fail("cleanup; the next round continues");
+            .best_effort("cleanup; the next round continues");
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
             _ = stop.wait_for(|stop| *stop) => return,
@@ -42,7 +42,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
 }
 
 async fn round(app: &App, retained: &mut Option<Instant>) -> Result<()> {
-    let mut db = store::connect(&app.db, "assay-cleanup", Bounds::CLEANUP).await?;
+    let mut db = store::connect(&app.db, "assay-cleanup", PoolProfile::CLEANUP).await?;
     if cleanup::lead(&mut db).await? {
         let mut cleaner = Cleaner {
             db: &mut db,
@@ -52,27 +52,27 @@ async fn round(app: &App, retained: &mut Option<Instant>) -> Result<()> {
         cleaner
             .forget()
             .await
-            .can_fail("deleting expired sign-in links and workers");
+            .best_effort("deleting expired sign-in links and workers");
         cleaner
             .jobs()
             .await
-            .can_fail("removing the objects of finished jobs");
+            .best_effort("removing the objects of finished jobs");
         cleaner
             .abandoned_predictions()
             .await
-            .can_fail("removing predictions of submissions that did not become jobs");
+            .best_effort("removing predictions of submissions that did not become jobs");
         cleaner
             .item_scores()
             .await
-            .can_fail("removing expired item scores");
+            .best_effort("removing expired item scores");
         cleaner
             .uploads()
             .await
-            .can_fail("removing uploads that have ended");
+            .best_effort("removing uploads that have ended");
         cleaner
             .deleted_orgs()
             .await
-            .can_fail("removing objects of deleted organizations");
+            .best_effort("removing objects of deleted organizations");
         if retained.is_none_or(|at| at.elapsed() >= RETENTION_INTERVAL) {
             cleaner.old_rows(&app.settings.retention).await?;
             *retained = Some(Instant::now());
@@ -96,9 +96,9 @@ impl Cleaner<'_> {
     /// Removes the predictions of finished jobs, and the item scores of attempts that did not finish them.
     async fn jobs(&mut self) -> Result<()> {
         loop {
-            let jobs = cleanup::untidy_jobs(&mut *self.db).await?;
+            let jobs = cleanup::list_cleanup_candidates(&mut *self.db).await?;
             let mut objects = Vec::with_capacity(jobs.len());
-            for cleanup::Untidy {
+            for cleanup::CleanupCandidate {
                 job_id,
                 org_id,
                 input_key,
@@ -115,7 +115,7 @@ impl Cleaner<'_> {
                 objects.push((job_id.to_string(), keys));
             }
             let removed = remove(self.artifacts, objects).await;
-            cleanup::note_tidied(&mut *self.db, &removed).await?;
+            cleanup::mark_cleaned_up(&mut *self.db, &removed).await?;
             if is_done(jobs.len(), removed.len()) {
                 return Ok(());
             }
@@ -233,7 +233,7 @@ impl Cleaner<'_> {
         ] {
             self.delete_old(rows, days)
                 .await
-                .can_fail("deleting old rows");
+                .best_effort("deleting old rows");
         }
         Ok(())
     }

@@ -6,13 +6,13 @@
 use std::time::{Duration, Instant};
 
 use assay_core::model::job::FailureCode;
-use assay_core::runtime::job_queue::Ringer;
+use assay_core::runtime::job_queue::JobNotifier;
 use assay_core::runtime::prometheus;
 use assay_core::runtime::redis_connection::Connection;
-use assay_core::runtime::trace_export::{Handling, Place, Span, Spans};
-use assay_core::store::dispatch::{self, Ring, Swept};
+use assay_core::runtime::trace_export::{MessagingOperation, Span, SpanContext, Spans};
+use assay_core::store::dispatch::{self, JobNotification, Swept};
 use assay_core::store::{PgPool, notifications::Notifications, within_response_timeout};
-use assay_core::{CanFail as _, Result};
+use assay_core::{BestEffort as _, Result};
 use tokio::sync::{Notify, watch};
 
 use crate::app::App;
@@ -25,19 +25,19 @@ const TIDY: Duration = Duration::from_secs(60);
 
 /// Tells all dispatchers of what was submitted here, for as long as it is polled. Submissions do not wait for it, and those
 /// that come meanwhile are told of together; should it fail, the dispatchers look for themselves.
-pub async fn tell(db: PgPool, submitted: &Notify) {
+pub async fn notify_dispatchers(db: PgPool, submitted: &Notify) {
     loop {
         submitted.notified().await;
         within_response_timeout(dispatch::notify(&db))
             .await
-            .can_fail("telling the dispatchers of a new job");
+            .best_effort("telling the dispatchers of a new job");
     }
 }
 
 struct Dispatcher {
     db: PgPool,
     spans: Spans,
-    ringer: Ringer,
+    notifier: JobNotifier,
     tidied: Option<Instant>,
     /// Since when every round went well.
     steady_since: Option<Instant>,
@@ -47,13 +47,13 @@ struct Dispatcher {
 pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
     let settings = &app.settings.common;
     let connection = Connection::new(&settings.redis_url, Duration::from_millis(500))?;
-    let ringer = Ringer::new(connection, &settings.redis_prefix);
+    let notifier = JobNotifier::new(connection, &settings.redis_prefix);
     let (db, spans) = (app.db.clone(), app.spans.clone());
     let mut notifications = Notifications::new(db.clone(), dispatch::CHANNEL);
     let mut dispatcher = Dispatcher {
         db,
         spans,
-        ringer,
+        notifier,
         tidied: None,
         steady_since: None,
     };
@@ -66,7 +66,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
         dispatcher
             .round(sweep)
             .await
-            .can_fail("a round of the dispatcher; the next one does its work");
+            .best_effort("a round of the dispatcher; the next one does its work");
         tokio::select! {
             _ = notifications.next() => notifications.forget(),
             () = tokio::time::sleep(TICK) => {}
@@ -92,22 +92,22 @@ impl Dispatcher {
             self.steady_since = Some(steady_since);
             return Ok(());
         };
-        self.tell(&swept);
+        self.report_reclaimed(&swept);
         // It is the database that must have been there; Redis has no say in this.
         self.steady_since = Some(steady_since);
         room?;
         if !rings.is_empty() {
-            self.ringer.ring(&rings).await?;
+            self.notifier.notify(&rings).await?;
             let (first, again): (Vec<_>, Vec<_>) =
                 rings.iter().partition(|ring| ring.dispatch_no == 1);
-            metrics::counter!(prometheus::BELLS_RUNG, "kind" => "first")
+            metrics::counter!(prometheus::JOB_NOTIFICATIONS, "kind" => "first")
                 .increment(first.len() as u64);
-            metrics::counter!(prometheus::BELLS_RUNG, "kind" => "again")
+            metrics::counter!(prometheus::JOB_NOTIFICATIONS, "kind" => "repeated")
                 .increment(again.len() as u64);
         }
         if self.tidied.is_none_or(|at| at.elapsed() >= TIDY) {
             self.tidied = Some(Instant::now());
-            self.ringer.tidy().await?;
+            self.notifier.tidy().await?;
         }
         Ok(())
     }
@@ -118,9 +118,9 @@ impl Dispatcher {
         &self,
         sweep: Option<bool>,
         room: i64,
-    ) -> Result<Option<(Vec<Swept>, Vec<Ring>)>> {
+    ) -> Result<Option<(Vec<Swept>, Vec<JobNotification>)>> {
         let mut transaction = self.db.begin().await?;
-        if !dispatch::lead(&mut transaction).await? {
+        if !dispatch::try_lead(&mut transaction).await? {
             return Ok(None);
         }
         let swept = match sweep {
@@ -128,7 +128,7 @@ impl Dispatcher {
             None => Vec::new(),
         };
         let rings = if room > 0 {
-            dispatch::choose(&mut transaction, room).await?
+            dispatch::pick_jobs_to_notify(&mut transaction, room).await?
         } else {
             Vec::new()
         };
@@ -138,7 +138,7 @@ impl Dispatcher {
     }
 
     /// Tells operators of attempts that were given up: nobody else does.
-    fn tell(&self, swept: &[Swept]) {
+    fn report_reclaimed(&self, swept: &[Swept]) {
         if !swept.is_empty() {
             let failed = swept.iter().filter(|swept| swept.failed).count();
             tracing::warn!(
@@ -158,13 +158,13 @@ impl Dispatcher {
             span_id,
         } in swept
         {
-            let outcome = if *failed { "failed" } else { "released" };
+            let outcome = if *failed { "failed" } else { "requeued" };
             let (result, code) = if *overdue {
                 ("timeout", FailureCode::Timeout)
             } else {
                 ("lost", FailureCode::Internal)
             };
-            metrics::counter!(prometheus::JOBS_TAKEN_BACK, "outcome" => outcome).increment(1);
+            metrics::counter!(prometheus::JOBS_RECLAIMED, "outcome" => outcome).increment(1);
             metrics::counter!(prometheus::JOB_ATTEMPTS, "result" => result).increment(1);
             if *failed {
                 metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => code.as_str()).increment(1);
@@ -172,19 +172,19 @@ impl Dispatcher {
             tracing::info!(%job_id, attempt, trace_id, result, outcome, "a job was taken back");
             if let Some(sent) = span_id
                 .as_deref()
-                .and_then(|span_id| Place::read(trace_id, span_id))
+                .and_then(|span_id| SpanContext::read(trace_id, span_id))
             {
-                let place = sent.child();
-                self.spans.tell(place.trace_id, || {
-                    let span = Span::of_job(
-                        Handling::Process,
-                        place,
+                let span_context = sent.child();
+                self.spans.export(span_context.trace_id, || {
+                    let span = Span::for_job(
+                        MessagingOperation::Process,
+                        span_context,
                         Some(sent.span_id),
                         job_id,
                         *started_at,
                         *ended_at,
                     );
-                    span.of_attempt(*attempt, result)
+                    span.with_attempt(*attempt, result)
                 });
             }
         }
@@ -192,13 +192,14 @@ impl Dispatcher {
 
     /// How many bells may be rung. When Redis forgot those that were, all are to be rung again.
     async fn room(&mut self) -> Result<i64> {
-        if !self.ringer.remembers().await? {
-            let forgotten = within_response_timeout(dispatch::unring(&self.db)).await?;
+        if !self.notifier.remembers().await? {
+            let forgotten =
+                within_response_timeout(dispatch::reset_notifications(&self.db)).await?;
             tracing::info!(
                 forgotten,
                 "Redis begins anew: every waiting job's bell is rung again"
             );
         }
-        self.ringer.room().await
+        self.notifier.room().await
     }
 }

@@ -11,10 +11,10 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RData};
 
 /// How long one question may take; it is asked twice.
-const PATIENCE: Duration = Duration::from_secs(2);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long it may take with everything.
-const LONGEST: Duration = Duration::from_secs(8);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Who is asked.
 pub struct Dns {
@@ -40,7 +40,7 @@ impl Dns {
             .map_err(|error| Error::unavailable(error.clone()))?;
         // With the dot at its end no search list is tried.
         let name = Name::from_ascii(format!("{name}.")).map_err(Error::internal)?;
-        let found = tokio::time::timeout(LONGEST, resolver.txt_lookup(name))
+        let found = tokio::time::timeout(LOOKUP_TIMEOUT, resolver.txt_lookup(name))
             .await
             .map_err(Error::unavailable)?;
         match found {
@@ -78,7 +78,7 @@ fn resolver(server: Option<SocketAddr>) -> Result<TokioResolver, NetError> {
         }
     };
     let options = builder.options_mut();
-    options.timeout = PATIENCE;
+    options.timeout = QUERY_TIMEOUT;
     options.attempts = 1;
     // Whoever has just made the record must not wait for an old answer to be forgotten.
     options.cache_size = 0;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use assay_core::model::email_domain::DomainRecord;
 use assay_core::store::email_domain::{self, Due};
 use assay_core::store::within_response_timeout;
-use assay_core::{CanFail as _, Result};
+use assay_core::{BestEffort as _, Result};
 use futures_util::future::join_all;
 
 use crate::app::App;
@@ -24,7 +24,7 @@ pub async fn run(app: App) {
     loop {
         let checked = round(&app).await;
         let is_full = checked.as_ref().is_ok_and(|checked| *checked == BATCH);
-        checked.can_fail("checking verified domains; the next round does it");
+        checked.best_effort("checking verified domains; the next round does it");
         if !is_full {
             tokio::time::sleep(TICK).await;
         }
@@ -40,7 +40,7 @@ async fn round(app: &App) -> Result<usize> {
     ))
     .await?;
     for checked in join_all(due.iter().map(|due| check(app, due))).await {
-        checked.can_fail("checking a verified domain; it is checked again in a minute");
+        checked.best_effort("checking a verified domain; it is checked again in a minute");
     }
     Ok(due.len())
 }

@@ -9,16 +9,16 @@ use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, timeout_at};
 
 /// How long one looks again at the latest, for the case that a notification was missed.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The news of changed jobs. An empty text says that some may have been missed.
 #[derive(Clone)]
-pub struct Changes {
+pub struct JobUpdates {
     news: broadcast::Sender<String>,
     stopped: watch::Receiver<bool>,
 }
 
-impl Changes {
+impl JobUpdates {
     /// Nobody is waiting yet. When `stopped` is set, nobody waits any more.
     pub fn new(stopped: watch::Receiver<bool>) -> Self {
         Self {
@@ -28,7 +28,7 @@ impl Changes {
     }
 
     /// Passes the database's news on for as long as it is polled.
-    pub async fn pass_on(self, db: PgPool) {
+    pub async fn forward_notifications(self, db: PgPool) {
         let mut notifications = Notifications::marking_presence(db, CHANGED_CHANNEL);
         loop {
             let changed = notifications.next().await.unwrap_or_default();
@@ -37,9 +37,9 @@ impl Changes {
         }
     }
 
-    /// Begins to listen. What changes from here on is heard, so that whoever looks after this misses nothing.
-    pub fn listen(&self) -> Ear {
-        Ear {
+    /// Begins to listen. What changes from here on is changed_before, so that whoever looks after this misses nothing.
+    pub fn listen(&self) -> JobSubscription {
+        JobSubscription {
             news: self.news.subscribe(),
             stopped: self.stopped.clone(),
         }
@@ -47,32 +47,32 @@ impl Changes {
 }
 
 /// One who waits.
-pub struct Ear {
+pub struct JobSubscription {
     news: broadcast::Receiver<String>,
     stopped: watch::Receiver<bool>,
 }
 
-impl Ear {
+impl JobSubscription {
     /// Whether nobody waits any more, because this process ends.
-    pub fn is_over(&self) -> bool {
+    pub fn is_shutting_down(&self) -> bool {
         *self.stopped.borrow()
     }
 
     /// Waits until it makes sense to look at the job again. `false`: the time is over, or this process ends.
-    pub async fn heard(&mut self, job_id: &JobId, until: Instant) -> bool {
+    pub async fn changed_before(&mut self, job_id: &JobId, until: Instant) -> bool {
         if Instant::now() >= until || *self.stopped.borrow() {
             return false;
         }
-        let again = until.min(Instant::now() + LOOK_AGAIN);
+        let again = until.min(Instant::now() + POLL_INTERVAL);
         tokio::select! {
-            _ = timeout_at(again, told(&mut self.news, job_id)) => true,
+            _ = timeout_at(again, wait_for_notification(&mut self.news, job_id)) => true,
             _ = self.stopped.wait_for(|stopped| *stopped) => false,
         }
     }
 }
 
 /// Returns when the job has changed, or may have.
-async fn told(news: &mut broadcast::Receiver<String>, job_id: &JobId) {
+async fn wait_for_notification(news: &mut broadcast::Receiver<String>, job_id: &JobId) {
     while news
         .recv()
         .await

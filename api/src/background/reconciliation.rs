@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use assay_core::runtime::artifacts::{Artifacts, Object};
 use assay_core::runtime::prometheus;
 use assay_core::store::reconcile::{self, BATCH, Found, Kind, Known, Objects, Recorded};
-use assay_core::store::{self, Bounds, PgConnection, PgPool};
-use assay_core::{CanFail as _, Error, JobId, OrgId, Result, UploadId};
+use assay_core::store::{self, PgConnection, PgPool, PoolProfile};
+use assay_core::{BestEffort as _, Error, JobId, OrgId, Result, UploadId};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -47,7 +47,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
     loop {
         daily(&app)
             .await
-            .can_fail("reconciling the artifact store; it is tried again");
+            .best_effort("reconciling the artifact store; it is tried again");
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
             _ = stop.wait_for(|stop| *stop) => return,
@@ -57,7 +57,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
 
 async fn daily(app: &App) -> Result<()> {
     metrics::gauge!(prometheus::ARTIFACTS_MISSING).set(reconcile::missing(&app.db).await? as f64);
-    let mut db = store::connect(&app.db, "assay-reconcile", Bounds::CLEANUP).await?;
+    let mut db = store::connect(&app.db, "assay-reconcile", PoolProfile::CLEANUP).await?;
     if reconcile::lead(&mut db).await? && reconcile::start(&mut db).await? {
         let report = reconcile(&mut db, &app.artifacts, false).await?;
         let Report {
@@ -88,7 +88,7 @@ async fn daily(app: &App) -> Result<()> {
 
 /// Reconciles now. A dry run removes nothing and records nothing. Fails if another process reconciles.
 pub async fn once(pool: &PgPool, artifacts: &Artifacts, dry_run: bool) -> Result<Report> {
-    let mut db = store::connect(pool, "assay-reconcile", Bounds::CLEANUP).await?;
+    let mut db = store::connect(pool, "assay-reconcile", PoolProfile::CLEANUP).await?;
     if !reconcile::lead(&mut db).await? {
         return Err(Error::field(
             "command",

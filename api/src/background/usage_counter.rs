@@ -1,21 +1,21 @@
-//! Requests admitted, counted here and added to the database every second: a request does not write for being counted.
+//! UsageCounter admitted, counted here and added to the database every second: a request does not write for being counted.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use assay_core::store::{self, PgPool, Postgres, Transaction};
-use assay_core::{CanFail as _, Code, OrgId, Result};
+use assay_core::{BestEffort as _, Code, OrgId, Result};
 use tokio::sync::watch;
 
 /// How often what was counted is added up. A process that is killed takes at most this much with it.
-const EVERY: Duration = Duration::from_secs(1);
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Requests that are not in the database yet.
+/// UsageCounter that are not in the database yet.
 #[derive(Default)]
-pub struct Requests {
+pub struct UsageCounter {
     counted: Mutex<Counted>,
-    /// Requests whose transaction may or may not have been committed. They are in doubt until the database says.
+    /// UsageCounter whose transaction may or may not have been committed. They are in doubt until the database says.
     in_doubt: tokio::sync::Mutex<Option<InDoubt>>,
 }
 
@@ -31,14 +31,14 @@ struct InDoubt {
     counted: HashMap<OrgId, i64>,
 }
 
-/// Requests of an organization that nobody has begun to write yet.
+/// UsageCounter of an organization that nobody has begun to write yet.
 pub struct Pending {
     /// Their number.
     pub requests: i64,
     taken: u64,
 }
 
-impl Requests {
+impl UsageCounter {
     fn counted(&self) -> MutexGuard<'_, Counted> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -68,7 +68,7 @@ impl Requests {
 
     /// Adds what was counted to the database, each request once, also when the result of a commit is lost. What cannot be
     /// written stays counted.
-    pub async fn add_up(&self, db: &PgPool) -> Result<()> {
+    pub async fn flush(&self, db: &PgPool) -> Result<()> {
         let mut in_doubt = self.in_doubt.lock().await;
         if let Some(InDoubt {
             transaction_id,
@@ -132,13 +132,14 @@ impl Requests {
     }
 
     /// Adds up again and again until `stopped` is set.
-    pub async fn keep_adding(&self, db: &PgPool, mut stopped: watch::Receiver<bool>) {
+    pub async fn flush_periodically(&self, db: &PgPool, mut stopped: watch::Receiver<bool>) {
         while !*stopped.borrow() {
             // Whichever comes first: the end may come between two turns.
-            let _ = tokio::time::timeout(EVERY, stopped.wait_for(|stopped| *stopped)).await;
-            self.add_up(db)
+            let _ =
+                tokio::time::timeout(FLUSH_INTERVAL, stopped.wait_for(|stopped| *stopped)).await;
+            self.flush(db)
                 .await
-                .can_fail("adding up requests; they are kept for the next time");
+                .best_effort("adding up requests; they are kept for the next time");
         }
     }
 }

@@ -52,8 +52,8 @@ use tower::ServiceExt as _;
 
 use crate::app::App;
 use crate::http::error_response::{self, Failure};
-use crate::http::protocol::Wire;
-use crate::http::request_context::Call;
+use crate::http::protocol::Protocol;
+use crate::http::request_context::RequestContext;
 use crate::layers;
 
 /// Largest message of a request that carries no predictions.
@@ -133,8 +133,8 @@ async fn grpc_only(
     request: axum::extract::Request,
     next: Next,
 ) -> axum::response::Response {
-    match Wire::of(request.headers()) {
-        Wire::Rest => {
+    match Protocol::of(request.headers()) {
+        Protocol::Rest => {
             let not_found = crate::http::not_found::not_found
                 .layer(from_fn_with_state(app, layers::auth::count_unrouted));
             not_found
@@ -143,14 +143,14 @@ async fn grpc_only(
                 .await
                 .into_response()
         }
-        Wire::Grpc if request.version() < http::Version::HTTP_2 => {
+        Protocol::Grpc if request.version() < http::Version::HTTP_2 => {
             let error = Error::new(
                 Code::InvalidRequest,
                 "gRPC needs HTTP/2; over HTTP/1.1 use gRPC-web.",
             );
             Failure::from(error).into_response()
         }
-        Wire::Grpc | Wire::GrpcWeb => next.run(request).await,
+        Protocol::Grpc | Protocol::GrpcWeb => next.run(request).await,
     }
 }
 
@@ -203,7 +203,7 @@ impl Service {
         Fut: Future<Output = Result<A>>,
     {
         let (_, extensions, message) = request.into_parts();
-        let Some(call) = extensions.get::<Call>().cloned() else {
+        let Some(call) = extensions.get::<RequestContext>().cloned() else {
             return Err(Status::internal("a request without an id"));
         };
         let answered = operation(
@@ -231,7 +231,7 @@ impl Service {
         F: FnOnce(App, P, Input<M>) -> Fut,
         Fut: Future<Output = Result<S>>,
     {
-        let call = request.extensions().get::<Call>().cloned();
+        let call = request.extensions().get::<RequestContext>().cloned();
         let answers = self.answer(request, operation).await?;
         let refused = move |error| match &call {
             Some(call) => refused(&error, call),
@@ -242,7 +242,7 @@ impl Service {
 }
 
 /// An error as gRPC tells it; its cause is logged.
-fn refused(error: &Error, call: &Call) -> Status {
+fn refused(error: &Error, call: &RequestContext) -> Status {
     error_response::log_cause(error, call);
     error_response::status(error, &call.request_id)
 }
@@ -250,5 +250,5 @@ fn refused(error: &Error, call: &Call) -> Status {
 /// A message with what came beside it.
 struct Input<M> {
     message: M,
-    call: Call,
+    call: RequestContext,
 }

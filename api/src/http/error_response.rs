@@ -1,4 +1,4 @@
-//! The one place where an error becomes an answer, on either wire.
+//! The one place where an error becomes an answer, on either protocol.
 
 use assay_core::{Code, Details, Error, RequestId};
 use assay_eval::FieldError;
@@ -12,8 +12,8 @@ use tonic_types::{
     ErrorDetails, FieldViolation, PreconditionViolation, QuotaViolation, StatusExt as _,
 };
 
-use super::protocol::Wire;
-use super::request_context::Call;
+use super::protocol::Protocol;
+use super::request_context::RequestContext;
 
 /// The domain of `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "assay.v1";
@@ -67,19 +67,19 @@ struct Inside<'a> {
     details: Option<&'a Details>,
 }
 
-/// Renders a failure in the form that the wire wants. The headers that are there already, such as `Allow`, stay.
+/// Renders a failure in the form that the protocol wants. The headers that are there already, such as `Allow`, stay.
 pub fn render(
     failure: &Failure,
     mut headers: HeaderMap,
-    wire: Wire,
+    protocol: Protocol,
     request_id: &RequestId,
 ) -> Response {
     headers.remove(CONTENT_LENGTH);
-    let mut response = match wire {
-        Wire::Rest => rest(failure, request_id),
-        Wire::Grpc => grpc(failure, request_id),
-        Wire::GrpcWeb => {
-            // A refusal has no messages, so its trailers may stand among the headers, on this wire too.
+    let mut response = match protocol {
+        Protocol::Rest => rest(failure, request_id),
+        Protocol::Grpc => grpc(failure, request_id),
+        Protocol::GrpcWeb => {
+            // A refusal has no messages, so its trailers may stand among the headers, on this protocol too.
             let mut response = grpc(failure, request_id);
             response.headers_mut().insert(
                 CONTENT_TYPE,
@@ -289,11 +289,11 @@ fn violation(fault: &FieldError) -> FieldViolation {
 }
 
 /// Logs what the caller is not told, once.
-pub fn log_cause(error: &Error, call: &Call) {
+pub fn log_cause(error: &Error, call: &RequestContext) {
     if let Some(cause) = &error.cause {
-        let Call {
+        let RequestContext {
             request_id, trace, ..
         } = call;
-        tracing::error!(%request_id, trace_id = %trace.context().place.trace_id, code = error.code.as_str(), %cause, "a request failed");
+        tracing::error!(%request_id, trace_id = %trace.context().span_context.trace_id, code = error.code.as_str(), %cause, "a request failed");
     }
 }

@@ -10,7 +10,7 @@ use prost_types::FileDescriptorSet;
 
 /// What a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
+pub enum Protocol {
     /// JSON over HTTP.
     Rest,
     /// gRPC over HTTP/2.
@@ -19,7 +19,7 @@ pub enum Wire {
     GrpcWeb,
 }
 
-impl Wire {
+impl Protocol {
     /// Told by the content type, which gRPC demands.
     pub fn of(headers: &HeaderMap) -> Self {
         let content_type = headers

@@ -12,7 +12,7 @@ use super::traceparent::Trace;
 
 /// What is known of a request before anything else is. In the extensions of every request.
 #[derive(Clone)]
-pub struct Call {
+pub struct RequestContext {
     /// Our own id of it.
     pub request_id: RequestId,
     /// When its head had arrived.
@@ -20,18 +20,18 @@ pub struct Call {
     /// The trace that it belongs to.
     pub trace: Trace,
     /// What was done for it so far, for operators.
-    pub parts: Parts,
+    pub child_spans: ChildSpans,
     /// Whom failed authentication is counted for: the client's address, of IPv6 the first 64 bits.
     pub address: Arc<str>,
     /// The client's `User-Agent`, as its sessions show it.
     pub user_agent: Option<Arc<str>>,
 }
 
-/// Parts of a request that have ended. They are told of after the whole, so that none is ever without it.
+/// ChildSpans of a request that have ended. They are told of after the whole, so that none is ever without it.
 #[derive(Clone, Default)]
-pub struct Parts(Arc<Mutex<Vec<Span>>>);
+pub struct ChildSpans(Arc<Mutex<Vec<Span>>>);
 
-impl Parts {
+impl ChildSpans {
     /// Adds one.
     pub fn push(&self, part: Span) {
         self.0
@@ -46,7 +46,7 @@ impl Parts {
     }
 }
 
-impl Call {
+impl RequestContext {
     /// Where the request comes from.
     pub fn origin(&self) -> Origin<'_> {
         Origin {
@@ -65,11 +65,11 @@ impl Call {
         let began = Timestamp::now();
         let done = work.await;
         // Only now: authentication decides which trace it is.
-        let place = self.trace.context().place;
-        if spans.takes(place.trace_id) {
-            self.parts.push(Span::of_part(
-                place.child(),
-                place.span_id,
+        let span_context = self.trace.context().span_context;
+        if spans.is_sampled(span_context.trace_id) {
+            self.child_spans.push(Span::internal(
+                span_context.child(),
+                span_context.span_id,
                 name,
                 began,
                 Timestamp::now(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use assay_core::runtime::trace_export::{Place, SpanId, TraceId};
+use assay_core::runtime::trace_export::{SpanContext, SpanId, TraceId};
 use http::HeaderMap;
 
 /// A request's trace. Until the caller has shown a valid credential it is one of our own, which links to the caller's:
@@ -20,9 +20,9 @@ impl Trace {
     pub fn of(headers: &HeaderMap) -> Self {
         let claimed = TraceParent::of(headers);
         let own = if claimed.parent.is_some() {
-            Place::new().trace_id
+            SpanContext::new().trace_id
         } else {
-            claimed.place.trace_id
+            claimed.span_context.trace_id
         };
         Self {
             claimed,
@@ -36,14 +36,14 @@ impl Trace {
         self.is_joined.store(true, Ordering::Relaxed);
     }
 
-    /// The request's place, as it is now.
+    /// The request's span_context, as it is now.
     pub fn context(&self) -> TraceParent {
         match self.is_joined.load(Ordering::Relaxed) {
             true => self.claimed,
             false => TraceParent {
-                place: Place {
+                span_context: SpanContext {
                     trace_id: self.own,
-                    ..self.claimed.place
+                    ..self.claimed.span_context
                 },
                 parent: None,
             },
@@ -51,23 +51,23 @@ impl Trace {
     }
 
     /// The caller's span, if its trace is not joined.
-    pub fn link(&self) -> Option<Place> {
+    pub fn link(&self) -> Option<SpanContext> {
         let is_joined = self.is_joined.load(Ordering::Relaxed);
         self.claimed
             .parent
             .filter(|_| !is_joined)
-            .map(|span_id| Place {
+            .map(|span_id| SpanContext {
                 span_id,
-                ..self.claimed.place
+                ..self.claimed.span_context
             })
     }
 }
 
-/// A request's place in its trace.
+/// A request's span_context in its trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
-    /// The request's own place.
-    pub place: Place,
+    /// The request's own span_context.
+    pub span_context: SpanContext,
     /// The client's span; none when the trace begins here.
     pub parent: Option<SpanId>,
 }
@@ -81,18 +81,18 @@ impl TraceParent {
             .and_then(Self::read);
         match given {
             Some(client) => Self {
-                place: client.child(),
+                span_context: client.child(),
                 parent: Some(client.span_id),
             },
             None => Self {
-                place: Place::new(),
+                span_context: SpanContext::new(),
                 parent: None,
             },
         }
     }
 
-    /// The client's place.
-    pub fn read(text: &str) -> Option<Place> {
+    /// The client's span_context.
+    pub fn read(text: &str) -> Option<SpanContext> {
         let mut parts = text.split('-');
         let (version, trace_id, span_id, flags) =
             (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -112,7 +112,7 @@ impl TraceParent {
             && some(span_id)
             && hex(flags, 2);
         if well_formed && (version != "00" || parts.next().is_none()) {
-            Place::read(trace_id, span_id)
+            SpanContext::read(trace_id, span_id)
         } else {
             None
         }
@@ -133,7 +133,7 @@ mod tests {
         let (client, before) = (TraceParent::read(header).unwrap(), trace.context());
         assert_eq!(
             (
-                before.place.trace_id == client.trace_id,
+                before.span_context.trace_id == client.trace_id,
                 before.parent,
                 trace.link()
             ),
@@ -142,10 +142,10 @@ mod tests {
         trace.clone().join();
         let after = trace.context();
         assert_eq!(
-            (after.place, after.parent),
+            (after.span_context, after.parent),
             (
-                Place {
-                    span_id: before.place.span_id,
+                SpanContext {
+                    span_id: before.span_context.span_id,
                     ..client
                 },
                 Some(client.span_id)

@@ -7,7 +7,7 @@ use assay_core::model::secret::{self, SecretHash, SecretKind};
 use assay_core::runtime::prometheus;
 use assay_core::store;
 use assay_core::store::credential::{self, FoundKey};
-use assay_core::{CanFail as _, Code, Error, OrgId, Result};
+use assay_core::{BestEffort as _, Code, Error, OrgId, Result};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -15,21 +15,21 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
 use super::rate_limit;
-use super::traffic_class::Lane;
+use super::traffic_class::TrafficClass;
 use crate::app::App;
 use crate::http::error_response::Failure;
-use crate::http::request_context::Call;
+use crate::http::request_context::RequestContext;
 use crate::limits::Allowance;
 use crate::limits::rejections::Caller;
 
 /// How long the look-up may take.
-const LOOK_UP: Duration = Duration::from_millis(1800);
+const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1800);
 
 /// The layer. After it every request has a [`Credential`].
 pub async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
     match identify(
         &app,
-        Lane::of(&request),
+        TrafficClass::of(&request),
         request.headers(),
         request.extensions().get(),
     )
@@ -51,7 +51,7 @@ pub async fn count_unrouted(State(app): State<App>, mut request: Request, next: 
     }
     match identify(
         &app,
-        Lane::of(&request),
+        TrafficClass::of(&request),
         request.headers(),
         request.extensions().get(),
     )
@@ -93,9 +93,9 @@ impl From<Error> for Refusal {
 /// The caller's credential, or the refusal. It takes parts of a request, because threads cannot share a body.
 async fn identify(
     app: &App,
-    lane: Lane,
+    traffic_class: TrafficClass,
     headers: &HeaderMap,
-    call: Option<&Call>,
+    call: Option<&RequestContext>,
 ) -> Result<Credential, Refusal> {
     let (kind, hash) = secret::read(bearer(headers)?).ok_or_else(invalid)?;
     if let Some(verdict) = caller(headers).and_then(|caller| app.lookups.refusal(&caller)) {
@@ -119,13 +119,20 @@ async fn identify(
     let look_up = async {
         // A database that does not even answer is away; what waits for it would only pile up.
         // One address that asks very often leaves connections for the others.
-        let [of_jobs, others] = &app.look_ups;
-        let turns = if lane == Lane::Jobs { of_jobs } else { others };
-        let _turn = turns
-            .take(call.map_or("unknown", |call| &call.address))
+        let [of_jobs, others] = &app.credential_lookups;
+        let limit = if traffic_class == TrafficClass::Jobs {
+            of_jobs
+        } else {
+            others
+        };
+        let _permit = limit
+            .acquire(call.map_or("unknown", |call| &call.address))
             .await?;
-        let found =
-            tokio::time::timeout(LOOK_UP, credential(app, lane, headers, kind, &hash, call)).await;
+        let found = tokio::time::timeout(
+            LOOKUP_TIMEOUT,
+            credential(app, traffic_class, headers, kind, &hash, call),
+        )
+        .await;
         let found = found.unwrap_or_else(|late| Err(Error::unavailable(late)));
         if let (Ok(_), Some(call)) = (&found, call) {
             call.trace.join();
@@ -139,10 +146,10 @@ async fn identify(
     match &found {
         Ok(credential) => {
             app.lookups.accepted(hash);
-            decided(plan(credential), "accepted");
+            record_decision(plan(credential), "accepted");
         }
         Err(error) if matches!(error.code, Code::InvalidToken | Code::KeyRevoked) => {
-            app.lookups.rejected(hash, error.code)
+            app.lookups.rejected(hash, error.code);
         }
         Err(_) => {}
     }
@@ -182,25 +189,25 @@ pub fn plan(credential: &Credential) -> &str {
         .map_or("none", |membership| &membership.org.plan)
 }
 
-fn decided(plan: &str, decision: &'static str) {
+fn record_decision(plan: &str, decision: &'static str) {
     metrics::counter!(prometheus::AUTH_DECISIONS, "plan" => plan.to_owned(), "decision" => decision).increment(1);
 }
 
 async fn credential(
     app: &App,
-    lane: Lane,
+    traffic_class: TrafficClass,
     headers: &HeaderMap,
     kind: SecretKind,
     hash: &SecretHash,
-    call: Option<&Call>,
+    call: Option<&RequestContext>,
 ) -> Result<Credential> {
-    let pool = if lane == Lane::Jobs {
+    let pool = if traffic_class == TrafficClass::Jobs {
         &app.jobs_db
     } else {
         &app.db
     };
     // One connection for all of it: who holds one and waits for another stands in everybody's way.
-    let mut db = store::soon(pool, app.settings.pool_wait).await?;
+    let mut db = store::acquire_within(pool, app.settings.pool_wait).await?;
     match kind {
         // It signs in; it is not a credential.
         SecretKind::Link => Err(invalid()),
@@ -213,20 +220,23 @@ async fn credential(
                 {
                     credential::touch_key(&mut *db, &membership.org.id, key_id)
                         .await
-                        .can_fail("noting that a key was used");
+                        .best_effort("noting that a key was used");
                 }
-                Ok(asking(*credential, &Asked::of(headers)))
+                Ok(restrict_to_requested_org(
+                    *credential,
+                    &RequestedOrg::of(headers),
+                ))
             }
         },
         SecretKind::Session => {
-            let asked = Asked::of(headers);
+            let asked = RequestedOrg::of(headers);
             let org_id = asked.org_id();
             let found = credential::session(&mut db, hash, org_id, &app.settings.terms)
                 .await?
                 .ok_or_else(invalid)?;
             let mut credential = found.credential;
             credential.asked_for_org = asked.is_some();
-            if matches!(asked, Asked::Malformed) {
+            if matches!(asked, RequestedOrg::Malformed) {
                 credential.membership = None;
             }
             if let (true, Some(call), Principal::Session { session_id, .. }) =
@@ -235,7 +245,7 @@ async fn credential(
                 let chosen = org_id.filter(|_| credential.membership.is_some());
                 store::session::touch(&mut *db, session_id, chosen, call.origin())
                     .await
-                    .can_fail("noting that a session was used");
+                    .best_effort("noting that a session was used");
             }
             Ok(credential)
         }
@@ -243,7 +253,7 @@ async fn credential(
 }
 
 /// A key has one organization: to it, any other that the caller asks for does not exist.
-fn asking(mut credential: Credential, asked: &Asked) -> Credential {
+fn restrict_to_requested_org(mut credential: Credential, asked: &RequestedOrg) -> Credential {
     let own = credential
         .membership
         .as_ref()
@@ -256,7 +266,7 @@ fn asking(mut credential: Credential, asked: &Asked) -> Credential {
 }
 
 /// The organization that the caller asks for by the header `X-Org-Id`.
-pub enum Asked {
+pub enum RequestedOrg {
     /// The header is not there.
     None,
     /// This one.
@@ -265,7 +275,7 @@ pub enum Asked {
     Malformed,
 }
 
-impl Asked {
+impl RequestedOrg {
     /// Reads the header.
     pub fn of(headers: &HeaderMap) -> Self {
         match headers.get("x-org-id") {
@@ -321,7 +331,7 @@ pub fn bearer(headers: &HeaderMap) -> Result<&str> {
 /// The response to a refusal. A credential that was presented and did not hold is counted against the address that it came from.
 async fn refused(
     app: &App,
-    call: Option<&Call>,
+    call: Option<&RequestContext>,
     Refusal { error, allowance }: Refusal,
 ) -> Response {
     let failed = matches!(error.code, Code::InvalidToken | Code::KeyRevoked);
@@ -332,7 +342,7 @@ async fn refused(
         }
         None => (error, allowance),
     };
-    decided(
+    record_decision(
         "none",
         match error.code {
             Code::RateLimited => "throttled",

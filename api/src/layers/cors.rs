@@ -38,7 +38,7 @@ const READ: [&str; 8] = [
 ];
 
 /// How long a browser need not ask again.
-const REMEMBERED: Duration = Duration::from_secs(3600);
+const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// What browsers are told about these origins. Nothing, when there are none.
 pub fn rules(origins: &[Origin]) -> Option<CorsLayer> {
@@ -71,7 +71,7 @@ pub fn rules(origins: &[Origin]) -> Option<CorsLayer> {
                 .chain(READ.map(HeaderName::from_static))
                 .collect::<Vec<_>>(),
         )
-        .max_age(REMEMBERED);
+        .max_age(PREFLIGHT_MAX_AGE);
     Some(layer)
 }
 

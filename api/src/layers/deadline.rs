@@ -1,5 +1,5 @@
-//! How long a request may take on either wire: no more than the caller will wait, as `grpc-timeout` says, and no more
-//! than [`LONGEST`], or [`LARGE`] where much is sent or read. Bodies that do not arrive fall under it, too.
+//! How long a request may take on either protocol: no more than the caller will wait, as `grpc-timeout` says, and no more
+//! than [`REQUEST_TIMEOUT`], or [`LARGE`] where much is sent or read. Bodies that do not arrive fall under it, too.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::HeaderMap;
 
-use super::traffic_class::Lane;
+use super::traffic_class::TrafficClass;
 use crate::http::error_response::Failure;
 
 /// Waiting for a job may take 30 s; the rest is moments.
-const LONGEST: Duration = Duration::from_secs(40);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A part of an upload may come on a slow line, and a large upload takes its time to be read.
 const LARGE: Duration = Duration::from_secs(15 * 60);
 
 /// The layer.
 pub async fn deadline(request: Request, next: Next) -> Response {
-    let longest = if Lane::of(&request) == Lane::Large {
+    let longest = if TrafficClass::of(&request) == TrafficClass::Large {
         LARGE
     } else {
-        LONGEST
+        REQUEST_TIMEOUT
     };
-    let allowed = asked(request.headers()).map_or(longest, |asked| asked.min(longest));
+    let allowed = client_timeout(request.headers()).map_or(longest, |asked| asked.min(longest));
     match tokio::time::timeout(allowed, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
@@ -46,7 +46,7 @@ pub async fn deadline(request: Request, next: Next) -> Response {
 }
 
 /// What `grpc-timeout` says: at most eight digits and a unit.
-pub fn asked(headers: &HeaderMap) -> Option<Duration> {
+pub fn client_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let well_formed =
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn a_timeout_is_digits_and_a_unit() {
         let read = |text: &str| {
-            asked(&HeaderMap::from_iter([(
+            client_timeout(&HeaderMap::from_iter([(
                 "grpc-timeout".parse().unwrap(),
                 text.parse().unwrap(),
             )]))

@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::app::App;
 use crate::http::connections::account::Account;
 use crate::http::error_response::Failure;
-use crate::http::request_context::Call;
+use crate::http::request_context::RequestContext;
 use crate::http::response_markers::{NoRoom, SharedBody};
 use crate::limits::Allowance;
 use crate::limits::request_memory::{self, Held};
@@ -34,7 +34,7 @@ const RATE_GRACE: Duration = Duration::from_secs(5);
 
 /// The layer. Until the caller is known, the client's address holds the memory.
 pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    let Some(call) = request.extensions().get::<Call>() else {
+    let Some(call) = request.extensions().get::<RequestContext>() else {
         return Failure::from(Error::internal("a request without an address")).into_response();
     };
     let held = match app

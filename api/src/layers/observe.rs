@@ -21,8 +21,8 @@ use super::deadline;
 use crate::app::App;
 use crate::http::client_address;
 use crate::http::error_response::{self, Failure, Pending};
-use crate::http::protocol::Wire;
-use crate::http::request_context::{Call, Parts, Peer};
+use crate::http::protocol::Protocol;
+use crate::http::request_context::{ChildSpans, Peer, RequestContext};
 use crate::http::traceparent::{Trace, TraceParent};
 use crate::limits::Allowance;
 
@@ -51,23 +51,23 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
             client_address::client(*peer, request.headers(), &app.settings.trusted_proxies)
         },
     );
-    let call = Call {
+    let call = RequestContext {
         request_id,
         began,
         trace: Trace::of(request.headers()),
         address,
         user_agent: user_agent(request.headers()),
-        parts: Parts::default(),
+        child_spans: ChildSpans::default(),
     };
     request.extensions_mut().insert(call.clone());
-    let mut watched = Watched::new(app, &request, call);
+    let mut watched = RequestObserver::new(app, &request, call);
 
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let response = answered
         .unwrap_or_else(|_| Failure::from(Error::internal("a handler panicked")).into_response());
-    let (mut response, code) = finished(response, watched.wire, &watched.call);
+    let (mut response, code) = finished(response, watched.protocol, &watched.call);
     // From here on it is answered, whether or not the client is still there to hear it.
-    watched.answered = Some(Answered {
+    watched.answered = Some(Outcome {
         status: response.status(),
         grpc_status: grpc_status_of(&response),
         code,
@@ -85,7 +85,7 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
     headers.insert(REMAINING, allowance.remaining.into());
     headers.insert(RESET, allowance.reset.into());
     // Responses belong to one caller, and some hold a secret. Only what is the same for everybody says otherwise.
-    if watched.wire == Wire::Rest {
+    if watched.protocol == Protocol::Rest {
         headers
             .entry(CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-store"));
@@ -94,27 +94,27 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
 }
 
 /// A request that is being answered. When it is dropped, answered or not, all who want to know are told.
-struct Watched {
+struct RequestObserver {
     app: App,
-    call: Call,
-    wire: Wire,
+    call: RequestContext,
+    protocol: Protocol,
     method: Method,
     route: Route,
     client_request_id: Option<String>,
     /// How long the client said that it would wait.
-    patience: Option<Duration>,
+    client_timeout: Option<Duration>,
     at: Timestamp,
-    answered: Option<Answered>,
+    answered: Option<Outcome>,
 }
 
-struct Answered {
+struct Outcome {
     /// The error's code, or `ok`.
     code: String,
     status: StatusCode,
     grpc_status: tonic::Code,
 }
 
-impl Answered {
+impl Outcome {
     /// Not at all.
     fn client_gone() -> Self {
         let status = StatusCode::from_u16(499).unwrap_or(StatusCode::REQUEST_TIMEOUT);
@@ -126,9 +126,9 @@ impl Answered {
     }
 
     /// Whose fault it is that a request was not answered with what it asked for. Who did not want to wait has himself to blame.
-    fn outcome(&self, was_patient: bool) -> &'static str {
+    fn outcome(&self, waited_long_enough: bool) -> &'static str {
         match self.code.as_str() {
-            "unavailable" if !was_patient => "client_error",
+            "unavailable" if !waited_long_enough => "client_error",
             "internal" | "unavailable" => "server_error",
             "ok" if self.status.is_server_error() => "server_error",
             "ok" if !self.status.is_client_error() => "ok",
@@ -137,31 +137,34 @@ impl Answered {
     }
 }
 
-impl Watched {
-    fn new(app: App, request: &Request, call: Call) -> Self {
+impl RequestObserver {
+    fn new(app: App, request: &Request, call: RequestContext) -> Self {
         metrics::gauge!(prometheus::REQUESTS_IN_FLIGHT).increment(1.0);
-        let wire = Wire::of(request.headers());
+        let protocol = Protocol::of(request.headers());
         let client_request_id = client_request_id(request.headers());
-        let (method, route, patience) = (
+        let (method, route, client_timeout) = (
             request.method().clone(),
-            Route::of(request, wire),
-            deadline::asked(request.headers()),
+            Route::of(request, protocol),
+            deadline::client_timeout(request.headers()),
         );
         Self {
             app,
             call,
-            wire,
+            protocol,
             method,
             route,
             client_request_id,
-            patience,
+            client_timeout,
             at: Timestamp::now(),
             answered: None,
         }
     }
 
-    fn span(&self, answered: &Answered, outcome: &str) -> Span {
-        let TraceParent { place, parent } = self.call.trace.context();
+    fn span(&self, answered: &Outcome, outcome: &str) -> Span {
+        let TraceParent {
+            span_context,
+            parent,
+        } = self.call.trace.context();
         let method = known(&self.method);
         let mut attributes = vec![KeyValue::new(
             "assay.request.id",
@@ -200,7 +203,7 @@ impl Watched {
         let failed = (outcome == "server_error").then(|| answered.code.clone().into());
         let (link, ended) = (self.call.trace.link(), Timestamp::now());
         Span {
-            place,
+            span_context,
             parent,
             name: name.into(),
             kind: SpanKind::Server,
@@ -213,36 +216,39 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for RequestObserver {
     fn drop(&mut self) {
         metrics::gauge!(prometheus::REQUESTS_IN_FLIGHT).decrement(1.0);
-        let answered = self.answered.take().unwrap_or_else(Answered::client_gone);
+        let answered = self.answered.take().unwrap_or_else(Outcome::client_gone);
         let operation = self.route.operation(&self.method, answered.status);
-        let (wire, took) = (self.wire.as_str(), self.call.began.elapsed());
+        let (protocol, took) = (self.protocol.as_str(), self.call.began.elapsed());
         let (seconds, outcome) = (
             took.as_secs_f64(),
-            answered.outcome(self.patience.is_none_or(|patience| took < patience)),
+            answered.outcome(
+                self.client_timeout
+                    .is_none_or(|client_timeout| took < client_timeout),
+            ),
         );
-        let trace_id = self.call.trace.context().place.trace_id;
+        let trace_id = self.call.trace.context().span_context.trace_id;
         self.app
             .spans
-            .tell(trace_id, || self.span(&answered, outcome));
+            .export(trace_id, || self.span(&answered, outcome));
         self.call
-            .parts
+            .child_spans
             .take()
             .into_iter()
-            .for_each(|part| self.app.spans.tell(trace_id, || part));
-        let Answered { code, status, .. } = answered;
-        metrics::histogram!(prometheus::REQUEST_SECONDS, "wire" => wire, "operation" => operation.clone()).record(seconds);
-        metrics::counter!(prometheus::REQUESTS, "wire" => wire, "operation" => operation.clone(), "outcome" => outcome).increment(1);
+            .for_each(|part| self.app.spans.export(trace_id, || part));
+        let Outcome { code, status, .. } = answered;
+        metrics::histogram!(prometheus::REQUEST_SECONDS, "protocol" => protocol, "operation" => operation.clone()).record(seconds);
+        metrics::counter!(prometheus::REQUESTS, "protocol" => protocol, "operation" => operation.clone(), "outcome" => outcome).increment(1);
         if outcome != "ok" {
-            metrics::counter!(prometheus::REQUEST_ERRORS, "wire" => wire, "code" => code.clone())
+            metrics::counter!(prometheus::REQUEST_ERRORS, "protocol" => protocol, "code" => code.clone())
                 .increment(1);
         }
         let (request_id, client_request_id, method) =
             (&self.call.request_id, &self.client_request_id, &self.method);
         let status = status.as_u16();
-        tracing::info!(%request_id, %trace_id, client_request_id, wire, operation, %method, status, code, seconds, "request");
+        tracing::info!(%request_id, %trace_id, client_request_id, protocol, operation, %method, status, code, seconds, "request");
     }
 }
 
@@ -277,13 +283,13 @@ enum Route {
 }
 
 impl Route {
-    fn of(request: &Request, wire: Wire) -> Self {
-        match (wire, request.extensions().get::<MatchedPath>()) {
+    fn of(request: &Request, protocol: Protocol) -> Self {
+        match (protocol, request.extensions().get::<MatchedPath>()) {
             // Under a service's path there is nothing for whoever does not speak gRPC.
-            (Wire::Rest, Some(path)) if !path.as_str().ends_with("/{*rest}") => {
+            (Protocol::Rest, Some(path)) if !path.as_str().ends_with("/{*rest}") => {
                 Self::Path(path.clone())
             }
-            (Wire::Grpc | Wire::GrpcWeb, _)
+            (Protocol::Grpc | Protocol::GrpcWeb, _)
                 if crate::http::protocol::is_method(request.uri().path()) =>
             {
                 Self::Rpc(request.uri().path()[1..].to_owned())
@@ -315,7 +321,11 @@ impl Route {
 }
 
 /// Renders what failed, and names the outcome.
-fn finished(mut response: Response, wire: Wire, call: &Call) -> (Response, String) {
+fn finished(
+    mut response: Response,
+    protocol: Protocol,
+    call: &RequestContext,
+) -> (Response, String) {
     let pending = response
         .extensions_mut()
         .remove::<Pending>()
@@ -327,7 +337,7 @@ fn finished(mut response: Response, wire: Wire, call: &Call) -> (Response, Strin
             let mut rendered = error_response::render(
                 &failure,
                 std::mem::take(&mut head.headers),
-                wire,
+                protocol,
                 &call.request_id,
             );
             // Such as the memory that is charged for the request until its response is read.

@@ -7,12 +7,12 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-use super::traffic_class::Lane;
+use super::traffic_class::TrafficClass;
 use super::{auth, memory};
 use crate::app::App;
 use crate::http::client_address;
 use crate::http::error_response::Failure;
-use crate::http::request_context::Call;
+use crate::http::request_context::RequestContext;
 use crate::limits::{Allowance, Verdict};
 
 /// What a person without an organization may ask, as on the plan `free`.
@@ -35,7 +35,7 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
         (None, Principal::ApiKey { key_id }) => (key_id.as_str(), WITHOUT_ORG),
     };
     let admit = app.limits.admit(who, limit);
-    let verdict = match request.extensions().get::<Call>() {
+    let verdict = match request.extensions().get::<RequestContext>() {
         Some(call) => call.during(&app.spans, "limit", admit).await,
         None => admit.await,
     };
@@ -43,30 +43,30 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
         Ok(verdict) => verdict,
         Err(error) => return Failure::from(error).into_response(),
     };
-    let mut turn = None;
+    let mut permit = None;
     if let (None, Some(membership)) = (verdict.refused_for, &credential.membership) {
-        app.requests.count(&membership.org.id);
-        let taken = match Lane::of(&request) {
-            Lane::Ordinary => app
-                .under_way
-                .take(membership.org.id.as_str())
+        app.usage.count(&membership.org.id);
+        let taken = match TrafficClass::of(&request) {
+            TrafficClass::Ordinary => app
+                .requests_in_progress
+                .acquire(membership.org.id.as_str())
                 .await
                 .map(Some)
-                .map_err(crowded),
-            Lane::Jobs | Lane::Submission | Lane::Large => Ok(None),
+                .map_err(saturated),
+            TrafficClass::Jobs | TrafficClass::Submission | TrafficClass::Large => Ok(None),
         };
         let held = memory::held(request.extensions());
         let admitted = async {
-            turn = taken?;
+            permit = taken?;
             // From here on the organization holds the memory of the request.
             held?.move_to(who).await
         };
         if let Err(error) = admitted.await {
-            decided(credential, "crowded");
-            return with(verdict.allowance, Failure::from(error).into_response());
+            record_decision(credential, "saturated");
+            return attach_allowance(verdict.allowance, Failure::from(error).into_response());
         }
     }
-    decided(
+    record_decision(
         credential,
         if verdict.refused_for.is_none() {
             "admitted"
@@ -77,19 +77,19 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
     if let (Some(_), Some(caller)) = (verdict.refused_for, auth::caller(request.headers())) {
         app.lookups.refused(caller, verdict);
     }
-    let response = judged(verdict, request, next).await;
-    drop(turn);
+    let response = run_if_admitted(verdict, request, next).await;
+    drop(permit);
     response
 }
 
-fn decided(credential: &Credential, decision: &'static str) {
+fn record_decision(credential: &Credential, decision: &'static str) {
     let plan = auth::plan(credential).to_owned();
     metrics::counter!(prometheus::RATELIMIT_DECISIONS, "plan" => plan, "decision" => decision)
         .increment(1);
 }
 
 /// One organization asks for very much at the same time, and what was begun for it does not end.
-fn crowded(error: Error) -> Error {
+fn saturated(error: Error) -> Error {
     let message = "Too many requests of your organization are under way at once. Let some of them end, and retry with backoff.";
     Error {
         message: message.into(),
@@ -99,7 +99,7 @@ fn crowded(error: Error) -> Error {
 
 /// The layer of what sends mail and asks for no credential: it is limited by the client's address, and by the networks around it.
 pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) -> Response {
-    let Some(call) = request.extensions().get::<Call>() else {
+    let Some(call) = request.extensions().get::<RequestContext>() else {
         return Failure::from(Error::internal("a request without an address")).into_response();
     };
     let mut verdict = None;
@@ -119,12 +119,12 @@ pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) ->
         }
     }
     match verdict {
-        Some(verdict) => judged(verdict, request, next).await,
+        Some(verdict) => run_if_admitted(verdict, request, next).await,
         None => next.run(request).await,
     }
 }
 
-async fn judged(verdict: Verdict, request: Request, next: Next) -> Response {
+async fn run_if_admitted(verdict: Verdict, request: Request, next: Next) -> Response {
     let Verdict {
         refused_for,
         allowance,
@@ -133,7 +133,7 @@ async fn judged(verdict: Verdict, request: Request, next: Next) -> Response {
         None => next.run(request).await,
         Some(_) => Failure::from(refusal(verdict)).into_response(),
     };
-    with(allowance, response)
+    attach_allowance(allowance, response)
 }
 
 /// The error of a request beyond the limit.
@@ -154,7 +154,7 @@ pub fn refusal(
     }
 }
 
-fn with(allowance: Allowance, mut response: Response) -> Response {
+fn attach_allowance(allowance: Allowance, mut response: Response) -> Response {
     response.extensions_mut().insert(allowance);
     response
 }

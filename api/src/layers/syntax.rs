@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, StatusCode, Version};
 
 use crate::http::error_response::Failure;
 use crate::http::header_limits::{MAX_HEADERS, MAX_HEADERS_BYTES};
-use crate::http::protocol::Wire;
+use crate::http::protocol::Protocol;
 
 /// Largest request target (path and query) in bytes.
 pub const MAX_TARGET_BYTES: usize = 8 * 1024;
@@ -66,7 +66,7 @@ fn fault(request: &Request) -> Option<Failure> {
         ));
     }
     // A client that maps REST's headers to metadata would lose its idempotency without a word.
-    if Wire::of(headers) != Wire::Rest && headers.contains_key("idempotency-key") {
+    if Protocol::of(headers) != Protocol::Rest && headers.contains_key("idempotency-key") {
         let message = "Send the idempotency key as the field `idempotency_key` of the message, not as metadata.";
         return Some(rejected(StatusCode::BAD_REQUEST, message.into()));
     }

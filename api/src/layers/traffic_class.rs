@@ -4,7 +4,7 @@ use axum::extract::{MatchedPath, Request};
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
+pub enum TrafficClass {
     /// Asks after a job, or cancels it: that goes on when there is too much of everything else, with connections of its
     /// own. Who waits for a job in a request holds nothing meanwhile.
     Jobs,
@@ -26,7 +26,7 @@ const LARGE: [&str; 6] = [
     "/assay.v1.UploadService/CompleteUpload",
 ];
 
-impl Lane {
+impl TrafficClass {
     /// That of a request whose route was found.
     pub fn of(request: &Request) -> Self {
         let rpc = request.uri().path();

@@ -1,6 +1,6 @@
 //! How much of one kind of work may be under way in this process, in all and for one holder: an organization, or a client
 //! address. A turn is taken when the work starts; while a client still sends, it holds memory of the budget and no turn. The
-//! holder that has fewest turns is served first: one that has none waits for no more than one piece of work.
+//! holder that has fewest permits is served first: one that has none waits for no more than one piece of work.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ use tokio::time::timeout;
 const WAITING_MAX: usize = 1000;
 
 /// Whose turn it is.
-pub struct Turns {
-    patience: Duration,
+pub struct ConcurrencyLimit {
+    wait_max: Duration,
     shared: Arc<Shared>,
 }
 
@@ -33,37 +33,37 @@ struct State {
 
 #[derive(Default)]
 struct Holder {
-    turns: usize,
-    waiting: VecDeque<(u64, oneshot::Sender<Turn>)>,
+    permits: usize,
+    waiting: VecDeque<(u64, oneshot::Sender<ConcurrencyPermit>)>,
 }
 
 /// A turn, which ends when it is dropped.
-pub struct Turn {
+pub struct ConcurrencyPermit {
     holder: Arc<str>,
     shared: Arc<Shared>,
 }
 
-impl Turns {
-    /// So many of one holder and of all, each waiting no longer than `patience`.
-    pub fn new(of_one: usize, of_all: usize, patience: Duration) -> Self {
+impl ConcurrencyLimit {
+    /// So many of one holder and of all, each waiting no longer than `wait_max`.
+    pub fn new(of_one: usize, of_all: usize, wait_max: Duration) -> Self {
         let state = Mutex::new(State {
             free: of_all,
             holders: HashMap::new(),
             next: 0,
         });
         Self {
-            patience,
+            wait_max,
             shared: Arc::new(Shared { of_one, state }),
         }
     }
 
     /// Waits for a turn. 503 when it takes too long, or when too many of the holder's requests wait already.
-    pub async fn take(&self, holder: &str) -> Result<Turn> {
+    pub async fn acquire(&self, holder: &str) -> Result<ConcurrencyPermit> {
         let refused =
             || Error::overloaded("The server is busy with other requests. Retry with backoff.");
         let receiver = self.shared.enter(holder).ok_or_else(refused)?;
         self.shared.grant();
-        timeout(self.patience, receiver)
+        timeout(self.wait_max, receiver)
             .await
             .map_err(|_| refused())?
             .map_err(Error::internal)
@@ -75,7 +75,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, holder: &str) -> Option<oneshot::Receiver<Turn>> {
+    fn enter(&self, holder: &str) -> Option<oneshot::Receiver<ConcurrencyPermit>> {
         let state = &mut *self.state();
         let own = state.holders.entry(holder.into()).or_default();
         if own.waiting.len() >= WAITING_MAX {
@@ -87,13 +87,13 @@ impl Shared {
         Some(receiver)
     }
 
-    /// Gives free turns to those who wait.
+    /// Gives free permits to those who wait.
     fn grant(self: &Arc<Self>) {
         loop {
             // The lock must be free again: one who has given up drops the turn, which frees it.
             let next = self.state().take_next(self.of_one);
             let Some((holder, waits)) = next else { return };
-            drop(waits.send(Turn {
+            drop(waits.send(ConcurrencyPermit {
                 holder,
                 shared: Arc::clone(self),
             }));
@@ -102,8 +102,11 @@ impl Shared {
 }
 
 impl State {
-    /// The one who waits longest, of the holders with the fewest turns.
-    fn take_next(&mut self, of_one: usize) -> Option<(Arc<str>, oneshot::Sender<Turn>)> {
+    /// The one who waits longest, of the holders with the fewest permits.
+    fn take_next(
+        &mut self,
+        of_one: usize,
+    ) -> Option<(Arc<str>, oneshot::Sender<ConcurrencyPermit>)> {
         for own in self.holders.values_mut() {
             // Those who have given up since do not count.
             while own
@@ -115,35 +118,35 @@ impl State {
             }
         }
         self.holders
-            .retain(|_, own| own.turns > 0 || !own.waiting.is_empty());
+            .retain(|_, own| own.permits > 0 || !own.waiting.is_empty());
         if self.free == 0 {
             return None;
         }
         let waiting = self
             .holders
             .iter_mut()
-            .filter(|(_, own)| own.turns < of_one);
+            .filter(|(_, own)| own.permits < of_one);
         let first = waiting.filter_map(|(holder, own)| {
             own.waiting
                 .front()
-                .map(|(since, _)| (own.turns, *since))
+                .map(|(since, _)| (own.permits, *since))
                 .map(|key| (key, holder, own))
         });
         let (_, holder, own) = first.min_by_key(|(key, ..)| *key)?;
         let (_, waits) = own.waiting.pop_front()?;
-        own.turns += 1;
+        own.permits += 1;
         self.free -= 1;
         Some((Arc::clone(holder), waits))
     }
 }
 
-impl Drop for Turn {
+impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
         {
             let state = &mut *self.shared.state();
             state.free += 1;
             if let Some(own) = state.holders.get_mut(&self.holder) {
-                own.turns -= 1;
+                own.permits -= 1;
             }
         }
         self.shared.grant();
@@ -154,18 +157,18 @@ impl Drop for Turn {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
     #[tokio::test(start_paused = true)]
     async fn holder_without_a_turn_is_served_first() {
-        let turns = Arc::new(Turns::new(4, 4, PATIENCE));
+        let permits = Arc::new(ConcurrencyLimit::new(4, 4, TEST_TIMEOUT));
         let mut held = Vec::new();
         for _ in 0..4 {
-            held.push(turns.take("greedy").await.unwrap());
+            held.push(permits.acquire("greedy").await.unwrap());
         }
         let take = |holder: &'static str| {
-            let turns = Arc::clone(&turns);
-            tokio::spawn(async move { turns.take(holder).await })
+            let permits = Arc::clone(&permits);
+            tokio::spawn(async move { permits.acquire(holder).await })
         };
         let more: Vec<_> = (0..20).map(|_| take("greedy")).collect();
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -182,37 +185,37 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn turn_given_to_one_who_has_given_up_is_free_again() {
-        let turns = Turns::new(1, 1, PATIENCE);
-        let held = turns.take("one").await.unwrap();
-        assert!(turns.take("one").await.is_err());
+        let permits = ConcurrencyLimit::new(1, 1, TEST_TIMEOUT);
+        let held = permits.acquire("one").await.unwrap();
+        assert!(permits.acquire("one").await.is_err());
         assert!(
-            timeout(Duration::from_secs(1), turns.take("other"))
+            timeout(Duration::from_secs(1), permits.acquire("other"))
                 .await
                 .is_err()
         );
         drop(held);
-        drop(turns.take("other").await.unwrap());
-        drop(turns.take("one").await.unwrap());
-        assert_eq!(turns.shared.state().free, 1);
+        drop(permits.acquire("other").await.unwrap());
+        drop(permits.acquire("one").await.unwrap());
+        assert_eq!(permits.shared.state().free, 1);
         assert!(
-            turns
+            permits
                 .shared
                 .state()
                 .holders
                 .values()
-                .all(|own| own.turns == 0)
+                .all(|own| own.permits == 0)
         );
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_more_than_the_limits_are_given() {
-        let turns = Turns::new(2, 3, PATIENCE);
+        let permits = ConcurrencyLimit::new(2, 3, TEST_TIMEOUT);
         let _held = [
-            turns.take("one").await.unwrap(),
-            turns.take("one").await.unwrap(),
-            turns.take("other").await.unwrap(),
+            permits.acquire("one").await.unwrap(),
+            permits.acquire("one").await.unwrap(),
+            permits.acquire("other").await.unwrap(),
         ];
-        assert!(turns.take("one").await.is_err());
-        assert!(turns.take("other").await.is_err());
+        assert!(permits.acquire("one").await.is_err());
+        assert!(permits.acquire("other").await.is_err());
     }
 }

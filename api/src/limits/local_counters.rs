@@ -42,7 +42,7 @@ impl Window {
     fn add(&mut self, requests: u32, now: i64) {
         match self.buckets.back_mut() {
             Some((latest, count)) if *latest / SECOND >= now / SECOND => {
-                (*latest, *count) = (now.max(*latest), *count + requests)
+                (*latest, *count) = (now.max(*latest), *count + requests);
             }
             _ => self.buckets.push_back((now, requests)),
         }

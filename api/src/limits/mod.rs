@@ -29,7 +29,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_millis(250);
 /// The probe fails after this process time without a reply.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
 /// No request waits longer for Redis, however little processor time the process gets.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Time between probes while Redis is unavailable. No request waits for these.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// Steps in which process time is measured.
@@ -102,7 +102,7 @@ pub struct Limits {
 
 impl Limits {
     /// How long a connection waits for Redis before it gives up by itself. Requests do so much earlier.
-    pub const CONNECTION_TIMEOUT: Duration = LONGEST_WAIT;
+    pub const CONNECTION_TIMEOUT: Duration = WAIT_MAX;
 
     /// Counters under `prefix`; `failures` is the number of failed authentications that an address has in a minute.
     pub fn new(connection: Connection, prefix: &str, failures: u32) -> Self {
@@ -234,8 +234,7 @@ impl Limits {
 
     /// Lets Redis decide.
     async fn call(&self, operation: Operation, who: &str, limit: u32) -> Called {
-        let decided =
-            tokio::time::timeout(LONGEST_WAIT, self.try_call(operation, who, limit)).await;
+        let decided = tokio::time::timeout(WAIT_MAX, self.try_call(operation, who, limit)).await;
         decided.unwrap_or(Called::Starved)
     }
 

@@ -3,7 +3,7 @@
 use assay_core::Code;
 use serde_json::{Map, Value, json};
 
-/// Adds what no struct describes, and makes the rules of the wire out of what `utoipa` writes.
+/// Adds what no struct describes, and makes the rules of the protocol out of what `utoipa` writes.
 pub fn finish(document: &mut Value) {
     let mut bodies = Vec::new();
     for (_, _, operation) in super::operations(document) {

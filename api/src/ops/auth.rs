@@ -32,7 +32,7 @@ pub async fn request(app: &App, email: &str) -> Result<SignInRequested> {
         LinkMail::Link => None,
         LinkMail::LastLink { next_at } => Some(next_at),
     };
-    app.post.put(mail::sign_in(
+    app.mailer.put(mail::sign_in(
         &app.settings.public_url,
         &email,
         &token.into_text(),

@@ -12,9 +12,9 @@ use assay_core::{Code, Error, JobId, Resource, Result, store};
 use assay_eval::{DisclosurePolicy, FieldError, Metric};
 use tokio::task::block_in_place;
 
-use super::stored_item_scores::KeptItems;
+use super::stored_item_scores::StoredItemScores;
 use crate::app::App;
-use assay_eval::compare::{self, Figure, Kept, Pairs, Parts};
+use assay_eval::compare::{self, Aggregate, Contribution, Pairs, StoredItems};
 
 /// Of how many items what two jobs keep is in memory at once: at most some 20 MB.
 const ITEMS: u64 = 1 << 19;
@@ -155,11 +155,11 @@ fn scored(field: &str, mut job: Compared) -> Result<Scored> {
 }
 
 async fn compare(app: &App, caller: &Caller, a: Scored, b: Scored) -> Result<Comparison> {
-    let _turn = app.comparisons.take(caller.org_id().as_str()).await?;
+    let _turn = app.comparisons.acquire(caller.org_id().as_str()).await?;
     let n_items = u64::from(a.job.n_items.unsigned_abs());
     let (items_a, items_b) = tokio::try_join!(
-        KeptItems::open(app, &a.scores_key, n_items),
-        KeptItems::open(app, &b.scores_key, n_items)
+        StoredItemScores::open(app, &a.scores_key, n_items),
+        StoredItemScores::open(app, &b.scores_key, n_items)
     )?;
     use_allowance(app, caller, &a.job, &b.job).await?;
     let Compared {
@@ -215,11 +215,11 @@ fn pieces(n_items: u64) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// How much each item is of the figure; most metrics need nothing of the items for that.
-async fn parts(metric: Metric, items: &KeptItems<'_>, n_items: u64) -> Result<Parts> {
-    let mut figure = Figure::new(metric);
-    if Figure::is_needed(metric) {
+async fn parts(metric: Metric, items: &StoredItemScores<'_>, n_items: u64) -> Result<Contribution> {
+    let mut figure = Aggregate::new(metric);
+    if Aggregate::is_needed(metric) {
         for range in pieces(n_items) {
-            let kept: Kept = items.read(range).await?;
+            let kept: StoredItems = items.read(range).await?;
             block_in_place(|| figure.add(&kept));
         }
     }

@@ -14,11 +14,11 @@ use assay_core::runtime::upload_reader::{
     self, Content, ContentFault, Ended, PartObject, read_through,
 };
 use assay_core::store::upload::ReadThrough;
-use assay_core::{CanFail as _, Code, Error, Result, UploadId, store};
+use assay_core::{BestEffort as _, Code, Error, Result, UploadId, store};
 use assay_eval::FieldError;
 use assay_eval::prediction::{MAX_FAULTS, Prediction, SubmissionDigest};
 
-use super::uploads::{hex, missing, refuse_unless_pending, told};
+use super::uploads::{hex, missing, refuse_unless_pending, upload_response};
 use crate::app::App;
 
 /// Reads an upload through: afterwards it is ready, or has failed, or lacks something and waits for it. Doing it again
@@ -31,7 +31,10 @@ pub async fn complete(app: &App, submitter: &Submitter, upload_id: &str) -> Resu
         .ok_or_else(missing)?;
     if row.status != UploadStatus::Ready {
         refuse_unless_pending(&row)?;
-        let turn = app.completions.take(caller.org_id().as_str()).await?;
+        let turn = app
+            .upload_completions
+            .acquire(caller.org_id().as_str())
+            .await?;
         let (app, caller) = (app.clone(), caller.clone());
         // It goes on when the caller does not wait any longer: whoever asks again finds it done.
         let completed = tokio::spawn(async move {
@@ -40,7 +43,7 @@ pub async fn complete(app: &App, submitter: &Submitter, upload_id: &str) -> Resu
         });
         return completed.await.map_err(Error::internal)?;
     }
-    told(app, caller, row).await
+    upload_response(app, caller, row).await
 }
 
 /// What became of the content.
@@ -55,7 +58,7 @@ async fn read_and_note(app: &App, caller: &Caller, upload_id: &UploadId) -> Resu
         .await?
         .ok_or_else(missing)?;
     if row.status == UploadStatus::Ready {
-        return told(app, caller, row).await;
+        return upload_response(app, caller, row).await;
     }
     refuse_unless_pending(&row)?;
     let parts = store::upload::part_objects(&app.db, caller.org_id(), upload_id).await?;
@@ -67,7 +70,7 @@ async fn read_and_note(app: &App, caller: &Caller, upload_id: &UploadId) -> Resu
         .await?
         .ok_or_else(missing)?;
     if now.status == UploadStatus::Ready {
-        return told(app, caller, now).await;
+        return upload_response(app, caller, now).await;
     }
     refuse_unless_pending(&now)?;
     if store::upload::part_objects(&mut *transaction, caller.org_id(), upload_id).await? != parts {
@@ -96,7 +99,7 @@ async fn read_and_note(app: &App, caller: &Caller, upload_id: &UploadId) -> Resu
             let row = store::upload::find(&app.db, caller.org_id(), upload_id)
                 .await?
                 .ok_or_else(missing)?;
-            told(app, caller, row).await
+            upload_response(app, caller, row).await
         }
         Verdict::Bad { code, error } => {
             store::upload::fail(
@@ -113,7 +116,7 @@ async fn read_and_note(app: &App, caller: &Caller, upload_id: &UploadId) -> Resu
                 .artifacts
                 .delete_under(&upload::prefix(caller.org_id(), upload_id))
                 .await;
-            removed.can_fail("removing an upload that failed; the dispatcher removes it later");
+            removed.best_effort("removing an upload that failed; the dispatcher removes it later");
             Err(error)
         }
     }

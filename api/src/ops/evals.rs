@@ -8,12 +8,12 @@ use assay_core::model::suite::SuiteAccess;
 use assay_core::model::validation;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
-use assay_core::runtime::trace_export::{Handling, Span};
+use assay_core::runtime::trace_export::{MessagingOperation, Span};
 use assay_core::store::submission::{NewJob, Submitted};
 use assay_core::store::suite::SuiteRow;
 use assay_core::store::upload::InputRow;
 use assay_core::{
-    CanFail as _, Details, Error, JobId, RequestId, Result, Timestamp, UploadId, store,
+    BestEffort as _, Details, Error, JobId, RequestId, Result, Timestamp, UploadId, store,
 };
 use assay_eval::prediction::{self, Checked};
 use assay_eval::{FieldError, Metric};
@@ -23,11 +23,11 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::app::App;
-use crate::http::request_context::{Call, Parts};
+use crate::http::request_context::{ChildSpans, RequestContext};
 use crate::http::traceparent::TraceParent;
-use crate::limits::concurrency::Turn;
+use crate::limits::concurrency::ConcurrencyPermit;
 
-/// Largest body of a submission on either wire, in bytes.
+/// Largest body of a submission on either protocol, in bytes.
 pub const BODY_MAX: usize = 5 * 1024 * 1024;
 
 /// Longest idempotency key, in characters.
@@ -55,7 +55,7 @@ impl ToSchema for KeySchema {}
 /// Above this many bytes predictions are checked on a thread where waiting harms nobody.
 const CHECK_INLINE_MAX: usize = 64 * 1024;
 
-/// A submission as it came, from either wire.
+/// A submission as it came, from either protocol.
 pub struct Submission {
     /// The suite.
     pub suite_id: String,
@@ -78,17 +78,17 @@ pub struct Origin {
     /// The trace that it belongs to.
     pub trace: TraceParent,
     /// What was done for it so far.
-    pub parts: Parts,
+    pub child_spans: ChildSpans,
 }
 
 impl Origin {
     /// That of a call.
-    pub fn of(call: Call) -> Self {
-        let Call {
+    pub fn of(call: RequestContext) -> Self {
+        let RequestContext {
             request_id,
             began,
             trace,
-            parts,
+            child_spans,
             address: _,
             user_agent: _,
         } = call;
@@ -96,7 +96,7 @@ impl Origin {
             request_id,
             began,
             trace: trace.context(),
-            parts,
+            child_spans,
         }
     }
 }
@@ -118,7 +118,10 @@ pub async fn submit(
 ) -> Result<Accepted> {
     let caller = submitter.who().caller();
     // The predictions have arrived: the work begins here.
-    let turn = app.submissions.take(caller.org_id().as_str()).await?;
+    let turn = app
+        .submission_bodies
+        .acquire(caller.org_id().as_str())
+        .await?;
     let Valid {
         suite,
         input,
@@ -152,7 +155,7 @@ pub async fn submit(
         Input::Upload { id, usable: true } => (None, Some(id)),
         Input::Upload { usable: false, .. } => return Err(no_upload().into()),
     };
-    let stored_as = origin.trace.place.child();
+    let stored_as = origin.trace.span_context.child();
     let new = NewJob {
         id: &job_id,
         request_id: origin.request_id.as_str(),
@@ -169,7 +172,7 @@ pub async fn submit(
         request_sha256: &request_sha256,
         elapsed_us: i64::try_from(origin.began.elapsed().as_micros()).unwrap_or(i64::MAX),
         stored_as,
-        is_exported: app.spans.takes(stored_as.trace_id),
+        is_exported: app.spans.is_sampled(stored_as.trace_id),
         client_span: origin.trace.parent,
     };
     let began = Timestamp::now();
@@ -187,10 +190,10 @@ pub async fn submit(
         Submitted::Accepted(row) => {
             metrics::counter!(prometheus::JOBS_SUBMITTED, "type" => row.r#type.as_str())
                 .increment(1);
-            let parent = Some(origin.trace.place.span_id);
+            let parent = Some(origin.trace.span_context.span_id);
             if new.is_exported {
-                origin.parts.push(Span::of_job(
-                    Handling::Send,
+                origin.child_spans.push(Span::for_job(
+                    MessagingOperation::Send,
                     stored_as,
                     parent,
                     &job_id,
@@ -267,7 +270,7 @@ async fn store_with_predictions(
     new: &NewJob<'_>,
     key: &str,
     predictions: Bytes,
-    turn: Turn,
+    turn: ConcurrencyPermit,
 ) -> Result<Submitted> {
     if let Some(rejected) = reserve(app, caller, new, predictions.len()).await? {
         return Ok(rejected);
@@ -290,8 +293,8 @@ async fn discard(app: &App, caller: &Caller, job_id: &JobId, key: &str) {
     match app.artifacts.delete(key).await {
         Ok(()) => store::storage::forget(&app.db, caller.org_id(), job_id)
             .await
-            .can_fail("deleting the record of rejected predictions"),
-        failed => failed.can_fail("removing the predictions of a rejected submission"),
+            .best_effort("deleting the record of rejected predictions"),
+        failed => failed.best_effort("removing the predictions of a rejected submission"),
     }
 }
 
@@ -302,7 +305,7 @@ async fn reserve(
     new: &NewJob<'_>,
     bytes: usize,
 ) -> Result<Option<Submitted>> {
-    let _turn = app.turns.take(caller.org_id().as_str()).await?;
+    let _turn = app.job_inserts.acquire(caller.org_id().as_str()).await?;
     let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
     let mut transaction = app.db.begin().await?;
     let Some(rejected) =
@@ -328,7 +331,7 @@ async fn reserve(
 
 /// One transaction: everything of the submission, or nothing.
 async fn store(app: &App, caller: &Caller, new: &NewJob<'_>) -> Result<Submitted> {
-    let _turn = app.turns.take(caller.org_id().as_str()).await?;
+    let _turn = app.job_inserts.acquire(caller.org_id().as_str()).await?;
     // Without a timeout, submissions on dead connections would hold the organization's turns until their requests end.
     store::within_response_timeout(async {
         let mut transaction = app.db.begin().await?;
@@ -486,7 +489,7 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
             "give exactly one of predictions and input_ref",
         ));
     }
-    let label = validation::noted(
+    let label = validation::ok_or_collect(
         &mut faults,
         label
             .map(|label| validation::text("label", &label))

@@ -27,8 +27,8 @@ pub async fn list(app: &App, owner: &Owner, page: PageQuery) -> Result<Invites> 
 /// Invites somebody by their address. They are told, and become a member when they sign in.
 pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -> Result<Invite> {
     let mut faults = Vec::new();
-    let email = validation::noted(&mut faults, validation::email("email", email));
-    let role: Option<Role> = validation::noted(
+    let email = validation::ok_or_collect(&mut faults, validation::email("email", email));
+    let role: Option<Role> = validation::ok_or_collect(
         &mut faults,
         role.map(|role| validation::one_of("role", role))
             .transpose(),
@@ -93,7 +93,7 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
     let inviter = store::org::email(&mut *transaction, session.user_id()).await?;
     transaction.commit().await?;
     if sends {
-        app.post.put(mail::invite(
+        app.mailer.put(mail::invite(
             &app.settings.public_url,
             &email,
             &org,

@@ -16,9 +16,9 @@ use assay_core::{Code, Error, JobId, Resource, Result, store};
 use futures_util::stream::{self, Stream};
 use tokio::time::Instant;
 
-use super::stored_item_scores::KeptItems;
+use super::stored_item_scores::StoredItemScores;
 use crate::app::App;
-use crate::background::job_updates::Ear;
+use crate::background::job_updates::JobSubscription;
 use crate::ops::trace_document::{self, TraceDocument};
 
 fn missing() -> Error {
@@ -46,25 +46,25 @@ pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
         before,
     } = filter;
     let mut faults = Vec::new();
-    let r#type = validation::noted(
+    let r#type = validation::ok_or_collect(
         &mut faults,
         r#type
             .map(|text| validation::one_of("type", &text))
             .transpose(),
     );
-    let status = validation::noted(
+    let status = validation::ok_or_collect(
         &mut faults,
         status
             .map(|text| validation::one_of("status", &text))
             .transpose(),
     );
-    let before = validation::noted(
+    let before = validation::ok_or_collect(
         &mut faults,
         before
             .map(|text| validation::moment("before", &text))
             .transpose(),
     );
-    let limit = validation::noted(
+    let limit = validation::ok_or_collect(
         &mut faults,
         validation::limit(limit, JOBS_PAGE.0, JOBS_PAGE.1),
     );
@@ -78,7 +78,7 @@ pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
             next_before: None,
         });
     }
-    let _turn = app.listings.take(caller.org_id().as_str()).await?;
+    let _turn = app.job_lists.acquire(caller.org_id().as_str()).await?;
     // One more than is shown tells whether there is a next page.
     let mut rows =
         store::job::list(&app.jobs_db, caller.org_id(), status, before, limit + 1).await?;
@@ -160,12 +160,12 @@ pub async fn get(app: &App, caller: &Caller, job_id: &str, wait: Option<i64>) ->
     };
     let job_id: JobId = job_id.parse().map_err(|_| missing())?;
     let until = Instant::now() + wait;
-    let mut ear = app.changes.listen();
+    let mut ear = app.job_updates.listen();
     loop {
         let row = store::job::find(&app.jobs_db, caller.org_id(), &job_id)
             .await?
             .ok_or_else(missing)?;
-        if row.status.is_final() || !ear.heard(&job_id, until).await {
+        if row.status.is_final() || !ear.changed_before(&job_id, until).await {
             return Ok(row.into_job(&app.settings.public_url));
         }
         still_valid(app, caller).await?;
@@ -195,7 +195,7 @@ pub async fn watch(
     job_id: &str,
 ) -> Result<impl Stream<Item = Result<Option<Job>>> + use<>> {
     let job_id: JobId = job_id.parse().map_err(|_| missing())?;
-    let ear = app.changes.listen();
+    let ear = app.job_updates.listen();
     // What is not there is refused before anything is told.
     store::job::find(&app.jobs_db, caller.org_id(), &job_id)
         .await?
@@ -216,7 +216,7 @@ struct Watch {
     app: App,
     caller: Caller,
     job_id: JobId,
-    ear: Ear,
+    ear: JobSubscription,
     /// What was told last.
     seen: Option<(JobStatus, i32)>,
 }
@@ -240,8 +240,8 @@ impl Watch {
                     self,
                 )));
             }
-            if !self.ear.heard(&self.job_id, heartbeat).await {
-                if self.ear.is_over() {
+            if !self.ear.changed_before(&self.job_id, heartbeat).await {
+                if self.ear.is_shutting_down() {
                     return Err(Error::unavailable(
                         "the process ends while a job is watched",
                     ));
@@ -298,7 +298,7 @@ pub async fn items(
     let item_ids =
         store::suite::item_ids(&app.jobs_db, &suite_id, &suite_version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(item_ids.len()).unwrap_or(i32::MAX));
-    let kept = KeptItems::open(app, &scores_key, u64::from(n_items.unsigned_abs())).await?;
+    let kept = StoredItemScores::open(app, &scores_key, u64::from(n_items.unsigned_abs())).await?;
     let scores = kept
         .scores(u64::from(from.unsigned_abs())..u64::from(next.unsigned_abs()))
         .await?;

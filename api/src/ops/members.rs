@@ -28,7 +28,7 @@ pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Membe
     })
 }
 
-/// Changes a member's role. An owner may demote themselves once there is another. The open invites of a member who is not an owner
+/// JobUpdates a member's role. An owner may demote themselves once there is another. The open invites of a member who is not an owner
 /// any more are revoked.
 pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Result<Member> {
     let role: Role = match role {

@@ -41,7 +41,7 @@ pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
     Ok(org)
 }
 
-/// Changes the organization that the session acts for. What is not given stays.
+/// JobUpdates the organization that the session acts for. What is not given stays.
 pub async fn update(
     app: &App,
     owner: &Owner,
@@ -50,12 +50,12 @@ pub async fn update(
     data_use: Option<&str>,
 ) -> Result<Org> {
     let mut faults = Vec::new();
-    let new_name = validation::noted(
+    let new_name = validation::ok_or_collect(
         &mut faults,
         name.map(|name| validation::org_name("name", name))
             .transpose(),
     );
-    let new_use: Option<DataUse> = validation::noted(
+    let new_use: Option<DataUse> = validation::ok_or_collect(
         &mut faults,
         data_use
             .map(|text| validation::one_of("data_use", text))

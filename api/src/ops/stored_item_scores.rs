@@ -3,21 +3,21 @@
 use std::ops::Range;
 
 use assay_core::{Error, Result};
-use assay_eval::item_scores::{self, Head};
+use assay_eval::item_scores::{self, Header};
 use bytes::Bytes;
 
 use crate::app::App;
-use assay_eval::compare::Kept;
+use assay_eval::compare::StoredItems;
 
 /// What one job keeps. Nothing of it is in memory but its head and its dictionary.
-pub struct KeptItems<'a> {
+pub struct StoredItemScores<'a> {
     app: &'a App,
     key: &'a str,
     /// None: it is one number an item, and nothing else.
-    head: Option<(Head, Bytes)>,
+    head: Option<(Header, Bytes)>,
 }
 
-impl<'a> KeptItems<'a> {
+impl<'a> StoredItemScores<'a> {
     /// Finds out how it is laid out. The error is that it is not of so many items.
     pub async fn open(app: &'a App, key: &'a str, n_items: u64) -> Result<Self> {
         let mut kept = Self {
@@ -27,8 +27,8 @@ impl<'a> KeptItems<'a> {
         };
         if !key.ends_with(".f64") {
             // The dictionary is mostly short.
-            let mut first = kept.part(0..item_scores::HEAD + 8 * 64).await?;
-            let head = Head::read(&first)?;
+            let mut first = kept.part(0..item_scores::HEADER_BYTES + 8 * 64).await?;
+            let head = Header::read(&first)?;
             if head.dictionary_range().end > first.len() as u64 {
                 first = kept.part(0..head.dictionary_range().end).await?;
             }
@@ -43,10 +43,10 @@ impl<'a> KeptItems<'a> {
     }
 
     /// What is kept of these items, in at most two reads however many they are.
-    pub async fn read(&self, items: Range<u64>) -> Result<Kept> {
+    pub async fn read(&self, items: Range<u64>) -> Result<StoredItems> {
         let Some((head, first)) = &self.head else {
             let bytes = self.part(8 * items.start..8 * items.end).await?;
-            return Ok(Kept {
+            return Ok(StoredItems {
                 values: bytes
                     .as_chunks()
                     .0
@@ -62,7 +62,7 @@ impl<'a> KeptItems<'a> {
             Some(range) => head.rights(items.clone(), &self.part(range).await?)?,
             None => Vec::new(),
         };
-        Ok(Kept {
+        Ok(StoredItems {
             values: head.values(items, first, &codes)?,
             rights,
         })
@@ -70,7 +70,7 @@ impl<'a> KeptItems<'a> {
 
     /// The items' own scores.
     pub async fn scores(&self, items: Range<u64>) -> Result<Vec<f64>> {
-        let Kept { values, rights } = self.read(items).await?;
+        let StoredItems { values, rights } = self.read(items).await?;
         Ok(match &self.head {
             Some((head, _)) => head.scores(values, &rights),
             None => values,

@@ -9,7 +9,7 @@ use assay_core::model::{upload, validation};
 use assay_core::runtime::prometheus;
 use assay_core::runtime::upload_reader::PartObject;
 use assay_core::store::upload::NewUpload;
-use assay_core::{CanFail as _, Code, Details, Error, Resource, Result, UploadId, store};
+use assay_core::{BestEffort as _, Code, Details, Error, Resource, Result, UploadId, store};
 use assay_eval::FieldError;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
@@ -52,14 +52,14 @@ pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -
     } else {
         validation::one_of::<UploadKind>("kind", &kind)
     };
-    let kind = validation::noted(&mut faults, one_of_kinds.map(Some));
-    let content_type = validation::noted(
+    let kind = validation::ok_or_collect(&mut faults, one_of_kinds.map(Some));
+    let content_type = validation::ok_or_collect(
         &mut faults,
         content_type
             .map(|text| validation::one_of("content_type", &text))
             .transpose(),
     );
-    let content_encoding = validation::noted(
+    let content_encoding = validation::ok_or_collect(
         &mut faults,
         content_encoding
             .map(|text| validation::one_of("content_encoding", &text))
@@ -72,7 +72,7 @@ pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -
             format!("must be a whole number from 1 to {BYTES_MAX}"),
         ));
     }
-    let sha256 = validation::noted(
+    let sha256 = validation::ok_or_collect(
         &mut faults,
         sha256.map(|text| hex_digest(&text)).transpose(),
     );
@@ -102,10 +102,10 @@ pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -
             active: Some(active),
             resets_at,
         };
-        let told = format!(
+        let message = format!(
             "{active} uploads are open; at most {OPEN_MAX} may be. Complete or delete some."
         );
-        return Err(Error::quota(told, details, seconds));
+        return Err(Error::quota(message, details, seconds));
     }
     let row = store::upload::insert(&mut transaction, caller.org_id(), &new).await?;
     transaction.commit().await?;
@@ -127,10 +127,10 @@ pub async fn get(app: &App, caller: &Caller, upload_id: &str) -> Result<Upload> 
     let row = store::upload::find(&app.db, caller.org_id(), &upload_id)
         .await?
         .ok_or_else(missing)?;
-    told(app, caller, row).await
+    upload_response(app, caller, row).await
 }
 
-pub(super) async fn told(app: &App, caller: &Caller, row: UploadRow) -> Result<Upload> {
+pub(super) async fn upload_response(app: &App, caller: &Caller, row: UploadRow) -> Result<Upload> {
     let parts = store::upload::parts(&app.db, caller.org_id(), &row.id).await?;
     Ok(row.into_upload(parts, &app.settings.public_url))
 }
@@ -181,7 +181,7 @@ pub async fn put_part(
         return Err(storage_full(app, caller, stored).await?);
     }
 
-    let _turn = app.parts.take(caller.org_id().as_str()).await?;
+    let _turn = app.upload_parts.acquire(caller.org_id().as_str()).await?;
     let object_key = upload::part_key(caller.org_id(), &upload_id, number)?;
     let (bytes, sha256) = receive(app, &object_key, held, body).await?;
     metrics::counter!(prometheus::UPLOAD_BYTES).increment(bytes.unsigned_abs());
@@ -196,7 +196,7 @@ pub async fn put_part(
                 app.artifacts
                     .delete(&replaced)
                     .await
-                    .can_fail("removing a part that was sent again; it goes with the upload");
+                    .best_effort("removing a part that was sent again; it goes with the upload");
             }
             Ok(part)
         }
@@ -206,7 +206,7 @@ pub async fn put_part(
                 app.artifacts
                     .delete(&object.object_key)
                     .await
-                    .can_fail("removing a part that was refused; it goes with the upload");
+                    .best_effort("removing a part that was refused; it goes with the upload");
             }
             Err(error)
         }
@@ -306,7 +306,7 @@ pub async fn delete(app: &App, submitter: &Submitter, upload_id: &str) -> Result
         .artifacts
         .delete_under(&upload::prefix(org_id, &upload_id))
         .await;
-    removed.can_fail("removing an upload; the dispatcher removes it later");
+    removed.best_effort("removing an upload; the dispatcher removes it later");
     Ok(())
 }
 

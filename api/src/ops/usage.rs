@@ -47,11 +47,11 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
 async fn month(app: &App, caller: &Caller) -> Result<(MonthRow, i64)> {
     let mut attempts = 0;
     loop {
-        let pending = app.requests.pending(caller.org_id());
+        let pending = app.usage.pending(caller.org_id());
         let row = store::usage::month(&app.db, caller.org_id()).await?;
         attempts += 1;
         // Requests that were written in between may be in both numbers.
-        if app.requests.is_disjoint(&pending) {
+        if app.usage.is_disjoint(&pending) {
             return Ok((row, pending.requests));
         }
         if attempts == MONTH_ATTEMPTS {

@@ -9,7 +9,7 @@ use super::extract::{SMALL, json_body};
 use super::input::Fields;
 use crate::app::App;
 use crate::http::error_response::Failure;
-use crate::http::request_context::Call;
+use crate::http::request_context::RequestContext;
 use crate::ops::auth;
 
 /// Ask for a sign-in link
@@ -43,7 +43,7 @@ pub(super) async fn request(
     ))]
 pub(super) async fn verify(
     State(app): State<App>,
-    call: Call,
+    call: RequestContext,
     request: Request,
 ) -> Result<(StatusCode, Json<SignedIn>), Failure> {
     let body = json_body(request, SMALL).await?;

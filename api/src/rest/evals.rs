@@ -12,7 +12,7 @@ use super::extract::{IdempotencyKey, Permitted, json_body};
 use super::input::Fields;
 use crate::app::App;
 use crate::http::error_response::Failure;
-use crate::http::request_context::Call;
+use crate::http::request_context::RequestContext;
 use crate::ops::evals::{self, Accepted, BODY_MAX, Origin, Submission};
 
 /// Submit predictions
@@ -31,7 +31,7 @@ use crate::ops::evals::{self, Accepted, BODY_MAX, Origin, Submission};
 pub(super) async fn create(
     State(app): State<App>,
     Permitted(submitter): Permitted<TermsAccepted<Submitter>>,
-    call: Call,
+    call: RequestContext,
     key: Option<IdempotencyKey>,
     request: Request,
 ) -> Result<(StatusCode, HeaderMap, Json<Job>), Failure> {

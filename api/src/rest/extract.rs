@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use assay_core::model::permissions::{Credential, Permit};
-use assay_core::{CanFail as _, Code, Error, Result};
+use assay_core::{BestEffort as _, Code, Error, Result};
 use axum::extract::{FromRequestParts, OptionalFromRequestParts, RawPathParams, Request};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
@@ -14,12 +14,12 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use crate::http::error_response::Failure;
 use crate::http::not_found::nothing;
-use crate::http::request_context::Call;
+use crate::http::request_context::RequestContext;
 use crate::layers::memory;
 use crate::limits::request_memory::Held;
 
 /// How long a body may take to arrive.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How much of a body that was refused is read nevertheless.
 const DISCARD_MAX: usize = 64 * 1024 * 1024;
@@ -69,7 +69,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Call {
+impl<S: Sync> FromRequestParts<S> for RequestContext {
     type Rejection = Failure;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
         let call = parts.extensions.get::<Self>().cloned();
@@ -167,7 +167,7 @@ pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
         Ok(())
     };
     let collected: std::result::Result<(), axum::BoxError> =
-        tokio::time::timeout(BODY_PATIENCE, collect)
+        tokio::time::timeout(BODY_TIMEOUT, collect)
             .await
             .map_err(late)?;
     match collected {
@@ -193,9 +193,9 @@ pub async fn discard<E>(mut body: impl Stream<Item = Result<Bytes, E>> + Unpin, 
             held.set(0);
         }
     };
-    tokio::time::timeout(BODY_PATIENCE, read)
+    tokio::time::timeout(BODY_TIMEOUT, read)
         .await
-        .can_fail("waiting for the end of a body that was refused");
+        .best_effort("waiting for the end of a body that was refused");
 }
 
 fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {

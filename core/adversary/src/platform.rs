@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use assay_eval::compare::{Difference, Figure, Kept, Pairs, point};
+use assay_eval::compare::{Aggregate, Difference, Pairs, StoredItems, point};
 use assay_eval::item_scores::ItemScores;
 use assay_eval::prediction::{Prediction, Value};
-use assay_eval::score::{Figures, Foresight, Pulse, Tally};
+use assay_eval::score::{Figures, Prefetch, Progress, Scorer};
 
 use crate::suite::{Candidate, Public, Suite};
 
@@ -166,9 +166,9 @@ impl<'s> Platform<'s> {
         } = self.suite;
         let account = self.accounts.get_mut(organization)?;
         account.used += 1;
-        let (pulse, foresight) = (Pulse::default(), Foresight::default());
+        let (pulse, foresight) = (Progress::default(), Prefetch::default());
         let mut tally =
-            Tally::new(open, public.metric, &pulse, &foresight).with_sealed(sealed.as_ref());
+            Scorer::new(open, public.metric, &pulse, &foresight).with_sealed(sealed.as_ref());
         let filler = self.labels.len() - 1;
         let mut ids: Vec<Cow<'_, str>> = Vec::new();
         let mut shares: Vec<(Cow<'_, str>, f64)> = Vec::new();
@@ -248,8 +248,8 @@ impl<'s> Platform<'s> {
         let ((value, items), (other_value, other_items)) =
             (account.jobs.get(one)?, account.jobs.get(other)?);
         let (one, other) = (kept(items), kept(other_items));
-        let parts = |kept: &Kept| {
-            let mut figure = Figure::new(public.metric);
+        let parts = |kept: &StoredItems| {
+            let mut figure = Aggregate::new(public.metric);
             figure.add(kept);
             figure.parts()
         };
@@ -261,13 +261,13 @@ impl<'s> Platform<'s> {
     }
 }
 
-fn kept(items: &ItemScores) -> Kept {
+fn kept(items: &ItemScores) -> StoredItems {
     let rights = if items.kind().has_right() {
         (0..items.len()).map(|item| items.is_right(item)).collect()
     } else {
         Vec::new()
     };
-    Kept {
+    StoredItems {
         values: (0..items.len()).map(|item| items.value(item)).collect(),
         rights,
     }

@@ -188,9 +188,9 @@ pub fn known_at_most(bits: f64, n: usize, chance: f64) -> f64 {
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
         if divergence(middle) <= each {
-            low = middle
+            low = middle;
         } else {
-            high = middle
+            high = middle;
         }
     }
     high

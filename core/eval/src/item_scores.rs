@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::error::Corrupt;
 
 /// The length of the head, in bytes.
-pub const HEAD: u64 = 64;
+pub const HEADER_BYTES: u64 = 64;
 
 const MAGIC: [u8; 8] = *b"ASSAYIS1";
 
@@ -105,9 +105,9 @@ impl Codes {
 }
 
 /// A number for each item, in as few bytes as the largest needs: labels while they are counted.
-pub struct Numbers(Codes);
+pub struct PackedU32(Codes);
 
-impl Numbers {
+impl PackedU32 {
     /// All 0.
     pub fn new(n: usize) -> Self {
         Self(Codes::U8(vec![0; n]))
@@ -287,7 +287,7 @@ impl ItemScores {
         let slot = self.lookup.slot(bits);
         if self.lookup.0[slot].1 == u16::MAX {
             if self.dictionary.len() == DICTIONARY_MAX {
-                self.spell_out();
+                self.drop_dictionary();
                 return self.set(item, value);
             }
             self.lookup.0[slot] = (bits, self.dictionary.len() as u16);
@@ -298,7 +298,7 @@ impl ItemScores {
     }
 
     /// There are too many values for a dictionary.
-    fn spell_out(&mut self) {
+    fn drop_dictionary(&mut self) {
         self.codes = if self.n <= EXACT_MAX || self.kind == Kind::Confidences {
             Codes::F64((0..self.n).map(|item| self.value(item)).collect())
         } else {
@@ -309,7 +309,7 @@ impl ItemScores {
     }
 
     /// Nothing is set any more. Afterwards nothing tells in which order it was.
-    pub fn settle(&mut self) {
+    pub fn finish(&mut self) {
         let mut order: Vec<usize> = (0..self.dictionary.len()).collect();
         order.sort_by(|one, other| self.dictionary[*one].total_cmp(&self.dictionary[*other]));
         let mut new = vec![0_u16; order.len()];
@@ -334,7 +334,7 @@ impl ItemScores {
 
     /// The object's bytes, handed on in pieces.
     pub fn write(&self, mut each: impl FnMut(&[u8])) {
-        let mut head = [0; HEAD as usize];
+        let mut head = [0; HEADER_BYTES as usize];
         head[..8].copy_from_slice(&MAGIC);
         head[8] = self.kind as u8;
         head[9] = self.width();
@@ -393,21 +393,21 @@ impl ItemScores {
 
     /// Reads a whole object.
     pub fn read(bytes: &[u8]) -> Result<Self, Corrupt> {
-        let head = Head::read(bytes)?;
+        let head = Header::read(bytes)?;
         let body = bytes
-            .get(HEAD as usize..head.end() as usize)
-            .ok_or_else(damaged)?;
+            .get(HEADER_BYTES as usize..head.end() as usize)
+            .ok_or_else(corrupt)?;
         let mut checksum = crc32fast::Hasher::new();
         checksum.update(&bytes[..CHECKSUM.start]);
-        checksum.update(&[0; HEAD as usize - CHECKSUM.start]);
+        checksum.update(&[0; HEADER_BYTES as usize - CHECKSUM.start]);
         checksum.update(body);
         if checksum.finalize() != head.checksum {
-            return Err(damaged());
+            return Err(corrupt());
         }
         let part = |range: Range<u64>| {
             bytes
                 .get(range.start as usize..range.end as usize)
-                .ok_or_else(damaged)
+                .ok_or_else(corrupt)
         };
         let (codes, predicted, right) = (
             part(head.codes(0..head.n))?,
@@ -462,13 +462,13 @@ impl ItemScores {
     }
 }
 
-fn damaged() -> Corrupt {
-    Corrupt::new("the stored item scores of a job are damaged")
+fn corrupt() -> Corrupt {
+    Corrupt::new("the stored item scores of a job are corrupt")
 }
 
 /// How an object is laid out.
 #[derive(Debug, Clone)]
-pub struct Head {
+pub struct Header {
     /// What the codes say.
     pub kind: Kind,
     /// How many items there are.
@@ -478,23 +478,23 @@ pub struct Head {
     checksum: u32,
 }
 
-impl Head {
+impl Header {
     /// From the object's first bytes.
     pub fn read(bytes: &[u8]) -> Result<Self, Corrupt> {
         let head = bytes
-            .first_chunk::<{ HEAD as usize }>()
+            .first_chunk::<{ HEADER_BYTES as usize }>()
             .filter(|head| head[..8] == MAGIC && head[9] <= F64)
-            .ok_or_else(damaged)?;
+            .ok_or_else(corrupt)?;
         let four =
             |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let kind = Kind::ALL
             .into_iter()
             .find(|kind| *kind as u8 == head[8])
-            .ok_or_else(damaged)?;
+            .ok_or_else(corrupt)?;
         let n = u64::from(four(16)) | u64::from(four(20)) << 32;
         // No suite has more items.
         if n > i32::MAX as u64 {
-            return Err(damaged());
+            return Err(corrupt());
         }
         Ok(Self {
             kind,
@@ -507,7 +507,7 @@ impl Head {
 
     /// Where the dictionary is.
     pub fn dictionary_range(&self) -> Range<u64> {
-        HEAD..HEAD + 8 * self.entries
+        HEADER_BYTES..HEADER_BYTES + 8 * self.entries
     }
 
     /// What the codes stand for, from the object's first bytes.
@@ -515,7 +515,7 @@ impl Head {
         let range = self.dictionary_range();
         let entries = bytes
             .get(range.start as usize..range.end as usize)
-            .ok_or_else(damaged)?;
+            .ok_or_else(corrupt)?;
         Ok(entries
             .as_chunks()
             .0
@@ -570,9 +570,9 @@ impl Head {
         codes: &[u8],
     ) -> Result<Vec<f64>, Corrupt> {
         let dictionary = self.dictionary(first)?;
-        let of = |code: usize| dictionary.get(code).copied().ok_or_else(damaged);
+        let of = |code: usize| dictionary.get(code).copied().ok_or_else(corrupt);
         let n = (items.end - items.start) as usize;
-        let short = |have: usize| if have < n { Err(damaged()) } else { Ok(()) };
+        let short = |have: usize| if have < n { Err(corrupt()) } else { Ok(()) };
         match self.width {
             BIT => bits(items, codes)
                 .map(|bit| of(usize::from(bit?)))
@@ -645,7 +645,7 @@ fn bits(items: Range<u64>, bytes: &[u8]) -> impl Iterator<Item = Result<bool, Co
         bytes
             .get((item / 8 - first) as usize)
             .map(|byte| byte >> (item % 8) & 1 == 1)
-            .ok_or_else(damaged)
+            .ok_or_else(corrupt)
     })
 }
 
@@ -661,7 +661,7 @@ mod tests {
 
     /// A page, read as the api reads it.
     fn page(bytes: &[u8], items: Range<u64>) -> Vec<f64> {
-        let head = Head::read(bytes).unwrap();
+        let head = Header::read(bytes).unwrap();
         let (codes, right) = head.ranges(items.clone());
         let part = |range: Range<u64>| &bytes[range.start as usize..range.end as usize];
         let values = head
@@ -701,7 +701,7 @@ mod tests {
                 scores.set(item, value(item));
             }
             assert!(scores.predict(0));
-            scores.settle();
+            scores.finish();
             let wanted: Vec<f64> = (0..n)
                 .map(|item| if item % 7 == 3 { 0.0 } else { value(item) })
                 .collect();
@@ -710,7 +710,7 @@ mod tests {
             assert_eq!(read, scores);
             assert!((0..n).all(|item| read.value(item) == wanted[item]
                 && read.is_predicted(item) == (item % 7 != 3)));
-            let most = HEAD as usize + 8 * scores.dictionary.len() + (bits + 1) * n / 8;
+            let most = HEADER_BYTES as usize + 8 * scores.dictionary.len() + (bits + 1) * n / 8;
             assert_eq!(bytes.len(), most, "{distinct}");
             for items in [0..1, 0..9, 3..17, 7..8, 39_990..40_000, 0..n] {
                 assert_eq!(
@@ -720,9 +720,9 @@ mod tests {
                 );
             }
             for at in [0, 8, 9, 13, 16, 20, 23, most - 1] {
-                let mut damaged = bytes.clone();
-                damaged[at] ^= 0x40;
-                assert!(ItemScores::read(&damaged).is_err(), "{at}");
+                let mut corrupt = bytes.clone();
+                corrupt[at] ^= 0x40;
+                assert!(ItemScores::read(&corrupt).is_err(), "{at}");
             }
             assert!(ItemScores::read(&bytes[..bytes.len() - 1]).is_err());
         }
@@ -755,7 +755,7 @@ mod tests {
 
     #[test]
     fn numbers_take_as_much_room_as_the_largest_needs() {
-        let mut numbers = Numbers::new(4);
+        let mut numbers = PackedU32::new(4);
         for (item, number) in [(0, 255), (1, 256), (2, 65_536), (3, u32::MAX), (1, 1)] {
             numbers.set(item, number);
             assert_eq!(numbers.get(item), number);

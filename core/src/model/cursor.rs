@@ -114,7 +114,8 @@ impl PageQuery {
     /// Checks the fields.
     pub fn read(self, listing: Listing) -> Result<Page> {
         let mut faults = Vec::new();
-        let limit = validation::noted(&mut faults, validation::limit(self.limit, PAGE.0, PAGE.1));
+        let limit =
+            validation::ok_or_collect(&mut faults, validation::limit(self.limit, PAGE.0, PAGE.1));
         if !faults.is_empty() {
             return Err(Error::fields(faults));
         }

@@ -486,13 +486,13 @@ impl StdError for Error {
 }
 
 /// Swallowing an error, aloud.
-pub trait CanFail {
+pub trait BestEffort {
     /// Logs the error, if there is one, with what was being done, and goes on.
-    fn can_fail(self, doing: &'static str);
+    fn best_effort(self, doing: &'static str);
 }
 
-impl<T, E: std::fmt::Display> CanFail for std::result::Result<T, E> {
-    fn can_fail(self, doing: &'static str) {
+impl<T, E: std::fmt::Display> BestEffort for std::result::Result<T, E> {
+    fn best_effort(self, doing: &'static str) {
         if let Err(error) = self {
             tracing::warn!(%error, "failed, and it was allowed to: {doing}");
         }

@@ -218,7 +218,7 @@ fn ascii_domain(value: &str) -> Option<String> {
 }
 
 /// Notes a fault among others that are told with it; the default stands in for the value.
-pub fn noted<T: Default>(faults: &mut Vec<FieldError>, read: Result<T, FieldError>) -> T {
+pub fn ok_or_collect<T: Default>(faults: &mut Vec<FieldError>, read: Result<T, FieldError>) -> T {
     read.unwrap_or_else(|fault| {
         faults.push(fault);
         T::default()

@@ -13,14 +13,14 @@ use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutPayloadMut, RetryConfig, WriteMultipart};
 
-use crate::model::error::{CanFail as _, Error, Result};
+use crate::model::error::{BestEffort as _, Error, Result};
 use crate::model::ids::{JobId, OrgId};
 
 /// Marks a place as the one in which an api keeps submissions.
 const MARKER: &str = ".assay-artifacts";
 
 /// How long a worker waits for that mark.
-const PATIENCE: Duration = Duration::from_secs(15);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How much of an object is sent at once: the least that S3 takes as a part that is not the last.
 const CHUNK: usize = 5 * 1024 * 1024;
@@ -65,7 +65,7 @@ impl Artifacts {
     /// is another one, or a volume that is not there: every job would fail for want of its submission.
     pub async fn open(place: &str) -> Result<Self> {
         let began = tokio::time::Instant::now();
-        while began.elapsed() < PATIENCE {
+        while began.elapsed() < REQUEST_TIMEOUT {
             if let Ok(artifacts) = Self::of(place)
                 && artifacts.store.head(&Path::from(MARKER)).await.is_ok()
             {
@@ -358,7 +358,7 @@ impl Drop for Writer {
                 large
                     .abort()
                     .await
-                    .can_fail("giving up an object that was begun")
+                    .best_effort("giving up an object that was begun");
             });
         }
     }

@@ -1,8 +1,8 @@
-//! The bell: how a waiting job comes to a worker's notice. The only file that names the queue's backend.
+//! The channel: how a waiting job comes to a worker's notice. The only file that names the queue's backend.
 //!
-//! apalis on Redis rings; it is trusted with nothing else. A task is a job's id, its handler always succeeds, and
+//! apalis on Redis notifications; it is trusted with nothing else. A task is a job's id, its handler always succeeds, and
 //! whatever Redis loses or repeats is put right by the state in PostgreSQL: a claim finds the job waiting, or does
-//! nothing. `docs/decisions/0002-redis-is-a-bell.md` says why, and why each setting is what it is.
+//! nothing. `docs/decisions/0002-redis-is-a-channel.md` says why, and why each setting is what it is.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use futures_util::{StreamExt as _, future, stream};
 use redis::{AsyncCommands as _, Client, Script};
 use tokio::sync::watch;
 
-use crate::model::error::CanFail as _;
+use crate::model::error::BestEffort as _;
 use crate::model::error::{Error, Result};
 use crate::model::ids::JobId;
 use crate::model::random;
 use crate::runtime::redis_connection::{self, Connection};
-use crate::store::dispatch::Ring;
+use crate::store::dispatch::JobNotification;
 
 /// How many bells may be in Redis at once. The backend's own script fails for good at 8,000 due entries.
 pub const WINDOW: i64 = 2_000;
@@ -30,13 +30,13 @@ pub const WINDOW: i64 = 2_000;
 const SLOTS_PER_WORKER: usize = 4;
 
 /// How long fetching waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After how long without a bell workers subscribe again, lest they listen to a connection that is dead.
-const SILENCE: Duration = Duration::from_secs(10);
+/// After how long without a channel workers subscribe again, lest they listen to a connection that is dead.
+const SUBSCRIPTION_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often an idle worker looks without having been rung.
-const TICK: Duration = Duration::from_secs(1);
+/// How often an idle worker looks without having been notified.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The names of one installation's queue in Redis.
 #[derive(Debug, Clone)]
@@ -51,8 +51,8 @@ impl Names {
         }
     }
 
-    fn bell(&self) -> String {
-        format!("{}.bell", self.queue)
+    fn channel(&self) -> String {
+        format!("{}.channel", self.queue)
     }
 
     fn epoch(&self) -> String {
@@ -70,14 +70,14 @@ impl Names {
     }
 }
 
-/// The side that rings.
+/// The side that notifications.
 #[derive(Clone)]
-pub struct Ringer {
+pub struct JobNotifier {
     names: Names,
     connection: Connection,
 }
 
-impl Ringer {
+impl JobNotifier {
     /// A ringer for the queue under `prefix`.
     pub fn new(connection: Connection, prefix: &str) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Ringer {
         }
     }
 
-    /// Whether Redis still knows what was rung. It forgets by a restart or by being flushed.
+    /// Whether Redis still knows what was notified. It forgets by a restart or by being flushed.
     pub async fn remembers(&self) -> Result<bool> {
         let new: redis::RedisResult<bool> =
             self.connection.get().set_nx(self.names.epoch(), 1).await;
@@ -96,7 +96,7 @@ impl Ringer {
         Ok(!new.map_err(Error::unavailable)?)
     }
 
-    /// How many more bells may be rung now.
+    /// How many more bells may be notified now.
     pub async fn room(&self) -> Result<i64> {
         let config = self.names.config();
         let (scheduled, active): (i64, i64) = redis::pipe()
@@ -109,22 +109,22 @@ impl Ringer {
     }
 
     /// Rings for these jobs, in this order.
-    pub async fn ring(&self, rings: &[Ring]) -> Result<()> {
+    pub async fn notify(&self, notifications: &[JobNotification]) -> Result<()> {
         let mut storage =
             RedisStorage::<String>::new(self.connection.get()).with_config(self.names.config());
-        let task = |(place, ring): (usize, &Ring)| {
+        let task = |(place, notification): (usize, &JobNotification)| {
             // Tasks that fall due in one second come in the order of their ids.
             let id = format!(
                 "{}-{place:04}-{}-{}",
-                ring.dispatched_at.unix_nanos() / 1000,
-                ring.job_id,
-                ring.dispatch_no
+                notification.dispatched_at.unix_nanos() / 1000,
+                notification.job_id,
+                notification.dispatch_no
             );
-            TaskBuilder::new(ring.job_id.to_string())
+            TaskBuilder::new(notification.job_id.to_string())
                 .task_id(TaskId::from_string(id))
                 .build()
         };
-        let tasks: Vec<_> = rings.iter().enumerate().map(task).collect();
+        let tasks: Vec<_> = notifications.iter().enumerate().map(task).collect();
         storage
             .push_all(stream::iter(tasks))
             .await
@@ -132,7 +132,7 @@ impl Ringer {
         let _: i64 = self
             .connection
             .get()
-            .publish(self.names.bell(), rings.len())
+            .publish(self.names.channel(), notifications.len())
             .await
             .map_err(Error::unavailable)?;
         Ok(())
@@ -159,7 +159,7 @@ impl Ringer {
                 }
             }
         }
-        // What a dead worker held is rung again for its job's sake, so its own lists can go.
+        // What a dead worker held is notified again for its job's sake, so its own lists can go.
         let gone = Script::new(
             r"local before = redis.call('time')[1] - 600
               local names = redis.call('zrangebyscore', KEYS[1], '-inf', before)
@@ -185,8 +185,8 @@ impl Ringer {
     }
 }
 
-/// What is done when a job's bell is heard.
-pub type OnBell = Arc<dyn Fn(JobId) -> future::BoxFuture<'static, ()> + Send + Sync>;
+/// What is done when a job's channel is heard.
+pub type OnJobNotification = Arc<dyn Fn(JobId) -> future::BoxFuture<'static, ()> + Send + Sync>;
 
 /// Hears bells until `stop` is set, with at least `slots` handlers at once, whatever Redis does. When it returns, no
 /// handler is begun any more; some may still run.
@@ -194,45 +194,51 @@ pub async fn listen(
     url: &str,
     prefix: &str,
     slots: usize,
-    on_bell: OnBell,
+    on_job_notification: OnJobNotification,
     stop: watch::Receiver<bool>,
 ) -> Result<()> {
     let names = Names::new(prefix);
-    let (bell, rung) = watch::channel(());
+    let (channel, notified) = watch::channel(());
     // Fetching waits in Redis's line: more patience than a request has.
-    let connection = Connection::new(url, PATIENCE)?;
+    let connection = Connection::new(url, FETCH_TIMEOUT)?;
     let client = redis_connection::client(url)?;
     let workers = (0..slots.div_ceil(SLOTS_PER_WORKER))
-        .map(|_| run(&names, &connection, &on_bell, &rung, &stop));
+        .map(|_| run(&names, &connection, &on_job_notification, &notified, &stop));
     let workers = future::join_all(workers);
     // One task for all: a worker's future is not one that can be spawned.
-    future::select(Box::pin(workers), Box::pin(hear(&client, &names, &bell))).await;
+    future::select(
+        Box::pin(workers),
+        Box::pin(subscribe_to_notifications(&client, &names, &channel)),
+    )
+    .await;
     Ok(())
 }
 
 /// Passes published bells on, subscribing again whenever the connection breaks or is silent for long.
-async fn hear(client: &Client, names: &Names, bell: &watch::Sender<()>) {
+async fn subscribe_to_notifications(client: &Client, names: &Names, channel: &watch::Sender<()>) {
     let subscribe = async || {
         let mut subscription = client.get_async_pubsub().await?;
-        subscription.subscribe(names.bell()).await?;
+        subscription.subscribe(names.channel()).await?;
         Ok::<_, redis::RedisError>(subscription)
     };
     loop {
         let heard = async {
-            let subscribed = tokio::time::timeout(PATIENCE, subscribe())
+            let subscribed = tokio::time::timeout(FETCH_TIMEOUT, subscribe())
                 .await
                 .map_err(Error::unavailable)?;
             let mut messages = subscribed.map_err(Error::unavailable)?.into_on_message();
-            // Bells that were rung in between were not heard.
-            bell.send_replace(());
-            while let Ok(Some(_)) = tokio::time::timeout(SILENCE, messages.next()).await {
-                bell.send_replace(());
+            // Bells that were notified in between were not heard.
+            channel.send_replace(());
+            while let Ok(Some(_)) =
+                tokio::time::timeout(SUBSCRIPTION_IDLE_TIMEOUT, messages.next()).await
+            {
+                channel.send_replace(());
             }
             Ok::<_, Error>(())
         };
         heard
             .await
-            .can_fail("hearing the bell; workers look once a second meanwhile");
+            .best_effort("hearing the channel; workers look once a second meanwhile");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
@@ -241,8 +247,8 @@ async fn hear(client: &Client, names: &Names, bell: &watch::Sender<()>) {
 async fn run(
     names: &Names,
     connection: &Connection,
-    on_bell: &OnBell,
-    rung: &watch::Receiver<()>,
+    on_job_notification: &OnJobNotification,
+    notified: &watch::Receiver<()>,
     stop: &watch::Receiver<bool>,
 ) {
     while !*stop.borrow() {
@@ -252,8 +258,8 @@ async fn run(
         };
         let backend = RedisStorage::<String>::new(connection.get()).with_config(names.config());
         let worker = WorkerBuilder::new(name)
-            .backend(backend.poll_with_strategy(Bell::new(rung.clone())))
-            .data(Arc::clone(on_bell))
+            .backend(backend.poll_with_strategy(NotifyOrPoll::new(notified.clone())))
+            .data(Arc::clone(on_job_notification))
             .concurrency(SLOTS_PER_WORKER)
             .catch_panic()
             .parallelize(tokio::spawn)
@@ -275,42 +281,42 @@ async fn run(
 }
 
 /// Always succeeds: what became of the job is in PostgreSQL, and the backend's retries must never begin.
-async fn handle(job_id: String, on_bell: Data<OnBell>) {
+async fn handle(job_id: String, on_job_notification: Data<OnJobNotification>) {
     match job_id.parse() {
-        Ok(job_id) => on_bell(job_id).await,
-        Err(_) => tracing::warn!("a bell rang for something that is not a job"),
+        Ok(job_id) => on_job_notification(job_id).await,
+        Err(_) => tracing::warn!("a channel rang for something that is not a job"),
     }
 }
 
-/// When an idle worker looks: at the bell, and once a second. The strategies that apalis ships return without leaving
+/// When an idle worker looks: at the channel, and once a second. The strategies that apalis ships return without leaving
 /// a waker behind, and then nothing wakes the worker; this one polls until it is pending again.
-struct Bell {
-    rung: watch::Receiver<()>,
+struct NotifyOrPoll {
+    notified: watch::Receiver<()>,
     next: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
 }
 
-impl Bell {
-    fn new(mut rung: watch::Receiver<()>) -> Self {
-        let next = Self::next(&mut rung);
-        Self { rung, next }
+impl NotifyOrPoll {
+    fn new(mut notified: watch::Receiver<()>) -> Self {
+        let next = Self::next(&mut notified);
+        Self { notified, next }
     }
 
-    fn next(rung: &mut watch::Receiver<()>) -> Pin<Box<dyn Future<Output = ()> + Send + Sync>> {
-        rung.mark_unchanged();
-        let mut rung = rung.clone();
+    fn next(notified: &mut watch::Receiver<()>) -> Pin<Box<dyn Future<Output = ()> + Send + Sync>> {
+        notified.mark_unchanged();
+        let mut notified = notified.clone();
         Box::pin(async move {
             tokio::select! {
-                _ = rung.changed() => {}
-                () = tokio::time::sleep(TICK) => {}
+                _ = notified.changed() => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         })
     }
 }
 
-impl PollStrategy for Bell {
+impl PollStrategy for NotifyOrPoll {
     fn poll_drive(&mut self, cx: &mut Context<'_>, _: &PollSnapshot) -> Poll<Option<()>> {
         while self.next.as_mut().poll(cx).is_ready() {
-            self.next = Self::next(&mut self.rung);
+            self.next = Self::next(&mut self.notified);
         }
         Poll::Pending
     }

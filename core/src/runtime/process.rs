@@ -13,12 +13,12 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::model::error::{CanFail as _, Error, Result};
+use crate::model::error::{BestEffort as _, Error, Result};
 use crate::runtime::settings::Setting;
 use crate::store::{PgPool, migrations};
 
 /// How long the database may take to answer. Who asks whether the process is ready does not wait much longer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const READINESS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Takes a port, or says what to do when it is taken.
 pub async fn bind(setting: &Setting, address: SocketAddr) -> Result<TcpListener> {
@@ -32,7 +32,7 @@ pub async fn bind(setting: &Setting, address: SocketAddr) -> Result<TcpListener>
 }
 
 /// Returns when the process is told to end, by SIGTERM or SIGINT.
-pub async fn told_to_end() -> Result<()> {
+pub async fn shutdown_signal() -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::internal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::internal)?;
     tokio::select! {
@@ -43,7 +43,7 @@ pub async fn told_to_end() -> Result<()> {
 }
 
 /// Refuses a database whose schema this build does not know.
-pub async fn refuse_old_schema(db: &PgPool) -> Result<()> {
+pub async fn ensure_schema_is_current(db: &PgPool) -> Result<()> {
     match migrations::pending(db).await? {
         0 => Ok(()),
         _ => Err(Error::internal(
@@ -56,11 +56,11 @@ pub async fn refuse_old_schema(db: &PgPool) -> Result<()> {
 pub async fn close(db: &PgPool) {
     tokio::time::timeout(Duration::from_secs(1), db.close())
         .await
-        .can_fail("closing the database's connections");
+        .best_effort("closing the database's connections");
 }
 
 /// Serves `/metrics`, `/livez` and `/readyz` for as long as it is polled.
-pub async fn serve_operators(
+pub async fn serve_admin(
     listener: TcpListener,
     metrics: PrometheusHandle,
     db: PgPool,
@@ -89,7 +89,7 @@ pub async fn serve_operators(
         }
     };
     tokio::select! {
-        ended = served => ended.can_fail("serving operators"),
+        ended = served => ended.best_effort("serving operators"),
         () = kept_up => {}
     }
 }
@@ -99,7 +99,7 @@ async fn ready(db: &PgPool, stopped: &watch::Receiver<bool>) -> (StatusCode, &'s
     if *stopped.borrow() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
     }
-    let pending = tokio::time::timeout(PATIENCE, migrations::pending(db))
+    let pending = tokio::time::timeout(READINESS_TIMEOUT, migrations::pending(db))
         .await
         .unwrap_or_else(|late| Err(Error::unavailable(late)));
     match pending {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Client;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 
-use crate::model::error::{CanFail as _, Error, Result};
+use crate::model::error::{BestEffort as _, Error, Result};
 
 /// A connection to Redis that all clones share. It is made when it is first used, and again when it breaks. One at whose
 /// other end nobody answers does not break until the system says so, after a quarter of an hour; its user gives it up.
@@ -41,7 +41,7 @@ impl Connection {
         let fresh = manager(&self.0.client, self.0.patience);
         fresh
             .map(|fresh| *self.current() = fresh)
-            .can_fail("giving up a connection to Redis");
+            .best_effort("giving up a connection to Redis");
     }
 
     fn current(&self) -> MutexGuard<'_, ConnectionManager> {

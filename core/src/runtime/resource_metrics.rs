@@ -13,21 +13,21 @@ use crate::store::dispatch::{self, Depth};
 use crate::store::{PgPool, migrations};
 
 /// How often to look.
-const EVERY: Duration = Duration::from_secs(5);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long an answer is waited for. Who answers later is as good as away.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SAMPLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What is looked at.
-pub struct Vitals<const N: usize> {
+pub struct ResourceMetrics<const N: usize> {
     pools: [(&'static str, PgPool); N],
     redis: Connection,
 }
 
-impl<const N: usize> Vitals<N> {
+impl<const N: usize> ResourceMetrics<N> {
     /// Of a process with these connections to PostgreSQL, by what they are for. The first are the ones to ask with.
     pub fn new(settings: &Common, pools: [(&'static str, &PgPool); N]) -> Result<Self> {
-        let redis = Connection::new(&settings.redis_url, PATIENCE)?;
+        let redis = Connection::new(&settings.redis_url, SAMPLE_TIMEOUT)?;
         Ok(Self {
             pools: pools.map(|(name, pool)| (name, pool.clone())),
             redis,
@@ -49,7 +49,7 @@ impl<const N: usize> Vitals<N> {
             if let Some(db) = &queue {
                 show(depth(db).await.unwrap_or(UNKNOWN));
             }
-            let until = Instant::now() + EVERY;
+            let until = Instant::now() + SAMPLE_INTERVAL;
             tokio::time::sleep_until(until).await;
             metrics::gauge!(prometheus::RUNTIME_LAG_SECONDS).set(until.elapsed().as_secs_f64());
         }
@@ -72,7 +72,7 @@ impl<const N: usize> Vitals<N> {
         let Some((_, db)) = self.pools.first() else {
             return Ok(0);
         };
-        tokio::time::timeout(PATIENCE, migrations::pending(db))
+        tokio::time::timeout(SAMPLE_TIMEOUT, migrations::pending(db))
             .await
             .map_err(Error::unavailable)?
     }
@@ -80,7 +80,7 @@ impl<const N: usize> Vitals<N> {
     async fn redis(&self) -> Result<()> {
         let mut connection = self.redis.get();
         let ping = tokio::time::timeout(
-            PATIENCE,
+            SAMPLE_TIMEOUT,
             redis::cmd("PING").query_async::<()>(&mut connection),
         )
         .await;
@@ -108,7 +108,7 @@ const UNKNOWN: Depth = Depth {
 };
 
 async fn depth(db: &PgPool) -> Result<Depth> {
-    tokio::time::timeout(PATIENCE, dispatch::depth(db))
+    tokio::time::timeout(SAMPLE_TIMEOUT, dispatch::depth(db))
         .await
         .map_err(Error::unavailable)?
 }

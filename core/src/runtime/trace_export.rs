@@ -2,14 +2,14 @@
 //!
 //! A span is told when it has ended, under an id that was given before: it can be the parent of what another process
 //! does, and a process that dies leaves nothing half told. Names and attributes are those of OpenTelemetry's semantic
-//! conventions where there are some. `docs/decisions/0006-spans-are-told-when-they-end.md` says why.
+//! conventions where there are some. `docs/decisions/0006-spans-are-exported-when-they-end.md` says why.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::InstrumentationScope;
-use opentelemetry::trace::{Link, SpanContext, Status, TraceFlags, TraceState};
+use opentelemetry::trace::{Link, Status, TraceFlags, TraceState};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{
@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 pub use opentelemetry::KeyValue;
 pub use opentelemetry::trace::{SpanId, SpanKind, TraceId};
 
-use crate::model::error::{CanFail as _, Error, Result};
+use crate::model::error::{BestEffort as _, Error, Result};
 use crate::model::ids::JobId;
 use crate::model::random;
 use crate::model::timestamp::Timestamp;
@@ -34,18 +34,18 @@ const QUEUE: usize = 16_384;
 const BATCH: usize = 1_024;
 
 /// How long the spans of the last moments may take at the end of the process.
-const LAST: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A place in a trace: a span that may have children anywhere.
+/// A span_context in a trace: a span that may have children anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct SpanContext {
     /// The trace.
     pub trace_id: TraceId,
     /// The span.
     pub span_id: SpanId,
 }
 
-impl Place {
+impl SpanContext {
     /// The beginning of a new trace.
     #[expect(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {
@@ -59,7 +59,7 @@ impl Place {
         .child()
     }
 
-    /// A new place in the same trace.
+    /// A new span_context in the same trace.
     #[must_use]
     pub fn child(self) -> Self {
         let [span_id] = random::words::<1>();
@@ -69,7 +69,7 @@ impl Place {
         }
     }
 
-    /// The place of this form, 32 and 16 hex digits.
+    /// The span_context of this form, 32 and 16 hex digits.
     pub fn read(trace_id: &str, span_id: &str) -> Option<Self> {
         Some(Self {
             trace_id: TraceId::from_hex(trace_id).ok()?,
@@ -80,8 +80,8 @@ impl Place {
 
 /// What was done, from when to when.
 pub struct Span {
-    /// Its place.
-    pub place: Place,
+    /// Its span_context.
+    pub span_context: SpanContext,
     /// What it is a part of.
     pub parent: Option<SpanId>,
     /// By the conventions; from a closed set.
@@ -97,12 +97,12 @@ pub struct Span {
     /// What failed, if something of ours did: a code.
     pub failed: Option<Cow<'static, str>>,
     /// A span of another trace that it belongs with.
-    pub link: Option<Place>,
+    pub link: Option<SpanContext>,
 }
 
 /// What is done with a job as a message, by the conventions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Handling {
+pub enum MessagingOperation {
     /// It is stored for a worker.
     Send,
     /// A worker tries it.
@@ -111,17 +111,17 @@ pub enum Handling {
 
 impl Span {
     /// That of a job that is sent or processed.
-    pub fn of_job(
-        handling: Handling,
-        place: Place,
+    pub fn for_job(
+        handling: MessagingOperation,
+        span_context: SpanContext,
         parent: Option<SpanId>,
         job_id: &JobId,
         began: Timestamp,
         ended: Timestamp,
     ) -> Self {
         let (operation, name, kind) = match handling {
-            Handling::Send => ("send", "send jobs", SpanKind::Producer),
-            Handling::Process => ("process", "process jobs", SpanKind::Consumer),
+            MessagingOperation::Send => ("send", "send jobs", SpanKind::Producer),
+            MessagingOperation::Process => ("process", "process jobs", SpanKind::Consumer),
         };
         let attributes = vec![
             KeyValue::new("messaging.system", "assay"),
@@ -131,7 +131,7 @@ impl Span {
             KeyValue::new("messaging.message.id", job_id.to_string()),
         ];
         Self {
-            place,
+            span_context,
             parent,
             name: name.into(),
             kind,
@@ -144,15 +144,15 @@ impl Span {
     }
 
     /// That of a part of what was done.
-    pub fn of_part(
-        place: Place,
+    pub fn internal(
+        span_context: SpanContext,
         parent: SpanId,
         name: &'static str,
         began: Timestamp,
         ended: Timestamp,
     ) -> Self {
         Self {
-            place,
+            span_context,
             parent: Some(parent),
             name: name.into(),
             kind: SpanKind::Internal,
@@ -166,7 +166,7 @@ impl Span {
 
     /// The same of a try that ended with this result.
     #[must_use]
-    pub fn of_attempt(mut self, attempt: i32, result: &'static str) -> Self {
+    pub fn with_attempt(mut self, attempt: i32, result: &'static str) -> Self {
         self.attributes
             .push(KeyValue::new("assay.attempt", i64::from(attempt)));
         self.attributes
@@ -207,7 +207,7 @@ pub enum Sampling {
 impl Sampling {
     /// The share that the settings name. The key comes from the database's address, which holds a password and is the same
     /// for all API processes.
-    pub fn share(settings: &Common) -> Self {
+    pub fn from_settings(settings: &Common) -> Self {
         let key = Sha256::new()
             .chain_update("assay trace sampling")
             .chain_update(&settings.database_url)
@@ -219,7 +219,7 @@ impl Sampling {
         }
     }
 
-    fn takes(&self, trace_id: TraceId) -> bool {
+    fn is_sampled(&self, trace_id: TraceId) -> bool {
         match self {
             Self::Chosen => true,
             Self::Share { key, last } => {
@@ -277,19 +277,19 @@ impl Spans {
     }
 
     /// Whether anybody is told of this trace.
-    pub fn takes(&self, trace_id: TraceId) -> bool {
+    pub fn is_sampled(&self, trace_id: TraceId) -> bool {
         self.0
             .as_ref()
-            .is_some_and(|exporting| exporting.sampling.takes(trace_id))
+            .is_some_and(|exporting| exporting.sampling.is_sampled(trace_id))
     }
 
     /// Tells of a span of this trace that has ended, if anybody is told of it. Never waits.
-    pub fn tell(&self, trace_id: TraceId, span: impl FnOnce() -> Span) {
-        let Some(exporting) = self.0.as_ref().filter(|_| self.takes(trace_id)) else {
+    pub fn export(&self, trace_id: TraceId, span: impl FnOnce() -> Span) {
+        let Some(exporting) = self.0.as_ref().filter(|_| self.is_sampled(trace_id)) else {
             return;
         };
         let Span {
-            place,
+            span_context,
             parent,
             name,
             kind,
@@ -299,10 +299,10 @@ impl Spans {
             failed,
             link,
         } = span();
-        let context = |place: Place| {
-            SpanContext::new(
-                place.trace_id,
-                place.span_id,
+        let to_otel = |span_context: SpanContext| {
+            opentelemetry::trace::SpanContext::new(
+                span_context.trace_id,
+                span_context.span_id,
                 TraceFlags::SAMPLED,
                 false,
                 TraceState::NONE,
@@ -311,9 +311,9 @@ impl Spans {
         let mut links = SpanLinks::default();
         links
             .links
-            .extend(link.map(|link| Link::with_context(context(link))));
+            .extend(link.map(|link| Link::with_context(to_otel(link))));
         exporting.processor.on_end(SpanData {
-            span_context: context(place),
+            span_context: to_otel(span_context),
             parent_span_id: parent.unwrap_or(SpanId::INVALID),
             parent_span_is_remote: matches!(kind, SpanKind::Server | SpanKind::Consumer),
             span_kind: kind,
@@ -333,10 +333,10 @@ impl Spans {
     pub async fn close(self) {
         let closing = tokio::task::spawn_blocking(move || {
             self.0
-                .map(|exporting| exporting.processor.shutdown_with_timeout(LAST))
+                .map(|exporting| exporting.processor.shutdown_with_timeout(SHUTDOWN_TIMEOUT))
         });
-        match tokio::time::timeout(LAST, closing).await {
-            Ok(Ok(Some(sent))) => sent.can_fail("sending the last spans"),
+        match tokio::time::timeout(SHUTDOWN_TIMEOUT, closing).await {
+            Ok(Ok(Some(sent))) => sent.best_effort("sending the last spans"),
             Ok(_) => {}
             Err(_) => tracing::warn!("the last spans could not be sent in time"),
         }
@@ -360,7 +360,7 @@ mod tests {
         let taken = |sampling: Sampling| {
             chosen
                 .iter()
-                .map(|trace_id| sampling.takes(*trace_id))
+                .map(|trace_id| sampling.is_sampled(*trace_id))
                 .collect::<Vec<_>>()
         };
         let tenth = taken(share([1; 32], 0.1));

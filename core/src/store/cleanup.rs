@@ -29,7 +29,7 @@ pub async fn forget_workers(db: impl PgExecutor<'_>) -> Result<()> {
 }
 
 /// A finished job with objects that nobody needs.
-pub struct Untidy {
+pub struct CleanupCandidate {
     /// The job.
     pub job_id: JobId,
     /// Its organization.
@@ -43,9 +43,9 @@ pub struct Untidy {
 }
 
 /// Jobs that finished more than a minute ago, by when no attempt reads or writes any more, and whose objects are not removed yet.
-pub async fn untidy_jobs(db: impl PgExecutor<'_>) -> Result<Vec<Untidy>> {
+pub async fn list_cleanup_candidates(db: impl PgExecutor<'_>) -> Result<Vec<CleanupCandidate>> {
     let jobs = sqlx::query_as!(
-        Untidy,
+        CleanupCandidate,
         r#"select id as "job_id: JobId", org_id as "org_id: OrgId", input_key, attempts, scores_key from jobs
            where tidied_at is null and finished_at < now() - interval '1 minute' order by finished_at limit $1"#,
         BATCH as i64
@@ -56,7 +56,7 @@ pub async fn untidy_jobs(db: impl PgExecutor<'_>) -> Result<Vec<Untidy>> {
 }
 
 /// Records that the objects of these jobs were removed.
-pub async fn note_tidied(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
+pub async fn mark_cleaned_up(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
     sqlx::query!(
         "with tidied as (
              update jobs set input_key = null, tidied_at = now() where id = any($1) and finished_at is not null returning id

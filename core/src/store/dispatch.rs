@@ -24,7 +24,7 @@ pub const LEASE: Duration = Duration::from_secs(10);
 
 /// Among how many of the jobs that wait longest organizations take turns. A backlog of any length costs a round no more
 /// than this.
-const TURNS: i64 = 5_000;
+const FAIR_SHARE_WINDOW: i64 = 5_000;
 
 /// How many stuck jobs one sweep takes.
 const SWEEP: i64 = 500;
@@ -38,7 +38,7 @@ pub async fn notify(db: impl PgExecutor<'_>) -> Result<()> {
 }
 
 /// Whether this transaction leads now. The lock ends with the transaction.
-pub async fn lead(db: &mut PgConnection) -> Result<bool> {
+pub async fn try_lead(db: &mut PgConnection) -> Result<bool> {
     let leads = sqlx::query_scalar!(
         r#"select pg_try_advisory_xact_lock($1) as "leads!""#,
         LEADER
@@ -176,7 +176,7 @@ pub async fn refund(db: &mut PgConnection, job_ids: &[&str]) -> Result<()> {
 
 /// A job whose bell is to be rung.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ring {
+pub struct JobNotification {
     /// The job.
     pub job_id: JobId,
     /// How often it was rung, with this time.
@@ -187,7 +187,7 @@ pub struct Ring {
 
 /// Chooses at most `room` waiting jobs whose bell was not rung, or not answered for two minutes, and notes that it is.
 /// Organizations take turns: each one's first job comes before any one's second.
-pub async fn choose(db: &mut PgConnection, room: i64) -> Result<Vec<Ring>> {
+pub async fn pick_jobs_to_notify(db: &mut PgConnection, room: i64) -> Result<Vec<JobNotification>> {
     let mut rows = sqlx::query!(
         r#"with suspended as (
              select array(select id from orgs where suspended_at is not null) as ids
@@ -212,14 +212,14 @@ pub async fn choose(db: &mut PgConnection, room: i64) -> Result<Vec<Ring>> {
          returning j.id as "id: JobId", j.dispatch_no, now() as "dispatched_at!: Timestamp", c.turn as "turn!",
                    c.created_at as "created_at: Timestamp""#,
         room,
-        TURNS
+        FAIR_SHARE_WINDOW
     )
     .fetch_all(db)
     .await?;
     rows.sort_by_key(|row| (row.turn, row.created_at));
     Ok(rows
         .into_iter()
-        .map(|row| Ring {
+        .map(|row| JobNotification {
             job_id: row.id,
             dispatch_no: row.dispatch_no,
             dispatched_at: row.dispatched_at,
@@ -228,7 +228,7 @@ pub async fn choose(db: &mut PgConnection, room: i64) -> Result<Vec<Ring>> {
 }
 
 /// Redis forgot: every waiting job's bell is to be rung again.
-pub async fn unring(db: &PgPool) -> Result<u64> {
+pub async fn reset_notifications(db: &PgPool) -> Result<u64> {
     let done = sqlx::query!(
         "update jobs set dispatched_at = null where status = 'queued' and dispatched_at is not null"
     )

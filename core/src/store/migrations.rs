@@ -7,7 +7,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
 use super::PgPool;
-use crate::model::error::{CanFail as _, Error, Result};
+use crate::model::error::{BestEffort as _, Error, Result};
 
 static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     let mut migrations = sqlx::migrate!("../migrations");
@@ -21,7 +21,7 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
 const LOCK_TIMEOUT: &str = "1500ms";
 
 /// How long it comes again.
-const PATIENCE: Duration = Duration::from_secs(600);
+const INDEX_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Brings the database's schema to this build's version. Safe to run twice and by several at once. Where somebody holds a
 /// table for long, it is tried again and again rather than that others wait behind it.
@@ -36,10 +36,10 @@ pub async fn migrate(pool: &PgPool) -> Result<u64> {
         // A connection of its own for each try: with it ends the lock by which those who migrate take turns.
         let mut connection = options.connect().await?;
         let done = MIGRATIONS.run(&mut connection).await;
-        connection.close().await.can_fail("ending a connection");
+        connection.close().await.best_effort("ending a connection");
         match done {
             Ok(()) => break,
-            Err(error) if waited_in_vain(&error) && began.elapsed() < PATIENCE => {
+            Err(error) if waited_in_vain(&error) && began.elapsed() < INDEX_TIMEOUT => {
                 tracing::info!("somebody holds what a migration needs; trying again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }

@@ -46,19 +46,19 @@ use sqlx::{ConnectOptions as _, Connection as _};
 pub use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::time::{Instant, timeout};
 
-use crate::model::error::{CanFail as _, Code, Error, Result};
+use crate::model::error::{BestEffort as _, Code, Error, Result};
 use crate::model::timestamp::Timestamp;
 
 /// How long a request waits for a connection before it is told that the service is not available.
-const ACQUIRE: Duration = Duration::from_millis(1500);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// What a process's connections are for.
-pub struct Bounds {
+pub struct PoolProfile {
     /// How long the server lets statements and transactions last: one that hangs, or whose process is frozen, must not
     /// hold its locks for ever.
     times: &'static [(&'static str, &'static str)],
     /// Whether all connections are opened at the start: nobody should wait for that when many ask at once.
-    at_once: bool,
+    open_eagerly: bool,
 }
 
 /// How long the response to a statement may take. The server ends statements of requests after this time, so a response that is
@@ -75,7 +75,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 /// then: it would otherwise occupy its place in the pool until TCP gives up, which takes a quarter of an hour.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl Bounds {
+impl PoolProfile {
     /// Requests are short.
     pub const REQUESTS: Self = Self {
         times: &[
@@ -83,7 +83,7 @@ impl Bounds {
             ("lock_timeout", "2s"),
             ("idle_in_transaction_session_timeout", "5s"),
         ],
-        at_once: true,
+        open_eagerly: true,
     };
     /// Workers read whole suites.
     pub const WORK: Self = Self {
@@ -91,7 +91,7 @@ impl Bounds {
             ("statement_timeout", "10min"),
             ("idle_in_transaction_session_timeout", "10s"),
         ],
-        at_once: false,
+        open_eagerly: false,
     };
     /// Cleanup reads and deletes bounded numbers of rows.
     pub const CLEANUP: Self = Self {
@@ -100,24 +100,28 @@ impl Bounds {
             ("lock_timeout", "2s"),
             ("idle_in_transaction_session_timeout", "10s"),
         ],
-        at_once: false,
+        open_eagerly: false,
     };
     /// The operator knows how long.
     pub const OPERATOR: Self = Self {
         times: &[],
-        at_once: false,
+        open_eagerly: false,
     };
 }
 
 /// Opens one connection to the server that the pool uses, for work that outlives requests.
-pub async fn connect(pool: &PgPool, application: &str, bounds: Bounds) -> Result<PgConnection> {
+pub async fn connect(
+    pool: &PgPool,
+    application: &str,
+    profile: PoolProfile,
+) -> Result<PgConnection> {
     let options = pool
         .connect_options()
         .as_ref()
         .clone()
         .application_name(application)
-        .options(bounds.times.iter().copied());
-    let mut db = timeout(ACQUIRE, options.connect())
+        .options(profile.times.iter().copied());
+    let mut db = timeout(ACQUIRE_TIMEOUT, options.connect())
         .await
         .map_err(|_| Error::unavailable("the database does not respond"))??;
     require_writable(&mut db).await?;
@@ -128,7 +132,7 @@ pub async fn connect(pool: &PgPool, application: &str, bounds: Bounds) -> Result
 pub async fn disconnect(db: PgConnection) {
     db.close()
         .await
-        .can_fail("closing a connection to the database");
+        .best_effort("closing a connection to the database");
 }
 
 /// Takes an advisory lock that ends with the connection. Returns `false` if another connection holds it.
@@ -145,11 +149,16 @@ async fn try_lock(db: &mut PgConnection, key: i64) -> Result<bool> {
 ///
 /// # Errors
 /// When the connection string is malformed.
-pub fn pool(url: &str, connections: u32, application: &str, bounds: Bounds) -> Result<PgPool> {
+pub fn pool(
+    url: &str,
+    connections: u32,
+    application: &str,
+    profile: PoolProfile,
+) -> Result<PgPool> {
     let options = |server: PgConnectOptions| {
         server
             .application_name(application)
-            .options(bounds.times.iter().copied())
+            .options(profile.times.iter().copied())
     };
     let servers: Vec<_> = primary::parse(url)?.into_iter().map(options).collect();
     let first = servers
@@ -159,8 +168,8 @@ pub fn pool(url: &str, connections: u32, application: &str, bounds: Bounds) -> R
     let (acquired, released) = (switch.clone(), switch.clone());
     let pool = PgPoolOptions::new()
         .max_connections(connections)
-        .min_connections(if bounds.at_once { connections } else { 0 })
-        .acquire_timeout(ACQUIRE)
+        .min_connections(if profile.open_eagerly { connections } else { 0 })
+        .acquire_timeout(ACQUIRE_TIMEOUT)
         .test_before_acquire(false)
         .after_connect(|connection, _| require_writable(connection))
         .before_acquire(move |connection, about| {
@@ -194,7 +203,7 @@ pub fn pool(url: &str, connections: u32, application: &str, bounds: Bounds) -> R
 fn listening(options: &PgConnectOptions) -> PgPool {
     let pool = PgPoolOptions::new()
         .max_connections(1)
-        .acquire_timeout(ACQUIRE)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
         .after_connect(|connection, _| require_writable(connection));
     pool.connect_lazy_with(options.clone())
 }
@@ -253,12 +262,15 @@ pub async fn within_response_timeout<T>(statements: impl Future<Output = Result<
 
 /// A connection for a request that has not begun. 503 where all are at work and none comes free in this time: what waits
 /// longer would only add to what is late already.
-pub async fn soon(db: &PgPool, patience: Duration) -> Result<PoolConnection<Postgres>> {
+pub async fn acquire_within(
+    db: &PgPool,
+    acquire_timeout: Duration,
+) -> Result<PoolConnection<Postgres>> {
     // Where not all are open, one is being opened, and that takes its time.
     if db.size() < db.options().get_max_connections() {
         return Ok(db.acquire().await?);
     }
-    let acquired = tokio::time::timeout(patience, db.acquire()).await;
+    let acquired = tokio::time::timeout(acquire_timeout, db.acquire()).await;
     Ok(acquired
         .map_err(|_| Error::unavailable("all connections to the database are at work"))??)
 }

@@ -9,7 +9,7 @@ use sqlx::postgres::{PgConnectOptions, PgListener};
 use tokio::time::{Instant, timeout_at};
 
 use super::{PgPool, presence};
-use crate::model::error::CanFail as _;
+use crate::model::error::BestEffort as _;
 
 /// After this time without a notification the connection is checked: nothing is sent on it, so that neither the process nor
 /// TCP would notice that it is dead.
@@ -92,10 +92,10 @@ impl Notifications {
                     server,
                     checked: Instant::now(),
                     checking: None,
-                })
+                });
             }
             failed => {
-                failed.map(drop).can_fail("listening to the database");
+                failed.map(drop).best_effort("listening to the database");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

@@ -8,7 +8,7 @@ use crate::model::job::{FailureCode, JobRow, JobStatus, JobType};
 use crate::model::org::Plan;
 use crate::model::suite::{Allowance, SuiteId};
 use crate::model::timestamp::Timestamp;
-use crate::runtime::trace_export::{Place, SpanId};
+use crate::runtime::trace_export::{SpanContext, SpanId};
 
 /// What is stored of a new eval.
 pub struct NewJob<'a> {
@@ -41,7 +41,7 @@ pub struct NewJob<'a> {
     /// How long ago the request began, in microseconds.
     pub elapsed_us: i64,
     /// The span in whose name the job is stored.
-    pub stored_as: Place,
+    pub stored_as: SpanContext,
     /// Whether its trace is exported. If not, the row does not name the span, and workers export nothing of the job.
     pub is_exported: bool,
     /// The client's span, if it sent one.

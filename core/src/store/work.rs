@@ -13,7 +13,7 @@ use crate::model::job::{ATTEMPTS_MAX, EvalResult, FailureCode, ITEM_SCORES_DAYS,
 use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
 use crate::model::upload::{ContentEncoding, ContentType};
-use crate::runtime::trace_export::Place;
+use crate::runtime::trace_export::SpanContext;
 use crate::runtime::upload_reader::PartObject;
 use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, Scoring};
 
@@ -21,7 +21,7 @@ use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, Scoring};
 pub const DEADLINE: Duration = Duration::from_secs(15 * 60);
 
 /// Renews a process's lease.
-pub async fn beat(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
+pub async fn renew_lease(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
     sqlx::query!("insert into workers (id, seen_at) values ($1, now()) on conflict (id) do update set seen_at = now()", worker_id.as_str())
         .execute(db)
         .await?;
@@ -31,7 +31,11 @@ pub async fn beat(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
 /// Gives up what the process holds by the database's account and not by its own: a claim whose answer was lost, or an
 /// end that could not be written. A claim of the last moments may just not have arrived. The next sweep takes it back,
 /// by the rules for all that is taken back.
-pub async fn disown(db: impl PgExecutor<'_>, worker_id: &WorkerId, held: &[&str]) -> Result<u64> {
+pub async fn orphan_unknown_claims(
+    db: impl PgExecutor<'_>,
+    worker_id: &WorkerId,
+    held: &[&str],
+) -> Result<u64> {
     let done = sqlx::query!(
         "update jobs set worker_id = 'nobody'
          where status = 'running' and worker_id = $1 and started_at < now() - $3::float8 * interval '1 second' and id <> all($2)",
@@ -45,7 +49,7 @@ pub async fn disown(db: impl PgExecutor<'_>, worker_id: &WorkerId, held: &[&str]
 }
 
 /// Ends a process's lease: what it still holds is taken back by the next sweep.
-pub async fn leave(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
+pub async fn delete_lease(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
     sqlx::query!("delete from workers where id = $1", worker_id.as_str())
         .execute(db)
         .await?;
@@ -84,9 +88,9 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Its place in its trace.
-    pub fn place(&self) -> Option<Place> {
-        Place::read(&self.trace_id, self.span_id.as_deref()?)
+    /// Its span_context in its trace.
+    pub fn span_context(&self) -> Option<SpanContext> {
+        SpanContext::read(&self.trace_id, self.span_id.as_deref()?)
     }
 }
 
@@ -100,7 +104,7 @@ pub async fn claim(
 }
 
 /// Claims the job that waits longest, of those whose bell should have been heard by now.
-pub async fn claim_unheard(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<Option<Claim>> {
+pub async fn claim_next(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<Option<Claim>> {
     begin(db, worker_id, None).await
 }
 
@@ -140,7 +144,7 @@ async fn begin(
 }
 
 /// Whether an attempt still holds its job. If so, its progress is noted where there is some.
-pub async fn holds(db: impl PgExecutor<'_>, claim: &Claim, progress: f64) -> Result<bool> {
+pub async fn owns_job(db: impl PgExecutor<'_>, claim: &Claim, progress: f64) -> Result<bool> {
     let holds = sqlx::query_scalar!(
         r#"with held as (
              select id from jobs where id = $1 and status = 'running' and attempts = $2
@@ -303,7 +307,7 @@ pub async fn fail(
 
 /// Puts a job back to wait, or fails it with `code` when no try is left. Each try waits longer for the next: 1 s, 8 s,
 /// 64 s, which what is broken may need to be mended. `false`: the attempt was fenced out.
-pub async fn release(
+pub async fn requeue(
     pool: &PgPool,
     claim: &Claim,
     code: FailureCode,

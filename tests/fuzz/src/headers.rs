@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use assay_api::parsers::{
-    Asked, IdempotencyKey, TraceParent, bearer, client, client_request_id, grpc_timeout, is_json,
+    IdempotencyKey, RequestedOrg, TraceParent, bearer, client, client_request_id, grpc_timeout,
+    is_json,
 };
 use assay_core::Code;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -28,10 +29,10 @@ pub fn headers(data: &[u8]) {
     };
     credentials(&all("authorization"), first);
     idempotency_keys(&all("idempotency-key"), &values);
-    match Asked::of(&all("x-org-id")) {
-        Asked::None => assert!(values.is_empty()),
-        Asked::Org(id) => assert_eq!(Some(id.as_str()), first),
-        Asked::Malformed => assert!(
+    match RequestedOrg::of(&all("x-org-id")) {
+        RequestedOrg::None => assert!(values.is_empty()),
+        RequestedOrg::Org(id) => assert_eq!(Some(id.as_str()), first),
+        RequestedOrg::Malformed => assert!(
             first
                 .unwrap_or_default()
                 .parse::<assay_core::OrgId>()
@@ -89,10 +90,10 @@ fn idempotency_keys(headers: &HeaderMap, values: &[HeaderValue]) {
     match (IdempotencyKey::of(headers), values) {
         (Ok(None), []) => {}
         (Ok(Some(IdempotencyKey(key))), [only]) => {
-            assert_eq!(only.to_str().ok(), Some(key.as_str()))
+            assert_eq!(only.to_str().ok(), Some(key.as_str()));
         }
         (Err(error), [only]) => {
-            assert!(error.code == Code::InvalidRequest && only.to_str().is_err())
+            assert!(error.code == Code::InvalidRequest && only.to_str().is_err());
         }
         (Err(error), [_, _, ..]) => assert_eq!(error.code, Code::ValidationFailed),
         (other, _) => panic!("{:?}", other.map(|key| key.map(|IdempotencyKey(key)| key))),
@@ -100,9 +101,12 @@ fn idempotency_keys(headers: &HeaderMap, values: &[HeaderValue]) {
 }
 
 fn traces(headers: &HeaderMap, first: Option<&str>) {
-    let TraceParent { place, parent } = TraceParent::of(headers);
+    let TraceParent {
+        span_context,
+        parent,
+    } = TraceParent::of(headers);
     let (trace_id, span_id) = (
-        place.trace_id.to_string(),
+        span_context.trace_id.to_string(),
         parent.map(|span| span.to_string()),
     );
     let is_id = |id: &str, length| {
@@ -114,8 +118,8 @@ fn traces(headers: &HeaderMap, first: Option<&str>) {
     };
     assert!(
         is_id(&trace_id, 32)
-            && is_id(&place.span_id.to_string(), 16)
-            && Some(place.span_id) != parent
+            && is_id(&span_context.span_id.to_string(), 16)
+            && Some(span_context.span_id) != parent
     );
     assert!(span_id.as_ref().is_none_or(|span_id| is_id(span_id, 16)));
     // By the places of its parts: `00-<32>-<16>-01`, and more behind another dash in versions to come.

@@ -304,7 +304,7 @@ fn checked_for(metric: Metric, data: &[u8], told: &[Told], is_json: bool) {
     let checked = check(data, &metric).map_err(assay_core::Error::from);
     match checked {
         Err(error) if error.code == Code::InvalidRequest => {
-            assert!(!is_json && faults < MAX_FAULTS)
+            assert!(!is_json && faults < MAX_FAULTS);
         }
         Err(error) => {
             let Some(Details::Fields { fields }) = &error.details else {

@@ -32,9 +32,9 @@ pub fn uploads(data: &[u8]) {
         hashed: false,
     };
     if options & 8 == 0 {
-        sent(content, rest)
+        sent(content, rest);
     } else {
-        packed(content, rest)
+        packed(content, rest);
     }
 }
 

@@ -128,7 +128,7 @@ fn names(text: &str) {
     let told = |fault: Option<assay_eval::FieldError>| {
         fault
             .iter()
-            .for_each(|fault| fit_to_be_told(&fault.message))
+            .for_each(|fault| fit_to_be_told(&fault.message));
     };
     told(validation::one_of::<JobStatus>("status", text).err());
     told(validation::moment("before", text).err());

@@ -112,7 +112,7 @@ async fn report(arguments: Arguments) -> Result<bool, Trouble> {
             println!("{rate} requests a second, {seconds} s each");
             let stretches =
                 steady::without_redis(&ground, Duration::from_secs(seconds), rate, &|stretch| {
-                    println!("{stretch}")
+                    println!("{stretch}");
                 })
                 .await?;
             Ok(stretches

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use assay_core::Timestamp;
 use assay_core::model::validation;
 
-use super::{Kind, Letter};
+use super::{Email, Kind};
 
 /// The link to sign in with. `next_at` is when the next mail can be sent, if this is the last one for now.
-pub fn sign_in(public_url: &str, to: &str, token: &str, next_at: Option<Timestamp>) -> Letter {
+pub fn sign_in(public_url: &str, to: &str, token: &str, next_at: Option<Timestamp>) -> Email {
     let link = format!("{public_url}/sign-in#token={token}");
     let curl = format!(
         "curl -X POST {public_url}/v1/auth/email/verify -H 'Content-Type: application/json' -d '{{\"token\": \"{token}\"}}'"
@@ -31,7 +31,7 @@ pub fn sign_in(public_url: &str, to: &str, token: &str, next_at: Option<Timestam
         )
     });
     parts.extend(last.as_deref().map(Part::Text));
-    letter(Kind::SignIn, to, "Your link to sign in to Assay", &parts)
+    email(Kind::SignIn, to, "Your link to sign in to Assay", &parts)
 }
 
 /// A time as readers of a mail see it: `14:05:09 UTC`.
@@ -44,7 +44,7 @@ fn clock_time(at: Timestamp) -> String {
 ///
 /// The organization's name is the words of whoever named it. It is quoted, in the text alone, and left out if it could be taken for a
 /// link; `inviter` is the verified address of the user who invites.
-pub fn invite(public_url: &str, to: &str, org: &str, inviter: &str, role: &str) -> Letter {
+pub fn invite(public_url: &str, to: &str, org: &str, inviter: &str, role: &str) -> Email {
     let link = format!("{public_url}/sign-in");
     let org = match validation::has_link(org) {
         true => String::from("an organization"),
@@ -56,7 +56,7 @@ pub fn invite(public_url: &str, to: &str, org: &str, inviter: &str, role: &str) 
     };
     let invited = format!("{inviter} invites you to {org} on Assay, as {role}.");
     let address = format!("To accept, sign in within 14 days with this address, {to}:");
-    letter(
+    email(
         Kind::Notice,
         to,
         "You are invited to an organization on Assay",
@@ -78,7 +78,7 @@ enum Part<'a> {
     Code(&'a str),
 }
 
-fn letter(kind: Kind, to: &str, subject: &str, parts: &[Part<'_>]) -> Letter {
+fn email(kind: Kind, to: &str, subject: &str, parts: &[Part<'_>]) -> Email {
     let (mut text, mut html) = (String::new(), String::new());
     for part in parts {
         // Writing to a text cannot fail.
@@ -100,7 +100,7 @@ fn letter(kind: Kind, to: &str, subject: &str, parts: &[Part<'_>]) -> Letter {
     let html = format!(
         "<!doctype html><html lang=\"en\"><body style=\"font-family: sans-serif\">{html}</body></html>"
     );
-    Letter {
+    Email {
         kind,
         to: to.to_owned(),
         subject: subject.to_owned(),
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_name_is_a_name_and_not_markup() {
-        let letter = invite(
+        let email = invite(
             "https://assay.example",
             "ada@example.org",
             "<b>A & 'B'</b>",
@@ -132,14 +132,14 @@ mod tests {
             "member",
         );
         assert!(
-            letter
+            email
                 .html
                 .contains("“&lt;b&gt;A &amp; &#39;B&#39;&lt;/b&gt;”")
-                && !letter.html.contains("<b>")
+                && !email.html.contains("<b>")
         );
         assert!(
-            letter.text.contains("“<b>A & 'B'</b>”")
-                && letter.text.contains("https://assay.example/sign-in\r\n")
+            email.text.contains("“<b>A & 'B'</b>”")
+                && email.text.contains("https://assay.example/sign-in\r\n")
         );
     }
 
@@ -154,13 +154,10 @@ mod tests {
                 "member",
             )
         };
-        let letter = invite("SECURITY ALERT”. Call us: \"now");
-        assert_eq!(
-            letter.subject,
-            "You are invited to an organization on Assay"
-        );
+        let email = invite("SECURITY ALERT”. Call us: \"now");
+        assert_eq!(email.subject, "You are invited to an organization on Assay");
         assert!(
-            letter.text.contains("bob@example.org invites you to the organization “SECURITY ALERT'. Call us: 'now” on Assay, as member.")
+            email.text.contains("bob@example.org invites you to the organization “SECURITY ALERT'. Call us: 'now” on Assay, as member.")
         );
         // A name from before links were rejected, or of the operator's choice.
         assert!(!invite("https://evil.example").text.contains("evil"));

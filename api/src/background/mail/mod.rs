@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use assay_core::runtime::prometheus;
-use assay_core::{CanFail as _, Error, RequestId, Result, Timestamp};
+use assay_core::{BestEffort as _, Error, RequestId, Result, Timestamp};
 use lettre::message::{Mailbox, MultiPart, header};
 use lettre::{AsyncSmtpTransport, AsyncTransport as _, Message, Tokio1Executor};
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -44,7 +44,7 @@ const RETRY_DELAYS: [Duration; 3] = [
 ];
 
 /// A mail. No `Debug`: it may hold a secret.
-pub struct Letter {
+pub struct Email {
     /// Its queue.
     pub kind: Kind,
     /// To whom, in the one form of addresses.
@@ -67,24 +67,24 @@ pub enum Kind {
 }
 
 /// The queues that requests put mails into.
-pub struct Post {
+pub struct Mailer {
     queues: Mutex<Option<Queues>>,
 }
 
 struct Queues {
-    sign_ins: Sender<Letter>,
-    notices: Sender<Letter>,
+    sign_ins: Sender<Email>,
+    notices: Sender<Email>,
 }
 
 /// The delivery of queued mails.
-pub struct Carrier {
-    sign_ins: Lane,
-    notices: Lane,
+pub struct DeliveryWorker {
+    sign_ins: EmailQueue,
+    notices: EmailQueue,
 }
 
 /// Where mails go.
 #[derive(Clone)]
-enum Way {
+enum Transport {
     Smtp(AsyncSmtpTransport<Tokio1Executor>),
     Folder(PathBuf),
     /// Test double: sees each attempt, and says how long it takes and whether it succeeds.
@@ -92,27 +92,27 @@ enum Way {
     Script(fn(&str) -> (Duration, bool), mpsc::UnboundedSender<String>),
 }
 
-/// Opens the queues. The carrier has to be run.
-pub fn open(settings: &MailSettings) -> Result<(Post, Carrier)> {
+/// Opens the queues. The delivery has to be run.
+pub fn open(settings: &MailSettings) -> Result<(Mailer, DeliveryWorker)> {
     let way = match &settings.smtp_url {
         // The cause is not kept: it could repeat the address, and with it the password.
-        Some(url) => Way::Smtp(
+        Some(url) => Transport::Smtp(
             AsyncSmtpTransport::<Tokio1Executor>::from_url(url)
                 .map_err(|_| Error::internal("the address of the mail server cannot be used"))?
                 .timeout(Some(ATTEMPT_TIMEOUT))
                 .build(),
         ),
-        None => Way::Folder(PathBuf::from(&settings.folder)),
+        None => Transport::Folder(PathBuf::from(&settings.folder)),
     };
     Ok(open_way(&way, &settings.from))
 }
 
-fn open_way(way: &Way, from: &Mailbox) -> (Post, Carrier) {
+fn open_way(way: &Transport, from: &Mailbox) -> (Mailer, DeliveryWorker) {
     let lane = || {
         let (sender, queue) = mpsc::channel(QUEUE_MAX);
         (
             sender,
-            Lane {
+            EmailQueue {
                 queue,
                 retries: JoinSet::new(),
                 deliveries: JoinSet::new(),
@@ -127,30 +127,30 @@ fn open_way(way: &Way, from: &Mailbox) -> (Post, Carrier) {
         notices: to_notices,
     };
     (
-        Post {
+        Mailer {
             queues: Mutex::new(Some(queues)),
         },
-        Carrier { sign_ins, notices },
+        DeliveryWorker { sign_ins, notices },
     )
 }
 
-impl Post {
+impl Mailer {
     fn queues(&self) -> std::sync::MutexGuard<'_, Option<Queues>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues a mail. Never waits.
-    pub fn put(&self, letter: Letter) {
+    pub fn put(&self, email: Email) {
         let queued = self
             .queues()
             .as_ref()
             .is_some_and(|Queues { sign_ins, notices }| {
-                let queue = if letter.kind == Kind::SignIn {
+                let queue = if email.kind == Kind::SignIn {
                     sign_ins
                 } else {
                     notices
                 };
-                queue.try_send(letter).is_ok()
+                queue.try_send(email).is_ok()
             });
         if !queued {
             metrics::counter!(prometheus::MAILS, "outcome" => "dropped").increment(1);
@@ -158,16 +158,16 @@ impl Post {
         }
     }
 
-    /// Takes no more mails. The carrier ends when it has delivered what waits.
+    /// Takes no more mails. The delivery ends when it has delivered what waits.
     pub fn close(&self) {
         self.queues().take();
     }
 }
 
-impl Carrier {
+impl DeliveryWorker {
     /// Delivers mails until the queues are closed and nothing waits any more.
     pub async fn run(mut self) {
-        if let Way::Folder(folder) = &self.notices.way {
+        if let Transport::Folder(folder) = &self.notices.way {
             tracing::info!(folder = %folder.display(), "there is no mail server: mails are written to a folder");
         }
         loop {
@@ -185,23 +185,23 @@ impl Carrier {
 }
 
 /// One queue, with its mails under way.
-struct Lane {
-    queue: Receiver<Letter>,
+struct EmailQueue {
+    queue: Receiver<Email>,
     /// Mails that wait for their next attempt.
     retries: JoinSet<Attempt>,
     /// Each ends with the mail that needs another attempt, if it does.
     deliveries: JoinSet<Option<Attempt>>,
-    way: Way,
+    way: Transport,
     from: Mailbox,
 }
 
 /// A mail, with the number of attempts before this one.
 struct Attempt {
-    letter: Letter,
+    email: Email,
     failures: usize,
 }
 
-impl Lane {
+impl EmailQueue {
     /// Waits for the next event and handles it: an attempt has ended or, if there is room, can start. `None` when nothing is left.
     async fn step(&mut self, has_room: bool) -> Option<()> {
         tokio::select! {
@@ -216,7 +216,7 @@ impl Lane {
                     self.start(attempt);
                 }
             }
-            Some(letter) = self.queue.recv(), if has_room => self.start(Attempt { letter, failures: 0 }),
+            Some(email) = self.queue.recv(), if has_room => self.start(Attempt { email, failures: 0 }),
             else => return None,
         }
         Some(())
@@ -244,9 +244,9 @@ impl Lane {
 }
 
 /// Tries to deliver a mail. Returns it if another attempt makes sense.
-async fn try_once(way: Way, from: Mailbox, attempt: Attempt) -> Option<Attempt> {
-    let Attempt { letter, failures } = attempt;
-    let outcome = match deliver(&way, &from, &letter).await {
+async fn try_once(way: Transport, from: Mailbox, attempt: Attempt) -> Option<Attempt> {
+    let Attempt { email, failures } = attempt;
+    let outcome = match deliver(&way, &from, &email).await {
         Ok(()) => "sent",
         Err(Undelivered {
             lasting: true,
@@ -261,7 +261,7 @@ async fn try_once(way: Way, from: Mailbox, attempt: Attempt) -> Option<Attempt> 
         }) => {
             tracing::warn!(%error, failures, "a mail could not be sent, attempt failed");
             return Some(Attempt {
-                letter,
+                email,
                 failures: failures + 1,
             });
         }
@@ -270,26 +270,26 @@ async fn try_once(way: Way, from: Mailbox, attempt: Attempt) -> Option<Attempt> 
     None
 }
 
-/// Why a letter did not go out, and whether another try could change that.
+/// Why a email did not go out, and whether another try could change that.
 struct Undelivered {
     lasting: bool,
     error: Error,
 }
 
-async fn deliver(way: &Way, from: &Mailbox, letter: &Letter) -> Result<(), Undelivered> {
-    let message = message(from, letter).map_err(|error| Undelivered {
+async fn deliver(way: &Transport, from: &Mailbox, email: &Email) -> Result<(), Undelivered> {
+    let message = message(from, email).map_err(|error| Undelivered {
         lasting: true,
         error,
     })?;
     match way {
-        Way::Smtp(server) => {
+        Transport::Smtp(server) => {
             let sent = server.send(message).await;
             sent.map(drop).map_err(|error| Undelivered {
                 lasting: error.is_permanent(),
                 error: Error::internal(error),
             })
         }
-        Way::Folder(folder) => {
+        Transport::Folder(folder) => {
             write(folder, &message.formatted())
                 .await
                 .map_err(|error| Undelivered {
@@ -298,9 +298,9 @@ async fn deliver(way: &Way, from: &Mailbox, letter: &Letter) -> Result<(), Undel
                 })
         }
         #[cfg(test)]
-        Way::Script(script, attempts) => {
-            let (duration, succeeds) = script(&letter.to);
-            attempts.send(letter.to.clone()).unwrap();
+        Transport::Script(script, attempts) => {
+            let (duration, succeeds) = script(&email.to);
+            attempts.send(email.to.clone()).unwrap();
             tokio::time::sleep(duration).await;
             if succeeds {
                 Ok(())
@@ -314,14 +314,14 @@ async fn deliver(way: &Way, from: &Mailbox, letter: &Letter) -> Result<(), Undel
     }
 }
 
-fn message(from: &Mailbox, letter: &Letter) -> Result<Message> {
-    let Letter {
+fn message(from: &Mailbox, email: &Email) -> Result<Message> {
+    let Email {
         kind: _,
         to,
         subject,
         text,
         html,
-    } = letter;
+    } = email;
     let to = Mailbox::new(None, to.parse().map_err(Error::internal)?);
     // Without the machine's name in it, and distinct for each try.
     let id = format!("<{}@{}>", RequestId::random()?, from.email.domain());
@@ -368,7 +368,7 @@ async fn write(folder: &Path, mail: &[u8]) -> Result<()> {
             .write_all(&mail)
             .and_then(|()| std::fs::rename(&part, target));
         if written.is_err() {
-            std::fs::remove_file(part).can_fail("removing a part of a mail");
+            std::fs::remove_file(part).best_effort("removing a part of a mail");
         }
         written
     });
@@ -387,14 +387,14 @@ mod tests {
     #[test]
     fn a_mail_has_both_forms_and_no_header_can_be_smuggled_in() {
         let from: Mailbox = "Assay <assay@example.org>".parse().unwrap();
-        let letter = Letter {
+        let email = Email {
             kind: Kind::Notice,
             to: "ada@xn--bcher-kva.example".into(),
             subject: "Ünïcode\r\nBcc: eve@example.org".into(),
             text: "plain".into(),
             html: "<p>rich</p>".into(),
         };
-        let mail = String::from_utf8(message(&from, &letter).unwrap().formatted()).unwrap();
+        let mail = String::from_utf8(message(&from, &email).unwrap().formatted()).unwrap();
         let (head, body) = mail.split_once("\r\n\r\n").unwrap();
         assert!(
             !head
@@ -420,8 +420,8 @@ mod tests {
         );
     }
 
-    fn letter(kind: Kind, to: &str) -> Letter {
-        Letter {
+    fn email(kind: Kind, to: &str) -> Email {
+        Email {
             kind,
             to: to.into(),
             subject: "s".into(),
@@ -430,12 +430,12 @@ mod tests {
         }
     }
 
-    fn scripted(script: fn(&str) -> (Duration, bool)) -> (Post, mpsc::UnboundedReceiver<String>) {
+    fn scripted(script: fn(&str) -> (Duration, bool)) -> (Mailer, mpsc::UnboundedReceiver<String>) {
         let (seen, attempts) = mpsc::unbounded_channel();
         let from: Mailbox = "Assay <assay@example.org>".parse().unwrap();
-        let (post, carrier) = open_way(&Way::Script(script, seen), &from);
-        tokio::spawn(carrier.run());
-        (post, attempts)
+        let (mailer, delivery) = open_way(&Transport::Script(script, seen), &from);
+        tokio::spawn(delivery.run());
+        (mailer, attempts)
     }
 
     async fn next(attempts: &mut mpsc::UnboundedReceiver<String>) -> String {
@@ -448,30 +448,30 @@ mod tests {
     #[tokio::test]
     async fn sign_in_mail_does_not_wait_for_invites() {
         // The mail server takes very long for whatever is not to Ada.
-        let (post, mut attempts) = scripted(|to| {
+        let (mailer, mut attempts) = scripted(|to| {
             (
                 Duration::from_secs(if to == "ada@example.org" { 0 } else { 600 }),
                 true,
             )
         });
         for n in 0..QUEUE_MAX + 100 {
-            post.put(letter(Kind::Notice, &format!("stranger{n}@example.org")));
+            mailer.put(email(Kind::Notice, &format!("stranger{n}@example.org")));
         }
         for _ in 0..NOTICE_DELIVERIES_MAX {
             assert!(next(&mut attempts).await.starts_with("stranger"));
         }
-        post.put(letter(Kind::SignIn, "ada@example.org"));
+        mailer.put(email(Kind::SignIn, "ada@example.org"));
         assert_eq!(next(&mut attempts).await, "ada@example.org");
     }
 
     #[tokio::test]
     async fn retried_mail_does_not_occupy_a_delivery() {
-        let (post, mut attempts) = scripted(|to| (Duration::ZERO, to == "ada@example.org"));
+        let (mailer, mut attempts) = scripted(|to| (Duration::ZERO, to == "ada@example.org"));
         let put_off = 3 * DELIVERIES_MAX;
         for n in 0..put_off {
-            post.put(letter(Kind::SignIn, &format!("later{n}@example.org")));
+            mailer.put(email(Kind::SignIn, &format!("later{n}@example.org")));
         }
-        post.put(letter(Kind::SignIn, "ada@example.org"));
+        mailer.put(email(Kind::SignIn, "ada@example.org"));
         // All first attempts come before any second one, which waits for a second.
         let mut first: Vec<String> = Vec::new();
         for _ in 0..=put_off {
@@ -491,12 +491,12 @@ mod tests {
     async fn closed_queue_is_delivered_to_its_end() {
         let (seen, mut attempts) = mpsc::unbounded_channel();
         let from: Mailbox = "Assay <assay@example.org>".parse().unwrap();
-        let (post, carrier) = open_way(
-            &Way::Script(|_| (Duration::from_millis(1), true), seen),
+        let (mailer, delivery) = open_way(
+            &Transport::Script(|_| (Duration::from_millis(1), true), seen),
             &from,
         );
         for n in 0..20 {
-            post.put(letter(
+            mailer.put(email(
                 if n % 2 == 0 {
                     Kind::SignIn
                 } else {
@@ -505,8 +505,8 @@ mod tests {
                 "ada@example.org",
             ));
         }
-        post.close();
-        tokio::time::timeout(Duration::from_secs(10), carrier.run())
+        mailer.close();
+        tokio::time::timeout(Duration::from_secs(10), delivery.run())
             .await
             .unwrap();
         let mut delivered = 0;

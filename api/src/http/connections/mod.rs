@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use assay_core::runtime::process;
-use assay_core::{CanFail as _, Error, Result};
+use assay_core::{BestEffort as _, Error, Result};
 use axum::Router;
 use axum::body::Body;
 use http::Request;
@@ -73,7 +73,7 @@ impl Connections {
     pub fn new(settings: &Settings, memory: Budget) -> Result<Self> {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(Error::internal)?;
         let files = hard.min(CONNECTIONS_MAX + FILES);
-        setrlimit(Resource::RLIMIT_NOFILE, files, hard).can_fail("asking for more open files");
+        setrlimit(Resource::RLIMIT_NOFILE, files, hard).best_effort("asking for more open files");
         let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).map_err(Error::internal)?;
         let all = u32::try_from(soft.saturating_sub(FILES).clamp(16, CONNECTIONS_MAX))
             .map_err(Error::internal)?;
@@ -92,7 +92,7 @@ impl Connections {
 
     /// Takes connections until the process is told to end.
     pub async fn accept(&self, listener: TcpListener, router: Router) -> Result<()> {
-        let mut end = std::pin::pin!(process::told_to_end());
+        let mut end = std::pin::pin!(process::shutdown_signal());
         loop {
             let next = async {
                 // Where there is no room, callers wait before the door.
@@ -129,7 +129,7 @@ impl Connections {
             .acquire_many(self.all)
             .await
             .map(drop)
-            .can_fail("waiting for connections to end");
+            .best_effort("waiting for connections to end");
     }
 
     fn serve(
@@ -141,7 +141,7 @@ impl Connections {
     ) {
         stream
             .set_nodelay(true)
-            .can_fail("sending small answers at once");
+            .best_effort("sending small answers at once");
         let (memory, stopped) = (self.memory.clone(), self.stop.subscribe());
         tokio::spawn(async move {
             serve(memory, stream, peer, &room.1, router, stopped).await;

@@ -149,9 +149,9 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
                 candidate as u8,
             )) {
                 if is_right {
-                    guesses[*item] = candidate as u8
+                    guesses[*item] = candidate as u8;
                 } else {
-                    left.push(*item)
+                    left.push(*item);
                 }
             }
         }

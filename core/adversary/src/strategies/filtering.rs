@@ -254,9 +254,9 @@ pub(super) fn quantile_above(probability: f64) -> f64 {
     for _ in 0..40 {
         let middle = f64::midpoint(low, high);
         if above(middle) > probability {
-            low = middle
+            low = middle;
         } else {
-            high = middle
+            high = middle;
         }
     }
     low
@@ -388,9 +388,9 @@ impl Filter {
         for _ in 0..7 {
             let middle = f64::midpoint(low, high);
             if distance(&at(middle)) > wanted {
-                low = middle
+                low = middle;
             } else {
-                high = middle
+                high = middle;
             }
         }
         Some(at(high))

@@ -234,9 +234,9 @@ fn share_for(
     for _ in 0..if close == 0 { 0 } else { 4 } {
         let middle = f64::midpoint(low, high);
         if distance(middle) > wanted {
-            low = middle
+            low = middle;
         } else {
-            high = middle
+            high = middle;
         }
     }
     Some(high)

@@ -1,6 +1,6 @@
 //! Two jobs over the same items, compared item by item. Pure: no clock, no network, no database.
 //!
-//! Both are gone through twice, some items at a time: first each for its [`Figure`], then together for their [`Pairs`].
+//! Both are gone through twice, some items at a time: first each for its [`Aggregate`], then together for their [`Pairs`].
 //! What is meant by each number is in `docs/metrics.md`.
 
 mod permutation_test;
@@ -13,13 +13,13 @@ use crate::stats::calibration::{self, BINS};
 use crate::stats::compensated_sum::Sum;
 use statrs::distribution::{Binomial, ContinuousCDF as _, DiscreteCDF as _, Normal};
 
-use permutation_test::Flips;
+use permutation_test::PermutationTest;
 
 /// How many standard errors of a difference lie below it when it is found four times of five.
 const POWER: f64 = 0.841_621_233_572_914_3;
 
 /// What a job keeps of some items.
-pub struct Kept {
+pub struct StoredItems {
     /// Their scores, parts or confidences.
     pub values: Vec<f64>,
     /// Whether their labels are right; empty where that is not kept.
@@ -27,14 +27,14 @@ pub struct Kept {
 }
 
 /// A job's figure, from all that it keeps.
-pub struct Figure {
+pub struct Aggregate {
     metric: Metric,
     n: usize,
     sum: Sum,
     bins: [Sum; BINS + 1],
 }
 
-impl Figure {
+impl Aggregate {
     /// Of no items yet.
     pub fn new(metric: Metric) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl Figure {
     }
 
     /// Adds the next items.
-    pub fn add(&mut self, Kept { values, rights }: &Kept) {
+    pub fn add(&mut self, StoredItems { values, rights }: &StoredItems) {
         self.n += values.len();
         match self.metric {
             Metric::Rmse => values.iter().for_each(|error| self.sum.add(error * error)),
@@ -66,21 +66,21 @@ impl Figure {
     }
 
     /// How much each item is of it.
-    pub fn parts(self) -> Parts {
+    pub fn parts(self) -> Contribution {
         match self.metric {
-            Metric::Rmse => Parts::OfRoot((self.sum.total() / self.n.max(1) as f64).sqrt()),
-            Metric::Ece => Parts::OfGaps(self.bins.map(|bin| {
+            Metric::Rmse => Contribution::OfRoot((self.sum.total() / self.n.max(1) as f64).sqrt()),
+            Metric::Ece => Contribution::OfGaps(self.bins.map(|bin| {
                 bin.total()
                     .partial_cmp(&0.0)
                     .map_or(0.0, |sign| f64::from(sign as i8))
             })),
-            _ => Parts::Themselves,
+            _ => Contribution::Themselves,
         }
     }
 }
 
 /// How much each item is of a job's figure: the mean of these is the figure.
-pub enum Parts {
+pub enum Contribution {
     /// What is kept.
     Themselves,
     /// Of the root of a mean of squares, by the delta method.
@@ -89,8 +89,8 @@ pub enum Parts {
     OfGaps([f64; BINS + 1]),
 }
 
-impl Parts {
-    fn of(&self, Kept { values, rights }: &Kept, item: usize) -> f64 {
+impl Contribution {
+    fn of(&self, StoredItems { values, rights }: &StoredItems, item: usize) -> f64 {
         let value = values[item];
         match self {
             Self::Themselves => value,
@@ -149,7 +149,7 @@ pub struct Pairs {
     squares: Sum,
     /// Of what is flipped.
     flipped: Sum,
-    flips: Flips,
+    flips: PermutationTest,
 }
 
 /// What is said of a difference.
@@ -197,7 +197,7 @@ impl Pairs {
     /// None yet.
     pub fn new(metric: Metric) -> Self {
         let (sum, squares, flipped) = (Sum::default(), Sum::default(), Sum::default());
-        let (test, flips) = (Test::of(metric), Flips::default());
+        let (test, flips) = (Test::of(metric), PermutationTest::default());
         Self {
             metric,
             test,
@@ -213,7 +213,11 @@ impl Pairs {
     }
 
     /// Adds the next items of both.
-    pub fn add(&mut self, (one, of_one): (&Kept, &Parts), (other, of_other): (&Kept, &Parts)) {
+    pub fn add(
+        &mut self,
+        (one, of_one): (&StoredItems, &Contribution),
+        (other, of_other): (&StoredItems, &Contribution),
+    ) {
         for item in 0..one.values.len().min(other.values.len()) {
             self.n += 1;
             let difference = of_one.of(one, item) - of_other.of(other, item);

@@ -23,7 +23,7 @@ const SEED: u64 = 1;
 
 /// The sizes of the differences that are not 0.
 #[derive(Default)]
-pub struct Flips {
+pub struct PermutationTest {
     /// How many there are of each size, by its bits.
     sizes: HashMap<u64, u64>,
     /// Smaller ones are not kept.
@@ -32,7 +32,7 @@ pub struct Flips {
     rest: f64,
 }
 
-impl Flips {
+impl PermutationTest {
     /// Adds a difference of this size.
     pub fn add(&mut self, size: f64) {
         if size < self.least {

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::*;
 
-fn kept(values: Vec<f64>) -> Kept {
-    Kept {
+fn kept(values: Vec<f64>) -> StoredItems {
+    StoredItems {
         values,
         rights: Vec::new(),
     }
@@ -15,7 +15,7 @@ fn kept(values: Vec<f64>) -> Kept {
 fn compared(metric: Metric, a: &[f64], b: &[f64]) -> Difference {
     let mut pairs = Pairs::new(metric);
     let parts = |values: &[f64]| {
-        let mut figure = Figure::new(metric);
+        let mut figure = Aggregate::new(metric);
         values
             .chunks(7)
             .for_each(|values| figure.add(&kept(values.to_vec())));
@@ -150,7 +150,7 @@ fn of_normal(z: f64) -> f64 {
 #[test]
 fn of_many_sizes_the_smaller_ones_are_taken_together() {
     for n in [5_000_u32, 9_000, 300_000] {
-        let (mut flips, mut squares) = (Flips::default(), 0.0);
+        let (mut flips, mut squares) = (PermutationTest::default(), 0.0);
         for at in 0..n {
             let size = f64::from(at.wrapping_mul(2_654_435_761) % n + 1);
             flips.add(size);
@@ -211,14 +211,14 @@ fn one_item_is_no_evidence_whatever_the_metric_makes_of_it() {
         );
     }
     // Their parts differ at each item, but what they are right about at one only.
-    let job = |share: f64, right: bool| Kept {
+    let job = |share: f64, right: bool| StoredItems {
         values: vec![share; 50],
         rights: (0..50).map(|item| item > 0 || right).collect(),
     };
     let mut pairs = Pairs::new(Metric::F1Macro);
     pairs.add(
-        (&job(1.0, true), &Parts::Themselves),
-        (&job(0.5, false), &Parts::Themselves),
+        (&job(1.0, true), &Contribution::Themselves),
+        (&job(0.5, false), &Contribution::Themselves),
     );
     assert_eq!(pairs.finish(0.5, 0.01, true).p_value, 1.0);
 }
@@ -245,7 +245,10 @@ fn who_are_equally_good_are_seldom_told_apart() {
 fn where_of_one_of_two_nothing_can_be_said_nothing_is_said_of_both() {
     let mut pairs = Pairs::new(Metric::Auc);
     let [a, b] = [vec![0.9, 0.7, 0.9, 0.8], vec![0.5, 0.4, 0.6, 0.5]].map(kept);
-    pairs.add((&a, &Parts::Themselves), (&b, &Parts::Themselves));
+    pairs.add(
+        (&a, &Contribution::Themselves),
+        (&b, &Contribution::Themselves),
+    );
     let found = pairs.finish(0.4, 0.01, false);
     assert_eq!(
         (found.stderr, found.ci95, found.p_value, found.n_needed),
@@ -256,7 +259,7 @@ fn where_of_one_of_two_nothing_can_be_said_nothing_is_said_of_both() {
 #[test]
 fn sizes_that_many_share_are_drawn_together() {
     // Of 10,000 items that differ by one, as McNemar has it.
-    let (mut flips, more, less) = (Flips::default(), 5_090_u64, 4_910);
+    let (mut flips, more, less) = (PermutationTest::default(), 5_090_u64, 4_910);
     (0..more + less).for_each(|_| flips.add(0.25));
     let (found, exact) = (
         flips.p_value(0.25 * (more - less) as f64),
@@ -271,7 +274,7 @@ fn sizes_that_many_share_are_drawn_together() {
 #[test]
 fn a_metric_of_all_items_is_the_mean_of_their_parts() {
     let errors = [0.5, 0.0, 2.0, 1.5, 0.25];
-    let mut figure = Figure::new(Metric::Rmse);
+    let mut figure = Aggregate::new(Metric::Rmse);
     figure.add(&kept(errors.to_vec()));
     let parts = figure.parts();
     let mean = (0..5)
@@ -282,11 +285,11 @@ fn a_metric_of_all_items_is_the_mean_of_their_parts() {
         (mean - (errors.iter().map(|error| error * error).sum::<f64>() / 5.0).sqrt()).abs() < 1e-15
     );
 
-    let sure = || Kept {
+    let sure = || StoredItems {
         values: vec![0.9, 0.92, 0.5, 0.55, 0.31],
         rights: vec![true, false, true, true, false],
     };
-    let mut figure = Figure::new(Metric::Ece);
+    let mut figure = Aggregate::new(Metric::Ece);
     figure.add(&sure());
     let parts = figure.parts();
     let gaps: f64 = [0.9_f64 - 1.0, 0.92, 0.5 - 1.0, 0.55 - 1.0, 0.31]
@@ -301,7 +304,7 @@ fn a_metric_of_all_items_is_the_mean_of_their_parts() {
         "{mean} {gaps} {together}"
     );
     for metric in [Metric::Accuracy, Metric::Auc] {
-        let parts = Figure::new(metric).parts();
+        let parts = Aggregate::new(metric).parts();
         assert_eq!(parts.of(&kept(vec![0.25]), 0), 0.25);
     }
 }

@@ -31,8 +31,8 @@ pub(super) struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    pub(super) fn new(index: usize, line: Option<usize>, memory: Memory) -> Self {
-        let Memory { ids, weights } = memory;
+    pub(super) fn new(index: usize, line: Option<usize>, memory: ElementBuffers) -> Self {
+        let ElementBuffers { ids, weights } = memory;
         Self {
             index,
             line,
@@ -66,16 +66,16 @@ impl<'a> Element<'a> {
             None => self.fault(".item_id", "type", "must be a string"),
             Some(id) if id.is_empty() => self.fault(".item_id", "format", "must not be empty"),
             Some(id) if id.len() > MAX_ITEM_ID => {
-                self.fault(".item_id", "format", "must be at most 512 bytes long")
+                self.fault(".item_id", "format", "must be at most 512 bytes long");
             }
             Some(id) if has_nul(&id) => {
-                self.fault(".item_id", "format", "must not have a NUL character")
+                self.fault(".item_id", "format", "must not have a NUL character");
             }
             Some(id) => self.item_id = id,
         }
     }
 
-    pub(super) fn hand_on<B>(
+    pub(super) fn emit<B>(
         &mut self,
         mut each: impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
@@ -97,14 +97,14 @@ impl<'a> Element<'a> {
     }
 }
 
-/// Memory of an element's, used again for texts that live elsewhere.
+/// ElementBuffers of an element's, used again for texts that live elsewhere.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct ElementBuffers {
     ids: Vec<Cow<'static, str>>,
     weights: Vec<(Cow<'static, str>, f64)>,
 }
 
-impl Memory {
+impl ElementBuffers {
     /// More than so many texts are not kept room for: there are several of these.
     const MOST: usize = 4096;
 

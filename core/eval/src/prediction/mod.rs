@@ -96,7 +96,7 @@ pub const NUMBER_MAX: f64 = 1e50;
 const SUM_SLACK: f64 = 1e-6 + 1e-12;
 
 /// Why a value is none for this metric: the reason, for machines and for humans.
-pub fn fits(metric: Metric, value: Value<'_, '_>) -> Result<(), (&'static str, String)> {
+pub fn check_value(metric: Metric, value: Value<'_, '_>) -> Result<(), (&'static str, String)> {
     let wanted = match (metric.family(), value) {
         (Family::Rankings, Value::Label(_) | Value::Ranking(_))
         | (Family::Labels, Value::Label(_)) => return Ok(()),
@@ -147,14 +147,16 @@ fn are_probabilities(probabilities: &[(Cow<'_, str>, f64)]) -> Result<(), (&'sta
             format!("the probabilities sum to {sum}, but must sum to 1 (within 1e-6)"),
         ));
     }
-    let again = twice(probabilities.iter().map(|(label, _)| label.as_ref()));
+    let again = first_duplicate(probabilities.iter().map(|(label, _)| label.as_ref()));
     again.map_or(Ok(()), |label| {
         Err(("duplicate", format!("{label:?} is given twice")))
     })
 }
 
 /// The first text that was there before.
-pub(crate) fn twice<'t>(texts: impl ExactSizeIterator<Item = &'t str> + Clone) -> Option<&'t str> {
+pub(crate) fn first_duplicate<'t>(
+    texts: impl ExactSizeIterator<Item = &'t str> + Clone,
+) -> Option<&'t str> {
     // Of few, looking through those before is faster than hashing them.
     const FEW: usize = 16;
 
@@ -193,7 +195,7 @@ pub fn check(json: &[u8], metric: &Metric) -> Result<Checked, Rejected> {
             Err(fault) => faults.push(fault),
             Ok(prediction) => {
                 digest.add(&prediction);
-                if let Err((reason, told)) = fits(*metric, prediction.value) {
+                if let Err((reason, told)) = check_value(*metric, prediction.value) {
                     faults.push(FieldError::new(
                         format!("predictions[{}].prediction", prediction.index),
                         reason,

@@ -26,7 +26,7 @@ pub fn read<'a, B>(
     let text =
         std::str::from_utf8(json).map_err(|_| Malformed::new("The predictions are not UTF-8."))?;
     let mut element = Element::default();
-    if let Some(flow) = read_quickly(text, &mut element, &mut each) {
+    if let Some(flow) = read_fast_path(text, &mut element, &mut each) {
         return Ok(flow);
     }
     // From the first one that is unusual on; what stands before it was handed on.
@@ -59,7 +59,7 @@ pub fn read<'a, B>(
 
 /// Reads an array as long as its elements are written in the usual way. `None`: one is not, and `element.index` tells
 /// which, or the array ends in an unusual way.
-fn read_quickly<'a, B>(
+fn read_fast_path<'a, B>(
     text: &'a str,
     element: &mut Element<'a>,
     each: &mut impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>,
@@ -72,7 +72,7 @@ fn read_quickly<'a, B>(
         .filter(|at| bytes[*at] == b'[')?;
     while bytes[at] != b']' {
         at = scan::element(text, at + 1, false, element)?;
-        if let ControlFlow::Break(value) = element.hand_on(&mut *each) {
+        if let ControlFlow::Break(value) = element.emit(&mut *each) {
             return Some(ControlFlow::Break(value));
         }
         element.next();
@@ -244,7 +244,7 @@ impl<'a> Place<'a> for Predicted<'_, 'a> {
                 ),
                 Some(_) if has_nul(&label) => {
                     self.0
-                        .fault(".prediction", "format", "must not have a NUL character")
+                        .fault(".prediction", "format", "must not have a NUL character");
                 }
                 Some(weight) => self.0.weights.push((label, weight)),
             }
@@ -296,10 +296,10 @@ impl<'a> Place<'a> for Whole<'_, 'a> {
             let key = key.unwrap_or_default();
             match key.as_ref() {
                 "item_id" if !mem::replace(&mut has_item_id, true) => {
-                    element.take_item_id(object.next_value_seed(At(Text))?)
+                    element.take_item_id(object.next_value_seed(At(Text))?);
                 }
                 "prediction" if !mem::replace(&mut has_prediction, true) => {
-                    object.next_value_seed(At(Predicted(element)))?
+                    object.next_value_seed(At(Predicted(element)))?;
                 }
                 known @ ("item_id" | "prediction") => {
                     element.fault(
@@ -356,7 +356,7 @@ impl<'a, B, F: FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>> 
     fn array<A: SeqAccess<'a>>(mut self, mut array: A) -> Result<(), A::Error> {
         while array.next_element_seed(At(Whole(self.element)))?.is_some() {
             if self.element.index >= self.handed_on
-                && let ControlFlow::Break(value) = self.element.hand_on(&mut self.each)
+                && let ControlFlow::Break(value) = self.element.emit(&mut self.each)
             {
                 *self.broke = Some(value);
                 return Err(A::Error::custom("stopped"));

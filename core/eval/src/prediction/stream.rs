@@ -6,7 +6,7 @@ use std::array;
 use std::mem;
 use std::ops::ControlFlow;
 
-use super::element::{Element, Memory};
+use super::element::{Element, ElementBuffers};
 use super::reader::read_one;
 use super::{Prediction, name, scan};
 use crate::error::FieldError;
@@ -66,8 +66,8 @@ pub struct Stream {
     line: usize,
     /// Whether a fault was handed on.
     at_fault: bool,
-    /// Memory of the reader's, used again.
-    memory: [Memory; AHEAD],
+    /// ElementBuffers of the reader's, used again.
+    memory: [ElementBuffers; AHEAD],
 }
 
 impl Stream {
@@ -89,7 +89,7 @@ impl Stream {
             index: 0,
             line: 1,
             at_fault: false,
-            memory: array::from_fn(|_| Memory::default()),
+            memory: array::from_fn(|_| ElementBuffers::default()),
         }
     }
 
@@ -134,7 +134,7 @@ impl Stream {
                 (at, rest) = (at + empty, &rest[empty..]);
             }
             if self.is_between() && at >= begin && at - begin < text.len() {
-                rest = &whole[self.quickly(text, at - begin, ahead, each)?..];
+                rest = &whole[self.feed_fast_path(text, at - begin, ahead, each)?..];
                 if rest.is_empty() {
                     break;
                 }
@@ -150,9 +150,9 @@ impl Stream {
                     match (self.place, first) {
                         (Place::Before, b'[') => self.place = Place::Within,
                         (Place::Before, _) => {
-                            self.lose("predictions", "type", "must be an array of objects", each)?
+                            self.fail("predictions", "type", "must be an array of objects", each)?;
                         }
-                        _ => self.lose(
+                        _ => self.fail(
                             "predictions",
                             "format",
                             "there is something behind the end of the array",
@@ -162,7 +162,7 @@ impl Stream {
                 }
                 Place::Within => {
                     let Some(end) = self.end(rest) else {
-                        self.keep(rest);
+                        self.buffer_partial(rest);
                         break;
                     };
                     let (part, behind) = rest.split_at(end);
@@ -186,7 +186,7 @@ impl Stream {
 
     /// Hands on the elements from `at` on as long as they are whole and written in the usual way; tells where the first one
     /// begins that is not.
-    fn quickly<B>(
+    fn feed_fast_path<B>(
         &mut self,
         text: &str,
         mut at: usize,
@@ -223,7 +223,7 @@ impl Stream {
             for element in &mut batch[..n] {
                 (element.index, element.line) = (self.index, self.line());
                 if flow.is_continue() {
-                    flow = element.hand_on(&mut *each);
+                    flow = element.emit(&mut *each);
                 }
                 element.next();
                 self.index += 1;
@@ -236,7 +236,7 @@ impl Stream {
         batch
             .into_iter()
             .zip(&mut self.memory)
-            .for_each(|(element, memory)| *memory = Memory::of(element));
+            .for_each(|(element, memory)| *memory = ElementBuffers::of(element));
         flow.map_continue(|()| at)
     }
 
@@ -247,7 +247,7 @@ impl Stream {
     ) -> ControlFlow<B> {
         match (self.form, self.place) {
             (Layout::Lines, _) => self.ended(&[], b'\n', each)?,
-            (Layout::Array, Place::Before) => self.lose(
+            (Layout::Array, Place::Before) => self.fail(
                 "predictions",
                 "required",
                 "there must be at least one prediction",
@@ -258,12 +258,12 @@ impl Stream {
                     "the array ends in the middle, after {} predictions",
                     self.index
                 );
-                self.lose("predictions", "format", &told, each)?;
+                self.fail("predictions", "format", &told, each)?;
             }
             (Layout::Array, Place::Behind | Place::Lost) => {}
         }
         if self.index == 0 && !self.at_fault {
-            self.lose(
+            self.fail(
                 "predictions",
                 "required",
                 "there must be at least one prediction",
@@ -303,7 +303,7 @@ impl Stream {
         None
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
+    fn buffer_partial(&mut self, bytes: &[u8]) {
         if self.begun.len() + bytes.len() > ELEMENT_MAX {
             self.too_long = true;
         } else if !self.too_long {
@@ -386,12 +386,12 @@ impl Stream {
             );
         }
         let mut at_fault = false;
-        let flow = element.hand_on(|next| {
+        let flow = element.emit(|next| {
             at_fault |= next.is_err();
             each(next)
         });
         self.at_fault |= at_fault;
-        self.memory[0] = Memory::of(element);
+        self.memory[0] = ElementBuffers::of(element);
         flow
     }
 
@@ -407,7 +407,7 @@ impl Stream {
         self.fault("", "format", told, each)
     }
 
-    fn lose<B>(
+    fn fail<B>(
         &mut self,
         field: &str,
         reason: &'static str,
@@ -609,18 +609,18 @@ mod tests {
             let Ok(text) = String::from_utf8(bytes) else {
                 continue;
             };
-            let mut quick = Element::new(0, Some(1), Memory::default());
+            let mut quick = Element::new(0, Some(1), ElementBuffers::default());
             let document = format!("{text}\n");
             let Some(end) = scan::element(&document, 0, true, &mut quick) else {
                 continue;
             };
             taken += 1;
             assert_eq!(end, text.find('\n').unwrap_or(text.len()), "{text:?}");
-            let mut slow = Element::new(0, Some(1), Memory::default());
+            let mut slow = Element::new(0, Some(1), ElementBuffers::default());
             read_one(text[..end].trim_ascii(), &mut slow).unwrap();
             let digest = |element: &mut Element<'_>| {
                 let mut digest = SubmissionDigest::default();
-                let flow: ControlFlow<()> = element.hand_on(|next| {
+                let flow: ControlFlow<()> = element.emit(|next| {
                     digest.add(&next.unwrap());
                     ControlFlow::Continue(())
                 });

@@ -135,12 +135,12 @@ pub(super) struct Item<'t> {
 
 /// Where the next item is looked for first: many submissions keep the suite's order.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Hint(usize);
+pub(super) struct NextRecord(usize);
 
 /// Where the items are that are asked for next. Where they come in another order than the suite's, what is looked up for
 /// them is fetched from memory for all of them together.
 #[derive(Debug)]
-pub struct Foresight {
+pub struct Prefetch {
     /// Whether they do.
     scattered: Cell<bool>,
     places: [Cell<u32>; Self::MOST],
@@ -148,7 +148,7 @@ pub struct Foresight {
     next: Cell<usize>,
 }
 
-impl Default for Foresight {
+impl Default for Prefetch {
     fn default() -> Self {
         Self {
             scattered: Cell::new(false),
@@ -158,11 +158,11 @@ impl Default for Foresight {
     }
 }
 
-impl Foresight {
+impl Prefetch {
     const MOST: usize = 32;
 
     /// Looks for items that are asked for next, in this order. Those behind the 32nd are looked for when they are asked for.
-    pub fn look(&self, table: &AnswerTable, item_ids: &[&str]) {
+    pub fn load(&self, table: &AnswerTable, item_ids: &[&str]) {
         if self.scattered.get() {
             let item_ids = &item_ids[..item_ids.len().min(Self::MOST)];
             // The last ones, so that behind them there is none.
@@ -217,7 +217,7 @@ impl Builder {
         }
     }
 
-    /// Bounds the loss of each item.
+    /// PoolProfile the loss of each item.
     #[must_use]
     pub fn clip(mut self, clip: Option<Clip>) -> Self {
         self.table.clip = clip;
@@ -409,22 +409,22 @@ impl AnswerTable {
     pub(super) fn find(
         &self,
         item_id: &str,
-        hint: &mut Hint,
-        foresight: &Foresight,
+        hint: &mut NextRecord,
+        prefetch: &Prefetch,
     ) -> Option<Item<'_>> {
         let item_id = item_id.as_bytes();
         let is_at = |at: &usize| *at < self.records.len() && self.id(*at) == item_id;
-        let at = match foresight.take().filter(is_at) {
+        let at = match prefetch.take().filter(is_at) {
             Some(at) => {
-                foresight.scattered.set(at != hint.0);
+                prefetch.scattered.set(at != hint.0);
                 at
             }
             None if is_at(&hint.0) => {
-                foresight.scattered.set(false);
+                prefetch.scattered.set(false);
                 hint.0
             }
             None => {
-                foresight.scattered.set(true);
+                prefetch.scattered.set(true);
                 self.look_up(item_id, self.hash.hash_one(item_id))?
             }
         };
@@ -439,7 +439,7 @@ impl AnswerTable {
         const LINE: usize = 64;
 
         let slots = self.slots.get_or_init(|| self.make_slots().0);
-        let mut begun = [(0, 0_u64); Foresight::MOST];
+        let mut begun = [(0, 0_u64); Prefetch::MOST];
         for (begun, item_id) in begun.iter_mut().zip(item_ids) {
             let hash = self.hash.hash_one(item_id.as_bytes());
             *begun = (slots.begin(hash), hash);
@@ -671,7 +671,7 @@ mod tests {
 
     fn answers<'t>(table: &'t AnswerTable, item_id: &str) -> (usize, Vec<(&'t str, f64)>) {
         let item = table
-            .find(item_id, &mut Hint::default(), &Foresight::default())
+            .find(item_id, &mut NextRecord::default(), &Prefetch::default())
             .unwrap();
         let right = match item.right() {
             Right::Label(label) => vec![(table.label(label), 1.0)],
@@ -709,7 +709,7 @@ mod tests {
             for stranger in ["x", "", "aa"] {
                 assert!(
                     table
-                        .find(stranger, &mut Hint::default(), &Foresight::default())
+                        .find(stranger, &mut NextRecord::default(), &Prefetch::default())
                         .is_none()
                 );
             }
@@ -771,8 +771,8 @@ mod tests {
                 .map(|(at, id)| (id.as_str(), Answer::Number(at as f64)));
             let table = build(Metric::Mae, n, items).unwrap();
             for step in [1, 4999, 1234] {
-                let (mut hint, foresight, mut foreseen) =
-                    (Hint::default(), Foresight::default(), 0);
+                let (mut hint, prefetch, mut foreseen) =
+                    (NextRecord::default(), Prefetch::default(), 0);
                 let order: Vec<_> = (0..5000).map(|at| at * step % 5000).collect();
                 for batch in order.chunks(37) {
                     // Strangers are among them, and some are told that are not asked for.
@@ -780,12 +780,12 @@ mod tests {
                         .iter()
                         .flat_map(|at| [ids[*at].as_str(), "stranger"])
                         .collect();
-                    foresight.look(&table, &told);
+                    prefetch.load(&table, &told);
                     for at in batch {
-                        foreseen += usize::from(foresight.next.get() < Foresight::MOST);
-                        let item = table.find(&ids[*at], &mut hint, &foresight).unwrap();
+                        foreseen += usize::from(prefetch.next.get() < Prefetch::MOST);
+                        let item = table.find(&ids[*at], &mut hint, &prefetch).unwrap();
                         assert_eq!((item.ordinal, item.number()), (*at, *at as f64));
-                        assert!(table.find("stranger", &mut hint, &foresight).is_none());
+                        assert!(table.find("stranger", &mut hint, &prefetch).is_none());
                     }
                 }
                 assert!(foreseen > 1000, "{foreseen}");

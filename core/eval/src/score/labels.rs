@@ -2,7 +2,7 @@
 
 use std::hash::BuildHasher as _;
 
-use crate::item_scores::{ItemScores, Kind, Numbers};
+use crate::item_scores::{ItemScores, Kind, PackedU32};
 use crate::metric::Metric;
 use crate::stats::compensated_sum::Sum;
 use hashbrown::{DefaultHashBuilder, HashMap};
@@ -21,7 +21,7 @@ pub(super) struct Labels<'t> {
     hash: DefaultHashBuilder,
     n_right: usize,
     /// For the mean over classes, by ordinal: 0, or one more than the predicted label.
-    labels: Numbers,
+    labels: PackedU32,
 }
 
 /// A label of the suite.
@@ -48,7 +48,7 @@ impl Class {
 impl<'t> Labels<'t> {
     pub(super) fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScores) {
         let classes = vec![Class::default(); table.n_labels()];
-        let labels = Numbers::new(if metric == Metric::F1Macro {
+        let labels = PackedU32::new(if metric == Metric::F1Macro {
             table.len()
         } else {
             0

@@ -18,24 +18,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::error::FieldError;
 use crate::item_scores::ItemScores;
 use crate::metric::{Family, Metric};
-use crate::prediction::{self, Prediction, Value, fits};
+use crate::prediction::{self, Prediction, Value, check_value};
 
 pub use crate::stats::confidence::{Estimate, Z, wilson};
-pub use answer_table::{AnswerTable, Builder, Foresight};
+pub use answer_table::{AnswerTable, Builder, Prefetch};
 pub use trivial::{Trivial, best_trivial, trivial_submissions};
 
-use answer_table::{Hint, Item};
+use answer_table::{Item, NextRecord};
 use labels::Labels;
 use numbers::Numbers;
 use probabilities::Probabilities;
 use ranking::Rankings;
 
 /// After how many predictions the wish to stop is looked for, and progress told.
-const PULSE_EVERY: u64 = 1024;
+const PROGRESS_INTERVAL: u64 = 1024;
 
 /// What goes between one who scores and one who waits.
 #[derive(Debug, Default)]
-pub struct Pulse {
+pub struct Progress {
     /// Set when the score is not wanted any more.
     pub stop: AtomicBool,
     /// How many predictions have been scored.
@@ -103,10 +103,10 @@ pub fn score(
     sealed: Option<&AnswerTable>,
     metric: Metric,
     predictions: &[u8],
-    pulse: &Pulse,
+    progress: &Progress,
 ) -> Result<Score, Failure> {
-    let foresight = Foresight::default();
-    let mut tally = Tally::new(open, metric, pulse, &foresight).with_sealed(sealed);
+    let prefetch = Prefetch::default();
+    let mut tally = Scorer::new(open, metric, progress, &prefetch).with_sealed(sealed);
     match prediction::read(predictions, |next| tally.add(next)) {
         Ok(ControlFlow::Continue(())) => tally.finish(),
         Ok(ControlFlow::Break(failure)) => Err(failure),
@@ -116,23 +116,23 @@ pub fn score(
 
 /// Scores predictions one after the other, however they come. Beside the tables it takes a few bytes per item, whatever
 /// the predictions are.
-pub struct Tally<'t> {
+pub struct Scorer<'t> {
     metric: Metric,
-    foresight: &'t Foresight,
+    prefetch: &'t Prefetch,
     open: Part<'t>,
     /// Scored separately, so that no figure of the open items can depend on a sealed answer.
     sealed: Option<Part<'t>>,
     /// Sealed items are looked up one by one.
-    no_foresight: Foresight,
+    no_foresight: Prefetch,
     unmatched: Unmatched,
-    pulse: &'t Pulse,
+    progress: &'t Progress,
     beats: u64,
 }
 
 /// The items of one table.
 struct Part<'t> {
     table: &'t AnswerTable,
-    hint: Hint,
+    hint: NextRecord,
     family: ByFamily<'t>,
     items: ItemScores,
     n_matched: usize,
@@ -164,12 +164,12 @@ impl<'t> ByFamily<'t> {
         match (self, value) {
             (Self::Rankings(rankings), Value::Ranking(ids)) => rankings.add(item, ids, items),
             (Self::Rankings(rankings), Value::Label(label)) => {
-                rankings.add(item, std::slice::from_ref(label), items)
+                rankings.add(item, std::slice::from_ref(label), items);
             }
             (Self::Labels(labels), Value::Label(label)) => labels.add(item, label, items),
             (Self::Numbers(numbers), Value::Number(number)) => numbers.add(item, number, items),
             (Self::Probabilities(family), Value::Probabilities(probabilities)) => {
-                family.add(item, probabilities, items)
+                family.add(item, probabilities, items);
             }
             // Was refused before.
             (
@@ -195,7 +195,7 @@ impl<'t> Part<'t> {
         let (family, items) = ByFamily::new(table, metric);
         Self {
             table,
-            hint: Hint::default(),
+            hint: NextRecord::default(),
             family,
             items,
             n_matched: 0,
@@ -207,11 +207,11 @@ impl<'t> Part<'t> {
     fn add(
         &mut self,
         prediction: &Prediction<'_, '_>,
-        foresight: &Foresight,
+        prefetch: &Prefetch,
     ) -> ControlFlow<Failure, bool> {
         let Some(item) = self
             .table
-            .find(&prediction.item_id, &mut self.hint, foresight)
+            .find(&prediction.item_id, &mut self.hint, prefetch)
         else {
             return ControlFlow::Continue(false);
         };
@@ -233,29 +233,29 @@ impl<'t> Part<'t> {
     fn finish(mut self) -> Result<(Figures, ItemScores), Failure> {
         let n_missing = self.n_missing();
         let figures = self.family.finish(&mut self.items, n_missing)?;
-        self.items.settle();
+        self.items.finish();
         Ok((figures, self.items))
     }
 }
 
-impl<'t> Tally<'t> {
-    /// Nothing was predicted yet. Whoever reads from a stream may tell `foresight` what comes.
+impl<'t> Scorer<'t> {
+    /// Nothing was predicted yet. Whoever reads from a stream may tell `prefetch` what comes.
     pub fn new(
         table: &'t AnswerTable,
         metric: Metric,
-        pulse: &'t Pulse,
-        foresight: &'t Foresight,
+        progress: &'t Progress,
+        prefetch: &'t Prefetch,
     ) -> Self {
         let open = Part::new(table, metric);
-        let (no_foresight, unmatched) = (Foresight::default(), Unmatched::default());
+        let (no_foresight, unmatched) = (Prefetch::default(), Unmatched::default());
         Self {
             metric,
-            foresight,
+            prefetch,
             open,
             sealed: None,
             no_foresight,
             unmatched,
-            pulse,
+            progress,
             beats: 0,
         }
     }
@@ -269,9 +269,9 @@ impl<'t> Tally<'t> {
 
     /// Adds the next prediction; a fault, or an item that was predicted before, ends the score.
     pub fn add(&mut self, next: Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<Failure> {
-        if self.beats.is_multiple_of(PULSE_EVERY) {
-            self.pulse.done.store(self.beats, Ordering::Relaxed);
-            if self.pulse.stop.load(Ordering::Relaxed) {
+        if self.beats.is_multiple_of(PROGRESS_INTERVAL) {
+            self.progress.done.store(self.beats, Ordering::Relaxed);
+            if self.progress.stop.load(Ordering::Relaxed) {
                 return ControlFlow::Break(Failure::Stopped);
             }
         }
@@ -281,13 +281,13 @@ impl<'t> Tally<'t> {
             Ok(prediction) => prediction,
             Err(fault) => return invalid(format!("{}: {}", fault.field, fault.message)),
         };
-        if let Err((_, told)) = fits(self.metric, prediction.value) {
+        if let Err((_, told)) = check_value(self.metric, prediction.value) {
             return invalid(format!(
                 "{}.prediction: {told}",
                 prediction::name(prediction.index, prediction.line)
             ));
         }
-        let mut is_matched = self.open.add(&prediction, self.foresight)?;
+        let mut is_matched = self.open.add(&prediction, self.prefetch)?;
         if let (false, Some(sealed)) = (is_matched, &mut self.sealed) {
             is_matched = sealed.add(&prediction, &self.no_foresight)?;
         }

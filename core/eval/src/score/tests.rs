@@ -21,7 +21,7 @@ fn score_json(answers: &Value, metric: &str, predictions: &Value) -> Result<Scor
         None,
         metric,
         predictions.to_string().as_bytes(),
-        &Pulse::default(),
+        &Progress::default(),
     )
 }
 
@@ -177,7 +177,7 @@ fn faults_name_the_prediction_and_the_reason() {
         None,
         Metric::Accuracy,
         b"[{\"item_id\":",
-        &Pulse::default(),
+        &Progress::default(),
     );
     assert!(
         matches!(broken, Err(Failure::InvalidPredictions(message)) if message.contains("not valid JSON"))
@@ -193,9 +193,9 @@ fn scoring_stops_when_told_to() {
             None,
             Metric::Accuracy,
             predictions,
-            &Pulse {
+            &Progress {
                 stop: AtomicBool::new(true),
-                ..Pulse::default()
+                ..Progress::default()
             }
         ),
         Err(Failure::Stopped)
@@ -582,7 +582,7 @@ fn clipped_losses_lie_between_the_bounds() {
             None,
             metric,
             predictions.to_string().as_bytes(),
-            &Pulse::default(),
+            &Progress::default(),
         )
         .unwrap()
         .figures
@@ -633,8 +633,8 @@ fn sealed_score(metric: &str, answers: &[Value], predictions: &Value) -> Result<
         builder.finish().unwrap()
     };
     let (open, sealed) = (table(false), table(true));
-    let (pulse, foresight) = (Pulse::default(), Foresight::default());
-    let mut tally = Tally::new(&open, metric, &pulse, &foresight).with_sealed(Some(&sealed));
+    let (progress, prefetch) = (Progress::default(), Prefetch::default());
+    let mut tally = Scorer::new(&open, metric, &progress, &prefetch).with_sealed(Some(&sealed));
     match prediction::read(predictions.to_string().as_bytes(), |next| tally.add(next)).unwrap() {
         ControlFlow::Continue(()) => tally.finish(),
         ControlFlow::Break(failure) => Err(failure),

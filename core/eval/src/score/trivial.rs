@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use super::answer_table::{AnswerTable, Right};
-use super::{Failure, Foresight, Pulse, Tally};
+use super::{Failure, Prefetch, Progress, Scorer};
 use crate::metric::{Family, Metric};
 use crate::prediction::{Prediction, Value};
 
@@ -34,7 +34,7 @@ pub struct Trivial {
 pub fn trivial_submissions(table: &AnswerTable, metric: Metric) -> Vec<Trivial> {
     let mut found = Vec::new();
     let mut add = |name, value: Result<f64, Failure>| {
-        found.extend(value.ok().map(|value| Trivial { name, value }))
+        found.extend(value.ok().map(|value| Trivial { name, value }));
     };
     match metric.family() {
         Family::Rankings => {
@@ -99,8 +99,8 @@ fn value_of<'v>(
     metric: Metric,
     predict: impl Fn(usize) -> Value<'v, 'v>,
 ) -> Result<f64, Failure> {
-    let (pulse, foresight) = (Pulse::default(), Foresight::default());
-    let mut tally = Tally::new(table, metric, &pulse, &foresight);
+    let (progress, prefetch) = (Progress::default(), Prefetch::default());
+    let mut tally = Scorer::new(table, metric, &progress, &prefetch);
     for (index, item_id) in table.item_ids().enumerate() {
         let prediction = Prediction {
             index,

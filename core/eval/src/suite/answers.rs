@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use crate::metric::Family;
 use crate::metric::Metric;
-use crate::prediction::{NUMBER_MAX, Written, twice, written};
+use crate::prediction::{NUMBER_MAX, Written, first_duplicate, written};
 
 /// The answer to one item; its texts are slices of the JSON (`'a`) where they have no escapes.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +34,7 @@ impl<'a> Answer<'a> {
             Some(written) => written.into(),
             None => Self::read(json)?,
         };
-        answer.fits(metric)?;
+        answer.check_value(metric)?;
         answer.sound()?;
         Ok(answer)
     }
@@ -64,7 +64,7 @@ impl<'a> Answer<'a> {
         })
     }
 
-    fn fits(&self, metric: &Metric) -> Result<(), String> {
+    fn check_value(&self, metric: &Metric) -> Result<(), String> {
         let (fits, wanted) = match (metric.family(), metric) {
             (Family::Rankings, _) => (
                 !matches!(self, Self::Number(_)),
@@ -120,7 +120,8 @@ impl<'a> Answer<'a> {
             return Err(String::from("an answer must name at least one id"));
         }
         ids.iter().try_for_each(|id| no_nul(id))?;
-        twice(ids.iter().copied()).map_or(Ok(()), |id| Err(format!("{id:?} is given twice")))
+        first_duplicate(ids.iter().copied())
+            .map_or(Ok(()), |id| Err(format!("{id:?} is given twice")))
     }
 
     /// The relevant ids with their gains, in the order in which they are written: those with a gain above 0, and in a
