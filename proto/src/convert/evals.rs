@@ -241,7 +241,7 @@ fn write_entries(
                 (1, wire_type) => label = text(&mut entry, wire_type)?,
                 (2, wire_type) => share = double(&mut entry, wire_type)?,
                 (tag, wire_type) => {
-                    skip_field(wire_type, tag, &mut entry, DecodeContext::default())?
+                    skip_field(wire_type, tag, &mut entry, DecodeContext::default())?;
                 }
             }
         }
