@@ -1,5 +1,5 @@
-"""Writes the bill of materials, CycloneDX 1.5. Reads `cargo metadata` from standard input, and checksums from the Cargo.lock that is
-named. `.ci/sbom` calls it."""
+"""Writes the bill of materials, CycloneDX 1.5. Reads `cargo metadata` from standard input, and checksums from the Cargo.lock that the
+first argument names. `.ci/sbom` calls it."""
 
 import json
 import os
@@ -18,10 +18,10 @@ def component(package, checksums, kind="library"):
     key = (package["name"], package["version"])
     made = {"type": kind, "bom-ref": purl(package), "name": package["name"], "version": package["version"], "purl": purl(package)}
     if package.get("license"):
-        # Cargo's old way to write "or".
+        # Cargo's old syntax for "OR".
         made["licenses"] = [{"expression": package["license"].replace("/", " OR ")}]
     if package["source"]:
-        # What comes from the registry has a checksum; anything else must not be in here.
+        # Crates of a registry have a checksum. The lookup fails for all others, which must not be linked.
         made["hashes"] = [{"alg": "SHA-256", "content": checksums[key]}]
     if package.get("repository"):
         made["externalReferences"] = [{"type": "vcs", "url": package["repository"]}]
@@ -36,7 +36,7 @@ def main():
     nodes = {n["id"]: n for n in metadata["resolve"]["nodes"]}
 
     def linked(node):
-        """What is linked into a package: no tests' and no builds' dependencies."""
+        """Returns the dependencies that are linked into a package, without those of tests and builds."""
         return [dep["pkg"] for dep in nodes[node]["deps"] if any(kind["kind"] is None for kind in dep["dep_kinds"])]
 
     roots = [i for i, p in packages.items() if p["name"] in BINARIES and i in metadata["workspace_members"]]

@@ -1,10 +1,10 @@
-"""Writes the dashboard for Grafana, helm/files/dashboard.json.
+"""Generates the dashboard for Grafana, helm/files/dashboard.json.
 
     python -m venv target/dashboard/venv && target/dashboard/venv/bin/pip install -r helm/requirements.txt
     target/dashboard/venv/bin/python helm/dashboard.py [--check]
 
-With --check nothing is written, and the command fails where the file is not what it would write. Panels stand in panels.py
-in the order in which they are shown; here is how one is built.
+With --check the command writes nothing, and fails if the file differs from the generated one. panels.py lists the panels in
+the order of the dashboard. This file builds them.
 """
 
 import argparse
@@ -27,7 +27,7 @@ COLOURS = ["green", "orange", "red"]
 
 
 def thresholds(bounds):
-    """Green, and from each bound on the next colour. Bounds that fall say that little is bad: red, up to green."""
+    """Colours values green, then orange and red above each bound. A negative first bound reverses the order: low values are red."""
     falling = bounds[0] < 0
     colours = COLOURS[::-1][-len(bounds) - 1 :] if falling else COLOURS[: len(bounds) + 1]
     if len(bounds) == 1:
@@ -38,7 +38,7 @@ def thresholds(bounds):
 
 
 def queries(panel, spec):
-    """The queries of a panel, A, B, C, …"""
+    """Adds the panel's queries, with the ids A, B, C, …"""
     for letter, (legend, expr) in zip("ABCDEFGH", spec["queries"].items()):
         query = prometheus.Dataquery().ref_id(letter).datasource(SOURCE).expr(expr).legend_format(legend)
         query = query.instant() if spec["kind"] == "stat" else query.range()
@@ -49,7 +49,7 @@ def queries(panel, spec):
 
 
 def timeseries_panel(spec):
-    """Lines over time, or areas upon one another."""
+    """Builds a panel with lines over time, or with stacked areas."""
     legend = common.VizLegendOptions().display_mode(common_models.LegendDisplayMode.TABLE)
     legend = legend.placement(common_models.LegendPlacement.BOTTOM).show_legend(True).calcs(["lastNotNull", "max"])
     tooltip = common.VizTooltipOptions().mode(common_models.TooltipDisplayMode.MULTI).sort(common_models.SortOrder.DESCENDING)
@@ -64,7 +64,7 @@ def timeseries_panel(spec):
 
 
 def stat_panel(spec):
-    """One figure, or a few, as they are now."""
+    """Builds a panel with one or a few current figures."""
     reduce = common.ReduceDataOptions().calcs(["lastNotNull"]).values(False)
     panel = stat.Panel().unit(spec["unit"]).reduce_options(reduce).graph_mode(common_models.BigValueGraphMode.NONE)
     panel = panel.color_mode(common_models.BigValueColorMode.VALUE)
@@ -73,7 +73,7 @@ def stat_panel(spec):
 
 
 def heatmap_panel(spec):
-    """Buckets over time."""
+    """Builds a panel with buckets over time."""
     colour = heatmap.HeatmapColorOptions().mode(heatmap_models.HeatmapColorMode.SCHEME).scheme("Oranges").steps(64)
     return heatmap.Panel().calculate(False).color(colour).y_axis(heatmap.YAxisConfig().unit(spec["unit"]))
 
@@ -82,7 +82,7 @@ KINDS = {"timeseries": timeseries_panel, "stat": stat_panel, "heatmap": heatmap_
 
 
 def panel_of(number, spec):
-    """A panel, with links to the pages of its alerts."""
+    """Builds a panel, with links to the runbooks of its alerts."""
     panel = KINDS[spec["kind"]](spec).id(number).title(spec["title"]).description(spec["description"]).datasource(SOURCE)
     link = models.DashboardLinkType.LINK
     pages = [dashboard.DashboardLink(alert).type(link).url(f"${{runbooks}}/{alert}.md").target_blank(True) for alert in spec["alerts"]]
@@ -90,7 +90,7 @@ def panel_of(number, spec):
 
 
 def choice(name, label, values, description):
-    """A variable whose default matches all series, also those that do not have the label."""
+    """Builds a variable whose default matches all series, including those without the label."""
     every = models.VariableOption(selected=True, text="All", value="$__all")
     variable = dashboard.QueryVariable(name).label(label).description(description).datasource(SOURCE).query(values)
     variable = variable.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(models.VariableSort.ALPHABETICAL_ASC)
@@ -98,22 +98,22 @@ def choice(name, label, values, description):
 
 
 def variables():
-    """What can be chosen at the top."""
+    """Builds the variables at the top of the dashboard."""
     place = models.VariableOption(selected=True, text="docs/runbooks", value="docs/runbooks")
     return [
         dashboard.DatasourceVariable("datasource").label("Source").type("prometheus"),
-        choice("namespace", "Namespace", "label_values(assay_build_info, namespace)", "Installations, where the scrape tells them apart."),
-        choice("instance", "Instance", 'label_values(assay_build_info{namespace=~"$namespace"}, instance)', "Processes."),
-        choice("operation", "Operation", 'label_values(assay_requests_total{namespace=~"$namespace"}, operation)', "Routes and rpcs."),
-        dashboard.TextBoxVariable("runbooks").label("Runbooks at").description("Where the folder docs/runbooks can be read.")
+        choice("namespace", "Namespace", "label_values(assay_build_info, namespace)", "Installations, if the scrape adds this label."),
+        choice("instance", "Instance", 'label_values(assay_build_info{namespace=~"$namespace"}, instance)', "API processes and workers."),
+        choice("operation", "Operation", 'label_values(assay_requests_total{namespace=~"$namespace"}, operation)', "REST routes and RPCs."),
+        dashboard.TextBoxVariable("runbooks").label("Runbooks URL").description("URL of the folder docs/runbooks.")
         .default_value("docs/runbooks").current(place),
     ]
 
 
 def text():
-    """The file."""
+    """Returns the content of the file."""
     board = dashboard.Dashboard("Assay").uid("assay").tags(["assay"]).timezone("browser").time("now-3h", "now").refresh("30s")
-    board = board.description("Requests, jobs and workers of Assay. Written by helm/dashboard.py: change it there.").editable()
+    board = board.description("Requests, jobs and workers of Assay. Generated by helm/dashboard.py: make changes there.").editable()
     board = board.tooltip(models.DashboardCursorSync.CROSSHAIR).variables(variables())
     number = 0
     for title, specs in panels.ROWS:
@@ -127,11 +127,11 @@ def text():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="fail where the file is not what would be written")
+    parser.add_argument("--check", action="store_true", help="fail if the file differs from the generated one")
     if not parser.parse_args().check:
         FILE.write_text(text())
     elif FILE.read_text() != text():
-        sys.exit("helm/files/dashboard.json is not what helm/dashboard.py writes: run it, and commit the file")
+        sys.exit("helm/files/dashboard.json is outdated: run helm/dashboard.py and commit the file")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-{{/* Variables that let a process trust the private authority. The image's own certificates are named, too, because what
-names a folder otherwise replaces them. */}}
+{{/* Variables that make a process trust the private certificate authority. SSL_CERT_FILE names the certificates of the image,
+because SSL_CERT_DIR alone would replace them. */}}
 {{- define "assay.env.trust" -}}
 {{- if include "assay.hasCa" . }}
 - name: SSL_CERT_FILE
@@ -15,7 +15,7 @@ names a folder otherwise replaces them. */}}
 {{- end }}
 {{- end }}
 
-{{/* Variables of api and workers alike. Takes (dict "root" $ "own" .Values.api "admin" 9090). */}}
+{{/* Variables of the API and the workers. Takes (dict "root" $ "own" .Values.api "admin" 9090). */}}
 {{- define "assay.env.common" -}}
 {{- $values := .root.Values }}
 - name: ASSAY_DATABASE_URL_FILE

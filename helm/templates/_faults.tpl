@@ -1,6 +1,6 @@
 {{/*
-What contradicts itself in the values, a line each: the value, what is wrong, what to do. validate.yaml tells them all at once.
-What one value alone may be is in values.schema.json.
+Checks for values that contradict each other. Each error is one line: the value, the problem, the fix. validate.yaml reports all
+errors at once. values.schema.json checks single values.
 */}}
 {{- define "assay.faults" -}}
 {{- include "assay.faults.stores" . }}
@@ -20,86 +20,86 @@ What one value alone may be is in values.schema.json.
 {{- define "assay.faults.stores" -}}
 {{- with .Values.database }}
 {{- if not .api.existingSecret }}
-database.api.existingSecret: is needed: a Secret with the address of PostgreSQL for a login role in assay_api
+database.api.existingSecret: is required: a Secret with the address of PostgreSQL for a login role in assay_api
 {{- end }}
 {{- if not .worker.existingSecret }}
-database.worker.existingSecret: is needed: a Secret with the address of PostgreSQL for a login role in assay_worker
+database.worker.existingSecret: is required: a Secret with the address of PostgreSQL for a login role in assay_worker
 {{- end }}
 {{- if and (not .owner.existingSecret) (ne $.Values.migration.mode "none") }}
-database.owner.existingSecret: is needed where migration.mode is {{ $.Values.migration.mode }}: a Secret with the address for the schema's owner; or set migration.mode to none, and run assay-api migrate yourself
+database.owner.existingSecret: is required if migration.mode is {{ $.Values.migration.mode }}: a Secret with the address for the owner of the schema; or set migration.mode to none and run assay-api migrate yourself
 {{- end }}
 {{- $api := printf "%s/%s" .api.existingSecret .api.key }}
 {{- $worker := printf "%s/%s" .worker.existingSecret .worker.key }}
 {{- $owner := printf "%s/%s" .owner.existingSecret .owner.key }}
 {{- if or (eq $api $worker) (eq $api $owner) (eq $worker $owner) }}
-database: api, worker and owner must not share an address: each is another role, and the api refuses to serve with one that can read answers; give each a Secret or a key of its own
+database: api, worker and owner must not share an address: each needs its own role, and the API does not start with a role that can read answers; give each its own Secret or key
 {{- end }}
 {{- end }}
 {{- if not .Values.redis.existingSecret }}
-redis.existingSecret: is needed: a Secret with the address of Redis
+redis.existingSecret: is required: a Secret with the address of Redis
 {{- end }}
 {{- with .Values.artifacts }}
 {{- if eq .type "s3" }}
 {{- if not .s3.bucket }}
-artifacts.s3.bucket: is needed where artifacts.type is s3
+artifacts.s3.bucket: is required if artifacts.type is s3
 {{- end }}
 {{- if and (hasPrefix "http://" .s3.endpoint) (not .s3.allowHttp) }}
-artifacts.s3.endpoint: is without TLS; set artifacts.s3.allowHttp to true if that is meant
+artifacts.s3.endpoint: uses no TLS; set artifacts.s3.allowHttp to true if that is intended
 {{- end }}
 {{- else if not (or .folder.existingClaim .folder.create) }}
-artifacts.folder: api and workers need one volume that all of them mount; name an existingClaim, set create to true, or set artifacts.type to s3
+artifacts.folder: the API and the workers must mount the same volume; set existingClaim, set create to true, or set artifacts.type to s3
 {{- end }}
 {{- $one := not (has "ReadWriteMany" .folder.accessModes) }}
 {{- $more := or (gt (int $.Values.api.replicas) 1) (gt (int $.Values.worker.replicas) 1) $.Values.api.autoscaling.enabled $.Values.worker.autoscaling.enabled $.Values.worker.keda.enabled }}
 {{- if and (eq .type "folder") .folder.create (not .folder.existingClaim) $one $more }}
-artifacts.folder.accessModes: more than one pod of a kind needs ReadWriteMany; give it, one replica each without autoscaling, or set artifacts.type to s3
+artifacts.folder.accessModes: several pods of one component need ReadWriteMany; add it, set one replica each without autoscaling, or set artifacts.type to s3
 {{- end }}
 {{- end }}
 {{- with .Values.mail }}
 {{- if and .existingSecret (not .from) }}
-mail.from: is needed with mail.existingSecret, such as Assay <assay@example.org>
+mail.from: is required with mail.existingSecret, such as Assay <assay@example.org>
 {{- end }}
 {{- if and .from (not .existingSecret) }}
-mail.existingSecret: is needed with mail.from: a Secret with the address of the mail server
+mail.existingSecret: is required with mail.from: a Secret with the address of the mail server
 {{- end }}
 {{- end }}
 {{- if and .Values.ca.configMap .Values.ca.secret }}
-ca: give one of configMap and secret
+ca: set either configMap or secret, not both
 {{- end }}
 {{- with .Values.config.terms }}
 {{- if ne (empty .version) (empty .url) }}
-config.terms: version and url belong together; give both or none
+config.terms: set both version and url, or neither
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* Ways in: Service, gateway, ingress. */}}
+{{/* Entry points: Service, gateway, ingress. */}}
 {{- define "assay.faults.ways" -}}
 {{- with .Values.service }}
 {{- if eq (int .httpPort) (int .grpcPort) }}
-service: httpPort and grpcPort must differ, because a proxy learns from the port how to speak to it
+service: httpPort and grpcPort must differ, because proxies choose the protocol by the port
 {{- end }}
 {{- if and (ne .type "ClusterIP") (not $.Values.config.publicUrl) (not $.Values.gateway.enabled) (not $.Values.ingress.enabled) }}
-config.publicUrl: is needed where callers come by a Service of the type {{ .type }}: links in answers and mails begin with it
+config.publicUrl: is required if clients use a Service of type {{ .type }}: links in responses and emails start with it
 {{- end }}
 {{- if and .loadBalancerSourceRanges (ne .type "LoadBalancer") }}
-service.loadBalancerSourceRanges: holds for the type LoadBalancer only
+service.loadBalancerSourceRanges: applies to the type LoadBalancer only
 {{- end }}
 {{- if and .externalTrafficPolicy (eq .type "ClusterIP") }}
-service.externalTrafficPolicy: holds for the types NodePort and LoadBalancer only
+service.externalTrafficPolicy: applies to the types NodePort and LoadBalancer only
 {{- end }}
 {{- end }}
 {{- with .Values.gateway }}
 {{- if .enabled }}
 {{- if not .parentRefs }}
-gateway.parentRefs: is needed: name the Gateway that the routes belong to
+gateway.parentRefs: is required: name the Gateway of the routes
 {{- end }}
 {{- if not .http.hostnames }}
-gateway.http.hostnames: is needed: a route without names would take every request that comes to the Gateway
+gateway.http.hostnames: is required: a route without host names would receive all requests of the Gateway
 {{- end }}
 {{- range .grpc.hostnames }}
 {{- if has . $.Values.gateway.http.hostnames }}
-gateway.grpc.hostnames: {{ . }} is a name of gateway.http.hostnames, too; a Gateway refuses one of two routes of different kinds that share a name, so give gRPC another one
+gateway.grpc.hostnames: {{ . }} is also in gateway.http.hostnames; a Gateway rejects one of two routes of different kinds with the same host name, so give gRPC another one
 {{- end }}
 {{- end }}
 {{- end }}
@@ -107,18 +107,18 @@ gateway.grpc.hostnames: {{ . }} is a name of gateway.http.hostnames, too; a Gate
 {{- with .Values.ingress }}
 {{- if .enabled }}
 {{- if not .http.hosts }}
-ingress.http.hosts: is needed: an Ingress without names would take every request that comes to the controller
+ingress.http.hosts: is required: an Ingress without host names would receive all requests of the controller
 {{- end }}
 {{- range .grpc.hosts }}
 {{- if has . $.Values.ingress.http.hosts }}
-ingress.grpc.hosts: {{ . }} is a name of ingress.http.hosts, too; both would claim its path /, so give gRPC another one
+ingress.grpc.hosts: {{ . }} is also in ingress.http.hosts; both Ingresses would claim the path /, so give gRPC another one
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* Whose X-Forwarded-For is believed, and who can send one. */}}
+{{/* Proxies whose X-Forwarded-For the API trusts, and peers that could forge it. */}}
 {{- define "assay.faults.proxies" -}}
 {{- $ways := list }}
 {{- range $way := list "gateway" "ingress" }}
@@ -128,28 +128,28 @@ ingress.grpc.hosts: {{ . }} is a name of ingress.http.hosts, too; both would cla
 {{- end }}
 {{- with .Values.config.trustedProxies }}
 {{- if and $.Values.networkPolicy.enabled (not $.Values.networkPolicy.httpFrom) }}
-networkPolicy.httpFrom: is needed with config.trustedProxies: any pod in these networks could call the api directly and forge X-Forwarded-For; name the pods of the gateway or ingress, or [{ipBlock: {cidr: …}}] of a load balancer outside the cluster
+networkPolicy.httpFrom: is required with config.trustedProxies: any pod in these networks could call the API directly and forge X-Forwarded-For; name the pods of the gateway or ingress, or the [{ipBlock: {cidr: …}}] of a load balancer outside the cluster
 {{- end }}
 {{- else }}
 {{- if $ways }}
-config.trustedProxies: is needed with {{ join " and " $ways }}: all callers would seem to have the proxy's address and would be throttled together, so that ten failed sign-ins of one lock out all; name the networks of the gateway's or ingress's pods
+config.trustedProxies: is required with {{ join " and " $ways }}: otherwise all clients share the proxy's address, and ten failed sign-ins of one client throttle all; name the networks of the gateway's or ingress's pods
 {{- end }}
 {{- end }}
 {{- end }}
 
 {{- define "assay.faults.monitoring" -}}
 {{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) (or .Values.serviceMonitor.enabled .Values.podMonitor.enabled) }}
-networkPolicy.metricsFrom: is needed where serviceMonitor or podMonitor is enabled: name the pods of Prometheus, which could not reach the private port otherwise
+networkPolicy.metricsFrom: is required if serviceMonitor or podMonitor is enabled: name the pods of Prometheus, which otherwise cannot reach the private port
 {{- end }}
 {{- if and .Values.prometheusRule.enabled (not (.Files.Get "files/alerts.yaml")) }}
-prometheusRule.enabled: this chart was packed without files/alerts.yaml; turn it off, or take a whole chart
+prometheusRule.enabled: this chart was packed without files/alerts.yaml; set it to false, or use a complete chart
 {{- end }}
 {{- if and .Values.grafanaDashboard.enabled (not (.Files.Get "files/dashboard.json")) }}
-grafanaDashboard.enabled: this chart was packed without files/dashboard.json; turn it off, or take a whole chart
+grafanaDashboard.enabled: this chart was packed without files/dashboard.json; set it to false, or use a complete chart
 {{- end }}
 {{- end }}
 
-{{/* How many pods there are at least, and what may be taken away. Takes (dict "root" $ "component" "api" "own" .Values.api). */}}
+{{/* Number of pods, and the disruption budget. Takes (dict "root" $ "component" "api" "own" .Values.api). */}}
 {{- define "assay.faults.scale" -}}
 {{- $least := int .own.replicas }}
 {{- $component := .component }}
@@ -157,10 +157,10 @@ grafanaDashboard.enabled: this chart was packed without files/dashboard.json; tu
 {{- if .enabled }}
 {{- $least = int .minReplicas }}
 {{- if gt (int .minReplicas) (int .maxReplicas) }}
-{{ $component }}.autoscaling: minReplicas is more than maxReplicas
+{{ $component }}.autoscaling: minReplicas is greater than maxReplicas
 {{- end }}
 {{- if not (or .targetCPUUtilizationPercentage .targetMemoryUtilizationPercentage .metrics) }}
-{{ $component }}.autoscaling: there is nothing to go by; give targetCPUUtilizationPercentage, targetMemoryUtilizationPercentage or metrics
+{{ $component }}.autoscaling: there is no target; set targetCPUUtilizationPercentage, targetMemoryUtilizationPercentage or metrics
 {{- end }}
 {{- end }}
 {{- end }}
@@ -168,19 +168,19 @@ grafanaDashboard.enabled: this chart was packed without files/dashboard.json; tu
 {{- if .enabled }}
 {{- $least = int .minReplicas }}
 {{- if $.own.autoscaling.enabled }}
-worker: autoscaling and keda would both set the number of workers; enable one of them
+worker: autoscaling and keda would both set the number of workers; enable only one of them
 {{- end }}
 {{- if gt (int .minReplicas) (int .maxReplicas) }}
-worker.keda: minReplicas is more than maxReplicas
+worker.keda: minReplicas is greater than maxReplicas
 {{- end }}
 {{- if and (eq .trigger "prometheus") (not .prometheus.serverAddress) }}
-worker.keda.prometheus.serverAddress: is needed, such as http://prometheus-operated.monitoring:9090
+worker.keda.prometheus.serverAddress: is required, such as http://prometheus-operated.monitoring:9090
 {{- end }}
 {{- if ne (empty .prometheus.authenticationRef) (empty .prometheus.authModes) }}
-worker.keda.prometheus: authenticationRef and authModes belong together; give both or none
+worker.keda.prometheus: set both authenticationRef and authModes, or neither
 {{- end }}
 {{- if and (eq .trigger "postgresql") (not .postgresql.existingSecret) }}
-worker.keda.postgresql.existingSecret: is needed: a Secret with an address of PostgreSQL that KEDA can reach
+worker.keda.postgresql.existingSecret: is required: a Secret with an address of PostgreSQL that KEDA can reach
 {{- end }}
 {{- end }}
 {{- end }}
@@ -189,40 +189,40 @@ worker.keda.postgresql.existingSecret: is needed: a Secret with an address of Po
 {{- $min := toString .minAvailable }}
 {{- $max := toString .maxUnavailable }}
 {{- if and (eq $min "") (eq $max "") }}
-{{ $component }}.podDisruptionBudget: give minAvailable or maxUnavailable
+{{ $component }}.podDisruptionBudget: set minAvailable or maxUnavailable
 {{- end }}
 {{- if and (ne $min "") (ge (ternary (div (add (mul (trimSuffix "%" $min | int) $least) 99) 100) (int $min) (hasSuffix "%" $min) | int) $least) }}
-{{ $component }}.podDisruptionBudget.minAvailable: {{ $min }} of {{ $least }} pods leaves none to take away, and no node could ever be emptied; give less, or maxUnavailable
+{{ $component }}.podDisruptionBudget.minAvailable: {{ $min }} of {{ $least }} pods allows no disruption, so no node could be drained; set a smaller number, or maxUnavailable
 {{- end }}
 {{- if and (eq $min "") (has $max (list "0" "0%")) }}
-{{ $component }}.podDisruptionBudget.maxUnavailable: with {{ $max }} no node could ever be emptied; give at least 1
+{{ $component }}.podDisruptionBudget.maxUnavailable: with {{ $max }} no node could be drained; set at least 1
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* Times of the way down, and memory. */}}
+{{/* Grace periods of the shutdown, and memory. */}}
 {{- define "assay.faults.process" -}}
 {{- with .Values.api }}
 {{- if lt (int .terminationGracePeriodSeconds) (add .preStopSleepSeconds .drainSeconds 10 | int) }}
-api.terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }} is less than preStopSleepSeconds, drainSeconds and 10 more, so that the process would be killed while it drains; give at least {{ add .preStopSleepSeconds .drainSeconds 10 }}
+api.terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }} is less than preStopSleepSeconds + drainSeconds + 10, so the process would be killed while it drains; set at least {{ add .preStopSleepSeconds .drainSeconds 10 }}
 {{- end }}
 {{- end }}
 {{- with .Values.worker }}
 {{- if lt (int .terminationGracePeriodSeconds) (add .drainSeconds 10 | int) }}
-worker.terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }} is less than drainSeconds and 10 more, so that the process would be killed while it drains; give at least {{ add .drainSeconds 10 }}
+worker.terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }} is less than drainSeconds + 10, so the process would be killed while it drains; set at least {{ add .drainSeconds 10 }}
 {{- end }}
 {{- $limit := dig "limits" "memory" "" .resources | toString }}
 {{- if regexMatch "^[0-9]+[MG]i$" $limit }}
 {{- $mib := ternary 1024 1 (hasSuffix "Gi" $limit) | mul (regexFind "^[0-9]+" $limit | int) }}
 {{- if lt (int $mib) (add .answersMib 256 | int) }}
-worker.resources.limits.memory: {{ $limit }} is less than answersMib and 256 MiB more; give at least {{ add .answersMib 256 }}Mi, or lower worker.answersMib
+worker.resources.limits.memory: {{ $limit }} is less than answersMib + 256 MiB; set at least {{ add .answersMib 256 }}Mi, or lower worker.answersMib
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* Variables and volumes that the chart has already. Takes (dict "root" $ "component" "api" "own" .Values.api). */}}
+{{/* Variables and volumes that the chart sets itself. Takes (dict "root" $ "component" "api" "own" .Values.api). */}}
 {{- define "assay.faults.extras" -}}
 {{- $component := .component }}
 {{- $names := list }}
@@ -232,21 +232,21 @@ worker.resources.limits.memory: {{ $limit }} is less than answersMib and 256 MiB
 {{- range .own.extraEnv }}
 {{- $other := ternary (trimSuffix "_FILE" .name) (printf "%s_FILE" .name) (hasSuffix "_FILE" .name) }}
 {{- if or (has .name $names) (and (hasPrefix "ASSAY_" .name) (has $other $names)) }}
-{{ $component }}.extraEnv: {{ .name }} is given already; use the chart's value for it
+{{ $component }}.extraEnv: {{ .name }} is already set; use the chart's value for it
 {{- end }}
 {{- $names = append $names .name }}
 {{- end }}
 {{- $volumes := list "secrets" "mail" "ca" "artifacts" }}
 {{- range .own.extraVolumes }}
 {{- if has .name $volumes }}
-{{ $component }}.extraVolumes: {{ .name }} is the name of another volume; give it another one
+{{ $component }}.extraVolumes: the name {{ .name }} is already used by another volume; choose another one
 {{- end }}
 {{- $volumes = append $volumes .name }}
 {{- end }}
 {{- $paths := list "/etc/assay/secrets" "/etc/assay/ca" "/var/lib/assay/mail" "/var/lib/assay/artifacts" }}
 {{- range .own.extraVolumeMounts }}
 {{- if has (.mountPath | trimSuffix "/") $paths }}
-{{ $component }}.extraVolumeMounts: {{ .mountPath }} is where something else is mounted; give it another place
+{{ $component }}.extraVolumeMounts: the path {{ .mountPath }} is already used by another mount; choose another one
 {{- end }}
 {{- if not (has .name $volumes) }}
 {{ $component }}.extraVolumeMounts: there is no volume {{ .name }}; add it to {{ $component }}.extraVolumes

@@ -14,7 +14,7 @@
 {{- end }}
 {{- end }}
 
-{{/* What selects a component's pods; it never changes. Takes (dict "root" $ "component" "api"). */}}
+{{/* Labels that select a component's pods. They must never change. Takes (dict "root" $ "component" "api"). */}}
 {{- define "assay.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "assay.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -33,7 +33,7 @@ app.kubernetes.io/part-of: assay
 {{- end }}
 {{- end }}
 
-{{/* Labels of a pod: without the chart's version, which is no reason to replace it. Takes also "extra". */}}
+{{/* Labels of a pod, without the chart's version: a new chart must not replace pods. Takes the same, and "extra". */}}
 {{- define "assay.podLabels" -}}
 {{ include "assay.selectorLabels" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
@@ -44,7 +44,7 @@ app.kubernetes.io/part-of: assay
 {{- end }}
 {{- end }}
 
-{{/* Annotations of an object, with the key; nothing where there are none. Takes (dict "root" $ "own" .Values.…). */}}
+{{/* Annotations of an object, including the key; empty if there are none. Takes (dict "root" $ "own" .Values.…). */}}
 {{- define "assay.annotations" -}}
 {{- with merge (dict) (.own | default dict) .root.Values.commonAnnotations }}
 annotations:
@@ -52,13 +52,13 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* An image's name. Takes (dict "image" .Values.image "tag" "what holds without a tag"). */}}
+{{/* Name of an image. Takes (dict "image" .Values.image "tag" "default tag"). */}}
 {{- define "assay.image" -}}
 {{- with .image.registry }}{{ . }}/{{ end }}{{ .image.repository }}:{{ .image.tag | default .tag }}
 {{- with .image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* Takes (dict "root" $ "component" "api"). */}}
+{{/* Name of a component's ServiceAccount. Takes (dict "root" $ "component" "api"). */}}
 {{- define "assay.serviceAccountName" -}}
 {{- $account := index .root.Values.serviceAccount .component }}
 {{- if $account.create }}
@@ -72,7 +72,7 @@ annotations:
 {{- .Values.artifacts.folder.existingClaim | default (printf "%s-artifacts" (include "assay.fullname" .)) }}
 {{- end }}
 
-{{/* Where callers reach the api. */}}
+{{/* URL of the API for clients. */}}
 {{- define "assay.publicUrl" -}}
 {{- if .Values.config.publicUrl }}
 {{- .Values.config.publicUrl }}
@@ -89,7 +89,7 @@ annotations:
 {{- if or .Values.ca.configMap .Values.ca.secret }}true{{ end }}
 {{- end }}
 
-{{/* One key of a Secret as a file. Takes (dict "secret" "name" "key" "url" "path" "database-url"). */}}
+{{/* A key of a Secret as a file. Takes (dict "secret" "name" "key" "url" "path" "database-url"). */}}
 {{- define "assay.secretFile" -}}
 - secret:
     name: {{ .secret }}
@@ -98,7 +98,7 @@ annotations:
         path: {{ .path }}
 {{- end }}
 
-{{/* The volume of the private authority's certificates, and its place. */}}
+{{/* Volume and mount of the private certificate authority's certificates. */}}
 {{- define "assay.caVolume" -}}
 {{- if include "assay.hasCa" . }}
 - name: ca
@@ -124,7 +124,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* Where submissions are kept, when that is a volume. */}}
+{{/* Volume and mount of the artifact store, if it is a folder. */}}
 {{- define "assay.artifactsVolume" -}}
 {{- if eq .Values.artifacts.type "folder" }}
 - name: artifacts
@@ -140,7 +140,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* The three questions that the kubelet asks on the private port. Takes .Values.api or .Values.worker. */}}
+{{/* The three probes on the private port. Takes .Values.api or .Values.worker. */}}
 {{- define "assay.probes" -}}
 startupProbe:
   httpGet:
@@ -159,7 +159,7 @@ readinessProbe:
   {{- toYaml .readinessProbe | nindent 2 }}
 {{- end }}
 
-{{/* Where pods go. Takes .Values.api, .worker or .migration. */}}
+{{/* Scheduling of pods. Takes .Values.api, .worker or .migration. */}}
 {{- define "assay.scheduling" -}}
 {{- with .priorityClassName }}
 priorityClassName: {{ . }}
@@ -178,7 +178,7 @@ affinity:
 {{- end }}
 {{- end }}
 
-{{/* Takes (dict "root" $ "component" "api"). */}}
+{{/* Topology spread constraints of a component's pods. Takes (dict "root" $ "component" "api"). */}}
 {{- define "assay.topologySpread" -}}
 {{- $id := . }}
 {{- with (index .root.Values .component).topologySpreadConstraints }}
@@ -194,7 +194,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
-{{/* One rule of what may be reached. Takes (dict "to" .Values.networkPolicy.… "protocols" (list "UDP" "TCP")). */}}
+{{/* An egress rule. Takes (dict "to" .Values.networkPolicy.… "protocols" (list "UDP" "TCP")). */}}
 {{- define "assay.egress" -}}
 {{- $protocols := .protocols | default (list "TCP") -}}
 - ports:
