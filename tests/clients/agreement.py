@@ -1,6 +1,6 @@
 """Scores a submission with scikit-learn and trec_eval: agreement.py SUITE_FOLDER PREDICTIONS.
 
-Prints the mean of each metric over all items of the suite; an item without a prediction counts 0.
+Prints the mean of each metric over all items of the suite. An item without a prediction scores 0.
 """
 
 import json
@@ -26,8 +26,9 @@ def gains(answer):
 
 
 def run_of(ranking):
-    """trec_eval orders a run by score, so each place has a score of its own. A run cannot hold an id twice: a repeat is
-    replaced by an id that is relevant nowhere, so that the ids after it keep their places. The same for an empty run."""
+    """Converts a ranking to a run. trec_eval orders a run by score, so each position has a score of its own. A run cannot
+    contain an id twice: a repetition is replaced with an irrelevant id, so that the ids after it keep their positions. An
+    empty run gets an irrelevant id as well."""
     places = [key if key not in ranking[:place] else f"\x01{place}" for place, key in enumerate(ranking[:K])]
     return {key: float(K - place) for place, key in enumerate(places)} or {"\x01": 1.0}
 
@@ -49,11 +50,11 @@ def main():
     figures = {name: float(numpy.mean([score[theirs] for score in scores.values()])) for name, theirs in names.items()}
 
     if all(isinstance(answer, str) for answer in answers.values()):
-        # One right answer each: then it is a classification, and scikit-learn has the word.
+        # With one right answer per item it is a classification, for which scikit-learn is the reference.
         first = [ranking[0] if ranking else "\x01" for ranking in rankings.values()]
         trec_eval, figures["accuracy"] = figures["accuracy"], float(accuracy_score(list(answers.values()), first))
         if abs(trec_eval - figures["accuracy"]) > 1e-12:
-            raise SystemExit(f"trec_eval says {trec_eval}, scikit-learn {figures['accuracy']}")
+            raise SystemExit(f"trec_eval says {trec_eval}, scikit-learn says {figures['accuracy']}")
     print(json.dumps(figures))
 
 

@@ -1,12 +1,12 @@
-"""Compares the scorer, as a whole process, with what people use instead: CPU seconds, peak memory, and the figures.
+"""Compares the scorer, as a whole process, with other programs: CPU seconds, peak memory, and figures.
 
     python -m venv target/peers/venv && target/peers/venv/bin/pip install -r tests/peers/requirements.txt
     cargo build --release -p assay-worker
     target/peers/venv/bin/python tests/peers/compare.py [--items 1000000] [--shuffled] [--rounds 9] [--only assay,duckdb]
 
-Each peer is a process of its own that reads the same two files of lines, joins them and works out accuracy, recall@10,
-ndcg@10 and mrr@10 over a suite with one right id an item; predictions are ten ids. DuckDB uses one thread. Ratios are of
-the medians of the rounds. Beyond 100,000 items the peers written in Python are left out: they take minutes.
+Each program is a process of its own. It reads the same two files of lines, joins them, and computes accuracy, recall@10,
+ndcg@10 and mrr@10. The suite has one right id per item; a prediction is ten ids. DuckDB uses one thread. Ratios compare the
+medians of the rounds. Above 100,000 items the programs written in Python are skipped, because they take minutes.
 """
 
 import argparse
@@ -77,7 +77,7 @@ print(json.dumps(dict(zip(["accuracy", "recall@10", "ndcg@10", "mrr@10"], map(me
 
 
 def write(folder, items, shuffled):
-    """A suite and a submission: ids of ten characters, the right one mostly among the ten."""
+    """Writes a suite and a submission. Ids have ten characters. The right id is among the ten in most predictions."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "suite.toml").write_text('suite_id = "suite:peers"\nversion = "1"\nmetric = "accuracy"\n')
     rng = random.Random(7)
@@ -94,7 +94,7 @@ def write(folder, items, shuffled):
 
 
 def measured(command):
-    """CPU seconds and peak memory in MB of a process, and what it printed."""
+    """Runs a command. Returns its CPU seconds, its peak memory in MB, and the JSON of its last output line."""
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     printed = child.stdout.read()
     _, status, usage = os.wait4(child.pid, 0)
@@ -112,7 +112,7 @@ def main():
     options = options.parse_args()
     folder = ROOT / f"target/peers/{options.items}{'-shuffled' if options.shuffled else ''}"
     if not (folder / "predictions.ndjson").exists():
-        # Not in this process: what a child takes is counted from what its parent had.
+        # In a process of its own: the peak memory of a child starts at that of its parent.
         writing = multiprocessing.Process(target=write, args=(folder, options.items, options.shuffled))
         writing.start()
         writing.join()
@@ -124,7 +124,7 @@ def main():
     wanted = options.only.split(",") if options.only else list(peers)
     rounds = {name: [] for name in peers if name in wanted}
     for _ in range(options.rounds):
-        # In turns, so that what else the machine does falls on all of them.
+        # Round-robin, so that other load on the machine affects all programs alike.
         for name, found in rounds.items():
             found.append(measured(peers[name]))
     print(f"{options.items:,} items, {'shuffled' if options.shuffled else 'in order'}, medians of {options.rounds} rounds")
@@ -134,7 +134,7 @@ def main():
         figures = {"accuracy": figures.get("value"), **figures.get("metrics", {})} if name == "assay" else figures
         line = f"{name:12} {median(name, 0):8.3f} s CPU {median(name, 1):8.1f} MB"
         if "assay" in rounds and name != "assay":
-            line += f"   assay takes {median('assay', 0) / median(name, 0):.4f} of the CPU, {median('assay', 1) / median(name, 1):.3f} of the memory"
+            line += f"   assay uses {median('assay', 0) / median(name, 0):.4f} of its CPU time, {median('assay', 1) / median(name, 1):.3f} of its memory"
         print(line, " ".join(f"{figure}={figures[figure]:.12f}" for figure in FIGURES))
 
 

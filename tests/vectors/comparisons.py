@@ -1,12 +1,17 @@
-"""Makes comparisons.json: random pairs of items' scores with what SciPy and statsmodels say of their difference.
+"""Generates comparisons.json: random pairs of item scores, with the figures of SciPy and statsmodels for their difference.
 
     pip install scipy==1.17.1 statsmodels==0.15.0 numpy==2.4.6
     python comparisons.py > comparisons.json
 
-Each case: `metric`; `a` and `b`, the scores of the same items; `stderr`, that of the mean of their differences; `ci95`, where
-it is the normal one; `p_value`, of the exact test of McNemar for scores of 0 and 1, of the permutation test otherwise, all
-of whose ways were gone through if `exact`, else a hundred thousand of them; `n_needed`, how many items tell a mean difference
-of 0.01 with a power of 0.8 at a level of 0.05.
+Each case has these fields:
+
+- `metric`
+- `a` and `b`: the scores of the same items
+- `stderr`: the standard error of the mean of their differences
+- `ci95`: the interval, if it is the normal one
+- `p_value`: that of McNemar's exact test for scores of 0 and 1, otherwise that of the permutation test
+- `exact`: whether the test is exact. The permutation test is exact if it computed all permutations; otherwise it drew 99,999
+- `n_needed`: the number of items that show a mean difference of 0.01 with a power of 0.8 at a level of 0.05
 """
 
 import json
@@ -44,12 +49,13 @@ def any_values(rng):
 
 
 def permuted(differences):
-    """The test of SciPy swaps each pair. Those that do not differ double both the ways and the ways that reach as far."""
+    """Returns the p-value of SciPy's permutation test, and whether it is exact. SciPy swaps each pair. A pair without a difference
+    doubles the number of permutations and the number of extreme ones alike, so it is left out."""
     moved = differences[differences != 0]
     exact = len(moved) <= 13
-    # It wants two pairs at least.
+    # SciPy requires at least two pairs.
     moved = numpy.append(moved, [0.0, 0.0]) if len(moved) < 2 else moved
-    # Both samples of a pair are given, for with one sample the signs of SciPy's statistic would have to be ours.
+    # Two samples, so that SciPy applies the signs by swapping. With one sample, the statistic would have to apply them.
     a, b = numpy.maximum(moved, 0), numpy.maximum(-moved, 0)
     statistic = lambda x, y, axis: abs((x - y).sum(axis=axis))
     found = permutation_test(

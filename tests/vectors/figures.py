@@ -1,12 +1,18 @@
-"""Makes figures.json: random suites of labels, numbers and probabilities with the figures of scikit-learn and SciPy.
+"""Generates figures.json: random suites of labels, numbers and probabilities, with the figures of scikit-learn and SciPy.
 
     pip install scikit-learn==1.9.1 scipy numpy==2.4.6
     python figures.py > figures.json
 
-Each case: `answers` is [[item_id, answer], ..] in the suite's order, `predictions` is a submission, `values` is metric ->
-figure over all items. An item without a prediction is given to the reference as the worst that the metric knows: a label
-that is none and is not averaged over, the spread of the answers as error, a probability of 1e-15 on the right label, a gap
-of 1 of its own. `stderr` is metric -> standard error where a library or a formula has one.
+Each case has these fields:
+
+- `answers`: [[item_id, answer], ..] in the suite's order
+- `predictions`: a submission
+- `values`: metric -> figure over all items
+- `stderr`: metric -> standard error, if a library or a formula provides one
+
+The reference gets an item without a prediction as the worst prediction of the metric: for labels, a label outside of all
+classes, which is not averaged over; for numbers, the spread of the answers as the error; for log_loss and brier, a wrong
+label with a probability of 1 (log_loss counts the right label as 1e-15); for ece@15, a gap of 1 outside of all bins.
 """
 
 import json
@@ -22,7 +28,7 @@ warnings.filterwarnings("ignore")
 
 
 def submission(rng, items, missing, predict):
-    """Predictions for most of the items, and for some that are none, in an order of their own."""
+    """Returns predictions for most of the items, and for some that are not in the suite, in random order."""
     shown = [item for item in items if rng.random() >= missing] or items[:1]
     predictions = [{"item_id": item, "prediction": predict(item)} for item in shown]
     predictions += [{"item_id": f"stranger {at}", "prediction": predict(None)} for at in range(rng.choice([0, 0, 2]))]
@@ -50,7 +56,7 @@ def numbers(rng, number):
     items = [f"i{at}" for at in range(rng.choice([2, 5, 40, 200]))]
     draw = [lambda: rng.gauss(0, 10), lambda: float(rng.randint(0, 4)), lambda: rng.choice([1e-3, 1e6, -2.5])][number % 3]
     answers = {item: draw() for item in items}
-    answers[items[0]] += 1  # Not all the same.
+    answers[items[0]] += 1  # The answers must not all be the same.
     noise = rng.choice([0, 0.1, 3])
     predict = lambda item: answers.get(item, 0) + rng.choice([0, noise, rng.gauss(0, 1) * noise])
     predictions = submission(rng, items, rng.choice([0, 0, 0.3]), predict)
@@ -69,7 +75,7 @@ def numbers(rng, number):
 
 
 def delong(true, score):
-    """The variance by its definition, a comparison for each pair."""
+    """Returns DeLong's standard error by its definition, with one comparison for each pair."""
     positive, negative = score[true == 1], score[true == 0]
     wins = (positive[:, None] > negative[None, :]) + 0.5 * (positive[:, None] == negative[None, :])
     parts = [numpy.var(wins.mean(axis=axis), ddof=1) / wins.shape[1 - axis] for axis in (0, 1)]
@@ -77,7 +83,7 @@ def delong(true, score):
 
 
 def calibration(confidence, right):
-    """From scikit-learn's curve, and how many there are in each of its bins."""
+    """Returns the expected calibration error from scikit-learn's curve and the number of items in each of its bins."""
     shown, mean = calibration_curve(right, confidence, n_bins=15, strategy="uniform")
     edges = numpy.linspace(0, 1, 16)
     counts = numpy.bincount(numpy.searchsorted(edges[1:-1], confidence), minlength=15)
@@ -89,11 +95,11 @@ def probabilities(rng, number):
     items = [f"i{at}" for at in range(rng.choice([4, 30, 120]))]
     answers = {item: rng.choice(classes) for item in items}
     for item, label in zip(items, classes):
-        answers[item] = label  # Each of them is there.
+        answers[item] = label  # Every class is an answer.
     steps = rng.choice([4, 16, 1 << 40])
 
     def predict(_):
-        # Multiples of a power of two, which sum to exactly 1; some labels may be left out.
+        # Multiples of a power of two sum to exactly 1. Labels with a probability of 0 are sometimes left out.
         cuts = sorted(rng.randint(0, steps) for _ in classes[1:])
         shares = [(high - low) / steps for low, high in zip([0, *cuts], [*cuts, steps])]
         return {label: share for label, share in zip(classes, shares) if share > 0 or rng.random() < 0.5}
@@ -103,7 +109,7 @@ def probabilities(rng, number):
     true = [answers[item] for item in items]
     wrong = {item: next(label for label in classes if label != answers[item]) for item in items}
     table = numpy.array([[sent.get(item, {wrong[item]: 1.0}).get(label, 0.0) for label in classes] for item in items])
-    # scikit-learn takes nothing to be below a smaller bound than 1e-15, so the bound is put in beforehand.
+    # scikit-learn's own lower bound is smaller than 1e-15, so 1e-15 is applied before.
     bounded = numpy.where(numpy.array([[label == right for label in classes] for right in true]), numpy.maximum(table, 1e-15), table)
     values = {
         "log_loss": float(metrics.log_loss(true, bounded, labels=classes)),
@@ -112,7 +118,7 @@ def probabilities(rng, number):
     confidence, top = table.max(axis=1), [classes[at] for at in table.argmax(axis=1)]
     shown = numpy.array([item in sent for item in items])
     right = numpy.array([int(one == other) for one, other in zip(top, true)])
-    # One that is missing is as far off as can be, and makes up for no other.
+    # A missing prediction has a gap of 1, and compensates for no other.
     values["ece@15"] = (calibration(confidence[shown], right[shown]) * sum(shown) + sum(~shown)) / len(items)
     stderr = {}
     if len(classes) == 2 and all(item in sent for item in items):

@@ -1,14 +1,18 @@
-"""Makes rankings.json: random suites and submissions with the figures of trec_eval and scikit-learn.
+"""Generates rankings.json: random suites and submissions, with the figures of trec_eval and scikit-learn.
 
     pip install pytrec_eval-terrier==0.5.11 ir_measures==0.4.3 scikit-learn==1.9.1 numpy==2.4.6
     python rankings.py > rankings.json
 
-Each case: `answers` is [[item_id, answer], ..] in the suite's order, `predictions` is a submission, `counts` is
-[n, n_submitted, n_unmatched, n_missing], `values` is metric -> mean over all n items (without a prediction: 0).
+Each case has these fields:
 
-trec_eval orders a run by falling score and breaks ties by id, so each place is given a score of its own. A run cannot
-hold an id twice: a repeat is replaced by an id that is relevant nowhere, which is what "its place is lost" means.
-Relevances of trec_eval are integers: ndcg of fractional gains is scikit-learn's, which both agree on elsewhere.
+- `answers`: [[item_id, answer], ..] in the suite's order
+- `predictions`: a submission
+- `counts`: [n, n_submitted, n_unmatched, n_missing]
+- `values`: metric -> mean over all n items; an item without a prediction scores 0
+
+trec_eval orders a run by descending score and breaks ties by id, so each position has a score of its own. A run cannot
+contain an id twice: a repetition is replaced with an irrelevant id, so that it still occupies its position. Relevances of
+trec_eval are integers, so the ndcg of fractional gains is that of scikit-learn. Both agree on integer gains.
 """
 
 import json
@@ -55,18 +59,18 @@ def gains_of(answer):
 
 
 def places_of(prediction):
-    """The ranking with each repeat replaced by an id that is relevant nowhere."""
+    """Returns the ranking, with each repetition replaced by an irrelevant id."""
     ranking = [prediction] if isinstance(prediction, str) else prediction
     return [key if key not in ranking[:place] else f"lost {place}" for place, key in enumerate(ranking)]
 
 
 def run_of(rankings, k=None):
-    """Rankings, cut at k, as a run with strictly falling scores."""
+    """Returns rankings, cut at k, as a run with strictly descending scores."""
     return {item: {key: float(-place) for place, key in enumerate(ranking[:k])} for item, ranking in rankings.items() if ranking}
 
 
 def sklearn_ndcg(gains, ranking, k):
-    """Ids that are not ranked come behind k that are relevant nowhere."""
+    """Returns scikit-learn's ndcg. Ids that are not ranked follow k irrelevant ones."""
     ids = ranking + [f"filler {place}" for place in range(k)] + [key for key in gains if key not in ranking]
     relevance = numpy.array([[gains.get(key, 0) for key in ids]], dtype=float)
     return ndcg_score(relevance, -numpy.arange(len(ids), dtype=float)[None, :], k=k, ignore_ties=True)
@@ -78,7 +82,7 @@ def same(one, other, what):
 
 
 def values_of(answers, rankings):
-    """All figures, over all items."""
+    """Returns all figures, over all items."""
     gains = {item: gains_of(answer) for item, answer in answers}
     whole = all(isinstance(gain, int) for of_item in gains.values() for gain in of_item.values())
     qrels = {item: {key: gain if whole else int(gain > 0) for key, gain in of_item.items()} for item, of_item in gains.items()}
@@ -110,7 +114,7 @@ def values_of(answers, rankings):
         names |= {"ndcg": ir_measures.nDCG @ k} if whole else {}
         crossed = list(ir_measures.iter_calc(names.values(), qrels, run_of(matched)))
         for name, measure in names.items():
-            # Items that the run does not have are told as 0, or not at all.
+            # ir_measures returns 0 or nothing for items that are not in the run.
             same(over_all(one.value for one in crossed if one.measure == measure), values[f"{name}@{k}"], f"{name}@{k}")
     return values
 

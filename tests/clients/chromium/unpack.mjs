@@ -1,4 +1,4 @@
-// Unpacks the browser that the package holds, and the libraries that it needs, into the folder for temporary files.
+// Unpacks the browser of the package and the libraries that it needs into the temporary folder.
 
 import chromium from "@sparticuz/chromium";
 

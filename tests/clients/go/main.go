@@ -1,4 +1,4 @@
-// gRPC with grpc-go: submit, watch, read, cancel, and a mistake. Prints one JSON object.
+// A grpc-go client that submits, watches, reads and cancels jobs, and makes one invalid request. Prints one JSON object.
 package main
 
 import (
@@ -56,7 +56,7 @@ func submission(suiteID string, itemIDs ...string) *assay.CreateEvalRequest {
 	return request
 }
 
-// Hands on each job that the stream brings, until it closes; a heartbeat brings none.
+// Calls seen for each job of the stream, until it closes. Heartbeats have no job.
 func watch(ctx context.Context, jobs assay.JobServiceClient, id string, seen func(*assay.Job)) {
 	stream, err := jobs.WatchJob(ctx, &assay.WatchJobRequest{JobId: id})
 	check(err)
@@ -81,19 +81,19 @@ func main() {
 	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+env("ASSAY_API_KEY"))
 	evals, jobs := assay.NewEvalServiceClient(connection), assay.NewJobServiceClient(connection)
 	item := env("ASSAY_ITEM")
-	var told story
+	var result story
 
 	scored, err := evals.CreateEval(ctx, submission(env("ASSAY_SUITE"), item))
 	check(err)
-	watch(ctx, jobs, scored.Job.Id, func(job *assay.Job) { told.Watched = append(told.Watched, job.Status) })
+	watch(ctx, jobs, scored.Job.Id, func(job *assay.Job) { result.Watched = append(result.Watched, job.Status) })
 	got, err := jobs.GetJob(ctx, &assay.GetJobRequest{JobId: scored.Job.Id})
 	check(err)
-	told.Value = got.Job.Result.Value
+	result.Value = got.Job.Result.Value
 
 	held, err := evals.CreateEval(ctx, submission(env("ASSAY_HELD_SUITE"), item))
 	check(err)
 	watch(ctx, jobs, held.Job.Id, func(job *assay.Job) {
-		told.Cancelled = append(told.Cancelled, job.Status)
+		result.Cancelled = append(result.Cancelled, job.Status)
 		if job.Status == "running" {
 			_, err := jobs.CancelJob(ctx, &assay.CancelJobRequest{JobId: job.Id})
 			check(err)
@@ -101,19 +101,19 @@ func main() {
 	})
 
 	_, err = evals.CreateEval(ctx, submission("suite:none", item, item))
-	refused := status.Convert(err)
-	told.Mistake.Status = refused.Code().String()
-	for _, detail := range refused.Details() {
+	rejected := status.Convert(err)
+	result.Mistake.Status = rejected.Code().String()
+	for _, detail := range rejected.Details() {
 		switch detail := detail.(type) {
 		case *errdetails.ErrorInfo:
-			told.Mistake.Reason = detail.Reason
+			result.Mistake.Reason = detail.Reason
 		case *errdetails.BadRequest:
 			for _, violation := range detail.FieldViolations {
-				told.Mistake.Fields = append(told.Mistake.Fields, []string{violation.Field, violation.Reason})
+				result.Mistake.Fields = append(result.Mistake.Fields, []string{violation.Field, violation.Reason})
 			}
 		}
 	}
-	written, err := json.Marshal(told)
+	written, err := json.Marshal(result)
 	check(err)
 	fmt.Println(string(written))
 }

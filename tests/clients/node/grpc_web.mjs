@@ -1,7 +1,7 @@
-// gRPC-web with connect: an eval from submission to score, and one mistake. Prints one JSON object.
+// A gRPC-web client with connect: an eval from submission to score, and one call that fails. Prints one JSON object.
 //
-// The client is told nothing but the address: it asks the server for its descriptors (reflection) and builds the
-// services from these, so that no compiler for .proto files is needed.
+// The client knows only the address. It gets the descriptors from the server by reflection and builds the services from
+// them, so it needs no compiler for .proto files.
 
 import { readFile } from "node:fs/promises";
 import { setTimeout as pause } from "node:timers/promises";
@@ -18,11 +18,11 @@ import { createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect
 
 const LABEL = "clients";
 const NO_JOB = "job_0000000000000000000000";
-const ENDED = ["succeeded", "failed", "cancelled"];
-const PATIENCE_MS = 60_000;
-const PAUSE_MS = 50;
-// What REST leaves out where it is absent; every other absent field is null there.
-const LEFT_OUT = ["result", "error", "trace_url", "suite_version", "sealed"];
+const FINAL_STATES = ["succeeded", "failed", "cancelled"];
+const JOB_TIMEOUT_MS = 60_000;
+const POLL_INTERVAL_MS = 50;
+// The fields that REST omits if they are absent; every other absent field is null there.
+const OMITTED = ["result", "error", "trace_url", "suite_version", "sealed"];
 
 const env = (name) => {
   const value = process.env[name];
@@ -30,7 +30,7 @@ const env = (name) => {
   return value;
 };
 
-// Messages that are needed before there are any descriptors: name, number and type of the fields that are read here.
+// Returns the messages that are needed before there are any descriptors, with the fields that are read here.
 function known() {
   const field = (name, number, type, more) => ({ name, number, type, label: Label.OPTIONAL, ...more });
   const message = (name, ...fields) => ({ name, field: fields });
@@ -91,33 +91,33 @@ function known() {
   return createFileRegistry(create(FileDescriptorSetSchema, { file: [reflection, details] }));
 }
 
-// Asks the server for the files that describe these services, and for the files that these import.
+// Gets the files that describe these services, and the files that they import, from the server.
 async function described(rest, first, services) {
-  // Reflection is a stream in both directions, which gRPC-web has not; one question a stream will do.
+  // Reflection is a bidirectional stream, which gRPC-web does not support. gRPC is used instead, with one request a stream.
   const client = createClient(first.getService("grpc.reflection.v1.ServerReflection"), createGrpcTransport({ baseUrl: rest }));
   const ask = async (name, value) => {
-    const question = async function* () {
+    const requests = async function* () {
       yield { messageRequest: { case: name, value } };
     };
-    for await (const answer of client.serverReflectionInfo(question())) return answer.messageResponse;
-    throw new Error("reflection does not answer");
+    for await (const response of client.serverReflectionInfo(requests())) return response.messageResponse;
+    throw new Error("no response of the reflection service");
   };
   const files = new Map();
   const take = async (name, value) => {
-    const answer = await ask(name, value);
-    if (answer.case !== "fileDescriptorResponse") throw new Error(`no descriptor of ${value}: ${JSON.stringify(answer.value)}`);
-    for (const bytes of answer.value.fileDescriptorProto) {
+    const response = await ask(name, value);
+    if (response.case !== "fileDescriptorResponse") throw new Error(`no descriptor of ${value}: ${JSON.stringify(response.value)}`);
+    for (const bytes of response.value.fileDescriptorProto) {
       const file = fromBinary(FileDescriptorProtoSchema, bytes);
       files.set(file.name, file);
     }
   };
   for (const service of services) await take("fileContainingSymbol", service);
-  // A Map goes on to what is added while it is walked.
+  // Iteration over a Map includes entries that are added meanwhile.
   for (const [, file] of files) {
     for (const name of file.dependency) if (!files.has(name)) await take("fileByFilename", name);
   }
   const listed = await ask("listServices", "");
-  // A registry wants an import before the file that imports it.
+  // A registry needs an import before the file that imports it.
   const ordered = new Set();
   const place = (file) => {
     file.dependency.forEach((name) => place(files.get(name)));
@@ -128,8 +128,8 @@ async function described(rest, first, services) {
   return { registry, listed: listed.value.service.map((service) => service.name).sort() };
 }
 
-// A message as REST would write it. The standard JSON form will not do: it writes 64-bit integers as strings and shortens
-// timestamps.
+// Converts a message to the JSON of REST. The standard JSON form cannot be used: it writes 64-bit integers as strings and
+// shortens timestamps.
 function plain(message) {
   if (message.desc.typeName === "google.protobuf.Timestamp") {
     const { seconds, nanos } = message.message;
@@ -139,9 +139,9 @@ function plain(message) {
   const scalar = (value) => (typeof value === "bigint" ? Number(value) : value);
   const fields = {};
   for (const field of message.fields) {
-    // Fields without presence are read as their default; the others are absent.
+    // Fields with implicit presence have their default value; other unset fields are absent.
     if (field.presence !== IMPLICIT && !message.isSet(field) && field.fieldKind !== "list" && field.fieldKind !== "map") {
-      if (!LEFT_OUT.includes(field.name)) fields[field.name] = null;
+      if (!OMITTED.includes(field.name)) fields[field.name] = null;
       continue;
     }
     const value = message.get(field);
@@ -171,18 +171,18 @@ async function main() {
   });
   const made = await evals.createEval({ suiteId: env("ASSAY_SUITE"), label: LABEL, predictions }, key);
 
-  const began = Date.now();
+  const started = Date.now();
   let job;
   for (;;) {
-    const answer = await jobs.getJob({ jobId: made.job.id }, key);
-    job = plain(reflect(registry.getMessage("assay.v1.Job"), answer.job));
-    if (ENDED.includes(job.status)) break;
-    if (Date.now() - began > PATIENCE_MS) throw new Error(`the job did not end: ${JSON.stringify(job)}`);
-    await pause(PAUSE_MS);
+    const response = await jobs.getJob({ jobId: made.job.id }, key);
+    job = plain(reflect(registry.getMessage("assay.v1.Job"), response.job));
+    if (FINAL_STATES.includes(job.status)) break;
+    if (Date.now() - started > JOB_TIMEOUT_MS) throw new Error(`the job did not finish: ${JSON.stringify(job)}`);
+    await pause(POLL_INTERVAL_MS);
   }
 
   const mistake = await jobs.getJob({ jobId: NO_JOB }, key).then(
-    () => Promise.reject(new Error("a job that is not there was answered")),
+    () => Promise.reject(new Error("a job that does not exist was returned")),
     (error) => ConnectError.from(error),
   );
   const detail = (name) => {
@@ -194,7 +194,7 @@ async function main() {
   let headers;
   const who = await me.getMe({}, { ...key, onHeader: (given) => (headers = given) });
   const signedIn = await me.getMe({}, bearer(env("ASSAY_SESSION")));
-  // A browser may also come by HTTP/2.
+  // Browsers also use HTTP/2.
   const second = createGrpcWebTransport({ baseUrl: rest, httpVersion: "2" });
   const overHttp2 = await createClient(registry.getService("assay.v1.MeService"), second).getMe({}, key);
 
@@ -217,5 +217,5 @@ async function main() {
 }
 
 await main();
-// HTTP/2 connections are kept open for a while; there is nothing to wait for.
+// Exits at once: open HTTP/2 connections would keep the process alive for a while.
 process.exit(0);

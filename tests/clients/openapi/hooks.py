@@ -1,5 +1,6 @@
-"""What a schema cannot say, for schemathesis: which organizations, suites, jobs, uploads and cursors there are, and which
-domains may be claimed. Only what was meant to be right is mended; what was made wrong on purpose is sent as it is."""
+"""Hooks for schemathesis, with facts that a schema cannot state: which organizations, suites, jobs, uploads and cursors exist,
+and which domains can be claimed. They change only the parts of a request that are meant to be valid. Parts that are invalid on
+purpose are sent as they are."""
 
 import json
 import os
@@ -10,39 +11,39 @@ import uuid
 import schemathesis
 
 ORG = os.environ["ASSAY_ORG"]
-# By the name of the parameter or field, things that there are.
+# Existing resources, by the name of the parameter or field.
 KNOWN = json.loads(os.environ["ASSAY_KNOWN"])
-# What an operation would take away from the others, and what it is asked for instead.
-TAKEN_AWAY = {"deleteUpload": ("upload_id", "upl_0"), "releaseDomain": ("domain", "unclaimed.example")}
-# An id of another kind gets there when an answer's id is taken for that of its organization.
-AN_ORG = re.compile(r"org_[0-9A-Za-z]{1,40}|[a-z]{3}_[0-9A-Za-z]{22}")
+# Operations that would remove a resource which other operations need: the parameter, and the value to send instead.
+REMOVALS = {"deleteUpload": ("upload_id", "upl_0"), "releaseDomain": ("domain", "unclaimed.example")}
+# schemathesis sometimes sends an id of another kind, because it takes the id of a response for that of its organization.
+ORG_ID = re.compile(r"org_[0-9A-Za-z]{1,40}|[a-z]{3}_[0-9A-Za-z]{22}")
 
-# Calls come in pairs of several kinds; taking turns would give each kind its own.
+# Random, not alternating: calls come in pairs of several kinds, and alternation would treat each kind in only one way.
 chance = random.Random(1)
 
 
-def spoiled(case):
-    """The parts of a request that were made not to fit their schema."""
+def invalid_parts(case):
+    """Returns the names of the parts of a request that violate their schema on purpose."""
     components = case.meta.components.items() if case.meta else ()
     return {str(getattr(part, "value", part)) for part, info in components if not info.mode.is_positive}
 
-# Operations whose pages go on at a cursor.
-PAGES = {"listKeys", "listInvites", "listMembers", "listDomains"}
+# Listings with cursors.
+PAGED = {"listKeys", "listInvites", "listMembers", "listDomains"}
 
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    wrong = spoiled(case)
+    wrong = invalid_parts(case)
     operation = case.operation.definition.raw.get("operationId")
     headers, query, path = case.headers or {}, case.query or {}, case.path_parameters or {}
-    # Somebody else's organization does not exist, and hides whatever else is wrong.
-    if "X-Org-Id" in headers and (AN_ORG.fullmatch(str(headers["X-Org-Id"])) or wrong - {"header"}):
+    # The organization of somebody else is 404, which hides every other error.
+    if "X-Org-Id" in headers and (ORG_ID.fullmatch(str(headers["X-Org-Id"])) or wrong - {"header"}):
         headers["X-Org-Id"] = ORG
-    # A key stands for one submission for good: with another it is refused.
+    # A key belongs to one submission permanently; another submission with it is rejected.
     if "Idempotency-Key" in headers and "header" not in wrong:
         headers["Idempotency-Key"] = f"{uuid.uuid4().hex}-{headers['Idempotency-Key']}"[:128].rstrip()
-    # Any word may be a cursor to look at; only those that a page has given are.
-    if "query" not in wrong and (case.operation.path.endswith("/items") or operation in PAGES):
+    # The schema of a cursor matches any word, but only cursors of a previous page are valid.
+    if "query" not in wrong and (case.operation.path.endswith("/items") or operation in PAGED):
         query.pop("cursor", None)
     if "path" not in wrong:
         path.update(existing(operation, path))
@@ -51,15 +52,15 @@ def before_call(context, case, kwargs):
 
 
 def existing(operation, path):
-    """What was made up is hardly ever there: half of the calls ask for what is."""
+    """Returns path parameters of existing resources, for half of the calls. Generated ids hardly ever exist."""
     if operation == "completeUpload":
-        # Whether its parts are whole, and predictions, is for no schema to say.
+        # No schema can state that the parts of an upload are complete and contain predictions.
         return {"upload_id": KNOWN["upload_id"]}
     if operation == "deleteSession":
-        # The id of the caller's own session is in the list of sessions, and ends all further calls.
+        # The list of sessions contains the session of the caller. Ending it would make all further calls fail.
         return {"session_id": KNOWN["session_id"]}
-    if operation in TAKEN_AWAY:
-        name, other = TAKEN_AWAY[operation]
+    if operation in REMOVALS:
+        name, other = REMOVALS[operation]
         return {name: other} if path[name] == KNOWN[name] else {}
     if chance.random() < 0.5:
         return {}
@@ -68,34 +69,34 @@ def existing(operation, path):
 
 
 def submission(body):
-    """The same for a suite that there is, by an upload that is ready or with one prediction for an item."""
+    """Returns the submission for an existing suite, with a ready upload or at most one prediction per item."""
     body = {**body, "suite_id": KNOWN["suite_id"]}
     if body.get("input_ref"):
         return {**body, "input_ref": KNOWN["input_ref"]}
-    # Nor which form the suite's metric takes.
-    takes = lambda one: len(one["item_id"].encode()) <= 512 and isinstance(one["prediction"], (str, list))
-    predictions = {one["item_id"]: one for one in body["predictions"] if takes(one)}
+    # The schema does not state which kind of prediction the suite's metric accepts.
+    is_valid = lambda one: len(one["item_id"].encode()) <= 512 and isinstance(one["prediction"], (str, list))
+    predictions = {one["item_id"]: one for one in body["predictions"] if is_valid(one)}
     return {**body, "predictions": list(predictions.values()) or [{"item_id": "person-00/day-0", "prediction": ["ramen"]}]}
 
 
 def claim(body):
-    """The same below a suffix at which nobody offers anything to everybody."""
+    """Returns the claim with a domain below `example`, which is no public suffix and has no email provider."""
     *labels, last = body["domain"].split(".")
     return {**body, "domain": ".".join([*(labels or [last]), "example"])[-238:].lstrip(".-")}
 
 
 def terms(body):
-    """Half of the time the version that holds."""
+    """Returns the acceptance with the current version, in half of the calls."""
     return body if chance.random() < 0.5 else {**body, "version": KNOWN["version"]}
 
 
 def link(body):
-    """Once, a link that holds."""
+    """Returns the sign-in with the token of a valid link, in the first call only."""
     return {**body, "token": KNOWN.pop("token", body["token"])}
 
 
 def comparison(body):
-    """Of a job that has succeeded."""
+    """Returns the comparison with succeeded jobs, in most calls."""
     return body if chance.random() < 0.3 else {**body, "job_a": KNOWN["job_a"], "job_b": KNOWN["job_b"]}
 
 

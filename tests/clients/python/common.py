@@ -1,4 +1,4 @@
-"""What both Python clients share: what they are told, and when they stop waiting."""
+"""The settings that the Python clients share, and the polling of a job."""
 
 import json
 import os
@@ -6,9 +6,9 @@ import time
 
 LABEL = "clients"
 NO_JOB = "job_0000000000000000000000"
-ENDED = ("succeeded", "failed", "cancelled")
-PATIENCE = 60
-PAUSE = 0.05
+FINAL_STATES = ("succeeded", "failed", "cancelled")
+JOB_TIMEOUT = 60
+POLL_INTERVAL = 0.05
 
 REST = os.environ["ASSAY_REST"]
 GRPC = os.environ["ASSAY_GRPC"]
@@ -16,7 +16,7 @@ API_KEY = os.environ["ASSAY_API_KEY"]
 SESSION = os.environ["ASSAY_SESSION"]
 SUITE = os.environ["ASSAY_SUITE"]
 PROTO = os.environ["ASSAY_PROTO"]
-# An item of both suites; the workers hold the jobs of the second one.
+# An item of both suites. Jobs of the second suite run until they are cancelled.
 ITEM = os.environ.get("ASSAY_ITEM")
 HELD_SUITE = os.environ.get("ASSAY_HELD_SUITE")
 
@@ -26,11 +26,11 @@ def predictions():
         return [json.loads(line) for line in lines]
 
 
-def ended(get):
-    """Calls `get` until the job that it returns has ended."""
-    began = time.monotonic()
-    while (job := get())["status"] not in ENDED:
-        if time.monotonic() - began > PATIENCE:
-            raise SystemExit(f"the job did not end: {job}")
-        time.sleep(PAUSE)
+def wait_until_finished(get):
+    """Calls `get` until the job that it returns is in a final state, and returns the job."""
+    started = time.monotonic()
+    while (job := get())["status"] not in FINAL_STATES:
+        if time.monotonic() - started > JOB_TIMEOUT:
+            raise SystemExit(f"the job did not finish: {job}")
+        time.sleep(POLL_INTERVAL)
     return job

@@ -1,5 +1,5 @@
-"""gRPC with grpcio: an eval from submission to score, one mistake, and what every gRPC server is asked besides.
-Prints one JSON object. The stubs are generated at each run, as a caller would from the .proto files."""
+"""A gRPC client with grpcio: an eval from submission to score, one call that fails, health checks and reflection.
+Prints one JSON object. The stubs are generated from the .proto files at each run, as by any caller."""
 
 import importlib
 import importlib.resources
@@ -18,8 +18,8 @@ from grpc_tools import protoc
 
 import common
 
-# What REST leaves out where it is absent; every other absent field is null there.
-LEFT_OUT = {"result", "error", "trace_url", "suite_version", "sealed"}
+# The fields that REST omits if they are absent; every other absent field is null there.
+OMITTED = {"result", "error", "trace_url", "suite_version", "sealed"}
 
 
 def generate(folder):
@@ -28,20 +28,20 @@ def generate(folder):
     well_known = importlib.resources.files("grpc_tools") / "_proto"
     flags = [f"-I{common.PROTO}", f"-I{well_known}", f"--python_out={folder}", f"--grpc_python_out={folder}"]
     if protoc.main(["protoc", *flags, *sources]) != 0:
-        raise SystemExit("protoc refuses the .proto files")
+        raise SystemExit("protoc rejects the .proto files")
     sys.path.insert(0, folder)
     return lambda name: importlib.import_module(f"assay.v1.{name}")
 
 
 def plain(message):
-    """A message as REST would write it. MessageToDict will not do: it writes 64-bit integers as strings and
-    shortens timestamps."""
+    """Converts a message to the JSON of REST. MessageToDict cannot be used: it writes 64-bit integers as strings and shortens
+    timestamps."""
     if message.DESCRIPTOR.full_name == "google.protobuf.Timestamp":
         return message.ToDatetime().isoformat(timespec="microseconds") + "Z"
     fields = {}
     for field in message.DESCRIPTOR.fields:
         if field.has_presence and not message.HasField(field.name):
-            if field.name not in LEFT_OUT:
+            if field.name not in OMITTED:
                 fields[field.name] = None
             continue
         value = getattr(message, field.name)
@@ -56,21 +56,21 @@ def plain(message):
 
 
 def metadata(call):
-    """All metadata of a call: an error's may come before the message or after it."""
+    """Returns all metadata of a call. That of an error can be initial or trailing."""
     return dict([*(call.initial_metadata() or ()), *(call.trailing_metadata() or ())])
 
 
-def refused(rpc, request, credentials=None):
-    """The error that an rpc answers with."""
+def rejected(rpc, request, credentials=None):
+    """Calls an rpc that is expected to fail, and returns its error."""
     try:
         rpc(request, metadata=credentials, timeout=30)
     except grpc.RpcError as error:
         return error
-    raise SystemExit(f"not refused: {request}")
+    raise SystemExit(f"the request did not fail: {request}")
 
 
 def details(error):
-    """The messages in an error's details, by name. from_call also checks that they agree with code and message."""
+    """Returns the messages in the details of an error, by name. from_call also checks that they match its code and message."""
     status = rpc_status.from_call(error)
     if status is None:
         raise SystemExit(f"an error without details: {error}")
@@ -105,9 +105,9 @@ def main():
     made = evals_grpc.EvalServiceStub(channel).CreateEval(request, metadata=key, timeout=30).job
     job_service = jobs_grpc.JobServiceStub(channel)
     get = jobs.GetJobRequest(job_id=made.id)
-    job = common.ended(lambda: plain(job_service.GetJob(get, metadata=key, timeout=30).job))
+    job = common.wait_until_finished(lambda: plain(job_service.GetJob(get, metadata=key, timeout=30).job))
 
-    mistake = refused(job_service.GetJob, jobs.GetJobRequest(job_id=common.NO_JOB), key)
+    mistake = rejected(job_service.GetJob, jobs.GetJobRequest(job_id=common.NO_JOB), key)
     found = details(mistake)
     me_service = me_grpc.MeServiceStub(channel)
     who, call = me_service.GetMe.with_call(me.GetMeRequest(), metadata=key, timeout=30)
@@ -121,11 +121,11 @@ def main():
         )
         for name in ("", "assay.v1.JobService")
     }
-    nobody = refused(me_service.GetMe, me.GetMeRequest())
+    nobody = rejected(me_service.GetMe, me.GetMeRequest())
     unknown = {}
     for path in ("/assay.v1.JobService/Nothing", "/assay.v1.Nothing/Get"):
         rpc = channel.unary_unary(path, request_serializer=bytes, response_deserializer=bytes)
-        unknown[path] = refused(rpc, b"", key).code().name
+        unknown[path] = rejected(rpc, b"", key).code().name
 
     reflected = ProtoReflectionDescriptorDatabase(channel)
     service = DescriptorPool(reflected).FindServiceByName("assay.v1.JobService")

@@ -1,4 +1,4 @@
-"""REST with requests: an eval from submission to score, and one mistake. Prints one JSON object."""
+"""A REST client with requests: an eval from submission to score, and one request that fails. Prints one JSON object."""
 
 import json
 
@@ -9,7 +9,7 @@ import common
 
 def session(token):
     made = requests.Session()
-    # A proxy or a .netrc of this machine has nothing to do with a local server.
+    # Ignores the proxy settings and the .netrc of this machine, because the server is local.
     made.trust_env = False
     made.headers["Authorization"] = f"Bearer {token}"
     return made
@@ -19,15 +19,15 @@ def main():
     key = session(common.API_KEY)
 
     def get(path, client=key):
-        answer = client.get(f"{common.REST}{path}", timeout=30)
-        answer.raise_for_status()
-        return answer
+        response = client.get(f"{common.REST}{path}", timeout=30)
+        response.raise_for_status()
+        return response
 
     body = {"suite_id": common.SUITE, "label": common.LABEL, "predictions": common.predictions()}
     made = key.post(f"{common.REST}/v1/evals", json=body, timeout=30)
     if made.status_code != 202:
         raise SystemExit(f"{made.status_code} {made.text}")
-    job = common.ended(lambda: get(f"/v1/jobs/{made.json()['id']}").json())
+    job = common.wait_until_finished(lambda: get(f"/v1/jobs/{made.json()['id']}").json())
 
     mistake = key.get(f"{common.REST}/v1/jobs/{common.NO_JOB}", timeout=30)
     error = mistake.json()["error"]

@@ -1,4 +1,4 @@
-"""gRPC with grpcio: submit, watch, read, cancel, and a mistake. Prints one JSON object."""
+"""A grpcio client that submits, watches, reads and cancels jobs, and makes one invalid request. Prints one JSON object."""
 
 import json
 import tempfile
@@ -26,7 +26,7 @@ def main():
         return eval_service.CreateEval(request, metadata=key, timeout=30).job.id
 
     def watch(job_id):
-        """Each job that the stream brings; a heartbeat brings none."""
+        """Yields each job of the stream. Heartbeats have no job."""
         stream = job_service.WatchJob(jobs.WatchJobRequest(job_id=job_id), metadata=key, timeout=60)
         return (change.job for change in stream if change.HasField("job"))
 
@@ -41,7 +41,7 @@ def main():
 
     try:
         submit("suite:none", common.ITEM, common.ITEM)
-        raise SystemExit("a mistake was accepted")
+        raise SystemExit("an invalid request was accepted")
     except grpc.RpcError as error:
         info, request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
         for detail in rpc_status.from_call(error).details:

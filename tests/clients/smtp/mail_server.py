@@ -1,4 +1,4 @@
-"""A mail server that keeps what it takes: prints where it listens, then a line a mail, until its input ends."""
+"""A mail server for tests. Prints its ports, then one JSON line for each email, until its standard input closes."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ import warnings
 import trustme
 from aiosmtpd.smtp import SMTP, AuthResult
 
-# That a password may come without STARTTLS is what implicit TLS is.
+# aiosmtpd warns about authentication without STARTTLS, which is normal with implicit TLS.
 logging.disable()
 warnings.simplefilter("ignore")
 
@@ -21,27 +21,27 @@ tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 authority.issue_cert("localhost").configure_cert(tls)
 
 
-def say(line):
+def report(line):
     print(json.dumps(line), flush=True)
 
 
-class Keeper:
+class Handler:
     def __init__(self):
-        self.refused = set()
+        self.deferred = set()
 
     async def handle_RCPT(self, server, session, envelope, address, options):
         if address.startswith("never"):
-            say({"refused": address})
+            report({"refused": address})
             return "550 no such mailbox"
-        # As servers do that put unknown senders off for a while.
-        if address.startswith("later") and address not in self.refused:
-            self.refused.add(address)
+        # Like servers that use greylisting.
+        if address.startswith("later") and address not in self.deferred:
+            self.deferred.add(address)
             return "451 try again later"
         envelope.rcpt_tos.append(address)
         return "250 OK"
 
     async def handle_DATA(self, server, session, envelope):
-        say({
+        report({
             "from": envelope.mail_from,
             "to": envelope.rcpt_tos,
             "mail": envelope.content.decode("ascii"),
@@ -58,15 +58,15 @@ def check(server, session, envelope, mechanism, data):
 
 async def main():
     loop = asyncio.get_running_loop()
-    keeper = Keeper()
+    handler = Handler()
 
     async def listen(tls, **options):
-        server = await loop.create_server(lambda: SMTP(keeper, hostname="localhost", **options), "127.0.0.1", 0, ssl=tls)
+        server = await loop.create_server(lambda: SMTP(handler, hostname="localhost", **options), "127.0.0.1", 0, ssl=tls)
         return server, server.sockets[0].getsockname()[1]
 
     plain, plain_port = await listen(None)
     safe, safe_port = await listen(tls, authenticator=check, auth_required=True, auth_require_tls=False)
-    say({"plain": plain_port, "tls": safe_port})
+    report({"plain": plain_port, "tls": safe_port})
     await loop.run_in_executor(None, sys.stdin.read)
     plain.close()
     safe.close()
