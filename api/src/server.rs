@@ -1,7 +1,8 @@
-//! The process: what it begins with, the layers around both wires, and the way down when it is told to end.
+//! The API process: start, background tasks, the layers around REST and gRPC, graceful shutdown.
 
 use std::time::Duration;
 
+use assay_core::runtime::background_tasks::BackgroundTasks;
 use assay_core::runtime::process;
 use assay_core::runtime::resource_metrics::ResourceMetrics;
 use assay_core::runtime::settings::{ADMIN_LISTEN, LISTEN};
@@ -14,7 +15,8 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 
 use crate::app::App;
-use crate::background::{cleanup, dispatcher, domain_checks, mail, reconciliation};
+use crate::background::mail::{self, DeliveryWorker};
+use crate::background::{cleanup, dispatcher, domain_checks, reconciliation};
 use crate::http::connections::Connections;
 use crate::http::not_found;
 use crate::layers::{auth, cors, deadline, memory, observe, syntax};
@@ -22,8 +24,18 @@ use crate::rest::{self, sign_in_page};
 use crate::settings::Settings;
 use crate::{grpc, openapi};
 
-/// Serves until the process is told to end (SIGTERM or SIGINT), then finishes what it has begun.
-/// `metrics` is what operators are shown.
+/// How long the emails of the last requests may take. A mail server that does not respond must not keep the process.
+const EMAIL_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the current round of a task may take after the shutdown signal. A query that hangs must not keep the process.
+const TASK_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Serves until the shutdown signal (SIGTERM or SIGINT), then drains: requests in progress are finished, at most for the
+/// setting `ASSAY_DRAIN_SECONDS`. `metrics` renders the Prometheus metrics for the admin port.
+///
+/// # Errors
+/// When a port cannot be bound, a setting is wrong, the database's schema or role does not fit, or a background task ends
+/// before shutdown.
 pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
     let listener = process::bind(&LISTEN, settings.listen).await?;
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
@@ -32,104 +44,127 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     let app = App::new(settings.clone(), mailer, stopped.clone()).await?;
     process::ensure_schema_is_current(&app.db).await?;
     refuse_to_read_answers(&app).await?;
-    // The first request should not be the one that waits for the connection.
+    // The first request should not be the one that waits for the connection to Redis.
     app.limits.address("").await;
-    // A connection of its own: requests that take all others must not make a process that is alive unready.
+    let mut tasks = background_tasks(&app, delivery, &stopped)?;
+    // A connection of its own: requests that take all others must not make a live process unready.
     let readiness = store::pool(
         &settings.common.database_url,
         1,
         "assay-readiness",
         PoolProfile::REQUESTS,
     )?;
-    let admin = tokio::spawn(process::serve_admin(
-        admin_listener,
-        metrics,
-        readiness,
-        stopped.clone(),
-    ));
-    let resource_metrics = ResourceMetrics::new(
-        &settings.common,
-        [("jobs", &app.jobs_db), ("requests", &app.db)],
-    )?;
-    let resource_metrics = tokio::spawn(resource_metrics.sample(Some(app.jobs_db.clone())));
-    let mut dispatcher = tokio::spawn(dispatcher::run(app.clone(), stopped.clone()));
-    let cleanup = tokio::spawn(cleanup::run(app.clone(), stopped.clone()));
-    let reconciliation = tokio::spawn(reconciliation::run(app.clone(), stopped.clone()));
-    let telling = app.clone();
-    let telling = tokio::spawn(async move {
-        dispatcher::notify_dispatchers(telling.db.clone(), &telling.submitted).await;
-    });
-    let changes = tokio::spawn(
-        app.job_updates
-            .clone()
-            .forward_notifications(app.db.clone()),
+    tasks.spawn_infallible(
+        "admin_port",
+        process::serve_admin(admin_listener, metrics, readiness, stopped),
     );
-    let delivery = tokio::spawn(delivery.run());
-    let domain_checks = tokio::spawn(domain_checks::run(app.clone()));
-    let limits = app.clone();
-    let processes =
-        tokio::spawn(async move { limits.limits.keep_counting_processes(&limits.jobs_db).await });
-    let (counting, until) = (app.clone(), stopped);
-    let requests =
-        tokio::spawn(async move { counting.usage.flush_periodically(&counting.db, until).await });
-    tracing::info!(listen = %settings.listen, admin = %settings.common.admin_listen, env = settings.env, git_sha = settings.common.git_sha, "serving");
+    tracing::info!(
+        listen = %settings.listen,
+        admin = %settings.common.admin_listen,
+        env = settings.env,
+        git_sha = settings.common.git_sha,
+        "serving"
+    );
 
     let router = router(app.clone()).await?;
     let connections = Connections::new(&settings, app.memory.clone())?;
     tokio::select! {
         accepted = connections.accept(listener, router) => accepted?,
-        // Without it, jobs would wait for ever: rather no process than half a one.
-        ended = &mut dispatcher => return Err(Error::internal(format!("the dispatcher ended: {ended:?}"))),
+        failure = tasks.first_failure() => return Err(failure),
     };
-    // What comes after this line happens on the way down.
     stop.send_replace(true);
-    tracing::info!("told to end: finishing what was begun");
+    tracing::info!("shutdown signal received, draining");
     if tokio::time::timeout(settings.common.drain, connections.end())
         .await
         .is_err()
     {
-        tracing::warn!("some requests did not end in time and were cut off");
+        tracing::warn!("drain timeout reached, remaining requests cancelled");
     }
-    // What those requests wrote to people still goes out; a mail server that does not answer must not keep the process.
     app.mailer.close();
-    tokio::time::timeout(Duration::from_secs(5), delivery)
+    tasks
+        .join(EMAIL_DELIVERY, EMAIL_DRAIN_TIMEOUT)
         .await
-        .best_effort("sending the last mails");
-    // A query that hangs must not keep the process.
-    tokio::time::timeout(Duration::from_secs(2), dispatcher)
-        .await
-        .best_effort("ending the dispatcher");
-    // They may be dropped anywhere; the next process continues.
-    cleanup.abort();
-    reconciliation.abort();
-    admin.abort();
-    changes.abort();
-    domain_checks.abort();
-    telling.abort();
-    processes.abort();
-    requests.await.map_err(Error::internal)?;
-    // What was answered while the connections ended.
+        .best_effort("sending the last emails");
+    for name in [DISPATCHER, USAGE_COUNTER] {
+        tasks
+            .join(name, TASK_SHUTDOWN_TIMEOUT)
+            .await
+            .best_effort(name);
+    }
+    // Requests that were admitted while connections ended.
     app.usage
         .flush(&app.db)
         .await
-        .best_effort("adding up the last requests");
-    resource_metrics.abort();
+        .best_effort("flushing the last request counts");
+    // The others may be cancelled anywhere: the next process continues their work.
+    drop(tasks);
     app.spans.clone().close().await;
     process::close(&app.db).await;
     Ok(())
 }
 
-/// By construction the api cannot read answers: it does not serve with a role that could.
+const DISPATCHER: &str = "dispatcher";
+const EMAIL_DELIVERY: &str = "email_delivery";
+const USAGE_COUNTER: &str = "usage_counter";
+
+/// Starts every background task of the process but the admin port.
+fn background_tasks(
+    app: &App,
+    delivery: DeliveryWorker,
+    stopped: &watch::Receiver<bool>,
+) -> Result<BackgroundTasks> {
+    let mut tasks = BackgroundTasks::default();
+    let resource_metrics = ResourceMetrics::new(
+        &app.settings.common,
+        [("jobs", &app.jobs_db), ("requests", &app.db)],
+    )?;
+    tasks.spawn_infallible(
+        "resource_metrics",
+        resource_metrics.sample(Some(app.jobs_db.clone())),
+    );
+    tasks.spawn(DISPATCHER, dispatcher::run(app.clone(), stopped.clone()));
+    let notifying = app.clone();
+    tasks.spawn_infallible("dispatcher_notifier", async move {
+        dispatcher::notify_dispatchers(notifying.db.clone(), &notifying.submitted).await;
+    });
+    tasks.spawn_infallible("cleanup", cleanup::run(app.clone(), stopped.clone()));
+    tasks.spawn_infallible(
+        "reconciliation",
+        reconciliation::run(app.clone(), stopped.clone()),
+    );
+    tasks.spawn_infallible(
+        "job_updates",
+        app.job_updates
+            .clone()
+            .forward_notifications(app.db.clone()),
+    );
+    tasks.spawn_infallible(EMAIL_DELIVERY, delivery.run());
+    tasks.spawn_infallible("domain_checks", domain_checks::run(app.clone()));
+    let counting = app.clone();
+    tasks.spawn_infallible("process_counter", async move {
+        counting
+            .limits
+            .keep_counting_processes(&counting.jobs_db)
+            .await;
+    });
+    let (flushing, stopped) = (app.clone(), stopped.clone());
+    tasks.spawn_infallible(USAGE_COUNTER, async move {
+        flushing.usage.flush_periodically(&flushing.db, stopped).await;
+    });
+    Ok(tasks)
+}
+
+/// Refuses to start with a database role that can read the answers of suites.
 async fn refuse_to_read_answers(app: &App) -> Result<()> {
     if migrations::can_read_answers(&app.db).await? {
-        let told = "the role in ASSAY_DATABASE_URL can read the answers of suites, and the api must not: give it a login role that is \
+        let message = "the role in ASSAY_DATABASE_URL can read the answers of suites, and the api must not: give it a login role that is \
                     a member of assay_api and of nothing else, such as: create role assay_api_1 login password '…' in role assay_api";
-        return Err(Error::internal(told));
+        return Err(Error::internal(message));
     }
     Ok(())
 }
 
-/// Both wires under the layers that every request goes through.
+/// Returns the routes of REST and gRPC under the layers that every request passes.
 async fn router(app: App) -> Result<Router> {
     let unrouted = || from_fn_with_state(app.clone(), auth::count_unrouted);
     let pages = rest::routes(&app)
@@ -150,12 +185,82 @@ async fn router(app: App) -> Result<Router> {
         .with_state(app))
 }
 
-/// Nothing is there: `UNIMPLEMENTED` for gRPC, 404 for the rest.
+/// Responds to paths that do not exist: `UNIMPLEMENTED` for gRPC, 404 otherwise.
 async fn fallback(request: axum::extract::Request) -> axum::response::Response {
     use axum::response::IntoResponse as _;
 
     match crate::http::protocol::Protocol::of(request.headers()) {
         crate::http::protocol::Protocol::Rest => not_found::not_found().await.into_response(),
         _ => tonic::Status::unimplemented("There is no such service or method.").into_http(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use assay_core::runtime::settings::Reader;
+
+    use super::*;
+
+    /// Starts the background tasks of an API whose PostgreSQL and Redis are unavailable.
+    async fn started(folder: &std::path::Path) -> (watch::Sender<bool>, BackgroundTasks) {
+        let folder = folder.display();
+        let settings = [
+            ("ASSAY_DATABASE_URL", "postgres://nobody@127.0.0.1:9/none".to_owned()),
+            ("ASSAY_REDIS_URL", "redis://127.0.0.1:9".to_owned()),
+            ("ASSAY_ARTIFACTS", format!("{folder}/artifacts")),
+            ("ASSAY_MAIL_FOLDER", format!("{folder}/mail")),
+        ];
+        let given = settings.map(|(name, value)| (name.to_owned(), value));
+        let settings = Settings::read(Reader::new(given), "test").unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let (mailer, delivery) = mail::open(&settings.mail).unwrap();
+        let app = App::new(settings, mailer, stopped.clone()).await.unwrap();
+        let tasks = background_tasks(&app, delivery, &stopped).unwrap();
+        (stop, tasks)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn early_end_of_each_task_is_a_failure() {
+        let folder = std::env::temp_dir().join(format!("assay-tasks-{}", std::process::id()));
+        let (_stop, tasks) = started(&folder).await;
+        let names = tasks.names();
+        assert_eq!(
+            names,
+            [
+                "cleanup",
+                "dispatcher",
+                "dispatcher_notifier",
+                "domain_checks",
+                "email_delivery",
+                "job_updates",
+                "process_counter",
+                "reconciliation",
+                "resource_metrics",
+                "usage_counter",
+            ]
+        );
+        drop(tasks);
+        for name in names {
+            let (_stop, mut tasks) = started(&folder).await;
+            tasks.abort(name);
+            let failure = tasks.first_failure().await.cause_or_message();
+            assert!(
+                failure.starts_with(&format!("the background task {name} failed")),
+                "{failure}"
+            );
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn shutdown_signal_ends_tasks_without_failure() {
+        let folder = std::env::temp_dir().join(format!("assay-shutdown-{}", std::process::id()));
+        let (stop, mut tasks) = started(&folder).await;
+        stop.send_replace(true);
+        for name in [DISPATCHER, USAGE_COUNTER] {
+            tasks.join(name, Duration::from_secs(30)).await.unwrap();
+        }
+        drop(tasks);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -100,7 +100,11 @@ pub struct MailSettings {
 impl Settings {
     /// Reads this process's environment. `git_sha` is the build's own.
     pub fn from_env(git_sha: &str) -> Result<Self, BadSettings> {
-        let mut read = Reader::from_env();
+        Self::read(Reader::from_env(), git_sha)
+    }
+
+    /// Reads the settings from `read`, and checks that there are no others.
+    pub fn read(mut read: Reader, git_sha: &str) -> Result<Self, BadSettings> {
         let listen = read.address(&settings::LISTEN);
         let public_url: String = read.get(&settings::PUBLIC_URL);
         let settings = Self {

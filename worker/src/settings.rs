@@ -18,7 +18,11 @@ pub struct Settings {
 impl Settings {
     /// Reads this process's environment. `git_sha` is the build's own.
     pub fn from_env(git_sha: &str) -> Result<Self, BadSettings> {
-        let mut read = Reader::from_env();
+        Self::read(Reader::from_env(), git_sha)
+    }
+
+    /// Reads the settings from `read`, and checks that there are no others.
+    pub fn read(mut read: Reader, git_sha: &str) -> Result<Self, BadSettings> {
         let common = Common::read(&mut read, git_sha);
         let (slots, mib): (u32, u32) = (
             read.positive(&WORKER_SLOTS),

@@ -1,10 +1,11 @@
-//! A worker process: its lease, its slots, the two ways in which jobs come to it, and its end.
+//! The worker process: its lease, its slots, the two sources of jobs (notifications and polling), graceful shutdown.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use assay_core::runtime::artifacts::Artifacts;
+use assay_core::runtime::background_tasks::BackgroundTasks;
 use assay_core::runtime::job_queue::{self, OnJobNotification};
 use assay_core::runtime::process;
 use assay_core::runtime::prometheus;
@@ -17,36 +18,45 @@ use assay_core::{BestEffort as _, Error, JobId, Result, WorkerId};
 use futures_util::FutureExt as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::task::TaskTracker;
 
 use crate::answer_cache::AnswerCache;
 use crate::attempt::{self, AttemptContext};
 use crate::settings::Settings;
 
-/// How often the lease is renewed: several times before it would run out.
+/// Interval of lease renewals. Several of them fit into one lease.
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long one renewal may take: on a connection that is dead without having been closed it must fail in time for others.
+/// How long one renewal may take. On a half-open connection it must fail early enough for another attempt.
 const LEASE_RENEWAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often a worker looks for jobs whose bell it did not hear.
+/// Interval at which a worker polls for jobs whose notification was lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// One process.
+/// The state that the tasks of a worker process share.
 struct Worker {
     id: WorkerId,
     context: AttemptContext,
+    /// A permit for each attempt that may run at the same time.
     slots: Arc<Semaphore>,
-    all_slots: u32,
-    /// Set when the process was told to end: then nothing new is begun.
+    slots_max: u32,
+    /// Set by the shutdown signal: then no further job is claimed.
     stopped: watch::Receiver<bool>,
-    /// What is being done, for telling it apart from what only the database believes.
-    held: Mutex<HashMap<JobId, i32>>,
-    /// Set when a slot came free after a job that was found by looking out.
-    freed: Notify,
+    /// The jobs that this process runs, with the number of the attempt. The database may believe that it runs more: claims
+    /// whose response was lost.
+    running: Mutex<HashMap<JobId, i32>>,
+    /// Attempts at jobs that were found by polling.
+    polled_attempts: TaskTracker,
+    /// Notified when a slot becomes free after a job that was found by polling.
+    slot_freed: Notify,
 }
 
-/// Works until the process is told to end (SIGTERM or SIGINT), then finishes what it has begun.
-/// `metrics` is what operators are shown.
+/// Claims and scores jobs until the shutdown signal (SIGTERM or SIGINT), then finishes the running ones, at most for the
+/// setting `ASSAY_DRAIN_SECONDS`. `metrics` renders the Prometheus metrics for the admin port.
+///
+/// # Errors
+/// When the admin port cannot be bound, a setting is wrong, the database's schema does not fit, or a background task ends
+/// before shutdown.
 pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
     let db = store::pool(
@@ -69,98 +79,113 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
         id: WorkerId::random()?,
         context,
         slots: Arc::new(Semaphore::new(settings.slots as usize)),
-        all_slots: settings.slots,
-        held: Mutex::default(),
-        freed: Notify::new(),
+        slots_max: settings.slots,
+        running: Mutex::default(),
+        polled_attempts: TaskTracker::new(),
+        slot_freed: Notify::new(),
     });
     within_response_timeout(work::renew_lease(&db, &worker.id)).await?;
-    let admin = tokio::spawn(process::serve_admin(
-        admin_listener,
-        metrics,
-        db.clone(),
-        stopped.clone(),
-    ));
-    let resource_metrics =
-        tokio::spawn(ResourceMetrics::new(&settings.common, [("work", &db)])?.sample(None));
-    let mut beat = tokio::spawn(renew_leases(Arc::clone(&worker)));
-    let mut poll_for_jobs = tokio::spawn(poll_for_jobs(Arc::clone(&worker)));
-    let mut bells = std::pin::pin!(listen(&worker, &settings, stopped));
-    tracing::info!(worker_id = %worker.id, slots = settings.slots, admin = %settings.common.admin_listen, git_sha = settings.common.git_sha, "working");
+    let mut tasks = background_tasks(&worker, &settings)?;
+    tasks.spawn_infallible(
+        "admin_port",
+        process::serve_admin(admin_listener, metrics, db.clone(), stopped),
+    );
+    tracing::info!(
+        worker_id = %worker.id,
+        slots = settings.slots,
+        admin = %settings.common.admin_listen,
+        git_sha = settings.common.git_sha,
+        "working"
+    );
 
-    // Without these the process would hold jobs that it does not finish: rather none than half a one.
-    let broken = tokio::select! {
-        told = process::shutdown_signal() => told.err(),
-        ended = &mut beat => Some(Error::internal(format!("the lease is not renewed any more: {ended:?}"))),
-        ended = &mut poll_for_jobs => Some(Error::internal(format!("looking out ended: {ended:?}"))),
-        () = &mut bells => Some(Error::internal("the queue is not listened to any more")),
+    let failure = tokio::select! {
+        signal = process::shutdown_signal() => signal.err(),
+        failure = tasks.first_failure() => Some(failure),
     };
-    if let Some(error) = broken {
+    if let Some(error) = failure {
+        // Other workers reclaim its jobs now, not only when the lease expires.
         within_response_timeout(work::delete_lease(&db, &worker.id))
             .await
-            .best_effort("giving up the lease; it runs out by itself");
+            .best_effort("deleting the lease");
         return Err(error);
     }
     stop.send_replace(true);
-    tracing::info!("told to end: finishing what was begun");
-    let finished = async {
-        bells.await;
-        poll_for_jobs.await.best_effort("looking out");
+    tracing::info!("shutdown signal received, draining");
+    let drained = async {
+        for name in [JOB_NOTIFICATIONS, JOB_POLLING] {
+            tasks
+                .join(name, settings.common.drain)
+                .await
+                .best_effort(name);
+        }
+        worker.polled_attempts.close();
+        worker.polled_attempts.wait().await;
         worker
             .slots
-            .acquire_many(worker.all_slots)
+            .acquire_many(worker.slots_max)
             .await
             .map(drop)
-            .best_effort("waiting for the slots");
+            .best_effort("waiting for running attempts");
     };
-    if tokio::time::timeout(settings.common.drain, finished)
+    if tokio::time::timeout(settings.common.drain, drained)
         .await
         .is_err()
     {
-        tracing::warn!("some jobs did not end in time; other workers take them over");
+        tracing::warn!("drain timeout reached, remaining jobs left to other workers");
     }
-    beat.abort();
-    // What is still held is taken back at once, not when the lease runs out.
+    // A renewal after this would keep a lease for a process that is gone.
+    tasks.abort(LEASE_RENEWAL);
     within_response_timeout(work::delete_lease(&db, &worker.id))
         .await
-        .best_effort("giving up the lease; it runs out by itself");
-    admin.abort();
-    resource_metrics.abort();
+        .best_effort("deleting the lease");
+    drop(tasks);
     worker.context.spans.clone().close().await;
     process::close(&db).await;
     Ok(())
 }
 
-/// Hears bells on a thread of its own: the queue's future is not one that can be spawned.
-fn listen(
+const JOB_NOTIFICATIONS: &str = "job_notifications";
+const JOB_POLLING: &str = "job_polling";
+const LEASE_RENEWAL: &str = "lease_renewal";
+
+/// Starts every background task of the process but the admin port.
+fn background_tasks(worker: &Arc<Worker>, settings: &Settings) -> Result<BackgroundTasks> {
+    let mut tasks = BackgroundTasks::default();
+    let resource_metrics =
+        ResourceMetrics::new(&settings.common, [("work", &worker.context.db)])?;
+    tasks.spawn_infallible("resource_metrics", resource_metrics.sample(None));
+    tasks.spawn_infallible(LEASE_RENEWAL, renew_leases(Arc::clone(worker)));
+    tasks.spawn_infallible(JOB_POLLING, poll_for_jobs(Arc::clone(worker)));
+    tasks.spawn(JOB_NOTIFICATIONS, receive_notifications(worker, settings));
+    Ok(tasks)
+}
+
+/// Handles job notifications until the shutdown signal, on a thread of its own: the queue's future is not `Send`.
+fn receive_notifications(
     worker: &Arc<Worker>,
     settings: &Settings,
-    stopped: watch::Receiver<bool>,
-) -> impl Future<Output = ()> + use<> {
-    let on_job_notification: OnJobNotification = {
+) -> impl Future<Output = Result<()>> + Send + use<> {
+    let handler: OnJobNotification = {
         let worker = Arc::clone(worker);
         Arc::new(move |job_id| on_job_notification(Arc::clone(&worker), job_id).boxed())
     };
-    let (url, prefix, slots) = (
-        settings.common.redis_url.clone(),
-        settings.common.redis_prefix.clone(),
-        settings.slots as usize,
-    );
+    let url = settings.common.redis_url.clone();
+    let prefix = settings.common.redis_prefix.clone();
+    let slots = settings.slots as usize;
+    let stopped = worker.stopped.clone();
     let runtime = tokio::runtime::Handle::current();
     let (done, ended) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
-        runtime
-            .block_on(job_queue::listen(
-                &url,
-                &prefix,
-                slots,
-                on_job_notification,
-                stopped,
-            ))
-            .best_effort("listening to the queue");
-        // Nobody listens when the drain took too long.
-        let _ = done.send(());
+        let listened =
+            runtime.block_on(job_queue::listen(&url, &prefix, slots, handler, stopped));
+        // Nobody receives it after the drain timeout.
+        let _ = done.send(listened);
     });
-    async { ended.await.best_effort("listening to the queue") }
+    async {
+        ended
+            .await
+            .unwrap_or_else(|_| Err(Error::internal("the thread of the job queue panicked")))
+    }
 }
 
 async fn on_job_notification(worker: Arc<Worker>, job_id: JobId) {
@@ -172,21 +197,21 @@ async fn on_job_notification(worker: Arc<Worker>, job_id: JobId) {
     }
     match within_response_timeout(work::claim(&worker.context.db, &worker.id, &job_id)).await {
         Ok(Some(claim)) => worker.attempt(claim, slot).await,
-        // Cancelled, taken by another, or rung twice.
+        // Cancelled, claimed by another worker, or notified twice.
         Ok(None) => {}
         Err(error) => {
-            tracing::warn!(%job_id, %error, "a job could not be claimed; its bell is rung again");
+            tracing::warn!(%job_id, %error, "claim failed, job will be notified again");
         }
     }
 }
 
-/// Claims jobs whose bell was lost, or was never rung because Redis is away: as many as there are free slots for.
+/// Claims jobs whose notification was lost, or was never sent because Redis is unavailable: as many as there are free slots.
 async fn poll_for_jobs(worker: Arc<Worker>) {
     let mut stopped = worker.stopped.clone();
     loop {
         tokio::select! {
             () = tokio::time::sleep(POLL_INTERVAL) => {}
-            () = worker.freed.notified() => {}
+            () = worker.slot_freed.notified() => {}
             _ = stopped.wait_for(|stop| *stop) => return,
         }
         while let Ok(slot) = Arc::clone(&worker.slots).try_acquire_owned() {
@@ -200,46 +225,47 @@ async fn poll_for_jobs(worker: Arc<Worker>) {
                     Ok(Some(claim)) => claim,
                     Ok(None) => break,
                     Err(error) => {
-                        tracing::warn!(%error, "cannot look for jobs");
+                        tracing::warn!(%error, "polling for jobs failed");
                         break;
                     }
                 };
             let worker = Arc::clone(&worker);
-            tokio::spawn(async move {
+            let tracker = worker.polled_attempts.clone();
+            tracker.spawn(async move {
                 worker.attempt(claim, slot).await;
-                worker.freed.notify_one();
+                worker.slot_freed.notify_one();
             });
         }
     }
 }
 
-/// Renews the lease, and gives up what the database believes this process to hold although it does not.
+/// Renews the lease, and orphans claims that this process does not run.
 async fn renew_leases(worker: Arc<Worker>) {
     loop {
-        let busy = worker.all_slots as usize - worker.slots.available_permits();
+        let busy = worker.slots_max as usize - worker.slots.available_permits();
         metrics::gauge!(prometheus::WORKER_SLOTS, "state" => "busy").set(busy as f64);
         metrics::gauge!(prometheus::WORKER_SLOTS, "state" => "free")
-            .set((worker.all_slots as usize - busy) as f64);
+            .set((worker.slots_max as usize - busy) as f64);
         metrics::gauge!(prometheus::WORKER_ANSWERS_BYTES)
             .set(worker.context.answers.bytes() as f64);
         in_time(work::renew_lease(&worker.context.db, &worker.id))
             .await
             .best_effort("renewing the lease");
-        let held: Vec<JobId> = worker.held().keys().cloned().collect();
-        let held: Vec<&str> = held.iter().map(JobId::as_str).collect();
+        let running: Vec<JobId> = worker.running().keys().cloned().collect();
+        let running: Vec<&str> = running.iter().map(JobId::as_str).collect();
         match in_time(work::orphan_unknown_claims(
             &worker.context.db,
             &worker.id,
-            &held,
+            &running,
         ))
         .await
         {
             Ok(0) => {}
             Ok(jobs) => tracing::warn!(
                 jobs,
-                "jobs that were claimed and never heard of were given up"
+                "claims without a running attempt orphaned"
             ),
-            failed => failed.map(drop).best_effort("giving lost claims up"),
+            failed => failed.map(drop).best_effort("orphaning unknown claims"),
         }
         tokio::time::sleep(LEASE_RENEWAL_INTERVAL).await;
     }
@@ -252,19 +278,19 @@ async fn in_time<T>(renewal: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 impl Worker {
-    fn held(&self) -> MutexGuard<'_, HashMap<JobId, i32>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> MutexGuard<'_, HashMap<JobId, i32>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn attempt(&self, claim: Claim, slot: OwnedSemaphorePermit) {
-        let held = RunningAttempt::new(self, &claim);
+        let running = RunningAttempt::new(self, &claim);
         attempt::attempt(&self.context, &claim).await;
-        drop(held);
+        drop(running);
         drop(slot);
     }
 }
 
-/// A job in the process's account, for as long as it is worked on, however that ends.
+/// An entry in the list of running jobs, removed on drop: also when the attempt panics.
 struct RunningAttempt<'a> {
     worker: &'a Worker,
     job_id: JobId,
@@ -273,7 +299,7 @@ struct RunningAttempt<'a> {
 
 impl<'a> RunningAttempt<'a> {
     fn new(worker: &'a Worker, claim: &Claim) -> Self {
-        worker.held().insert(claim.job_id.clone(), claim.attempt);
+        worker.running().insert(claim.job_id.clone(), claim.attempt);
         Self {
             worker,
             job_id: claim.job_id.clone(),
@@ -284,10 +310,71 @@ impl<'a> RunningAttempt<'a> {
 
 impl Drop for RunningAttempt<'_> {
     fn drop(&mut self) {
-        let mut held = self.worker.held();
-        // A later attempt at the same job may be here already.
-        if held.get(&self.job_id) == Some(&self.attempt) {
-            held.remove(&self.job_id);
+        let mut running = self.worker.running();
+        // A later attempt at the same job may have started here already.
+        if running.get(&self.job_id) == Some(&self.attempt) {
+            running.remove(&self.job_id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use assay_core::runtime::settings::Reader;
+
+    use super::*;
+
+    /// Starts the background tasks of a worker whose PostgreSQL and Redis are unavailable.
+    async fn started(folder: &std::path::Path) -> (watch::Sender<bool>, BackgroundTasks) {
+        let settings = [
+            ("ASSAY_DATABASE_URL", "postgres://nobody@127.0.0.1:9/none".to_owned()),
+            ("ASSAY_REDIS_URL", "redis://127.0.0.1:9".to_owned()),
+            ("ASSAY_ARTIFACTS", folder.display().to_string()),
+        ];
+        let given = settings.map(|(name, value)| (name.to_owned(), value));
+        let settings = Settings::read(Reader::new(given), "test").unwrap();
+        let common = &settings.common;
+        let db = store::pool(&common.database_url, 1, "test", PoolProfile::WORK).unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let context = AttemptContext {
+            artifacts: Artifacts::create(folder.to_str().unwrap()).await.unwrap(),
+            answers: AnswerCache::new(db.clone(), 0),
+            hfm_sha: common.hfm_sha.clone(),
+            spans: Spans::open("test", common, Sampling::Chosen).unwrap(),
+            db,
+        };
+        let worker = Arc::new(Worker {
+            stopped,
+            id: WorkerId::random().unwrap(),
+            context,
+            slots: Arc::new(Semaphore::new(1)),
+            slots_max: 1,
+            running: Mutex::default(),
+            polled_attempts: TaskTracker::new(),
+            slot_freed: Notify::new(),
+        });
+        (stop, background_tasks(&worker, &settings).unwrap())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn early_end_of_each_task_is_a_failure() {
+        let folder = std::env::temp_dir().join(format!("assay-worker-{}", std::process::id()));
+        let (_stop, tasks) = started(&folder).await;
+        let names = tasks.names();
+        assert_eq!(
+            names,
+            [JOB_NOTIFICATIONS, JOB_POLLING, LEASE_RENEWAL, "resource_metrics"]
+        );
+        drop(tasks);
+        for name in names {
+            let (_stop, mut tasks) = started(&folder).await;
+            tasks.abort(name);
+            let failure = tasks.first_failure().await.cause_or_message();
+            assert!(
+                failure.starts_with(&format!("the background task {name} failed")),
+                "{failure}"
+            );
+        }
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -2,6 +2,7 @@
 //! queue, Redis and the artifact store.
 
 pub mod artifacts;
+pub mod background_tasks;
 pub mod job_queue;
 pub mod process;
 pub mod prometheus;
