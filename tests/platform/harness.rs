@@ -1,6 +1,6 @@
 //! What tests stand on: one PostgreSQL and Redis for all, a stack and an organization for each. Callers are types.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -500,4 +500,23 @@ impl World {
         }
         found
     }
+}
+
+/// The operations that the REST router serves, such as `GET /v1/me`, read from its source.
+pub fn routed_operations() -> BTreeSet<String> {
+    let source = include_str!("../../api/src/rest/mod.rs");
+    // rustfmt breaks long routes into several lines.
+    let router: String = source.split_whitespace().collect();
+    let mut operations = BTreeSet::new();
+    for route in router.split(".route(\"").skip(1) {
+        let (path, methods) = route.split_once('"').unwrap();
+        // Layers follow the last route of a router.
+        let methods = methods.split("_layer(").next().unwrap();
+        for method in ["get", "post", "put", "patch", "delete"] {
+            if methods.contains(&format!("{method}(")) {
+                operations.insert(format!("{} {path}", method.to_uppercase()));
+            }
+        }
+    }
+    operations
 }

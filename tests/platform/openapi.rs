@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use assay_tests::stack::Plan;
 
-use crate::harness::{World, code, text, world};
+use crate::harness::{World, code, routed_operations, text, world};
 use crate::name_server::NameServer;
 use crate::routes::TERMS;
 
@@ -77,22 +77,8 @@ fn operations(document: &Value) -> BTreeSet<String> {
 
 #[test]
 fn every_route_is_an_operation_of_the_document_and_the_other_way_round() {
-    let routes = std::fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("api/src/rest/mod.rs"),
-    )
-    .unwrap();
-    let mut routed = BTreeSet::new();
-    for line in routes.lines().filter(|line| line.contains(".route(\"")) {
-        let (_, rest) = line.split_once('"').unwrap();
-        let (path, methods) = rest.split_once('"').unwrap();
-        for method in ["get", "post", "put", "patch", "delete"] {
-            if methods.contains(&format!("{method}(")) {
-                routed.insert(format!("{} {path}", method.to_uppercase()));
-            }
-        }
-    }
     assert_eq!(
-        routed,
+        routed_operations(),
         operations(&document()),
         "a handler without #[utoipa::path], or one that rest::Operations does not list"
     );

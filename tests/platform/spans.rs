@@ -243,11 +243,11 @@ async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
         ["assay-api", "process jobs", "1", "send jobs"],
         ["assay-api", "send jobs", "", "POST /v1/evals"],
         ["assay-worker", "fetch input", "", "process jobs"],
-        ["assay-worker", "keep scores", "", "process jobs"],
         ["assay-worker", "load answers", "", "process jobs"],
         ["assay-worker", "persist", "", "process jobs"],
         ["assay-worker", "process jobs", "2", "send jobs"],
         ["assay-worker", "score", "", "process jobs"],
+        ["assay-worker", "store item scores", "", "process jobs"],
         ["client", "evaluate", "", ""],
     ];
     assert_eq!(told, expected);

@@ -37,7 +37,7 @@ async fn the_trace_is_one_tree_from_the_request_to_the_score() {
         "fetch input",
         "load answers",
         "score",
-        "keep scores",
+        "store item scores",
         "persist",
         "gen_ai.evaluation.result",
     ];
