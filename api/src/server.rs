@@ -149,7 +149,10 @@ fn background_tasks(
     });
     let (flushing, stopped) = (app.clone(), stopped.clone());
     tasks.spawn_infallible(USAGE_COUNTER, async move {
-        flushing.usage.flush_periodically(&flushing.db, stopped).await;
+        flushing
+            .usage
+            .flush_periodically(&flushing.db, stopped)
+            .await;
     });
     Ok(tasks)
 }
@@ -205,7 +208,10 @@ mod tests {
     async fn started(folder: &std::path::Path) -> (watch::Sender<bool>, BackgroundTasks) {
         let folder = folder.display();
         let settings = [
-            ("ASSAY_DATABASE_URL", "postgres://nobody@127.0.0.1:9/none".to_owned()),
+            (
+                "ASSAY_DATABASE_URL",
+                "postgres://nobody@127.0.0.1:9/none".to_owned(),
+            ),
             ("ASSAY_REDIS_URL", "redis://127.0.0.1:9".to_owned()),
             ("ASSAY_ARTIFACTS", format!("{folder}/artifacts")),
             ("ASSAY_MAIL_FOLDER", format!("{folder}/mail")),

@@ -151,8 +151,7 @@ const LEASE_RENEWAL: &str = "lease_renewal";
 /// Starts every background task of the process but the admin port.
 fn background_tasks(worker: &Arc<Worker>, settings: &Settings) -> Result<BackgroundTasks> {
     let mut tasks = BackgroundTasks::default();
-    let resource_metrics =
-        ResourceMetrics::new(&settings.common, [("work", &worker.context.db)])?;
+    let resource_metrics = ResourceMetrics::new(&settings.common, [("work", &worker.context.db)])?;
     tasks.spawn_infallible("resource_metrics", resource_metrics.sample(None));
     tasks.spawn_infallible(LEASE_RENEWAL, renew_leases(Arc::clone(worker)));
     tasks.spawn_infallible(JOB_POLLING, poll_for_jobs(Arc::clone(worker)));
@@ -176,8 +175,7 @@ fn receive_notifications(
     let runtime = tokio::runtime::Handle::current();
     let (done, ended) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
-        let listened =
-            runtime.block_on(job_queue::listen(&url, &prefix, slots, handler, stopped));
+        let listened = runtime.block_on(job_queue::listen(&url, &prefix, slots, handler, stopped));
         // Nobody receives it after the drain timeout.
         let _ = done.send(listened);
     });
@@ -261,10 +259,7 @@ async fn renew_leases(worker: Arc<Worker>) {
         .await
         {
             Ok(0) => {}
-            Ok(jobs) => tracing::warn!(
-                jobs,
-                "claims without a running attempt orphaned"
-            ),
+            Ok(jobs) => tracing::warn!(jobs, "claims without a running attempt orphaned"),
             failed => failed.map(drop).best_effort("orphaning unknown claims"),
         }
         tokio::time::sleep(LEASE_RENEWAL_INTERVAL).await;
@@ -327,7 +322,10 @@ mod tests {
     /// Starts the background tasks of a worker whose PostgreSQL and Redis are unavailable.
     async fn started(folder: &std::path::Path) -> (watch::Sender<bool>, BackgroundTasks) {
         let settings = [
-            ("ASSAY_DATABASE_URL", "postgres://nobody@127.0.0.1:9/none".to_owned()),
+            (
+                "ASSAY_DATABASE_URL",
+                "postgres://nobody@127.0.0.1:9/none".to_owned(),
+            ),
             ("ASSAY_REDIS_URL", "redis://127.0.0.1:9".to_owned()),
             ("ASSAY_ARTIFACTS", folder.display().to_string()),
         ];
@@ -363,7 +361,12 @@ mod tests {
         let names = tasks.names();
         assert_eq!(
             names,
-            [JOB_NOTIFICATIONS, JOB_POLLING, LEASE_RENEWAL, "resource_metrics"]
+            [
+                JOB_NOTIFICATIONS,
+                JOB_POLLING,
+                LEASE_RENEWAL,
+                "resource_metrics"
+            ]
         );
         drop(tasks);
         for name in names {

@@ -146,7 +146,10 @@ mod tests {
         let mut tasks = two_tasks();
         tasks.spawn_infallible("panicking", async { panic!("out of range") });
         let failure = failure(&mut tasks).await;
-        assert!(failure.contains("panicking failed") && failure.contains("out of range"), "{failure}");
+        assert!(
+            failure.contains("panicking failed") && failure.contains("out of range"),
+            "{failure}"
+        );
     }
 
     #[tokio::test]
