@@ -1,4 +1,4 @@
-//! What every operation is given.
+//! The dependencies that every operation gets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,72 +15,76 @@ use crate::background::mail::Mailer;
 use crate::background::usage_counter::UsageCounter;
 use crate::limits::Limits;
 use crate::limits::concurrency::ConcurrencyLimit;
-use crate::limits::rejections::Lookups;
+use crate::limits::rejections::RejectionCache;
 use crate::limits::request_memory::Budget;
 use crate::settings::Settings;
 
-/// How long a request waits for earlier ones of its organization. Until its turn it holds nothing.
+/// The time that a request waits for a permit. A waiting request holds no connection.
 const CONCURRENCY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many connections only listen for notifications: the dispatcher's, and that of changed jobs.
+/// The number of connections that only listen for notifications: the dispatcher's, and that of job
+/// updates.
 const LISTENING: u32 = 2;
 
-/// The api's means, shared by all requests.
+/// The dependencies of all operations. Clones share them.
 #[derive(Clone)]
 pub struct App(Arc<Inner>);
 
-/// See [`App`].
+/// The fields of [`App`].
 pub struct Inner {
-    /// PostgreSQL, as the role that cannot read answers.
+    /// A connection pool for all other requests. Its database role cannot read answers.
     pub db: PgPool,
-    /// Connections for those who ask after jobs or cancel them, and for nothing else: a quarter of all.
+    /// A connection pool for reading and cancelling jobs: a quarter of all connections.
     pub jobs_db: PgPool,
-    /// Whose turn it is to have a credential looked up: of one client address no more than half of the connections at once, those for
-    /// jobs and the others.
+    /// Limits of credential lookups per client address: at most half of the connections of the pool
+    /// for jobs, and of the other pool.
     pub credential_lookups: [ConcurrencyLimit; 2],
     /// The memory that requests and responses may hold.
     pub memory: Budget,
-    /// Whose turn it is to have predictions checked and stored, once they have arrived.
+    /// The limit of submissions that are checked and stored, from the arrival of the body.
     pub submission_bodies: ConcurrencyLimit,
-    /// Whose turn it is to ask for anything else that takes moments: no organization has more than half of the connections
-    /// that are not for jobs.
+    /// The limit of other requests: an organization uses at most half of the connections that are not
+    /// for jobs.
     pub requests_in_progress: ConcurrencyLimit,
-    /// Where submissions are kept.
+    /// The artifact store, with submissions, uploads and item scores.
     pub artifacts: Artifacts,
-    /// Told when a job was submitted; many at once are one.
+    /// Notified after a job was stored. Several notifications may become one.
     pub submitted: Notify,
-    /// News of jobs that have changed.
+    /// Notifications of changed jobs.
     pub job_updates: JobUpdates,
-    /// Whose turn it is to submit: submissions of one organization go one after the other in the database, and each that
-    /// waits there holds a connection.
+    /// The limit of submission transactions: those of one organization wait for each other in the
+    /// database, each on a connection.
     pub job_inserts: ConcurrencyLimit,
-    /// Whose turn it is to send a part. What of it is in memory is charged to the budget, so only each organization's own parts
-    /// are counted.
+    /// The limit of upload parts per organization. The memory budget limits those of all organizations.
     pub upload_parts: ConcurrencyLimit,
-    /// Whose turn it is to have an upload read, which takes a core.
+    /// The limit of upload completions: each uses a core.
     pub upload_completions: ConcurrencyLimit,
-    /// Whose turn it is to list jobs: lists of one organization must not take all connections for jobs.
+    /// The limit of job lists: those of one organization must not take all connections for jobs.
     pub job_lists: ConcurrencyLimit,
-    /// Whose turn it is to have two jobs compared, which takes a core for moments.
+    /// The limit of comparisons: each uses a core.
     pub comparisons: ConcurrencyLimit,
-    /// Requests admitted, for the usage.
+    /// The admitted requests, counted for usage.
     pub usage: UsageCounter,
-    /// Where mails are put.
+    /// The queue of emails to send.
     pub mailer: Mailer,
-    /// Who is asked for what a domain shows.
+    /// The DNS resolver for domain claims.
     pub dns: Dns,
-    /// How many requests may come.
+    /// Rate limits.
     pub limits: Limits,
-    /// Which credentials need no look-up.
-    pub lookups: Lookups,
-    /// Where operators are told what a request did.
+    /// Credentials that were rejected lately, and need no lookup.
+    pub rejections: RejectionCache,
+    /// The export of spans.
     pub spans: Spans,
-    /// As given.
+    /// The settings of this process.
     pub settings: Settings,
 }
 
 impl App {
-    /// Everything that requests need. Of servers only the artifact store is asked yet.
+    /// Opens the dependencies. Only the artifact store is contacted: PostgreSQL and Redis may be
+    /// unavailable.
+    ///
+    /// # Errors
+    /// When the artifact store cannot be written, or an address is malformed.
     pub async fn new(
         settings: Settings,
         mailer: Mailer,
@@ -139,7 +143,7 @@ impl App {
                 &settings.common.redis_prefix,
                 settings.auth_failures_per_minute,
             ),
-            lookups: Lookups::default(),
+            rejections: RejectionCache::default(),
             spans: Spans::open(
                 "assay-api",
                 &settings.common,

@@ -1,7 +1,8 @@
-//! The api of Assay: REST and gRPC on one port, the dispatcher, and the operator's commands.
+//! The API of Assay: REST and gRPC on one port, the dispatcher, and the operator's commands.
 //!
-//! A request goes: `serve` → `layers` → `rest` or `grpc` → `ops` → `store` (in core) and back; `render` writes errors
-//! for both wires.
+//! A request passes `http::connections`, the `layers`, an adapter in `rest` or `grpc`, an operation
+//! in `ops`, and the statements in `assay_core::store`. On its way back, `layers::errors` renders
+//! errors for the request's protocol.
 
 pub mod admin;
 mod app;
@@ -18,13 +19,13 @@ pub mod settings;
 
 pub use server::serve;
 
-/// What reads what strangers write before anything else is known of them, for those who test it.
+/// The parsers of input from clients that are not authenticated yet, for fuzz tests.
 pub mod parsers {
     pub use crate::http::client_address::client;
     pub use crate::http::traceparent::TraceParent;
     pub use crate::layers::auth::{RequestedOrg, bearer};
     pub use crate::layers::deadline::client_timeout as grpc_timeout;
-    pub use crate::layers::observe::client_request_id;
+    pub use crate::layers::request_id::client_request_id;
     pub use crate::rest::extract::{IdempotencyKey, is_json};
     pub use crate::rest::input::{Fields, Query};
 }

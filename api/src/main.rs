@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand, value_parser};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// The api of Assay. Settings come from the environment; the README lists them.
+/// The api of Assay. Settings come from environment variables; docs/configuration.md lists them.
 #[derive(Parser)]
 #[command(version, about)]
 struct Arguments {
@@ -25,7 +25,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve REST and gRPC until told to end
+    /// Serve REST and gRPC until the shutdown signal
     Serve,
     /// Print the description of the REST api, OpenAPI 3.1
     Openapi {
@@ -322,9 +322,9 @@ fn told(error: &Error) -> String {
 
 async fn run_server() -> Result<(), String> {
     let settings = Settings::from_env(env!("ASSAY_GIT_SHA")).map_err(|bad| bad.to_string())?;
-    prometheus::logs(&settings.common).map_err(|error| told(&error))?;
+    prometheus::init_logging(&settings.common).map_err(|error| told(&error))?;
     let metrics =
-        prometheus::metrics(Binary::Api, &settings.common).map_err(|error| told(&error))?;
+        prometheus::init_metrics(Binary::Api, &settings.common).map_err(|error| told(&error))?;
     serve(settings, metrics).await.map_err(|error| told(&error))
 }
 

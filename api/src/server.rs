@@ -19,15 +19,15 @@ use crate::background::mail::{self, DeliveryWorker};
 use crate::background::{cleanup, dispatcher, domain_checks, reconciliation};
 use crate::http::connections::Connections;
 use crate::http::not_found;
-use crate::layers::{auth, cors, deadline, memory, observe, syntax};
+use crate::layers::{cors, deadline, memory, observe, syntax, unrouted};
 use crate::rest::{self, sign_in_page};
 use crate::settings::Settings;
 use crate::{grpc, openapi};
 
-/// How long the emails of the last requests may take. A mail server that does not respond must not keep the process.
+/// The time that the emails of the last requests may take. A mail server that does not respond must not keep the process.
 const EMAIL_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the current round of a task may take after the shutdown signal. A query that hangs must not keep the process.
+/// The time that the current round of a task may take after the shutdown signal. A query that hangs must not keep the process.
 const TASK_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves until the shutdown signal (SIGTERM or SIGINT), then drains: requests in progress are finished, at most for the
@@ -45,7 +45,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     process::ensure_schema_is_current(&app.db).await?;
     refuse_to_read_answers(&app).await?;
     // The first request should not be the one that waits for the connection to Redis.
-    app.limits.address("").await;
+    app.limits.address_allowance("").await;
     let mut tasks = background_tasks(&app, delivery, &stopped)?;
     // A connection of its own: requests that take all others must not make a live process unready.
     let readiness = store::pool(
@@ -74,7 +74,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     };
     stop.send_replace(true);
     tracing::info!("shutdown signal received, draining");
-    if tokio::time::timeout(settings.common.drain, connections.end())
+    if tokio::time::timeout(settings.common.drain, connections.drain())
         .await
         .is_err()
     {
@@ -169,7 +169,7 @@ async fn refuse_to_read_answers(app: &App) -> Result<()> {
 
 /// Returns the routes of REST and gRPC under the layers that every request passes.
 async fn router(app: App) -> Result<Router> {
-    let unrouted = || from_fn_with_state(app.clone(), auth::count_unrouted);
+    let unrouted = || from_fn_with_state(app.clone(), unrouted::count_unrouted);
     let pages = rest::routes(&app)
         .merge(sign_in_page::routes())
         .merge(openapi::routes());
@@ -182,7 +182,7 @@ async fn router(app: App) -> Result<Router> {
     let bounded = routes
         .layer(from_fn_with_state(rules, cors::cors))
         .layer(from_fn(deadline::deadline));
-    let held = bounded.layer(from_fn_with_state(app.clone(), memory::hold));
+    let held = bounded.layer(from_fn_with_state(app.clone(), memory::reserve));
     Ok(held
         .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app))

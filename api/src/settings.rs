@@ -1,4 +1,4 @@
-//! What the api is told at its start.
+//! The settings of the API process and of the operator's commands, read from the environment.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,62 +16,63 @@ use crate::http::origin::Origin;
 /// The settings of `serve`.
 #[derive(Clone)]
 pub struct Settings {
-    /// What the worker is told too.
+    /// The settings that the worker has too.
     pub common: Common,
-    /// Where callers are served.
+    /// The address and port for clients.
     pub listen: SocketAddr,
-    /// Without a slash at its end.
+    /// The public URL of the API for links in responses and emails, without a trailing slash.
     pub public_url: String,
-    /// Name of the installation.
+    /// The name of the installation, which `GET /health` returns.
     pub env: String,
-    /// How long a request waits for a connection to the database before it is refused.
+    /// The longest time that a request waits for a database connection before it is refused.
     pub pool_wait: Duration,
-    /// Whose `X-Forwarded-For` is believed.
+    /// The networks of proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// Whose pages may call from a browser.
+    /// The origins whose pages may call the API from a browser.
     pub cors_origins: Vec<Origin>,
-    /// The number of connections that one client address may have.
+    /// The largest number of connections of one client address.
     pub connections_per_address: u32,
-    /// The bytes that requests and responses may hold in memory.
+    /// The memory budget of requests and responses in bytes.
     pub request_memory: u64,
-    /// Whether gRPC reflection is served.
+    /// `true` if gRPC reflection is served.
     pub grpc_reflection: bool,
-    /// Failed authentications from one address before it is throttled.
+    /// The number of failed authentications per minute after which an address is throttled.
     pub auth_failures_per_minute: u32,
-    /// Mails to sign in with that may be asked for from one address.
+    /// The number of sign-in emails per minute that one address may request.
     pub sign_in_mails_per_minute: u32,
-    /// Who may sign up.
+    /// The users that may sign up.
     pub sign_up: SignUp,
-    /// How mails go out.
+    /// The transport of emails.
     pub mail: MailSettings,
-    /// The name server that is asked; nothing: the system's.
+    /// The name server for look-ups; `None` for the system's.
     pub dns_server: Option<SocketAddr>,
-    /// After how many days the record of a verified domain is looked up again.
+    /// The number of days after which the record of a verified domain is looked up again.
     pub domain_check_days: i32,
-    /// The terms that hold now, if there are any.
+    /// The terms of service that users must accept, if any.
     pub terms: Option<Arc<CurrentTerms>>,
-    /// How many hours a completed upload can be submitted on the plan `free`.
+    /// The number of hours for which a completed upload can be submitted on the plan `free`.
     pub free_upload_hours: u32,
-    /// How long rows are stored.
+    /// The retention periods of rows.
     pub retention: Retention,
 }
 
-/// How many days rows are stored whose time is over.
+/// Retention periods in days, after which rows are deleted.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
-    /// Finished jobs, after their submission.
+    /// Days from the submission of a succeeded or failed job.
     pub job_days: u32,
-    /// Cancelled jobs, after their submission.
+    /// Days from the submission of a cancelled job.
     pub cancelled_job_days: u32,
-    /// Uploads, after their objects were removed.
+    /// Days from the removal of an upload's objects.
     pub upload_days: u32,
-    /// Sessions, after their end.
+    /// Days from the end of a session.
     pub session_days: u32,
-    /// Revoked keys, ended invites and expired domain claims.
+    /// Days from the end of a key, invite or domain claim.
     pub record_days: u32,
 }
 
-/// The usage by day is shown for 92 days, and the current day. The rows that it is computed from are stored with the jobs.
+/// Smallest retention period of jobs. The daily usage covers 92 days and the current one, and is
+/// computed from rows that are deleted with the jobs.
 const JOB_DAYS_MIN: u32 = 93;
 
 impl Retention {
@@ -86,19 +87,20 @@ impl Retention {
     }
 }
 
-/// See [`Settings`].
+/// The settings of emails.
 #[derive(Clone)]
 pub struct MailSettings {
-    /// The mail server; it holds a password. Nothing: mails are written to the folder.
+    /// The URL of the mail server, which contains its password. Without it, emails are written to
+    /// the folder.
     pub smtp_url: Option<String>,
-    /// Whom mails are from.
+    /// The sender of emails.
     pub from: Mailbox,
-    /// Where mails are written without a mail server.
+    /// The folder for emails if there is no mail server.
     pub folder: String,
 }
 
 impl Settings {
-    /// Reads this process's environment. `git_sha` is the build's own.
+    /// Reads the settings from the environment. `git_sha` is the commit of the build.
     pub fn from_env(git_sha: &str) -> Result<Self, BadSettings> {
         Self::read(Reader::from_env(), git_sha)
     }
@@ -140,30 +142,30 @@ impl Settings {
 
 impl MailSettings {
     fn read(read: &mut Reader) -> Self {
-        let smtp_url = some(read.get(&settings::SMTP_URL));
-        let from = some(read.get(&settings::MAIL_FROM));
+        let smtp_url = non_empty(read.get(&settings::SMTP_URL));
+        let from = non_empty(read.get(&settings::MAIL_FROM));
         match (&smtp_url, &from) {
             (Some(url), _) if AsyncSmtpTransport::<Tokio1Executor>::from_url(url).is_err() => {
-                read.refuse(
+                read.reject(
                     &settings::SMTP_URL,
                     "must be an address such as smtps://user:password@host:465",
                 );
             }
-            (Some(_), None) => read.refuse(&settings::MAIL_FROM, "is required with ASSAY_SMTP_URL"),
+            (Some(_), None) => read.reject(&settings::MAIL_FROM, "is required with ASSAY_SMTP_URL"),
             _ => {}
         }
-        let ours = Mailbox {
+        let default = Mailbox {
             name: Some(String::from("Assay")),
             email: lettre::address::Address::new_dangerous("assay", "localhost"),
         };
         let from = from
-            .map_or(Ok(ours.clone()), |text| text.parse())
+            .map_or(Ok(default.clone()), |text| text.parse())
             .unwrap_or_else(|_| {
-                read.refuse(
+                read.reject(
                     &settings::MAIL_FROM,
                     "must be a sender such as Assay <assay@example.org>",
                 );
-                ours
+                default
             });
         Self {
             smtp_url,
@@ -176,16 +178,16 @@ impl MailSettings {
 fn sign_up(read: &mut Reader) -> SignUp {
     let text: String = read.get(&settings::SIGN_UP);
     text.parse().unwrap_or_else(|_| {
-        read.refuse(&settings::SIGN_UP, "must be open, invited or domains");
+        read.reject(&settings::SIGN_UP, "must be open, invited or domains");
         SignUp::Invited
     })
 }
 
 fn dns_server(read: &mut Reader) -> Option<SocketAddr> {
-    let parsed = some(read.get(&settings::DNS_SERVER))?.parse();
+    let parsed = non_empty(read.get(&settings::DNS_SERVER))?.parse();
     parsed
         .map_err(|_| {
-            read.refuse(
+            read.reject(
                 &settings::DNS_SERVER,
                 "must be an address and a port, such as 192.0.2.53:53",
             );
@@ -195,27 +197,29 @@ fn dns_server(read: &mut Reader) -> Option<SocketAddr> {
 
 fn terms(read: &mut Reader) -> Option<Arc<CurrentTerms>> {
     match (
-        some(read.get(&settings::TERMS_VERSION)),
-        some(read.get(&settings::TERMS_URL)),
+        non_empty(read.get(&settings::TERMS_VERSION)),
+        non_empty(read.get(&settings::TERMS_URL)),
     ) {
         (Some(version), Some(url)) => Some(Arc::new(CurrentTerms { version, url })),
         (None, None) => None,
         (Some(_), None) => {
-            read.refuse(&settings::TERMS_URL, "is required with ASSAY_TERMS_VERSION");
+            read.reject(&settings::TERMS_URL, "is required with ASSAY_TERMS_VERSION");
             None
         }
         (None, Some(_)) => {
-            read.refuse(&settings::TERMS_VERSION, "is required with ASSAY_TERMS_URL");
+            read.reject(&settings::TERMS_VERSION, "is required with ASSAY_TERMS_URL");
             None
         }
     }
 }
 
-fn some(text: String) -> Option<String> {
+/// Returns `None` for an empty value, which means that the setting is not set.
+fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// What the operator's command that reconciles the artifact store needs: the address of the database, and the store.
+/// Reads the settings of the command that reconciles the artifact store: the URLs of the database
+/// and of the store.
 pub fn reconciliation() -> Result<(String, String), BadSettings> {
     let mut read = Reader::from_env();
     let (url, artifacts) = (
@@ -226,7 +230,7 @@ pub fn reconciliation() -> Result<(String, String), BadSettings> {
     Ok((url, artifacts))
 }
 
-/// The one setting that the operator's other commands need.
+/// Reads the one setting of the operator's other commands, the URL of the database.
 pub fn operator() -> Result<String, BadSettings> {
     let mut read = Reader::from_env();
     let url = read.get(&settings::DATABASE_URL);

@@ -1,11 +1,13 @@
-//! Shared by the API and the workers: the resources (`model`), every SQL statement (`store`), and what both processes run on
-//! (`runtime`). Axum and tonic do not belong here.
+//! The code that the API and the workers share: the resources (`model`), every SQL statement
+//! (`store`), and the runtime of both processes (`runtime`). The HTTP and gRPC interfaces are not
+//! part of it.
 
 pub mod model;
 pub mod runtime;
 pub mod store;
 
-pub use model::error::{BestEffort, Code, Details, Error, Resource, Result};
+pub use model::error::{BestEffort, Code, Error, Result};
+pub use model::error_details::{Details, Resource};
 pub use model::ids::{
     InviteId, JobId, KeyId, MalformedId, OrgId, RequestId, SessionId, UploadId, UserId, WorkerId,
 };

@@ -1,9 +1,9 @@
-//! What it costs to be watched: `cargo bench -p assay-tests --bench cost [-- --rounds N] [--seconds N]`.
+//! The cost of telemetry: `cargo bench -p assay-tests --bench cost [-- --rounds N] [--seconds N]`.
 //!
-//! Three api processes of this very build stand side by side on one database: one keeps no metrics and exports no traces,
-//! one keeps metrics and is scraped every second, one does that and exports every trace to a collector. In each round each
-//! of them is loaded in turn, by the same clients with the same requests. Printed are, of each, requests a second and the
-//! process's own CPU time a request, and the median over the rounds of their ratios to the first one's.
+//! Three API processes of this build share one database: one without metrics and traces, one with metrics that is scraped
+//! every second, and one that also exports every trace to a collector. Each round loads each of them in turn, by the same
+//! clients with the same requests. The output has, for each process, requests per second and its own CPU time per request,
+//! and the medians over the rounds of their ratios to the first process.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -31,18 +31,18 @@ use tonic::{Request, Response, Status};
 /// The name under which this program serves without metrics.
 const SILENT: &str = "assay-api-silent";
 
-/// How many clients ask at once.
+/// Number of concurrent clients.
 const CLIENTS: usize = 8;
 
 #[derive(Parser)]
 struct Arguments {
-    /// How often each process is loaded
+    /// Number of times that each process is loaded
     #[arg(long, default_value_t = 10)]
     rounds: usize,
-    /// For how many seconds each time
+    /// Duration of each load in seconds
     #[arg(long, default_value_t = 3)]
     seconds: u64,
-    /// What cargo says to benchmarks
+    /// Ignored; cargo passes it to benchmarks
     #[arg(long)]
     bench: bool,
 }
@@ -63,23 +63,23 @@ async fn main() -> ExitCode {
     }
 }
 
-/// As `assay-api serve` does it, but for the metrics where the program's name says so.
+/// Serves like `assay-api serve`, but without metrics if the program has the name [`SILENT`].
 async fn serve() -> Result<(), Trouble> {
     let trouble = |error: assay_core::Error| Trouble::new(error.cause_or_message());
     let settings = Settings::from_env("cost").map_err(|bad| Trouble::new(bad.to_string()))?;
-    prometheus::logs(&settings.common).map_err(trouble)?;
+    prometheus::init_logging(&settings.common).map_err(trouble)?;
     let silent = std::env::args()
         .next()
         .is_some_and(|name| name.ends_with(SILENT));
     let handle = if silent {
         PrometheusBuilder::new().build_recorder().handle()
     } else {
-        prometheus::metrics(Binary::Api, &settings.common).map_err(trouble)?
+        prometheus::init_metrics(Binary::Api, &settings.common).map_err(trouble)?
     };
     assay_api::serve(settings, handle).await.map_err(trouble)
 }
 
-/// Takes what is exported.
+/// A trace collector that discards all spans.
 struct Collector;
 
 #[tonic::async_trait]
@@ -149,7 +149,7 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
                     Duration::from_secs(arguments.seconds),
                 )
                 .await?;
-                // The first round warms up.
+                // The first round is a warm-up.
                 if round > 0 {
                     seen.push(taken);
                 }
@@ -168,7 +168,7 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
         .into_iter()
         .zip(&seen)
         {
-            let ratio = |figure: fn(&Taken) -> f64| {
+            let ratio = |figure: fn(&Measurement) -> f64| {
                 median(
                     of.iter()
                         .zip(&seen[0])
@@ -176,13 +176,15 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
                 )
             };
             let (per_second, micros) = (
-                median(of.iter().map(Taken::per_second)),
-                median(of.iter().map(Taken::cpu_micros)),
+                median(of.iter().map(Measurement::per_second)),
+                median(of.iter().map(Measurement::cpu_micros)),
             );
-            let (per_second_ratio, cpu_ratio) =
-                (ratio(Taken::per_second), ratio(Taken::cpu_micros));
+            let (per_second_ratio, cpu_ratio) = (
+                ratio(Measurement::per_second),
+                ratio(Measurement::cpu_micros),
+            );
             println!(
-                "  {name:27} {per_second:6.0} requests/s ({per_second_ratio:.3}), {micros:5.0} µs of CPU a request ({cpu_ratio:.3})"
+                "  {name:27} {per_second:6.0} requests/s ({per_second_ratio:.3}), {micros:5.0} µs CPU per request ({cpu_ratio:.3})"
             );
         }
     }
@@ -202,15 +204,15 @@ async fn scrape(admin: std::net::SocketAddr) {
     }
 }
 
-/// What a process did under load.
+/// The measurements of a process under load.
 #[derive(Clone)]
-struct Taken {
+struct Measurement {
     requests: usize,
     wall: Duration,
     cpu: Duration,
 }
 
-impl Taken {
+impl Measurement {
     fn per_second(&self) -> f64 {
         self.requests as f64 / self.wall.as_secs_f64()
     }
@@ -227,7 +229,7 @@ async fn load(
     path: &str,
     body: &Value,
     length: Duration,
-) -> Result<Taken, Trouble> {
+) -> Result<Measurement, Trouble> {
     let url = process
         .listen
         .map_or_else(String::new, |listen| format!("http://{listen}"));
@@ -262,14 +264,14 @@ async fn load(
             .await
             .map_err(Trouble::because("a client panicked"))??;
     }
-    Ok(Taken {
+    Ok(Measurement {
         requests,
         wall: began.elapsed(),
         cpu: cpu(process)?.saturating_sub(before),
     })
 }
 
-/// The CPU time that a process has taken, in user and system mode.
+/// Returns the CPU time of a process, in user and system mode.
 fn cpu(process: &Process) -> Result<Duration, Trouble> {
     let path = format!("/proc/{}/schedstat", process.guarded.pid());
     let tasks = Path::new("/proc")

@@ -1,4 +1,5 @@
-//! What attackers know: the published table, what the product discloses beside what the adversary attacks, and the operator's audit.
+//! Knowledge of attackers: the published table, a comparison of disclosed with attacked figures,
+//! and the operator's audit.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -8,15 +9,15 @@ use assay_adversary::{Caps, Item, Suite, attack, submissions_until_known};
 use assay_eval::compare::{Aggregate, Pairs, StoredItems, point};
 use assay_eval::known_at_most;
 use assay_eval::prediction;
-use assay_eval::score::{AnswerTable, Builder, Figures, Prefetch, Progress, Score, Scorer};
+use assay_eval::score::{AnswerTable, Builder, Figures, Progress, Score, Scorer};
 use assay_eval::{Answer, Clip, DisclosurePolicy, Ladder, Metric};
 use assay_tests::client::Client;
 use serde_json::{Value, json};
 
 use crate::disclosure::{publish_answers, write_suite};
-use crate::harness::{PATIENCE, World, text, world};
+use crate::harness::{WAIT_TIMEOUT, World, string, world};
 
-/// The numbers of a text, and the text without them.
+/// Returns the numbers in a line, and the line with each number replaced by `#`.
 fn numbers(line: &str) -> (Vec<f64>, String) {
     let mut numbers = Vec::new();
     let words = line.split(' ').map(|word| {
@@ -34,11 +35,12 @@ fn numbers(line: &str) -> (Vec<f64>, String) {
 }
 
 #[test]
-fn threats_document_is_what_the_adversary_measures() {
+fn threats_table_matches_measurement() {
     let document =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/threats.md"))
             .unwrap();
-    // All rows take a minute on a quiet core. The policies alternate by five, so every fourth row has each of them.
+    // All rows take a minute on a quiet core. The policies repeat every five rows, so every fourth
+    // row covers each of them.
     let is_whole = std::env::var("TEST_ADVERSARY").is_ok();
     let measured = render(&rows(TRIALS, if is_whole { 1 } else { 4 }));
     let first = measured.lines().next().unwrap();
@@ -65,7 +67,8 @@ fn threats_document_is_what_the_adversary_measures() {
             .find(is_row)
             .unwrap_or_else(|| panic!("docs/threats.md must have the row\n{measured_line}"));
         let ((one, one_rest), (two, two_rest)) = (numbers(written), numbers(measured_line));
-        // Logarithms may differ in their last bit from one machine to the other, and then a percentage by one.
+        // Logarithms may differ in their last bit between machines, which changes a percentage by
+        // one.
         let is_same = one_rest == two_rest
             && one.len() == two.len()
             && one
@@ -80,7 +83,7 @@ fn threats_document_is_what_the_adversary_measures() {
 }
 
 #[test]
-fn disclosure_document_states_what_is_computed() {
+fn disclosure_document_matches_computation() {
     let document = std::fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../docs/disclosure.md"
@@ -170,7 +173,8 @@ fn disclosure_document_states_what_is_computed() {
     }
 }
 
-/// A suite of the tests: its metric, further lines of `suite.toml`, answers, and two submissions.
+/// A suite of these tests: its metric, additional lines of `suite.toml`, answers and two
+/// submissions.
 struct Case {
     metric: &'static str,
     more: &'static str,
@@ -178,7 +182,7 @@ struct Case {
     submissions: [Vec<Value>; 2],
 }
 
-/// How many items the suites have.
+/// The number of items of each suite.
 const N: usize = 24;
 
 fn cases() -> Vec<Case> {
@@ -233,15 +237,14 @@ fn table(case: &Case, metric: Metric, clip: Option<Clip>) -> AnswerTable {
 }
 
 fn score(table: &AnswerTable, metric: Metric, predictions: &Value) -> Score {
-    let (pulse, foresight) = (Progress::default(), Prefetch::default());
-    let mut tally = Scorer::new(table, metric, &pulse, &foresight);
-    let read =
-        prediction::read(predictions.to_string().as_bytes(), |next| tally.add(next)).unwrap();
+    let progress = Progress::default();
+    let mut scorer = Scorer::new(table, metric, &progress);
+    let read = prediction::read(predictions.to_string().as_bytes(), &mut scorer).unwrap();
     assert!(matches!(read, ControlFlow::Continue(())));
-    tally.finish().unwrap()
+    scorer.finish().unwrap()
 }
 
-fn kept(score: &Score) -> StoredItems {
+fn stored_items(score: &Score) -> StoredItems {
     let items = &score.items;
     let rights = if items.kind().has_right() {
         (0..items.len()).map(|item| items.is_right(item)).collect()
@@ -254,7 +257,7 @@ fn kept(score: &Score) -> StoredItems {
     }
 }
 
-async fn scored(client: &Client, suite_id: &str, predictions: &Value) -> Value {
+async fn submit_and_wait(client: &Client, suite_id: &str, predictions: &Value) -> Value {
     let job = client
         .post(
             "/v1/evals",
@@ -264,26 +267,26 @@ async fn scored(client: &Client, suite_id: &str, predictions: &Value) -> Value {
         .unwrap();
     assert_eq!(job.status, 202, "{}", job.body);
     client
-        .finished(&text(&job.body["id"]), PATIENCE, &|_| {})
+        .wait_until_finished(&string(&job.body["id"]), WAIT_TIMEOUT, &|_| {})
         .await
         .unwrap()
 }
 
-/// The adversary attacks the scorer, the policies and the comparisons without a server between. So the product must disclose
-/// exactly these figures, and no others.
+/// The adversary attacks the scorer, the policies and the comparisons without a server. The product
+/// must therefore disclose exactly these figures, and no others.
 #[tokio::test(flavor = "multi_thread")]
-async fn product_discloses_what_the_adversary_attacks() {
+async fn product_discloses_only_attacked_figures() {
     let world = world().await;
     world.widen_plans().await;
     let key = world.key();
     for (at, case) in cases().iter().enumerate() {
         for (policy_at, policy_text) in ["exact", "rounded(2)", "ladder(0.05)"].iter().enumerate() {
             let name = format!("case-{at}-{policy_at}");
-            let head = format!(
+            let suite_toml = format!(
                 "suite_id = \"suite:{name}\"\nversion = \"1\"\nmetric = \"{}\"\nrelease = \"{policy_text}\"\n{}\n",
                 case.metric, case.more
             );
-            let suite_id = publish_answers(&world, &name, &head, &case.answers)
+            let suite_id = publish_answers(&world, &name, &suite_toml, &case.answers)
                 .await
                 .unwrap();
             let (metric, policy): (Metric, DisclosurePolicy) =
@@ -304,7 +307,7 @@ async fn product_discloses_what_the_adversary_attacks() {
                 let line = |(at, value): (usize, &Value)| json!({"item_id": format!("i{at}"), "prediction": value});
                 let predictions =
                     json!(submission.iter().enumerate().map(line).collect::<Vec<_>>());
-                let job = scored(&key, &suite_id, &predictions).await;
+                let job = submit_and_wait(&key, &suite_id, &predictions).await;
                 let score = score(&table, metric, &predictions);
                 let figures = policy
                     .disclose(
@@ -318,7 +321,7 @@ async fn product_discloses_what_the_adversary_attacks() {
                     metrics,
                 } = figures;
                 let r = &job["result"];
-                let told = json!([
+                let disclosed = json!([
                     r["value"],
                     r["stderr"],
                     r["ci95"],
@@ -330,7 +333,7 @@ async fn product_discloses_what_the_adversary_attacks() {
                     estimate.map(|estimate| estimate.ci95),
                 );
                 assert_eq!(
-                    told,
+                    disclosed,
                     json!([
                         value,
                         stderr,
@@ -338,9 +341,9 @@ async fn product_discloses_what_the_adversary_attacks() {
                         estimate.map(|estimate| estimate.method),
                         metrics
                     ]),
-                    "{head}"
+                    "{suite_toml}"
                 );
-                // A field that is not here would be a figure that nobody attacks.
+                // An additional field would be a figure that the adversary does not attack.
                 let fields: BTreeSet<&str> =
                     r.as_object().unwrap().keys().map(String::as_str).collect();
                 let public = [
@@ -357,7 +360,7 @@ async fn product_discloses_what_the_adversary_attacks() {
                 let figures = ["value", "stderr", "ci95", "ci_method", "metrics"];
                 assert_eq!(fields, public.into_iter().chain(figures).collect());
                 let trace = key
-                    .get(&format!("/v1/jobs/{}/trace", text(&job["id"])))
+                    .get(&format!("/v1/jobs/{}/trace", string(&job["id"])))
                     .await
                     .unwrap()
                     .body
@@ -382,14 +385,17 @@ async fn product_discloses_what_the_adversary_attacks() {
                 continue;
             }
             let [(value_a, a), (value_b, b)] = <[_; 2]>::try_from(scores).unwrap();
-            let (kept_a, kept_b) = (kept(&a), kept(&b));
-            let parts = |kept: &StoredItems| {
+            let (items_a, items_b) = (stored_items(&a), stored_items(&b));
+            let contribution = |stored_items: &StoredItems| {
                 let mut figure = Aggregate::new(metric);
-                figure.add(kept);
-                figure.parts()
+                figure.add(stored_items);
+                figure.contribution()
             };
             let mut pairs = Pairs::new(metric);
-            pairs.add((&kept_a, &parts(&kept_a)), (&kept_b, &parts(&kept_b)));
+            pairs.add(
+                (&items_a, &contribution(&items_a)),
+                (&items_b, &contribution(&items_b)),
+            );
             let found = pairs.finish(value_a - value_b, point(metric, value_a, value_b), true);
             let (difference, found) = policy
                 .disclose_difference(value_a - value_b, found)
@@ -412,13 +418,13 @@ async fn product_discloses_what_the_adversary_attacks() {
                     found.n_differ,
                     found.n_needed
                 ]),
-                "{head}"
+                "{suite_toml}"
             );
         }
     }
 }
 
-/// 500 answers out of two, in a fixed order that looks random.
+/// Returns 500 answers with two values, in a fixed pseudo-random order.
 fn binary(metric: &str) -> Vec<Value> {
     let is_second = |at: usize| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 37) & 1 == 1;
     let answer = |at: usize| {
@@ -445,26 +451,26 @@ fn audit(world: &World, folder: &std::path::Path) -> (Value, String) {
         .arg(folder)
         .output()
         .unwrap();
-    let told = String::from_utf8(audit.stderr).unwrap();
+    let report_text = String::from_utf8(audit.stderr).unwrap();
     (
-        serde_json::from_slice(&audit.stdout).unwrap_or_else(|_| panic!("{told}")),
-        told,
+        serde_json::from_slice(&audit.stdout).unwrap_or_else(|_| panic!("{report_text}")),
+        report_text,
     )
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn audit_recommends_a_ladder_within_ten_points_of_chance_in_every_family() {
+async fn audit_recommends_ladder_near_chance() {
     let world = world().await;
     for metric in ["accuracy", "exact_match", "rmse", "log_loss"] {
         let clip = clip_of(metric).map_or_else(String::new, |clip| {
             format!("clip = [{:.1}, {:.1}]\n", clip.low, clip.high)
         });
-        let head =
+        let suite_toml =
             format!("suite_id = \"suite:audited\"\nversion = \"1\"\nmetric = \"{metric}\"\n{clip}");
         let answers = binary(metric);
-        let (report, told) = audit(
+        let (report, report_text) = audit(
             &world,
-            &write_suite(&world, &format!("audited-{metric}"), &head, &answers),
+            &write_suite(&world, &format!("audited-{metric}"), &suite_toml, &answers),
         );
         let (chance, recommended) = (report["chance"].as_f64().unwrap(), &report["recommended"]);
         let (bound, cap) = (
@@ -475,10 +481,10 @@ async fn audit_recommends_a_ladder_within_ten_points_of_chance_in_every_family()
             chance < 0.55 && bound <= chance + 0.1 && cap >= 10,
             "{metric}: {recommended}"
         );
-        // What the best attack knows after all these submissions.
+        // The share of answers that the best attack knows after all allowed submissions.
         let (parsed, policy): (Metric, DisclosurePolicy) = (
             metric.parse().unwrap(),
-            text(&recommended["release"]).parse().unwrap(),
+            string(&recommended["release"]).parse().unwrap(),
         );
         let texts: Vec<String> = answers.iter().map(Value::to_string).collect();
         let item = |(at, answer): (usize, &String)| Item {
@@ -502,15 +508,15 @@ async fn audit_recommends_a_ladder_within_ten_points_of_chance_in_every_family()
             let known = attack(&suite, caps, seed).known;
             assert!(known <= 0.6, "{metric}, seed {seed}: {known}");
         }
-        // Exact figures: the unflattering number, as a figure and for people.
+        // Exact figures: the report states the number of submissions, as JSON and as text.
         let exact = &report["policies"][0];
         let soon = exact["all_open_answers_known_after"].as_u64().unwrap();
         assert!((10..=40).contains(&soon), "{metric}: {soon}");
         assert!(
-            told.contains(&format!(
+            report_text.contains(&format!(
                 "an attacker knows every answer after {soon} submissions"
             )),
-            "{told}"
+            "{report_text}"
         );
         let known: Vec<f64> = exact["attacks"]
             .as_array()
@@ -527,13 +533,13 @@ async fn audit_recommends_a_ladder_within_ten_points_of_chance_in_every_family()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn publishing_prints_the_disclosure_and_its_warnings() {
+async fn publish_prints_disclosure_and_warnings() {
     let world = world().await;
     let published = async |name: &str, more: &str| {
-        let head = format!(
+        let suite_toml = format!(
             "suite_id = \"suite:{name}\"\nversion = \"1\"\nmetric = \"exact_match\"\n{more}\n"
         );
-        let folder = write_suite(&world, name, &head, &binary("exact_match"));
+        let folder = write_suite(&world, name, &suite_toml, &binary("exact_match"));
         world
             .stack
             .operate(&["suite", "publish", folder.to_str().unwrap()])
@@ -542,7 +548,7 @@ async fn publishing_prints_the_disclosure_and_its_warnings() {
             .clone()
     };
     let exact = published("exact", "max_submissions_per_day = 5").await;
-    let warning = text(&exact["warnings"][0]);
+    let warning = string(&exact["warnings"][0]);
     assert!(
         warning.contains("knows every answer after")
             && warning.contains("A daily cap does not change that"),
@@ -571,7 +577,7 @@ async fn publishing_prints_the_disclosure_and_its_warnings() {
     )
     .await;
     assert!(
-        text(&open_ended["warnings"][0]).contains("without max_submissions"),
+        string(&open_ended["warnings"][0]).contains("without max_submissions"),
         "{open_ended}"
     );
     let sealed = published(
@@ -583,14 +589,14 @@ async fn publishing_prints_the_disclosure_and_its_warnings() {
         .as_array()
         .unwrap()
         .iter()
-        .map(text)
+        .map(string)
         .collect();
     assert!(
         warnings[0].contains("stay hidden until the close")
             && warnings[1].contains("another email address"),
         "{warnings:?}"
     );
-    // A large suite is published without reading it several times; its numbers are those of its size.
+    // Publishing a large suite reads it once; the numbers are computed from its size.
     let answers: Vec<Value> = (0..20_000)
         .map(|at| json!(if at % 3 == 0 { "b" } else { "a" }))
         .collect();

@@ -1,18 +1,19 @@
-//! What a suite allows each organization, who shares that, and who may submit at all.
+//! Allowances of suites: their limits, the organizations that share them, and access to a suite.
 
 use assay_proto::v1;
 use assay_proto::v1::comparison_service_client::ComparisonServiceClient;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
-use crate::disclosure::{publish, publish_answers, scored};
-use crate::domains::owned;
+use crate::disclosure::{publish, publish_answers, submit_and_wait};
+use crate::domains::claim_verified;
 use crate::harness::{
-    World, code, org, retry_unavailable, text, until, with, with_token, world, world_of,
+    World, error_code, org, retry_unavailable, string, wait_until, with_setting, with_token, world,
+    world_with,
 };
 use crate::name_server::NameServer;
 
@@ -20,11 +21,11 @@ fn one(suite_id: &str) -> Value {
     json!({"suite_id": suite_id, "predictions": [{"item_id": "i0", "prediction": ["a0"]}]})
 }
 
-async fn submit(client: &Client, suite_id: &str) -> Answer {
+async fn submit(client: &Client, suite_id: &str) -> Response {
     client.post("/v1/evals", &one(suite_id)).await.unwrap()
 }
 
-async fn compare(client: &Client, a: &Value, b: &Value) -> Answer {
+async fn compare(client: &Client, a: &Value, b: &Value) -> Response {
     client
         .post(
             "/v1/comparisons",
@@ -34,48 +35,48 @@ async fn compare(client: &Client, a: &Value, b: &Value) -> Answer {
         .unwrap()
 }
 
-fn used_up(answer: &Answer, max: i64) {
+fn assert_used_up(response: &Response, max: i64) {
     assert_eq!(
-        (answer.status, code(answer)),
+        (response.status, error_code(response)),
         (403, "forbidden".to_owned()),
         "{}",
-        answer.body
+        response.body
     );
     assert_eq!(
-        answer.body["error"]["details"],
+        response.body["error"]["details"],
         json!({"reason": "submissions_used_up", "max": max})
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn comparisons_count_as_submissions_once_per_pair() {
+async fn comparison_counts_once_per_pair() {
     let world = world().await;
     let suite_id = publish(&world, "capped", 1, "max_submissions = 4")
         .await
         .unwrap();
     let key = world.key();
     let [a, b] = [
-        scored(&key, &suite_id, 20).await,
-        scored(&key, &suite_id, 15).await,
+        submit_and_wait(&key, &suite_id, 20).await,
+        submit_and_wait(&key, &suite_id, 15).await,
     ];
     assert_eq!(
         compare(&key, &a, &a).await.status,
         200,
         "a job and itself disclose nothing"
     );
-    // A viewer must not use up what members may submit, and may read what was disclosed.
+    // A viewer must not consume the allowance of members, but may read a comparison that was made.
     let viewer = world.member("viewer").await;
     let refused = compare(&viewer, &a, &b).await;
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (403, "forbidden".to_owned())
     );
     let first = compare(&key, &a, &b).await;
     assert_eq!(first.status, 200, "{}", first.body);
     assert_eq!(compare(&viewer, &b, &a).await.status, 200);
-    let c = scored(&key, &suite_id, 10).await;
-    used_up(&submit(&key, &suite_id).await, 4);
-    used_up(&compare(&key, &a, &c).await, 4);
+    let c = submit_and_wait(&key, &suite_id, 10).await;
+    assert_used_up(&submit(&key, &suite_id).await, 4);
+    assert_used_up(&compare(&key, &a, &c).await, 4);
     assert_eq!(compare(&key, &a, &b).await.body, first.body);
 
     let mut evals = EvalServiceClient::new(world.channel().await);
@@ -100,12 +101,12 @@ async fn comparisons_count_as_submissions_once_per_pair() {
         ("FORBIDDEN", "submissions_used_up", "4")
     );
     let mut comparisons = ComparisonServiceClient::new(world.channel().await);
-    let ask = v1::CreateComparisonRequest {
-        job_a: text(&a["id"]),
-        job_b: text(&c["id"]),
+    let request = v1::CreateComparisonRequest {
+        job_a: string(&a["id"]),
+        job_b: string(&c["id"]),
     };
     let status = comparisons
-        .create_comparison(with_token(ask, &world.org.key))
+        .create_comparison(with_token(request, &world.org.key))
         .await
         .unwrap_err();
     assert_eq!(
@@ -113,7 +114,7 @@ async fn comparisons_count_as_submissions_once_per_pair() {
         "max_submissions"
     );
 
-    // A new version has an allowance of its own, and another organization has, too.
+    // A new version has its own allowance, and so has another organization.
     publish(&world, "capped", 2, "max_submissions = 4")
         .await
         .unwrap();
@@ -132,8 +133,8 @@ fn prediction(item_id: &str) -> v1::Prediction {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn concurrent_submissions_and_comparisons_never_exceed_the_cap() {
-    let world = world_of(Plan {
+async fn concurrent_disclosures_never_exceed_cap() {
+    let world = world_with(Plan {
         apis: 2,
         workers: 1,
         ..Plan::default()
@@ -155,9 +156,9 @@ async fn concurrent_submissions_and_comparisons_never_exceed_the_cap() {
         })
         .collect();
     let jobs = &[
-        scored(&clients[0], suite_id, 20).await,
-        scored(&clients[1], suite_id, 15).await,
-        scored(&clients[0], suite_id, 10).await,
+        submit_and_wait(&clients[0], suite_id, 20).await,
+        submit_and_wait(&clients[1], suite_id, 15).await,
+        submit_and_wait(&clients[0], suite_id, 10).await,
     ];
     let submitting = join_all(
         (0..20).map(|at| retry_unavailable(async move || submit(&clients[at % 2], suite_id).await)),
@@ -176,7 +177,7 @@ async fn concurrent_submissions_and_comparisons_never_exceed_the_cap() {
     assert_eq!(counted, 7);
     let accepted = submitted
         .iter()
-        .filter(|answer| answer.status == 202)
+        .filter(|response| response.status == 202)
         .count();
     let pairs = "select count(distinct (job_id, compared_to)) from suite_disclosures where compared_to <> ''";
     let pairs: i64 = sqlx::query_scalar(pairs)
@@ -186,15 +187,15 @@ async fn concurrent_submissions_and_comparisons_never_exceed_the_cap() {
     assert_eq!((accepted as i64 + pairs, pairs <= 3), (4, true));
 }
 
-/// An organization that this user creates, with a key of it.
-async fn created(world: &World, session: &str, name: &str) -> (String, Client) {
+/// Creates an organization with this session, and a client with a key of it.
+async fn create_org(world: &World, session: &str, name: &str) -> (String, Client) {
     let owner = world.client(session);
     let made = owner
         .post("/v1/orgs", &json!({"name": name}))
         .await
         .unwrap();
     assert_eq!(made.status, 201, "{}", made.body);
-    let id = text(&made.body["id"]);
+    let id = string(&made.body["id"]);
     let key = owner
         .send(
             owner
@@ -205,12 +206,12 @@ async fn created(world: &World, session: &str, name: &str) -> (String, Client) {
         .await
         .unwrap();
     assert_eq!(key.status, 201, "{}", key.body);
-    (id, world.client(&text(&key.body["key"])))
+    (id, world.client(&string(&key.body["key"])))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn user_gains_no_caps_by_creating_transferring_and_leaving_organizations() {
-    let world = world_of(with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")).await;
+async fn new_organizations_share_their_creators_cap() {
+    let world = world_with(with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")).await;
     world.widen_plans().await;
     let capped = publish(&world, "capped", 1, "max_submissions = 3")
         .await
@@ -219,8 +220,8 @@ async fn user_gains_no_caps_by_creating_transferring_and_leaving_organizations()
         .await
         .unwrap();
     let session = world.sign_in("ada@example.org").await;
-    let (first_id, first) = created(&world, &session, "first").await;
-    let (_, second) = created(&world, &session, "second").await;
+    let (first_id, first) = create_org(&world, &session, "first").await;
+    let (_, second) = create_org(&world, &session, "second").await;
     assert_eq!(
         [
             submit(&first, &capped).await.status,
@@ -228,14 +229,17 @@ async fn user_gains_no_caps_by_creating_transferring_and_leaving_organizations()
         ],
         [202, 202]
     );
-    // The ladder of one is that of the other.
-    assert_eq!(scored(&first, &ladder, 20).await["result"]["value"], 0.5271);
+    // Both organizations share one ladder.
     assert_eq!(
-        scored(&second, &ladder, 10).await["result"]["value"],
+        submit_and_wait(&first, &ladder, 20).await["result"]["value"],
+        0.5271
+    );
+    assert_eq!(
+        submit_and_wait(&second, &ladder, 10).await["result"]["value"],
         0.5271
     );
 
-    // Ada gives the first organization to Bob and leaves it.
+    // Ada transfers the first organization to Bob, who removes her.
     let owner = world.client(&session);
     let invite = json!({"email": "bob@example.org", "role": "owner"});
     let invited = owner
@@ -262,7 +266,7 @@ async fn user_gains_no_caps_by_creating_transferring_and_leaving_organizations()
         .iter()
         .find(|member| member["email"] == "ada@example.org")
         .unwrap();
-    let path = format!("/v1/members/{}", text(&ada["user_id"]));
+    let path = format!("/v1/members/{}", string(&ada["user_id"]));
     assert_eq!(
         bob.send(bob.request("DELETE", &path).header("X-Org-Id", &first_id))
             .await
@@ -270,17 +274,24 @@ async fn user_gains_no_caps_by_creating_transferring_and_leaving_organizations()
             .status,
         204
     );
-    let (_, third) = created(&world, &session, "third").await;
+    let (_, third) = create_org(&world, &session, "third").await;
     assert_eq!(submit(&third, &capped).await.status, 202);
     for client in [&first, &second, &third] {
-        used_up(&submit(client, &capped).await, 3);
+        assert_used_up(&submit(client, &capped).await, 3);
     }
-    assert_eq!(scored(&third, &ladder, 1).await["result"]["value"], 0.5271);
-    // Bob created nothing: an organization of his own has an allowance of its own.
-    let (_, own) = created(&world, bob.token().unwrap(), "bob's").await;
-    assert_eq!(submit(&own, &capped).await.status, 202);
-    assert_eq!(scored(&own, &ladder, 1).await["result"]["value"], 0.0271);
-    // So has an organization on another plan, from then on; what it used before stays used.
+    assert_eq!(
+        submit_and_wait(&third, &ladder, 1).await["result"]["value"],
+        0.5271
+    );
+    // Bob has created no organization before, so a new one of his has its own allowance.
+    let (_, own_client) = create_org(&world, bob.token().unwrap(), "bob's").await;
+    assert_eq!(submit(&own_client, &capped).await.status, 202);
+    assert_eq!(
+        submit_and_wait(&own_client, &ladder, 1).await["result"]["value"],
+        0.0271
+    );
+    // An organization on another plan gets its own allowance from then on; earlier use still
+    // counts.
     world
         .stack
         .operate(&["org", "set", "--org", &first_id, "--plan", "dev"])
@@ -293,12 +304,12 @@ async fn user_gains_no_caps_by_creating_transferring_and_leaving_organizations()
         ],
         [202, 202]
     );
-    used_up(&submit(&first, &capped).await, 3);
+    assert_used_up(&submit(&first, &capped).await, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn user_creates_at_most_twenty_organizations_whoever_owns_them() {
-    let world = world_of(with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")).await;
+async fn user_creates_at_most_twenty_organizations() {
+    let world = world_with(with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")).await;
     world.widen_plans().await;
     let session = world.sign_in("ada@example.org").await;
     let owner = world.client(&session);
@@ -312,7 +323,7 @@ async fn user_creates_at_most_twenty_organizations_whoever_owns_them() {
             201
         );
     }
-    // As if all of them had been given away.
+    // Simulates that all of them were transferred.
     sqlx::raw_sql(
         "delete from memberships m using orgs o where o.id = m.org_id and o.created_by is not null",
     )
@@ -324,22 +335,26 @@ async fn user_creates_at_most_twenty_organizations_whoever_owns_them() {
         .await
         .unwrap();
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (409, "invalid_state".to_owned()),
         "{}",
         refused.body
     );
     assert!(
-        text(&refused.body["error"]["message"]).contains("whoever owns them now"),
+        string(&refused.body["error"]["message"]).contains("whoever owns them now"),
         "{}",
         refused.body
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn organizations_of_one_domain_share_and_only_they_may_submit() {
+async fn verified_domain_organizations_share_allowance() {
     let name_server = NameServer::start().await;
-    let world = world_of(with("ASSAY_DNS_SERVER", &name_server.address.to_string())).await;
+    let world = world_with(with_setting(
+        "ASSAY_DNS_SERVER",
+        &name_server.address.to_string(),
+    ))
+    .await;
     let suite_id = publish(
         &world,
         "domains",
@@ -350,7 +365,7 @@ async fn organizations_of_one_domain_share_and_only_they_may_submit() {
     .unwrap();
     let refused = submit(&world.key(), &suite_id).await;
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (403, "forbidden".to_owned())
     );
     assert_eq!(
@@ -369,7 +384,7 @@ async fn organizations_of_one_domain_share_and_only_they_may_submit() {
     assert_eq!(
         (stored, String::from_utf8(files.stdout).unwrap().as_str()),
         (0, ""),
-        "nothing is stored of it"
+        "a rejected submission stores nothing"
     );
     let mut evals = EvalServiceClient::new(world.channel().await);
     let message = v1::CreateEvalRequest {
@@ -390,16 +405,16 @@ async fn organizations_of_one_domain_share_and_only_they_may_submit() {
         ("suite_access", "verified_domain")
     );
 
-    owned(&world.owner(), &name_server, "example.org").await;
+    claim_verified(&world.owner(), &name_server, "example.org").await;
     let other = org(&world.stack, "team").await;
-    owned(
+    claim_verified(
         &world.client(&other.session),
         &name_server,
         "lab.example.org",
     )
     .await;
     let stranger = org(&world.stack, "team").await;
-    owned(
+    claim_verified(
         &world.client(&stranger.session),
         &name_server,
         "example.com",
@@ -413,8 +428,8 @@ async fn organizations_of_one_domain_share_and_only_they_may_submit() {
         ],
         [202, 202]
     );
-    used_up(&submit(&other, &suite_id).await, 2);
-    used_up(&submit(&world.key(), &suite_id).await, 2);
+    assert_used_up(&submit(&other, &suite_id).await, 2);
+    assert_used_up(&submit(&world.key(), &suite_id).await, 2);
     assert_eq!(
         submit(&world.client(&stranger.key), &suite_id).await.status,
         202
@@ -422,7 +437,7 @@ async fn organizations_of_one_domain_share_and_only_they_may_submit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn granted_suite_takes_submissions_of_granted_organizations_only() {
+async fn ungranted_organization_cannot_submit() {
     let world = world().await;
     let suite_id = publish(&world, "granted", 1, "access = \"granted\"")
         .await
@@ -463,7 +478,7 @@ async fn granted_suite_takes_submissions_of_granted_organizations_only() {
         .status,
         403
     );
-    // A grant is for every version.
+    // A grant covers all versions.
     publish(&world, "granted", 2, "access = \"granted\"")
         .await
         .unwrap();
@@ -509,7 +524,7 @@ async fn granted_suite_takes_submissions_of_granted_organizations_only() {
     );
 }
 
-/// A suite of 3,000 items, each with its number as the answer.
+/// Publishes a suite of 3,000 items whose answers are the item numbers.
 async fn large(world: &World) -> String {
     let answers: Vec<Value> = (0..3000).map(|at| json!(at)).collect();
     publish_answers(
@@ -522,8 +537,10 @@ async fn large(world: &World) -> String {
     .unwrap()
 }
 
+/// The minimum charge is a thousandth of the suite's items. A submission below it stores no item
+/// scores, so it cannot be compared.
 #[tokio::test(flavor = "multi_thread")]
-async fn small_submission_pays_a_thousandth_of_the_suite_and_stores_nothing_of_its_items() {
+async fn small_submission_pays_minimum_charge() {
     let world = world().await;
     let suite_id = large(&world).await;
     let key = world.key();
@@ -541,7 +558,7 @@ async fn small_submission_pays_a_thousandth_of_the_suite_and_stores_nothing_of_i
     let scored = async |n: usize| {
         let job = key.post("/v1/evals", &of(n)).await.unwrap();
         assert_eq!(job.status, 202, "{}", job.body);
-        world.ended(&text(&job.body["id"])).await
+        world.wait_until_finished(&string(&job.body["id"])).await
     };
     let (two, three) = (scored(2).await, scored(3).await);
     assert_eq!(
@@ -551,13 +568,13 @@ async fn small_submission_pays_a_thousandth_of_the_suite_and_stores_nothing_of_i
     );
     let refused = compare(&key, &two, &three).await;
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (409, "invalid_state".to_owned()),
         "{}",
         refused.body
     );
     assert!(
-        text(&refused.body["error"]["message"]).contains("at least one item in 1,000"),
+        string(&refused.body["error"]["message"]).contains("at least one item in 1,000"),
         "{}",
         refused.body
     );
@@ -573,10 +590,10 @@ async fn stored_item_scores_expire() {
         .unwrap();
     let key = world.key();
     let (a, b) = (
-        scored(&key, &suite_id, 20).await,
-        scored(&key, &suite_id, 10).await,
+        submit_and_wait(&key, &suite_id, 20).await,
+        submit_and_wait(&key, &suite_id, 10).await,
     );
-    let items = format!("/v1/jobs/{}/items", text(&a["id"]));
+    let items = format!("/v1/jobs/{}/items", string(&a["id"]));
     assert_eq!(
         (
             compare(&key, &a, &b).await.status,
@@ -594,7 +611,7 @@ async fn stored_item_scores_expire() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    // An API process tidies up when it starts, and every minute.
+    // An API process removes expired objects when it starts, and every minute.
     let api = world.stack.launch_api().unwrap();
     api.ready().await.unwrap();
     let stored = || {
@@ -608,21 +625,21 @@ async fn stored_item_scores_expire() {
             .matches("scores")
             .count()
     };
-    until(
-        "nothing is stored",
+    wait_until(
+        "removal of the item scores",
         std::time::Duration::from_secs(90),
         async || stored() == 0,
     )
     .await;
     for refused in [compare(&key, &a, &b).await, key.get(&items).await.unwrap()] {
         assert_eq!(
-            (refused.status, code(&refused)),
+            (refused.status, error_code(&refused)),
             (409, "invalid_state".to_owned()),
             "{}",
             refused.body
         );
         assert!(
-            text(&refused.body["error"]["message"]).contains("stored for 30 days"),
+            string(&refused.body["error"]["message"]).contains("stored for 30 days"),
             "{}",
             refused.body
         );

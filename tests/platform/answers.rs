@@ -1,4 +1,4 @@
-//! Answers are out of everybody's reach but the worker's.
+//! Only the worker can read answers.
 
 use assay_tests::databases;
 use assay_tests::stack::Plan;
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::harness::{self, world};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_role_that_the_api_serves_with_cannot_read_answers() {
+async fn api_role_cannot_read_answers() {
     let world = world().await;
     let mut api = databases::connect(&world.stack.database.api_url)
         .await
@@ -28,7 +28,7 @@ async fn the_role_that_the_api_serves_with_cannot_read_answers() {
             "{sql}: {refused}"
         );
     }
-    // Nor can it become somebody who can.
+    // Nor can it assume a role that can read them.
     for sql in [
         "set role assay_worker",
         "grant select on suite_answers to assay_api",
@@ -39,7 +39,7 @@ async fn the_role_that_the_api_serves_with_cannot_read_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_does_not_serve_with_a_role_that_could_read_answers() {
+async fn api_refuses_role_that_reads_answers() {
     let ground = harness::ground();
     let mut world = world().await;
     world.stack.database.api_url = world.stack.database.owner_url.clone();
@@ -48,13 +48,13 @@ async fn the_api_does_not_serve_with_a_role_that_could_read_answers() {
     assert!(refused.contains("can read the answers"), "{refused}");
     assert!(
         refused.contains("in role assay_api"),
-        "the message says what to do: {refused}"
+        "the message names the remedy: {refused}"
     );
     drop(ground);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nor_with_one_that_could_become_such_a_role() {
+async fn api_refuses_role_that_can_become_worker() {
     let mut world = world().await;
     let role = format!("{}_both", world.stack.database.name);
     let make =
@@ -77,7 +77,7 @@ async fn nor_with_one_that_could_become_such_a_role() {
         .await
         .unwrap_err()
         .to_string();
-    // Without rights of its own it does not even see the schema's version.
+    // Without own privileges the role cannot even read the schema version.
     assert!(
         refused.contains("can read the answers") || refused.contains("permission denied"),
         "{refused}"
@@ -85,8 +85,8 @@ async fn nor_with_one_that_could_become_such_a_role() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schema_that_is_older_than_the_build_is_told_at_the_start() {
-    let world = harness::world_of(Plan {
+async fn old_schema_prevents_startup() {
+    let world = harness::world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -102,10 +102,10 @@ async fn a_schema_that_is_older_than_the_build_is_told_at_the_start() {
         world.stack.launch_api().unwrap(),
         world.stack.launch_worker().unwrap(),
     ] {
-        let told = process.ready().await.unwrap_err().to_string();
-        assert!(told.contains("run assay-api migrate"), "{told}");
+        let error = process.ready().await.unwrap_err().to_string();
+        assert!(error.contains("run assay-api migrate"), "{error}");
     }
-    // A process that runs is not ready any more.
+    // A running process becomes unready.
     let admin =
         assay_tests::client::Client::new(format!("http://{}", world.stack.apis[0].admin), None);
     assert_eq!(admin.get("/readyz").await.unwrap().status, 503);
@@ -113,7 +113,7 @@ async fn a_schema_that_is_older_than_the_build_is_told_at_the_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_answer_of_the_api_holds_an_answer() {
+async fn responses_contain_no_answers() {
     let world = world().await;
     let items = world
         .key()
@@ -130,7 +130,7 @@ async fn no_answer_of_the_api_holds_an_answer() {
         assert_eq!(keys, ["input", "item_id"].into());
     }
     let job = world
-        .scored(&json!([{"item_id": "person-00/day-0", "prediction": []}]))
+        .submit_and_wait(&json!([{"item_id": "person-00/day-0", "prediction": []}]))
         .await;
     let trace = world
         .key()
@@ -141,8 +141,8 @@ async fn no_answer_of_the_api_holds_an_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn api_does_not_serve_with_a_right_to_a_column_of_answers() {
-    let world = harness::world_of(Plan {
+async fn api_refuses_grant_on_answer_column() {
+    let world = harness::world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -150,10 +150,10 @@ async fn api_does_not_serve_with_a_right_to_a_column_of_answers() {
     for table in ["suite_answers (answer)", "sealed_results (value)"] {
         let (table, column) = table.split_once(' ').unwrap();
         let role = format!("{}_api", world.stack.database.name);
-        let right = |verb: &str, to: &str| {
+        let change = |verb: &str, to: &str| {
             sqlx::AssertSqlSafe(format!("{verb} select {column} on {table} {to} {role}"))
         };
-        sqlx::raw_sql(right("grant", "to"))
+        sqlx::raw_sql(change("grant", "to"))
             .execute(&mut world.database().await)
             .await
             .unwrap();
@@ -166,7 +166,7 @@ async fn api_does_not_serve_with_a_right_to_a_column_of_answers() {
             .unwrap_err()
             .to_string();
         assert!(refused.contains("can read the answers"), "{refused}");
-        sqlx::raw_sql(right("revoke", "from"))
+        sqlx::raw_sql(change("revoke", "from"))
             .execute(&mut world.database().await)
             .await
             .unwrap();
@@ -176,7 +176,7 @@ async fn api_does_not_serve_with_a_right_to_a_column_of_answers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_update_only_their_columns() {
-    let world = harness::world_of(Plan {
+    let world = harness::world_with(Plan {
         workers: 0,
         ..Plan::default()
     })

@@ -1,4 +1,4 @@
-//! Where submissions and uploads are kept: a bucket in place of a folder, and how little of them is in memory.
+//! Storage of submissions and uploads: a bucket in place of a folder, and bounded memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,17 +13,18 @@ use s3s::service::S3ServiceBuilder;
 use serde_json::json;
 
 use crate::harness::{
-    PATIENCE, World, files, ground, one_prediction, text, until, world, world_of,
+    WAIT_TIMEOUT, World, ground, list_files, one_prediction, string, wait_until, world, world_with,
 };
 use crate::uploads::{complete, open, put, submit, uploaded};
 
-/// An S3-compatible server on loopback with a bucket `assay`, whose objects are files in `folder`. It ends with the test.
-pub async fn s3(folder: &Path, secret: &str) -> String {
-    s3_while(folder, secret, Arc::new(AtomicBool::new(true))).await
+/// Starts an S3-compatible server on loopback with a bucket `assay`, whose upload_objects are files
+/// in `folder`. The server stops with the test.
+pub async fn start_s3(folder: &Path, secret: &str) -> String {
+    start_failing_s3(folder, secret, Arc::new(AtomicBool::new(true))).await
 }
 
-/// One that breaks connections off while it does not work.
-pub async fn s3_while(folder: &Path, secret: &str, works: Arc<AtomicBool>) -> String {
+/// Like [`start_s3`], but fails every request while `works` is false.
+pub async fn start_failing_s3(folder: &Path, secret: &str, works: Arc<AtomicBool>) -> String {
     std::fs::create_dir_all(folder.join("assay")).unwrap();
     let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder).unwrap());
     service.set_auth(SimpleAuth::from_single("access", secret));
@@ -55,10 +56,10 @@ pub async fn s3_while(folder: &Path, secret: &str, works: Arc<AtomicBool>) -> St
     format!("http://{address}")
 }
 
-/// A plan with everything kept there.
-pub fn in_bucket(endpoint: &str, place: &str) -> Plan {
+/// Returns a plan that stores all artifacts in a bucket at `location`.
+pub fn bucket_plan(endpoint: &str, location: &str) -> Plan {
     let env = [
-        ("ASSAY_ARTIFACTS", place),
+        ("ASSAY_ARTIFACTS", location),
         ("AWS_ENDPOINT", endpoint),
         ("AWS_ALLOW_HTTP", "true"),
         ("AWS_REGION", "us-east-1"),
@@ -73,24 +74,24 @@ pub fn in_bucket(endpoint: &str, place: &str) -> Plan {
     }
 }
 
-/// The names of all files under a folder that are objects of uploads.
-fn objects(folder: &Path) -> Vec<String> {
-    let names = files(folder)
+/// Lists the names of all files under a folder that are upload_objects of uploads.
+fn upload_objects(folder: &Path) -> Vec<String> {
+    let names = list_files(folder)
         .into_iter()
         .map(|file| file.to_string_lossy().into_owned());
     names.filter(|name| name.contains("/upl_")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_of_it_can_be_kept_in_a_bucket() {
+async fn bucket_stores_all_artifacts() {
     let folder = ground().servers.folder().join("bucket");
-    let endpoint = s3(&folder, "secret").await;
-    let world = world_of(in_bucket(&endpoint, "s3://assay/some/place")).await;
-    let inline = world.scored(&one_prediction()).await;
+    let endpoint = start_s3(&folder, "secret").await;
+    let world = world_with(bucket_plan(&endpoint, "s3://assay/some/place")).await;
+    let inline = world.submit_and_wait(&one_prediction()).await;
     assert_eq!(inline["status"], "succeeded", "{inline}");
     let key = world.key();
     let upload_id = open(&key, json!({"kind": "predictions"})).await;
-    // Large enough that the store gets it in several pieces.
+    // Large enough that the store receives it in several pieces.
     let mut lines = format!("{}\n", one_prediction()[0]);
     lines.push_str(&"\n".repeat(12 << 20));
     let (first, second) = lines.split_at(11 << 20);
@@ -99,9 +100,9 @@ async fn all_of_it_can_be_kept_in_a_bucket() {
         assert_eq!(part.status, 200, "{}", part.body);
     }
     assert_eq!(
-        objects(&folder.join("assay/some/place")).len(),
+        upload_objects(&folder.join("assay/some/place")).len(),
         2,
-        "what was replaced is gone"
+        "the replaced part is removed"
     );
     let done = complete(&key, &upload_id).await;
     assert_eq!(
@@ -111,7 +112,7 @@ async fn all_of_it_can_be_kept_in_a_bucket() {
         done.body
     );
     let job = world
-        .ended(&text(&submit(&key, &upload_id).await.body["id"]))
+        .wait_until_finished(&string(&submit(&key, &upload_id).await.body["id"]))
         .await;
     assert_eq!(job["result"], inline["result"]);
     assert_eq!(
@@ -121,14 +122,17 @@ async fn all_of_it_can_be_kept_in_a_bucket() {
             .status,
         204
     );
-    until("removal", PATIENCE, async || objects(&folder).is_empty()).await;
+    wait_until("removal", WAIT_TIMEOUT, async || {
+        upload_objects(&folder).is_empty()
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_refuses_a_bucket_that_no_api_writes_to() {
+async fn worker_refuses_bucket_without_api_marker() {
     let folder = ground().servers.folder().join("other-bucket");
-    let endpoint = s3(&folder, "secret").await;
-    let mut plan = in_bucket(&endpoint, "s3://assay/a");
+    let endpoint = start_s3(&folder, "secret").await;
+    let mut plan = bucket_plan(&endpoint, "s3://assay/a");
     plan.workers = 0;
     let mut stack = Stack::start(&ground(), plan).await.unwrap();
     stack.set("ASSAY_ARTIFACTS", "s3://assay/b");
@@ -136,13 +140,13 @@ async fn a_worker_refuses_a_bucket_that_no_api_writes_to() {
     assert!(worker.ready().await.is_err());
     let log = std::fs::read_to_string(&worker.log).unwrap();
     assert!(
-        log.contains("s3://assay/b is not the place in which an api keeps submissions"),
+        log.contains("s3://assay/b is not the artifact store of an API"),
         "{log}"
     );
 }
 
-/// The most memory that a process ever had, in MiB.
-fn high_water(process: &Process) -> u64 {
+/// Returns the peak resident memory of a process, in MiB.
+fn peak_memory(process: &Process) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", process.guarded.pid())).unwrap();
     let line = status
@@ -157,7 +161,8 @@ fn high_water(process: &Process) -> u64 {
         / 1024
 }
 
-/// Predictions for items that the suite does not have, two kilobytes each: the worst that a worker can be given.
+/// Returns one mebibyte of predictions for unknown items, two kilobytes each: the worst case for a
+/// worker.
 fn mebibyte(from: usize) -> String {
     let ranking = (0..160)
         .map(|at| format!("\"dish-{at:04}\""))
@@ -172,17 +177,18 @@ fn mebibyte(from: usize) -> String {
     lines
 }
 
-/// Uploads and scores this many mebibytes; by how much the api's and the worker's memory grew.
-async fn growth(world: &World, mebibytes: usize) -> (u64, u64) {
+/// Uploads and scores predictions of the given size. Returns the memory_growth of the peak memory
+/// of the API and of the worker, in MiB.
+async fn memory_growth(world: &World, mebibytes: usize) -> (u64, u64) {
     let key = world.key();
     let fields = json!({"kind": "predictions"});
     let small = uploaded(&key, fields.clone(), mebibyte(0).as_bytes()).await;
     world
-        .ended(&text(&submit(&key, &small).await.body["id"]))
+        .wait_until_finished(&string(&submit(&key, &small).await.body["id"]))
         .await;
     let (api, worker) = (&world.stack.apis[0], &world.stack.workers[0]);
-    let before = (high_water(api), high_water(worker));
-    let began = std::time::Instant::now();
+    let before = (peak_memory(api), peak_memory(worker));
+    let start = std::time::Instant::now();
     let upload_id = open(&key, fields).await;
     for (at, from) in (0..mebibytes).step_by(64).enumerate() {
         let pieces =
@@ -196,45 +202,46 @@ async fn growth(world: &World, mebibytes: usize) -> (u64, u64) {
         .await;
         assert_eq!(part.status, 200, "{}", part.body);
     }
-    let sent = began.elapsed();
+    let sent = start.elapsed();
     let done = complete(&key, &upload_id).await;
     assert_eq!(done.status, 200, "{}", done.body);
-    let completed = began.elapsed();
+    let completed = start.elapsed();
     let job = key
-        .finished(
-            &text(&submit(&key, &upload_id).await.body["id"]),
-            20 * PATIENCE,
+        .wait_until_finished(
+            &string(&submit(&key, &upload_id).await.body["id"]),
+            20 * WAIT_TIMEOUT,
             &|_| {},
         )
         .await
         .unwrap();
     assert_eq!(job["result"]["n_unmatched"], done.body["n_items"], "{job}");
-    let grown = (high_water(api) - before.0, high_water(worker) - before.1);
+    let grown = (peak_memory(api) - before.0, peak_memory(worker) - before.1);
     eprintln!(
         "{mebibytes} MiB, {} predictions: sent {sent:?}, completed {:?}, scored {:?}; growth in MiB (api, worker) {grown:?}",
         done.body["n_items"],
         completed - sent,
-        began.elapsed() - completed
+        start.elapsed() - completed
     );
     grown
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_of_256_mebibytes_takes_no_more_than_64_of_memory() {
+async fn upload_of_256_mib_uses_64_mib() {
     let world = world().await;
-    let (api, worker) = growth(&world, 256).await;
+    let (api, worker) = memory_growth(&world, 256).await;
     assert!(
         api <= 64 && worker <= 64,
         "api {api} MiB, worker {worker} MiB"
     );
 }
 
-/// By hand: `cargo test --release -p assay-tests --test platform -- --ignored --nocapture gibibyte`
+/// Run manually: `cargo test --release -p assay-tests --test platform -- --ignored --nocapture
+/// gibibyte`
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes a gibibyte of disk"]
-async fn an_upload_of_a_gibibyte_takes_no_more_than_64_mebibytes_of_memory() {
+async fn upload_of_one_gibibyte_uses_64_mib() {
     let world = world().await;
-    let (api, worker) = growth(&world, 1024).await;
+    let (api, worker) = memory_growth(&world, 1024).await;
     assert!(
         api <= 64 && worker <= 64,
         "api {api} MiB, worker {worker} MiB"

@@ -4,20 +4,23 @@ use assay_proto::v1;
 use assay_proto::v1::auth_service_client::AuthServiceClient;
 use assay_proto::v1::me_service_client::MeServiceClient;
 use assay_proto::v1::session_service_client::SessionServiceClient;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{World, code, fault, faults, text, until, with, with_token, world_of};
+use crate::harness::{
+    World, error_code, field_error, field_errors, string, wait_until, with_setting, with_token,
+    world_with,
+};
 use crate::mail::{self, only_mail};
 
 const ADA: &str = "ada@example.org";
 
 async fn world() -> World {
-    let plenty = with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000").env;
-    world_of(Plan {
+    let plenty = with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000").env;
+    world_with(Plan {
         apis: 2,
         workers: 0,
         env: plenty,
@@ -25,14 +28,15 @@ async fn world() -> World {
     .await
 }
 
-async fn ask(client: &Client, email: &str) -> Answer {
+/// Requests a sign-in email.
+async fn request_link(client: &Client, email: &str) -> Response {
     client
         .post("/v1/auth/email", &json!({"email": email}))
         .await
         .unwrap()
 }
 
-async fn verify(client: &Client, token: &str) -> Answer {
+async fn verify(client: &Client, token: &str) -> Response {
     client
         .post("/v1/auth/email/verify", &json!({"token": token}))
         .await
@@ -57,16 +61,19 @@ async fn as_owner(world: &World, sql: &'static str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_by_mail_signs_in_whether_or_not_the_address_was_known() {
+async fn emailed_link_signs_in_any_address() {
     let world = world().await;
     let (unknown, known) = (
-        ask(&world.anonymous(), " Ada@Example.ORG").await,
-        ask(&world.anonymous(), &world.org.email).await,
+        request_link(&world.anonymous(), " Ada@Example.ORG").await,
+        request_link(&world.anonymous(), &world.org.email).await,
     );
-    for (answer, email) in [(&unknown, ADA), (&known, world.org.email.as_str())] {
-        assert_eq!((answer.status, &answer.body["email"]), (202, &json!(email)));
-        assert!(text(&answer.body["expires_at"]).ends_with('Z'));
-        assert_eq!(answer.body.as_object().unwrap().len(), 2);
+    for (response, email) in [(&unknown, ADA), (&known, world.org.email.as_str())] {
+        assert_eq!(
+            (response.status, &response.body["email"]),
+            (202, &json!(email))
+        );
+        assert!(string(&response.body["expires_at"]).ends_with('Z'));
+        assert_eq!(response.body.as_object().unwrap().len(), 2);
     }
     let mail = only_mail(&world, ADA).await;
     assert_eq!(mail.subject, "Your link to sign in to Assay");
@@ -90,20 +97,20 @@ async fn a_link_by_mail_signs_in_whether_or_not_the_address_was_known() {
     let mut fields: Vec<_> = signed_in.body.as_object().unwrap().keys().collect();
     fields.sort_unstable();
     assert_eq!(fields, ["expires_at", "token", "user_id"]);
-    let ada = world.client(&text(&signed_in.body["token"]));
+    let ada = world.client(&string(&signed_in.body["token"]));
     assert_eq!(
-        code(&ada.get("/v1/me").await.unwrap()),
+        error_code(&ada.get("/v1/me").await.unwrap()),
         "org_required",
-        "she belongs to no organization yet"
+        "the user belongs to no organization yet"
     );
-    let again = verify(&world.anonymous(), &world.link(ADA).await).await;
+    let again = verify(&world.anonymous(), &world.sign_in_link(ADA).await).await;
     assert_eq!(
         again.body["user_id"], signed_in.body["user_id"],
-        "the same person"
+        "the same user"
     );
-    // The owner keeps what they had.
+    // The owner keeps the membership.
     let link = only_mail(&world, &world.org.email).await.token().unwrap();
-    let owner = world.client(&text(
+    let owner = world.client(&string(
         &verify(&world.anonymous(), &link).await.body["token"],
     ));
     assert_eq!(
@@ -113,31 +120,34 @@ async fn a_link_by_mail_signs_in_whether_or_not_the_address_was_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_is_told_by_field() {
+async fn invalid_sign_in_returns_field_errors() {
     let world = world().await;
     let post = async |path: &str, body: Value| world.anonymous().post(path, &body).await.unwrap();
     for (body, expected) in [
-        (json!({}), fault("email", "required")),
-        (json!({"email": " "}), fault("email", "required")),
-        (json!({"email": "ada"}), fault("email", "format")),
+        (json!({}), field_error("email", "required")),
+        (json!({"email": " "}), field_error("email", "required")),
+        (json!({"email": "ada"}), field_error("email", "format")),
         (
             json!({"email": "ada@example.org\u{0}"}),
-            fault("email", "format"),
+            field_error("email", "format"),
         ),
-        (json!({"email": 1}), fault("email", "type")),
+        (json!({"email": 1}), field_error("email", "type")),
         (
             json!({"email": ADA, "mail": 1}),
-            fault("mail", "unknown_field"),
+            field_error("mail", "unknown_field"),
         ),
     ] {
-        assert_eq!(faults(&post("/v1/auth/email", body).await), [expected]);
+        assert_eq!(
+            field_errors(&post("/v1/auth/email", body).await),
+            [expected]
+        );
     }
     for (body, expected) in [
-        (json!({}), fault("token", "required")),
-        (json!({"token": ""}), fault("token", "required")),
+        (json!({}), field_error("token", "required")),
+        (json!({"token": ""}), field_error("token", "required")),
     ] {
         assert_eq!(
-            faults(&post("/v1/auth/email/verify", body).await),
+            field_errors(&post("/v1/auth/email/verify", body).await),
             [expected]
         );
     }
@@ -145,15 +155,15 @@ async fn what_does_not_fit_is_told_by_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_works_once_and_for_fifteen_minutes_and_is_no_credential() {
+async fn link_works_once_before_expiry() {
     let world = world().await;
-    let token = world.link(ADA).await;
+    let token = world.sign_in_link(ADA).await;
     let refused = world.client(&token).get("/v1/me").await.unwrap();
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (401, "invalid_token".to_owned())
     );
-    // Nor is a session a link.
+    // Nor does a session token work as a link.
     assert_eq!(
         verify(&world.anonymous(), &world.org.session).await.status,
         401
@@ -165,10 +175,14 @@ async fn a_link_works_once_and_for_fifteen_minutes_and_is_no_credential() {
     .await;
     let late = verify(&world.anonymous(), &token).await;
     assert_eq!(
-        (late.status, code(&late), late.header("www-authenticate")),
+        (
+            late.status,
+            error_code(&late),
+            late.header("www-authenticate")
+        ),
         (401, "invalid_token".to_owned(), "Bearer")
     );
-    assert!(text(&late.body["error"]["message"]).contains("Ask for another one"));
+    assert!(string(&late.body["error"]["message"]).contains("Ask for another one"));
     as_owner(
         &world,
         "update sign_in_links set expires_at = now() + interval '1 second'",
@@ -178,21 +192,21 @@ async fn a_link_works_once_and_for_fifteen_minutes_and_is_no_credential() {
     assert_eq!(
         verify(&world.anonymous(), &token).await.status,
         401,
-        "it is used up"
+        "a link works once"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_link_used_twice_at_once_is_one_session() {
+async fn concurrent_link_use_creates_one_session() {
     let world = world().await;
     let apis = apis(&world);
     for round in 0..20 {
         let email = format!("ada{round}@example.org");
-        let token = world.link(&email).await;
-        let answers = join_all((0..4).map(|n| verify(&apis[n % 2], &token))).await;
-        let mut statuses: Vec<_> = answers.iter().map(|answer| answer.status).collect();
+        let token = world.sign_in_link(&email).await;
+        let responses = join_all((0..4).map(|n| verify(&apis[n % 2], &token))).await;
+        let mut statuses: Vec<_> = responses.iter().map(|response| response.status).collect();
         statuses.sort_unstable();
-        // The throttle of failed authentication is no part of this.
+        // Failed attempts may already be throttled with 429.
         assert_eq!(statuses[0], 201, "{statuses:?}");
         assert!(
             statuses[1..]
@@ -211,8 +225,8 @@ async fn one_link_used_twice_at_once_is_one_session() {
     }
 }
 
-/// Lets the next mail to every address be sent, as if half a minute had passed.
-async fn pass_half_a_minute(world: &World) {
+/// Shifts all links 31 seconds into the past, so that the next email to every address may be sent.
+async fn advance_31_seconds(world: &World) {
     as_owner(
         world,
         "update sign_in_links set created_at = created_at - interval '31 seconds', expires_at = expires_at - interval '31 seconds'",
@@ -221,7 +235,7 @@ async fn pass_half_a_minute(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_links_used_at_once_are_one_sign_in() {
+async fn concurrent_links_sign_in_once() {
     let world = world().await;
     let apis = apis(&world);
     for round in 0..10 {
@@ -231,9 +245,9 @@ async fn two_links_used_at_once_are_one_sign_in() {
             .post("/v1/invites", &json!({"email": email}))
             .await
             .unwrap();
-        let first = world.link(&email).await;
-        pass_half_a_minute(&world).await;
-        let second = world.link(&email).await;
+        let first = world.sign_in_link(&email).await;
+        advance_31_seconds(&world).await;
+        let second = world.sign_in_link(&email).await;
         let (a, b) = tokio::join!(verify(&apis[0], &first), verify(&apis[1], &second));
         let mut statuses = [a.status, b.status];
         statuses.sort_unstable();
@@ -254,9 +268,9 @@ async fn two_links_used_at_once_are_one_sign_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn links_that_do_not_hold_count_as_failed_authentication() {
+async fn invalid_links_count_as_failed_authentication() {
     let world = world().await;
-    let token = world.link(ADA).await;
+    let token = world.sign_in_link(ADA).await;
     for _ in 0..10 {
         assert_eq!(
             verify(&world.anonymous(), "svc_link_guess").await.status,
@@ -267,7 +281,7 @@ async fn links_that_do_not_hold_count_as_failed_authentication() {
     assert_eq!(
         (
             refused.status,
-            code(&refused),
+            error_code(&refused),
             refused.header("retry-after")
         ),
         (429, "rate_limited".to_owned(), "60")
@@ -282,20 +296,20 @@ async fn links_that_do_not_hold_count_as_failed_authentication() {
     assert_eq!(
         verify(&world.anonymous(), &token).await.status,
         201,
-        "what holds still passes"
+        "a valid link still works"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_mails_a_minute_may_be_asked_for_from_an_address_over_all_processes_and_wires() {
-    let world = world_of(Plan {
+async fn address_requests_ten_emails_per_minute() {
+    let world = world_with(Plan {
         apis: 2,
         workers: 0,
         ..Plan::default()
     })
     .await;
     let apis = apis(&world);
-    let first = ask(&apis[0], "a@example.org").await;
+    let first = request_link(&apis[0], "a@example.org").await;
     assert_eq!(
         (
             first.header("x-ratelimit-limit"),
@@ -303,16 +317,23 @@ async fn ten_mails_a_minute_may_be_asked_for_from_an_address_over_all_processes_
         ),
         ("10", "9")
     );
-    let answers =
-        join_all((0..30).map(async |n| ask(&apis[n % 2], &format!("a{n}@example.org")).await))
-            .await;
+    let responses = join_all(
+        (0..30).map(async |n| request_link(&apis[n % 2], &format!("a{n}@example.org")).await),
+    )
+    .await;
     assert_eq!(
-        answers.iter().filter(|answer| answer.status == 202).count(),
+        responses
+            .iter()
+            .filter(|response| response.status == 202)
+            .count(),
         9
     );
-    let refused = answers.iter().find(|answer| answer.status != 202).unwrap();
+    let refused = responses
+        .iter()
+        .find(|response| response.status != 202)
+        .unwrap();
     assert_eq!(
-        (refused.status, code(refused)),
+        (refused.status, error_code(refused)),
         (429, "rate_limited".to_owned())
     );
     assert!((1..=60).contains(&refused.header("retry-after").parse::<i64>().unwrap()));
@@ -340,7 +361,7 @@ async fn ten_mails_a_minute_may_be_asked_for_from_an_address_over_all_processes_
             && refused.get_details_retry_info().is_some()
     );
     assert_eq!(refused.metadata().get("x-ratelimit-limit").unwrap(), "10");
-    // What uses links is not concerned.
+    // Verification of links is not limited.
     assert_eq!(verify(&world.anonymous(), "x").await.status, 401);
     assert_eq!(
         grpc.verify_sign_in(v1::VerifySignInRequest { token: "x".into() })
@@ -352,25 +373,29 @@ async fn ten_mails_a_minute_may_be_asked_for_from_an_address_over_all_processes_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closed_sign_up_admits_users_invites_and_domains_alone() {
+async fn closed_sign_up_rejects_strangers() {
     for mode in ["invited", "domains"] {
-        let mut plan = with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000");
+        let mut plan = with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000");
         plan.env.insert("ASSAY_SIGN_UP".into(), mode.into());
-        let world = world_of(Plan { workers: 0, ..plan }).await;
+        let world = world_with(Plan { workers: 0, ..plan }).await;
         let domain =
             "insert into domain_claims (org_id, domain, token, claimed_by, expires_at, verified_at)
                       select org_id, 'acme.example', 't', user_id, now(), now() from memberships";
         as_owner(&world, domain).await;
-        // A stranger is told the same as everybody, and is sent nothing, however often they ask.
+        // A stranger gets the same response as everybody else, but never an email.
         for email in [ADA, "ada@sub.acme.example"] {
             for _ in 0..3 {
-                let answer = ask(&world.anonymous(), email).await;
-                assert_eq!((answer.status, &answer.body["email"]), (202, &json!(email)));
+                let response = request_link(&world.anonymous(), email).await;
+                assert_eq!(
+                    (response.status, &response.body["email"]),
+                    (202, &json!(email))
+                );
             }
         }
-        let employee = ask(&world.anonymous(), "bob@acme.example").await;
+        let employee = request_link(&world.anonymous(), "bob@acme.example").await;
         assert_eq!(employee.status, 202);
-        // Existing users and invited addresses get a link, also just after they asked in vain.
+        // Existing users and invited addresses get a link, even right after a request without
+        // effect.
         let owner = world.client(&world.sign_in(&world.org.email).await);
         assert_eq!(
             world
@@ -396,15 +421,15 @@ async fn closed_sign_up_admits_users_invites_and_domains_alone() {
             ),
             (1, 0, usize::from(mode == "domains"))
         );
-        // An invite that is revoked after its link was sent.
-        let link = world.link("eve@example.org").await;
+        // Revoking an invite invalidates a link that was already sent.
+        let link = world.sign_in_link("eve@example.org").await;
         as_owner(
             &world,
             "update invites set revoked_at = now() where email = 'eve@example.org'",
         )
         .await;
         assert_eq!(verify(&world.anonymous(), &link).await.status, 401);
-        // Organizations are created by those who have one.
+        // Only members of an organization may create organizations.
         let create = async |client: &Client| {
             client
                 .post("/v1/orgs", &json!({"name": "One more"}))
@@ -413,14 +438,14 @@ async fn closed_sign_up_admits_users_invites_and_domains_alone() {
         };
         let refused = create(&ada).await;
         assert_eq!(
-            (refused.status, code(&refused)),
+            (refused.status, error_code(&refused)),
             (403, "forbidden".to_owned()),
             "{}",
             refused.body
         );
         assert_eq!(create(&owner).await.status, 201);
         if mode == "domains" {
-            let bob = world.client(&text(
+            let bob = world.client(&string(
                 &verify(
                     &world.anonymous(),
                     &mail::links(&world, "bob@acme.example")[0],
@@ -428,21 +453,24 @@ async fn closed_sign_up_admits_users_invites_and_domains_alone() {
                 .await
                 .body["token"],
             ));
-            assert_eq!(code(&bob.get("/v1/me").await.unwrap()), "org_required");
-            assert_eq!(code(&create(&bob).await), "forbidden");
+            assert_eq!(
+                error_code(&bob.get("/v1/me").await.unwrap()),
+                "org_required"
+            );
+            assert_eq!(error_code(&create(&bob).await), "forbidden");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wide_ipv6_network_has_few_sign_in_mails() {
-    let mut plan = with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "2");
+async fn sign_in_emails_limited_by_ipv6_prefix() {
+    let mut plan = with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "2");
     plan.env
         .insert("ASSAY_TRUSTED_PROXIES".into(), "127.0.0.0/8".into());
-    let world = world_of(Plan { workers: 0, ..plan }).await;
+    let world = world_with(Plan { workers: 0, ..plan }).await;
     let client = world.anonymous();
     let admitted = async |addresses: Vec<String>| {
-        let answers = join_all(addresses.iter().enumerate().map(async |(n, address)| {
+        let responses = join_all(addresses.iter().enumerate().map(async |(n, address)| {
             let request = client
                 .request("POST", "/v1/auth/email")
                 .header("X-Forwarded-For", address);
@@ -453,13 +481,16 @@ async fn wide_ipv6_network_has_few_sign_in_mails() {
         }))
         .await;
         assert!(
-            answers
+            responses
                 .iter()
-                .all(|answer| [202, 429].contains(&answer.status))
+                .all(|response| [202, 429].contains(&response.status))
         );
-        answers.iter().filter(|answer| answer.status == 202).count()
+        responses
+            .iter()
+            .filter(|response| response.status == 202)
+            .count()
     };
-    // Two from one /64, eight from one /56, 32 from one /48; another network is not affected.
+    // Limits: two for a /64, eight for a /56, 32 for a /48. Another network is not affected.
     assert_eq!(
         admitted((0..6).map(|n| format!("2001:db8:1:1::{n:x}")).collect()).await,
         2
@@ -478,9 +509,9 @@ async fn wide_ipv6_network_has_few_sign_in_mails() {
     );
 }
 
-/// Waits until this many mails have come to Ada, and a while longer for one too many.
+/// Waits until Ada has the expected number of emails, and 300 ms longer to detect one too many.
 async fn mails_to_ada(world: &World, expected: usize) -> Vec<mail::Mail> {
-    until("the mails", crate::harness::PATIENCE, async || {
+    wait_until("emails to Ada", crate::harness::WAIT_TIMEOUT, async || {
         mail::mails(world, ADA).len() >= expected
     })
     .await;
@@ -491,27 +522,27 @@ async fn mails_to_ada(world: &World, expected: usize) -> Vec<mail::Mail> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flood_of_requests_always_leaves_a_live_link() {
+async fn flood_of_requests_leaves_live_link() {
     let world = world().await;
     let apis = apis(&world);
     let flood = async || {
-        let answers = join_all((0..10).map(|n| ask(&apis[n % 2], ADA))).await;
+        let responses = join_all((0..10).map(|n| request_link(&apis[n % 2], ADA))).await;
         assert!(
-            answers
+            responses
                 .iter()
-                .all(|answer| answer.status == 202 && answer.body["expires_at"].is_string())
+                .all(|response| response.status == 202 && response.body["expires_at"].is_string())
         );
     };
-    // One mail per half minute, five with live links; the last one says so.
+    // At most one email per half minute and five with live links; the last one says so.
     for sent in 1..=5 {
         flood().await;
         let mails = mails_to_ada(&world, sent).await;
         let last = mails
             .iter()
-            .filter(|mail| mail.text.contains("This is the last mail for now"))
+            .filter(|mail| mail.text.contains("This is the last email for now"))
             .count();
         assert_eq!(last, usize::from(sent == 5), "{}", mails[sent - 1].text);
-        pass_half_a_minute(&world).await;
+        advance_31_seconds(&world).await;
     }
     flood().await;
     let links: Vec<_> = mails_to_ada(&world, 5)
@@ -519,7 +550,7 @@ async fn flood_of_requests_always_leaves_a_live_link() {
         .iter()
         .map(|mail| mail.token().unwrap())
         .collect();
-    // Every link that was sent works, and the first use ends the others.
+    // Every sent link works, and the first use invalidates the others.
     assert_eq!(verify(&world.anonymous(), &links[1]).await.status, 201);
     for link in &links {
         assert_eq!(verify(&world.anonymous(), link).await.status, 401);
@@ -527,14 +558,14 @@ async fn flood_of_requests_always_leaves_a_live_link() {
     // It also makes room: the user can sign in again at once.
     flood().await;
     for sent in 7..=10 {
-        pass_half_a_minute(&world).await;
+        advance_31_seconds(&world).await;
         flood().await;
         mails_to_ada(&world, sent).await;
     }
-    pass_half_a_minute(&world).await;
+    advance_31_seconds(&world).await;
     flood().await;
     mails_to_ada(&world, 10).await;
-    // When the first of the five expires, the others still live, and there is room for the next.
+    // The expiry of the oldest of the five links allows one more email; the others stay valid.
     let expire = "update sign_in_links set expires_at = now() where created_at = (
                       select min(created_at) from sign_in_links where used_at is null and expires_at > now())";
     assert_eq!(as_owner(&world, expire).await, 1);
@@ -549,7 +580,7 @@ async fn flood_of_requests_always_leaves_a_live_link() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invites_do_not_use_up_sign_in_mails() {
+async fn invites_do_not_consume_sign_in_emails() {
     let world = world().await;
     for _ in 0..7 {
         let made = world
@@ -558,16 +589,17 @@ async fn invites_do_not_use_up_sign_in_mails() {
             .await
             .unwrap();
         assert_eq!(made.status, 201, "{}", made.body);
-        let revoke = world
-            .owner()
-            .request("DELETE", &format!("/v1/invites/{}", text(&made.body["id"])));
+        let revoke = world.owner().request(
+            "DELETE",
+            &format!("/v1/invites/{}", string(&made.body["id"])),
+        );
         world.owner().send(revoke).await.unwrap();
     }
     world.sign_in(ADA).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ended_session_is_refused_everywhere_at_once_and_others_go_on() {
+async fn ended_session_is_rejected_everywhere() {
     let world = world().await;
     let session = world.sign_in(&world.org.email).await;
     let calls: Vec<_> = world
@@ -584,11 +616,11 @@ async fn an_ended_session_is_refused_everywhere_at_once_and_others_go_on() {
     };
     let key = end(&world.key()).await;
     assert_eq!(
-        (key.status, code(&key)),
+        (key.status, error_code(&key)),
         (403, "session_required".to_owned())
     );
     let (a, b) = tokio::join!(end(&calls[0]), end(&calls[1]));
-    // The second may come when it is over already.
+    // The second request may arrive when the session has ended already.
     assert!(
         [a.status, b.status].contains(&204)
             && [a.status, b.status]
@@ -598,12 +630,12 @@ async fn an_ended_session_is_refused_everywhere_at_once_and_others_go_on() {
     for client in &calls {
         let refused = client.get("/v1/me").await.unwrap();
         assert_eq!(
-            (refused.status, code(&refused)),
+            (refused.status, error_code(&refused)),
             (401, "invalid_token".to_owned())
         );
     }
     assert_eq!(world.owner().get("/v1/me").await.unwrap().status, 200);
-    // An organization that is not the person's is no reason to stay.
+    // An unknown organization in X-Org-Id does not prevent signing out.
     let other = world.client(&world.sign_in(&world.org.email).await);
     let ended = other
         .send(
@@ -623,9 +655,9 @@ async fn sessions(client: &Client) -> Vec<Value> {
         .clone()
 }
 
-async fn end_session(client: &Client, id: &Value) -> Answer {
+async fn end_session(client: &Client, id: &Value) -> Response {
     client
-        .send(client.request("DELETE", &format!("/v1/sessions/{}", text(id))))
+        .send(client.request("DELETE", &format!("/v1/sessions/{}", string(id))))
         .await
         .unwrap()
 }
@@ -667,18 +699,18 @@ async fn user_lists_and_ends_sessions() {
         ]
     );
     assert!(
-        text(&listed[0]["id"]).starts_with("ses_") && listed[0]["address"] == "127.0.0.1",
+        string(&listed[0]["id"]).starts_with("ses_") && listed[0]["address"] == "127.0.0.1",
         "{listed:?}"
     );
-    // It ends 7 days after its last use.
+    // A session expires 7 days after its last use.
     let idle = "select count(*) from sessions where created_at + interval '7 days' between $1::timestamptz - interval '1 minute' and $1::timestamptz";
     let idle: i64 = sqlx::query_scalar(idle)
-        .bind(text(&listed[0]["expires_at"]))
+        .bind(string(&listed[0]["expires_at"]))
         .fetch_one(&mut world.database().await)
         .await
         .unwrap();
     assert!(idle > 0, "{listed:?}");
-    // The address and the program are those of the last use.
+    // The address and the user agent are those of the last use.
     as_owner(
         &world,
         "update sessions set last_used_at = now() - interval '2 minutes', address = '192.0.2.1'",
@@ -690,7 +722,7 @@ async fn user_lists_and_ends_sessions() {
     stolen.send(request).await.unwrap();
     let seen = &sessions(&laptop).await[0];
     assert_eq!(
-        (&seen["address"], text(&seen["user_agent"]).len()),
+        (&seen["address"], string(&seen["user_agent"]).len()),
         (&json!("127.0.0.1"), 200),
         "{seen}"
     );
@@ -704,12 +736,12 @@ async fn user_lists_and_ends_sessions() {
         "no secret is stored"
     );
 
-    // One, by its id, at every process; nobody else's.
+    // Ending one session by its id takes effect at every process. Sessions of others return 404.
     let other = world.client(&world.sign_in("bob@example.org").await);
     for id in [&listed[0]["id"], &json!("ses_0"), &json!("nonsense")] {
         let refused = end_session(&other, id).await;
         assert_eq!(
-            (refused.status, text(&refused.body["error"]["message"])),
+            (refused.status, string(&refused.body["error"]["message"])),
             (404, "No such session.".to_owned())
         );
     }
@@ -717,7 +749,7 @@ async fn user_lists_and_ends_sessions() {
     assert_eq!(
         end_session(&laptop, &listed[0]["id"]).await.status,
         204,
-        "again changes nothing"
+        "repeating it changes nothing"
     );
     for api in &world.stack.apis {
         let refused = Client::new(format!("http://{}", api.listen.unwrap()), stolen.token())
@@ -725,11 +757,11 @@ async fn user_lists_and_ends_sessions() {
             .await
             .unwrap();
         assert_eq!(
-            (refused.status, code(&refused)),
+            (refused.status, error_code(&refused)),
             (401, "invalid_token".to_owned())
         );
     }
-    // All others.
+    // Ending all other sessions.
     let third = world.client(&world.sign_in(ADA).await);
     assert_eq!(
         laptop
@@ -744,8 +776,12 @@ async fn user_lists_and_ends_sessions() {
     for ended in [&phone, &third] {
         assert_eq!(ended.get("/v1/sessions").await.unwrap().status, 401);
     }
-    assert_eq!(sessions(&other).await.len(), 1, "another user's go on");
-    // The same over gRPC.
+    assert_eq!(
+        sessions(&other).await.len(),
+        1,
+        "sessions of another user stay"
+    );
+    // gRPC behaves the same.
     let mut grpc = SessionServiceClient::new(world.channel().await);
     let again = world.client(&world.sign_in(ADA).await);
     let theirs = grpc
@@ -803,7 +839,7 @@ async fn user_lists_and_ends_sessions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn user_has_at_most_a_hundred_sessions() {
+async fn user_has_at_most_100_sessions() {
     let world = world().await;
     let first = world.client(&world.sign_in(ADA).await);
     let more = "insert into sessions (id, user_id, token_hash, last_used_at, expires_at)
@@ -818,15 +854,15 @@ async fn user_has_at_most_a_hundred_sessions() {
         .fetch_one(&mut world.database().await)
         .await
         .unwrap();
-    assert_eq!(ended, 99, "the longest unused");
+    assert_eq!(ended, 99, "the session unused for the longest time ends");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn signing_in_and_out_is_the_same_over_grpc() {
+async fn sign_in_and_out_match_grpc() {
     let world = world().await;
     let channel = world.channel().await;
     let mut auth = AuthServiceClient::new(channel.clone());
-    let asked = auth
+    let requested = auth
         .request_sign_in(v1::RequestSignInRequest {
             email: "ADA@example.org".into(),
         })
@@ -838,9 +874,9 @@ async fn signing_in_and_out_is_the_same_over_grpc() {
         "x-ratelimit-remaining",
         "x-ratelimit-reset",
     ] {
-        assert!(asked.metadata().contains_key(header), "{header}");
+        assert!(requested.metadata().contains_key(header), "{header}");
     }
-    assert_eq!(asked.into_inner().email, ADA);
+    assert_eq!(requested.into_inner().email, ADA);
     let token = only_mail(&world, ADA).await.token().unwrap();
     let signed_in = auth
         .verify_sign_in(v1::VerifySignInRequest {
@@ -904,10 +940,10 @@ async fn signing_in_and_out_is_the_same_over_grpc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_are_stored_as_hashes_and_never_logged() {
+async fn tokens_are_hashed_and_never_logged() {
     let world = world().await;
-    let link = world.link(ADA).await;
-    let session = text(&verify(&world.anonymous(), &link).await.body["token"]);
+    let link = world.sign_in_link(ADA).await;
+    let session = string(&verify(&world.anonymous(), &link).await.body["token"]);
     verify(&world.anonymous(), &link).await;
     world.client(&session).get("/v1/me").await.unwrap();
     let secrets = [link, session];
@@ -925,22 +961,22 @@ async fn tokens_are_stored_as_hashes_and_never_logged() {
                     .any(|secret| rows.iter().any(|row| row.contains(secret)))
         );
     }
-    let mut told_where = false;
+    let mut names_mail_file = false;
     for process in &world.stack.apis {
         let log = std::fs::read_to_string(&process.log).unwrap();
         assert!(
             !log.is_empty() && !secrets.iter().any(|secret| log.contains(&secret[..20])),
             "{log}"
         );
-        assert!(!log.contains(ADA), "nor whom mails go to: {log}");
-        told_where |= log.contains(".eml");
+        assert!(!log.contains(ADA), "the log names no recipient: {log}");
+        names_mail_file |= log.contains(".eml");
     }
-    assert!(told_where, "the log says where the mail is");
+    assert!(names_mail_file, "the log names the file of the email");
     use std::os::unix::fs::PermissionsExt as _;
     let folder = std::fs::metadata(world.stack.mail_folder()).unwrap();
     assert_eq!(
         folder.permissions().mode() & 0o077,
         0,
-        "mails let people in: nobody else may read them"
+        "emails contain sign-in links: other users must not read them"
     );
 }

@@ -1,4 +1,5 @@
-//! Pages of other origins in a real browser, which call by gRPC-web with connect.
+//! Pages of other origins in a real browser, which call the API over gRPC-web with the connect
+//! library.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,22 +14,22 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::chromium::{Chromium, Window};
-use crate::clients::{Missing, made, node_with, run};
-use crate::harness::{World, text, with, world_of};
+use crate::clients::{MissingTool, node_with, prepare, run};
+use crate::harness::{World, string, with_setting, world_with};
 
-/// How long the browser may take for a step.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout for one step of the page.
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 const HTML: &str = r#"<!doctype html><meta charset="utf-8"><title>A page</title><script type="module" src="/page.js"></script>"#;
 
-/// What the page needs: a browser, and its script with all that the script imports.
+/// The tools for a page: a browser, and the page's script bundled with its imports.
 #[derive(Clone)]
 struct Tools {
     chromium: Chromium,
     script: Bytes,
 }
 
-fn tools() -> Result<Tools, Missing> {
+fn tools() -> Result<Tools, MissingTool> {
     let folder = node_with(
         "browser",
         &["package.json", "package-lock.json", ".npmrc", "page.mjs"],
@@ -52,37 +53,38 @@ fn tools() -> Result<Tools, Missing> {
     })
 }
 
-/// What a page says, and where it waits for the answer.
-struct Said {
+/// A message from the page, and the channel for the reply that the page waits for.
+struct Message {
     step: String,
     value: Value,
-    answer: oneshot::Sender<Value>,
+    reply_to: oneshot::Sender<Value>,
 }
 
-/// A site with one page, which tells the test what it does. The site is the page's origin.
+/// A site with one page, which reports each step to the test. The site is the page's origin.
 struct Site {
     origin: String,
-    said: mpsc::Receiver<Said>,
+    messages: mpsc::Receiver<Message>,
     window: Option<Window>,
 }
 
 impl Site {
-    /// By name, for the api's address is a number: neither the origin nor the site is the api's.
+    /// Starts the site under a host name. The API has a numeric address, so that neither origin nor
+    /// site are those of the API.
     async fn start(script: Bytes) -> Self {
-        let (sender, said) = mpsc::channel(1);
-        let tell = async move |body: String| {
+        let (sender, messages) = mpsc::channel(1);
+        let report = async move |body: String| {
             let body: Value = serde_json::from_str(&body).unwrap();
-            let (answer, answered) = oneshot::channel();
-            let said = Said {
-                step: text(&body["step"]),
+            let (reply_to, reply) = oneshot::channel();
+            let message = Message {
+                step: string(&body["step"]),
                 value: body["value"].clone(),
-                answer,
+                reply_to,
             };
-            // A test that has failed listens no more.
-            let _ = sender.send(said).await;
-            answered.await.unwrap_or_default().to_string()
+            // A failed test has closed the channel.
+            let _ = sender.send(message).await;
+            reply.await.unwrap_or_default().to_string()
         };
-        // One after the other they are one message: of all files.
+        // Concatenated protobuf messages merge into one set with all files.
         let descriptors = [
             assay_proto::DESCRIPTORS,
             tonic_types::pb::FILE_DESCRIPTOR_SET,
@@ -95,56 +97,57 @@ impl Site {
                 get(([(CONTENT_TYPE, "text/javascript")], script)),
             )
             .route("/descriptors", get(descriptors))
-            .route("/tell", post(tell));
+            .route("/tell", post(report));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://localhost:{}", listener.local_addr().unwrap().port());
         tokio::spawn(async move { axum::serve(listener, routes).await });
         Self {
             origin,
-            said,
+            messages,
             window: None,
         }
     }
 
-    /// Opens the page and gives it something to do.
+    /// Opens the page and sends it a task.
     async fn open(&mut self, chromium: &Chromium, world: &World, task: &str) {
         self.window = Some(chromium.open(&world.stack.ground.servers, &self.origin));
         let ready = self.step("ready").await;
         println!("{}", ready.value);
-        let told = json!({
+        let instructions = json!({
             "task": task, "api": world.stack.url(), "key": world.org.key, "session": world.org.session, "org": world.org.id,
             "suite": demo_suite::SUITE_ID,
         });
-        ready.answer.send(told).unwrap();
+        ready.reply_to.send(instructions).unwrap();
     }
 
-    /// Waits for the page to say this, and nothing else. It goes on when it is answered.
-    async fn step(&mut self, step: &str) -> Said {
-        let said = tokio::time::timeout(PATIENCE, self.said.recv()).await;
+    /// Waits for the next message of the page, which must report this step. The page continues
+    /// after the reply.
+    async fn step(&mut self, step: &str) -> Message {
+        let message = tokio::time::timeout(STEP_TIMEOUT, self.messages.recv()).await;
         let log = || self.window.as_ref().map(Window::log).unwrap_or_default();
-        let said = said
-            .unwrap_or_else(|_| panic!("the page does not come to {step:?}:\n{}", log()))
+        let message = message
+            .unwrap_or_else(|_| panic!("the page did not reach {step:?}:\n{}", log()))
             .unwrap();
-        let value = said
+        let value = message
             .value
             .as_str()
-            .map_or_else(|| said.value.to_string(), str::to_owned);
-        assert_eq!(said.step, step, "{value}\n{}", log());
-        said
+            .map_or_else(|| message.value.to_string(), str::to_owned);
+        assert_eq!(message.step, step, "{value}\n{}", log());
+        message
     }
 
-    /// The same, where there is nothing to do before the page goes on.
-    async fn seen(&mut self, step: &str) -> Value {
-        let said = self.step(step).await;
-        said.answer.send(Value::Null).unwrap();
-        said.value
+    /// Like [`Site::step`], and replies at once.
+    async fn acknowledge(&mut self, step: &str) -> Value {
+        let message = self.step(step).await;
+        message.reply_to.send(Value::Null).unwrap();
+        message.value
     }
 }
 
-/// The headers that every answer has, as the page read them.
+/// Checks the headers that a page can read from every response.
 fn assert_readable(headers: &Value) {
     assert!(
-        text(&headers["x-request-id"]).starts_with("req_"),
+        string(&headers["x-request-id"]).starts_with("req_"),
         "{headers}"
     );
     for name in [
@@ -153,13 +156,13 @@ fn assert_readable(headers: &Value) {
         "x-ratelimit-reset",
     ] {
         assert!(
-            text(&headers[name]).parse::<u64>().is_ok(),
+            string(&headers[name]).parse::<u64>().is_ok(),
             "{name}: {headers}"
         );
     }
 }
 
-/// A stream that told of a running job, and then of its end.
+/// Checks that a stream reported a running job and then its final status.
 fn assert_watched(seen: &Value, end: &str) {
     assert!(
         seen["statuses"]
@@ -172,14 +175,14 @@ fn assert_watched(seen: &Value, end: &str) {
     assert_readable(&seen["headers"]);
 }
 
-/// What the browser asked before it let a page call, by the api's log.
-fn questions(world: &World) -> usize {
+/// Counts the browser's preflight requests in the API's log.
+fn preflights(world: &World) -> usize {
     let log = std::fs::read_to_string(&world.stack.apis[0].log).unwrap();
     log.lines().filter(|line| line.contains("OPTIONS")).count()
 }
 
-/// The page's mistakes are what REST says of them.
-async fn assert_told_alike(world: &World, mistakes: &Value, cancelled: &str) {
+/// Checks that the errors that the page received are those of REST.
+async fn assert_same_errors(world: &World, mistakes: &Value, cancelled: &str) {
     let key = world.key();
     let cancel = key.request("POST", &format!("/v1/jobs/{cancelled}/cancel"));
     for (name, status, rest) in [
@@ -227,34 +230,37 @@ async fn assert_told_alike(world: &World, mistakes: &Value, cancelled: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_of_another_origin_submits_watches_reads_cancels_and_reads_errors_over_grpc_web() {
-    let Some(Tools { chromium, script }) = made(tools).await else {
+async fn allowed_origin_uses_api_over_grpc_web() {
+    let Some(Tools { chromium, script }) = prepare(tools).await else {
         return;
     };
     let mut site = Site::start(script).await;
-    let world = world_of(with("ASSAY_CORS_ORIGINS", &site.origin)).await;
+    let world = world_with(with_setting("ASSAY_CORS_ORIGINS", &site.origin)).await;
     let held = world.hold_answers().await;
     site.open(&chromium, &world, "all").await;
 
-    let signed_in = site.seen("signed in").await;
+    let signed_in = site.acknowledge("signed in").await;
     assert_eq!(
         json!([signed_in["principal"], signed_in["org_id"]]),
         json!(["session", world.org.id])
     );
     assert_readable(&signed_in["headers"]);
-    assert!(questions(&world) > 0, "the browser asks first");
+    assert!(
+        preflights(&world) > 0,
+        "the browser sends a preflight request"
+    );
 
-    assert_eq!(site.seen("cancelled").await, "cancelled");
-    let cancelled = site.seen("watched").await;
+    assert_eq!(site.acknowledge("cancelled").await, "cancelled");
+    let cancelled = site.acknowledge("watched").await;
     assert_watched(&cancelled, "cancelled");
 
-    // The page has read from the stream while the job cannot go on.
+    // The page has read from the stream while the job is blocked.
     let running = site.step("running").await;
     drop(held);
-    running.answer.send(Value::Null).unwrap();
-    let scored = site.seen("scored").await;
+    running.reply_to.send(Value::Null).unwrap();
+    let scored = site.acknowledge("scored").await;
     assert_watched(&scored, "succeeded");
-    let job = world.ended(&text(&running.value)).await;
+    let job = world.wait_until_finished(&string(&running.value)).await;
     assert_eq!(
         scored["job"],
         json!({"id": job["id"], "status": "succeeded", "label": "page"})
@@ -265,31 +271,34 @@ async fn a_page_of_another_origin_submits_watches_reads_cancels_and_reads_errors
         (&result, &json!(400))
     );
 
-    let mistakes = site.seen("mistakes").await;
-    assert_told_alike(&world, &mistakes, &text(&cancelled["id"])).await;
+    let mistakes = site.acknowledge("mistakes").await;
+    assert_same_errors(&world, &mistakes, &string(&cancelled["id"])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_of_an_origin_that_is_not_configured_reads_nothing_and_submits_nothing() {
-    let Some(Tools { chromium, script }) = made(tools).await else {
+async fn unknown_origin_reads_and_submits_nothing() {
+    let Some(Tools { chromium, script }) = prepare(tools).await else {
         return;
     };
     let (mut ours, mut another) = (Site::start(script.clone()).await, Site::start(script).await);
-    let world = world_of(with("ASSAY_CORS_ORIGINS", &ours.origin)).await;
+    let world = world_with(with_setting("ASSAY_CORS_ORIGINS", &ours.origin)).await;
 
     another.open(&chromium, &world, "probe").await;
     let refused = json!({"created": "Unknown", "rest": "TypeError", "unasked": "TypeError", "opaque": "opaque 0"});
-    assert_eq!(another.seen("probed").await, refused);
-    assert!(questions(&world) > 0, "the browser asks first");
+    assert_eq!(another.acknowledge("probed").await, refused);
+    assert!(
+        preflights(&world) > 0,
+        "the browser sends a preflight request"
+    );
     assert_eq!(
         world.key().get("/v1/jobs").await.unwrap().body["jobs"],
         json!([])
     );
 
-    // The same page where it may.
+    // The same page from an allowed origin.
     ours.open(&chromium, &world, "probe").await;
     let allowed = json!({"created": "queued", "rest": 200, "unasked": 200, "opaque": "opaque 0"});
-    assert_eq!(ours.seen("probed").await, allowed);
+    assert_eq!(ours.acknowledge("probed").await, allowed);
     assert_eq!(
         world.key().get("/v1/jobs").await.unwrap().body["jobs"]
             .as_array()
@@ -298,8 +307,8 @@ async fn a_page_of_an_origin_that_is_not_configured_reads_nothing_and_submits_no
         1
     );
 
-    // And the other one where all may.
-    let open = world_of(with("ASSAY_CORS_ORIGINS", "*")).await;
+    // The other page when all origins are allowed.
+    let open = world_with(with_setting("ASSAY_CORS_ORIGINS", "*")).await;
     another.open(&chromium, &open, "probe").await;
-    assert_eq!(another.seen("probed").await, allowed);
+    assert_eq!(another.acknowledge("probed").await, allowed);
 }

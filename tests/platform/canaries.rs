@@ -1,5 +1,6 @@
-//! Secrets are planted wherever callers and operators put theirs, and then looked for in every place that something is
-//! kept or told. Each is found where it belongs, and nowhere else.
+//! Canaries: unique secrets are planted wherever callers and operators enter theirs, and then
+//! searched for in every place that stores or shows data. Each must appear where it belongs, and
+//! nowhere else.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use assay_proto::v1;
 use assay_proto::v1::auth_service_client::AuthServiceClient;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_proto::v1::key_service_client::KeyServiceClient;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::databases;
 use assay_tests::servers::Servers;
 use assay_tests::stack::{Ground, Plan, Stack};
@@ -19,40 +20,48 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 
-use self::places::{Places, files, processes, redis_content, redis_of, redis_overheard, tables};
-use crate::artifacts::s3;
-use crate::harness::{PATIENCE, World, ground, org, secrets_in, text, until, with_token};
+use self::places::{
+    Places, add_files, connect_redis, monitor_redis, processes, redis_content, tables,
+};
+use crate::artifacts::start_s3;
+use crate::harness::{
+    WAIT_TIMEOUT, World, ground, org, secrets_in, string, wait_until, with_token,
+};
 use crate::mail;
 use crate::spans::Collector;
 use crate::uploads::{complete, open, put};
 
 pub mod places;
 
-/// A text that is nowhere by chance.
+/// Returns a unique string that appears nowhere by chance.
 fn canary(kind: &str) -> String {
     databases::fresh_name(kind).replace('_', "")
 }
 
-/// All that callers were answered.
+/// All responses that callers received.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Places>>);
+struct Responses(Arc<Mutex<Places>>);
 
-impl Heard {
-    fn rest(&self, answer: &Answer) {
-        let place = if answer.status < 300 {
-            "answers"
+impl Responses {
+    fn rest(&self, response: &Response) {
+        let place = if response.status < 300 {
+            "responses"
         } else {
             "errors"
         };
         self.0
             .lock()
             .unwrap()
-            .add(place, format!("{:?} {}", answer.headers, answer.body));
+            .add(place, format!("{:?} {}", response.headers, response.body));
     }
 
-    fn grpc<T: std::fmt::Debug>(&self, answer: &Result<tonic::Response<T>, tonic::Status>) {
-        match answer {
-            Ok(answer) => self.0.lock().unwrap().add("answers", format!("{answer:?}")),
+    fn grpc<T: std::fmt::Debug>(&self, response: &Result<tonic::Response<T>, tonic::Status>) {
+        match response {
+            Ok(response) => self
+                .0
+                .lock()
+                .unwrap()
+                .add("responses", format!("{response:?}")),
             Err(status) => {
                 self.0.lock().unwrap().add("errors", format!("{status:?}"));
                 self.0.lock().unwrap().add("errors", status.details());
@@ -61,7 +70,8 @@ impl Heard {
     }
 }
 
-/// One that was planted.
+/// A planted secret: its description and value, the places that must contain it, and the further
+/// places that may contain it.
 struct Secret {
     what: &'static str,
     text: String,
@@ -69,7 +79,7 @@ struct Secret {
     may: &'static [&'static str],
 }
 
-/// Everything that was planted: what, where it must be found, and where else it may be.
+/// All planted secrets.
 #[derive(Default)]
 struct Planted(Vec<Secret>);
 
@@ -89,7 +99,7 @@ impl Planted {
         });
     }
 
-    /// Plants one that must be in these places, and in no others.
+    /// Plants a secret that must be in these places, and in no others.
     fn only_in(&mut self, what: &'static str, must: &'static [&'static str]) -> String {
         let text = canary(
             &what
@@ -101,7 +111,7 @@ impl Planted {
         text
     }
 
-    /// Plants one that may be in these places, and in no others.
+    /// Plants a secret that may be in these places, and in no others.
     fn at_most_in(&mut self, what: &'static str, may: &'static [&'static str]) -> String {
         let text = canary(
             &what
@@ -113,21 +123,21 @@ impl Planted {
         text
     }
 
-    /// Notes a secret of the platform's own making, but for the part that it may be known by.
-    fn made(&mut self, what: &'static str, secret: &str, must: &'static [&'static str]) {
+    /// Adds a secret that the platform generated, without its public prefix and checksum.
+    fn add_generated(&mut self, what: &'static str, secret: &str, must: &'static [&'static str]) {
         assert_eq!(secret.len(), 47, "{what}");
         self.add(what, &secret[14..44], must, &[]);
     }
 
-    /// What is not where it must be, or is where it must not be.
-    fn wrong(&self, places: &Places) -> Vec<String> {
+    /// Lists the secrets that are missing where they must be, or present where they must not be.
+    fn misplaced(&self, places: &Places) -> Vec<String> {
         let wrong = |Secret {
                          what,
                          text,
                          must,
                          may,
                      }: &Secret| {
-            let found = places.with(text);
+            let found = places.containing(text);
             let fine = must.iter().all(|place| found.contains(place))
                 && found
                     .iter()
@@ -138,7 +148,7 @@ impl Planted {
     }
 }
 
-/// A mail server that lets nobody in.
+/// Starts a mail server that rejects every login.
 async fn refusing_mail_server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -148,12 +158,12 @@ async fn refusing_mail_server() -> u16 {
             let mut lines = BufReader::new(read).lines();
             let _ = write.write_all(b"220 mail.example.org\r\n").await;
             while let Ok(Some(line)) = lines.next_line().await {
-                let answer: &[u8] = match line.get(..4) {
+                let reply: &[u8] = match line.get(..4) {
                     Some("EHLO") => b"250-mail.example.org\r\n250 AUTH PLAIN LOGIN\r\n",
                     Some("QUIT") => b"221 bye\r\n",
                     _ => b"535 5.7.8 not let in\r\n",
                 };
-                if write.write_all(answer).await.is_err() {
+                if write.write_all(reply).await.is_err() {
                     break;
                 }
             }
@@ -162,11 +172,12 @@ async fn refusing_mail_server() -> u16 {
     port
 }
 
-/// A world on servers of its own, with a password at everything that has one, and at the most talkative log.
+/// Starts a world on its own servers, with a planted password wherever one is possible, and with
+/// the most verbose log level.
 async fn planted_world(planted: &mut Planted, collector: Option<&Collector>) -> (World, PathBuf) {
     let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
     let redis_password = planted.only_in("password of Redis", &[]);
-    let mut redis = redis_of(servers.redis_url()).await;
+    let mut redis = connect_redis(servers.redis_url()).await;
     let acl = [
         "SETUSER",
         "canary",
@@ -193,14 +204,14 @@ async fn planted_world(planted: &mut Planted, collector: Option<&Collector>) -> 
 
     let bucket = servers.folder().join("bucket");
     let s3_secret = canary("s3secret");
-    // What the library of the object store knows is the usual variables.
+    // The object store's library reads its secret only from the usual environment variables.
     planted.add(
         "secret of the object store",
         &s3_secret,
         &[],
         &["environment"],
     );
-    let endpoint = s3(&bucket, &s3_secret).await;
+    let endpoint = start_s3(&bucket, &s3_secret).await;
     let env = [
         ("ASSAY_REDIS_URL", redis_url.as_str()),
         ("ASSAY_ARTIFACTS", "s3://assay/some/place"),
@@ -234,7 +245,7 @@ async fn planted_world(planted: &mut Planted, collector: Option<&Collector>) -> 
     stack.keep_secrets_in_files();
     stack.apis.push(stack.launch_api().unwrap());
     stack.workers.push(stack.launch_worker().unwrap());
-    // One more, that writes its log for people and sends mails.
+    // A second API with the text log format, which sends emails.
     let smtp_password = planted.only_in("password of the mail server", &[]);
     stack.set("ASSAY_LOG_FORMAT", "text");
     stack.set(
@@ -268,13 +279,13 @@ async fn planted_world(planted: &mut Planted, collector: Option<&Collector>) -> 
     (World { stack, org }, bucket)
 }
 
-/// A suite whose answers are secrets, and whose items are not.
-async fn publish(world: &World, planted: &mut Planted, heard: &Heard) {
+/// Publishes a suite whose answers are secrets, and whose items are not.
+async fn publish(world: &World, planted: &mut Planted, responses: &Responses) {
     let folder = world.stack.ground.servers.folder().join("canaries");
     std::fs::create_dir(&folder).unwrap();
     let answer = planted.only_in("hidden answer", &["table suite_answers"]);
     let gain = planted.only_in("hidden answer with a gain", &["table suite_answers"]);
-    let files = [
+    let suite_files = [
         ("suite.toml", "suite_id = \"suite:canaries\"\nversion = \"1\"\nmetric = \"ndcg@5\"\nper_item_feedback = true\n".to_owned()),
         ("items.ndjson", (0..4).map(|at| format!("{{\"item_id\": \"item-{at}\", \"input\": {{}}}}\n")).collect()),
         (
@@ -282,7 +293,7 @@ async fn publish(world: &World, planted: &mut Planted, heard: &Heard) {
             (0..4).map(|at| format!("{{\"item_id\": \"item-{at}\", \"answer\": {{\"{answer}\": 1, \"{gain}\": 2}}}}\n")).collect(),
         ),
     ];
-    for (name, text) in files {
+    for (name, text) in suite_files {
         std::fs::write(folder.join(name), text).unwrap();
     }
     let published = world
@@ -290,45 +301,46 @@ async fn publish(world: &World, planted: &mut Planted, heard: &Heard) {
         .operate(&["suite", "publish", folder.to_str().unwrap()])
         .await
         .unwrap();
-    heard
+    responses
         .0
         .lock()
         .unwrap()
-        .add("answers", published.to_string());
+        .add("responses", published.to_string());
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Signing in by a link, a session, keys that are made, used, revoked and presented wrongly.
-async fn credentials(world: &World, planted: &mut Planted, heard: &Heard) -> Client {
+/// Signs in by a link, and creates, uses, revokes and misplaces credentials. Returns the signed-in
+/// client.
+async fn credentials(world: &World, planted: &mut Planted, responses: &Responses) -> Client {
     let owner = world.owner();
     for (path, body) in [
         ("/v1/terms/accept", json!({"version": "1"})),
         ("/v1/terms/accept", json!({"version": "2"})),
     ] {
-        heard.rest(&owner.post(path, &body).await.unwrap());
+        responses.rest(&owner.post(path, &body).await.unwrap());
     }
     let made = owner
         .post("/v1/keys", &json!({"name": "canary"}))
         .await
         .unwrap();
     assert_eq!(made.status, 201, "{}", made.body);
-    let key = text(&made.body["key"]);
-    planted.made("key", &key, &[]);
-    planted.made("key of the operator's making", &world.org.key, &[]);
-    planted.made("session of the operator's making", &world.org.session, &[]);
-    // By a link: asked for on both wires, used once, and once more.
+    let key = string(&made.body["key"]);
+    planted.add_generated("key", &key, &[]);
+    planted.add_generated("key created by the operator", &world.org.key, &[]);
+    planted.add_generated("session created by the operator", &world.org.session, &[]);
+    // A link is used over REST, then again over REST and over gRPC.
     let email = format!("{}@example.org", canary("person"));
-    let token = world.link(&email).await;
-    planted.made("link", &token, &["mails"]);
+    let token = world.sign_in_link(&email).await;
+    planted.add_generated("link", &token, &["mails"]);
     let signed_in = world
         .anonymous()
         .post("/v1/auth/email/verify", &json!({"token": token}))
         .await
         .unwrap();
     assert_eq!(signed_in.status, 201, "{}", signed_in.body);
-    planted.made("session", &text(&signed_in.body["token"]), &[]);
+    planted.add_generated("session", &string(&signed_in.body["token"]), &[]);
     let again = json!({"token": token});
-    heard.rest(
+    responses.rest(
         &world
             .anonymous()
             .post("/v1/auth/email/verify", &again)
@@ -341,12 +353,12 @@ async fn credentials(world: &World, planted: &mut Planted, heard: &Heard) -> Cli
         })
         .await;
     assert!(by_grpc.is_err());
-    heard.grpc(&by_grpc);
-    let person = world.client(&text(&signed_in.body["token"]));
+    responses.grpc(&by_grpc);
+    let person = world.client(&string(&signed_in.body["token"]));
     for path in ["/v1/me", "/v1/keys", "/v1/jobs"] {
-        heard.rest(&person.get(path).await.unwrap());
+        responses.rest(&person.get(path).await.unwrap());
     }
-    // In wrong places, and with a typo.
+    // Credentials in wrong places, and with a wrong prefix.
     let anonymous = world.anonymous();
     let typo = key.replace("svc_live_", "svc_sess_");
     let misplaced = [
@@ -373,24 +385,24 @@ async fn credentials(world: &World, planted: &mut Planted, heard: &Heard) -> Cli
             .header("x-forwarded-for", &key),
     ];
     for (at, request) in misplaced.into_iter().enumerate() {
-        let answer = anonymous.send(request).await.unwrap();
-        // What the caller has written as the name of a parameter is repeated to the caller.
+        let response = anonymous.send(request).await.unwrap();
+        // The error for an unknown parameter repeats its name to the caller.
         if at != 8 {
-            heard.rest(&answer);
+            responses.rest(&response);
         }
     }
     let mut keys = KeyServiceClient::new(world.channel().await);
-    heard.grpc(
+    responses.grpc(
         &keys
             .list_keys(with_token(v1::ListKeysRequest::default(), &key))
             .await,
     );
-    heard.grpc(
+    responses.grpc(
         &keys
             .list_keys(with_token(v1::ListKeysRequest::default(), &typo))
             .await,
     );
-    heard.grpc(
+    responses.grpc(
         &keys
             .list_keys(with_token(
                 v1::ListKeysRequest::default(),
@@ -399,23 +411,23 @@ async fn credentials(world: &World, planted: &mut Planted, heard: &Heard) -> Cli
             .await,
     );
     let revoked = owner
-        .send(owner.request("DELETE", &format!("/v1/keys/{}", text(&made.body["id"]))))
+        .send(owner.request("DELETE", &format!("/v1/keys/{}", string(&made.body["id"]))))
         .await
         .unwrap();
-    heard.rest(&revoked);
-    heard.rest(&world.client(&key).get("/v1/me").await.unwrap());
-    // By way of the mail server that lets nobody in.
+    responses.rest(&revoked);
+    responses.rest(&world.client(&key).get("/v1/me").await.unwrap());
+    // The second API sends through the mail server that rejects every login.
     let second = Client::new(
         format!("http://{}", world.stack.apis[1].listen.unwrap()),
         None,
     );
-    heard.rest(
+    responses.rest(
         &second
             .post("/v1/auth/email", &json!({"email": email}))
             .await
             .unwrap(),
     );
-    heard.rest(
+    responses.rest(
         &second
             .post("/v1/auth/email", &json!({"email": "nobody"}))
             .await
@@ -424,10 +436,10 @@ async fn credentials(world: &World, planted: &mut Planted, heard: &Heard) -> Cli
     person
 }
 
-/// Bodies that are refused: what stands in them is nobody's to keep.
-async fn failures(world: &World, planted: &mut Planted, heard: &Heard) {
+/// Sends bodies that are rejected: their content must not be stored anywhere.
+async fn failures(world: &World, planted: &mut Planted, responses: &Responses) {
     let owner = world.owner();
-    let mut secret = || planted.only_in("value in a body that is refused", &[]);
+    let mut secret = || planted.only_in("value in a rejected body", &[]);
     let bodies = [
         ("/v1/keys", format!("{{\"name\": {{\"{}\": 1}}}}", secret())),
         (
@@ -484,13 +496,13 @@ async fn failures(world: &World, planted: &mut Planted, heard: &Heard) {
             .request("POST", path)
             .header("content-type", "application/json")
             .body(body.clone());
-        let answer = owner.send(request).await.unwrap();
+        let response = owner.send(request).await.unwrap();
         assert!(
-            (400..500).contains(&answer.status),
+            (400..500).contains(&response.status),
             "{path} {body}: {}",
-            answer.body
+            response.body
         );
-        heard.rest(&answer);
+        responses.rest(&response);
     }
 }
 
@@ -500,7 +512,7 @@ fn line(item: &str, predicted: &str, note: &str) -> String {
     )
 }
 
-async fn submit(key: &Client, upload_id: &str) -> Answer {
+async fn submit(key: &Client, upload_id: &str) -> Response {
     key.post(
         "/v1/evals",
         &json!({"suite_id": "suite:canaries", "input_ref": upload_id}),
@@ -515,13 +527,18 @@ fn gzip(bytes: &str) -> Vec<u8> {
     packed.finish().unwrap()
 }
 
-/// Predictions in every way in which they come. Returns a job that was scored.
-async fn predictions(world: &World, bucket: &Path, planted: &mut Planted, heard: &Heard) -> String {
+/// Submits predictions inline, over gRPC and by upload. Returns the id of a job that was scored.
+async fn predictions(
+    world: &World,
+    bucket: &Path,
+    planted: &mut Planted,
+    responses: &Responses,
+) -> String {
     let key = world.key();
     let inline = planted.only_in("inline prediction", &["objects"]);
     let note = planted.only_in("further field of an inline prediction", &["objects"]);
     let (label, idempotency_key) = (
-        planted.only_in("label", &["answers", "table jobs"]),
+        planted.only_in("label", &["responses", "table jobs"]),
         planted.only_in("idempotency key", &["table jobs"]),
     );
     let body = json!({"suite_id": "suite:canaries", "label": label, "predictions": [{"item_id": "item-0", "prediction": [inline], "note": note}]});
@@ -531,10 +548,10 @@ async fn predictions(world: &World, bucket: &Path, planted: &mut Planted, heard:
             .request("POST", "/v1/evals")
             .header("idempotency-key", &idempotency_key)
             .json(&body);
-        let answer = key.send(request).await.unwrap();
-        assert_eq!(answer.status, 202, "{}", answer.body);
-        heard.rest(&answer);
-        jobs.push(text(&answer.body["id"]));
+        let response = key.send(request).await.unwrap();
+        assert_eq!(response.status, 202, "{}", response.body);
+        responses.rest(&response);
+        jobs.push(string(&response.body["id"]));
     }
     // Another body under the same key.
     let other = json!({"suite_id": "suite:canaries", "predictions": [{"item_id": "item-1", "prediction": "x"}]});
@@ -547,7 +564,7 @@ async fn predictions(world: &World, bucket: &Path, planted: &mut Planted, heard:
         .await
         .unwrap();
     assert_eq!(refused.status, 422);
-    heard.rest(&refused);
+    responses.rest(&refused);
     let by_grpc = v1::CreateEvalRequest {
         suite_id: "suite:canaries".into(),
         predictions: vec![v1::Prediction {
@@ -560,16 +577,16 @@ async fn predictions(world: &World, bucket: &Path, planted: &mut Planted, heard:
         }],
         ..Default::default()
     };
-    let answer = EvalServiceClient::new(world.channel().await)
+    let response = EvalServiceClient::new(world.channel().await)
         .create_eval(with_token(by_grpc, &world.org.key))
         .await;
-    jobs.push(answer.as_ref().unwrap().get_ref().job.clone().unwrap().id);
-    heard.grpc(&answer);
+    jobs.push(response.as_ref().unwrap().get_ref().job.clone().unwrap().id);
+    responses.grpc(&response);
 
-    jobs.extend(uploads(&key, planted, heard).await);
-    files(bucket, "objects", &mut heard.0.lock().unwrap());
+    jobs.extend(uploads(&key, planted, responses).await);
+    add_files(bucket, "objects", &mut responses.0.lock().unwrap());
     for job_id in &jobs {
-        let job = world.ended(job_id).await;
+        let job = world.wait_until_finished(job_id).await;
         assert_eq!(
             job["status"],
             if Some(job_id) == jobs.last() {
@@ -579,28 +596,33 @@ async fn predictions(world: &World, bucket: &Path, planted: &mut Planted, heard:
             },
             "{job}"
         );
-        heard.0.lock().unwrap().add("answers", job.to_string());
+        responses
+            .0
+            .lock()
+            .unwrap()
+            .add("responses", job.to_string());
         let trace = key.get(&format!("/v1/jobs/{job_id}/trace")).await.unwrap();
         assert_eq!(trace.status, 200);
-        heard
+        responses
             .0
             .lock()
             .unwrap()
             .add("traces", trace.body.to_string());
-        heard.rest(&key.get(&format!("/v1/jobs/{job_id}/items")).await.unwrap());
+        responses.rest(&key.get(&format!("/v1/jobs/{job_id}/items")).await.unwrap());
     }
-    heard.rest(&key.get("/v1/suites/suite:canaries/items").await.unwrap());
-    heard.rest(&key.get("/v1/jobs").await.unwrap());
+    responses.rest(&key.get("/v1/suites/suite:canaries/items").await.unwrap());
+    responses.rest(&key.get("/v1/jobs").await.unwrap());
     jobs.swap_remove(0)
 }
 
-/// Uploads in all encodings, good ones and others. Returns the jobs; the last of them fails.
-async fn uploads(key: &Client, planted: &mut Planted, heard: &Heard) -> Vec<String> {
+/// Uploads valid and invalid predictions in all encodings. Returns the jobs; the last of them
+/// fails.
+async fn uploads(key: &Client, planted: &mut Planted, responses: &Responses) -> Vec<String> {
     let mut jobs = Vec::new();
     let sent = planted.only_in("uploaded prediction", &["objects"]);
-    // Compression may leave pieces of a text as they are, and what is at fault is soon removed.
+    // Compression may leave parts of the text readable, and an invalid upload is soon removed.
     let packed = planted.at_most_in("uploaded prediction, compressed", &["objects"]);
-    let wrong = planted.at_most_in("line at fault", &["objects"]);
+    let wrong = planted.at_most_in("invalid line", &["objects"]);
     let many: String = (0..4)
         .map(|at| line(&format!("item-{at}"), &packed, &packed))
         .collect();
@@ -622,10 +644,10 @@ async fn uploads(key: &Client, planted: &mut Planted, heard: &Heard) -> Vec<Stri
         .await;
         let middle = bytes.len() / 2;
         for (number, part) in [(1, &bytes[..middle]), (2, &bytes[middle..])] {
-            heard.rest(&put(key, &upload_id, number, part.to_vec()).await);
+            responses.rest(&put(key, &upload_id, number, part.to_vec()).await);
         }
         let completed = complete(key, &upload_id).await;
-        heard.rest(&completed);
+        responses.rest(&completed);
         assert_eq!(
             completed.status,
             if at < 3 { 200 } else { 422 },
@@ -634,11 +656,11 @@ async fn uploads(key: &Client, planted: &mut Planted, heard: &Heard) -> Vec<Stri
         );
         if at < 3 {
             let submitted = submit(key, &upload_id).await;
-            heard.rest(&submitted);
-            jobs.push(text(&submitted.body["id"]));
+            responses.rest(&submitted);
+            jobs.push(string(&submitted.body["id"]));
         }
     }
-    // One that fails in the worker, and says why.
+    // An upload that fails in the worker with an error message.
     let twice = planted.only_in("item that is predicted twice", &["objects"]);
     let upload_id = open(key, json!({"kind": "predictions"})).await;
     put(
@@ -649,18 +671,18 @@ async fn uploads(key: &Client, planted: &mut Planted, heard: &Heard) -> Vec<Stri
     )
     .await;
     complete(key, &upload_id).await;
-    jobs.push(text(&submit(key, &upload_id).await.body["id"]));
+    jobs.push(string(&submit(key, &upload_id).await.body["id"]));
     jobs
 }
 
-/// People and domains: no secrets, but nobody's business outside of their tables.
-async fn people(world: &World, planted: &mut Planted, heard: &Heard) {
+/// Creates an invite and a domain claim: personal data that must not leave its tables.
+async fn people(world: &World, planted: &mut Planted, responses: &Responses) {
     let owner = world.owner();
     let invited = planted.only_in(
         "address of an invited person",
-        &["answers", "mails", "table invites", "table mailed"],
+        &["responses", "mails", "table invites", "table mailed"],
     );
-    heard.rest(
+    responses.rest(
         &owner
             .post(
                 "/v1/invites",
@@ -670,7 +692,7 @@ async fn people(world: &World, planted: &mut Planted, heard: &Heard) {
             .unwrap(),
     );
     let email = format!("{invited}@example.org");
-    until("an invite", PATIENCE, async || {
+    wait_until("an invite", WAIT_TIMEOUT, async || {
         !mail::mails(world, &email).is_empty()
     })
     .await;
@@ -680,40 +702,40 @@ async fn people(world: &World, planted: &mut Planted, heard: &Heard) {
         .await
         .unwrap();
     assert_eq!(claimed.status, 201, "{}", claimed.body);
-    let value = text(&claimed.body["record"]["value"]);
-    heard.rest(&claimed);
+    let value = string(&claimed.body["record"]["value"]);
+    responses.rest(&claimed);
     planted.add(
         "token of a domain",
         value.split_once('=').unwrap().1,
-        &["answers", "table domain_claims"],
+        &["responses", "table domain_claims"],
         &[],
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_are_where_they_belong_and_nowhere_else() {
-    let (mut planted, heard) = (Planted::default(), Heard::default());
+async fn secrets_appear_only_in_allowed_places() {
+    let (mut planted, responses) = (Planted::default(), Responses::default());
     let collector = Collector::start().await;
     let (mut world, bucket) = planted_world(&mut planted, collector.as_ref()).await;
     let redis_url = world.stack.ground.servers.redis_url().to_owned();
-    let overheard = redis_overheard(&redis_url).await;
-    publish(&world, &mut planted, &heard).await;
-    let person = credentials(&world, &mut planted, &heard).await;
-    failures(&world, &mut planted, &heard).await;
-    let job_id = predictions(&world, &bucket, &mut planted, &heard).await;
-    people(&world, &mut planted, &heard).await;
-    heard.rest(
+    let monitored = monitor_redis(&redis_url).await;
+    publish(&world, &mut planted, &responses).await;
+    let person = credentials(&world, &mut planted, &responses).await;
+    failures(&world, &mut planted, &responses).await;
+    let job_id = predictions(&world, &bucket, &mut planted, &responses).await;
+    people(&world, &mut planted, &responses).await;
+    responses.rest(
         &person
             .send(person.request("DELETE", "/v1/session"))
             .await
             .unwrap(),
     );
 
-    let mut places = std::mem::take(&mut *heard.0.lock().unwrap());
+    let mut places = std::mem::take(&mut *responses.0.lock().unwrap());
     processes(&world, &mut places).await;
     redis_content(&redis_url, &mut places).await;
     tables(&world, &mut places).await;
-    files(&world.stack.mail_folder(), "mails", &mut places);
+    add_files(&world.stack.mail_folder(), "mails", &mut places);
     let logs: Vec<_> = world
         .stack
         .apis
@@ -733,7 +755,7 @@ async fn secrets_are_where_they_belong_and_nowhere_else() {
         );
     }
     if let Some(collector) = collector {
-        // What waited was sent when the processes ended.
+        // Shutdown flushes the remaining spans.
         let exported = collector.text();
         assert!(
             exported.contains("POST /v1/auth/email/verify") && exported.contains("process jobs"),
@@ -747,16 +769,16 @@ async fn secrets_are_where_they_belong_and_nowhere_else() {
             places.add("log of a server", log);
         }
     }
-    places.join(std::mem::take(&mut overheard.lock().unwrap()));
+    places.join(std::mem::take(&mut monitored.lock().unwrap()));
 
-    // The search finds what is there: in each place something that is known to be.
+    // Check of the search itself: each place contains something known.
     for (known, expected) in [
         ("POST /v1/evals", ["log of an api", "metrics"].as_slice()),
         (
             &job_id,
             &[
-                "Redis, as it was told",
-                "answers",
+                "Redis commands",
+                "responses",
                 "log of a worker",
                 "table job_attempts",
                 "table jobs",
@@ -766,15 +788,15 @@ async fn secrets_are_where_they_belong_and_nowhere_else() {
         ),
         (
             &world.org.id,
-            &["Redis", "Redis, as it was told", "answers", "table orgs"],
+            &["Redis", "Redis commands", "responses", "table orgs"],
         ),
         ("validation_failed", &["errors", "log of an api"]),
-        ("item-0", &["answers", "objects", "table suite_items"]),
+        ("item-0", &["responses", "objects", "table suite_items"]),
         ("sign-in", &["mails"]),
         ("ASSAY_LISTEN", &["environment"]),
         ("assay-worker", &["command line"]),
     ] {
-        let found = places.with(known);
+        let found = places.containing(known);
         assert!(
             expected.iter().all(|place| found.contains(place)),
             "{known} was found in {found:?} only"
@@ -783,8 +805,8 @@ async fn secrets_are_where_they_belong_and_nowhere_else() {
     let linux = ["command line", "environment"];
     let all = [
         "Redis",
-        "Redis, as it was told",
-        "answers",
+        "Redis commands",
+        "responses",
         "errors",
         "log of a server",
         "log of a worker",
@@ -801,25 +823,25 @@ async fn secrets_are_where_they_belong_and_nowhere_else() {
     );
     assert!(!cfg!(target_os = "linux") || linux.iter().all(|place| places.names().contains(place)));
 
-    let wrong = planted.wrong(&places);
+    let wrong = planted.misplaced(&places);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(
         planted.0.len() >= 35,
         "only {} were planted",
         planted.0.len()
     );
-    // Were it otherwise, it would be noticed: each of them in one place more.
+    // Check of the comparison itself: each secret in one more place is reported.
     let all: Vec<&str> = planted
         .0
         .iter()
         .map(|secret| secret.text.as_str())
         .collect();
     places.add("errors", all.join(" "));
-    assert_eq!(planted.wrong(&places).len(), all.len());
+    assert_eq!(planted.misplaced(&places).len(), all.len());
 }
 
 #[test]
-fn the_look_into_the_logs_of_every_test_finds_secrets() {
+fn log_check_finds_secrets() {
     let secret = format!("svc_live_{}", "a".repeat(38));
     assert_eq!(
         secrets_in(&format!(
@@ -832,7 +854,7 @@ fn the_look_into_the_logs_of_every_test_finds_secrets() {
 }
 
 #[test]
-fn the_search_finds_what_is_written_in_other_ways() {
+fn search_finds_encoded_secrets() {
     let mut places = Places::default();
     for (place, holds) in [
         ("plain", "x canary0123456789 x".to_owned()),
@@ -851,7 +873,7 @@ fn the_search_finds_what_is_written_in_other_ways() {
     );
     places.add("numbers", format!("{:?}", b"canary0123456789"));
     assert_eq!(
-        places.with("canary0123456789"),
+        places.containing("canary0123456789"),
         ["base64", "hex", "numbers", "plain"].into()
     );
 }

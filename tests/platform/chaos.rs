@@ -6,7 +6,7 @@ use assay_tests::chaos::{self, Scale};
 use assay_tests::steady::{self, Away};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_lost_and_nothing_is_done_twice_whatever_dies() {
+async fn crashes_lose_and_repeat_nothing() {
     let Some(ground) = crate::harness::own_ground() else {
         return;
     };
@@ -32,7 +32,7 @@ async fn network_faults_lose_and_repeat_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_notices_that_all_processes_are_replaced() {
+async fn rolling_restart_fails_no_request() {
     let Some(ground) = crate::harness::own_ground() else {
         return;
     };
@@ -42,7 +42,7 @@ async fn nobody_notices_that_all_processes_are_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_load_nobody_notices_that_redis_is_away() {
+async fn load_without_redis_fails_no_request() {
     let Some(ground) = crate::harness::own_ground() else {
         return;
     };
@@ -58,7 +58,7 @@ async fn under_load_nobody_notices_that_redis_is_away() {
             stretch.seen.times.len() > 100 && stretch.drained < Duration::from_secs(30),
             "{stretch}"
         );
-        // What is looked for is a standstill, not a speed: a quarter of the requests are jobs.
+        // The bound detects a standstill, not a low speed: a quarter of the requests are jobs.
         assert!(
             stretch.away == Away::Not || stretch.jobs_per_second > 2.0,
             "{stretch}"

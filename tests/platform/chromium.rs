@@ -1,4 +1,4 @@
-//! A browser without a window: the machine's own, or else one that npm brings.
+//! A headless browser: the one on PATH, or else one from an npm package.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use assay_tests::databases;
 use assay_tests::servers::{Guarded, GuardedCommand, Servers};
 
-use crate::clients::{Missing, made_once, node_with, run};
+use crate::clients::{MissingTool, build_once, node_with, run};
 
-/// Under which names it is found on PATH.
+/// The names of the browser on PATH, in order of preference.
 const NAMES: [&str; 4] = [
     "chromium",
     "chromium-browser",
@@ -19,10 +19,11 @@ const NAMES: [&str; 4] = [
     "google-chrome",
 ];
 
-/// Nothing that it would do for a person; and it asks nobody but the servers on this machine.
+/// The arguments that disable interactive features and all requests beyond this machine.
 const ARGUMENTS: [&str; 12] = [
     "--headless",
-    // Its sandbox runs neither as root nor in most containers, and it is shown our own pages only.
+    // The sandbox works neither as root nor in most containers, and the browser shows only our
+    // pages.
     "--no-sandbox",
     "--disable-gpu",
     "--disable-dev-shm-usage",
@@ -36,22 +37,22 @@ const ARGUMENTS: [&str; 12] = [
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
 ];
 
-/// What can be started.
+/// A browser program that can be started.
 #[derive(Clone)]
 pub struct Chromium {
     program: PathBuf,
     env: Vec<(OsString, OsString)>,
 }
 
-/// A browser that shows a page. Dropping it ends it.
+/// A browser process that shows a page. Dropping it stops the process.
 pub struct Window {
     _browser: Guarded,
     log: PathBuf,
 }
 
 impl Chromium {
-    /// The first that runs.
-    pub fn find() -> Result<Self, Missing> {
+    /// Returns the first browser that runs.
+    pub fn find() -> Result<Self, MissingTool> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
         let places = NAMES
@@ -61,15 +62,15 @@ impl Chromium {
             program,
             env: Vec::new(),
         });
-        // Some of these names stand for a note that the browser is to be had elsewhere.
+        // On some systems these names are stubs that only print how to install the browser.
         found
             .into_iter()
             .find(|own| own.runs().is_ok())
             .map_or_else(Self::packed, Ok)
     }
 
-    /// The one that an npm package holds, with the libraries that a bare machine lacks.
-    fn packed() -> Result<Self, Missing> {
+    /// Returns the browser of an npm package, with the libraries that a minimal system lacks.
+    fn packed() -> Result<Self, MissingTool> {
         let names = ["package.json", "package-lock.json", ".npmrc", "unpack.mjs"];
         let package = node_with("chromium", &names)?;
         let key = package.as_os_str().as_encoded_bytes().to_vec();
@@ -80,9 +81,9 @@ impl Chromium {
                 ("FONTCONFIG_PATH".into(), folder.join("fonts").into()),
             ],
         };
-        let folder = made_once("chromium-unpacked", &[key], |part| {
+        let folder = build_once("chromium-unpacked", &[key], |part| {
             let mut unpack = Command::new("node");
-            // It unpacks the libraries only where it takes itself to be on the machines that it is made for.
+            // The package unpacks the libraries only in the environment that it is made for.
             unpack
                 .arg(package.join("unpack.mjs"))
                 .env("TMPDIR", part)
@@ -96,7 +97,7 @@ impl Chromium {
         Ok(at(&folder))
     }
 
-    fn runs(&self) -> Result<(), Missing> {
+    fn runs(&self) -> Result<(), MissingTool> {
         let mut command = Command::new(&self.program);
         command.arg("--version").envs(self.env.iter().cloned());
         run(
@@ -106,7 +107,7 @@ impl Chromium {
         .map(|_| ())
     }
 
-    /// Shows a page to nobody. What the browser keeps is in the servers' folder, and goes with it.
+    /// Opens a page. The browser's profile is in the servers' folder, which is removed at the end.
     pub fn open(&self, servers: &Servers, url: &str) -> Window {
         let folder = servers.folder().join(databases::fresh_name("browser"));
         fs::create_dir(&folder).unwrap();
@@ -132,7 +133,7 @@ impl Chromium {
 }
 
 impl Window {
-    /// What the browser and the page's console said.
+    /// Returns the log of the browser and of the page's console.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -1,4 +1,5 @@
-//! Other people's clients: grpcio, requests and connect see what ours see, and trec_eval and scikit-learn score alike.
+//! Third-party clients: grpcio, requests and connect receive the same data as our clients, and
+//! trec_eval and scikit-learn compute the same scores.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,15 +12,15 @@ use std::time::Duration;
 use assay_tests::demo_suite;
 use serde_json::{Value, json};
 
-use crate::harness::{World, org, text, world};
+use crate::harness::{World, org, string, world};
 
-/// How long a client may take, from its start to its end.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(120);
+/// The timeout for one run of a client.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How far a figure may be from the library's: the order of a sum is free.
-const CLOSE: f64 = 1e-12;
+/// The tolerance for differences from the library, as the order of summation may differ.
+const TOLERANCE: f64 = 1e-12;
 
-/// Those with which a suite of this crate is scored. What agreement.py prints.
+/// The metrics that agreement.py prints. They suit the suites of this crate.
 const METRICS: [&str; 7] = [
     "accuracy",
     "hit_rate@3",
@@ -30,18 +31,19 @@ const METRICS: [&str; 7] = [
     "map@3",
 ];
 
-/// Why a test cannot be run on this machine.
-pub struct Missing(pub String);
+/// The reason why a test cannot run on this machine.
+pub struct MissingTool(pub String);
 
-/// What a foreign client needs, or nothing: then the test passes without having been run, and says so.
-pub fn available<T>(found: Result<T, Missing>) -> Option<T> {
+/// Returns the tool, or `None` if it is missing: the test then passes without running, with a note
+/// on standard error. Panics instead if `TEST_REQUIRE_CLIENTS` is set.
+pub fn or_skip<T>(found: Result<T, MissingTool>) -> Option<T> {
     match found {
         Ok(tool) => Some(tool),
-        Err(Missing(why)) if std::env::var_os("TEST_REQUIRE_CLIENTS").is_some() => {
+        Err(MissingTool(why)) if std::env::var_os("TEST_REQUIRE_CLIENTS").is_some() => {
             panic!("TEST_REQUIRE_CLIENTS is set, but {why}")
         }
-        Err(Missing(why)) => {
-            // Not eprintln!, which is kept from sight in a test that passes.
+        Err(MissingTool(why)) => {
+            // Not eprintln!, as the output of a test that passes is captured.
             let test = std::thread::current()
                 .name()
                 .unwrap_or("a test of foreign clients")
@@ -52,47 +54,51 @@ pub fn available<T>(found: Result<T, Missing>) -> Option<T> {
     }
 }
 
-/// Where the clients are.
+/// Returns the folder with the clients' sources.
 pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
 
-/// The output of a command that is expected to succeed.
-pub fn run(command: &mut Command, trouble: &str) -> Result<Output, Missing> {
+/// Runs a command and returns its output.
+///
+/// # Errors
+/// `problem` with the last line of standard error, if the command cannot be started or fails.
+pub fn run(command: &mut Command, problem: &str) -> Result<Output, MissingTool> {
     let output = command
         .stdin(Stdio::null())
         .output()
-        .map_err(|_| Missing(trouble.to_owned()))?;
+        .map_err(|_| MissingTool(problem.to_owned()))?;
     if output.status.success() {
         return Ok(output);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = stderr
         .lines()
         .rev()
         .find(|line| !line.trim().is_empty())
         .unwrap_or_default();
-    Err(Missing(format!("{trouble} ({last})")))
+    Err(MissingTool(format!("{problem} ({last})")))
 }
 
-/// A folder in the workspace's target folder that is filled once for each `key`, whoever comes first.
-pub fn made_once(
+/// Returns a folder in the workspace's target folder that is filled once for each `key`, by the
+/// first caller.
+pub fn build_once(
     kind: &str,
     key: &[Vec<u8>],
-    fill: impl FnOnce(&Path) -> Result<(), Missing>,
-) -> Result<PathBuf, Missing> {
+    fill: impl FnOnce(&Path) -> Result<(), MissingTool>,
+) -> Result<PathBuf, MissingTool> {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     let clients = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("clients");
     let folder = clients.join(format!("{kind}-{:016x}", hasher.finish()));
     fs::create_dir_all(&clients).unwrap();
-    // Tests run side by side, in this process and in others. The lock ends with the file, or with the process.
+    // Tests run concurrently, in this process and in others. Closing the file releases the lock.
     let lock = File::create(folder.with_extension("lock")).unwrap();
     lock.lock().unwrap();
     if folder.exists() {
         return Ok(folder);
     }
-    // Whoever was killed left a part; only what is complete gets its name.
+    // A killed process leaves a partial folder. Only a complete folder gets the final name.
     let part = folder.with_extension("part");
     if part.exists() {
         fs::remove_dir_all(&part).unwrap();
@@ -103,9 +109,10 @@ pub fn made_once(
     Ok(folder)
 }
 
-/// A Python that has what a file of requirements lists.
-pub fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, Missing> {
-    // Debian's python3 comes without the two modules; an environment of another Python cannot be used.
+/// Returns a Python interpreter with the packages of a requirements file.
+pub fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, MissingTool> {
+    // Debian's python3 lacks the two modules. The key contains the version, as an environment of
+    // another Python cannot be used.
     let which = [
         "-c",
         "import ensurepip, sys, venv; print(sys.executable, sys.version)",
@@ -119,12 +126,12 @@ pub fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, Missing> 
         "no venv or pip for python3",
     )?
     .stdout;
-    let folder = made_once(kind, &[which, fs::read(requirements).unwrap()], |part| {
+    let folder = build_once(kind, &[which, fs::read(requirements).unwrap()], |part| {
         run(
             Command::new("python3").args(["-m", "venv"]).arg(part),
-            "python3 makes no venv",
+            "python3 cannot create a venv",
         )?;
-        // Wheels only: what would have to be compiled first takes longer than all tests.
+        // Wheels only: compiling a package takes longer than all tests.
         let mut pip = Command::new(part.join("bin/python"));
         pip.args([
             "-m",
@@ -145,8 +152,8 @@ pub fn python_with(kind: &str, requirements: &Path) -> Result<PathBuf, Missing> 
     Ok(folder.join("bin/python"))
 }
 
-/// A folder for Node, made of these files of a client's folder, with all that it needs.
-pub fn node_with(client: &str, names: &[&str]) -> Result<PathBuf, Missing> {
+/// Returns a folder with these files of a client's folder and the installed npm packages.
+pub fn node_with(client: &str, names: &[&str]) -> Result<PathBuf, MissingTool> {
     let version = run(
         Command::new("node").args(["-p", "process.versions.node.split('.')[0]"]),
         "no node on PATH",
@@ -157,29 +164,29 @@ pub fn node_with(client: &str, names: &[&str]) -> Result<PathBuf, Missing> {
         .parse()
         .unwrap_or(0);
     if major < 20 {
-        return Err(Missing(format!("node {major} is older than 20")));
+        return Err(MissingTool(format!("node {major} is older than 20")));
     }
     run(Command::new("npm").arg("--version"), "no npm on PATH")?;
-    // A module finds its packages beside itself: so the client is copied too.
+    // Node resolves packages relative to the module, so the client is copied too.
     let files: BTreeMap<_, _> = names
         .iter()
         .map(|name| (name, fs::read(sources().join(client).join(name)).unwrap()))
         .collect();
     let key: Vec<_> = files.values().cloned().collect();
-    made_once(client, &key, |part| {
+    build_once(client, &key, |part| {
         for (name, content) in &files {
             fs::write(part.join(name), content).unwrap();
         }
         let mut npm = Command::new("npm");
         npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
             .current_dir(part);
-        run(&mut npm, "npm cannot install what a client for Node needs")?;
+        run(&mut npm, "npm cannot install the packages of a Node client")?;
         Ok(())
     })
 }
 
-/// A program in Go, with stubs that buf and the plugins for Go make from the .proto files.
-pub fn go_client() -> Result<PathBuf, Missing> {
+/// Builds the Go client, with stubs that buf and the Go plugins generate from the .proto files.
+pub fn go_client() -> Result<PathBuf, MissingTool> {
     let version = run(
         Command::new("go").args(["env", "GOVERSION"]),
         "no go on PATH",
@@ -198,11 +205,11 @@ pub fn go_client() -> Result<PathBuf, Missing> {
         .collect();
     contract.sort();
     key.extend(contract.iter().map(|path| fs::read(path).unwrap()));
-    let folder = made_once("go", &key, |part| {
+    let folder = build_once("go", &key, |part| {
         for (name, content) in &sources {
             fs::write(part.join(name), content).unwrap();
         }
-        // Neither another Go than this one, nor other versions than go.sum has.
+        // Prevents the download of another toolchain and of versions that go.sum does not list.
         let go = |program: &Path| {
             let mut command = Command::new(program);
             command
@@ -213,7 +220,7 @@ pub fn go_client() -> Result<PathBuf, Missing> {
         };
         run(
             go(&buf).arg("generate").arg(&protos),
-            "buf makes no stubs for Go",
+            "buf cannot generate stubs for Go",
         )?;
         run(
             go(Path::new("go")).args(["build", "-o", "client", "."]),
@@ -224,8 +231,8 @@ pub fn go_client() -> Result<PathBuf, Missing> {
     Ok(folder.join("client"))
 }
 
-/// A program in Go of which all files are in this folder of the clients'.
-pub fn go_program(client: &str) -> Result<PathBuf, Missing> {
+/// Builds a Go program from one folder of the clients.
+pub fn go_program(client: &str) -> Result<PathBuf, MissingTool> {
     let version = run(
         Command::new("go").args(["env", "GOVERSION"]),
         "no go on PATH",
@@ -237,7 +244,7 @@ pub fn go_program(client: &str) -> Result<PathBuf, Missing> {
         .into_iter()
         .chain(sources.iter().map(|(_, content)| content.clone()))
         .collect();
-    let folder = made_once(client, &key, |part| {
+    let folder = build_once(client, &key, |part| {
         for (name, content) in &sources {
             fs::write(part.join(name), content).unwrap();
         }
@@ -253,15 +260,15 @@ pub fn go_program(client: &str) -> Result<PathBuf, Missing> {
     Ok(folder.join("client"))
 }
 
-/// Makes something that takes a while, elsewhere than where tests wait for their servers.
-pub async fn made<T: Send + 'static>(
-    make: impl FnOnce() -> Result<T, Missing> + Send + 'static,
+/// Runs a slow preparation on the blocking thread pool. Returns `None` if a tool is missing.
+pub async fn prepare<T: Send + 'static>(
+    make: impl FnOnce() -> Result<T, MissingTool> + Send + 'static,
 ) -> Option<T> {
-    available(tokio::task::spawn_blocking(make).await.unwrap())
+    or_skip(tokio::task::spawn_blocking(make).await.unwrap())
 }
 
-/// The object that a program prints.
-pub async fn printed(program: &Path, arguments: &[&Path], env: &[(&str, String)]) -> Value {
+/// Runs a program and returns the JSON that it prints.
+pub async fn run_json(program: &Path, arguments: &[&Path], env: &[(&str, String)]) -> Value {
     let mut command = tokio::process::Command::new(program);
     command
         .args(arguments)
@@ -270,18 +277,18 @@ pub async fn printed(program: &Path, arguments: &[&Path], env: &[(&str, String)]
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    let output = tokio::time::timeout(CLIENT_PATIENCE, command.output()).await;
+    let output = tokio::time::timeout(CLIENT_TIMEOUT, command.output()).await;
     let output = output
-        .unwrap_or_else(|_| panic!("{arguments:?} does not end"))
+        .unwrap_or_else(|_| panic!("{arguments:?} timed out"))
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}:\n{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}:\n{stderr}");
     serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{arguments:?}: {error}\n{said}"))
+        .unwrap_or_else(|error| panic!("{arguments:?}: {error}\n{stderr}"))
 }
 
-/// What a client is told.
-pub fn told(world: &World, predictions: &Path) -> Vec<(&'static str, String)> {
+/// Returns the environment variables that clients read.
+pub fn client_env(world: &World, predictions: &Path) -> Vec<(&'static str, String)> {
     let rest = world.stack.url();
     let grpc = rest.trim_start_matches("http://").to_owned();
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("proto");
@@ -297,8 +304,8 @@ pub fn told(world: &World, predictions: &Path) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// By habit, a prediction for each item of `suite:lunch`.
-async fn habits(world: &World) -> Vec<Value> {
+/// Returns the habit model's prediction for each item of `suite:lunch`.
+async fn habit_predictions(world: &World) -> Vec<Value> {
     let items = world
         .key()
         .get("/v1/suites/suite:lunch/items?limit=1000")
@@ -310,21 +317,22 @@ async fn habits(world: &World) -> Vec<Value> {
     items.iter().map(demo_suite::prediction).collect()
 }
 
-/// The same with everything in it that a submission can hold, so that agreement is not that of the plain case only.
-fn spoiled(mut predictions: Vec<Value>) -> Vec<Value> {
+/// Changes predictions to cover every irregularity that a submission can have: empty, short,
+/// repeated, unknown and missing ones.
+fn irregular(mut predictions: Vec<Value>) -> Vec<Value> {
     for (at, line) in predictions.iter_mut().enumerate() {
         let ranking = line["prediction"].as_array_mut().unwrap();
         match at % 9 {
             1 => ranking.clear(),
             2 => ranking.truncate(2),
-            // A repeat: the places after it stay as they are.
+            // A repeated id: the ranks after it do not move up.
             3 => ranking.insert(1, ranking[0].clone()),
             4 => ranking.insert(0, json!("nothing")),
             5 => line["prediction"] = ranking[0].clone(),
             _ => {}
         }
     }
-    // Some are missing, and one is for no item.
+    // Some items are missing, and one prediction is for an unknown item.
     let mut at = 0;
     predictions.retain(|_| {
         at += 1;
@@ -334,7 +342,7 @@ fn spoiled(mut predictions: Vec<Value>) -> Vec<Value> {
     predictions
 }
 
-/// A file of the test's own.
+/// Returns the path of a file that only this test uses.
 fn file(world: &World, name: &str) -> PathBuf {
     world
         .stack
@@ -349,8 +357,8 @@ fn write_lines(path: &Path, lines: &[Value]) {
     fs::write(path, text).unwrap();
 }
 
-/// RFC 3339 in UTC, with microseconds.
-fn is_moment(value: &Value) -> bool {
+/// Returns `true` if a value is an RFC 3339 timestamp in UTC with microseconds.
+fn is_timestamp(value: &Value) -> bool {
     let form = "dddd-dd-ddTdd:dd:dd.ddddddZ";
     let matches = |(given, wanted): (char, char)| {
         if wanted == 'd' {
@@ -364,7 +372,7 @@ fn is_moment(value: &Value) -> bool {
         .is_some_and(|text| text.len() == form.len() && text.chars().zip(form.chars()).all(matches))
 }
 
-/// An id: its prefix and 22 letters or digits.
+/// Returns `true` if a value is an id: the prefix and 22 letters or digits.
 fn is_id(value: &Value, prefix: &str) -> bool {
     let rest = value.as_str().and_then(|text| text.strip_prefix(prefix));
     rest.is_some_and(|rest| {
@@ -372,29 +380,32 @@ fn is_id(value: &Value, prefix: &str) -> bool {
     })
 }
 
-/// A job without what no other job shares. That is checked for its form.
+/// Removes the fields of a job that differ between jobs, after a check of their format.
 fn comparable(mut job: Value) -> Value {
     job = as_javascript_writes(job);
     let fields = job.as_object_mut().unwrap();
     let id = fields.remove("id").unwrap();
     assert!(is_id(&id, "job_"), "{id}");
     assert!(is_id(&fields.remove("request_id").unwrap(), "req_"));
-    let moments: Vec<_> = ["created_at", "started_at", "finished_at"]
+    let timestamps: Vec<_> = ["created_at", "started_at", "finished_at"]
         .map(|name| fields.remove(name).unwrap())
         .into();
-    assert!(moments.iter().all(is_moment), "{moments:?}");
-    // One form and one time zone: the order of the texts is that of the moments.
-    assert!(moments.is_sorted_by_key(Value::to_string), "{moments:?}");
-    let trace_url = text(&fields.remove("trace_url").unwrap());
+    assert!(timestamps.iter().all(is_timestamp), "{timestamps:?}");
+    // Equal format and time zone, so the strings sort like the timestamps.
+    assert!(
+        timestamps.is_sorted_by_key(Value::to_string),
+        "{timestamps:?}"
+    );
+    let trace_url = string(&fields.remove("trace_url").unwrap());
     assert!(
         trace_url.starts_with("http")
-            && trace_url.ends_with(&format!("/v1/jobs/{}/trace", text(&id))),
+            && trace_url.ends_with(&format!("/v1/jobs/{}/trace", string(&id))),
         "{trace_url}"
     );
     job
 }
 
-/// JavaScript has one kind of number, and writes 1.0 as 1.
+/// Converts integral floats to integers, as JavaScript writes 1.0 as 1.
 pub fn as_javascript_writes(value: Value) -> Value {
     match value {
         Value::Number(number) if number.as_f64().is_some_and(|float| float.fract() == 0.0) => {
@@ -410,8 +421,8 @@ pub fn as_javascript_writes(value: Value) -> Value {
 }
 
 /// Submits all predictions of a file in one request and returns the job's result.
-async fn scored(world: &World, suite_id: &str, predictions: &[Value]) -> Value {
-    // An organization each: the plan's limits are not what is tried here.
+async fn submit_and_wait(world: &World, suite_id: &str, predictions: &[Value]) -> Value {
+    // A new organization for each call, so that the plan's limits do not interfere.
     let key = world.client(&org(&world.stack, "team").await.key);
     let made = key
         .post(
@@ -422,7 +433,7 @@ async fn scored(world: &World, suite_id: &str, predictions: &[Value]) -> Value {
         .unwrap();
     assert_eq!(made.status, 202, "{}", made.body);
     let job = key
-        .finished(&text(&made.body["id"]), CLIENT_PATIENCE, &|_| {})
+        .wait_until_finished(&string(&made.body["id"]), CLIENT_TIMEOUT, &|_| {})
         .await
         .unwrap();
     assert_eq!(job["status"], "succeeded", "{job}");
@@ -461,14 +472,15 @@ async fn published_by_metric(
 fn assert_close(ours: &Value, theirs: &Value, what: &str) {
     let (ours, theirs) = (ours.as_f64().unwrap(), theirs.as_f64().unwrap());
     assert!(
-        (ours - theirs).abs() <= CLOSE,
-        "{what}: {ours} here, {theirs} there"
+        (ours - theirs).abs() <= TOLERANCE,
+        "{what}: ours {ours}, theirs {theirs}"
     );
 }
 
+/// Python clients use REST and gRPC, a Node client uses gRPC-web.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_eval_is_the_same_by_rest_and_grpc_from_python_and_by_grpc_web_from_node() {
-    let Some(node) = made(|| {
+async fn foreign_clients_return_same_eval() {
+    let Some(node) = prepare(|| {
         node_with(
             "node",
             &[
@@ -484,22 +496,22 @@ async fn an_eval_is_the_same_by_rest_and_grpc_from_python_and_by_grpc_web_from_n
         return;
     };
     let Some(python) =
-        made(|| python_with("python", &sources().join("python/requirements.txt"))).await
+        prepare(|| python_with("python", &sources().join("python/requirements.txt"))).await
     else {
         return;
     };
     let world = world().await;
     let path = file(&world, "clients.ndjson");
-    let mut predictions = habits(&world).await;
-    // Rankings only, as each of them writes these itself: an empty one, and letters beyond ASCII.
+    let mut predictions = habit_predictions(&world).await;
+    // Rankings only, as each client encodes them itself: an empty one, and non-ASCII characters.
     predictions[7]["prediction"] = json!([]);
     predictions.push(json!({"item_id": "keine/für-uns", "prediction": ["拉麺", "\"\\"]}));
     write_lines(&path, &predictions);
-    let env = told(&world, &path);
+    let env = client_env(&world, &path);
 
-    let rest = printed(&python, &[&sources().join("python/rest.py")], &env).await;
-    let grpc = printed(&python, &[&sources().join("python/grpc_client.py")], &env).await;
-    let web = printed(Path::new("node"), &[&node.join("grpc_web.mjs")], &env).await;
+    let rest = run_json(&python, &[&sources().join("python/rest.py")], &env).await;
+    let grpc = run_json(&python, &[&sources().join("python/grpc_client.py")], &env).await;
+    let web = run_json(Path::new("node"), &[&node.join("grpc_web.mjs")], &env).await;
 
     let job = comparable(rest["job"].clone());
     assert_eq!(job["status"], "succeeded", "{job}");
@@ -542,7 +554,7 @@ async fn an_eval_is_the_same_by_rest_and_grpc_from_python_and_by_grpc_web_from_n
             .contains(&json!("GetJob")),
         "{grpc}"
     );
-    // Both versions of reflection: the one is asked by Python, the other by Node.
+    // Both versions of reflection: Python uses one, Node the other.
     for listed in [&grpc["services"], &web["services"]] {
         for service in services() {
             assert!(
@@ -565,7 +577,7 @@ async fn an_eval_is_the_same_by_rest_and_grpc_from_python_and_by_grpc_web_from_n
     assert_eq!(grpc["unknown_methods"], unknown);
 }
 
-/// The services that the .proto files declare.
+/// Returns the services that the .proto files declare.
 fn services() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .with_file_name("proto")
@@ -585,9 +597,9 @@ fn services() -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_metric_of_the_lunch_suite_is_that_of_scikit_learn_and_trec_eval() {
+async fn lunch_metrics_match_reference_libraries() {
     let Some(python) =
-        made(|| python_with("agreement", &sources().join("agreement-requirements.txt"))).await
+        prepare(|| python_with("agreement", &sources().join("agreement-requirements.txt"))).await
     else {
         return;
     };
@@ -595,20 +607,23 @@ async fn every_metric_of_the_lunch_suite_is_that_of_scikit_learn_and_trec_eval()
     let suite = file(&world, "lunch");
     demo_suite::write(&suite).unwrap();
     let by_metric = published_by_metric(&world, &suite, "agreed").await;
-    let habits = habits(&world).await;
-    for (name, predictions) in [("habits", habits.clone()), ("spoiled", spoiled(habits))] {
+    let habit_predictions = habit_predictions(&world).await;
+    for (name, predictions) in [
+        ("habit_predictions", habit_predictions.clone()),
+        ("irregular", irregular(habit_predictions)),
+    ] {
         let path = file(&world, name);
         write_lines(&path, &predictions);
-        let theirs = printed(
+        let theirs = run_json(
             &python,
             &[&sources().join("agreement.py"), &suite, &path],
             &[],
         )
         .await;
-        let ours = scored(&world, demo_suite::SUITE_ID, &predictions).await;
+        let ours = submit_and_wait(&world, demo_suite::SUITE_ID, &predictions).await;
         assert_close(&ours["value"], &theirs["accuracy"], name);
         for (metric, suite_id) in &by_metric {
-            let ours = scored(&world, suite_id, &predictions).await;
+            let ours = submit_and_wait(&world, suite_id, &predictions).await;
             assert_eq!((&ours["metric"], &ours["n"]), (&json!(metric), &json!(400)));
             assert_close(
                 &ours["value"],
@@ -619,14 +634,14 @@ async fn every_metric_of_the_lunch_suite_is_that_of_scikit_learn_and_trec_eval()
     }
 }
 
-/// Runs where `TEST_REAL_SUITE` names a suite's folder with files `pred_*.ndjson` in it.
+/// Runs only if `TEST_REAL_SUITE` names the folder of a suite that contains files `pred_*.ndjson`.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_metric_of_a_real_suite_is_that_of_scikit_learn_and_trec_eval() {
+async fn real_suite_metrics_match_reference_libraries() {
     let Some(suite) = std::env::var_os("TEST_REAL_SUITE").map(PathBuf::from) else {
         return;
     };
     let Some(python) =
-        made(|| python_with("agreement", &sources().join("agreement-requirements.txt"))).await
+        prepare(|| python_with("agreement", &sources().join("agreement-requirements.txt"))).await
     else {
         return;
     };
@@ -656,20 +671,20 @@ async fn every_metric_of_a_real_suite_is_that_of_scikit_learn_and_trec_eval() {
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
-        let theirs = printed(
+        let theirs = run_json(
             &python,
             &[&sources().join("agreement.py"), &suite, &path],
             &[],
         )
         .await;
-        let own = scored(&world, &text(&published["suite_id"]), &predictions).await;
+        let own = submit_and_wait(&world, &string(&published["suite_id"]), &predictions).await;
         assert_close(
             &own["value"],
-            &theirs[text(&own["metric"])],
+            &theirs[string(&own["metric"])],
             &path.to_string_lossy(),
         );
         for (metric, suite_id) in &by_metric {
-            let ours = scored(&world, suite_id, &predictions).await;
+            let ours = submit_and_wait(&world, suite_id, &predictions).await;
             assert_close(
                 &ours["value"],
                 &theirs[metric],

@@ -2,14 +2,16 @@
 
 use assay_proto::v1;
 use assay_proto::v1::comparison_service_client::ComparisonServiceClient;
-use assay_tests::client::Answer;
+use assay_tests::client::Response;
 use assay_tests::demo_suite;
 use serde_json::{Value, json};
 
-use crate::harness::{World, code, fault, faults, one_prediction, org, text, with_token, world};
+use crate::harness::{
+    World, error_code, field_error, field_errors, one_prediction, org, string, with_token, world,
+};
 use crate::{disclosure, feedback, metrics};
 
-async fn compare(world: &World, job_a: &Value, job_b: &Value) -> Answer {
+async fn compare(world: &World, job_a: &Value, job_b: &Value) -> Response {
     world
         .key()
         .post(
@@ -20,7 +22,7 @@ async fn compare(world: &World, job_a: &Value, job_b: &Value) -> Answer {
         .unwrap()
 }
 
-/// The scores of a job's items, from its suite's answers and from what was sent.
+/// Computes the item scores of a job from the suite's answers and the submitted predictions.
 fn reciprocal_ranks(world: &World, predictions: &[Value]) -> Vec<f64> {
     let answers = std::fs::read_to_string(
         world
@@ -49,7 +51,8 @@ fn reciprocal_ranks(world: &World, predictions: &[Value]) -> Vec<f64> {
     answers.lines().map(score).collect()
 }
 
-/// Predictions by habit for all items; and the same with every seventh ranking turned round.
+/// Returns the habit model's predictions for all items, and the same with every seventh ranking
+/// reversed.
 async fn two_submissions(world: &World) -> [Vec<Value>; 2] {
     let page = world
         .key()
@@ -65,25 +68,25 @@ async fn two_submissions(world: &World) -> [Vec<Value>; 2] {
         .iter()
         .map(demo_suite::prediction)
         .collect();
-    let mut turned = habits.clone();
-    for prediction in turned.iter_mut().step_by(7) {
+    let mut reversed = habits.clone();
+    for prediction in reversed.iter_mut().step_by(7) {
         prediction["prediction"].as_array_mut().unwrap().reverse();
     }
-    [habits, turned]
+    [habits, reversed]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_comparison_says_what_the_scores_of_the_hidden_items_say() {
+async fn comparison_matches_item_scores() {
     let world = world().await;
     feedback::publish(&world, "1").await;
-    let [habits, turned] = two_submissions(&world).await;
-    let a = feedback::scored(&world, &world.org.key, &json!(habits)).await;
-    let b = feedback::scored(&world, &world.org.key, &json!(turned)).await;
-    let answer = compare(&world, &a, &b).await;
-    assert_eq!(answer.status, 200, "{}", answer.body);
+    let [habits, reversed] = two_submissions(&world).await;
+    let a = feedback::submit_and_wait(&world, &world.org.key, &json!(habits)).await;
+    let b = feedback::submit_and_wait(&world, &world.org.key, &json!(reversed)).await;
+    let response = compare(&world, &a, &b).await;
+    assert_eq!(response.status, 200, "{}", response.body);
     let (x, y) = (
         reciprocal_ranks(&world, &habits),
-        reciprocal_ranks(&world, &turned),
+        reciprocal_ranks(&world, &reversed),
     );
     let differences: Vec<f64> = x.iter().zip(&y).map(|(x, y)| x - y).collect();
     let n = differences.len() as f64;
@@ -94,7 +97,7 @@ async fn a_comparison_says_what_the_scores_of_the_hidden_items_say() {
         .sum::<f64>()
         / (n - 1.0))
         .sqrt();
-    let body = answer.body;
+    let body = response.body;
     let number = |field: &str| body[field].as_f64().unwrap();
     let close = |one: f64, other: f64| assert!((one - other).abs() < 1e-12, "{one} {other} {body}");
     close(number("difference"), mean);
@@ -118,7 +121,8 @@ async fn a_comparison_says_what_the_scores_of_the_hidden_items_say() {
         "point": 0.01, "n_needed": n_needed as i64,
     });
     assert_eq!(body, rest);
-    // Asked again, and by whoever may only look, it is the same; the other way round it is the other side.
+    // A repetition, even by a viewer, returns the same comparison. Swapped jobs negate the
+    // difference.
     let viewer = world.member("viewer").await;
     let again = viewer
         .post(
@@ -128,31 +132,31 @@ async fn a_comparison_says_what_the_scores_of_the_hidden_items_say() {
         .await
         .unwrap();
     assert_eq!(again.body, body);
-    let turned = compare(&world, &b, &a).await.body;
+    let swapped = compare(&world, &b, &a).await.body;
     assert_eq!(
-        (&turned["p_value"], turned["difference"].as_f64()),
+        (&swapped["p_value"], swapped["difference"].as_f64()),
         (&body["p_value"], Some(-number("difference")))
     );
-    // What is told of the two is all that is told.
+    // gRPC returns the same comparison.
     let mut grpc = ComparisonServiceClient::new(world.channel().await);
-    let ask = v1::CreateComparisonRequest {
-        job_a: text(&a["id"]),
-        job_b: text(&b["id"]),
+    let request = v1::CreateComparisonRequest {
+        job_a: string(&a["id"]),
+        job_b: string(&b["id"]),
     };
-    let told = grpc
-        .create_comparison(with_token(ask, &world.org.key))
+    let comparison = grpc
+        .create_comparison(with_token(request, &world.org.key))
         .await
         .unwrap()
         .into_inner()
         .comparison
         .unwrap();
     assert_eq!(
-        (told.p_value, told.ci95, told.n_differ),
-        (number("p_value"), told_ci95(&body), Some(differ as i64))
+        (comparison.p_value, comparison.ci95, comparison.n_differ),
+        (number("p_value"), ci95_of(&body), Some(differ as i64))
     );
 }
 
-fn told_ci95(body: &Value) -> Vec<f64> {
+fn ci95_of(body: &Value) -> Vec<f64> {
     body["ci95"]
         .as_array()
         .unwrap()
@@ -162,11 +166,11 @@ fn told_ci95(body: &Value) -> Vec<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_right_or_wrong_is_compared_as_mcnemar_has_it() {
+async fn binary_metrics_use_mcnemar() {
     let world = world().await;
-    let [habits, turned] = two_submissions(&world).await;
-    let scored = async |predictions: &Vec<Value>| world.scored(&json!(predictions)).await;
-    let (a, b) = (scored(&habits).await, scored(&turned).await);
+    let [habits, reversed] = two_submissions(&world).await;
+    let scored = async |predictions: &Vec<Value>| world.submit_and_wait(&json!(predictions)).await;
+    let (a, b) = (scored(&habits).await, scored(&reversed).await);
     let body = compare(&world, &a, &b).await.body;
     let first = |predictions: &[Value]| -> Vec<bool> {
         reciprocal_ranks(&world, predictions)
@@ -174,10 +178,11 @@ async fn what_is_right_or_wrong_is_compared_as_mcnemar_has_it() {
             .map(|rank| *rank == 1.0)
             .collect()
     };
-    let pairs: Vec<_> = first(&habits).into_iter().zip(first(&turned)).collect();
+    let pairs: Vec<_> = first(&habits).into_iter().zip(first(&reversed)).collect();
     let count = |wanted: (bool, bool)| pairs.iter().filter(|pair| **pair == wanted).count() as u32;
     let (more, less) = (count((true, false)), count((false, true)));
-    // The chance of so few of so many throws of a coin, or fewer, twice.
+    // The two-sided binomial test: twice the probability of at most `more.min(less)` of `n` coin
+    // tosses.
     let n = more + less;
     let (mut term, mut tail) = (0.5_f64.powi(n as i32), 0.0);
     for at in 0..=more.min(less) {
@@ -195,7 +200,7 @@ async fn what_is_right_or_wrong_is_compared_as_mcnemar_has_it() {
     );
     let difference = (f64::from(more) - f64::from(less)) / 400.0;
     assert!((body["difference"].as_f64().unwrap() - difference).abs() < 1e-12);
-    let ci95 = told_ci95(&body);
+    let ci95 = ci95_of(&body);
     assert!(ci95[0] <= difference && difference <= ci95[1], "{body}");
     let same = compare(&world, &a, &a).await.body;
     assert_eq!(
@@ -209,7 +214,7 @@ async fn what_is_right_or_wrong_is_compared_as_mcnemar_has_it() {
     );
 }
 
-/// For eight items: answers, and two submissions that differ.
+/// Returns the answers of eight items, and two different submissions.
 fn small(metric: &str) -> [Vec<Value>; 3] {
     let of = |value: &dyn Fn(usize) -> Value| (0..8).map(value).collect::<Vec<_>>();
     let label = |at: usize| ["no", "yes"][at % 2];
@@ -241,7 +246,7 @@ fn small(metric: &str) -> [Vec<Value>; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_of_every_metric_can_be_compared() {
+async fn every_metric_can_be_compared() {
     let world = world().await;
     for (metric, ci_method, p_method) in [
         ("accuracy", "bonett_price", "mcnemar"),
@@ -266,9 +271,13 @@ async fn jobs_of_every_metric_can_be_compared() {
         let suite_id = metrics::publish(&world, metric, false, &answers).await;
         let a = metrics::scored(&world, &suite_id, &metrics::predictions(&one)).await;
         let b = metrics::scored(&world, &suite_id, &metrics::predictions(&other)).await;
-        let answer = compare(&world, &a, &b).await;
-        assert_eq!(answer.status, 200, "{metric}: {}, {a}, {b}", answer.body);
-        let body = answer.body;
+        let response = compare(&world, &a, &b).await;
+        assert_eq!(
+            response.status, 200,
+            "{metric}: {}, {a}, {b}",
+            response.body
+        );
+        let body = response.body;
         let value = |job: &Value| job["result"]["value"].as_f64().unwrap();
         let difference = value(&a) - value(&b);
         assert_eq!(body["difference"].as_f64().unwrap(), difference, "{metric}");
@@ -277,7 +286,7 @@ async fn jobs_of_every_metric_can_be_compared() {
             (&json!(ci_method), &json!(p_method)),
             "{metric}"
         );
-        let (p_value, ci95) = (body["p_value"].as_f64().unwrap(), told_ci95(&body));
+        let (p_value, ci95) = (body["p_value"].as_f64().unwrap(), ci95_of(&body));
         assert!(
             p_value > 0.0 && p_value <= 1.0 && body["stderr"].as_f64().unwrap() > 0.0,
             "{metric}: {body}"
@@ -309,9 +318,9 @@ async fn jobs_of_every_metric_can_be_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_comparison_tells_no_more_than_the_suite_releases() {
+async fn comparison_respects_disclosure_policy() {
     let world = world().await;
-    let mut told = Vec::new();
+    let mut compared = Vec::new();
     for policy in ["exact", "rounded(2)", "ladder(0.05)"] {
         let suite_id = disclosure::publish(
             &world,
@@ -322,12 +331,12 @@ async fn a_comparison_tells_no_more_than_the_suite_releases() {
         .await
         .unwrap();
         let (a, b) = (
-            disclosure::scored(&world.key(), &suite_id, 30).await,
-            disclosure::scored(&world.key(), &suite_id, 23).await,
+            disclosure::submit_and_wait(&world.key(), &suite_id, 30).await,
+            disclosure::submit_and_wait(&world.key(), &suite_id, 23).await,
         );
-        told.push(compare(&world, &a, &b).await);
+        compared.push(compare(&world, &a, &b).await);
     }
-    let [exact, rounded, ladder] = told.try_into().unwrap();
+    let [exact, rounded, ladder] = compared.try_into().unwrap();
     let (exact, rounded) = (exact.body, rounded.body);
     assert_eq!(exact["n_differ"], 7);
     assert!(
@@ -342,14 +351,14 @@ async fn a_comparison_tells_no_more_than_the_suite_releases() {
             "{field}: {rounded}"
         );
     }
-    // Of the rounded values, and around their difference.
+    // The interval is normal, around the difference of the rounded values.
     assert_eq!(
         (&rounded["difference"], &rounded["ci_method"]),
         (&json!(0.19), &json!("normal"))
     );
     let half = 1.96 * exact["stderr"].as_f64().unwrap();
     let ends = [0.19 - half, 0.19 + half].map(|end| (end * 100.0).round() / 100.0);
-    // What they say of that, and nothing of the seven.
+    // The p-value follows from these figures, and `n_differ` is not disclosed.
     let wald = (rounded["p_value"].as_f64().unwrap() - 0.00664188547642664).abs() < 1e-12;
     assert!(
         wald && rounded["stderr"] == 0.07 && rounded["p_method"] == "wald",
@@ -357,14 +366,14 @@ async fn a_comparison_tells_no_more_than_the_suite_releases() {
     );
     assert_eq!(
         (
-            told_ci95(&rounded),
+            ci95_of(&rounded),
             &rounded["n_differ"],
             &rounded["n_needed"]
         ),
         (ends.to_vec(), &Value::Null, &Value::Null)
     );
     assert_eq!(
-        (ladder.status, code(&ladder)),
+        (ladder.status, error_code(&ladder)),
         (403, "forbidden".to_owned()),
         "{}",
         ladder.body
@@ -372,15 +381,15 @@ async fn a_comparison_tells_no_more_than_the_suite_releases() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_compared_is_told_apart() {
+async fn incomparable_jobs_return_distinct_errors() {
     let mut world = world().await;
     feedback::publish(&world, "1").await;
-    let lunch = world.scored(&one_prediction()).await;
-    let dinner = feedback::scored(&world, &world.org.key, &one_prediction()).await;
+    let lunch = world.submit_and_wait(&one_prediction()).await;
+    let dinner = feedback::submit_and_wait(&world, &world.org.key, &one_prediction()).await;
     feedback::publish(&world, "2").await;
-    let later = feedback::scored(&world, &world.org.key, &one_prediction()).await;
+    let later = feedback::submit_and_wait(&world, &world.org.key, &one_prediction()).await;
     let stranger = org(&world.stack, "team").await;
-    let theirs = feedback::scored(&world, &stranger.key, &one_prediction()).await;
+    let theirs = feedback::submit_and_wait(&world, &stranger.key, &one_prediction()).await;
     world.stack.workers.clear();
     let waiting = world
         .key()
@@ -391,7 +400,7 @@ async fn what_cannot_be_compared_is_told_apart() {
         .await
         .unwrap()
         .body;
-    for (job_a, job_b, status, told) in [
+    for (job_a, job_b, status, expected) in [
         (
             &lunch,
             &dinner,
@@ -414,15 +423,15 @@ async fn what_cannot_be_compared_is_told_apart() {
             "No such job: job_a.",
         ),
     ] {
-        let answer = compare(&world, job_a, job_b).await;
-        let message = text(&answer.body["error"]["message"]);
+        let response = compare(&world, job_a, job_b).await;
+        let message = string(&response.body["error"]["message"]);
         assert!(
-            answer.status == status && message.contains(told),
-            "{told}: {} {message}",
-            answer.status
+            response.status == status && message.contains(expected),
+            "{expected}: {} {message}",
+            response.status
         );
         assert_eq!(
-            code(&answer),
+            error_code(&response),
             if status == 409 {
                 "invalid_state"
             } else {
@@ -434,22 +443,29 @@ async fn what_cannot_be_compared_is_told_apart() {
     for (body, expected) in [
         (
             json!({}),
-            vec![fault("job_a", "required"), fault("job_b", "required")],
+            vec![
+                field_error("job_a", "required"),
+                field_error("job_b", "required"),
+            ],
         ),
         (
             json!({"job_a": "", "job_b": dinner["id"]}),
-            vec![fault("job_a", "required")],
+            vec![field_error("job_a", "required")],
         ),
         (
             json!({"job_a": dinner["id"], "job_b": 7}),
-            vec![fault("job_b", "type")],
+            vec![field_error("job_b", "type")],
         ),
         (
             json!({"job_a": dinner["id"], "job_b": dinner["id"], "alpha": 0.1}),
-            vec![fault("alpha", "unknown_field")],
+            vec![field_error("alpha", "unknown_field")],
         ),
     ] {
-        let answer = send(body.clone()).await;
-        assert_eq!((answer.status, faults(&answer)), (422, expected), "{body}");
+        let response = send(body.clone()).await;
+        assert_eq!(
+            (response.status, field_errors(&response)),
+            (422, expected),
+            "{body}"
+        );
     }
 }

@@ -1,19 +1,21 @@
-//! What was answered with 202 ends, once, whatever dies.
+//! Every job acknowledged with 202 reaches exactly one final state, even if workers, the API or
+//! Redis crash.
 
 use std::time::{Duration, Instant};
 
 use assay_core::WorkerId;
 use assay_core::model::job::FailureCode;
-use assay_core::store::{self, PgPool, PoolProfile, work};
+use assay_core::store::{self, PgPool, PoolProfile, leases, work};
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use crate::harness::{
-    STALL, World, one_prediction, result, text, until, world, world_alone, world_of,
+    MAX_RESPONSE_TIME, World, eval_result, one_prediction, string, wait_until, world,
+    world_on_own_servers, world_with,
 };
 
-/// Jobs, attempts and ledger rows: what there is exactly one of, and how often it was tried.
+/// Counts the results, the attempts and the ledger rows.
 async fn counts(world: &World) -> (i64, i64, i64) {
     let sql = "select (select count(*) from jobs where result is not null), (select count(*) from job_attempts), (select count(*) from usage_ledger)";
     sqlx::query_as(sql)
@@ -23,17 +25,17 @@ async fn counts(world: &World) -> (i64, i64, i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_killed_in_the_middle_of_a_job_loses_nothing() {
+async fn killed_worker_loses_nothing() {
     let world = world().await;
     let hold = world.hold_answers().await;
     let queued = world.submit(&one_prediction()).await;
-    let job_id = text(&queued.body["id"]);
-    world.until_status(&job_id, "running").await;
+    let job_id = string(&queued.body["id"]);
+    world.wait_for_status(&job_id, "running").await;
     let killed = Instant::now();
     world.stack.workers[0].guarded.signal(libc::SIGKILL);
     hold.close().await.unwrap();
     let _second = world.stack.launch_worker().unwrap();
-    let job = world.ended(&job_id).await;
+    let job = world.wait_until_finished(&job_id).await;
     assert!(
         killed.elapsed() < Duration::from_secs(30),
         "{:?}",
@@ -46,7 +48,7 @@ async fn a_worker_that_is_killed_in_the_middle_of_a_job_loses_nothing() {
     assert_eq!(
         counts(&world).await,
         (1, 2, 1),
-        "one result, two tries, one charge"
+        "one result, two attempts, one charge"
     );
     let trace = world
         .key()
@@ -58,19 +60,19 @@ async fn a_worker_that_is_killed_in_the_middle_of_a_job_loses_nothing() {
         .to_string()
         .matches("\"name\":\"attempt\"")
         .count();
-    assert_eq!(attempts, 2, "both tries are spans of the one trace");
+    assert_eq!(attempts, 2, "both attempts are spans of one trace");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_write_of_a_worker_that_was_given_up_changes_nothing() {
+async fn late_write_changes_nothing() {
     let world = world().await;
     let hold = world.hold_answers().await;
     let queued = world.submit(&one_prediction()).await;
-    let job_id = text(&queued.body["id"]);
-    world.until_status(&job_id, "running").await;
-    // The worker freezes with the job in its hands; its lease runs out.
+    let job_id = string(&queued.body["id"]);
+    world.wait_for_status(&job_id, "running").await;
+    // The worker freezes while it runs the job, so its lease expires.
     world.stack.workers[0].guarded.signal(libc::SIGSTOP);
-    world.until_status(&job_id, "queued").await;
+    world.wait_for_status(&job_id, "queued").await;
     let waiting = world
         .key()
         .get(&format!("/v1/jobs/{job_id}"))
@@ -82,11 +84,11 @@ async fn a_late_write_of_a_worker_that_was_given_up_changes_nothing() {
     );
     hold.close().await.unwrap();
     let _second = world.stack.launch_worker().unwrap();
-    let job = world.ended(&job_id).await;
+    let job = world.wait_until_finished(&job_id).await;
     world.stack.workers[0].guarded.signal(libc::SIGCONT);
     let log = &world.stack.workers[0].log;
-    until(
-        "the end of the late attempt",
+    wait_until(
+        "rejection of the late write",
         Duration::from_secs(10),
         async || {
             let log = std::fs::read_to_string(log).unwrap();
@@ -103,9 +105,10 @@ async fn a_late_write_of_a_worker_that_was_given_up_changes_nothing() {
     assert_eq!(counts(&world).await, (1, 2, 1));
 }
 
-/// A world without workers, with a pool and the id of a process that has a lease: tests play the worker by hand.
-async fn by_hand() -> (World, PgPool, WorkerId) {
-    let world = world_of(Plan {
+/// Starts a world without workers, for tests that act as the worker. Returns it with a connection
+/// pool and the id of a worker with a lease.
+async fn without_workers() -> (World, PgPool, WorkerId) {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -118,14 +121,14 @@ async fn by_hand() -> (World, PgPool, WorkerId) {
     )
     .unwrap();
     let worker_id = WorkerId::random().unwrap();
-    work::renew_lease(&pool, &worker_id).await.unwrap();
+    leases::renew_lease(&pool, &worker_id).await.unwrap();
     (world, pool, worker_id)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_write_of_an_earlier_attempt_is_refused() {
-    let (world, pool, worker_id) = by_hand().await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+async fn earlier_attempt_cannot_write() {
+    let (world, pool, worker_id) = without_workers().await;
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let first = work::claim(&pool, &worker_id, &job_id.parse().unwrap())
         .await
         .unwrap()
@@ -135,17 +138,17 @@ async fn every_write_of_an_earlier_attempt_is_refused() {
             .await
             .unwrap()
             .is_none(),
-        "it is claimed once"
+        "a job is claimed once"
     );
     sqlx::raw_sql("update jobs set deadline_at = now()")
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    world.until_status(&job_id, "queued").await;
+    world.wait_for_status(&job_id, "queued").await;
     let refused = async || {
         assert!(!work::owns_job(&pool, &first, 0.5).await.unwrap());
         assert!(
-            !work::succeed(&pool, &first, &result(1.0), None, &[])
+            !work::succeed(&pool, &first, &eval_result(1.0), None, &[])
                 .await
                 .unwrap()
         );
@@ -168,12 +171,12 @@ async fn every_write_of_an_earlier_attempt_is_refused() {
     assert_eq!((first.attempt, second.attempt), (1, 2));
     refused().await;
     assert!(
-        work::succeed(&pool, &second, &result(1.0), None, &[])
+        work::succeed(&pool, &second, &eval_result(1.0), None, &[])
             .await
             .unwrap()
     );
     refused().await;
-    let job = world.ended(&job_id).await;
+    let job = world.wait_until_finished(&job_id).await;
     assert_eq!(
         (&job["status"], &job["attempts"]),
         (&"succeeded".into(), &2.into())
@@ -181,45 +184,46 @@ async fn every_write_of_an_earlier_attempt_is_refused() {
     assert_eq!(counts(&world).await, (1, 2, 1));
 }
 
+/// A claim whose response was lost is requeued, but only until all attempts are used up.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_its_worker_does_not_know_of_is_taken_back_and_not_for_ever() {
-    let (world, pool, worker_id) = by_hand().await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+async fn unknown_claim_is_reclaimed() {
+    let (world, pool, worker_id) = without_workers().await;
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     for attempt in 1..=4 {
-        world.until_status(&job_id, "queued").await;
+        world.wait_for_status(&job_id, "queued").await;
         let claim = work::claim(&pool, &worker_id, &job_id.parse().unwrap())
             .await
             .unwrap()
             .unwrap();
         assert_eq!(claim.attempt, attempt);
-        // The answer was lost; the process lives and renews its lease.
-        work::renew_lease(&pool, &worker_id).await.unwrap();
+        // The response to the claim was lost; the process is alive and renews its lease.
+        leases::renew_lease(&pool, &worker_id).await.unwrap();
         assert_eq!(
-            work::orphan_unknown_claims(&pool, &worker_id, &[])
+            leases::orphan_unknown_claims(&pool, &worker_id, &[])
                 .await
                 .unwrap(),
             0,
-            "it may be on its way"
+            "the response may be in flight"
         );
         sqlx::raw_sql("update jobs set started_at = now() - interval '11 seconds'")
             .execute(&mut world.database().await)
             .await
             .unwrap();
         assert_eq!(
-            work::orphan_unknown_claims(&pool, &worker_id, &[&job_id])
+            leases::orphan_unknown_claims(&pool, &worker_id, &[&job_id])
                 .await
                 .unwrap(),
             0,
-            "what is held is held"
+            "a known claim stays"
         );
         assert_eq!(
-            work::orphan_unknown_claims(&pool, &worker_id, &[])
+            leases::orphan_unknown_claims(&pool, &worker_id, &[])
                 .await
                 .unwrap(),
             1
         );
     }
-    let job = world.ended(&job_id).await;
+    let job = world.wait_until_finished(&job_id).await;
     assert_eq!(
         (&job["status"], &job["attempts"], &job["error"]["code"]),
         (&"failed".into(), &4.into(), &"internal".into())
@@ -227,8 +231,8 @@ async fn a_claim_that_its_worker_does_not_know_of_is_taken_back_and_not_for_ever
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_held_lock_of_one_organization_is_nobody_elses_trouble() {
-    let world = world_of(Plan {
+async fn locked_organization_does_not_block_others() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -247,20 +251,20 @@ async fn a_held_lock_of_one_organization_is_nobody_elses_trouble() {
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
     for _ in 0..10 {
-        let began = Instant::now();
+        let start = Instant::now();
         assert_eq!(
             world.client(&other.key).get("/v1/me").await.unwrap().status,
             200
         );
-        assert!(began.elapsed() < STALL, "{:?}", began.elapsed());
+        assert!(start.elapsed() < MAX_RESPONSE_TIME, "{:?}", start.elapsed());
     }
-    for answer in stuck.await.unwrap() {
-        let answer = answer.unwrap();
+    for response in stuck.await.unwrap() {
+        let response = response.unwrap();
         assert_eq!(
             (
-                answer.status,
-                crate::harness::code(&answer),
-                answer.header("retry-after")
+                response.status,
+                crate::harness::error_code(&response),
+                response.header("retry-after")
             ),
             (503, "unavailable".to_owned(), "1")
         );
@@ -270,9 +274,9 @@ async fn a_held_lock_of_one_organization_is_nobody_elses_trouble() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_submission_is_removed_after_its_job_has_ended() {
+async fn finished_job_removes_submission() {
     let world = world().await;
-    let job = world.scored(&one_prediction()).await;
+    let job = world.submit_and_wait(&one_prediction()).await;
     let key: String = sqlx::query_scalar("select input_key from jobs")
         .fetch_one(&mut world.database().await)
         .await
@@ -289,26 +293,24 @@ async fn a_submission_is_removed_after_its_job_has_ended() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    // A process that has just begun looks at once.
+    // A new process looks for removable objects when it starts.
     let _second = world.stack.launch_api().unwrap();
-    until("the removal", Duration::from_secs(10), async || {
-        !file.exists()
-    })
-    .await;
+    wait_until("removal", Duration::from_secs(10), async || !file.exists()).await;
     let after = world
         .key()
-        .get(&format!("/v1/jobs/{}", text(&job["id"])))
+        .get(&format!("/v1/jobs/{}", string(&job["id"])))
         .await
         .unwrap();
     assert_eq!(after.body["result"], job["result"]);
 }
 
+/// Item scores of an earlier attempt are removed, those of the job stay.
 #[tokio::test(flavor = "multi_thread")]
-async fn scores_that_an_earlier_attempt_kept_are_removed_and_those_of_the_job_stay() {
+async fn orphaned_item_scores_are_removed() {
     let world = world().await;
     crate::feedback::publish(&world, "1").await;
-    let job = crate::feedback::scored(&world, &world.org.key, &one_prediction()).await;
-    let id = text(&job["id"]);
+    let job = crate::feedback::submit_and_wait(&world, &world.org.key, &one_prediction()).await;
+    let id = string(&job["id"]);
     let folder = world.stack.ground.servers.folder().join(format!(
         "{}-artifacts/{}",
         world.stack.database.name, world.org.id
@@ -317,7 +319,8 @@ async fn scores_that_an_earlier_attempt_kept_are_removed_and_those_of_the_job_st
         folder.join(format!("{id}.1.scores")),
         folder.join(format!("{id}.2.scores")),
     );
-    // As if the first attempt's worker had died between keeping the scores and ending the job.
+    // Simulates that the first attempt's worker died after it stored the scores, before it finished
+    // the job.
     std::fs::copy(&first, &second).unwrap();
     let sql = "update jobs set attempts = 2, scores_key = replace(scores_key, '.1.', '.2.'), finished_at = now() - interval '2 minutes'";
     sqlx::raw_sql(sql)
@@ -325,10 +328,7 @@ async fn scores_that_an_earlier_attempt_kept_are_removed_and_those_of_the_job_st
         .await
         .unwrap();
     let _second = world.stack.launch_api().unwrap();
-    until("the removal", Duration::from_secs(10), async || {
-        !first.exists()
-    })
-    .await;
+    wait_until("removal", Duration::from_secs(10), async || !first.exists()).await;
     assert!(second.exists());
     assert_eq!(
         world
@@ -342,8 +342,8 @@ async fn scores_that_an_earlier_attempt_kept_are_removed_and_those_of_the_job_st
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_does_not_work_on_another_folder_than_the_api() {
-    let mut world = world_of(Plan {
+async fn worker_refuses_different_artifact_folder() {
+    let mut world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -365,17 +365,17 @@ async fn a_worker_does_not_work_on_another_folder_than_the_api() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_survives_no_try_fails_and_is_given_back() {
-    let world = world_of(Plan {
+async fn exhausted_job_fails_with_refund() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
     let queued = world.submit(&one_prediction()).await;
-    let job_id = text(&queued.body["id"]);
-    // Four workers take it and are never heard of again.
+    let job_id = string(&queued.body["id"]);
+    // Four workers claim the job and never renew their leases.
     for attempt in 1..=4 {
-        world.until_status(&job_id, "queued").await;
+        world.wait_for_status(&job_id, "queued").await;
         let claim = "with claimed as (update jobs set status = 'running', attempts = attempts + 1, started_at = now(), worker_id = 'wrk_gone',
                      deadline_at = now() + interval '15 minutes' where status = 'queued' returning *)
                      insert into job_attempts (org_id, job_id, attempt, worker_id, started_at) select org_id, id, attempts, worker_id, now() from claimed";
@@ -386,10 +386,10 @@ async fn a_job_that_survives_no_try_fails_and_is_given_back() {
                 .unwrap()
                 .rows_affected(),
             1,
-            "try {attempt}"
+            "attempt {attempt}"
         );
     }
-    let job = world.ended(&job_id).await;
+    let job = world.wait_until_finished(&job_id).await;
     assert_eq!(
         (&job["status"], &job["attempts"], &job["error"]["code"]),
         (&"failed".into(), &4.into(), &"internal".into())
@@ -398,7 +398,7 @@ async fn a_job_that_survives_no_try_fails_and_is_given_back() {
         .fetch_one(&mut world.database().await)
         .await
         .unwrap();
-    assert_eq!(left, 0, "the fault is ours: the charge is given back");
+    assert_eq!(left, 0, "an internal failure refunds the charge");
     assert_eq!(
         world
             .key()
@@ -407,32 +407,32 @@ async fn a_job_that_survives_no_try_fails_and_is_given_back() {
             .unwrap()
             .status,
         200,
-        "there is a trace although nobody lived to write one"
+        "the trace exists although no worker survived to write it"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_whose_time_is_over_is_taken_back_from_a_live_worker() {
-    let world = world_of(Plan {
+async fn overdue_job_is_reclaimed_from_live_worker() {
+    let world = world_with(Plan {
         workers: 2,
         ..Plan::default()
     })
     .await;
     let hold = world.hold_answers().await;
     let queued = world.submit(&one_prediction()).await;
-    let job_id = text(&queued.body["id"]);
-    world.until_status(&job_id, "running").await;
-    // Fifteen minutes pass, by the database's account.
+    let job_id = string(&queued.body["id"]);
+    world.wait_for_status(&job_id, "running").await;
+    // Moves the deadline of 15 minutes into the past.
     sqlx::raw_sql("update jobs set deadline_at = now() - interval '1 second'")
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    until("the second try", Duration::from_secs(10), async || {
+    wait_until("second attempt", Duration::from_secs(10), async || {
         counts(&world).await.1 == 2
     })
     .await;
     hold.close().await.unwrap();
-    assert_eq!(world.ended(&job_id).await["attempts"], 2);
+    assert_eq!(world.wait_until_finished(&job_id).await["attempts"], 2);
     let outcomes: Vec<String> =
         sqlx::query_scalar("select outcome from job_attempts order by attempt")
             .fetch_all(&mut world.database().await)
@@ -441,9 +441,10 @@ async fn a_job_whose_time_is_over_is_taken_back_from_a_live_worker() {
     assert_eq!(outcomes, ["timeout", "succeeded"]);
 }
 
+/// Redis is unavailable first, then recovers with no data.
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_flow_while_redis_is_away_and_when_it_forgot_everything() {
-    let Some(world) = world_alone(|_| Plan {
+async fn jobs_finish_without_redis() {
+    let Some(world) = world_on_own_servers(|_| Plan {
         workers: 2,
         ..Plan::default()
     })
@@ -452,46 +453,51 @@ async fn jobs_flow_while_redis_is_away_and_when_it_forgot_everything() {
         return;
     };
     let servers = &world.stack.ground.servers;
-    world.scored(&one_prediction()).await;
+    world.submit_and_wait(&one_prediction()).await;
 
     servers.redis_stop().unwrap();
-    let began = Instant::now();
+    let start = Instant::now();
     let queued = world.submit(&one_prediction()).await;
     assert_eq!(queued.status, 202, "{}", queued.body);
     assert!(
-        began.elapsed() < STALL,
+        start.elapsed() < MAX_RESPONSE_TIME,
         "a request does not wait for Redis: {:?}",
-        began.elapsed()
+        start.elapsed()
     );
     assert_eq!(queued.header("x-ratelimit-limit"), "1000");
-    assert_eq!(world.ended(&text(&queued.body["id"])).await["attempts"], 1);
+    assert_eq!(
+        world.wait_until_finished(&string(&queued.body["id"])).await["attempts"],
+        1
+    );
 
-    // It comes back with nothing in it.
+    // Redis recovers without data.
     let waiting = world.submit(&one_prediction()).await;
     servers.redis_start().unwrap();
     assert_eq!(
-        world.ended(&text(&waiting.body["id"])).await["status"],
+        world
+            .wait_until_finished(&string(&waiting.body["id"]))
+            .await["status"],
         "succeeded"
     );
     for _ in 0..20 {
-        world.scored(&one_prediction()).await;
+        world.submit_and_wait(&one_prediction()).await;
     }
-    assert_eq!(counts(&world).await, (23, 23, 23), "each once");
+    assert_eq!(counts(&world).await, (23, 23, 23), "each job runs once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_told_to_end_finishes_what_it_has_begun() {
+async fn worker_shutdown_finishes_running_job() {
     let world = world().await;
     let hold = world.hold_answers().await;
     let queued = world.submit(&one_prediction()).await;
-    let job_id = text(&queued.body["id"]);
-    world.until_status(&job_id, "running").await;
+    let job_id = string(&queued.body["id"]);
+    world.wait_for_status(&job_id, "running").await;
     let worker = &world.stack.workers[0].guarded;
     worker.signal(libc::SIGTERM);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(worker.try_wait().is_none(), "it waits for its job");
+    assert!(worker.try_wait().is_none(), "the worker waits for its job");
     hold.close().await.unwrap();
-    let job = world.ended(&job_id).await;
+    let job = world.wait_until_finished(&job_id).await;
     assert_eq!(
         (&job["status"], &job["attempts"]),
         (&"succeeded".into(), &1.into())
@@ -501,31 +507,31 @@ async fn a_worker_that_is_told_to_end_finishes_what_it_has_begun() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_worker_cannot_finish_in_time_is_taken_over_at_once() {
-    let world = world_of(crate::harness::with("ASSAY_DRAIN_SECONDS", "1")).await;
+async fn drain_timeout_requeues_job_at_once() {
+    let world = world_with(crate::harness::with_setting("ASSAY_DRAIN_SECONDS", "1")).await;
     let hold = world.hold_answers().await;
     let queued = world.submit(&one_prediction()).await;
-    let job_id = text(&queued.body["id"]);
-    world.until_status(&job_id, "running").await;
+    let job_id = string(&queued.body["id"]);
+    world.wait_for_status(&job_id, "running").await;
     world.stack.workers[0].guarded.signal(libc::SIGTERM);
     let ended = world.stack.workers[0]
         .guarded
         .wait(Duration::from_secs(5))
         .unwrap();
     assert!(ended.success(), "{ended:?}");
-    let began = Instant::now();
-    world.until_status(&job_id, "queued").await;
+    let start = Instant::now();
+    world.wait_for_status(&job_id, "queued").await;
     assert!(
-        began.elapsed() < Duration::from_secs(5),
-        "not only when the lease has run out"
+        start.elapsed() < Duration::from_secs(5),
+        "the job is requeued before the lease expires"
     );
     hold.close().await.unwrap();
     let _second = world.stack.launch_worker().unwrap();
-    assert_eq!(world.ended(&job_id).await["attempts"], 2);
+    assert_eq!(world.wait_until_finished(&job_id).await["attempts"], 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_that_is_told_to_end_answers_what_it_has_begun() {
+async fn api_shutdown_finishes_open_request() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     let world = world().await;
@@ -547,23 +553,23 @@ async fn an_api_that_is_told_to_end_answers_what_it_has_begun() {
         tokio::net::TcpStream::connect(api.listen.unwrap())
             .await
             .is_err(),
-        "nothing new is taken"
+        "no new connection is accepted"
     );
     socket.write_all(body.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
+    let mut response = String::new();
+    socket.read_to_string(&mut response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 202"), "{response}");
     assert!(api.guarded.wait(Duration::from_secs(5)).unwrap().success());
-    let worked: i64 = sqlx::query_scalar("select count(*) from jobs")
+    let jobs: i64 = sqlx::query_scalar("select count(*) from jobs")
         .fetch_one(&mut world.database().await)
         .await
         .unwrap();
-    assert_eq!(worked, 1);
+    assert_eq!(jobs, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_workers_side_by_side_share_the_jobs_and_do_each_once() {
-    let world = world_of(Plan {
+async fn two_workers_run_each_job_once() {
+    let world = world_with(Plan {
         apis: 2,
         workers: 2,
         ..Plan::default()
@@ -575,10 +581,15 @@ async fn two_workers_side_by_side_share_the_jobs_and_do_each_once() {
     for _ in 0..5 {
         let all =
             futures_util::future::join_all((0..40).map(|_| client.post("/v1/evals", &body))).await;
-        for answer in all {
-            let answer = answer.unwrap();
-            assert_eq!(answer.status, 202, "{}", answer.body);
-            assert_eq!(world.ended(&text(&answer.body["id"])).await["attempts"], 1);
+        for response in all {
+            let response = response.unwrap();
+            assert_eq!(response.status, 202, "{}", response.body);
+            assert_eq!(
+                world
+                    .wait_until_finished(&string(&response.body["id"]))
+                    .await["attempts"],
+                1
+            );
             done += 1;
         }
     }

@@ -1,138 +1,152 @@
-//! Who may call what: every route of the table with every kind of credential, on one's own things, another
-//! organization's, and such as are not there.
+//! Access rules: every route of the table with every kind of credential, on own resources,
+//! resources of another organization, and unknown resources.
 
-use assay_tests::client::Answer;
+use assay_tests::client::Response;
 use serde_json::Value;
 
-use crate::harness::{code, org, text, world};
+use crate::harness::{error_code, org, string, world};
 use crate::routes::{
-    Callers, Class, FAILURES, MAILS, REQUESTS, ROUTES, Route, Thing, Who, furnished,
+    Callers, Class, FAILURES, MAILS, REQUESTS, ROUTES, Resource, Route, Who, world_for_routes,
 };
 
-/// What every answer has, whoever asked.
-fn check_headers(answer: &Answer, route: &Route, who: Who, told: &str) {
-    assert!(answer.header("x-request-id").starts_with("req_"), "{told}");
-    assert_eq!(
-        answer.header("www-authenticate"),
-        if answer.status == 401 { "Bearer" } else { "" },
-        "{told}"
+/// Checks the headers that every response has, for every caller.
+fn check_headers(response: &Response, route: &Route, who: Who, context: &str) {
+    assert!(
+        response.header("x-request-id").starts_with("req_"),
+        "{context}"
     );
-    let limit: u64 = answer.header("x-ratelimit-limit").parse().unwrap();
+    assert_eq!(
+        response.header("www-authenticate"),
+        if response.status == 401 { "Bearer" } else { "" },
+        "{context}"
+    );
+    let limit: u64 = response.header("x-ratelimit-limit").parse().unwrap();
     let expected = match who {
         _ if route.path == "/v1/auth/email" => MAILS,
         _ if route.class == Class::Open => FAILURES,
         Who::Nobody | Who::Malformed | Who::Revoked => FAILURES,
-        Who::Homeless => 60,
+        Who::UserWithoutOrg => 60,
         Who::Key | Who::Viewer | Who::Member | Who::Owner => REQUESTS,
     };
-    assert_eq!(limit, expected, "{told}");
+    assert_eq!(limit, expected, "{context}");
     assert!(
-        answer
+        response
             .header("x-ratelimit-remaining")
             .parse::<u64>()
             .unwrap()
             <= limit,
-        "{told}"
+        "{context}"
     );
     assert!(
-        answer.header("x-ratelimit-reset").parse::<u64>().unwrap() > 1_700_000_000,
-        "{told}"
+        response.header("x-ratelimit-reset").parse::<u64>().unwrap() > 1_700_000_000,
+        "{context}"
     );
-    if answer.status >= 400 {
+    if response.status >= 400 {
         assert_eq!(
-            answer.body["error"]["request_id"],
-            answer.header("x-request-id"),
-            "{told}"
+            response.body["error"]["request_id"],
+            response.header("x-request-id"),
+            "{context}"
         );
-        assert_eq!(answer.header("content-type"), "application/json", "{told}");
+        assert_eq!(
+            response.header("content-type"),
+            "application/json",
+            "{context}"
+        );
     }
 }
 
-/// An error but for what is of this one request.
-fn anonymized(answer: &Answer) -> Value {
-    let mut body = answer.body.clone();
+/// Returns the body of an error without its request id.
+fn anonymized(response: &Response) -> Value {
+    let mut body = response.body.clone();
     body["error"]["request_id"] = Value::Null;
     body
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_route_answers_each_kind_of_caller_about_each_kind_of_thing_as_the_contract_says() {
-    let (mut world, _name_server) = furnished().await;
+async fn every_route_enforces_its_access_rules() {
+    let (mut world, _name_server) = world_for_routes().await;
     let other = org(&world.stack, "team").await;
     world.accept_terms(&other).await;
     let mut scored = Vec::new();
-    for thing in [
-        Thing::Scored,
-        Thing::ScoredWithFeedback,
-        Thing::ScoredWithSealed,
+    for resource in [
+        Resource::Scored,
+        Resource::ScoredWithFeedback,
+        Resource::ScoredWithSealed,
     ] {
         scored.push((
-            thing,
-            world.thing(&world.org, thing).await,
-            world.thing(&other, thing).await,
+            resource,
+            world.create_resource(&world.org, resource).await,
+            world.create_resource(&other, resource).await,
         ));
     }
-    // From here on jobs wait.
+    // From here on jobs stay queued.
     world.stack.workers.clear();
     let mut callers = Callers::of(&world).await;
     for (i, route) in ROUTES.iter().enumerate() {
-        // A call may have brought the last one an organization, and they have few requests a minute.
+        // A call may have given the last such user an organization, and the user has few requests a
+        // minute.
         callers.replace(
-            Who::Homeless,
-            world.homeless(&format!("homeless-{i}")).await,
+            Who::UserWithoutOrg,
+            world.user_without_org(&format!("homeless-{i}")).await,
         );
         for (who, client) in &callers.0 {
-            let ask = async |id: &str| {
-                let answer = client.send(route.request(client, id)).await.unwrap();
-                let told = format!(
+            let send = async |id: &str| {
+                let response = client.send(route.request(client, id)).await.unwrap();
+                let context = format!(
                     "{} {} by {who:?}: {} {}",
                     route.method,
                     route.path_of(id),
-                    answer.status,
-                    answer.body
+                    response.status,
+                    response.body
                 );
-                check_headers(&answer, route, *who, &told);
-                (answer, told)
+                check_headers(&response, route, *who, &context);
+                (response, context)
             };
-            let scored = scored.iter().find(|(thing, ..)| *thing == route.thing);
+            let scored = scored
+                .iter()
+                .find(|(resource, ..)| *resource == route.resource);
             let own = match scored {
                 Some((_, own, _)) => own.clone(),
-                None => world.thing(&world.org, route.thing).await,
+                None => world.create_resource(&world.org, route.resource).await,
             };
-            let mut nothing: Vec<String> = match route.thing {
-                Thing::None => Vec::new(),
-                thing => thing.unknown().map(str::to_owned).into(),
+            let mut nothing: Vec<String> = match route.resource {
+                Resource::None => Vec::new(),
+                resource => resource.unknown().map(str::to_owned).into(),
             };
-            if route.thing.is_owned() {
+            if route.resource.is_owned() {
                 nothing.push(match scored {
                     Some((_, _, theirs)) => theirs.clone(),
-                    None => world.thing(&other, route.thing).await,
+                    None => world.create_resource(&other, route.resource).await,
                 });
             }
             match route.class.verdict(*who) {
                 Ok(()) => {
                     let mut refusals = Vec::new();
                     for id in &nothing {
-                        let (answer, told) = ask(id).await;
+                        let (response, context) = send(id).await;
                         assert_eq!(
-                            (answer.status, code(&answer).as_str()),
+                            (response.status, error_code(&response).as_str()),
                             (404, "not_found"),
-                            "{told}"
+                            "{context}"
                         );
-                        refusals.push(anonymized(&answer));
+                        refusals.push(anonymized(&response));
                     }
                     assert!(
                         refusals.windows(2).all(|two| two[0] == two[1]),
-                        "what is another's is told apart: {refusals:?}"
+                        "a foreign resource differs from an unknown one: {refusals:?}"
                     );
-                    let (answer, told) = ask(&own).await;
-                    assert_eq!(answer.status, route.success, "{told}");
+                    let (response, context) = send(&own).await;
+                    assert_eq!(response.status, route.success, "{context}");
                 }
-                // Whether it is there, and whose it is, makes no difference.
+                // Neither existence nor ownership of the resource makes a difference.
                 Err(refusal) => {
                     for id in nothing.iter().chain([&own]) {
-                        let (answer, told) = ask(id).await;
-                        assert_eq!((answer.status, code(&answer).as_str()), refusal, "{told}");
+                        let (response, context) = send(id).await;
+                        assert_eq!(
+                            (response.status, error_code(&response).as_str()),
+                            refusal,
+                            "{context}"
+                        );
                     }
                 }
             }
@@ -141,7 +155,7 @@ async fn every_route_answers_each_kind_of_caller_about_each_kind_of_thing_as_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_acts_for_the_organization_it_names_and_stays_with_it() {
+async fn session_remembers_chosen_organization() {
     let world = world().await;
     let other = org(&world.stack, "free").await;
     let add = sqlx::query(
@@ -165,7 +179,10 @@ async fn a_session_acts_for_the_organization_it_names_and_stays_with_it() {
     };
     let first = me(None).await;
     assert_eq!(
-        (text(&first.body["org_id"]), text(&first.body["principal"])),
+        (
+            string(&first.body["org_id"]),
+            string(&first.body["principal"])
+        ),
         (world.org.id.clone(), "session".to_owned())
     );
     assert_eq!(first.body["orgs"].as_array().unwrap().len(), 2);
@@ -173,13 +190,13 @@ async fn a_session_acts_for_the_organization_it_names_and_stays_with_it() {
     assert_eq!(
         me(None).await.body["org_id"],
         other.id.as_str(),
-        "the one last chosen"
+        "the last chosen organization"
     );
     let stranger = org(&world.stack, "free").await;
     for unknown in [stranger.id.as_str(), "org_0", "nonsense"] {
-        let answer = me(Some(unknown)).await;
+        let response = me(Some(unknown)).await;
         assert_eq!(
-            (answer.status, code(&answer)),
+            (response.status, error_code(&response)),
             (404, "not_found".to_owned()),
             "{unknown}"
         );
@@ -187,7 +204,7 @@ async fn a_session_acts_for_the_organization_it_names_and_stays_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_names_another_organization_than_its_own_finds_none() {
+async fn key_for_other_organization_returns_404() {
     let world = world().await;
     let other = org(&world.stack, "free").await;
     let key = world.key();
@@ -201,9 +218,9 @@ async fn a_key_that_names_another_organization_than_its_own_finds_none() {
         world.org.id.as_str()
     );
     for unknown in [other.id.as_str(), "org_0", "nonsense", ""] {
-        let answer = me(unknown).await;
+        let response = me(unknown).await;
         assert_eq!(
-            (answer.status, code(&answer)),
+            (response.status, error_code(&response)),
             (404, "not_found".to_owned()),
             "{unknown}"
         );
@@ -211,7 +228,7 @@ async fn a_key_that_names_another_organization_than_its_own_finds_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_lists_its_own_organization_only() {
+async fn key_lists_only_its_organization() {
     let world = world().await;
     let me = world.key().get("/v1/me").await.unwrap();
     assert_eq!(me.body["principal"], "api_key");
@@ -235,7 +252,7 @@ async fn a_key_lists_its_own_organization_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_ends_by_itself() {
+async fn session_expires() {
     let world = world().await;
     let mut database = world.database().await;
     for change in [
@@ -243,7 +260,8 @@ async fn a_session_ends_by_itself() {
         "expires_at = now() - interval '1 second'",
         "ended_at = now()",
     ] {
-        // No session comes back to life, so that a rejection may be remembered.
+        // Each case needs a new session: no session becomes valid again, so a rejection may be
+        // cached.
         let made = world
             .stack
             .operate(&[
@@ -256,15 +274,15 @@ async fn a_session_ends_by_itself() {
             ])
             .await
             .unwrap();
-        let session = world.client(&text(&made["token"]));
+        let session = world.client(&string(&made["token"]));
         assert_eq!(session.get("/v1/me").await.unwrap().status, 200);
         sqlx::raw_sql(sqlx::AssertSqlSafe(format!("update sessions set {change}")))
             .execute(&mut database)
             .await
             .unwrap();
-        let answer = session.get("/v1/me").await.unwrap();
+        let response = session.get("/v1/me").await.unwrap();
         assert_eq!(
-            (answer.status, code(&answer)),
+            (response.status, error_code(&response)),
             (401, "invalid_token".to_owned()),
             "{change}"
         );

@@ -1,4 +1,5 @@
-//! What the platform needs is away: it says so in time, loses nothing, and goes on by itself when it is back.
+//! Unavailable dependencies: the platform returns 503 in time, loses nothing, and recovers by
+//! itself.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -9,37 +10,38 @@ use std::time::{Duration, Instant};
 use assay_proto::v1;
 use assay_proto::v1::me_service_client::MeServiceClient;
 use assay_tests::binaries::Binaries;
-use assay_tests::client::Answer;
+use assay_tests::client::Response;
 use assay_tests::stack::Plan;
 use serde_json::json;
 use sqlx::Connection as _;
 
-use crate::artifacts::{in_bucket, s3_while};
+use crate::artifacts::{bucket_plan, start_failing_s3};
 use crate::harness::{
-    PATIENCE, STALL, World, code, files, ground, one_prediction, own_ground, own_ground_of, text,
-    until, with_token, world_of, world_on,
+    MAX_RESPONSE_TIME, WAIT_TIMEOUT, World, error_code, ground, list_files, one_prediction,
+    own_ground, own_ground_of, string, wait_until, with_token, world_on, world_with,
 };
 use crate::uploads::{complete, open, put, submit};
 
-fn assert_unavailable(answer: &Answer) {
+fn assert_unavailable(response: &Response) {
     assert_eq!(
-        (answer.status, code(answer)),
+        (response.status, error_code(response)),
         (503, "unavailable".to_owned()),
         "{}",
-        answer.body
+        response.body
     );
     assert!(
-        answer
+        response
             .header("retry-after")
             .parse::<u32>()
             .is_ok_and(|seconds| seconds > 0),
         "{:?}",
-        answer.header("retry-after")
+        response.header("retry-after")
     );
 }
 
-/// Everybody is told in two seconds that the service is not there, on both wires; whoever asks the process itself is not.
-async fn assert_away(world: &World) {
+/// Checks that every request returns 503 in time over REST and gRPC, while the endpoints of the
+/// process itself still respond.
+async fn assert_database_unavailable(world: &World) {
     let session = world.owner();
     let cases = [
         ("GET", "/v1/me", json!(null)),
@@ -58,29 +60,29 @@ async fn assert_away(world: &World) {
         ),
     ];
     for (method, path, body) in cases {
-        let began = Instant::now();
-        let answer = session
+        let start = Instant::now();
+        let response = session
             .send(session.request(method, path).json(&body))
             .await
             .unwrap();
         assert!(
-            began.elapsed() < STALL,
+            start.elapsed() < MAX_RESPONSE_TIME,
             "{method} {path} took {:?}",
-            began.elapsed()
+            start.elapsed()
         );
-        assert_unavailable(&answer);
+        assert_unavailable(&response);
     }
-    let began = Instant::now();
+    let start = Instant::now();
     let refused = MeServiceClient::new(world.channel().await)
         .get_me(with_token(v1::GetMeRequest {}, &world.org.key))
         .await
         .unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable);
-    assert!(refused.metadata().contains_key("retry-after") && began.elapsed() < STALL);
+    assert!(refused.metadata().contains_key("retry-after") && start.elapsed() < MAX_RESPONSE_TIME);
     assert_eq!(
         world.anonymous().get("/health").await.unwrap().status,
         200,
-        "it asks nobody"
+        "it uses no dependency"
     );
     assert_eq!(
         (probe(world, "livez").await, probe(world, "readyz").await),
@@ -88,76 +90,82 @@ async fn assert_away(world: &World) {
     );
 }
 
-/// What the api says to the operator's probe.
+/// Returns the status of a probe on the API's admin port, or 0 after a timeout.
 async fn probe(world: &World, path: &str) -> u16 {
     let url = format!("http://{}/{path}", world.stack.apis[0].admin);
-    let asked = tokio::time::timeout(Duration::from_secs(5), reqwest::get(url)).await;
-    asked.map_or(0, |answer| answer.unwrap().status().as_u16())
+    let response = tokio::time::timeout(Duration::from_secs(5), reqwest::get(url)).await;
+    response.map_or(0, |response| response.unwrap().status().as_u16())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_postgres_is_away_everybody_is_told_so_in_time_and_then_it_goes_on() {
+async fn stopped_postgres_returns_503_then_recovers() {
     let Some(ground) = own_ground() else { return };
     let world = world_on(&ground, Plan::default()).await;
     let hold = world.hold_answers().await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
-    world.until_status(&job_id, "running").await;
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
+    world.wait_for_status(&job_id, "running").await;
     ground.servers.postgres_stop().unwrap();
     drop(hold);
-    assert_away(&world).await;
-    // Long enough that every lease has run out.
+    assert_database_unavailable(&world).await;
+    // Long enough for every lease to expire.
     tokio::time::sleep(Duration::from_secs(11)).await;
-    assert_away(&world).await;
+    assert_database_unavailable(&world).await;
     ground.servers.postgres_start().unwrap();
-    until("an answer", PATIENCE, async || {
+    wait_until("recovery", WAIT_TIMEOUT, async || {
         world.key().get("/v1/me").await.unwrap().status == 200
     })
     .await;
     assert_eq!(probe(&world, "readyz").await, 200);
-    let job = world.ended(&job_id).await;
+    let job = world.wait_until_finished(&job_id).await;
     assert_eq!(job["status"], "succeeded", "{job}");
     assert_eq!(
-        world.scored(&one_prediction()).await["result"],
+        world.submit_and_wait(&one_prediction()).await["result"],
         job["result"]
     );
     let charged: i64 = sqlx::query_scalar("select count(*) from usage_ledger")
         .fetch_one(&mut world.database().await)
         .await
         .unwrap();
-    assert_eq!(charged, 2, "each once, and nothing for what was refused");
+    assert_eq!(
+        charged, 2,
+        "each job is charged once, and rejected submissions are not charged"
+    );
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_postgres_that_hangs_is_as_good_as_none() {
+async fn unresponsive_postgres_returns_503() {
     let Some(ground) = own_ground() else { return };
     let world = world_on(&ground, Plan::default()).await;
-    world.scored(&one_prediction()).await;
+    world.submit_and_wait(&one_prediction()).await;
     ground.servers.postgres_signal(libc::SIGSTOP).unwrap();
-    let hung = async {
+    let unresponsive = async {
         let session = world.owner();
         for _ in 0..20 {
-            let began = Instant::now();
+            let start = Instant::now();
             assert_unavailable(&session.get("/v1/me").await.unwrap());
-            assert!(began.elapsed() < STALL, "{:?}", began.elapsed());
+            assert!(start.elapsed() < MAX_RESPONSE_TIME, "{:?}", start.elapsed());
         }
     };
-    hung.await;
+    unresponsive.await;
     assert_eq!(probe(&world, "livez").await, 200);
     ground.servers.postgres_signal(libc::SIGCONT).unwrap();
-    until("an answer", PATIENCE, async || {
+    wait_until("recovery", WAIT_TIMEOUT, async || {
         world.key().get("/v1/me").await.unwrap().status == 200
     })
     .await;
-    assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
+    assert_eq!(
+        world.submit_and_wait(&one_prediction()).await["status"],
+        "succeeded"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_object_store_is_away_nothing_is_half_accepted_and_jobs_are_tried_again() {
+async fn failing_object_store_retries_jobs() {
     let folder = ground().servers.folder().join("failing-bucket");
     let works = Arc::new(AtomicBool::new(true));
-    let endpoint = s3_while(&folder, "secret", Arc::clone(&works)).await;
-    let world = world_of(in_bucket(&endpoint, "s3://assay/some/place")).await;
+    let endpoint = start_failing_s3(&folder, "secret", Arc::clone(&works)).await;
+    let world = world_with(bucket_plan(&endpoint, "s3://assay/some/place")).await;
     let key = world.key();
     let upload_id = open(&key, json!({"kind": "predictions"})).await;
     assert_eq!(
@@ -166,12 +174,12 @@ async fn while_the_object_store_is_away_nothing_is_half_accepted_and_jobs_are_tr
             .status,
         200
     );
-    // A job that is accepted just before, and read just after.
+    // Jobs that are accepted before the outage, and read after it.
     let hold = world.hold_answers().await;
-    let first = text(&world.submit(&one_prediction()).await.body["id"]);
-    world.until_status(&first, "running").await;
+    let first = string(&world.submit(&one_prediction()).await.body["id"]);
+    world.wait_for_status(&first, "running").await;
     let waiting: Vec<String> = futures_util::future::join_all(
-        (0..8).map(|_| async { text(&world.submit(&one_prediction()).await.body["id"]) }),
+        (0..8).map(|_| async { string(&world.submit(&one_prediction()).await.body["id"]) }),
     )
     .await;
     works.store(false, Ordering::Relaxed);
@@ -181,7 +189,7 @@ async fn while_the_object_store_is_away_nothing_is_half_accepted_and_jobs_are_tr
     assert_unavailable(&put(&key, &upload_id, 2, "{}\n".to_owned()).await);
     assert_unavailable(&complete(&key, &upload_id).await);
     let released = "select count(*) from job_attempts where outcome = 'released'";
-    until("an attempt that broke", PATIENCE, async || {
+    wait_until("requeued attempt", WAIT_TIMEOUT, async || {
         sqlx::query_scalar::<_, i64>(released)
             .fetch_one(&mut world.database().await)
             .await
@@ -192,27 +200,28 @@ async fn while_the_object_store_is_away_nothing_is_half_accepted_and_jobs_are_tr
     works.store(true, Ordering::Relaxed);
     let mut attempts = 0;
     for job_id in waiting.iter().chain([&first]) {
-        let job = world.ended(job_id).await;
+        let job = world.wait_until_finished(job_id).await;
         assert_eq!(job["status"], "succeeded", "{job}");
         attempts += job["attempts"].as_i64().unwrap();
     }
-    assert!(attempts > 9, "some were tried again");
-    // What was refused goes on where it stopped.
+    assert!(attempts > 9, "some jobs were retried");
+    // A rejected upload can continue.
     assert_eq!(complete(&key, &upload_id).await.status, 200);
     let job = world
-        .ended(&text(&submit(&key, &upload_id).await.body["id"]))
+        .wait_until_finished(&string(&submit(&key, &upload_id).await.body["id"]))
         .await;
     assert_eq!(job["status"], "succeeded", "{job}");
     let charges: i64 = sqlx::query_scalar("select count(*) from usage_ledger")
         .fetch_one(&mut world.database().await)
         .await
         .unwrap();
-    assert_eq!(charges, 10, "nothing for what was refused");
+    assert_eq!(charges, 10, "rejected submissions are not charged");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_disk_is_full_nothing_is_half_written() {
-    // No file of this api's may be longer than a mebibyte: a longer one breaks off in the middle, as on a full disk.
+async fn full_disk_writes_nothing_partial() {
+    // Limits the size of each file that this API writes to 1 MiB. A longer write fails in the
+    // middle, as on a full disk.
     let binaries = ground().binaries.clone();
     let api = ground().servers.folder().join("api-short-of-room");
     let script = format!(
@@ -226,12 +235,12 @@ async fn when_the_disk_is_full_nothing_is_half_written() {
     };
     let world = world_on(&ground, Plan::default()).await;
     let key = world.key();
-    let small = world.scored(&one_prediction()).await;
+    let small = world.submit_and_wait(&one_prediction()).await;
     let artifacts = ground
         .servers
         .folder()
         .join(format!("{}-artifacts", world.stack.database.name));
-    let before = files(&artifacts);
+    let before = list_files(&artifacts);
 
     let large: Vec<_> = (0..30_000)
         .map(|i| json!({"item_id": format!("nobody-{i:08}"), "prediction": ["ramen", "curry"]}))
@@ -239,7 +248,7 @@ async fn when_the_disk_is_full_nothing_is_half_written() {
     let refused = world.submit_once(&json!(large)).await;
     assert_unavailable(&refused);
     let upload_id = open(&key, json!({"kind": "predictions"})).await;
-    // One that is written at once, and one that is written in pieces.
+    // The first is written at once, the second in pieces.
     assert_unavailable(&put(&key, &upload_id, 1, "\n".repeat(3 << 20)).await);
     assert_unavailable(&put(&key, &upload_id, 1, "\n".repeat(12 << 20)).await);
     let upload = key.get(&format!("/v1/uploads/{upload_id}")).await.unwrap();
@@ -248,20 +257,20 @@ async fn when_the_disk_is_full_nothing_is_half_written() {
     assert_eq!(
         jobs.body["jobs"].as_array().unwrap().len(),
         1,
-        "nothing was made of what was refused"
+        "a rejected submission creates no job"
     );
     let charged: i64 = sqlx::query_scalar("select sum(eval_items)::bigint from usage")
         .fetch_one(&mut world.database().await)
         .await
         .unwrap();
     assert_eq!(charged, 1);
-    let left: Vec<_> = files(&artifacts)
+    let left: Vec<_> = list_files(&artifacts)
         .into_iter()
         .filter(|file| !before.contains(file))
         .collect();
-    assert_eq!(left, Vec::<PathBuf>::new(), "no half of anything is left");
+    assert_eq!(left, Vec::<PathBuf>::new(), "no partial file is left");
 
-    // What finds room goes on.
+    // A smaller write succeeds.
     assert_eq!(
         put(&key, &upload_id, 1, format!("{}\n", one_prediction()[0]))
             .await
@@ -270,7 +279,7 @@ async fn when_the_disk_is_full_nothing_is_half_written() {
     );
     assert_eq!(complete(&key, &upload_id).await.status, 200);
     let job = world
-        .ended(&text(&submit(&key, &upload_id).await.body["id"]))
+        .wait_until_finished(&string(&submit(&key, &upload_id).await.body["id"]))
         .await;
     assert_eq!(job["result"], small["result"], "{job}");
 }

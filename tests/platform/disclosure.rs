@@ -1,10 +1,12 @@
-//! Disclosure policies and allowances over REST and gRPC: what keeps answers from being computed from scores.
+//! Disclosure policies and allowances over REST and gRPC. They prevent clients from computing
+//! answers from scores.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 
 use assay_core::WorkerId;
 use assay_core::model::job::FailureCode;
+use assay_core::store::leases;
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, PgPool, PoolProfile, allowance};
 use assay_eval::Ladder;
@@ -13,22 +15,22 @@ use assay_proto::v1;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_proto::v1::prediction_value::Value as Prediction;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    PATIENCE, World, code, org, result, retry_unavailable, scrape, text, until, with, with_token,
-    within_a_day, world, world_of,
+    WAIT_TIMEOUT, World, avoid_midnight, error_code, eval_result, org, retry_unavailable, scrape,
+    string, wait_until, with_setting, with_token, world, world_with,
 };
 
-/// How many items the suites of these tests have: with so many no share is like another to four digits.
+/// The number of items of each suite. With 37, no two shares agree in their first four digits.
 const N: usize = 37;
 
-/// Publishes `suite:NAME`, whose metric is accuracy and whose item `i7` has the answer `a7`, with these further lines of
-/// `suite.toml`. A trivial submission is right once.
+/// Publishes `suite:NAME` with the metric accuracy and these additional lines of `suite.toml`. Item
+/// `i7` has the answer `a7`. A trivial submission is correct for one item.
 pub async fn publish(
     world: &World,
     name: &str,
@@ -36,20 +38,20 @@ pub async fn publish(
     more: &str,
 ) -> Result<String, String> {
     let answers: Vec<Value> = (0..N).map(|at| json!(format!("a{at}"))).collect();
-    let head = format!(
+    let suite_toml = format!(
         "suite_id = \"suite:{name}\"\nversion = \"{version}\"\nmetric = \"accuracy\"\n{more}\n"
     );
-    publish_answers(world, name, &head, &answers).await
+    publish_answers(world, name, &suite_toml, &answers).await
 }
 
-/// Publishes `suite:NAME` with this `suite.toml`, whose item `i7` has the eighth of these answers.
+/// Publishes `suite:NAME` with this `suite.toml`. Item `i7` has the eighth of these answers.
 pub async fn publish_answers(
     world: &World,
     name: &str,
-    head: &str,
+    suite_toml: &str,
     answers: &[Value],
 ) -> Result<String, String> {
-    let folder = write_suite(world, name, head, answers);
+    let folder = write_suite(world, name, suite_toml, answers);
     let published = world
         .stack
         .operate(&["suite", "publish", folder.to_str().unwrap()])
@@ -60,7 +62,7 @@ pub async fn publish_answers(
 }
 
 /// Writes the folder of a suite.
-pub fn write_suite(world: &World, name: &str, head: &str, answers: &[Value]) -> PathBuf {
+pub fn write_suite(world: &World, name: &str, suite_toml: &str, answers: &[Value]) -> PathBuf {
     let folder = world
         .stack
         .ground
@@ -80,7 +82,7 @@ pub fn write_suite(world: &World, name: &str, head: &str, answers: &[Value]) -> 
         .map(|(at, answer)| line(at, "answer", answer))
         .collect();
     for (file, text) in [
-        ("suite.toml", head),
+        ("suite.toml", suite_toml),
         ("items.ndjson", &items),
         ("answers.ndjson", &answers),
     ] {
@@ -89,7 +91,7 @@ pub fn write_suite(world: &World, name: &str, head: &str, answers: &[Value]) -> 
     folder
 }
 
-/// The labels of a submission of which so many are right.
+/// Returns item ids and labels, of which the first `right` are correct.
 fn labels(right: usize) -> impl Iterator<Item = (String, String)> {
     (0..N).map(move |at| {
         (
@@ -103,7 +105,7 @@ fn labels(right: usize) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// A submission of which so many are right.
+/// Returns a submission with `right` correct predictions.
 fn body(suite_id: &str, right: usize) -> Value {
     let predictions: Vec<_> = labels(right)
         .map(|(item_id, label)| json!({"item_id": item_id, "prediction": [label, "x"]}))
@@ -111,24 +113,24 @@ fn body(suite_id: &str, right: usize) -> Value {
     json!({"suite_id": suite_id, "predictions": predictions, "label": right.to_string()})
 }
 
-async fn submitted(client: &Client, suite_id: &str, right: usize) -> Answer {
+async fn submitted(client: &Client, suite_id: &str, right: usize) -> Response {
     let body = body(suite_id, right);
     retry_unavailable(async || client.post("/v1/evals", &body).await.unwrap()).await
 }
 
-/// Submits by REST and waits: the job.
-pub async fn scored(client: &Client, suite_id: &str, right: usize) -> Value {
+/// Submits over REST, waits until the job succeeds, and returns it.
+pub async fn submit_and_wait(client: &Client, suite_id: &str, right: usize) -> Value {
     let job = submitted(client, suite_id, right).await;
     assert_eq!(job.status, 202, "{}", job.body);
     let job = client
-        .finished(&text(&job.body["id"]), PATIENCE, &|_| {})
+        .wait_until_finished(&string(&job.body["id"]), WAIT_TIMEOUT, &|_| {})
         .await
         .unwrap();
     assert_eq!(job["status"], "succeeded", "{job}");
     job
 }
 
-/// The same submission as a message.
+/// Returns the same submission as a gRPC message.
 fn message_of(suite_id: &str, right: usize) -> v1::CreateEvalRequest {
     let one = |(item_id, label): (String, String)| {
         let ids = vec![label, "x".to_owned()];
@@ -146,8 +148,8 @@ fn message_of(suite_id: &str, right: usize) -> v1::CreateEvalRequest {
     }
 }
 
-/// Submits by gRPC and waits: the result.
-async fn scored_by_grpc(world: &World, suite_id: &str, right: usize) -> v1::EvalResult {
+/// Submits over gRPC, waits until the job is finished, and returns its result.
+async fn submit_and_wait_by_grpc(world: &World, suite_id: &str, right: usize) -> v1::EvalResult {
     let mut evals = EvalServiceClient::new(world.channel().await);
     let job = evals
         .create_eval(with_token(message_of(suite_id, right), &world.org.key))
@@ -156,13 +158,13 @@ async fn scored_by_grpc(world: &World, suite_id: &str, right: usize) -> v1::Eval
         .into_inner()
         .job
         .unwrap();
-    world.ended(&job.id).await;
-    let ask = v1::GetJobRequest {
+    world.wait_until_finished(&job.id).await;
+    let request = v1::GetJobRequest {
         job_id: job.id,
         wait: None,
     };
     let mut jobs = JobServiceClient::new(world.channel().await);
-    jobs.get_job(with_token(ask, &world.org.key))
+    jobs.get_job(with_token(request, &world.org.key))
         .await
         .unwrap()
         .into_inner()
@@ -173,7 +175,7 @@ async fn scored_by_grpc(world: &World, suite_id: &str, right: usize) -> v1::Eval
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rounded_figures_are_the_same_in_rest_and_grpc() {
+async fn rounded_figures_match_grpc() {
     let world = world().await;
     let exact = publish(&world, "exact", 1, "release = \"exact\"")
         .await
@@ -181,17 +183,17 @@ async fn rounded_figures_are_the_same_in_rest_and_grpc() {
     let rounded = publish(&world, "rounded", 1, "release = \"rounded(2)\"")
         .await
         .unwrap();
-    let (whole, told) = (
-        scored(&world.key(), &exact, 20).await,
-        scored(&world.key(), &rounded, 20).await,
+    let (exact_result, rounded_result) = (
+        submit_and_wait(&world.key(), &exact, 20).await,
+        submit_and_wait(&world.key(), &rounded, 20).await,
     );
-    let (whole, told) = (&whole["result"], &told["result"]);
+    let (exact_result, rounded_result) = (&exact_result["result"], &rounded_result["result"]);
     assert_eq!(
-        (&whole["release"], &told["release"]),
+        (&exact_result["release"], &rounded_result["release"]),
         (&json!("exact"), &json!("rounded(2)"))
     );
     assert_eq!(
-        (&whole["value"], &told["value"]),
+        (&exact_result["value"], &rounded_result["value"]),
         (&json!(20.0 / 37.0), &json!(0.54))
     );
     let round = |figure: &Value| {
@@ -201,19 +203,22 @@ async fn rounded_figures_are_the_same_in_rest_and_grpc() {
                 .unwrap()
         )
     };
-    assert_eq!(told["stderr"], round(&whole["stderr"]));
+    assert_eq!(rounded_result["stderr"], round(&exact_result["stderr"]));
     assert_eq!(
-        told["ci95"],
-        json!([round(&whole["ci95"][0]), round(&whole["ci95"][1])])
+        rounded_result["ci95"],
+        json!([
+            round(&exact_result["ci95"][0]),
+            round(&exact_result["ci95"][1])
+        ])
     );
-    let others: serde_json::Map<_, _> = whole["metrics"]
+    let others: serde_json::Map<_, _> = exact_result["metrics"]
         .as_object()
         .unwrap()
         .iter()
         .map(|(name, figure)| (name.clone(), round(figure)))
         .collect();
-    assert!(others.len() > 4 && told["metrics"] != whole["metrics"]);
-    assert_eq!(told["metrics"], Value::Object(others));
+    assert!(others.len() > 4 && rounded_result["metrics"] != exact_result["metrics"]);
+    assert_eq!(rounded_result["metrics"], Value::Object(others));
     for same in [
         "n",
         "n_submitted",
@@ -223,18 +228,18 @@ async fn rounded_figures_are_the_same_in_rest_and_grpc() {
         "ci_method",
         "suite_version",
     ] {
-        assert_eq!(told[same], whole[same], "{same}");
+        assert_eq!(rounded_result[same], exact_result[same], "{same}");
     }
-    let r = scored_by_grpc(&world, &rounded, 20).await;
+    let r = submit_and_wait_by_grpc(&world, &rounded, 20).await;
     assert_eq!(
         json!([r.value, r.stderr, r.ci95, r.ci_method, r.metrics, r.release]),
         json!([
-            told["value"],
-            told["stderr"],
-            told["ci95"],
-            told["ci_method"],
-            told["metrics"],
-            told["release"]
+            rounded_result["value"],
+            rounded_result["stderr"],
+            rounded_result["ci95"],
+            rounded_result["ci_method"],
+            rounded_result["metrics"],
+            rounded_result["release"]
         ])
     );
     let suites = world.key().get("/v1/suites").await.unwrap().body;
@@ -242,23 +247,24 @@ async fn rounded_figures_are_the_same_in_rest_and_grpc() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|suite| text(&suite["release"]))
+        .map(|suite| string(&suite["release"]))
         .collect();
     assert_eq!(releases, ["exact", "exact", "rounded(2)"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ladder_discloses_the_best_level_and_nothing_else_anywhere() {
-    let world = world_of(with("ASSAY_LOG", "debug")).await;
+async fn ladder_discloses_only_best_level() {
+    let world = world_with(with_setting("ASSAY_LOG", "debug")).await;
     world.widen_plans().await;
     let suite_id = publish(&world, "ladder", 1, "release = \"ladder(0.1)\"")
         .await
         .unwrap();
-    let (mut told, mut pages) = (Vec::new(), String::new());
-    // First, worse, better within the level, the next level, far worse, all.
+    let (mut values, mut pages) = (Vec::new(), String::new());
+    // The first score, a worse one, a better one within the level, another one within the level, a
+    // far worse one, and a perfect one.
     for (at, right) in [20, 19, 23, 22, 10, 37].into_iter().enumerate() {
         if at % 2 == 1 {
-            let r = scored_by_grpc(&world, &suite_id, right).await;
+            let r = submit_and_wait_by_grpc(&world, &suite_id, right).await;
             assert_eq!(
                 (
                     r.stderr,
@@ -269,10 +275,10 @@ async fn ladder_discloses_the_best_level_and_nothing_else_anywhere() {
                 ),
                 (None, 0, None, 0, "ladder(0.1)")
             );
-            told.push(r.value);
+            values.push(r.value);
             continue;
         }
-        let job = scored(&world.key(), &suite_id, right).await;
+        let job = submit_and_wait(&world.key(), &suite_id, right).await;
         let r = &job["result"];
         assert_eq!(
             json!([r["stderr"], r["ci95"], r["ci_method"], r["metrics"]]),
@@ -282,25 +288,28 @@ async fn ladder_discloses_the_best_level_and_nothing_else_anywhere() {
             (&r["release"], &r["n_submitted"]),
             (&json!("ladder(0.1)"), &json!(37))
         );
-        told.push(r["value"].as_f64().unwrap());
+        values.push(r["value"].as_f64().unwrap());
         let trace = world
             .key()
-            .get(&format!("/v1/jobs/{}/trace", text(&job["id"])))
+            .get(&format!("/v1/jobs/{}/trace", string(&job["id"])))
             .await
             .unwrap();
         assert_eq!(trace.status, 200);
         let items = world
             .key()
-            .get(&format!("/v1/jobs/{}/items", text(&job["id"])))
+            .get(&format!("/v1/jobs/{}/items", string(&job["id"])))
             .await
             .unwrap();
-        assert_eq!((items.status, code(&items)), (403, "forbidden".to_owned()));
+        assert_eq!(
+            (items.status, error_code(&items)),
+            (403, "forbidden".to_owned())
+        );
         pages += &format!("{job}{}{}", trace.body, items.body);
     }
-    // The grid starts at the best trivial submission, which is right once in 37.
-    assert_eq!(told, [0.5271, 0.5271, 0.5271, 0.5271, 0.5271, 0.9271]);
+    // The grid starts at the best trivial submission, which is correct for 1 of 37 items.
+    assert_eq!(values, [0.5271, 0.5271, 0.5271, 0.5271, 0.5271, 0.9271]);
 
-    // Nor in what is kept and logged.
+    // Stored data and logs contain no exact score either.
     pages += &world.key().get("/v1/jobs").await.unwrap().body.to_string();
     let rows = "select string_agg(row, ' ') from (select jobs::text as row from jobs union all select job_attempts::text from job_attempts
                 union all select suite_allowances::text from suite_allowances
@@ -322,7 +331,7 @@ async fn ladder_discloses_the_best_level_and_nothing_else_anywhere() {
         assert!(at.is_none(), "{exact}: {at:?}");
     }
 
-    // Nothing is stored of the items, not even for a minute.
+    // No item scores are stored, not even temporarily.
     let stored = "select count(*) from stored_item_scores s join jobs j on j.id = s.job_id or j.scores_key is not null";
     assert_eq!(
         sqlx::query_scalar::<_, i64>(stored)
@@ -354,28 +363,28 @@ async fn ladder_discloses_the_best_level_and_nothing_else_anywhere() {
         json!({"start": 0.0271, "step": 0.1, "levels": 9})
     );
 
-    // Another organization has a ladder of its own, and so has another version.
+    // Another organization has its own ladder, and so has another version.
     let other = world.client(&org(&world.stack, "team").await.key);
     assert_eq!(
-        scored(&other, &suite_id, 10).await["result"]["value"],
+        submit_and_wait(&other, &suite_id, 10).await["result"]["value"],
         0.2271
     );
     assert_eq!(
-        scored(&world.key(), &suite_id, 10).await["result"]["value"],
+        submit_and_wait(&world.key(), &suite_id, 10).await["result"]["value"],
         0.9271
     );
     publish(&world, "ladder", 2, "release = \"ladder(0.1)\"")
         .await
         .unwrap();
     assert_eq!(
-        scored(&world.key(), &suite_id, 10).await["result"]["value"],
+        submit_and_wait(&world.key(), &suite_id, 10).await["result"]["value"],
         0.2271
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn concurrent_jobs_climb_one_after_the_other() {
-    let world = world_of(Plan {
+async fn concurrent_jobs_climb_in_sequence() {
+    let world = world_with(Plan {
         workers: 2,
         ..Plan::default()
     })
@@ -390,10 +399,10 @@ async fn concurrent_jobs_climb_one_after_the_other() {
         levels: 19,
     };
     let key = world.key();
-    // Held together where they read answers, all of them end at about the same time.
+    // Blocking all jobs where they read answers makes them finish at about the same time.
     let held = world.hold_answers().await;
     let jobs = join_all((0..20).map(|at| submitted(&key, &suite_id, at * 7 % 20 + 15))).await;
-    until("eight at work", PATIENCE, async || {
+    wait_until("eight running jobs", WAIT_TIMEOUT, async || {
         let running = "select count(*) from jobs where status = 'running'";
         sqlx::query_scalar::<_, i64>(running)
             .fetch_one(&mut world.database().await)
@@ -403,15 +412,15 @@ async fn concurrent_jobs_climb_one_after_the_other() {
     })
     .await;
     drop(held);
-    let mut ended = join_all(
+    let mut finished = join_all(
         jobs.iter()
-            .map(|job| world.ended(job.body["id"].as_str().unwrap())),
+            .map(|job| world.wait_until_finished(job.body["id"].as_str().unwrap())),
     )
     .await;
-    ended.sort_by_key(|job| text(&job["finished_at"]));
+    finished.sort_by_key(|job| string(&job["finished_at"]));
     let mut level = 0;
-    for job in &ended {
-        let right: f64 = text(&job["label"]).parse().unwrap();
+    for job in &finished {
+        let right: f64 = string(&job["label"]).parse().unwrap();
         let before = level;
         level = ladder.climb(level, right / N as f64);
         assert_eq!(
@@ -420,20 +429,20 @@ async fn concurrent_jobs_climb_one_after_the_other() {
             "after level {before}: {job}"
         );
     }
-    let told: HashSet<_> = ended
+    let values: HashSet<_> = finished
         .iter()
         .map(|job| job["result"]["value"].to_string())
         .collect();
-    assert!((1..8).contains(&told.len()), "{told:?}");
+    assert!((1..8).contains(&values.len()), "{values:?}");
 }
 
-/// A worker that is played by hand.
-struct Hand {
+/// A worker that the test controls.
+struct ManualWorker {
     pool: PgPool,
     worker_id: WorkerId,
 }
 
-impl Hand {
+impl ManualWorker {
     async fn new(world: &World) -> Self {
         let pool = store::pool(
             &world.stack.database.worker_url,
@@ -443,18 +452,18 @@ impl Hand {
         )
         .unwrap();
         let worker_id = WorkerId::random().unwrap();
-        work::renew_lease(&pool, &worker_id).await.unwrap();
+        leases::renew_lease(&pool, &worker_id).await.unwrap();
         Self { pool, worker_id }
     }
 
-    async fn claim(&self, job: &Answer) -> Claim {
-        work::renew_lease(&self.pool, &self.worker_id)
+    async fn claim(&self, job: &Response) -> Claim {
+        leases::renew_lease(&self.pool, &self.worker_id)
             .await
             .unwrap();
         work::claim(
             &self.pool,
             &self.worker_id,
-            &text(&job.body["id"]).parse().unwrap(),
+            &string(&job.body["id"]).parse().unwrap(),
         )
         .await
         .unwrap()
@@ -480,7 +489,7 @@ impl Hand {
             claim,
             ladder,
             policy,
-            result(value),
+            eval_result(value),
             figures,
             &[],
         )
@@ -491,12 +500,12 @@ impl Hand {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fenced_attempt_does_not_climb() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
-    let hand = Hand::new(&world).await;
+    let worker = ManualWorker::new(&world).await;
     let suite_id = publish(&world, "ladder", 1, "release = \"ladder(0.1)\"")
         .await
         .unwrap();
@@ -507,52 +516,57 @@ async fn fenced_attempt_does_not_climb() {
         level.fetch_one(&mut world.database().await).await.unwrap()
     };
     let job = submitted(&world.key(), &suite_id, 1).await;
-    let first = hand.claim(&job).await;
+    let first = worker.claim(&job).await;
     sqlx::raw_sql("update jobs set deadline_at = now()")
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    world.until_status(&text(&job.body["id"]), "queued").await;
-    assert!(!hand.succeed(&first, 0.9).await);
+    world
+        .wait_for_status(&string(&job.body["id"]), "queued")
+        .await;
+    assert!(!worker.succeed(&first, 0.9).await);
     assert_eq!(level().await, 0);
-    let second = hand.claim(&job).await;
-    assert!(!hand.succeed(&first, 0.9).await);
-    assert!(hand.succeed(&second, 0.42).await);
+    let second = worker.claim(&job).await;
+    assert!(!worker.succeed(&first, 0.9).await);
+    assert!(worker.succeed(&second, 0.42).await);
     assert_eq!(level().await, 4);
-    assert!(!hand.succeed(&second, 0.9).await, "its end was written");
+    assert!(!worker.succeed(&second, 0.9).await, "the job is finished");
     assert_eq!(level().await, 4);
     assert_eq!(
-        world.ended(&text(&job.body["id"])).await["result"]["value"],
+        world.wait_until_finished(&string(&job.body["id"])).await["result"]["value"],
         0.4
     );
 
     let job = submitted(&world.key(), &suite_id, 1).await;
-    let claim = hand.claim(&job).await;
+    let claim = worker.claim(&job).await;
     world
         .key()
         .post(
-            &format!("/v1/jobs/{}/cancel", text(&job.body["id"])),
+            &format!("/v1/jobs/{}/cancel", string(&job.body["id"])),
             &json!({}),
         )
         .await
         .unwrap();
-    assert!(!hand.succeed(&claim, 0.9).await, "it was cancelled");
+    assert!(!worker.succeed(&claim, 0.9).await, "the job was cancelled");
     assert_eq!(level().await, 4);
     assert_eq!(
-        world.ended(&text(&job.body["id"])).await.get("result"),
+        world
+            .wait_until_finished(&string(&job.body["id"]))
+            .await
+            .get("result"),
         None
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn daily_cap_counts_only_jobs_that_may_have_a_score() {
-    within_a_day().await;
-    let world = world_of(Plan {
+async fn daily_cap_counts_only_scorable_jobs() {
+    avoid_midnight().await;
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
-    let (key, hand) = (world.key(), Hand::new(&world).await);
+    let (key, worker) = (world.key(), ManualWorker::new(&world).await);
     let suite_id = publish(&world, "daily", 1, "max_submissions_per_day = 2")
         .await
         .unwrap();
@@ -568,7 +582,7 @@ async fn daily_cap_counts_only_jobs_that_may_have_a_score() {
 
     let cancelled = submitted(&key, &suite_id, 1).await;
     key.post(
-        &format!("/v1/jobs/{}/cancel", text(&cancelled.body["id"])),
+        &format!("/v1/jobs/{}/cancel", string(&cancelled.body["id"])),
         &json!({}),
     )
     .await
@@ -576,8 +590,8 @@ async fn daily_cap_counts_only_jobs_that_may_have_a_score() {
     let failed = submitted(&key, &suite_id, 1).await;
     assert!(
         work::fail(
-            &hand.pool,
-            &hand.claim(&failed).await,
+            &worker.pool,
+            &worker.claim(&failed).await,
             FailureCode::InvalidPredictions,
             "x",
             &[]
@@ -599,13 +613,13 @@ async fn daily_cap_counts_only_jobs_that_may_have_a_score() {
     let usage = key.get("/v1/usage").await.unwrap().body["totals"]["eval_items"].clone();
     let refused = submitted(&key, &suite_id, 5).await;
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (429, "quota_exceeded".to_owned()),
         "{}",
         refused.body
     );
-    let message = "suite:daily takes 2 submissions and comparisons of an organization, and of all that share its allowance, a day. The next day begins \
-                   at midnight UTC.";
+    let message = "suite:daily allows 2 submissions and comparisons a day for an organization and all that share its allowance. The next day \
+                   begins at midnight UTC.";
     assert_eq!(refused.body["error"]["message"], message);
     let midnight = "select to_char(date_trunc('day', now() at time zone 'UTC') + interval '1 day', 'YYYY-MM-DD\"T\"00:00:00.000000\"Z\"'),
                     extract(epoch from date_trunc('day', now() at time zone 'UTC') + interval '1 day' - now() at time zone 'UTC')::float8";
@@ -659,13 +673,14 @@ async fn daily_cap_counts_only_jobs_that_may_have_a_score() {
             > 0
     );
 
-    // What was answered is answered again; other suites and other organizations go on.
+    // A replayed request returns the same job; other suites and other organizations are not
+    // affected.
     let again = key.send(keyed()).await.unwrap();
     assert_eq!((again.status, &again.body["id"]), (202, &first.body["id"]));
     assert_eq!(submitted(&key, &free, 1).await.status, 202);
     let other = world.client(&org(&world.stack, "team").await.key);
     assert_eq!(submitted(&other, &suite_id, 1).await.status, 202);
-    // All versions count together, by the limit of the current one.
+    // All versions count together, against the limit of the current one.
     publish(&world, "daily", 2, "max_submissions_per_day = 3")
         .await
         .unwrap();
@@ -676,7 +691,7 @@ async fn daily_cap_counts_only_jobs_that_may_have_a_score() {
         ),
         (202, 429)
     );
-    // The day before is another day.
+    // Submissions of the day before do not count.
     let yesterday = "update suite_disclosures set created_at = created_at - interval '1 day'
                      where job_id in (select id from jobs where label in ('3', '4'))";
     sqlx::raw_sql(yesterday)
@@ -688,11 +703,11 @@ async fn daily_cap_counts_only_jobs_that_may_have_a_score() {
         submitted(&key, &suite_id, 9).await,
         submitted(&key, &suite_id, 10).await,
     ];
-    assert_eq!(statuses.map(|answer| answer.status), [202, 202, 429]);
+    assert_eq!(statuses.map(|response| response.status), [202, 202, 429]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn contradictory_protection_is_refused_by_field() {
+async fn contradictory_protection_returns_field_errors() {
     let world = world().await;
     for (more, expected) in [
         (
@@ -790,7 +805,7 @@ async fn contradictory_protection_is_refused_by_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operator_scores_a_protected_folder_exactly() {
+async fn operator_scores_protected_folder_exactly() {
     let world = world().await;
     publish(
         &world,
@@ -827,12 +842,12 @@ async fn operator_scores_a_protected_folder_exactly() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ladder_without_a_grid_takes_no_submissions() {
+async fn ladder_without_grid_rejects_submissions() {
     let world = world().await;
     let suite_id = publish(&world, "old", 1, "release = \"ladder(0.1)\"")
         .await
         .unwrap();
-    // As a release published it that knew no grids.
+    // Simulates a suite that was published before grids existed.
     let without = "update suites set release = 'ladder(1)', ladder_start = null, ladder_step = null, ladder_levels = null where suite_id = 'suite:old'";
     sqlx::raw_sql(without)
         .execute(&mut world.database().await)
@@ -840,13 +855,13 @@ async fn ladder_without_a_grid_takes_no_submissions() {
         .unwrap();
     let refused = submitted(&world.key(), &suite_id, 1).await;
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (422, "validation_failed".to_owned()),
         "{}",
         refused.body
     );
     assert!(
-        text(&refused.body["error"]["message"]).contains("must publish a new version"),
+        string(&refused.body["error"]["message"]).contains("must publish a new version"),
         "{}",
         refused.body
     );

@@ -2,13 +2,14 @@
 
 use assay_proto::v1;
 use assay_proto::v1::domain_service_client::DomainServiceClient;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    PATIENCE, World, code, fault, faults, org, text, until, with_token, world_of,
+    WAIT_TIMEOUT, World, error_code, field_error, field_errors, org, string, wait_until,
+    with_token, world_with,
 };
 use crate::name_server::NameServer;
 
@@ -20,7 +21,7 @@ async fn world() -> (World, NameServer) {
     ];
     let env = env.map(|(name, value)| (name.to_owned(), value)).into();
     (
-        world_of(Plan {
+        world_with(Plan {
             apis: 2,
             workers: 0,
             env,
@@ -30,21 +31,21 @@ async fn world() -> (World, NameServer) {
     )
 }
 
-async fn claim(client: &Client, domain: &str) -> Answer {
+async fn claim(client: &Client, domain: &str) -> Response {
     client
         .post("/v1/domains", &json!({"domain": domain}))
         .await
         .unwrap()
 }
 
-async fn verify(client: &Client, domain: &str) -> Answer {
+async fn verify(client: &Client, domain: &str) -> Response {
     client
         .send(client.request("POST", &format!("/v1/domains/{domain}/verify")))
         .await
         .unwrap()
 }
 
-async fn auto_join(client: &Client, domain: &str, flag: bool) -> Answer {
+async fn auto_join(client: &Client, domain: &str, flag: bool) -> Response {
     client
         .send(
             client
@@ -55,7 +56,7 @@ async fn auto_join(client: &Client, domain: &str, flag: bool) -> Answer {
         .unwrap()
 }
 
-async fn release(client: &Client, domain: &str) -> Answer {
+async fn release(client: &Client, domain: &str) -> Response {
     client
         .send(client.request("DELETE", &format!("/v1/domains/{domain}")))
         .await
@@ -66,18 +67,19 @@ async fn listed(client: &Client) -> Value {
     client.get("/v1/domains").await.unwrap().body["domains"].clone()
 }
 
-/// Claims a domain and shows the record.
-async fn shown(client: &Client, name_server: &NameServer, domain: &str) {
+/// Claims a domain and publishes its record.
+async fn claim_with_record(client: &Client, name_server: &NameServer, domain: &str) {
     let claimed = claim(client, domain).await;
     assert_eq!(claimed.status, 201, "{}", claimed.body);
     name_server.show(
-        &text(&claimed.body["record"]["name"]),
-        &[&text(&claimed.body["record"]["value"])],
+        &string(&claimed.body["record"]["name"]),
+        &[&string(&claimed.body["record"]["value"])],
     );
 }
 
-pub async fn owned(client: &Client, name_server: &NameServer, domain: &str) -> Value {
-    shown(client, name_server, domain).await;
+/// Claims and verifies a domain, and returns it.
+pub async fn claim_verified(client: &Client, name_server: &NameServer, domain: &str) -> Value {
+    claim_with_record(client, name_server, domain).await;
     let verified = verify(client, domain).await;
     assert_eq!(
         (verified.status, &verified.body["verified"]),
@@ -97,7 +99,7 @@ async fn expire(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_domain_is_claimed_by_a_record_and_belongs_to_the_organization_once_that_is_there() {
+async fn dns_record_verifies_domain() {
     let (world, name_server) = world().await;
     let owner = world.owner();
     let claimed = claim(&owner, " Bücher.EXAMPLE. ").await;
@@ -115,7 +117,7 @@ async fn a_domain_is_claimed_by_a_record_and_belongs_to_the_organization_once_th
             &json!("_svc-challenge.xn--bcher-kva.example")
         )
     );
-    let value = text(&record["value"]);
+    let value = string(&record["value"]);
     assert!(
         value.starts_with("svc-domain-verification=") && value.len() > 50,
         "{value}"
@@ -128,13 +130,13 @@ async fn a_domain_is_claimed_by_a_record_and_belongs_to_the_organization_once_th
     .unwrap();
     assert!((days - 7.0).abs() < 1e-6, "{days}");
 
-    // Nothing there, then something else, then it, in two pieces and beside the other.
+    // No record, then other records, then the right one in two strings.
     assert_eq!(
         verify(&owner, "bücher.example").await.body,
         json!({"verified": false})
     );
     name_server.show(
-        &text(&record["name"]),
+        &string(&record["name"]),
         &["svc-domain-verification=", "guess"],
     );
     assert_eq!(
@@ -144,14 +146,14 @@ async fn a_domain_is_claimed_by_a_record_and_belongs_to_the_organization_once_th
     assert_eq!(
         listed(&owner).await,
         json!([]),
-        "a claim that is not verified is not shown"
+        "an unverified claim is not listed"
     );
     assert_eq!(
         auto_join(&owner, "bücher.example", true).await.status,
         404,
-        "nor can it be used"
+        "an unverified claim cannot be used"
     );
-    name_server.show(&text(&record["name"]), &[&value[..20], &value[20..]]);
+    name_server.show(&string(&record["name"]), &[&value[..20], &value[20..]]);
     let verified = verify(&owner, "B%C3%BCcher.example").await;
     assert_eq!(
         (verified.status, &verified.body["verified"]),
@@ -186,28 +188,31 @@ async fn a_domain_is_claimed_by_a_record_and_belongs_to_the_organization_once_th
     assert_eq!(
         verify(&owner, "bücher.example").await.body,
         verified.body,
-        "again changes nothing"
+        "repeating it changes nothing"
     );
     let again = claim(&owner, "bücher.example").await;
-    assert_eq!((again.status, code(&again)), (409, "conflict".to_owned()));
+    assert_eq!(
+        (again.status, error_code(&again)),
+        (409, "conflict".to_owned())
+    );
 
     let gone = release(&owner, "bücher.example").await;
     assert_eq!((gone.status, gone.body), (204, Value::Null));
     assert_eq!(listed(&owner).await, json!([]));
-    for answer in [
+    for response in [
         release(&owner, "bücher.example").await,
         verify(&owner, "bücher.example").await,
         auto_join(&owner, "bücher.example", true).await,
     ] {
         assert_eq!(
-            (answer.status, code(&answer)),
+            (response.status, error_code(&response)),
             (404, "not_found".to_owned())
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_claimed_is_told_by_field() {
+async fn invalid_domain_claim_returns_field_error() {
     let (world, _name_server) = world().await;
     let owner = world.owner();
     for (domain, reason) in [
@@ -222,8 +227,8 @@ async fn what_cannot_be_claimed_is_told_by_field() {
     ] {
         let refused = claim(&owner, domain).await;
         assert_eq!(
-            (refused.status, faults(&refused)),
-            (422, vec![fault("domain", reason)]),
+            (refused.status, field_errors(&refused)),
+            (422, vec![field_error("domain", reason)]),
             "{domain}"
         );
     }
@@ -234,7 +239,7 @@ async fn what_cannot_be_claimed_is_told_by_field() {
             .unwrap()
     };
     assert_eq!(
-        faults(
+        field_errors(
             &post(
                 "/v1/domains",
                 "POST",
@@ -242,14 +247,14 @@ async fn what_cannot_be_claimed_is_told_by_field() {
             )
             .await
         ),
-        [fault("x", "unknown_field")]
+        [field_error("x", "unknown_field")]
     );
     assert_eq!(
-        faults(&post("/v1/domains/a.example", "PATCH", json!({})).await),
-        [fault("auto_join", "required")]
+        field_errors(&post("/v1/domains/a.example", "PATCH", json!({})).await),
+        [field_error("auto_join", "required")]
     );
     assert_eq!(
-        faults(
+        field_errors(
             &post(
                 "/v1/domains/a.example",
                 "PATCH",
@@ -257,31 +262,32 @@ async fn what_cannot_be_claimed_is_told_by_field() {
             )
             .await
         ),
-        [fault("auto_join", "type")]
+        [field_error("auto_join", "type")]
     );
     for nothing in ["-", "a..b", "%ff", "a.example%00"] {
         assert_eq!(verify(&owner, nothing).await.status, 404, "{nothing}");
     }
 }
 
+/// A repeated claim keeps its record; an expired claim gets a new one.
 #[tokio::test(flavor = "multi_thread")]
-async fn asking_again_prolongs_a_claim_and_an_expired_one_begins_anew() {
+async fn repeated_claim_extends_its_expiry() {
     let (world, name_server) = world().await;
     let owner = world.owner();
     let first = claim(&owner, "acme.example").await.body;
     let second = claim(&owner, "ACME.example").await.body;
     assert_eq!(first["record"], second["record"]);
-    assert!(text(&second["expires_at"]) > text(&first["expires_at"]));
+    assert!(string(&second["expires_at"]) > string(&first["expires_at"]));
     name_server.show(
-        &text(&first["record"]["name"]),
-        &[&text(&first["record"]["value"])],
+        &string(&first["record"]["name"]),
+        &[&string(&first["record"]["value"])],
     );
     expire(&world).await;
     let late = verify(&owner, "acme.example").await;
     assert_eq!(
-        (late.status, code(&late)),
+        (late.status, error_code(&late)),
         (404, "not_found".to_owned()),
-        "it is over, whatever the name server shows"
+        "the claim has expired, although the record is there"
     );
     let third = claim(&owner, "acme.example").await.body;
     assert_ne!(third["record"]["value"], first["record"]["value"]);
@@ -295,41 +301,45 @@ async fn asking_again_prolongs_a_claim_and_an_expired_one_begins_anew() {
     assert_eq!(
         (a.status, b.status, &a.body["record"]),
         (201, 201, &b.body["record"]),
-        "two at once have one token"
+        "concurrent claims share one token"
     );
-    // What was verified does not expire.
-    owned(&owner, &name_server, "kept.example").await;
+    // A verified domain does not expire.
+    claim_verified(&owner, &name_server, "kept.example").await;
     expire(&world).await;
     assert_eq!(listed(&owner).await[0]["domain"], "kept.example");
     assert_eq!(verify(&owner, "kept.example").await.body["verified"], true);
 }
 
+/// An unverified claim reserves nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_reserves_nothing_and_a_verified_domain_belongs_to_one() {
+async fn verified_domain_has_one_owner() {
     let (world, name_server) = world().await;
     let other = world.client(&org(&world.stack, "team").await.session);
-    shown(&world.owner(), &name_server, "acme.example").await;
-    shown(&other, &name_server, "acme.example").await;
+    claim_with_record(&world.owner(), &name_server, "acme.example").await;
+    claim_with_record(&other, &name_server, "acme.example").await;
     assert_eq!(verify(&other, "acme.example").await.body["verified"], true);
     let late = verify(&world.owner(), "acme.example").await;
-    assert_eq!((late.status, code(&late)), (409, "conflict".to_owned()));
+    assert_eq!(
+        (late.status, error_code(&late)),
+        (409, "conflict".to_owned())
+    );
     assert_eq!(claim(&world.owner(), "acme.example").await.status, 409);
-    // Another organization's domain is nobody's business.
+    // Another organization's domain looks like an unknown one.
     let stranger = world.client(&org(&world.stack, "team").await.session);
     for domain in ["acme.example", "nobody.example"] {
-        for answer in [
+        for response in [
             verify(&stranger, domain).await,
             auto_join(&stranger, domain, true).await,
             release(&stranger, domain).await,
         ] {
             assert_eq!(
-                (answer.status, text(&answer.body["error"]["message"])),
+                (response.status, string(&response.body["error"]["message"])),
                 (404, "No such claimed domain.".to_owned())
             );
         }
     }
     assert_eq!(listed(&stranger).await, json!([]));
-    // Given up, it is free for the one who was late.
+    // A released domain can be verified by the other organization.
     assert_eq!(release(&other, "acme.example").await.status, 204);
     assert_eq!(
         verify(&world.owner(), "acme.example").await.body["verified"],
@@ -338,7 +348,7 @@ async fn a_claim_reserves_nothing_and_a_verified_domain_belongs_to_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_who_verify_one_domain_at_once_have_one_winner() {
+async fn concurrent_verification_has_one_winner() {
     let (world, name_server) = world().await;
     let other = org(&world.stack, "team").await;
     let url = |n: usize| format!("http://{}", world.stack.apis[n].listen.unwrap());
@@ -348,8 +358,8 @@ async fn two_who_verify_one_domain_at_once_have_one_winner() {
     ];
     for round in 0..20 {
         let domain = format!("acme{round}.example");
-        shown(&clients[0], &name_server, &domain).await;
-        shown(&clients[1], &name_server, &domain).await;
+        claim_with_record(&clients[0], &name_server, &domain).await;
+        claim_with_record(&clients[1], &name_server, &domain).await;
         let (a, b, c) = tokio::join!(
             verify(&clients[0], &domain),
             verify(&clients[1], &domain),
@@ -365,34 +375,37 @@ async fn two_who_verify_one_domain_at_once_have_one_winner() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_server_in_trouble_is_not_a_missing_record() {
+async fn name_server_failure_returns_503() {
     let (world, name_server) = world().await;
     let owner = world.owner();
     claim(&owner, "broken.example").await;
     let failed = verify(&owner, "broken.example").await;
     assert_eq!(
-        (failed.status, code(&failed)),
+        (failed.status, error_code(&failed)),
         (503, "unavailable".to_owned())
     );
     assert!(!failed.header("retry-after").is_empty());
-    shown(&owner, &name_server, "acme.example").await;
+    claim_with_record(&owner, &name_server, "acme.example").await;
     drop(name_server);
-    let began = std::time::Instant::now();
-    let away = verify(&owner, "acme.example").await;
-    assert_eq!((away.status, code(&away)), (503, "unavailable".to_owned()));
-    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
-    let told = away.body.to_string().to_lowercase();
+    let start = std::time::Instant::now();
+    let unavailable = verify(&owner, "acme.example").await;
+    assert_eq!(
+        (unavailable.status, error_code(&unavailable)),
+        (503, "unavailable".to_owned())
+    );
+    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+    let body = unavailable.body.to_string().to_lowercase();
     assert!(
-        !told.contains("dns") && !told.contains("io error"),
-        "{told}"
+        !body.contains("dns") && !body.contains("io error"),
+        "{body}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_an_address_of_the_domain_joins_at_sign_in() {
+async fn domain_address_auto_joins_at_sign_in() {
     let (world, name_server) = world().await;
     let owner = world.owner();
-    owned(&owner, &name_server, "acme.example").await;
+    claim_verified(&owner, &name_server, "acme.example").await;
     let me = async |email: &str| {
         world
             .client(&world.sign_in(email).await)
@@ -401,9 +414,9 @@ async fn who_has_an_address_of_the_domain_joins_at_sign_in() {
             .unwrap()
     };
     assert_eq!(
-        code(&me("ada@acme.example").await),
+        error_code(&me("ada@acme.example").await),
         "org_required",
-        "not by itself"
+        "auto-join is off by default"
     );
     let changed = auto_join(&owner, "acme.example", true).await;
     assert_eq!(
@@ -416,15 +429,19 @@ async fn who_has_an_address_of_the_domain_joins_at_sign_in() {
         "ada@notacme.example",
         "ada@acme.example.org",
     ] {
-        assert_eq!(code(&me(stranger).await), "org_required", "{stranger}");
+        assert_eq!(
+            error_code(&me(stranger).await),
+            "org_required",
+            "{stranger}"
+        );
     }
-    // At a later sign-in too.
+    // An existing user joins at a later sign-in too.
     let ada = me("ada@acme.example").await.body;
     assert_eq!(
         json!([ada["org_id"], ada["orgs"][0]["role"]]),
         json!([world.org.id, "member"])
     );
-    // An invite says more than the domain.
+    // The role of an invite takes precedence over the domain.
     owner
         .post(
             "/v1/invites",
@@ -437,7 +454,7 @@ async fn who_has_an_address_of_the_domain_joins_at_sign_in() {
         "viewer"
     );
 
-    // Whoever is removed does not come back by the domain, but by an invite.
+    // A removed member rejoins only by an invite, not by the domain.
     let members = owner.get("/v1/members").await.unwrap().body["members"].clone();
     let ada = members
         .as_array()
@@ -446,10 +463,13 @@ async fn who_has_an_address_of_the_domain_joins_at_sign_in() {
         .find(|member| member["email"] == "ada@acme.example")
         .unwrap();
     owner
-        .send(owner.request("DELETE", &format!("/v1/members/{}", text(&ada["user_id"]))))
+        .send(owner.request(
+            "DELETE",
+            &format!("/v1/members/{}", string(&ada["user_id"])),
+        ))
         .await
         .unwrap();
-    assert_eq!(code(&me("ada@acme.example").await), "org_required");
+    assert_eq!(error_code(&me("ada@acme.example").await), "org_required");
     owner
         .post("/v1/invites", &json!({"email": "ada@acme.example"}))
         .await
@@ -459,12 +479,12 @@ async fn who_has_an_address_of_the_domain_joins_at_sign_in() {
         world.org.id.as_str()
     );
 
-    // With the flag taken back, or the domain given up, nobody joins any more; who did stays.
+    // Without auto-join, or after the domain is released, nobody joins; members stay.
     auto_join(&owner, "acme.example", false).await;
-    assert_eq!(code(&me("eve@acme.example").await), "org_required");
+    assert_eq!(error_code(&me("eve@acme.example").await), "org_required");
     auto_join(&owner, "acme.example", true).await;
     release(&owner, "acme.example").await;
-    assert_eq!(code(&me("eve@acme.example").await), "org_required");
+    assert_eq!(error_code(&me("eve@acme.example").await), "org_required");
     assert_eq!(
         owner.get("/v1/members").await.unwrap().body["members"]
             .as_array()
@@ -475,15 +495,15 @@ async fn who_has_an_address_of_the_domain_joins_at_sign_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn domains_are_the_same_over_grpc() {
+async fn domains_match_grpc() {
     let (world, name_server) = world().await;
     let mut grpc = DomainServiceClient::new(world.channel().await);
     let session = &world.org.session;
-    let ask = v1::ClaimDomainRequest {
+    let request = v1::ClaimDomainRequest {
         domain: "Acme.example".into(),
     };
     let claimed = grpc
-        .claim_domain(with_token(ask, session))
+        .claim_domain(with_token(request, session))
         .await
         .unwrap()
         .into_inner()
@@ -498,18 +518,18 @@ async fn domains_are_the_same_over_grpc() {
         ),
         ("acme.example", "TXT", "_svc-challenge.acme.example")
     );
-    let ask = v1::VerifyDomainRequest {
+    let request = v1::VerifyDomainRequest {
         domain: "acme.example".into(),
     };
     let missing = grpc
-        .verify_domain(with_token(ask.clone(), session))
+        .verify_domain(with_token(request.clone(), session))
         .await
         .unwrap()
         .into_inner();
     assert_eq!((missing.verified, missing.domain), (false, None));
     name_server.show(&record.name, &[&record.value]);
     assert!(
-        grpc.verify_domain(with_token(ask.clone(), session))
+        grpc.verify_domain(with_token(request.clone(), session))
             .await
             .unwrap()
             .into_inner()
@@ -555,7 +575,7 @@ async fn domains_are_the_same_over_grpc() {
         ("verified_at", theirs.verified_at),
         ("created_at", theirs.created_at),
     ] {
-        assert_eq!(text(&ours[name]).parse(), Ok(theirs.unwrap()));
+        assert_eq!(string(&ours[name]).parse(), Ok(theirs.unwrap()));
     }
     let empty = v1::UpdateDomainRequest {
         domain: "acme.example".into(),
@@ -588,7 +608,7 @@ async fn domains_are_the_same_over_grpc() {
     .await
     .unwrap();
     assert_eq!(
-        grpc.verify_domain(with_token(ask, session))
+        grpc.verify_domain(with_token(request, session))
             .await
             .unwrap_err()
             .code(),
@@ -596,7 +616,7 @@ async fn domains_are_the_same_over_grpc() {
     );
 }
 
-/// The name of the record that proves a claim.
+/// Returns the name of the record that proves a claim.
 fn record_of(domain: &str) -> String {
     format!("_svc-challenge.{domain}")
 }
@@ -610,8 +630,9 @@ async fn make_due(world: &World) {
         .unwrap();
 }
 
-/// Starts API processes anew, which check what is due when they start, and waits until a domain was checked.
-async fn checked(world: &mut World, domain: &str) -> i32 {
+/// Restarts the API processes, which check due domains when they start, and waits until a domain
+/// was checked. Returns its number of misses.
+async fn restart_and_check(world: &mut World, domain: &str) -> i32 {
     make_due(world).await;
     world.stack.apis.clear();
     for _ in 0..2 {
@@ -628,16 +649,16 @@ async fn checked(world: &mut World, domain: &str) -> i32 {
             .await
             .unwrap()
     };
-    until("a check", PATIENCE, async || state().await.1).await;
+    wait_until("domain check", WAIT_TIMEOUT, async || state().await.1).await;
     state().await.0
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_record_disables_auto_join_after_three_checks() {
+async fn three_misses_disable_auto_join() {
     let (mut world, name_server) = world().await;
     let session = world.org.session.clone();
     let owner = |world: &World| world.client(&session);
-    shown(&owner(&world), &name_server, "acme.example").await;
+    claim_with_record(&owner(&world), &name_server, "acme.example").await;
     let value = {
         let token: String = sqlx::query_scalar("select token from domain_claims")
             .fetch_one(&mut world.database().await)
@@ -654,33 +675,33 @@ async fn missing_record_disables_auto_join_after_three_checks() {
         200
     );
     assert_eq!(
-        checked(&mut world, "acme.example").await,
+        restart_and_check(&mut world, "acme.example").await,
         0,
         "the record is there"
     );
     name_server.hide(&record_of("acme.example"));
-    assert_eq!(checked(&mut world, "acme.example").await, 1);
-    assert_eq!(checked(&mut world, "acme.example").await, 2);
-    // Misses count in a row only.
+    assert_eq!(restart_and_check(&mut world, "acme.example").await, 1);
+    assert_eq!(restart_and_check(&mut world, "acme.example").await, 2);
+    // Only consecutive misses count.
     name_server.show(&record_of("acme.example"), &[&value]);
-    assert_eq!(checked(&mut world, "acme.example").await, 0);
+    assert_eq!(restart_and_check(&mut world, "acme.example").await, 0);
     name_server.hide(&record_of("acme.example"));
     for misses in 1..=2 {
-        assert_eq!(checked(&mut world, "acme.example").await, misses);
+        assert_eq!(restart_and_check(&mut world, "acme.example").await, misses);
         assert_eq!(listed(&owner(&world)).await[0]["auto_join"], true);
     }
-    assert_eq!(checked(&mut world, "acme.example").await, 3);
+    assert_eq!(restart_and_check(&mut world, "acme.example").await, 3);
     assert_eq!(listed(&owner(&world)).await[0]["auto_join"], false);
     let me = world
         .client(&world.sign_in("ada@acme.example").await)
         .get("/v1/me")
         .await
         .unwrap();
-    assert_eq!(code(&me), "org_required");
-    // It can be enabled again once the record is there and was seen.
+    assert_eq!(error_code(&me), "org_required");
+    // Auto-join can be enabled again after the record was verified.
     let refused = auto_join(&owner(&world), "acme.example", true).await;
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (409, "invalid_state".to_owned())
     );
     assert_eq!(
@@ -705,30 +726,30 @@ async fn missing_record_disables_auto_join_after_three_checks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn checks_are_shared_and_survive_a_crash() {
+async fn domain_checks_survive_a_crash() {
     let (mut world, name_server) = world().await;
     for n in 0..30 {
-        owned(&world.owner(), &name_server, &format!("acme{n}.example")).await;
+        claim_verified(&world.owner(), &name_server, &format!("acme{n}.example")).await;
     }
-    owned(&world.owner(), &name_server, "acme.example").await;
-    let asked = |name_server: &NameServer| -> usize {
+    claim_verified(&world.owner(), &name_server, "acme.example").await;
+    let lookups = |name_server: &NameServer| -> usize {
         (0..30)
             .map(|n| name_server.asked(&record_of(&format!("acme{n}.example"))))
             .sum()
     };
-    let before = asked(&name_server);
-    checked(&mut world, "acme.example").await;
-    until("all checks", PATIENCE, async || {
-        asked(&name_server) >= before + 30
+    let before = lookups(&name_server);
+    restart_and_check(&mut world, "acme.example").await;
+    wait_until("all domain checks", WAIT_TIMEOUT, async || {
+        lookups(&name_server) >= before + 30
     })
     .await;
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     assert_eq!(
-        asked(&name_server),
+        lookups(&name_server),
         before + 30,
         "two processes look each record up once"
     );
-    // A process that dies after it leased a domain leaves a lease that runs out.
+    // The lease of a process that died during a check expires.
     let leased = "update domain_claims set check_at = now() - interval '1 second' where domain = 'acme0.example'";
     sqlx::query(leased)
         .execute(&mut world.database().await)
@@ -745,7 +766,7 @@ async fn checks_are_shared_and_survive_a_crash() {
     );
     let api = world.stack.launch_api().unwrap();
     api.ready().await.unwrap();
-    until("a check", PATIENCE, async || {
+    wait_until("domain check", WAIT_TIMEOUT, async || {
         name_server.asked(&record_of("acme0.example")) > of_dead
     })
     .await;
@@ -753,7 +774,7 @@ async fn checks_are_shared_and_survive_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn name_server_in_trouble_is_no_miss() {
+async fn name_server_failure_is_no_miss() {
     let (mut world, _name_server) = world().await;
     claim(&world.owner(), "broken.example").await;
     let verified = "update domain_claims set verified_at = now(), auto_join = true";
@@ -761,20 +782,20 @@ async fn name_server_in_trouble_is_no_miss() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    assert_eq!(checked(&mut world, "broken.example").await, 0);
+    assert_eq!(restart_and_check(&mut world, "broken.example").await, 0);
     let soon = "select check_at < now() + interval '2 hours' from domain_claims";
     let soon: bool = sqlx::query_scalar(soon)
         .fetch_one(&mut world.database().await)
         .await
         .unwrap();
-    assert!(soon, "it is looked up again sooner than in a week");
+    assert!(soon, "the next check is sooner than in a week");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_proof_takes_over_domain_whose_record_is_gone() {
+async fn new_proof_takes_over_orphaned_domain() {
     let (world, name_server) = world().await;
     let former = world.owner();
-    owned(&former, &name_server, "acme.example").await;
+    claim_verified(&former, &name_server, "acme.example").await;
     auto_join(&former, "acme.example", true).await;
     name_server.hide(&record_of("acme.example"));
     let buyers = [
@@ -788,13 +809,13 @@ async fn new_proof_takes_over_domain_whose_record_is_gone() {
         assert_eq!(
             verify(buyer, "acme.example").await.body,
             json!({"verified": false}),
-            "a claim takes nothing over"
+            "a claim without a record takes nothing over"
         );
     }
     assert_eq!(listed(&former).await[0]["auto_join"], true);
-    // Two who show a record at once: one has it.
+    // Two organizations publish records at once: one of them gets the domain.
     for buyer in &buyers {
-        shown(buyer, &name_server, "acme.example").await;
+        claim_with_record(buyer, &name_server, "acme.example").await;
     }
     let (a, b) = tokio::join!(
         verify(&buyers[0], "acme.example"),
@@ -806,7 +827,7 @@ async fn new_proof_takes_over_domain_whose_record_is_gone() {
     assert_eq!(
         listed(&former).await,
         json!([]),
-        "its former owner has lost it"
+        "the former owner has lost the domain"
     );
     assert_eq!(verify(&former, "acme.example").await.status, 404);
     let winner = &buyers[usize::from(b.status == 200)];
@@ -820,8 +841,12 @@ async fn new_proof_takes_over_domain_whose_record_is_gone() {
         .get("/v1/me")
         .await
         .unwrap();
-    assert_eq!(code(&me), "org_required", "nobody joins the former owner");
-    // The former owner can claim it only when the record of the new one is gone.
+    assert_eq!(
+        error_code(&me),
+        "org_required",
+        "nobody joins the former owner's organization"
+    );
+    // The former owner can claim the domain only after the new owner's record is gone.
     assert_eq!(claim(&former, "acme.example").await.status, 409);
 }
 
@@ -830,15 +855,15 @@ async fn standing_record_prevents_takeover() {
     let (world, name_server) = world().await;
     let holder = world.owner();
     let other = world.client(&org(&world.stack, "team").await.session);
-    // Both claim it, and both show their records.
-    shown(&other, &name_server, "acme.example").await;
-    owned(&holder, &name_server, "acme.example").await;
+    // Both organizations claim the domain and publish their records.
+    claim_with_record(&other, &name_server, "acme.example").await;
+    claim_verified(&holder, &name_server, "acme.example").await;
     for refused in [
         verify(&other, "acme.example").await,
         claim(&other, "acme.example").await,
     ] {
         assert_eq!(
-            (refused.status, code(&refused)),
+            (refused.status, error_code(&refused)),
             (409, "conflict".to_owned())
         );
     }

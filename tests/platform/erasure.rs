@@ -8,7 +8,10 @@ use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
 use crate::canaries::places::{self, Places};
-use crate::harness::{PATIENCE, World, code, one_prediction, org, text, until, with, world_of};
+use crate::harness::{
+    WAIT_TIMEOUT, World, error_code, one_prediction, org, string, wait_until, with_setting,
+    world_with,
+};
 use crate::uploads::{open, put};
 
 async fn delete(world: &World, org_id: &str) -> Value {
@@ -28,13 +31,14 @@ async fn refused(world: &World, arguments: &[&str]) -> String {
         .to_string()
 }
 
-/// The tables in which a text stands.
+/// Lists the tables that contain a string.
 async fn tables_with(world: &World, wanted: &str) -> Vec<String> {
     let mut found = Places::default();
     places::tables(world, &mut found).await;
-    // How many emails went to an address in the last hour is no organization's, and goes by itself.
+    // `mailed` counts the emails to an address in the last hour. It belongs to no organization, and
+    // its rows expire.
     found
-        .with(wanted)
+        .containing(wanted)
         .into_iter()
         .filter(|place| *place != "table mailed")
         .map(str::to_owned)
@@ -53,7 +57,7 @@ fn folder(world: &World) -> PathBuf {
     world.stack.artifacts().join(&world.org.id)
 }
 
-/// Starts an API anew: it looks for what is to be removed when it starts.
+/// Restarts the API, which looks for removable objects when it starts.
 async fn restart_api(world: &mut World) {
     world.stack.apis.clear();
     world.stack.apis.push(world.stack.launch_api().unwrap());
@@ -62,7 +66,7 @@ async fn restart_api(world: &mut World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_org_leaves_what_accounting_needs() {
-    let mut world = world_of(Plan::default()).await;
+    let mut world = world_with(Plan::default()).await;
     let owner = world.owner();
     let renamed = owner
         .request("PATCH", &format!("/v1/orgs/{}", world.org.id))
@@ -86,13 +90,16 @@ async fn deleted_org_leaves_what_accounting_needs() {
             .request("POST", "/v1/evals")
             .header("idempotency-key", format!("canary {label}"))
             .json(&body);
-        text(&key.send(request).await.unwrap().body["id"])
+        string(&key.send(request).await.unwrap().body["id"])
     };
     let done = submit(world.key(), "canary done").await;
-    assert_eq!(world.ended(&done).await["status"], "succeeded");
+    assert_eq!(
+        world.wait_until_finished(&done).await["status"],
+        "succeeded"
+    );
     let upload_id = open(&world.key(), json!({"kind": "predictions"})).await;
     put(&world.key(), &upload_id, 1, "{}\n").await;
-    // A new worker has not read the answers yet, so it can be held there.
+    // A new worker has not cached the answers yet, so it blocks when it reads them.
     world.stack.workers.clear();
     world
         .stack
@@ -101,7 +108,7 @@ async fn deleted_org_leaves_what_accounting_needs() {
     world.stack.workers[0].ready().await.unwrap();
     let answers = world.hold_answers().await;
     let running = submit(world.key(), "canary running").await;
-    world.until_status(&running, "running").await;
+    world.wait_for_status(&running, "running").await;
     let charged = scalar(&world, "select eval_items from usage where org_id = $1").await;
 
     let (key, session) = (world.key(), world.owner());
@@ -136,20 +143,20 @@ async fn deleted_org_leaves_what_accounting_needs() {
     assert_eq!(
         delete(&world, &world.org.id).await["changed"],
         false,
-        "again changes nothing"
+        "repeating it changes nothing"
     );
 
     let unknown = key.get("/v1/me").await.unwrap();
     assert_eq!(
-        (unknown.status, code(&unknown)),
+        (unknown.status, error_code(&unknown)),
         (401, "invalid_token".to_owned())
     );
-    let homeless = session.get("/v1/me").await.unwrap();
+    let without_org = session.get("/v1/me").await.unwrap();
     assert_eq!(
-        (homeless.status, code(&homeless)),
+        (without_org.status, error_code(&without_org)),
         (403, "org_required".to_owned())
     );
-    // The attempt that ran writes nothing any more.
+    // The running attempt must not write any more.
     sqlx::Connection::close(answers).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     for wanted in ["canary", "Canary"] {
@@ -163,13 +170,13 @@ async fn deleted_org_leaves_what_accounting_needs() {
     assert_eq!(
         scalar(&world, "select eval_items from usage where org_id = $1").await,
         charged,
-        "the month is what it was"
+        "the monthly usage is unchanged"
     );
     let booked = "select sum(case kind when 'charge' then eval_items else -eval_items end)::bigint from usage_ledger where org_id = $1";
     assert_eq!(
         scalar(&world, booked).await,
         charged,
-        "and so is the ledger"
+        "the ledger is unchanged"
     );
     for command in ["suspend", "resume"] {
         assert!(
@@ -187,7 +194,8 @@ async fn deleted_org_leaves_what_accounting_needs() {
         .contains("there is no organization")
     );
 
-    // Objects are removed when no request or attempt that was under way can write any.
+    // Objects are removed only after every request and attempt in progress has ended, as it could
+    // write more.
     restart_api(&mut world).await;
     assert!(folder(&world).exists());
     for _ in 0..2 {
@@ -198,12 +206,12 @@ async fn deleted_org_leaves_what_accounting_needs() {
             .unwrap();
         restart_api(&mut world).await;
         let removed = "select count(*) from orgs where id = $1 and removed_at is not null";
-        until("removal", PATIENCE, async || {
+        wait_until("removal", WAIT_TIMEOUT, async || {
             scalar(&world, removed).await == 1
         })
         .await;
         assert!(!folder(&world).exists());
-        // As if the process had died before it recorded the removal, and some objects were left.
+        // Simulates that the process died before it recorded the removal, and left some objects.
         std::fs::create_dir_all(folder(&world)).unwrap();
         std::fs::write(folder(&world).join("left"), "x").unwrap();
     }
@@ -211,7 +219,7 @@ async fn deleted_org_leaves_what_accounting_needs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_deletes_delete_once() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -230,7 +238,7 @@ async fn concurrent_deletes_delete_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_stored_for_deleted_org() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         apis: 2,
         workers: 1,
         ..Plan::default()
@@ -259,7 +267,7 @@ async fn nothing_is_stored_for_deleted_org() {
             })
         })
         .collect();
-    until("submissions", PATIENCE, async || {
+    wait_until("submissions", WAIT_TIMEOUT, async || {
         scalar(&world, "select count(*) from jobs where org_id = $1").await > 10
     })
     .await;
@@ -267,7 +275,7 @@ async fn nothing_is_stored_for_deleted_org() {
     for submitter in submitters {
         submitter.await.unwrap();
     }
-    // The attempts that ran have noticed.
+    // Leaves the running attempts time to notice the deletion.
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     assert_eq!(tables_with(&world, "canary").await, Vec::<String>::new());
     let active = "select count(*) from jobs where org_id = $1 and status in ('queued', 'running')";
@@ -277,13 +285,13 @@ async fn nothing_is_stored_for_deleted_org() {
     assert_eq!(
         scalar(&world, odd).await,
         0,
-        "the month is what the ledger says"
+        "the monthly usage matches the ledger"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn erased_user_leaves_an_id() {
-    let world = world_of(Plan::default()).await;
+    let world = world_with(Plan::default()).await;
     let erase = ["user", "erase", "--email", &world.org.email];
     let refusal = refused(&world, &erase).await;
     assert!(
@@ -304,9 +312,9 @@ async fn erased_user_leaves_an_id() {
         .unwrap();
     world.member("owner").await;
     let created_by =
-        text(&world.owner().get("/v1/keys").await.unwrap().body["keys"][0]["created_by"]);
-    let done = world.scored(&one_prediction()).await;
-    world.link(&world.org.email).await;
+        string(&world.owner().get("/v1/keys").await.unwrap().body["keys"][0]["created_by"]);
+    let done = world.submit_and_wait(&one_prediction()).await;
+    world.sign_in_link(&world.org.email).await;
     let erased = world.stack.operate(&erase).await.unwrap();
     assert_eq!(erased["user_id"], created_by.as_str());
     assert_eq!(
@@ -324,11 +332,11 @@ async fn erased_user_leaves_an_id() {
         .unwrap();
     assert_eq!(counted, 0);
     assert_eq!(world.owner().get("/v1/me").await.unwrap().status, 401);
-    // What belongs to the organization stays.
+    // The organization's data stays.
     assert_eq!(
         world
             .key()
-            .get(&format!("/v1/jobs/{}", text(&done["id"])))
+            .get(&format!("/v1/jobs/{}", string(&done["id"])))
             .await
             .unwrap()
             .body,
@@ -342,13 +350,16 @@ async fn erased_user_leaves_an_id() {
         refused(&world, &erase)
             .await
             .contains("nobody has the address"),
-        "there is nothing to erase any more"
+        "nothing is left to erase"
     );
-    // Whoever has the address later is somebody else.
+    // A later user of the address is a new user.
     let new = world.client(&world.sign_in(&world.org.email).await);
-    assert_eq!(code(&new.get("/v1/me").await.unwrap()), "org_required");
+    assert_eq!(
+        error_code(&new.get("/v1/me").await.unwrap()),
+        "org_required"
+    );
 
-    // Somebody who was only invited.
+    // Erasing an address that was only invited.
     world
         .client(&second.session)
         .post("/v1/invites", &json!({"email": "invited@example.org"}))
@@ -370,10 +381,10 @@ async fn erased_user_leaves_an_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sign_in_during_erasure_leaves_no_half_user() {
-    let world = world_of(Plan {
+async fn concurrent_erasure_leaves_no_half_user() {
+    let world = world_with(Plan {
         workers: 0,
-        ..with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")
+        ..with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")
     })
     .await;
     for round in 0..8 {
@@ -385,8 +396,8 @@ async fn sign_in_during_erasure_leaves_no_half_user() {
             .unwrap();
         let session = world.client(&world.sign_in(&email).await);
         let (user, link) = (
-            text(&session.get("/v1/me").await.unwrap().body["orgs"][0]["id"]),
-            world.link(&email).await,
+            string(&session.get("/v1/me").await.unwrap().body["orgs"][0]["id"]),
+            world.sign_in_link(&email).await,
         );
         assert_eq!(user, world.org.id);
         let anonymous = world.anonymous();
@@ -431,13 +442,13 @@ async fn sign_in_during_erasure_leaves_no_half_user() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_revokes_keys_and_ends_sessions() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
     let keys = world.owner().get("/v1/keys").await.unwrap().body["keys"].clone();
-    let key_id = text(&keys[0]["id"]);
+    let key_id = string(&keys[0]["id"]);
     let first = world
         .stack
         .operate(&["key", "revoke", "--key", &key_id])
@@ -449,7 +460,7 @@ async fn operator_revokes_keys_and_ends_sessions() {
     );
     let revoked = world.key().get("/v1/me").await.unwrap();
     assert_eq!(
-        (revoked.status, code(&revoked)),
+        (revoked.status, error_code(&revoked)),
         (401, "key_revoked".to_owned())
     );
     assert_eq!(
@@ -459,7 +470,7 @@ async fn operator_revokes_keys_and_ends_sessions() {
             .await
             .unwrap(),
         first,
-        "the first time stays"
+        "the first revocation stays"
     );
     assert!(
         refused(&world, &["key", "revoke", "--key", "key_0"])
@@ -472,7 +483,7 @@ async fn operator_revokes_keys_and_ends_sessions() {
         .operate(&["session", "create", "--email", &world.org.email])
         .await
         .unwrap();
-    let session_id = text(&one["session_id"]);
+    let session_id = string(&one["session_id"]);
     let ended = world
         .stack
         .operate(&["session", "end", "--session", &session_id])
@@ -484,7 +495,7 @@ async fn operator_revokes_keys_and_ends_sessions() {
     );
     assert_eq!(
         world
-            .client(&text(&one["token"]))
+            .client(&string(&one["token"]))
             .get("/v1/me")
             .await
             .unwrap()
@@ -494,7 +505,7 @@ async fn operator_revokes_keys_and_ends_sessions() {
     assert_eq!(
         world.owner().get("/v1/me").await.unwrap().status,
         200,
-        "the other one goes on"
+        "the other session stays valid"
     );
     assert_eq!(
         world
@@ -530,7 +541,7 @@ async fn operator_revokes_keys_and_ends_sessions() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_command_is_logged() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -590,7 +601,7 @@ async fn each_command_is_logged() {
             entry("user erase", None, "refused"),
         ]
     );
-    // Organization, session, key: whoever made them, too.
+    // Creation of the organization, the session and the key is logged too.
     let before: Vec<&str> = log.iter().map(|(command, ..)| command.as_str()).collect();
     assert_eq!(
         before[..4],
@@ -608,13 +619,13 @@ async fn each_command_is_logged() {
             .unwrap();
     assert!(
         !rows.contains('@') && !rows.contains("svc_"),
-        "neither addresses nor secrets"
+        "the log contains neither addresses nor secrets"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn interrupted_delete_is_completed_by_the_next() {
-    let world = world_of(Plan {
+async fn next_delete_completes_interrupted_one() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -625,7 +636,7 @@ async fn interrupted_delete_is_completed_by_the_next() {
         .await
         .unwrap();
     assert_eq!(world.submit(&one_prediction()).await.status, 202);
-    // The command died after its first transaction.
+    // Simulates a command that died after its first transaction.
     let marked = "update orgs set suspended_at = now(), deleted_at = now() where id = $1";
     sqlx::query(marked)
         .bind(&world.org.id)
@@ -634,7 +645,7 @@ async fn interrupted_delete_is_completed_by_the_next() {
         .unwrap();
     let refused = world.key().get("/v1/me").await.unwrap();
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (403, "forbidden".to_owned())
     );
     let completed = delete(&world, &world.org.id).await;

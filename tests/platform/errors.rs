@@ -1,21 +1,21 @@
-//! The wire rules: every answer has its headers, every refusal its form.
+//! Protocol rules: the headers of every response and the body of every error.
 
 use serde_json::json;
 
-use crate::harness::{code, fault, faults, scrape, text, world};
+use crate::harness::{error_code, field_error, field_errors, scrape, string, world};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_tells_the_build_and_the_installation() {
+async fn health_returns_build_and_environment() {
     let world = world().await;
     let health = world.anonymous().get("/health").await.unwrap();
     assert_eq!(health.status, 200);
     assert_eq!(health.body["env"], "development");
     assert_eq!(health.body["git_sha"], health.body["hfm_sha"]);
-    assert_eq!(text(&health.body["git_sha"]).len(), 40);
+    assert_eq!(string(&health.body["git_sha"]).len(), 40);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_carries_an_id_of_ours_and_the_limits() {
+async fn every_response_has_id_and_limits() {
     let world = world().await;
     let client = world.anonymous();
     let requests = [
@@ -39,36 +39,36 @@ async fn every_answer_carries_an_id_of_ours_and_the_limits() {
     ];
     let mut seen = std::collections::HashSet::new();
     for request in requests {
-        let answer = client
+        let response = client
             .send(request.header("x-request-id", "req_mine"))
             .await
             .unwrap();
-        let id = answer.header("x-request-id").to_owned();
+        let id = response.header("x-request-id").to_owned();
         assert!(id.starts_with("req_") && id.len() == 26, "{id}");
-        assert!(seen.insert(id.clone()), "an id of its own");
+        assert!(seen.insert(id.clone()), "ids are unique");
         for header in [
             "x-ratelimit-limit",
             "x-ratelimit-remaining",
             "x-ratelimit-reset",
         ] {
             assert!(
-                answer.header(header).parse::<u64>().is_ok(),
-                "{header}: {answer:?}"
+                response.header(header).parse::<u64>().is_ok(),
+                "{header}: {response:?}"
             );
         }
-        if answer.status >= 400 {
-            assert_eq!(answer.body["error"]["request_id"], id.as_str());
+        if response.status >= 400 {
+            assert_eq!(response.body["error"]["request_id"], id.as_str());
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_path_is_404_and_a_wrong_method_405_whoever_asks() {
+async fn unknown_path_404_wrong_method_405() {
     let world = world().await;
     for client in [world.anonymous(), world.key()] {
         let nowhere = client.get("/v1/nowhere").await.unwrap();
         assert_eq!(
-            (nowhere.status, code(&nowhere)),
+            (nowhere.status, error_code(&nowhere)),
             (404, "not_found".to_owned())
         );
         let wrong = client
@@ -76,7 +76,7 @@ async fn an_unknown_path_is_404_and_a_wrong_method_405_whoever_asks() {
             .await
             .unwrap();
         assert_eq!(
-            (wrong.status, code(&wrong)),
+            (wrong.status, error_code(&wrong)),
             (405, "invalid_request".to_owned())
         );
         assert_eq!(wrong.header("allow"), "GET,HEAD,POST");
@@ -101,12 +101,12 @@ async fn an_unknown_path_is_404_and_a_wrong_method_405_whoever_asks() {
                 refused.header("x-request-id").starts_with("req_")
                     && !refused.header("x-ratelimit-limit").is_empty()
             );
-            assert_eq!(code(&refused), "invalid_request", "{method} {path}");
+            assert_eq!(error_code(&refused), "invalid_request", "{method} {path}");
         }
     }
     let not_utf8 = world.key().get("/v1/jobs/%ff").await.unwrap();
     assert_eq!(
-        (not_utf8.status, code(&not_utf8)),
+        (not_utf8.status, error_code(&not_utf8)),
         (404, "not_found".to_owned())
     );
 }
@@ -125,20 +125,20 @@ async fn head_is_get_without_the_body() {
             (None, "/v1/nowhere", 404),
             (Some(&world.org.key), "/v1/evals", 405),
         ] {
-            let ask = async |method: reqwest::Method| {
+            let send = async |method: reqwest::Method| {
                 let mut request = http.request(method, format!("{}{path}", world.stack.url()));
                 if let Some(token) = token {
                     request = request.bearer_auth(token);
                 }
-                let answer = request.send().await.unwrap();
+                let response = request.send().await.unwrap();
                 let header = |name: &str| {
-                    answer
+                    response
                         .headers()
                         .get(name)
                         .map(|value| value.to_str().unwrap().to_owned())
                 };
-                let told = (
-                    answer.status().as_u16(),
+                let headers = (
+                    response.status().as_u16(),
                     header("content-type"),
                     header("content-length"),
                     header("www-authenticate"),
@@ -146,11 +146,11 @@ async fn head_is_get_without_the_body() {
                 assert!(
                     header("x-request-id").is_some() && header("x-ratelimit-remaining").is_some()
                 );
-                (told, answer.bytes().await.unwrap())
+                (headers, response.bytes().await.unwrap())
             };
             let ((head, nothing), (get, body)) = (
-                ask(reqwest::Method::HEAD).await,
-                ask(reqwest::Method::GET).await,
+                send(reqwest::Method::HEAD).await,
+                send(reqwest::Method::GET).await,
             );
             assert_eq!((head.0, nothing.len()), (status, 0), "{path}");
             assert_eq!(head, get, "{path}");
@@ -160,7 +160,7 @@ async fn head_is_get_without_the_body() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_is_400_and_what_does_not_fit_is_422() {
+async fn malformed_returns_400_and_invalid_422() {
     let world = world().await;
     let owner = world.owner();
     let send = async |content_type: &str, body: Vec<u8>| {
@@ -184,59 +184,62 @@ async fn what_cannot_be_read_is_400_and_what_does_not_fit_is_422() {
         ("application/json", &[b'['; 300]),
     ];
     for (content_type, body) in malformed {
-        let answer = send(content_type, body.to_vec()).await;
+        let response = send(content_type, body.to_vec()).await;
         assert_eq!(
-            (answer.status, code(&answer)),
+            (response.status, error_code(&response)),
             (400, "invalid_request".to_owned()),
             "{}",
-            answer.body
+            response.body
         );
     }
     let unfit = [
-        (json!([]), vec![fault("body", "type")]),
-        (json!({}), vec![fault("name", "required")]),
-        (json!({"name": null}), vec![fault("name", "required")]),
-        (json!({"name": "  "}), vec![fault("name", "required")]),
-        (json!({"name": 7}), vec![fault("name", "type")]),
-        (json!({"name": ["x"]}), vec![fault("name", "type")]),
-        (json!({"name": "a\u{0}b"}), vec![fault("name", "format")]),
+        (json!([]), vec![field_error("body", "type")]),
+        (json!({}), vec![field_error("name", "required")]),
+        (json!({"name": null}), vec![field_error("name", "required")]),
+        (json!({"name": "  "}), vec![field_error("name", "required")]),
+        (json!({"name": 7}), vec![field_error("name", "type")]),
+        (json!({"name": ["x"]}), vec![field_error("name", "type")]),
+        (
+            json!({"name": "a\u{0}b"}),
+            vec![field_error("name", "format")],
+        ),
         (
             json!({"name": "x".repeat(201)}),
-            vec![fault("name", "range")],
+            vec![field_error("name", "range")],
         ),
         (
             json!({"name": "x", "nmae": 1}),
-            vec![fault("nmae", "unknown_field")],
+            vec![field_error("nmae", "unknown_field")],
         ),
     ];
     for (body, expected) in unfit {
-        let answer = owner.post("/v1/keys", &body).await.unwrap();
+        let response = owner.post("/v1/keys", &body).await.unwrap();
         assert_eq!(
-            (answer.status, code(&answer)),
+            (response.status, error_code(&response)),
             (422, "validation_failed".to_owned()),
             "{body}"
         );
-        assert_eq!(faults(&answer), expected, "{body}");
+        assert_eq!(field_errors(&response), expected, "{body}");
     }
     let twice = send(
         "application/json",
         b"{\"name\": \"x\", \"name\": \"y\"}".to_vec(),
     )
     .await;
-    assert_eq!(faults(&twice), [fault("name", "duplicate")]);
+    assert_eq!(field_errors(&twice), [field_error("name", "duplicate")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_large_a_body_is_413_announced_or_not() {
+async fn too_large_body_returns_413() {
     let world = world().await;
     let key = world.key();
     let announced = key
         .request("POST", "/v1/evals")
         .header("content-type", "application/json")
         .body(vec![b' '; (5 << 20) + 1]);
-    let answer = key.send(announced).await.unwrap();
+    let response = key.send(announced).await.unwrap();
     assert_eq!(
-        (answer.status, code(&answer)),
+        (response.status, error_code(&response)),
         (413, "payload_too_large".to_owned())
     );
     let chunks =
@@ -245,9 +248,9 @@ async fn too_large_a_body_is_413_announced_or_not() {
         .request("POST", "/v1/evals")
         .header("content-type", "application/json")
         .body(reqwest::Body::wrap_stream(chunks));
-    let answer = key.send(chunked).await.unwrap();
+    let response = key.send(chunked).await.unwrap();
     assert_eq!(
-        (answer.status, code(&answer)),
+        (response.status, error_code(&response)),
         (413, "payload_too_large".to_owned())
     );
     let small = world
@@ -259,7 +262,7 @@ async fn too_large_a_body_is_413_announced_or_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_announced_length_that_is_too_large_is_refused_before_the_body_is_sent() {
+async fn too_large_content_length_skips_body() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     let world = world().await;
@@ -271,40 +274,43 @@ async fn an_announced_length_that_is_too_large_is_refused_before_the_body_is_sen
         world.org.key
     );
     socket.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = vec![0; 1024];
-    let n = socket.read(&mut answer).await.unwrap();
-    let answer = String::from_utf8_lossy(&answer[..n]).into_owned();
-    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    let mut response = vec![0; 1024];
+    let n = socket.read(&mut response).await.unwrap();
+    let response = String::from_utf8_lossy(&response[..n]).into_owned();
+    assert!(response.starts_with("HTTP/1.1 413"), "{response}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_of_the_inside_is_told_when_the_database_is_in_trouble() {
+async fn database_error_discloses_no_internals() {
     let world = world().await;
     let mut database = world.database().await;
     sqlx::raw_sql("alter table suites rename to suites_away")
         .execute(&mut database)
         .await
         .unwrap();
-    let answer = world.key().get("/v1/suites").await.unwrap();
-    assert_eq!((answer.status, code(&answer)), (500, "internal".to_owned()));
-    let told = answer.body.to_string().to_lowercase();
+    let response = world.key().get("/v1/suites").await.unwrap();
+    assert_eq!(
+        (response.status, error_code(&response)),
+        (500, "internal".to_owned())
+    );
+    let body = response.body.to_string().to_lowercase();
     for word in ["suites", "sql", "relation", "postgres"] {
-        assert!(!told.contains(word), "{told}");
+        assert!(!body.contains(word), "{body}");
     }
     let log = std::fs::read_to_string(&world.stack.apis[0].log).unwrap();
     assert!(
         log.contains("relation \\\"suites\\\" does not exist"),
-        "the operator is told the cause"
+        "the log names the cause"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_show_nothing_are_cut() {
+async fn silent_connections_are_closed() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     let world = world().await;
     let address = world.stack.apis[0].listen.unwrap();
-    let cut = async |sent: &str| {
+    let is_closed = async |sent: &str| {
         let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
         socket.write_all(sent.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
@@ -315,19 +321,19 @@ async fn connections_that_show_nothing_are_cut() {
         .await
         .is_ok()
     };
-    // Nothing, the beginning of either HTTP, a head that does not end.
+    // Nothing, the first bytes of HTTP/1.1 and of HTTP/2, and incomplete request headers.
     let (a, b, c, d) = tokio::join!(
-        cut(""),
-        cut("P"),
-        cut("PRI * HTTP/2.0\r\n"),
-        cut("GET /health HTTP/1.1\r\nhost: x\r\n")
+        is_closed(""),
+        is_closed("P"),
+        is_closed("PRI * HTTP/2.0\r\n"),
+        is_closed("GET /health HTTP/1.1\r\nhost: x\r\n")
     );
     assert_eq!([a, b, c, d], [true; 4]);
     assert_eq!(world.anonymous().get("/health").await.unwrap().status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_word_of_a_caller_becomes_a_label() {
+async fn caller_input_never_becomes_label() {
     let world = world().await;
     let client = world.anonymous();
     for word in ["BREW", "WHEN"] {
@@ -357,20 +363,20 @@ async fn no_word_of_a_caller_becomes_a_label() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_the_configured_origins_may_call_and_read_on_both_wires_and_no_others() {
-    let world = crate::harness::world_of(crate::harness::with(
+async fn cors_allows_only_configured_origins() {
+    let world = crate::harness::world_with(crate::harness::with_setting(
         "ASSAY_CORS_ORIGINS",
         "https://app.example.org, http://localhost:3000",
     ))
     .await;
     let client = world.anonymous();
-    let ask = async |path: &str, origin: &str, method: &str| {
-        let question = client
+    let preflight = async |path: &str, origin: &str, method: &str| {
+        let request = client
             .request("OPTIONS", path)
             .header("origin", origin)
             .header("access-control-request-method", method);
         client
-            .send(question.header(
+            .send(request.header(
                 "access-control-request-headers",
                 "authorization,content-type,x-grpc-web",
             ))
@@ -378,7 +384,7 @@ async fn pages_of_the_configured_origins_may_call_and_read_on_both_wires_and_no_
             .unwrap()
     };
     for path in ["/v1/keys/key_0", "/assay.v1.EvalService/CreateEval"] {
-        let allowed = ask(path, "https://app.example.org", "DELETE").await;
+        let allowed = preflight(path, "https://app.example.org", "DELETE").await;
         assert_eq!(
             (
                 allowed.status,
@@ -401,7 +407,7 @@ async fn pages_of_the_configured_origins_may_call_and_read_on_both_wires_and_no_
             );
         }
         assert_eq!(
-            ask(path, "https://elsewhere.example.org", "POST")
+            preflight(path, "https://elsewhere.example.org", "POST")
                 .await
                 .header("access-control-allow-origin"),
             ""
@@ -430,7 +436,7 @@ async fn pages_of_the_configured_origins_may_call_and_read_on_both_wires_and_no_
             "{header}"
         );
     }
-    // A refusal can be read, too.
+    // An error can be read too.
     let refused = client
         .send(
             client
@@ -446,7 +452,7 @@ async fn pages_of_the_configured_origins_may_call_and_read_on_both_wires_and_no_
         ),
         (401, "http://localhost:3000")
     );
-    // What is no question of a browser's is a method like any other.
+    // OPTIONS without the headers of a preflight request is a method like any other.
     let plain = client
         .send(
             client
@@ -489,7 +495,8 @@ async fn unrouted_requests_count_against_the_organization() {
             (status, (1000, 999 - already))
         );
     }
-    // Without a valid credential they show the address's limit, and a wrong credential is a failed authentication.
+    // Without a valid credential, the response shows the limit of the address. A wrong credential
+    // counts as a failed authentication.
     let anonymous = world.anonymous().get("/v1/nowhere").await.unwrap();
     assert_eq!(
         (
@@ -573,20 +580,20 @@ async fn repeated_identifying_headers_return_400() {
     ] {
         let response = owner.send(request).await.unwrap();
         assert_eq!(
-            (response.status, code(&response)),
+            (response.status, error_code(&response)),
             (400, "invalid_request".to_owned()),
             "{name}: {}",
             response.body
         );
         assert!(
-            text(&response.body["error"]["message"]).contains(name),
+            string(&response.body["error"]["message"]).contains(name),
             "{}",
             response.body
         );
     }
 }
 
-/// The status and the whole response to these bytes.
+/// Sends raw bytes and returns the status and the complete response.
 async fn raw(world: &crate::harness::World, bytes: &str) -> (u16, String) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -611,7 +618,7 @@ async fn raw(world: &crate::harness::World, bytes: &str) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn malformed_request_heads_return_the_envelope() {
+async fn malformed_request_headers_return_error_body() {
     let world = world().await;
     let (long, some) = ("x".repeat(9_000), "x".repeat(2_000));
     let many: String = (0..12).map(|i| format!("X-{i}: {some}\r\n")).collect();
@@ -651,7 +658,7 @@ async fn malformed_request_heads_return_the_envelope() {
 #[tokio::test(flavor = "multi_thread")]
 async fn responses_are_not_stored_by_caches() {
     let world = world().await;
-    let token = world.link("cache@example.org").await;
+    let token = world.sign_in_link("cache@example.org").await;
     let (owner, anonymous) = (world.owner(), world.anonymous());
     for response in [
         owner.post("/v1/keys", &json!({"name": "x"})).await.unwrap(),
@@ -669,7 +676,7 @@ async fn responses_are_not_stored_by_caches() {
             response.body
         );
     }
-    // The documentation is the same for everybody.
+    // The documentation is the same for all callers, so caches may store it.
     assert_eq!(
         anonymous
             .get("/docs/")

@@ -3,10 +3,10 @@
 use assay_tests::demo_suite;
 use serde_json::{Value, json};
 
-use crate::harness::{code, fault, faults, one_prediction, org, text, world};
+use crate::harness::{error_code, field_error, field_errors, one_prediction, org, string, world};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_submission_is_queued_scored_and_told_with_the_fields_of_the_contract() {
+async fn submission_is_queued_and_scored() {
     let world = world().await;
     let body = json!({"suite_id": "suite:lunch", "label": "first", "input_ref": null, "predictions": [
         {"item_id": "person-00/day-0", "prediction": ["curry"], "confidence": [1, {"x": null}]},
@@ -29,7 +29,7 @@ async fn a_submission_is_queued_scored_and_told_with_the_fields_of_the_contract(
     }
     assert!(queued.body["versions"].get("suite_version").is_none());
 
-    let job = world.ended(&text(&queued.body["id"])).await;
+    let job = world.wait_until_finished(&string(&queued.body["id"])).await;
     let mut fields: Vec<_> = job
         .as_object()
         .unwrap()
@@ -77,17 +77,17 @@ async fn a_submission_is_queued_scored_and_told_with_the_fields_of_the_contract(
     let value = result["value"].as_f64().unwrap();
     assert!(
         [0.0, 0.0025, 0.005].contains(&value),
-        "over all 400 items: {value}"
+        "the score covers all 400 items: {value}"
     );
     assert!(
-        text(&job["created_at"]) <= text(&job["started_at"])
-            && text(&job["started_at"]) <= text(&job["finished_at"])
+        string(&job["created_at"]) <= string(&job["started_at"])
+            && string(&job["started_at"]) <= string(&job["finished_at"])
     );
-    assert!(text(&job["created_at"]).ends_with('Z') && text(&job["created_at"]).len() == 27);
+    assert!(string(&job["created_at"]).ends_with('Z') && string(&job["created_at"]).len() == 27);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_looks_at_the_past_does_better_than_the_menu() {
+async fn habit_model_beats_menu_model() {
     let world = world().await;
     let items = world
         .key()
@@ -103,7 +103,7 @@ async fn whoever_looks_at_the_past_does_better_than_the_menu() {
             .map(|item| json!({"item_id": item["item_id"], "prediction": model(&item["input"])}))
             .collect();
         values.push(
-            world.scored(&json!(predictions)).await["result"]["value"]
+            world.submit_and_wait(&json!(predictions)).await["result"]["value"]
                 .as_f64()
                 .unwrap(),
         );
@@ -112,92 +112,95 @@ async fn whoever_looks_at_the_past_does_better_than_the_menu() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_is_told_field_by_field_and_makes_no_job() {
+async fn invalid_eval_returns_field_errors() {
     let world = world().await;
     let good = one_prediction();
     let cases = [
         (
             json!({"predictions": good}),
-            vec![fault("suite_id", "required")],
+            vec![field_error("suite_id", "required")],
         ),
         (
             json!({"suite_id": "suite:none", "predictions": good}),
-            vec![fault("suite_id", "not_found")],
+            vec![field_error("suite_id", "not_found")],
         ),
         (
             json!({"suite_id": "suite:a\u{0}", "predictions": good}),
-            vec![fault("suite_id", "not_found")],
+            vec![field_error("suite_id", "not_found")],
         ),
         (
             json!({"suite_id": "suite:lunch"}),
-            vec![fault("predictions", "exactly_one_of")],
+            vec![field_error("predictions", "exactly_one_of")],
         ),
         (
             json!({"suite_id": "suite:lunch", "predictions": good, "input_ref": "upl_1"}),
-            vec![fault("predictions", "exactly_one_of")],
+            vec![field_error("predictions", "exactly_one_of")],
         ),
         (
             json!({"suite_id": "suite:lunch", "input_ref": "upl_1"}),
-            vec![fault("input_ref", "not_found")],
+            vec![field_error("input_ref", "not_found")],
         ),
         (
             json!({"suite_id": "suite:lunch", "predictions": []}),
-            vec![fault("predictions", "required")],
+            vec![field_error("predictions", "required")],
         ),
         (
             json!({"suite_id": "suite:lunch", "predictions": {"0": 1}}),
-            vec![fault("predictions", "type")],
+            vec![field_error("predictions", "type")],
         ),
         (
             json!({"suite_id": "suite:lunch", "predictions": [["person-00/day-0", ["curry"]]]}),
-            vec![fault("predictions[0]", "type")],
+            vec![field_error("predictions[0]", "type")],
         ),
         (
             json!({"suite_id": "suite:lunch", "predictions": [{"prediction": []}]}),
-            vec![fault("predictions[0].item_id", "required")],
+            vec![field_error("predictions[0].item_id", "required")],
         ),
         (
             json!({"suite_id": "suite:lunch", "predictions": [{"item_id": 7, "prediction": []}]}),
-            vec![fault("predictions[0].item_id", "type")],
+            vec![field_error("predictions[0].item_id", "type")],
         ),
         (
             json!({"suite_id": "suite:lunch", "predictions": [{"item_id": "a\u{0}", "prediction": []}]}),
-            vec![fault("predictions[0].item_id", "format")],
+            vec![field_error("predictions[0].item_id", "format")],
         ),
         (
             json!({"suite_id": "suite:lunch", "predictions": [{"item_id": "a", "prediction": 0.5}]}),
-            vec![fault("predictions[0].prediction", "type")],
+            vec![field_error("predictions[0].prediction", "type")],
         ),
         (
             json!({"suite_id": "suite:lunch", "predictions": [{"item_id": "a", "prediction": ["b", 1]}]}),
-            vec![fault("predictions[0].prediction[1]", "type")],
+            vec![field_error("predictions[0].prediction[1]", "type")],
         ),
         (
             json!({"suite_id": "suite:lunch", "predictions": [{"item_id": "a", "prediction": []}, {"item_id": "a", "prediction": []}]}),
-            vec![fault("predictions[1].item_id", "duplicate")],
+            vec![field_error("predictions[1].item_id", "duplicate")],
         ),
         (
             json!({"suite_id": "suite:lunch", "predictions": good, "lable": "x"}),
-            vec![fault("lable", "unknown_field")],
+            vec![field_error("lable", "unknown_field")],
         ),
         (
             json!({"suite_id": "suite:lunch", "predictions": good, "label": "a\u{0}b"}),
-            vec![fault("label", "format")],
+            vec![field_error("label", "format")],
         ),
         (
             json!({"suite_id": "", "label": "", "predictions": good}),
-            vec![fault("suite_id", "required"), fault("label", "required")],
+            vec![
+                field_error("suite_id", "required"),
+                field_error("label", "required"),
+            ],
         ),
     ];
     for (body, expected) in cases {
-        let answer = world.key().post("/v1/evals", &body).await.unwrap();
+        let response = world.key().post("/v1/evals", &body).await.unwrap();
         assert_eq!(
-            (answer.status, code(&answer)),
+            (response.status, error_code(&response)),
             (422, "validation_failed".to_owned()),
             "{body}: {}",
-            answer.body
+            response.body
         );
-        assert_eq!(faults(&answer), expected, "{body}");
+        assert_eq!(field_errors(&response), expected, "{body}");
     }
     let jobs: i64 = sqlx::query_scalar("select count(*) from jobs")
         .fetch_one(&mut world.database().await)
@@ -207,7 +210,7 @@ async fn what_does_not_fit_is_told_field_by_field_and_makes_no_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idempotency_key_stands_for_one_job_however_the_body_is_written() {
+async fn idempotency_key_ignores_json_formatting() {
     let world = world().await;
     let key = world.key();
     let send = async |idempotency_key: &str, body: &str| {
@@ -234,37 +237,37 @@ async fn an_idempotency_key_stands_for_one_job_however_the_body_is_written() {
     assert_eq!(again.body["id"], first.body["id"]);
     let other = send("k", &body.replace("curry", "ramen")).await;
     assert_eq!(
-        (other.status, faults(&other)),
-        (422, vec![fault("Idempotency-Key", "conflict")])
+        (other.status, field_errors(&other)),
+        (422, vec![field_error("Idempotency-Key", "conflict")])
     );
     assert_eq!(other.body["error"]["details"]["job_id"], first.body["id"]);
     assert_ne!(send("k2", body).await.body["id"], first.body["id"]);
     for bad in ["", &"x".repeat(129)] {
         assert_eq!(
-            faults(&send(bad, body).await),
-            [fault("Idempotency-Key", "range")]
+            field_errors(&send(bad, body).await),
+            [field_error("Idempotency-Key", "range")]
         );
     }
     assert_eq!(send(&"x".repeat(128), body).await.status, 202);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_organizations_job_does_not_exist() {
+async fn foreign_job_returns_404() {
     let world = world().await;
-    let job = world.scored(&one_prediction()).await;
+    let job = world.submit_and_wait(&one_prediction()).await;
     let other = org(&world.stack, "free").await;
     let stranger = world.client(&other.key);
     for path in [
-        format!("/v1/jobs/{}", text(&job["id"])),
-        format!("/v1/jobs/{}/trace", text(&job["id"])),
+        format!("/v1/jobs/{}", string(&job["id"])),
+        format!("/v1/jobs/{}/trace", string(&job["id"])),
     ] {
         let theirs = stranger.get(&path).await.unwrap();
         let unknown = stranger
-            .get(&path.replace(&text(&job["id"]), "job_0000000000000000000000"))
+            .get(&path.replace(&string(&job["id"]), "job_0000000000000000000000"))
             .await
             .unwrap();
         assert_eq!(
-            (theirs.status, code(&theirs)),
+            (theirs.status, error_code(&theirs)),
             (404, "not_found".to_owned())
         );
         assert_eq!(
@@ -275,8 +278,8 @@ async fn another_organizations_job_does_not_exist() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_job_keeps_its_version_of_the_suite() {
-    let world = crate::harness::world_of(assay_tests::stack::Plan {
+async fn job_keeps_its_suite_version() {
+    let world = crate::harness::world_with(assay_tests::stack::Plan {
         workers: 0,
         ..Default::default()
     })
@@ -289,10 +292,10 @@ async fn a_running_job_keeps_its_version_of_the_suite() {
         .folder()
         .join(format!("{}-lunch-2", world.stack.database.name));
     demo_suite::write(&folder).unwrap();
-    let head = std::fs::read_to_string(folder.join("suite.toml")).unwrap();
+    let suite_toml = std::fs::read_to_string(folder.join("suite.toml")).unwrap();
     std::fs::write(
         folder.join("suite.toml"),
-        head.replace("version = \"1\"", "version = \"2\""),
+        suite_toml.replace("version = \"1\"", "version = \"2\""),
     )
     .unwrap();
     world
@@ -301,7 +304,7 @@ async fn a_running_job_keeps_its_version_of_the_suite() {
         .await
         .unwrap();
     let _worker = world.stack.launch_worker().unwrap();
-    let job = world.ended(&text(&queued.body["id"])).await;
+    let job = world.wait_until_finished(&string(&queued.body["id"])).await;
     assert_eq!(
         (
             &job["versions"]["suite_version"],
@@ -312,8 +315,8 @@ async fn a_running_job_keeps_its_version_of_the_suite() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_submission_that_is_gone_fails_its_job_and_is_not_retried() {
-    let world = crate::harness::world_of(assay_tests::stack::Plan {
+async fn missing_submission_fails_without_retry() {
+    let world = crate::harness::world_with(assay_tests::stack::Plan {
         workers: 0,
         ..Default::default()
     })
@@ -331,7 +334,7 @@ async fn a_submission_that_is_gone_fails_its_job_and_is_not_retried() {
         .join(format!("{}-artifacts", world.stack.database.name));
     std::fs::remove_file(artifacts.join(key)).unwrap();
     let _worker = world.stack.launch_worker().unwrap();
-    let job = world.ended(&text(&queued.body["id"])).await;
+    let job = world.wait_until_finished(&string(&queued.body["id"])).await;
     assert_eq!(
         (&job["status"], &job["attempts"], &job["error"]["code"]),
         (&"failed".into(), &1.into(), &"input_unavailable".into())

@@ -1,16 +1,18 @@
-//! `/v1/jobs/{job_id}/items`: the scores of single items, where the suite allows them to be read.
+//! `/v1/jobs/{job_id}/items`: item scores, if the suite allows per-item feedback.
 
 use assay_proto::v1;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_tests::demo_suite;
 use serde_json::{Value, json};
 
-use crate::harness::{World, code, fault, faults, one_prediction, text, with_token, world};
+use crate::harness::{
+    World, error_code, field_error, field_errors, one_prediction, string, with_token, world,
+};
 
-/// The lunch suite under another name, by another metric, with feedback.
+/// The lunch suite under another name, with another metric and per-item feedback.
 pub const SUITE_ID: &str = "suite:dinner";
 
-/// Publishes it.
+/// Publishes [`SUITE_ID`] in this version.
 pub async fn publish(world: &World, version: &str) {
     let folder = world
         .stack
@@ -30,8 +32,8 @@ pub async fn publish(world: &World, version: &str) {
         .unwrap();
 }
 
-/// Submits for it, and waits for the end.
-pub async fn scored(world: &World, token: &str, predictions: &Value) -> Value {
+/// Submits predictions for [`SUITE_ID`], waits until the job is finished, and returns it.
+pub async fn submit_and_wait(world: &World, token: &str, predictions: &Value) -> Value {
     let client = world.client(token);
     let job = client
         .post(
@@ -41,12 +43,16 @@ pub async fn scored(world: &World, token: &str, predictions: &Value) -> Value {
         .await
         .unwrap();
     client
-        .finished(&text(&job.body["id"]), crate::harness::PATIENCE, &|_| {})
+        .wait_until_finished(
+            &string(&job.body["id"]),
+            crate::harness::WAIT_TIMEOUT,
+            &|_| {},
+        )
         .await
         .unwrap()
 }
 
-/// Predictions for some of the items, by habit.
+/// Returns the habit model's predictions for 300 of the 400 items.
 async fn predictions(world: &World) -> Vec<Value> {
     let page = world
         .key()
@@ -57,15 +63,16 @@ async fn predictions(world: &World) -> Vec<Value> {
     items.map(demo_suite::prediction).collect()
 }
 
+/// The pages list the items in the suite's order.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_scores_of_the_items_are_paged_in_the_suites_order_and_add_up_to_the_value() {
+async fn item_scores_average_to_value() {
     let world = world().await;
     publish(&world, "1").await;
     let predictions = predictions(&world).await;
-    let job = scored(&world, &world.org.key, &Value::Array(predictions.clone())).await;
-    // A later version of the suite is nothing to a job of this one.
+    let job = submit_and_wait(&world, &world.org.key, &Value::Array(predictions.clone())).await;
+    // A later version of the suite does not affect this job.
     publish(&world, "2").await;
-    let path = format!("/v1/jobs/{}/items", text(&job["id"]));
+    let path = format!("/v1/jobs/{}/items", string(&job["id"]));
     for limit in [1000, 400, 399, 7] {
         let (mut items, mut cursor) = (Vec::new(), String::new());
         loop {
@@ -87,7 +94,7 @@ async fn the_scores_of_the_items_are_paged_in_the_suites_order_and_add_up_to_the
             items.extend(page["items"].as_array().unwrap().clone());
             match &page["next_cursor"] {
                 Value::Null => break,
-                next => cursor = format!("&cursor={}", text(next)),
+                next => cursor = format!("&cursor={}", string(next)),
             }
         }
         assert_eq!(items.len(), 400);
@@ -99,13 +106,13 @@ async fn the_scores_of_the_items_are_paged_in_the_suites_order_and_add_up_to_the
         check(&world, &items, &predictions);
     }
     let mut grpc = JobServiceClient::new(world.channel().await);
-    let ask = v1::ListJobItemsRequest {
-        job_id: text(&job["id"]),
+    let request = v1::ListJobItemsRequest {
+        job_id: string(&job["id"]),
         cursor: None,
         limit: Some(7),
     };
     let page = grpc
-        .list_job_items(with_token(ask, &world.org.key))
+        .list_job_items(with_token(request, &world.org.key))
         .await
         .unwrap()
         .into_inner();
@@ -127,7 +134,8 @@ async fn the_scores_of_the_items_are_paged_in_the_suites_order_and_add_up_to_the
     assert_eq!(rest, same);
 }
 
-/// Each score is the reciprocal rank of the answer that was published, computed here from the suite's own files.
+/// Checks that each score is the reciprocal rank of the published answer, computed here from the
+/// suite's own files.
 fn check(world: &World, items: &[Value], predictions: &[Value]) {
     let folder = world.stack.ground.servers.folder().join("lunch");
     let lines = |name: &str| -> Vec<Value> {
@@ -160,37 +168,40 @@ fn check(world: &World, items: &[Value], predictions: &[Value]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_is_told_apart() {
+async fn unreadable_scores_return_distinct_errors() {
     let mut world = world().await;
     publish(&world, "1").await;
-    let without = world.scored(&one_prediction()).await;
-    let with = scored(&world, &world.org.key, &one_prediction()).await;
+    let without = world.submit_and_wait(&one_prediction()).await;
+    let with = submit_and_wait(&world, &world.org.key, &one_prediction()).await;
     let key = world.key();
     let items = async |id: &Value, query: &str| {
-        key.get(&format!("/v1/jobs/{}/items{query}", text(id)))
+        key.get(&format!("/v1/jobs/{}/items{query}", string(id)))
             .await
             .unwrap()
     };
     let refused = items(&without["id"], "").await;
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (403, "forbidden".to_owned()),
         "the suite does not allow it"
     );
     let suite = SUITE_ID.parse().unwrap();
-    let version_2 = assay_core::model::suite::ItemCursor::new(&suite, "2".into(), 1);
-    let beyond = assay_core::model::suite::ItemCursor::new(&suite, "1".into(), 400);
+    let version_2 = assay_core::model::suite_items::ItemCursor::new(&suite, "2".into(), 1);
+    let beyond = assay_core::model::suite_items::ItemCursor::new(&suite, "1".into(), 400);
     for (query, expected) in [
-        ("?limit=0".to_owned(), fault("limit", "range")),
-        ("?limit=1001".into(), fault("limit", "range")),
-        ("?cursor=x".into(), fault("cursor", "format")),
-        (format!("?cursor={version_2}"), fault("cursor", "format")),
-        (format!("?cursor={beyond}"), fault("cursor", "format")),
-        ("?page=2".into(), fault("page", "unknown_field")),
+        ("?limit=0".to_owned(), field_error("limit", "range")),
+        ("?limit=1001".into(), field_error("limit", "range")),
+        ("?cursor=x".into(), field_error("cursor", "format")),
+        (
+            format!("?cursor={version_2}"),
+            field_error("cursor", "format"),
+        ),
+        (format!("?cursor={beyond}"), field_error("cursor", "format")),
+        ("?page=2".into(), field_error("page", "unknown_field")),
     ] {
-        let answer = items(&with["id"], &query).await;
+        let response = items(&with["id"], &query).await;
         assert_eq!(
-            (answer.status, faults(&answer)),
+            (response.status, field_errors(&response)),
             (422, vec![expected]),
             "{query}"
         );
@@ -206,8 +217,8 @@ async fn what_cannot_be_read_is_told_apart() {
         .unwrap();
     let refused = items(&waiting.body["id"], "").await;
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (409, "invalid_state".to_owned()),
-        "it has not been scored"
+        "the job has no scores yet"
     );
 }

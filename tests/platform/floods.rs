@@ -1,8 +1,10 @@
-//! Clients that hold memory: connections that read nothing, send slowly, or send what grows. The process's memory stays within
-//! bounds, an honest caller is served meanwhile, and the memory comes back.
+//! Clients that hold memory: connections that read nothing, send slowly, or send messages that
+//! expand. The process's memory stays bounded, an honest caller is served meanwhile, and the memory
+//! is returned.
 //!
-//! `TEST_FLOOD_CONNECTIONS` and `TEST_FLOOD_SECONDS` set how many attack in each way, and for how long: 1000 and 60 in a campaign. With
-//! one of them the binaries are optimized, and the honest caller's times are held against their bound.
+//! `TEST_FLOOD_CONNECTIONS` and `TEST_FLOOD_SECONDS` set the number of attackers for each kind of
+//! attack and the duration: 1000 and 60 in a campaign. With either of them set, the binaries are
+//! optimized, and the response times of the honest caller are checked too.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,40 +22,41 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::harness::{
-    World, one_prediction, optimized_world_of, retry_unavailable, with, world_of,
+    World, one_prediction, optimized_world, retry_unavailable, with_setting, world_with,
 };
 
-/// The memory that an API process may have, in bytes: half of the chart's limit.
+/// The maximum resident memory of an API process in bytes: half of the chart's limit.
 const MEMORY_MAX: u64 = 512 * 1024 * 1024;
 
-/// The longest time until the memory of clients that have left is the system's again, up to a fifth of the quiet process's.
+/// The timeout for the return of memory after the clients have disconnected. A fifth more than the
+/// memory of the idle process may remain.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Largest gRPC message.
+/// The maximum size of a gRPC message in bytes.
 const MESSAGE: usize = 5 * 1024 * 1024;
 
-/// The 99th percentile of an honest caller's times in a campaign.
+/// The maximum 99th percentile of the honest caller's response times in a campaign.
 const P99_MAX: Duration = Duration::from_millis(250);
 
-fn asked(name: &str) -> Option<u64> {
+fn number_from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
 fn connections() -> usize {
-    asked("TEST_FLOOD_CONNECTIONS").unwrap_or(100) as usize
+    number_from_env("TEST_FLOOD_CONNECTIONS").unwrap_or(100) as usize
 }
 
 fn duration() -> Duration {
-    Duration::from_secs(asked("TEST_FLOOD_SECONDS").unwrap_or(8))
+    Duration::from_secs(number_from_env("TEST_FLOOD_SECONDS").unwrap_or(8))
 }
 
 fn is_campaign() -> bool {
-    asked("TEST_FLOOD_CONNECTIONS")
-        .or(asked("TEST_FLOOD_SECONDS"))
+    number_from_env("TEST_FLOOD_CONNECTIONS")
+        .or(number_from_env("TEST_FLOOD_SECONDS"))
         .is_some()
 }
 
-/// The resident memory of a process, in bytes.
+/// Returns the resident memory of a process, in bytes.
 fn resident(process: &Process) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", process.guarded.pid())).unwrap();
@@ -69,14 +72,14 @@ fn resident(process: &Process) -> u64 {
         * 1024
 }
 
-/// What a connection of an attack knows.
+/// The data that each connection of an attack needs.
 #[derive(Clone)]
 struct Target {
     api: SocketAddr,
     key: Arc<str>,
     upload_id: Arc<str>,
-    /// A message of 5 MiB that holds 2.6 million empty predictions. One for all: a thousand copies would keep the honest caller,
-    /// who is in this process, from a core.
+    /// A message of 5 MiB with 2.6 million empty predictions. All connections share it: a thousand
+    /// copies would take the cores from the honest caller, which runs in this process.
     giant: Bytes,
 }
 
@@ -87,15 +90,15 @@ fn giant() -> Bytes {
     Bytes::from(frame)
 }
 
-/// A connection from one of many addresses.
+/// Connects from one of many addresses.
 async fn connect(target: &Target, number: usize) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    // 150 from each address, fewer than it may have.
+    // 150 connections from each address, below the limit per address.
     socket.bind(SocketAddr::from(([127, 9, 0, 1 + (number / 150) as u8], 0)))?;
     socket.connect(target.api).await
 }
 
-/// An HTTP/2 connection with this window, which is driven in the background.
+/// Opens an HTTP/2 connection with this initial window, which is driven in the background.
 async fn http2(target: &Target, number: usize, window: u32) -> Option<SendRequest<Bytes>> {
     let stream = connect(target, number).await.ok()?;
     let handshake = h2::client::Builder::new()
@@ -106,7 +109,8 @@ async fn http2(target: &Target, number: usize, window: u32) -> Option<SendReques
     client.ready().await.ok()
 }
 
-/// Sends requests without bodies until the connection takes no more, reads none of the responses, and keeps the connection in use.
+/// Sends requests without bodies until the connection accepts no more, reads none of the responses,
+/// and keeps the connection in use.
 async fn read_nothing(target: Target, number: usize, path: &'static str) {
     let Some(mut client) = http2(&target, number, 0).await else {
         return;
@@ -161,7 +165,7 @@ async fn read_slowly(target: Target, number: usize) {
     }
 }
 
-/// Sends a submission at two bytes a millisecond, with a credential.
+/// Sends a submission with a credential: half of it at once, the rest at 2 KiB a second.
 async fn send_slowly(target: Target, number: usize) {
     let Ok(mut stream) = connect(&target, number).await else {
         return;
@@ -174,7 +178,7 @@ async fn send_slowly(target: Target, number: usize) {
         return;
     }
     let piece = [b' '; 100 * 1024];
-    // Half of it at once, the rest slowly.
+    // 2.5 of 5 MB at once.
     for _ in 0..25 {
         if stream.write_all(&piece).await.is_err() {
             return;
@@ -185,7 +189,7 @@ async fn send_slowly(target: Target, number: usize) {
     }
 }
 
-/// Sends a body without a credential, a byte a second.
+/// Sends a body without a credential, at one byte a second.
 async fn send_slowly_unknown(target: Target, number: usize) {
     let Ok(mut stream) = connect(&target, number).await else {
         return;
@@ -230,7 +234,7 @@ async fn send_giants(target: Target, number: usize) {
 }
 
 /// Opens streams and sends nothing on them.
-async fn say_nothing(target: Target, number: usize) {
+async fn open_silent_streams(target: Target, number: usize) {
     let Some(mut client) = http2(&target, number, 65_535).await else {
         return;
     };
@@ -253,7 +257,7 @@ async fn say_nothing(target: Target, number: usize) {
     std::future::pending::<()>().await;
 }
 
-/// Sends a part of an upload slowly, half of it at once.
+/// Sends a part of an upload: 4.6 of 60 MB at once, the rest at 2 KiB a second.
 async fn send_parts(target: Target, number: usize) {
     let Ok(mut stream) = connect(&target, number).await else {
         return;
@@ -278,13 +282,13 @@ async fn send_parts(target: Target, number: usize) {
     }
 }
 
-/// An honest caller: reads and submits, again and again, and sends a request again after 503. Returns how long each took until it
-/// succeeded.
+/// Acts as an honest caller: reads and submits in a loop, and retries after 503. Returns the sorted
+/// times until each request succeeded.
 async fn honest(world: &World, until: Instant) -> Vec<Duration> {
     let (client, mut took) = (world.key(), Vec::new());
     while Instant::now() < until {
         for at in 0..10 {
-            let began = Instant::now();
+            let start = Instant::now();
             let send = async || match at {
                 0 => client
                     .post(
@@ -300,14 +304,14 @@ async fn honest(world: &World, until: Instant) -> Vec<Duration> {
                 5..9 => client.get("/v1/jobs?limit=5").await.unwrap(),
                 _ => client.get("/v1/me").await.unwrap(),
             };
-            let answer = retry_unavailable(send).await;
+            let response = retry_unavailable(send).await;
             assert!(
-                [200, 202].contains(&answer.status),
+                [200, 202].contains(&response.status),
                 "{} {}",
-                answer.status,
-                answer.body
+                response.status,
+                response.body
             );
-            took.push(began.elapsed());
+            took.push(start.elapsed());
             sleep(Duration::from_millis(10)).await;
         }
     }
@@ -315,18 +319,18 @@ async fn honest(world: &World, until: Instant) -> Vec<Duration> {
     took
 }
 
-/// Attacks in one way while an honest caller works, and holds the process's memory against its bound.
+/// Runs one kind of attack while an honest caller works, and checks the process's memory.
 async fn flood<F: Future<Output = ()> + Send + 'static>(
     world: &World,
     quiet: u64,
-    way: &str,
+    attack_name: &str,
     target: &Target,
     attack: impl Fn(Target, usize) -> F,
 ) {
     let allowed_after = quiet + quiet / 5;
     let api = &world.stack.apis[0];
     let before = resident(api);
-    // On threads of their own, as if on machines of their own: the honest caller must not wait for them to run.
+    // The attackers have their own threads, so that the honest caller does not wait for them.
     let machine = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -355,7 +359,7 @@ async fn flood<F: Future<Output = ()> + Send + 'static>(
     let (after, p99) = (resident(api), took[took.len() * 99 / 100]);
     let mib = |bytes: u64| bytes >> 20;
     println!(
-        "{way}: {} MiB before, {} at most, {} after {:.1} s; {} honest requests, p99 {} ms",
+        "{attack_name}: {} MiB before, {} at most, {} after {:.1} s; {} honest requests, p99 {} ms",
         mib(before),
         mib(highest),
         mib(after),
@@ -363,16 +367,17 @@ async fn flood<F: Future<Output = ()> + Send + 'static>(
         took.len(),
         p99.as_millis()
     );
-    assert!(highest < MEMORY_MAX, "{way}: {} MiB", mib(highest));
+    assert!(highest < MEMORY_MAX, "{attack_name}: {} MiB", mib(highest));
     assert!(
         !is_campaign() || after <= allowed_after,
-        "{way}: {} MiB are still held",
+        "{attack_name}: {} MiB are still held",
         mib(after)
     );
-    assert!(!is_campaign() || p99 < P99_MAX, "{way}: {p99:?}");
+    assert!(!is_campaign() || p99 < P99_MAX, "{attack_name}: {p99:?}");
 }
 
-/// A few connections of each kind: the code and the files that they touch belong to a quiet process, too.
+/// Runs a few connections of each attack, so that the code and the files that they touch count as
+/// memory of the idle process.
 async fn warm_up(world: &World, target: &Target) {
     honest(world, Instant::now() + Duration::from_secs(1)).await;
     let mut attackers = JoinSet::new();
@@ -383,7 +388,7 @@ async fn warm_up(world: &World, target: &Target) {
         attackers.spawn(send_slowly(target.clone(), number));
         attackers.spawn(send_slowly_unknown(target.clone(), number));
         attackers.spawn(send_giants(target.clone(), number));
-        attackers.spawn(say_nothing(target.clone(), number));
+        attackers.spawn(open_silent_streams(target.clone(), number));
         attackers.spawn(send_parts(target.clone(), number));
     }
     sleep(Duration::from_secs(3)).await;
@@ -393,12 +398,12 @@ async fn warm_up(world: &World, target: &Target) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_stays_bounded_whatever_clients_hold() {
-    let plan = with("ASSAY_CONNECTIONS_PER_ADDRESS", "200");
+async fn memory_stays_bounded_under_floods() {
+    let plan = with_setting("ASSAY_CONNECTIONS_PER_ADDRESS", "200");
     let world = if is_campaign() {
-        optimized_world_of(plan).await
+        optimized_world(plan).await
     } else {
-        world_of(plan).await
+        world_with(plan).await
     };
     world.widen_plan("team").await;
     let hostile = crate::harness::org(&world.stack, "free").await;
@@ -428,13 +433,20 @@ async fn memory_stays_bounded_whatever_clients_hold() {
     )
     .await;
     flood(&world, quiet, "giant messages", &target, send_giants).await;
-    flood(&world, quiet, "silent streams", &target, say_nothing).await;
+    flood(
+        &world,
+        quiet,
+        "silent streams",
+        &target,
+        open_silent_streams,
+    )
+    .await;
     flood(&world, quiet, "slow parts", &target, send_parts).await;
     let key = world.key();
     let at_work = join_all((0..20).map(|_| key.get("/v1/me"))).await;
     assert!(
         at_work
             .into_iter()
-            .all(|answer| answer.unwrap().status == 200)
+            .all(|response| response.unwrap().status == 200)
     );
 }

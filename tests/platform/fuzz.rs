@@ -1,4 +1,4 @@
-//! What the fuzzer has kept: each input once more through what must hold of its parser. See `tests/fuzz`.
+//! Replays the fuzz corpus: each input must satisfy the properties of its parser. See `tests/fuzz`.
 
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
@@ -11,6 +11,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz")
 }
 
+/// Lists the file stems in a folder.
 fn names(folder: &Path) -> BTreeSet<String> {
     let entries =
         std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -28,7 +29,8 @@ fn names(folder: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-fn kept(target: &str, property: fn(&[u8])) {
+/// Checks a property for each corpus input of a target.
+fn replay(target: &str, property: fn(&[u8])) {
     let folder = folder().join("corpus").join(target);
     let inputs = names(&folder);
     assert!(
@@ -51,11 +53,11 @@ macro_rules! targets {
     ($($name:ident)*) => {
         $(#[test]
         fn $name() {
-            kept(stringify!($name), properties::$name);
+            replay(stringify!($name), properties::$name);
         })*
 
         #[test]
-        fn every_target_and_every_corpus_is_here() {
+        fn targets_and_corpora_match() {
             let here: BTreeSet<String> = [$(stringify!($name)),*].map(str::to_owned).into();
             assert_eq!(names(&folder().join("targets")), here);
             assert_eq!(names(&folder().join("corpus")), here);

@@ -1,4 +1,5 @@
-//! The same on the other wire: equal fields, equal codes, and what gRPC clients expect besides.
+//! Parity of gRPC with REST: equal fields and codes, and the additional metadata that gRPC clients
+//! expect.
 
 use assay_proto::v1;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
@@ -14,7 +15,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{World, code, one_prediction, text, with_token as with, world};
+use crate::harness::{World, error_code, one_prediction, string, with_token, world};
 
 fn reason(status: &Status) -> String {
     status
@@ -24,8 +25,8 @@ fn reason(status: &Status) -> String {
         .to_lowercase()
 }
 
-fn same_moment(rest: &Value, grpc: Option<prost_types::Timestamp>) -> bool {
-    // The one is written with six digits, the other with as many as are needed.
+fn is_same_timestamp(rest: &Value, grpc: Option<prost_types::Timestamp>) -> bool {
+    // REST writes six fractional digits, prost only as many as necessary.
     let rest = rest
         .as_str()
         .map(|text| text.parse::<prost_types::Timestamp>().unwrap());
@@ -37,7 +38,7 @@ async fn connect(world: &World) -> Channel {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_and_me_are_the_same_on_both_wires() {
+async fn health_and_me_match() {
     let world = world().await;
     let channel = connect(&world).await;
     let rest = world.anonymous().get("/health").await.unwrap().body;
@@ -55,7 +56,7 @@ async fn health_and_me_are_the_same_on_both_wires() {
     for token in [&world.org.key, &world.org.session] {
         let rest = world.client(token).get("/v1/me").await.unwrap().body;
         let grpc = MeServiceClient::new(channel.clone())
-            .get_me(with(v1::GetMeRequest {}, token))
+            .get_me(with_token(v1::GetMeRequest {}, token))
             .await
             .unwrap()
             .into_inner()
@@ -66,7 +67,7 @@ async fn health_and_me_are_the_same_on_both_wires() {
             (&json!(grpc.principal), &json!(grpc.org_id))
         );
         let (ours, theirs) = (&rest["orgs"][0], &grpc.orgs[0]);
-        assert!(same_moment(&ours["created_at"], theirs.created_at));
+        assert!(is_same_timestamp(&ours["created_at"], theirs.created_at));
         let theirs = json!([
             theirs.id,
             theirs.name,
@@ -88,11 +89,11 @@ async fn health_and_me_are_the_same_on_both_wires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_live_on_both_wires() {
+async fn keys_match() {
     let world = world().await;
     let mut keys = KeyServiceClient::new(connect(&world).await);
     let made = keys
-        .create_key(with(
+        .create_key(with_token(
             v1::CreateKeyRequest {
                 name: "grpc".into(),
             },
@@ -108,7 +109,7 @@ async fn keys_live_on_both_wires() {
         200
     );
     let revoked = keys
-        .revoke_key(with(
+        .revoke_key(with_token(
             v1::RevokeKeyRequest {
                 key_id: made.id.clone(),
             },
@@ -118,7 +119,10 @@ async fn keys_live_on_both_wires() {
         .unwrap()
         .into_inner();
     let listed = keys
-        .list_keys(with(v1::ListKeysRequest::default(), &world.org.session))
+        .list_keys(with_token(
+            v1::ListKeysRequest::default(),
+            &world.org.session,
+        ))
         .await
         .unwrap()
         .into_inner()
@@ -144,14 +148,17 @@ async fn keys_live_on_both_wires() {
             fields
         );
         assert!(
-            same_moment(&ours["created_at"], theirs.created_at)
-                && same_moment(&ours["revoked_at"], theirs.revoked_at)
+            is_same_timestamp(&ours["created_at"], theirs.created_at)
+                && is_same_timestamp(&ours["revoked_at"], theirs.revoked_at)
         );
-        assert!(same_moment(&ours["last_used_at"], theirs.last_used_at));
+        assert!(is_same_timestamp(
+            &ours["last_used_at"],
+            theirs.last_used_at
+        ));
     }
     assert_eq!(revoked.api_key.unwrap().revoked_at, listed[0].revoked_at);
     let refused = MeServiceClient::new(connect(&world).await)
-        .get_me(with(v1::GetMeRequest {}, &made.key))
+        .get_me(with_token(v1::GetMeRequest {}, &made.key))
         .await
         .unwrap_err();
     assert_eq!(
@@ -161,12 +168,12 @@ async fn keys_live_on_both_wires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn suites_and_items_are_the_same_on_both_wires() {
+async fn suites_and_items_match() {
     let world = world().await;
     let mut suites = SuiteServiceClient::new(connect(&world).await);
     let rest = world.key().get("/v1/suites").await.unwrap().body;
     let grpc = suites
-        .list_suites(with(v1::ListSuitesRequest {}, &world.org.key))
+        .list_suites(with_token(v1::ListSuitesRequest {}, &world.org.key))
         .await
         .unwrap()
         .into_inner()
@@ -185,13 +192,13 @@ async fn suites_and_items_are_the_same_on_both_wires() {
         .await
         .unwrap()
         .body;
-    let ask = v1::ListSuiteItemsRequest {
+    let request = v1::ListSuiteItemsRequest {
         suite_id: "suite:lunch".into(),
         cursor: None,
         limit: Some(2),
     };
     let grpc = suites
-        .list_suite_items(with(ask, &world.org.key))
+        .list_suite_items(with_token(request, &world.org.key))
         .await
         .unwrap()
         .into_inner();
@@ -219,7 +226,7 @@ async fn suites_and_items_are_the_same_on_both_wires() {
         limit: Some(1000),
     };
     let last = suites
-        .list_suite_items(with(last, &world.org.key))
+        .list_suite_items(with_token(last, &world.org.key))
         .await
         .unwrap()
         .into_inner();
@@ -268,7 +275,7 @@ fn ranking(ids: &[&str]) -> Option<Prediction> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_submission_is_the_same_job_on_both_wires() {
+async fn same_submission_replays_same_job() {
     let world = world().await;
     let channel = connect(&world).await;
     let body = json!({"suite_id": "suite:lunch", "predictions": [
@@ -293,17 +300,20 @@ async fn the_same_submission_is_the_same_job_on_both_wires() {
     ]);
     message.idempotency_key = Some("both".into());
     let replayed = EvalServiceClient::new(channel.clone())
-        .create_eval(with(message.clone(), &world.org.key))
+        .create_eval(with_token(message.clone(), &world.org.key))
         .await
         .unwrap()
         .into_inner();
-    assert!(replayed.idempotency_replayed, "one rule on both wires");
+    assert!(
+        replayed.idempotency_replayed,
+        "REST and gRPC share idempotency keys"
+    );
     let job = replayed.job.unwrap();
     assert_eq!(rest.body["id"], job.id.as_str());
 
-    let ended = world.ended(&job.id).await;
+    let ended = world.wait_until_finished(&job.id).await;
     let grpc = JobServiceClient::new(channel.clone())
-        .get_job(with(
+        .get_job(with_token(
             v1::GetJobRequest {
                 job_id: job.id.clone(),
                 wait: None,
@@ -342,7 +352,7 @@ async fn the_same_submission_is_the_same_job_on_both_wires() {
         ("started_at", grpc.started_at),
         ("finished_at", grpc.finished_at),
     ] {
-        assert!(same_moment(&ended[name], at), "{name}");
+        assert!(is_same_timestamp(&ended[name], at), "{name}");
     }
     let versions = grpc.versions.unwrap();
     assert_eq!(
@@ -353,7 +363,7 @@ async fn the_same_submission_is_the_same_job_on_both_wires() {
     let theirs = json!({"hfm_sha": r.hfm_sha, "metric": r.metric, "n": r.n, "n_submitted": r.n_submitted, "n_unmatched": r.n_unmatched, "n_missing": r.n_missing, "suite_id": r.suite_id, "suite_version": r.suite_version, "value": r.value, "stderr": r.stderr, "ci95": r.ci95, "ci_method": r.ci_method, "metrics": r.metrics, "release": r.release});
     assert_eq!(ended["result"], theirs);
     let trace = JobServiceClient::new(channel)
-        .get_job_trace(with(
+        .get_job_trace(with_token(
             v1::GetJobTraceRequest {
                 job_id: job.id.clone(),
             },
@@ -383,7 +393,7 @@ async fn the_same_submission_is_the_same_job_on_both_wires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_mistakes_have_the_same_codes_and_fields_on_both_wires() {
+async fn same_mistakes_return_same_errors() {
     let world = world().await;
     let channel = connect(&world).await;
     let key = world.key();
@@ -391,7 +401,7 @@ async fn the_same_mistakes_have_the_same_codes_and_fields_on_both_wires() {
 
     let rest = key.get("/v1/jobs/job_0").await.unwrap();
     let grpc = JobServiceClient::new(channel.clone())
-        .get_job(with(
+        .get_job(with_token(
             v1::GetJobRequest {
                 job_id: "job_0".into(),
                 wait: None,
@@ -400,21 +410,24 @@ async fn the_same_mistakes_have_the_same_codes_and_fields_on_both_wires() {
         ))
         .await
         .unwrap_err();
-    assert_eq!((code(&rest), Code::NotFound), (reason(&grpc), grpc.code()));
+    assert_eq!(
+        (error_code(&rest), Code::NotFound),
+        (reason(&grpc), grpc.code())
+    );
     assert_eq!(rest.body["error"]["message"], grpc.message());
 
     let rest = key.get("/v1/keys").await.unwrap();
     let grpc = KeyServiceClient::new(channel.clone())
-        .list_keys(with(v1::ListKeysRequest::default(), &world.org.key))
+        .list_keys(with_token(v1::ListKeysRequest::default(), &world.org.key))
         .await
         .unwrap_err();
     assert_eq!(
-        (code(&rest), Code::PermissionDenied),
+        (error_code(&rest), Code::PermissionDenied),
         (reason(&grpc), grpc.code())
     );
 
     let rest = viewer.post("/v1/evals", &json!({})).await.unwrap();
-    assert_eq!(code(&rest), "forbidden");
+    assert_eq!(error_code(&rest), "forbidden");
 
     let cases = [
         (json!([{"item_id": "a"}]), eval(vec![("a", None)])),
@@ -437,11 +450,11 @@ async fn the_same_mistakes_have_the_same_codes_and_fields_on_both_wires() {
             .await
             .unwrap();
         let grpc = EvalServiceClient::new(channel.clone())
-            .create_eval(with(message, &world.org.key))
+            .create_eval(with_token(message, &world.org.key))
             .await
             .unwrap_err();
         assert_eq!(
-            (code(&rest), Code::InvalidArgument),
+            (error_code(&rest), Code::InvalidArgument),
             (reason(&grpc), grpc.code())
         );
         let violations = grpc.get_details_bad_request().unwrap().field_violations;
@@ -449,16 +462,16 @@ async fn the_same_mistakes_have_the_same_codes_and_fields_on_both_wires() {
             .into_iter()
             .map(|violation| (violation.field, violation.reason.to_lowercase()))
             .collect();
-        assert_eq!(crate::harness::faults(&rest), theirs);
+        assert_eq!(crate::harness::field_errors(&rest), theirs);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_grpc_answer_carries_the_headers_and_an_error_names_the_request() {
+async fn every_grpc_response_has_headers() {
     let world = world().await;
     let mut me = MeServiceClient::new(connect(&world).await);
     let fine = me
-        .get_me(with(v1::GetMeRequest {}, &world.org.key))
+        .get_me(with_token(v1::GetMeRequest {}, &world.org.key))
         .await
         .unwrap();
     assert_eq!(fine.metadata().get("x-ratelimit-limit").unwrap(), "1000");
@@ -484,7 +497,7 @@ async fn every_grpc_answer_carries_the_headers_and_an_error_names_the_request() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_are_shared_by_both_wires_and_say_when_to_come_back() {
+async fn rate_limit_is_shared_with_rest() {
     let world = world().await;
     let free = crate::harness::org(&world.stack, "free").await;
     let client = world.client(&free.key);
@@ -492,7 +505,7 @@ async fn limits_are_shared_by_both_wires_and_say_when_to_come_back() {
         assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
     }
     let refused = MeServiceClient::new(connect(&world).await)
-        .get_me(with(v1::GetMeRequest {}, &free.key))
+        .get_me(with_token(v1::GetMeRequest {}, &free.key))
         .await
         .unwrap_err();
     assert_eq!(
@@ -517,8 +530,8 @@ async fn limits_are_shared_by_both_wires_and_say_when_to_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plans_limit_is_a_quota_failure() {
-    let world = crate::harness::world_of(assay_tests::stack::Plan {
+async fn plan_limit_is_quota_failure() {
+    let world = crate::harness::world_with(assay_tests::stack::Plan {
         workers: 0,
         ..Default::default()
     })
@@ -527,10 +540,13 @@ async fn a_plans_limit_is_a_quota_failure() {
     let mut evals = EvalServiceClient::new(connect(&world).await);
     let message = || eval(vec![("a", ranking(&[]))]);
     for _ in 0..2 {
-        evals.create_eval(with(message(), &free.key)).await.unwrap();
+        evals
+            .create_eval(with_token(message(), &free.key))
+            .await
+            .unwrap();
     }
     let refused = evals
-        .create_eval(with(message(), &free.key))
+        .create_eval(with_token(message(), &free.key))
         .await
         .unwrap_err();
     assert_eq!(
@@ -549,7 +565,7 @@ async fn a_plans_limit_is_a_quota_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_decoded_or_is_too_large_or_unknown_has_a_code_of_its_own() {
+async fn undecodable_large_unknown_have_own_codes() {
     let world = world().await;
     let client = world.key();
     let send = async |path: &str, body: Vec<u8>| {
@@ -579,14 +595,14 @@ async fn what_cannot_be_decoded_or_is_too_large_or_unknown_has_a_code_of_its_own
     assert_eq!(
         (old.status, old.header("grpc-status")),
         (200, "3"),
-        "gRPC proper over HTTP/1.1 is told so"
+        "native gRPC over HTTP/1.1 returns an error status"
     );
     let large = v1::CreateEvalRequest {
         suite_id: "x".repeat(6 << 20),
         ..Default::default()
     };
     let refused = EvalServiceClient::new(connect(&world).await)
-        .create_eval(with(large, &world.org.key))
+        .create_eval(with_token(large, &world.org.key))
         .await
         .unwrap_err();
     assert_eq!(
@@ -595,20 +611,20 @@ async fn what_cannot_be_decoded_or_is_too_large_or_unknown_has_a_code_of_its_own
     );
     assert_eq!(world.submit(&one_prediction()).await.status, 202);
     assert_eq!(
-        text(&world.key().get("/v1/me").await.unwrap().body["org_id"]),
+        string(&world.key().get("/v1/me").await.unwrap().body["org_id"]),
         world.org.id
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_callers_deadline_is_kept() {
-    let world = crate::harness::world_of(assay_tests::stack::Plan {
+async fn caller_deadline_is_honoured() {
+    let world = crate::harness::world_with(assay_tests::stack::Plan {
         workers: 0,
         ..Default::default()
     })
     .await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
-    // By hand: tonic's client would keep the deadline itself.
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
+    // A raw request, as tonic's client would enforce the deadline itself.
     let message = v1::GetJobRequest {
         job_id,
         wait: Some(30),
@@ -623,20 +639,20 @@ async fn the_callers_deadline_is_kept() {
         .key()
         .request("POST", "/assay.v1.JobService/GetJob")
         .header("content-type", "application/grpc-web+proto");
-    let began = std::time::Instant::now();
+    let start = std::time::Instant::now();
     let late = world
         .key()
         .send(request.header("grpc-timeout", "300m").body(frame))
         .await
         .unwrap();
     assert_eq!(late.header("grpc-status"), "4", "DEADLINE_EXCEEDED");
-    assert!(began.elapsed() < std::time::Duration::from_secs(5));
+    assert!(start.elapsed() < std::time::Duration::from_secs(5));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idempotency_key_in_metadata_is_rejected() {
     let world = world().await;
-    let mut request = with(v1::CreateEvalRequest::default(), &world.org.key);
+    let mut request = with_token(v1::CreateEvalRequest::default(), &world.org.key);
     request
         .metadata_mut()
         .insert("idempotency-key", "k1".parse().unwrap());
@@ -674,7 +690,7 @@ async fn compressed_flag_without_encoding_is_internal() {
         .await
         .unwrap();
     assert_eq!(response.headers()["grpc-status"], "13");
-    // It is the client's mistake all the same.
+    // It still counts as a client error.
     let metrics = crate::harness::scrape(&world.stack.apis[0]).await;
     assert!(!metrics.contains("outcome=\"server_error\""), "{metrics}");
 }

@@ -1,16 +1,16 @@
-//! The guide's examples are run as they stand there: what is printed in docs/guide.md works.
+//! Runs the examples of docs/guide.md as they are printed there.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::clients::{available, made, node_with, run};
+use crate::clients::{node_with, or_skip, prepare, run};
 use crate::harness::{World, world};
 
-/// How long one program of examples may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The timeout for one program of examples.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The examples in one language, one after the other: later ones use what earlier ones have made. A block that is
-/// marked as setup needs what a test machine has not.
+/// Returns the examples in one language, concatenated, as later ones use results of earlier ones.
+/// Blocks marked as setup are left out: they need things that a test machine does not have.
 fn examples(language: &str) -> String {
     let guide = std::fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -29,7 +29,7 @@ fn examples(language: &str) -> String {
     text.join("\n")
 }
 
-/// A folder of the test's own.
+/// Creates a folder that only this test uses.
 fn folder(world: &World, name: &str) -> PathBuf {
     let folder = world
         .stack
@@ -41,8 +41,8 @@ fn folder(world: &World, name: &str) -> PathBuf {
     folder
 }
 
-/// Runs a program of examples and returns what it prints.
-async fn printed(world: &World, folder: &Path, program: &str, arguments: &[&str]) -> String {
+/// Runs a program of examples and returns its standard output.
+async fn run_examples(world: &World, folder: &Path, program: &str, arguments: &[&str]) -> String {
     let mut command = tokio::process::Command::new(program);
     command
         .args(arguments)
@@ -55,7 +55,7 @@ async fn printed(world: &World, folder: &Path, program: &str, arguments: &[&str]
         .env("NO_PROXY", "127.0.0.1")
         .stdin(std::process::Stdio::null())
         .kill_on_drop(true);
-    let output = tokio::time::timeout(PATIENCE, command.output())
+    let output = tokio::time::timeout(PROGRAM_TIMEOUT, command.output())
         .await
         .unwrap()
         .unwrap();
@@ -71,9 +71,9 @@ async fn printed(world: &World, folder: &Path, program: &str, arguments: &[&str]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_examples_for_the_shell_work() {
+async fn shell_examples_work() {
     for tool in ["bash", "curl", "python3"] {
-        if available(run(
+        if or_skip(run(
             std::process::Command::new(tool).arg("--version"),
             &format!("no {tool} on PATH"),
         ))
@@ -89,20 +89,20 @@ async fn the_examples_for_the_shell_work() {
         format!("set -euo pipefail\n{}", examples("sh")),
     )
     .unwrap();
-    let said = printed(&world, &folder, "bash", &["examples.sh"]).await;
+    let output = run_examples(&world, &folder, "bash", &["examples.sh"]).await;
     for expected in [
         "'metric': 'accuracy'",
         "api_key\n",
         "1\nqueued\n",
         "'gen_ai.evaluation.result'",
     ] {
-        assert!(said.contains(expected), "{expected} is not in:\n{said}");
+        assert!(output.contains(expected), "{expected} is not in:\n{output}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_examples_for_python_work() {
-    if available(run(
+async fn python_examples_work() {
+    if or_skip(run(
         std::process::Command::new("python3").arg("--version"),
         "no python3 on PATH",
     ))
@@ -113,27 +113,27 @@ async fn the_examples_for_python_work() {
     let world = world().await;
     let folder = folder(&world, "python");
     std::fs::write(folder.join("examples.py"), examples("python")).unwrap();
-    let said = printed(&world, &folder, "python3", &["examples.py"]).await;
+    let output = run_examples(&world, &folder, "python3", &["examples.py"]).await;
     for expected in [
         &format!("200 api_key {}\n", world.org.id),
         "lable unknown_field - ",
         "TXT _svc-challenge.hopper.example svc-domain-",
         "succeeded accuracy 0.",
     ] {
-        assert!(said.contains(expected), "{expected} is not in:\n{said}");
+        assert!(output.contains(expected), "{expected} is not in:\n{output}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_examples_for_typescript_compile_and_work() {
+async fn typescript_examples_compile_and_work() {
     let Some(node) =
-        made(|| node_with("openapi", &["package.json", "package-lock.json", ".npmrc"])).await
+        prepare(|| node_with("openapi", &["package.json", "package-lock.json", ".npmrc"])).await
     else {
         return;
     };
     let world = world().await;
     let folder = folder(&world, "typescript");
-    // A module, so that it may wait at its top.
+    // A module, as only modules allow top-level await.
     std::fs::write(
         folder.join("examples.mts"),
         format!("{}\nexport {{}};\n", examples("typescript")),
@@ -158,9 +158,9 @@ async fn the_examples_for_typescript_compile_and_work() {
         .chain(options)
         .chain([types.to_str().unwrap(), "examples.mts"])
         .collect();
-    printed(&world, &folder, "node", &arguments).await;
+    run_examples(&world, &folder, "node", &arguments).await;
     assert_eq!(
-        printed(&world, &folder, "node", &["examples.mjs"]).await,
+        run_examples(&world, &folder, "node", &["examples.mjs"]).await,
         "succeeded 0.0025\n"
     );
 }

@@ -1,4 +1,5 @@
-//! What tests stand on: one PostgreSQL and Redis for all, a stack and an organization for each. Callers are types.
+//! The test harness: PostgreSQL and Redis shared by all tests, and a stack with an organization
+//! for each test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use assay_core::model::job::EvalResult;
 use assay_tests::binaries::Binaries;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::databases;
 use assay_tests::servers::Servers;
 use assay_tests::stack::{Ground, Plan, Process, Stack};
@@ -18,14 +19,15 @@ use tonic::transport::Channel;
 
 use crate::mail;
 
-/// How long any job of these tests may take.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The default timeout for jobs and other background work.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest time that a request may take where nothing holds it up. A busy machine takes seconds; a request that is held
-/// up takes until a timeout or until the test ends.
-pub const STALL: Duration = Duration::from_secs(10);
+/// The maximum response time of a request that nothing blocks. A busy machine needs seconds; a
+/// blocked request needs until its timeout or until the test ends.
+pub const MAX_RESPONSE_TIME: Duration = Duration::from_secs(10);
 
-/// The servers of this test run. They end with the process: a static is never dropped, and need not be.
+/// Returns the servers and binaries that all tests of this run share, and starts them on first use.
+/// The servers stop with the process, because a static is never dropped.
 pub fn ground() -> Arc<Ground> {
     static GROUND: OnceLock<Arc<Ground>> = OnceLock::new();
     let ground = GROUND.get_or_init(|| {
@@ -37,18 +39,19 @@ pub fn ground() -> Arc<Ground> {
     Arc::clone(ground)
 }
 
-/// What a process shows operators of its metrics.
+/// Returns the Prometheus metrics of a process in the text format.
 pub async fn scrape(process: &Process) -> String {
     let admin = Client::new(format!("http://{}", process.admin), None);
-    text(&admin.get("/metrics").await.unwrap().body)
+    string(&admin.get("/metrics").await.unwrap().body)
 }
 
-/// Servers of a test's own, for what others could not bear. `None`, and a word about it, where they are not ours to stop.
+/// Starts servers for one test that disturbs them. Returns `None`, with a note on standard error,
+/// if `DATABASE_URL` or `REDIS_URL` names servers that tests must not stop.
 pub fn own_ground() -> Option<Arc<Ground>> {
     own_ground_of(ground().binaries.clone())
 }
 
-/// The same for these binaries.
+/// Like [`own_ground`], with the given binaries.
 pub fn own_ground_of(binaries: Binaries) -> Option<Arc<Ground>> {
     let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
     if servers.redis_pid().is_none() || servers.postgres_pid().is_none() {
@@ -58,38 +61,39 @@ pub fn own_ground_of(binaries: Binaries) -> Option<Arc<Ground>> {
     Some(Arc::new(Ground::new(servers, binaries)))
 }
 
-/// A stack with an organization on the plan `team`, its owner and a key, and the suite `suite:lunch`.
+/// A stack with an organization on the plan `team`, its owner and a key, and the suite
+/// `suite:lunch`.
 pub struct World {
-    /// The processes.
+    /// The running API and worker processes.
     pub stack: Stack,
-    /// The organization.
+    /// The organization that owns the key.
     pub org: Org,
 }
 
-/// An organization with the credentials of its people.
+/// An organization with its owner's session and one API key.
 pub struct Org {
-    /// Its id.
+    /// The organization's id.
     pub id: String,
-    /// The owner's address.
+    /// The owner's email address.
     pub email: String,
-    /// The owner's session.
+    /// The owner's session token.
     pub session: String,
-    /// A key.
+    /// An API key named `ci`.
     pub key: String,
 }
 
-/// One api, one worker.
+/// Starts a world with one API and one worker.
 pub async fn world() -> World {
-    world_of(Plan::default()).await
+    world_with(Plan::default()).await
 }
 
-/// A world with a stack of this size.
-pub async fn world_of(plan: Plan) -> World {
+/// Starts a world with the processes and settings of `plan` on the shared servers.
+pub async fn world_with(plan: Plan) -> World {
     world_on(&ground(), plan).await
 }
 
-/// A world with a stack of this size on servers of its own, whose binaries are built with optimizations: for long tests that measure.
-pub async fn optimized_world_of(plan: Plan) -> World {
+/// Starts a world on its own servers with optimized binaries, for long tests that measure.
+pub async fn optimized_world(plan: Plan) -> World {
     let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
     world_on(
         &Arc::new(Ground::new(servers, binaries::build(true).unwrap())),
@@ -98,19 +102,19 @@ pub async fn optimized_world_of(plan: Plan) -> World {
     .await
 }
 
-/// A world on servers of its own, for a test that does to them what others could not do without; nothing if they are not
-/// ours to do it to.
-pub async fn world_alone(plan: impl FnOnce(&Servers) -> Plan) -> Option<World> {
+/// Starts a world on its own servers, for a test that disturbs them. Returns `None` under the same
+/// condition as [`own_ground`].
+pub async fn world_on_own_servers(plan: impl FnOnce(&Servers) -> Plan) -> Option<World> {
     let ground = own_ground()?;
     let plan = plan(&ground.servers);
     Some(world_on(&ground, plan).await)
 }
 
-/// The same on these servers.
+/// Starts a world on the given servers and publishes `suite:lunch`.
 pub async fn world_on(ground: &Arc<Ground>, plan: Plan) -> World {
     let stack = Stack::start(ground, plan).await.unwrap();
     let folder = stack.ground.servers.folder().join("lunch");
-    // Servers of a test's own do not have it yet.
+    // A test's own servers do not have the suite folder yet.
     if !folder.exists() {
         demo_suite::write(&folder).unwrap();
     }
@@ -122,15 +126,15 @@ pub async fn world_on(ground: &Arc<Ground>, plan: Plan) -> World {
     World { stack, org }
 }
 
-/// A plan with one setting changed.
-pub fn with(name: &str, value: &str) -> Plan {
+/// Returns the default plan with one setting (environment variable) changed.
+pub fn with_setting(name: &str, value: &str) -> Plan {
     Plan {
         env: BTreeMap::from([(name.to_owned(), value.to_owned())]),
         ..Plan::default()
     }
 }
 
-/// One more organization.
+/// Creates an organization on the given billing plan, with an owner's session and a key.
 pub async fn org(stack: &Stack, plan: &str) -> Org {
     let email = format!("{}@example.org", databases::fresh_name("owner"));
     let made = stack
@@ -146,7 +150,7 @@ pub async fn org(stack: &Stack, plan: &str) -> Org {
         ])
         .await
         .unwrap();
-    let id = text(&made["org_id"]);
+    let id = string(&made["org_id"]);
     let session = stack
         .operate(&["session", "create", "--email", &email, "--org", &id])
         .await
@@ -158,33 +162,33 @@ pub async fn org(stack: &Stack, plan: &str) -> Org {
     Org {
         id,
         email,
-        session: text(&session["token"]),
-        key: text(&key["key"]),
+        session: string(&session["token"]),
+        key: string(&key["key"]),
     }
 }
 
 impl World {
-    /// Somebody without a credential.
+    /// Returns a client without a credential.
     pub fn anonymous(&self) -> Client {
         Client::new(self.stack.url(), None)
     }
 
-    /// A program with the organization's key.
+    /// Returns a client with the organization's API key.
     pub fn key(&self) -> Client {
         self.client(&self.org.key)
     }
 
-    /// The organization's owner, signed in.
+    /// Returns a client with the owner's session.
     pub fn owner(&self) -> Client {
         self.client(&self.org.session)
     }
 
-    /// Somebody with this token.
+    /// Returns a client with the given bearer token.
     pub fn client(&self, token: &str) -> Client {
         Client::new(self.stack.url(), Some(token))
     }
 
-    /// A connection for gRPC.
+    /// Opens a gRPC channel to the API.
     pub async fn channel(&self) -> Channel {
         Channel::from_shared(self.stack.url())
             .unwrap()
@@ -193,14 +197,14 @@ impl World {
             .unwrap()
     }
 
-    /// The database, as its owner.
+    /// Connects to the database as its owner.
     pub async fn database(&self) -> PgConnection {
         databases::connect(&self.stack.database.owner_url)
             .await
             .unwrap()
     }
 
-    /// A member of the organization with this role, invited and signed in.
+    /// Invites a member with the given role, signs them in and returns their client.
     pub async fn member(&self, role: &str) -> Client {
         let email = format!("{}@example.org", databases::fresh_name(role));
         let invited = self
@@ -212,55 +216,56 @@ impl World {
         self.client(&self.sign_in(&email).await)
     }
 
-    /// The token of a link to sign in with, as the next mail to this address brings it.
-    pub async fn link(&self, email: &str) -> String {
+    /// Requests a sign-in email for the address and returns the token of its link.
+    pub async fn sign_in_link(&self, email: &str) -> String {
         let before = mail::links(self, email).len();
-        let asked = self
+        let requested = self
             .anonymous()
             .post("/v1/auth/email", &json!({"email": email}))
             .await
             .unwrap();
-        assert_eq!(asked.status, 202, "{}", asked.body);
-        until("a link", PATIENCE, async || {
+        assert_eq!(requested.status, 202, "{}", requested.body);
+        wait_until("sign-in email", WAIT_TIMEOUT, async || {
             mail::links(self, email).len() > before
         })
         .await;
         mail::links(self, email).pop().unwrap()
     }
 
-    /// The session token of a person who signs in by mail.
+    /// Signs in by email and returns the session token.
     pub async fn sign_in(&self, email: &str) -> String {
-        let token = self.link(email).await;
+        let token = self.sign_in_link(email).await;
         let signed_in = self
             .anonymous()
             .post("/v1/auth/email/verify", &json!({"token": token}))
             .await
             .unwrap();
         assert_eq!(signed_in.status, 201, "{}", signed_in.body);
-        text(&signed_in.body["token"])
+        string(&signed_in.body["token"])
     }
 
-    /// Makes the bounds of all plans too wide to be met.
+    /// Raises the limits of all billing plans beyond reach.
     pub async fn widen_plans(&self) {
         databases::widen_plans(&mut self.database().await)
             .await
             .unwrap();
     }
 
-    /// Makes the bounds of one plan too wide to be met: those of the plan `team`, for an honest organization beside hostile free ones.
+    /// Raises the limits of one billing plan beyond reach, such as `team` for an honest
+    /// organization among hostile free ones.
     pub async fn widen_plan(&self, plan: &str) {
         databases::widen_plan(&mut self.database().await, plan)
             .await
             .unwrap();
     }
 
-    /// Submits predictions for `suite:lunch` with the key.
-    pub async fn submit(&self, predictions: &Value) -> Answer {
+    /// Submits predictions for `suite:lunch` with the key, and retries after 503.
+    pub async fn submit(&self, predictions: &Value) -> Response {
         retry_unavailable(async || self.submit_once(predictions).await).await
     }
 
     /// Submits predictions with the key, and returns the response even if it is 503.
-    pub async fn submit_once(&self, predictions: &Value) -> Answer {
+    pub async fn submit_once(&self, predictions: &Value) -> Response {
         self.key()
             .post(
                 "/v1/evals",
@@ -270,14 +275,15 @@ impl World {
             .unwrap()
     }
 
-    /// Submits predictions with the key and waits until the job has ended.
-    pub async fn scored(&self, predictions: &Value) -> Value {
+    /// Submits predictions with the key, waits until the job is finished and returns it.
+    pub async fn submit_and_wait(&self, predictions: &Value) -> Value {
         let job = self.submit(predictions).await;
         assert_eq!(job.status, 202, "{}", job.body);
-        self.ended(&text(&job.body["id"])).await
+        self.wait_until_finished(&string(&job.body["id"])).await
     }
 
-    /// Holds every attempt where it reads answers, in the middle of its job, until the connection is closed.
+    /// Blocks every attempt where it reads answers, in the middle of its job, until the returned
+    /// connection is closed.
     pub async fn hold_answers(&self) -> PgConnection {
         let mut database = self.database().await;
         sqlx::raw_sql("begin; lock table suite_answers in access exclusive mode")
@@ -287,34 +293,35 @@ impl World {
         database
     }
 
-    /// Waits until a job has this status.
-    pub async fn until_status(&self, job_id: &str, status: &str) {
+    /// Waits until a job has the given status.
+    pub async fn wait_for_status(&self, job_id: &str, status: &str) {
         let path = format!("/v1/jobs/{job_id}");
-        until(status, PATIENCE, async || {
+        wait_until(status, WAIT_TIMEOUT, async || {
             self.key().get(&path).await.unwrap().body["status"] == status
         })
         .await;
     }
 
-    /// Waits until a job has ended.
-    pub async fn ended(&self, job_id: &str) -> Value {
+    /// Waits until a job is finished and returns it.
+    pub async fn wait_until_finished(&self, job_id: &str) -> Value {
         self.key()
-            .finished(job_id, PATIENCE, &|_| {})
+            .wait_until_finished(job_id, WAIT_TIMEOUT, &|_| {})
             .await
             .unwrap()
     }
 }
 
-/// Sends a request, and sends it again after 503, as clients should: a busy API may refuse a request before it starts.
-pub async fn retry_unavailable(mut send: impl AsyncFnMut() -> Answer) -> Answer {
-    let began = Instant::now();
+/// Sends a request and retries after 503, as clients should: a busy API may reject a request before
+/// it starts.
+pub async fn retry_unavailable(mut send: impl AsyncFnMut() -> Response) -> Response {
+    let start = Instant::now();
     loop {
         let response = send().await;
         if response.status != 503 {
             return response;
         }
         assert!(
-            began.elapsed() < PATIENCE,
+            start.elapsed() < WAIT_TIMEOUT,
             "the API stays unavailable: {}",
             response.body
         );
@@ -322,15 +329,15 @@ pub async fn retry_unavailable(mut send: impl AsyncFnMut() -> Answer) -> Answer 
     }
 }
 
-/// Calls an rpc, and calls it again after `UNAVAILABLE`.
+/// Calls an RPC and retries after `UNAVAILABLE`.
 pub async fn retry_unavailable_rpc<T>(
     mut call: impl AsyncFnMut() -> Result<tonic::Response<T>, tonic::Status>,
 ) -> T {
-    let began = Instant::now();
+    let start = Instant::now();
     loop {
         match call().await {
             Err(status)
-                if status.code() == tonic::Code::Unavailable && began.elapsed() < PATIENCE =>
+                if status.code() == tonic::Code::Unavailable && start.elapsed() < WAIT_TIMEOUT =>
             {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -339,20 +346,20 @@ pub async fn retry_unavailable_rpc<T>(
     }
 }
 
-/// Waits until something is seen.
-pub async fn until(what: &str, patience: Duration, mut seen: impl AsyncFnMut() -> bool) {
-    let began = Instant::now();
-    while !seen().await {
+/// Polls `condition` until it returns `true`. Panics with the name of the event after `timeout`.
+pub async fn wait_until(event: &str, timeout: Duration, mut condition: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !condition().await {
         assert!(
-            began.elapsed() < patience,
-            "{what} did not happen in {patience:?}"
+            start.elapsed() < timeout,
+            "{event} did not happen in {timeout:?}"
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// A result for tests that play the worker by hand, told from others by its value.
-pub fn result(value: f64) -> EvalResult {
+/// Returns a result with the given value, for tests that act as the worker.
+pub fn eval_result(value: f64) -> EvalResult {
     let [hfm_sha, metric, suite_id, suite_version] = std::array::from_fn(|_| String::from("x"));
     EvalResult {
         hfm_sha,
@@ -373,8 +380,8 @@ pub fn result(value: f64) -> EvalResult {
     }
 }
 
-/// Waits for the next day, UTC, if that is less than a minute off: for what counts by days.
-pub async fn within_a_day() {
+/// Waits until midnight UTC has passed if it is less than a minute away, for tests of daily counts.
+pub async fn avoid_midnight() {
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
     let left = 86_400 - now % 86_400;
     if left < 60 {
@@ -382,8 +389,8 @@ pub async fn within_a_day() {
     }
 }
 
-/// All files under a folder.
-pub fn files(folder: &Path) -> Vec<PathBuf> {
+/// Lists all files under a folder, recursively.
+pub fn list_files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -391,7 +398,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     entries
         .flat_map(|path| {
             if path.is_dir() {
-                files(&path)
+                list_files(&path)
             } else {
                 vec![path]
             }
@@ -399,7 +406,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A message with a credential.
+/// Wraps a message in a gRPC request with a bearer token.
 pub fn with_token<T>(message: T, token: &str) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request
@@ -408,59 +415,60 @@ pub fn with_token<T>(message: T, token: &str) -> tonic::Request<T> {
     request
 }
 
-/// One prediction for an item of `suite:lunch`.
+/// Returns predictions for a single item of `suite:lunch`.
 pub fn one_prediction() -> Value {
     json!([{"item_id": "person-00/day-0", "prediction": ["ramen", "curry"]}])
 }
 
-/// A JSON string's text.
-pub fn text(value: &Value) -> String {
+/// Returns a JSON string as a `String`. Panics if the value is not a string.
+pub fn string(value: &Value) -> String {
     value
         .as_str()
         .unwrap_or_else(|| panic!("not a string: {value}"))
         .to_owned()
 }
 
-/// The code in an error's envelope.
-pub fn code(answer: &Answer) -> String {
-    text(&answer.body["error"]["code"])
+/// Returns the error code of an error response.
+pub fn error_code(response: &Response) -> String {
+    string(&response.body["error"]["code"])
 }
 
-/// The faults of fields in an error's envelope: field and reason.
-pub fn faults(answer: &Answer) -> Vec<(String, String)> {
-    let fields = answer.body["error"]["details"]["fields"]
+/// Returns the field errors of an error response, each as field and reason.
+pub fn field_errors(response: &Response) -> Vec<(String, String)> {
+    let fields = response.body["error"]["details"]["fields"]
         .as_array()
-        .unwrap_or_else(|| panic!("no fields: {}", answer.body));
+        .unwrap_or_else(|| panic!("no fields: {}", response.body));
     fields
         .iter()
-        .map(|fault| (text(&fault["field"]), text(&fault["reason"])))
+        .map(|error| (string(&error["field"]), string(&error["reason"])))
         .collect()
 }
 
-/// A fault, to compare with.
-pub fn fault(field: &str, reason: &str) -> (String, String) {
+/// Returns an expected field error, to compare with [`field_errors`].
+pub fn field_error(field: &str, reason: &str) -> (String, String) {
     (field.to_owned(), reason.to_owned())
 }
 
-/// No log of any test may hold a secret: what begins like one and goes on beyond the prefix that keys are known by.
+/// Returns every secret in a log: a token prefix followed by more characters than the public prefix
+/// of a key. No log of any test may contain one.
 pub fn secrets_in(log: &str) -> Vec<&str> {
-    let begins = log.match_indices("svc_").map(|(at, _)| &log[at..]);
+    let candidates = log.match_indices("svc_").map(|(at, _)| &log[at..]);
     let kinds = ["svc_live_", "svc_sess_", "svc_link_"];
     let is_secret = |text: &&str| {
-        let behind = kinds
+        let suffix = kinds
             .iter()
             .find_map(|kind| text.strip_prefix(kind))
             .unwrap_or_default();
-        behind.bytes().take_while(u8::is_ascii_alphanumeric).count() > 4
+        suffix.bytes().take_while(u8::is_ascii_alphanumeric).count() > 4
     };
-    begins
+    candidates
         .filter(is_secret)
         .map(|text| text.split_at_checked(80).map_or(text, |(first, _)| first))
         .collect()
 }
 
 impl Drop for World {
-    /// Every test ends with a look into what its processes have logged.
+    /// Checks the logs of all processes for secrets at the end of each test.
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -479,8 +487,8 @@ impl Drop for World {
 }
 
 impl World {
-    /// The files in which the artifact store keeps an upload.
-    pub fn objects(&self, upload_id: &str) -> Vec<std::path::PathBuf> {
+    /// Lists the files of an upload in the artifact store.
+    pub fn stored_objects(&self, upload_id: &str) -> Vec<std::path::PathBuf> {
         let artifacts = self
             .stack
             .ground

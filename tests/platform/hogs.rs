@@ -1,12 +1,13 @@
-//! Twenty organizations that take all that they can, and one that works as people do: it gets what it asks for.
+//! Twenty hostile organizations that use as many resources as they can, and an honest one that is
+//! still served.
 //!
-//! `TEST_HOG_SECONDS` sets how long: 5 s unless it is given, 60 in a campaign, whose binaries are optimized, and which also holds the
-//! ratio of the times.
+//! `TEST_HOG_SECONDS` sets the duration: 5 s by default, 60 in a campaign. A campaign uses
+//! optimized binaries and also checks the ratio of the response times.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -15,14 +16,15 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::harness::{
-    World, one_prediction, optimized_world_of, org, retry_unavailable, text, with, world_of,
+    World, one_prediction, optimized_world, org, retry_unavailable, string, with_setting,
+    world_with,
 };
 
 /// The number of hostile organizations.
 const HOGS: u8 = 20;
 
-/// Sends the request again after 503, and counts how often.
-async fn insist(mut send: impl AsyncFnMut() -> Answer, refused: &mut u32) -> Answer {
+/// Retries the request after 503, and counts the retries.
+async fn retry_and_count(mut send: impl AsyncFnMut() -> Response, refused: &mut u32) -> Response {
     let counted = async || {
         let response = send().await;
         *refused += u32::from(response.status == 503);
@@ -31,7 +33,7 @@ async fn insist(mut send: impl AsyncFnMut() -> Answer, refused: &mut u32) -> Ans
     retry_unavailable(counted).await
 }
 
-/// The times of an honest caller, by what it did.
+/// The response times of the honest caller, by kind of request.
 #[derive(Default)]
 struct Times {
     reads: Vec<Duration>,
@@ -45,7 +47,7 @@ fn p99(times: &mut [Duration]) -> Duration {
     times[times.len() * 99 / 100]
 }
 
-/// Reads, submits and uploads, again and again.
+/// Reads, submits and uploads in a loop.
 async fn work(client: &Client, predictions: &Value, until: Instant) -> Times {
     let mut times = Times::default();
     let line = format!("{}\n", predictions[0]);
@@ -55,54 +57,55 @@ async fn work(client: &Client, predictions: &Value, until: Instant) -> Times {
             "/v1/jobs?limit=5",
             "/v1/me",
         ] {
-            let began = Instant::now();
-            let answer = insist(async || client.get(path).await.unwrap(), &mut times.refused).await;
-            assert_eq!(answer.status, 200, "{path}: {}", answer.body);
-            times.reads.push(began.elapsed());
+            let start = Instant::now();
+            let response =
+                retry_and_count(async || client.get(path).await.unwrap(), &mut times.refused).await;
+            assert_eq!(response.status, 200, "{path}: {}", response.body);
+            times.reads.push(start.elapsed());
         }
-        let began = Instant::now();
+        let start = Instant::now();
         let body = json!({"suite_id": "suite:lunch", "predictions": predictions});
-        let answer = insist(
+        let response = retry_and_count(
             async || client.post("/v1/evals", &body).await.unwrap(),
             &mut times.refused,
         )
         .await;
-        assert_eq!(answer.status, 202, "{}", answer.body);
-        times.submissions.push(began.elapsed());
-        let began = Instant::now();
+        assert_eq!(response.status, 202, "{}", response.body);
+        times.submissions.push(start.elapsed());
+        let start = Instant::now();
         let new = json!({"kind": "predictions"});
-        let upload = insist(
+        let upload = retry_and_count(
             async || client.post("/v1/uploads", &new).await.unwrap(),
             &mut times.refused,
         )
         .await;
         assert_eq!(upload.status, 201, "{}", upload.body);
-        let path = format!("/v1/uploads/{}", text(&upload.body["id"]));
+        let path = format!("/v1/uploads/{}", string(&upload.body["id"]));
         let part = || {
             client
                 .request("PUT", &format!("{path}/parts/1"))
                 .body(line.clone())
         };
-        let sent = insist(
+        let sent = retry_and_count(
             async || client.send(part()).await.unwrap(),
             &mut times.refused,
         )
         .await;
         assert_eq!(sent.status, 200, "{}", sent.body);
         let complete = || client.request("POST", &format!("{path}/complete"));
-        let completed = insist(
+        let completed = retry_and_count(
             async || client.send(complete()).await.unwrap(),
             &mut times.refused,
         )
         .await;
         assert_eq!(completed.status, 200, "{}", completed.body);
-        times.uploads.push(began.elapsed());
+        times.uploads.push(start.elapsed());
         sleep(Duration::from_millis(20)).await;
     }
     times
 }
 
-/// Sends the beginning of a request from this address, and the rest as slowly as it may come.
+/// Sends the headers of a request from this address, and the body at 1,100 bytes a second.
 async fn trickle(api: SocketAddr, from: IpAddr, head: String) {
     loop {
         let socket = TcpSocket::new_v4().unwrap();
@@ -120,7 +123,8 @@ async fn trickle(api: SocketAddr, from: IpAddr, head: String) {
     }
 }
 
-/// One hostile organization: parts and submissions that do not end, and as many large pages as it may have.
+/// Runs one hostile organization: parts and submissions that never complete, and as many large
+/// pages as it may read.
 async fn hog(api: SocketAddr, from: IpAddr, key: String, upload_id: String) {
     let mut attacks = JoinSet::new();
     for number in 1..=4 {
@@ -149,7 +153,7 @@ async fn hog(api: SocketAddr, from: IpAddr, key: String, upload_id: String) {
         attacks.spawn(async move {
             loop {
                 drop(client.get(&url).bearer_auth(&key).send().await);
-                // As long as it is refused it asks less often; it is another who is measured.
+                // Limits the load of rejected requests: only the honest caller is measured.
                 sleep(Duration::from_millis(250)).await;
             }
         });
@@ -157,7 +161,7 @@ async fn hog(api: SocketAddr, from: IpAddr, key: String, upload_id: String) {
     attacks.join_all().await;
 }
 
-fn report(told: &str, times: &mut Times) -> [Duration; 3] {
+fn report(phase: &str, times: &mut Times) -> [Duration; 3] {
     let p99s = [
         p99(&mut times.reads),
         p99(&mut times.submissions),
@@ -165,7 +169,7 @@ fn report(told: &str, times: &mut Times) -> [Duration; 3] {
     ];
     let [reads, submissions, uploads] = p99s.map(|time| time.as_millis());
     println!(
-        "{told}: p99 of {} reads {reads} ms, of {} submissions {submissions} ms, of {} uploads {uploads} ms; {} times 503",
+        "{phase}: p99 of {} reads {reads} ms, of {} submissions {submissions} ms, of {} uploads {uploads} ms; {} times 503",
         times.reads.len(),
         times.submissions.len(),
         times.uploads.len(),
@@ -186,21 +190,21 @@ async fn hogs_of(world: &World) -> JoinSet<()> {
             api,
             IpAddr::from([127, 11, 0, number + 1]),
             hostile.key,
-            text(&upload.body["id"]),
+            string(&upload.body["id"]),
         ));
     }
     hogs
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_greedy_organizations_leave_room_for_one_that_works() {
+async fn hostile_organizations_do_not_starve_others() {
     let campaign = std::env::var("TEST_HOG_SECONDS")
         .ok()
         .map(|text| text.parse().unwrap());
     let time = Duration::from_secs(campaign.unwrap_or(5));
     let world = match campaign {
-        Some(_) => optimized_world_of(Plan::default()).await,
-        None => world_of(with("ASSAY_POOL_WAIT_MS", "1000")).await,
+        Some(_) => optimized_world(Plan::default()).await,
+        None => world_with(with_setting("ASSAY_POOL_WAIT_MS", "1000")).await,
     };
     world.widen_plan("team").await;
     let (key, predictions) = (world.key(), one_prediction());
@@ -208,7 +212,7 @@ async fn twenty_greedy_organizations_leave_room_for_one_that_works() {
     let mut quiet = work(&key, &predictions, Instant::now() + time).await;
     let quiet = report("quiet", &mut quiet);
     let mut hogs = hogs_of(&world).await;
-    // All their submissions and parts are under way.
+    // Waits until all their submissions and parts are in progress.
     sleep(Duration::from_secs(3)).await;
     let mut attacked = work(&key, &predictions, Instant::now() + time).await;
     let attacked = report("attacked", &mut attacked);

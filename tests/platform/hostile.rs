@@ -1,15 +1,16 @@
-//! No input makes a 5xx, and no answer tells of the inside: every route of the table with what nobody should send.
+//! Invalid input on every route of the table: no input causes a 5xx, and no response discloses
+//! internals.
 
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::harness::{World, text, with, world, world_of};
-use crate::routes::{Class, ROUTES, Route, Thing};
+use crate::harness::{World, string, with_setting, world, world_with};
+use crate::routes::{Class, ROUTES, Resource, Route};
 
-/// What no answer may hold: words of the libraries and languages inside.
-const INSIDE: [&str; 14] = [
+/// Words of internal libraries and languages that no response may contain.
+const INTERNAL_WORDS: [&str; 14] = [
     "sqlx",
     "sqlstate",
     "postgres",
@@ -26,48 +27,59 @@ const INSIDE: [&str; 14] = [
     "prost",
 ];
 
-/// What is said of an answer to anything: a status below 500, the envelope, no word of the inside.
-fn check(answer: &Answer, told: &str) {
+/// Checks a response to any input: a status below 500, the error body, and no internal words.
+fn check(response: &Response, label: &str) {
     assert!(
-        (200..500).contains(&answer.status),
-        "{told}: {} {}",
-        answer.status,
-        answer.body
+        (200..500).contains(&response.status),
+        "{label}: {} {}",
+        response.status,
+        response.body
     );
-    assert!(answer.header("x-request-id").starts_with("req_"), "{told}");
     assert!(
-        answer.header("x-ratelimit-limit").parse::<u64>().is_ok(),
-        "{told}"
+        response.header("x-request-id").starts_with("req_"),
+        "{label}"
     );
-    if answer.status >= 400 {
-        let error = &answer.body["error"];
+    assert!(
+        response.header("x-ratelimit-limit").parse::<u64>().is_ok(),
+        "{label}"
+    );
+    if response.status >= 400 {
+        let error = &response.body["error"];
         assert_eq!(
             error["request_id"],
-            answer.header("x-request-id"),
-            "{told}: {}",
-            answer.body
+            response.header("x-request-id"),
+            "{label}: {}",
+            response.body
         );
         assert!(
             error["code"].is_string() && error["message"].is_string(),
-            "{told}: {}",
-            answer.body
+            "{label}: {}",
+            response.body
         );
-        let mut body = answer.body.clone();
-        // Chance writes this one.
+        let mut body = response.body.clone();
+        // The request id is random, so it may contain such a word.
         body["error"]["request_id"].take();
         let body = body.to_string().to_lowercase();
-        let leaked: Vec<_> = INSIDE.iter().filter(|word| body.contains(*word)).collect();
-        assert!(leaked.is_empty(), "{told}: {leaked:?} in {}", answer.body);
+        let leaked: Vec<_> = INTERNAL_WORDS
+            .iter()
+            .filter(|word| body.contains(*word))
+            .collect();
+        assert!(
+            leaked.is_empty(),
+            "{label}: {leaked:?} in {}",
+            response.body
+        );
     }
 }
 
-/// A world in which nothing is refused for its number, and whoever may do most.
+/// Starts a world in which rate limits and plan limits are out of reach.
 async fn open_world() -> World {
-    let world = world_of(with("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000000")).await;
+    let world = world_with(with_setting("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000000")).await;
     world.widen_plans().await;
     world
 }
 
+/// Returns the client with the most permissions on a route.
 fn caller(world: &World, route: &Route) -> Client {
     match route.class {
         Class::Session | Class::Member | Class::Owner | Class::Person => world.owner(),
@@ -75,31 +87,32 @@ fn caller(world: &World, route: &Route) -> Client {
     }
 }
 
-/// Sends many, eight at a time, and checks what comes back.
+/// Sends all requests, eight at a time, and checks the responses. Returns the number of requests.
 async fn try_all(requests: Vec<(String, Client, reqwest::RequestBuilder)>) -> usize {
     let all = requests.len();
-    // Making one takes 20 ms. After some of these requests the api closes the connection, so each has its own.
+    // Shared, as creating a client takes 20 ms. Without a pool, as the API closes the connection
+    // after some of these requests.
     let sender = &reqwest::Client::builder()
         .pool_max_idle_per_host(0)
         .build()
         .unwrap();
     stream::iter(requests)
-        .for_each_concurrent(8, |(told, client, request)| async move {
-            // The client itself may refuse to send a thing; then the wire does not carry it.
+        .for_each_concurrent(8, |(label, client, request)| async move {
+            // The client library itself rejects some requests.
             let Ok(request) = request.build() else { return };
-            let answer = client
+            let response = client
                 .send(reqwest::RequestBuilder::from_parts(sender.clone(), request))
                 .await;
             check(
-                &answer.unwrap_or_else(|trouble| panic!("{told}: {trouble}")),
-                &told,
+                &response.unwrap_or_else(|trouble| panic!("{label}: {trouble}")),
+                &label,
             );
         })
         .await;
     all
 }
 
-/// JSON values that a field may be given, as they are written.
+/// Returns encoded JSON values, valid and invalid, to put into a field.
 fn values() -> Vec<String> {
     let deep = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
     let mut values: Vec<String> = [
@@ -163,7 +176,7 @@ fn values() -> Vec<String> {
     values
 }
 
-/// Whole bodies that are no good, made from a good one.
+/// Returns invalid bodies, derived from a valid one.
 fn bodies(good: &Value) -> Vec<Vec<u8>> {
     let text = good.to_string();
     let mut bodies: Vec<Vec<u8>> = values().into_iter().map(String::into_bytes).collect();
@@ -196,7 +209,7 @@ fn bodies(good: &Value) -> Vec<Vec<u8>> {
             .filter(|(other, _)| *other != name)
             .map(|(other, value)| format!("\"{other}\":{value}"))
             .collect();
-        let with = |member: String| {
+        let body_with = |member: String| {
             format!(
                 "{{{}}}",
                 rest.iter()
@@ -210,17 +223,20 @@ fn bodies(good: &Value) -> Vec<Vec<u8>> {
         bodies.extend(
             values()
                 .into_iter()
-                .map(|value| with(format!("\"{name}\":{value}"))),
+                .map(|value| body_with(format!("\"{name}\":{value}"))),
         );
-        bodies.push(with(format!("\"{name}\":{0},\"{name}\":{0}", fields[name])));
-        bodies.push(with(format!("\"{name}\\u0000\":{}", fields[name])));
-        bodies.push(with(format!(
+        bodies.push(body_with(format!(
+            "\"{name}\":{0},\"{name}\":{0}",
+            fields[name]
+        )));
+        bodies.push(body_with(format!("\"{name}\\u0000\":{}", fields[name])));
+        bodies.push(body_with(format!(
             "\"{}\":{}",
             name.to_uppercase(),
             fields[name]
         )));
     }
-    // An array in place of the object, with its values in order.
+    // An array of the values in place of the object.
     bodies.push(
         Value::Array(fields.values().cloned().collect())
             .to_string()
@@ -230,12 +246,12 @@ fn bodies(good: &Value) -> Vec<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_body_makes_a_5xx() {
+async fn hostile_bodies_return_no_5xx() {
     let world = open_world().await;
     let mut requests = Vec::new();
     for route in ROUTES.iter().filter(|route| route.method != "GET") {
         let (client, good) = (caller(&world, route), (route.body)());
-        let path = route.path_of(route.thing.unknown()[0]);
+        let path = route.path_of(route.resource.unknown()[0]);
         for body in bodies(&good) {
             let shown = String::from_utf8_lossy(&body[..body.len().min(100)]).into_owned();
             let request = client
@@ -268,7 +284,7 @@ async fn no_body_makes_a_5xx() {
             ));
         }
     }
-    // Predictions, where most of a body is.
+    // Invalid predictions.
     let key = world.key();
     for value in values() {
         for body in [
@@ -299,17 +315,19 @@ async fn no_body_makes_a_5xx() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_id_query_or_cursor_makes_a_5xx() {
+async fn hostile_ids_return_no_5xx() {
     let world = open_world().await;
-    let job = world.scored(&crate::harness::one_prediction()).await;
+    let job = world
+        .submit_and_wait(&crate::harness::one_prediction())
+        .await;
     let page = world
         .key()
         .get("/v1/suites/suite:lunch/items?limit=3")
         .await
         .unwrap();
-    let cursor = text(&page.body["next_cursor"]);
+    let cursor = string(&page.body["next_cursor"]);
     let mut requests = Vec::new();
-    let mut ask = |client: &Client, method: &str, path: String| {
+    let mut add = |client: &Client, method: &str, path: String| {
         requests.push((
             format!("{method} {path}"),
             client.clone(),
@@ -340,8 +358,11 @@ async fn no_id_query_or_cursor_makes_a_5xx() {
         "usr_'",
         &long,
     ];
-    let id = text(&job["id"]);
-    for route in ROUTES.iter().filter(|route| route.thing != Thing::None) {
+    let id = string(&job["id"]);
+    for route in ROUTES
+        .iter()
+        .filter(|route| route.resource != Resource::None)
+    {
         let client = caller(&world, route);
         for bad in ids.iter().copied().chain([
             &id[..id.len() - 1],
@@ -349,7 +370,7 @@ async fn no_id_query_or_cursor_makes_a_5xx() {
             &format!("{id}x"),
             &format!("{id}%20"),
         ]) {
-            ask(&client, route.method, route.path_of(bad));
+            add(&client, route.method, route.path_of(bad));
         }
     }
     let many = "a=1&".repeat(2_000);
@@ -387,7 +408,7 @@ async fn no_id_query_or_cursor_makes_a_5xx() {
     for route in ROUTES.iter().filter(|route| route.method == "GET") {
         let (client, path) = (
             caller(&world, route),
-            route.path_of(if route.thing == Thing::Suite {
+            route.path_of(if route.resource == Resource::Suite {
                 "suite:lunch"
             } else {
                 &id
@@ -400,7 +421,7 @@ async fn no_id_query_or_cursor_makes_a_5xx() {
                 .iter()
                 .filter(|value| name != "wait" || value.parse::<i64>().is_err())
             {
-                ask(
+                add(
                     &client,
                     "GET",
                     format!("{path}?{name}={}", value.replace([' ', '\''], "%20")),
@@ -416,14 +437,14 @@ async fn no_id_query_or_cursor_makes_a_5xx() {
             "?%zz=1",
             &format!("?{many}"),
         ] {
-            ask(&client, "GET", format!("{path}{query}"));
+            add(&client, "GET", format!("{path}{query}"));
         }
     }
-    // A cursor with any one character changed, cut or doubled.
+    // A cursor with any one character changed, removed, or replaced by an escape.
     for at in 0..cursor.len() {
         for with in ["", "A", "_", "%3D", "~"] {
             let tampered = format!("{}{with}{}", &cursor[..at], &cursor[at + 1..]);
-            ask(
+            add(
                 &world.key(),
                 "GET",
                 format!("/v1/suites/suite:lunch/items?cursor={tampered}"),
@@ -434,7 +455,7 @@ async fn no_id_query_or_cursor_makes_a_5xx() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_header_makes_a_5xx() {
+async fn hostile_headers_return_no_5xx() {
     let world = open_world().await;
     let long = "x".repeat(8_000);
     let junk: [&[u8]; 12] = [
@@ -483,10 +504,10 @@ async fn no_header_makes_a_5xx() {
     for route in ROUTES {
         let client = caller(&world, route);
         for (n, name) in names.iter().enumerate() {
-            // Each name with a few of them, other ones for each route.
+            // Each name with a third of the values.
             for value in junk.iter().skip(n % 3).step_by(3) {
                 let request = route
-                    .request(&client, route.thing.unknown()[0])
+                    .request(&client, route.resource.unknown()[0])
                     .header(*name, *value);
                 requests.push((
                     format!(
@@ -500,7 +521,7 @@ async fn no_header_makes_a_5xx() {
                 ));
             }
         }
-        let mut many = route.request(&client, route.thing.unknown()[0]);
+        let mut many = route.request(&client, route.resource.unknown()[0]);
         for n in 0..60 {
             many = many.header(format!("x-junk-{n}"), "y".repeat(50));
         }
@@ -531,23 +552,23 @@ async fn no_header_makes_a_5xx() {
     assert!(try_all(requests).await > 800);
 }
 
-/// Sends bytes and reads what comes until the connection ends, or for a moment.
+/// Sends bytes and reads the response until the connection closes, or for 300 ms.
 async fn raw(world: &World, sent: &[u8]) -> String {
     let mut socket = tokio::net::TcpStream::connect(world.stack.apis[0].listen.unwrap())
         .await
         .unwrap();
     let _ = socket.write_all(sent).await;
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     let _ = tokio::time::timeout(
         std::time::Duration::from_millis(300),
-        socket.read_to_end(&mut answer),
+        socket.read_to_end(&mut response),
     )
     .await;
-    String::from_utf8_lossy(&answer).into_owned()
+    String::from_utf8_lossy(&response).into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_bytes_on_the_wire_make_a_5xx() {
+async fn hostile_raw_bytes_return_no_5xx() {
     let world = world().await;
     let key = &world.org.key;
     let head = |line: &str, rest: &str| {
@@ -586,22 +607,22 @@ async fn no_bytes_on_the_wire_make_a_5xx() {
         vec![0; 1000],
     ];
     for sent in &all {
-        let answer = raw(&world, sent).await;
+        let response = raw(&world, sent).await;
         let shown = String::from_utf8_lossy(&sent[..sent.len().min(120)]).into_owned();
         assert!(
-            !answer.starts_with("HTTP/1.1 5") && !answer.starts_with("HTTP/1.0 5"),
-            "{shown}: {answer}"
+            !response.starts_with("HTTP/1.1 5") && !response.starts_with("HTTP/1.0 5"),
+            "{shown}: {response}"
         );
     }
     assert_eq!(
         world.key().get("/v1/me").await.unwrap().status,
         200,
-        "and it goes on"
+        "the API still works"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_message_makes_an_internal_status() {
+async fn hostile_messages_return_no_internal_status() {
     let world = open_world().await;
     let set = <prost_types::FileDescriptorSet as prost::Message>::decode(assay_proto::DESCRIPTORS)
         .unwrap();
@@ -652,31 +673,33 @@ async fn no_message_makes_an_internal_status() {
                     .post(format!("{}{method}", world.stack.url()))
                     .bearer_auth(token)
                     .header("te", "trailers");
-                let answer = request
+                let response = request
                     .header("content-type", "application/grpc")
                     .body(message.clone())
                     .send()
                     .await
                     .unwrap();
-                assert_eq!(answer.status(), 200, "{method}");
-                let status = answer
+                assert_eq!(response.status(), 200, "{method}");
+                let status = response
                     .headers()
                     .get("grpc-status")
                     .map(|status| status.to_str().unwrap().to_owned());
-                let said = answer
+                let text = response
                     .headers()
                     .get("grpc-message")
-                    .map(|said| said.to_str().unwrap().to_lowercase())
+                    .map(|message| message.to_str().unwrap().to_lowercase())
                     .unwrap_or_default();
-                // Nothing in the head means that it was answered with a message; its trailers are read by real clients elsewhere.
+                // Without the header the call returned a message. Other tests read its trailers
+                // with real clients.
                 let status: u8 = status.map_or(0, |status| status.parse().unwrap());
-                // UNKNOWN, INTERNAL, DATA_LOSS. gRPC demands INTERNAL for a message that is marked as compressed without an encoding.
+                // UNKNOWN, INTERNAL, DATA_LOSS. gRPC demands INTERNAL for a message that is marked
+                // as compressed without an encoding.
                 let is_allowed =
                     ![2, 13, 15].contains(&status) || status == 13 && message.first() == Some(&1);
-                assert!(is_allowed, "{method} {message:?}: {status} {said}");
+                assert!(is_allowed, "{method} {message:?}: {status} {text}");
                 assert!(
-                    !INSIDE.iter().any(|word| said.contains(word)),
-                    "{method} {message:?}: {said}"
+                    !INTERNAL_WORDS.iter().any(|word| text.contains(word)),
+                    "{method} {message:?}: {text}"
                 );
             }
         }

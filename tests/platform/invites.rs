@@ -2,19 +2,21 @@
 
 use assay_proto::v1;
 use assay_proto::v1::invite_service_client::InviteServiceClient;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{World, code, fault, faults, org, text, with, with_token, world_of};
+use crate::harness::{
+    World, error_code, field_error, field_errors, org, string, with_setting, with_token, world_with,
+};
 use crate::mail::{mails, only_mail};
 
 const ADA: &str = "ada@example.org";
 
 async fn world() -> World {
-    let plenty = with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000").env;
-    world_of(Plan {
+    let plenty = with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000").env;
+    world_with(Plan {
         apis: 2,
         workers: 0,
         env: plenty,
@@ -22,16 +24,16 @@ async fn world() -> World {
     .await
 }
 
-async fn invite(client: &Client, email: &str) -> Answer {
+async fn invite(client: &Client, email: &str) -> Response {
     client
         .post("/v1/invites", &json!({"email": email}))
         .await
         .unwrap()
 }
 
-async fn revoke(client: &Client, id: &Value) -> Answer {
+async fn revoke(client: &Client, id: &Value) -> Response {
     client
-        .send(client.request("DELETE", &format!("/v1/invites/{}", text(id))))
+        .send(client.request("DELETE", &format!("/v1/invites/{}", string(id))))
         .await
         .unwrap()
 }
@@ -53,7 +55,7 @@ async fn roles(world: &World) -> Vec<Value> {
         .collect()
 }
 
-/// The owner, at each api.
+/// Returns a client of the owner for each API process.
 fn owners(world: &World) -> Vec<Client> {
     world
         .stack
@@ -81,7 +83,7 @@ async fn as_owner(world: &World, sql: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_invite_brings_a_mail_and_is_consumed_by_signing_in() {
+async fn invite_sends_email_and_is_accepted() {
     let world = world().await;
     let made = world
         .owner()
@@ -113,14 +115,14 @@ async fn an_invite_brings_a_mail_and_is_consumed_by_signing_in() {
         "role",
     ];
     assert_eq!(fields, all);
-    let told = json!([
+    let values = json!([
         made.body["email"],
         made.body["role"],
         made.body["org_id"],
         made.body["accepted_at"],
         made.body["revoked_at"]
     ]);
-    assert_eq!(told, json!([ADA, "viewer", world.org.id, null, null]));
+    assert_eq!(values, json!([ADA, "viewer", world.org.id, null, null]));
     let days: f64 = sqlx::query_scalar(
         "select (extract(epoch from expires_at - created_at) / 86400)::float8 from invites",
     )
@@ -155,7 +157,7 @@ async fn an_invite_brings_a_mail_and_is_consumed_by_signing_in() {
     let consumed = listed(&world.owner()).await;
     assert!(
         consumed[0]["accepted_at"].is_string()
-            && text(&consumed[0]["accepted_by"]).starts_with("usr_")
+            && string(&consumed[0]["accepted_by"]).starts_with("usr_")
     );
     // A later sign-in changes nothing.
     world.sign_in(ADA).await;
@@ -163,7 +165,7 @@ async fn an_invite_brings_a_mail_and_is_consumed_by_signing_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invites_of_several_organizations_are_consumed_at_once_and_a_membership_stays_as_it_is() {
+async fn sign_in_accepts_all_invites() {
     let world = world().await;
     let other = org(&world.stack, "free").await;
     invite(&world.client(&other.session), ADA).await;
@@ -177,7 +179,7 @@ async fn invites_of_several_organizations_are_consumed_at_once_and_a_membership_
         .await
         .unwrap();
     assert_eq!(me.body["orgs"].as_array().unwrap().len(), 2);
-    // One that is accepted by somebody who has become a member in the meantime.
+    // An invite of a user who has become a member in the meantime keeps the membership unchanged.
     let made = invite(&world.owner(), "bob@example.org").await.body["id"].clone();
     as_owner(
         &world,
@@ -225,17 +227,17 @@ async fn session_with_several_invites_must_choose() {
     assert_eq!(
         me(&ada, None).await.body["org_id"],
         stranger.id.as_str(),
-        "the only one there is"
+        "the only organization"
     );
     assert_eq!(invite(&world.owner(), ADA).await.status, 201);
     let second = world.client(&world.sign_in(ADA).await);
-    // Whoever invited first does not get what she creates from now on.
+    // The first inviter must not own what the user creates from now on.
     let refused = second
         .post("/v1/keys", &json!({"name": "x"}))
         .await
         .unwrap();
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (409, "conflict".to_owned()),
         "{}",
         refused.body
@@ -249,10 +251,10 @@ async fn session_with_several_invites_must_choose() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|org| text(&org["id"]))
+        .map(|org| string(&org["id"]))
         .collect();
     assert_eq!(ids, [stranger.id.clone(), world.org.id.clone()]);
-    // A session that began with one organization stays with it.
+    // A session that started with one organization stays with it.
     assert_eq!(me(&ada, None).await.body["org_id"], stranger.id.as_str());
     let grpc = v1::me_service_client::MeServiceClient::new(world.channel().await)
         .get_me(with_token(v1::GetMeRequest {}, second.token().unwrap()))
@@ -275,7 +277,7 @@ async fn session_with_several_invites_must_choose() {
         info.metadata["orgs"],
         format!("{},{}", stranger.id, world.org.id)
     );
-    // What needs no organization goes on; the choice holds for the session.
+    // Requests without an organization still work. The choice applies to the session.
     assert_eq!(
         second
             .post("/v1/orgs", &json!({"name": "Own"}))
@@ -307,7 +309,7 @@ async fn session_with_several_invites_must_choose() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invite_of_a_stranger_does_not_move_a_user() {
+async fn stranger_invite_does_not_move_user() {
     let world = world().await;
     let ada = world.client(&world.sign_in(ADA).await);
     let own = ada
@@ -327,14 +329,15 @@ async fn invite_of_a_stranger_does_not_move_a_user() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn organization_of_the_domain_goes_before_strangers() {
+async fn domain_organization_precedes_strangers() {
     let world = world().await;
     let domain = "insert into domain_claims (org_id, domain, token, claimed_by, expires_at, verified_at, auto_join)
                   select org_id, 'acme.example', 't', user_id, now(), now(), true from memberships";
     as_owner(&world, domain).await;
-    let eve = world.homeless("eve").await;
+    let eve = world.user_without_org("eve").await;
     for newcomer in ["ada@acme.example", "bob@acme.example"] {
-        // Many, so that one of them has the smaller id; by a user without a domain, before the company acts.
+        // Many, so that one of them probably has a smaller id than the company. They are created
+        // before the company acts, by a user without a domain.
         for n in 0..5 {
             let theirs = eve
                 .post("/v1/orgs", &json!({"name": format!("Good {n}")}))
@@ -342,7 +345,7 @@ async fn organization_of_the_domain_goes_before_strangers() {
                 .unwrap();
             let request = eve
                 .request("POST", "/v1/invites")
-                .header("X-Org-Id", text(&theirs.body["id"]));
+                .header("X-Org-Id", string(&theirs.body["id"]));
             assert_eq!(
                 eve.send(request.json(&json!({"email": newcomer})))
                     .await
@@ -351,7 +354,7 @@ async fn organization_of_the_domain_goes_before_strangers() {
                 201
             );
         }
-        // Bob is invited by the company, too, as an owner.
+        // The company invites Bob too, as an owner.
         if newcomer.starts_with("bob") {
             let invited = world
                 .owner()
@@ -383,26 +386,29 @@ async fn organization_of_the_domain_goes_before_strangers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_is_told_by_field_and_what_is_there_already_is_a_conflict() {
+async fn invalid_or_repeated_invite_is_rejected() {
     let world = world().await;
     let owner = world.owner();
     let post = async |body: Value| owner.post("/v1/invites", &body).await.unwrap();
     for (body, expected) in [
-        (json!({}), vec![fault("email", "required")]),
+        (json!({}), vec![field_error("email", "required")]),
         (
             json!({"email": "x", "role": "king"}),
-            vec![fault("email", "format"), fault("role", "unknown_value")],
+            vec![
+                field_error("email", "format"),
+                field_error("role", "unknown_value"),
+            ],
         ),
         (
             json!({"email": ADA, "rôle": "x"}),
-            vec![fault("rôle", "unknown_field")],
+            vec![field_error("rôle", "unknown_field")],
         ),
         (
             json!({"email": "a\u{0}@example.org"}),
-            vec![fault("email", "format")],
+            vec![field_error("email", "format")],
         ),
     ] {
-        assert_eq!(faults(&post(body).await), expected);
+        assert_eq!(field_errors(&post(body).await), expected);
     }
     assert!(listed(&owner).await.is_empty());
     assert_eq!(invite(&owner, ADA).await.status, 201);
@@ -412,11 +418,11 @@ async fn what_does_not_fit_is_told_by_field_and_what_is_there_already_is_a_confl
     ] {
         let refused = invite(&owner, email).await;
         assert_eq!(
-            (refused.status, code(&refused)),
+            (refused.status, error_code(&refused)),
             (409, "conflict".to_owned())
         );
         assert!(
-            text(&refused.body["error"]["message"]).contains(word),
+            string(&refused.body["error"]["message"]).contains(word),
             "{}",
             refused.body
         );
@@ -427,7 +433,7 @@ async fn what_does_not_fit_is_told_by_field_and_what_is_there_already_is_a_confl
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expired_invite_is_not_consumed_and_makes_room() {
+async fn expired_invite_is_not_accepted() {
     let world = world().await;
     let old = invite(&world.owner(), ADA).await;
     as_owner(
@@ -436,7 +442,10 @@ async fn an_expired_invite_is_not_consumed_and_makes_room() {
     )
     .await;
     let ada = world.client(&world.sign_in(ADA).await);
-    assert_eq!(code(&ada.get("/v1/me").await.unwrap()), "org_required");
+    assert_eq!(
+        error_code(&ada.get("/v1/me").await.unwrap()),
+        "org_required"
+    );
     let new = invite(&world.owner(), ADA).await;
     assert_eq!(new.status, 201, "{}", new.body);
     assert_eq!(invite(&world.owner(), ADA).await.status, 409);
@@ -464,12 +473,12 @@ async fn an_expired_invite_is_not_consumed_and_makes_room() {
     assert_eq!(
         revoke(&world.owner(), &old.body["id"]).await.status,
         200,
-        "what has expired can still be revoked"
+        "an expired invite can be revoked"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_invites_at_once_are_one_also_when_an_old_one_has_expired() {
+async fn concurrent_invites_create_one() {
     let world = world().await;
     let owners = owners(&world);
     for round in 0..20 {
@@ -490,7 +499,7 @@ async fn two_invites_at_once_are_one_also_when_an_old_one_has_expired() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_invite_is_not_consumed_and_stays_revoked() {
+async fn revoked_invite_is_not_accepted() {
     let world = world().await;
     let id = invite(&world.owner(), ADA).await.body["id"].clone();
     let (first, second) = (
@@ -499,19 +508,22 @@ async fn a_revoked_invite_is_not_consumed_and_stays_revoked() {
     );
     assert_eq!((first.status, second.status), (200, 200));
     assert!(first.body["revoked_at"].is_string());
-    assert_eq!(first.body, second.body, "the first moment stays");
+    assert_eq!(first.body, second.body, "the first timestamp stays");
     let ada = world.client(&world.sign_in(ADA).await);
-    assert_eq!(code(&ada.get("/v1/me").await.unwrap()), "org_required");
-    // It does not stand in the way of another one, and that is past revoking once it was accepted.
+    assert_eq!(
+        error_code(&ada.get("/v1/me").await.unwrap()),
+        "org_required"
+    );
+    // A revoked invite allows another one. An accepted invite cannot be revoked.
     let id = invite(&world.owner(), ADA).await.body["id"].clone();
     world.sign_in(ADA).await;
     let refused = revoke(&world.owner(), &id).await;
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (404, "not_found".to_owned())
     );
     assert!(
-        text(&refused.body["error"]["message"]).contains("accepted already"),
+        string(&refused.body["error"]["message"]).contains("accepted already"),
         "{}",
         refused.body
     );
@@ -519,15 +531,15 @@ async fn a_revoked_invite_is_not_consumed_and_stays_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn accepting_and_revoking_at_once_has_one_winner() {
+async fn concurrent_revocation_has_one_winner() {
     let world = world().await;
     let (mut accepted, mut revoked) = (0, 0);
     for round in 0..50 {
         let email = format!("ada{round}@example.org");
         let id = invite(&world.owner(), &email).await.body["id"].clone();
-        let link = json!({"token": world.link(&email).await});
+        let link = json!({"token": world.sign_in_link(&email).await});
         let (anonymous, owner) = (world.anonymous(), &owners(&world)[1]);
-        // Either is ahead now by nothing, now by enough to win for certain.
+        // The delays let either request win, or leave the winner to chance.
         let [sign_in_later, revoke_later] = [[0, 0], [0, 3], [3, 0], [0, 50], [200, 0]][round % 5]
             .map(std::time::Duration::from_millis);
         let sign_in = async {
@@ -573,19 +585,19 @@ async fn accepting_and_revoking_at_once_has_one_winner() {
     }
     assert!(
         accepted > 0 && revoked > 0,
-        "both were tried: {accepted} {revoked}"
+        "each must win once: {accepted} accepted, {revoked} revoked"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_organizations_invite_does_not_exist() {
+async fn foreign_invite_returns_404() {
     let world = world().await;
     let other = world.client(&org(&world.stack, "free").await.session);
     let theirs = invite(&other, ADA).await.body["id"].clone();
     for id in [theirs.clone(), json!("inv_0"), json!("nonsense")] {
-        let answer = revoke(&world.owner(), &id).await;
+        let response = revoke(&world.owner(), &id).await;
         assert_eq!(
-            (answer.status, text(&answer.body["error"]["message"])),
+            (response.status, string(&response.body["error"]["message"])),
             (404, "No such invite.".to_owned())
         );
     }
@@ -594,25 +606,25 @@ async fn another_organizations_invite_does_not_exist() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_flooded_by_invites() {
+async fn invites_send_at_most_five_emails() {
     let world = world().await;
     for _ in 0..7 {
         let made = invite(&world.owner(), ADA).await;
         assert_eq!(made.status, 201);
         revoke(&world.owner(), &made.body["id"]).await;
     }
-    // Mails of invites are sent in their order.
+    // Invite emails are sent in order.
     assert_eq!(invite(&world.owner(), "bob@example.org").await.status, 201);
     only_mail(&world, "bob@example.org").await;
     assert_eq!(mails(&world, ADA).len(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn free_organizations_of_one_user_share_twenty_invites_a_day() {
+async fn free_organizations_share_daily_invite_limit() {
     let world = world().await;
-    let eve = world.homeless("eve").await;
+    let eve = world.user_without_org("eve").await;
     let create_org = async |name: &str| {
-        text(
+        string(
             &eve.post("/v1/orgs", &json!({"name": name}))
                 .await
                 .unwrap()
@@ -627,22 +639,28 @@ async fn free_organizations_of_one_user_share_twenty_invites_a_day() {
             .json(&json!({"email": email}));
         eve.send(request).await.unwrap()
     };
-    // All at once: the count holds for concurrent requests.
+    // Concurrently, as concurrent requests must not exceed the limit.
     let invites = (0..25).map(|n| {
         invite_for(
             if n % 2 == 0 { &first } else { &second },
             format!("stranger{n}@example.org"),
         )
     });
-    let answers = futures_util::future::join_all(invites).await;
+    let responses = futures_util::future::join_all(invites).await;
     assert_eq!(
-        answers.iter().filter(|answer| answer.status == 201).count(),
+        responses
+            .iter()
+            .filter(|response| response.status == 201)
+            .count(),
         20
     );
-    let refused = answers.iter().find(|answer| answer.status != 201).unwrap();
+    let refused = responses
+        .iter()
+        .find(|response| response.status != 201)
+        .unwrap();
     let details = &refused.body["error"]["details"];
     assert_eq!(
-        (refused.status, code(refused)),
+        (refused.status, error_code(refused)),
         (429, "quota_exceeded".to_owned())
     );
     assert_eq!(
@@ -655,7 +673,7 @@ async fn free_organizations_of_one_user_share_twenty_invites_a_day() {
         "{}",
         refused.body
     );
-    // Nothing of a rejected invite is stored, and revoking one does not make room for another mail.
+    // A rejected invite is not stored, and revoking an invite does not allow another email.
     let stored: i64 = sqlx::query_scalar("select count(*) from invites")
         .fetch_one(&mut world.database().await)
         .await
@@ -666,7 +684,7 @@ async fn free_organizations_of_one_user_share_twenty_invites_a_day() {
         invite_for(&first, "late@example.org".into()).await.status,
         429
     );
-    // A day later there is room again.
+    // A day later another invite is accepted.
     as_owner(
         &world,
         "update invites set created_at = created_at - interval '25 hours' where org_id <> ''",
@@ -676,7 +694,7 @@ async fn free_organizations_of_one_user_share_twenty_invites_a_day() {
         invite_for(&first, "late@example.org".into()).await.status,
         201
     );
-    // An organization with a verified domain has a limit of its own, which is larger.
+    // An organization with a verified domain has its own, larger limit.
     as_owner(&world, "update invites set created_at = now()").await;
     assert_eq!(
         invite_for(&first, "later@example.org".into()).await.status,
@@ -698,23 +716,23 @@ async fn free_organizations_of_one_user_share_twenty_invites_a_day() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invites_are_the_same_over_grpc() {
+async fn invites_match_grpc() {
     let world = world().await;
     let mut grpc = InviteServiceClient::new(world.channel().await);
     let session = &world.org.session;
-    let ask = v1::CreateInviteRequest {
+    let request = v1::CreateInviteRequest {
         email: ADA.into(),
         role: None,
     };
     let made = grpc
-        .create_invite(with_token(ask.clone(), session))
+        .create_invite(with_token(request.clone(), session))
         .await
         .unwrap()
         .into_inner()
         .invite
         .unwrap();
     let again = grpc
-        .create_invite(with_token(ask, session))
+        .create_invite(with_token(request, session))
         .await
         .unwrap_err();
     assert_eq!(
@@ -737,7 +755,7 @@ async fn invites_are_the_same_over_grpc() {
     assert_eq!(
         bad.field_violations
             .iter()
-            .map(|fault| fault.field.as_str())
+            .map(|violation| violation.field.as_str())
             .collect::<Vec<_>>(),
         ["email", "role"]
     );
@@ -788,13 +806,13 @@ async fn invites_are_the_same_over_grpc() {
             ]),
             fields
         );
-        let moments = [
+        let timestamps = [
             ("created_at", theirs.created_at),
             ("expires_at", theirs.expires_at),
             ("accepted_at", theirs.accepted_at),
             ("revoked_at", theirs.revoked_at),
         ];
-        for (name, theirs) in moments {
+        for (name, theirs) in timestamps {
             assert_eq!(
                 ours[name].as_str().map(|text| text.parse().unwrap()),
                 theirs,

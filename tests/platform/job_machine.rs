@@ -1,5 +1,6 @@
-//! The model of `job_model` and the real statements, side by side: random sequences of its actions on PostgreSQL, and after
-//! each of them the same state. One seed, 64 sequences; `JOB_SEQUENCES` for more.
+//! Compares the model of `job_model` with the real statements: random sequences of its actions run
+//! on PostgreSQL, and after each action both must have the same state. One fixed seed, 64
+//! sequences; `JOB_SEQUENCES` sets another number.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -7,9 +8,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use assay_core::model::job::{FailureCode, JobStatus};
-use assay_core::store::dispatch;
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, PgPool, PoolProfile};
+use assay_core::store::{job_notifications, leases};
 use assay_core::{JobId, WorkerId};
 use assay_tests::client::Client;
 use assay_tests::demo_suite;
@@ -18,40 +19,41 @@ use proptest::test_runner::{TestCaseError, TestRunner};
 use proptest_state_machine::ReferenceStateMachine;
 use serde_json::{Value, json};
 
-use crate::harness::{World, one_prediction, result, text, world_of};
+use crate::harness::{World, eval_result, one_prediction, string, world_with};
 use crate::job_model::{Action, Holder, JOBS, Job, Jobs, State, WORKERS, Write};
-use crate::job_proofs::{Shortest, config, counted, differ};
+use crate::job_proofs::{Shortest, config, count_step, differ};
 
-/// The installation: an api whose dispatcher never leads, and no worker. All that happens is what the test does.
+/// The installation: an API whose dispatcher never leads, and no worker. Only the test changes
+/// jobs.
 struct Real {
-    /// Its processes end with it.
+    /// Keeps the processes alive. They stop when it is dropped.
     _world: World,
     key: Client,
     owner: PgPool,
     api: PgPool,
     worker: PgPool,
-    /// How often each kind of action had an effect, and how often it had none.
+    /// For each kind of action, the number of times with an effect and without one.
     seen: Mutex<BTreeMap<String, [usize; 2]>>,
     shortest: Shortest,
 }
 
-/// One sequence's jobs, workers and claims.
+/// The jobs, workers and claims of one sequence.
 struct Run<'a> {
     real: &'a Real,
     workers: [WorkerId; WORKERS],
     ids: [Option<JobId>; JOBS],
     claims: BTreeMap<(usize, u8), Claim>,
-    /// All that is kept of the jobs, after the last step.
+    /// The stored rows of the jobs after the last step.
     rows: Vec<String>,
 }
 
-fn broken(error: impl Debug) -> TestCaseError {
+fn failed(error: impl Debug) -> TestCaseError {
     TestCaseError::fail(format!("{error:?}"))
 }
 
 impl Real {
     async fn new() -> Self {
-        let world = world_of(Plan {
+        let world = world_with(Plan {
             workers: 0,
             ..Plan::default()
         })
@@ -80,12 +82,12 @@ impl Real {
         actions: &[Action],
         counter: Option<Arc<AtomicUsize>>,
     ) -> Result<(), TestCaseError> {
-        // What a sequence that failed left open is not this one's business.
+        // Finishes the jobs that a failed sequence left open.
         let clear = "update jobs set status = 'cancelled', finished_at = now(), worker_id = null, deadline_at = null where finished_at is null";
         sqlx::raw_sql(clear)
             .execute(&self.owner)
             .await
-            .map_err(broken)?;
+            .map_err(failed)?;
         let workers = std::array::from_fn(|_| WorkerId::random().unwrap());
         let mut run = Run {
             real: self,
@@ -95,20 +97,20 @@ impl Real {
             rows: Vec::new(),
         };
         for worker in &run.workers {
-            work::renew_lease(&self.worker, worker)
+            leases::renew_lease(&self.worker, worker)
                 .await
-                .map_err(broken)?;
+                .map_err(failed)?;
         }
         let mut state = Jobs::START;
         for (at, action) in actions.iter().enumerate() {
-            counted(counter.as_ref());
+            count_step(counter.as_ref());
             state = run
                 .step(state, *action)
                 .await
                 .inspect_err(|_| self.shortest.note(&actions[..=at]))?;
         }
-        // Nothing is left behind: from wherever it is, every job comes to its end.
-        for action in Jobs::way_out(&state) {
+        // Every job must finish from the state that the sequence reached.
+        for action in Jobs::completion(&state) {
             state = run.step(state, action).await?;
         }
         let open = state
@@ -123,7 +125,7 @@ impl Real {
         let (really_open, used, ledger): (i64, i64, i64) = sqlx::query_as(sql)
             .fetch_one(&self.owner)
             .await
-            .map_err(broken)?;
+            .map_err(failed)?;
         if (really_open, open, used) != (0, 0, ledger) {
             return Err(differ("at the end", &(really_open, used, ledger), &state));
         }
@@ -132,7 +134,7 @@ impl Real {
 
     fn note(&self, state: &State, action: Action, had_effect: bool) {
         let name = match action {
-            Action::End { write, .. } if action.is_late(state) => format!("late {write:?}"),
+            Action::Finish { write, .. } if action.is_late(state) => format!("late {write:?}"),
             action => format!("{action:?}")
                 .split(' ')
                 .next()
@@ -144,23 +146,31 @@ impl Real {
 }
 
 impl Run<'_> {
-    /// Does it to both, and compares.
+    /// Applies an action to the model and to the real system, and compares them.
     async fn step(&mut self, before: State, action: Action) -> Result<State, TestCaseError> {
         let after = Jobs::default().step(before, action);
         let had_effect = self.act(&before, action).await?;
         self.stop_the_clock().await?;
         let rows = self.rows().await?;
         let rows_before = std::mem::replace(&mut self.rows, rows);
-        // Hands and leases are no rows; whether a beat or a death had an effect cannot be seen in the jobs.
-        let visible = |state: &State| state.jobs.map(|job| job.map(|job| Job { hands: 0, ..job }));
+        // Live attempts and leases are not part of the jobs' rows, so the rows cannot show the
+        // effect of a lease renewal or a lost attempt.
+        let visible = |state: &State| {
+            state.jobs.map(|job| {
+                job.map(|job| Job {
+                    live_attempts: 0,
+                    ..job
+                })
+            })
+        };
         let expected = visible(&before) != visible(&after);
-        let beside_the_jobs = matches!(
+        let is_invisible = matches!(
             action,
-            Action::Forget { .. } | Action::Silence { .. } | Action::Beat { .. }
+            Action::LoseAttempt { .. } | Action::ExpireLease { .. } | Action::RenewLease { .. }
         );
-        if !beside_the_jobs && had_effect != expected {
+        if !is_invisible && had_effect != expected {
             return Err(differ(
-                &format!("{action:?} was answered as if it had had an effect"),
+                &format!("{action:?} reported a wrong effect"),
                 &had_effect,
                 &expected,
             ));
@@ -179,7 +189,9 @@ impl Run<'_> {
             };
         }
         for (job, row) in after.jobs.iter().enumerate() {
-            let real = self.job(job, row.map_or(0, |row| row.hands)).await?;
+            let real = self
+                .job(job, row.map_or(0, |row| row.live_attempts))
+                .await?;
             if real != *row {
                 return Err(differ(
                     &format!("after {action:?} job {job} differs"),
@@ -192,37 +204,37 @@ impl Run<'_> {
         Ok(after)
     }
 
-    /// Does it to the real system; whether it says that it did.
+    /// Applies an action to the real system. Returns `true` if the system reports an effect.
     async fn act(&mut self, state: &State, action: Action) -> Result<bool, TestCaseError> {
         let (key, api, db) = (&self.real.key, &self.real.api, &self.real.worker);
         let done = match action {
             Action::Submit { job } => {
                 let body =
                     json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
-                let answer = key.post("/v1/evals", &body).await.map_err(broken)?;
-                self.ids[job] = Some(text(&answer.body["id"]).parse().map_err(broken)?);
-                answer.status == 202
+                let response = key.post("/v1/evals", &body).await.map_err(failed)?;
+                self.ids[job] = Some(string(&response.body["id"]).parse().map_err(failed)?);
+                response.status == 202
             }
             Action::Cancel { job } => {
-                let answer = key
+                let response = key
                     .send(key.request("POST", &format!("/v1/jobs/{}/cancel", self.id(job))))
                     .await
-                    .map_err(broken)?;
-                if ![200, 409].contains(&answer.status) {
-                    return Err(broken(answer));
+                    .map_err(failed)?;
+                if ![200, 409].contains(&response.status) {
+                    return Err(failed(response));
                 }
-                answer.status == 200
+                response.status == 200
             }
             Action::Claim { worker, job } => {
                 let claim = work::claim(db, &self.workers[worker], self.id(job))
                     .await
-                    .map_err(broken)?;
+                    .map_err(failed)?;
                 let claimed = claim.is_some();
                 self.claims
                     .extend(claim.map(|claim| ((job, claim.attempt as u8), claim)));
                 claimed
             }
-            Action::End {
+            Action::Finish {
                 write,
                 job,
                 attempt,
@@ -230,24 +242,24 @@ impl Run<'_> {
                 let claim = &self.claims[&(job, attempt)];
                 match write {
                     Write::Succeed => {
-                        work::succeed(db, claim, &result(f64::from(attempt)), None, &[]).await
+                        work::succeed(db, claim, &eval_result(f64::from(attempt)), None, &[]).await
                     }
                     Write::Fail(code) => work::fail(db, claim, code, "x", &[]).await,
-                    Write::Release => {
+                    Write::Requeue => {
                         work::requeue(db, claim, FailureCode::Internal, "x", &[]).await
                     }
                 }
-                .map_err(broken)?
+                .map_err(failed)?
             }
-            Action::Forget { .. } => true,
-            Action::Disown { worker } => {
-                // The moment in which an answer may still be on its way has passed.
+            Action::LoseAttempt { .. } => true,
+            Action::OrphanUnknownClaims { worker } => {
+                // Simulates that the time in which the response may be in flight has passed.
                 let worker_id = &self.workers[worker];
                 let held = state
                     .jobs
                     .iter()
                     .enumerate()
-                    .filter(|(_, job)| job.is_some_and(|job| !job.forgotten()));
+                    .filter(|(_, job)| job.is_some_and(|job| !job.is_orphaned()));
                 let held: Vec<&str> = held.map(|(job, _)| self.id(job).as_str()).collect();
                 let past = "update jobs set started_at = started_at - interval '11 seconds' where worker_id = $1 and id <> all($2)";
                 sqlx::query(past)
@@ -255,37 +267,39 @@ impl Run<'_> {
                     .bind(&held)
                     .execute(&self.real.owner)
                     .await
-                    .map_err(broken)?;
-                work::orphan_unknown_claims(db, worker_id, &held)
+                    .map_err(failed)?;
+                leases::orphan_unknown_claims(db, worker_id, &held)
                     .await
-                    .map_err(broken)?
+                    .map_err(failed)?
                     > 0
             }
-            Action::Silence { worker } => {
+            Action::ExpireLease { worker } => {
                 self.time_passes(
                     "update workers set seen_at = now() - interval '11 seconds' where id = $1",
                     self.workers[worker].as_str(),
                 )
                 .await?
             }
-            Action::Beat { worker } => work::renew_lease(db, &self.workers[worker])
+            Action::RenewLease { worker } => leases::renew_lease(db, &self.workers[worker])
                 .await
                 .map(|()| true)
-                .map_err(broken)?,
-            Action::Deadline { job } => {
+                .map_err(failed)?,
+            Action::PassDeadline { job } => {
                 let sql = "update jobs set deadline_at = now() - interval '1 second' where id = $1 and status = 'running' and deadline_at > now()";
                 self.time_passes(sql, self.id(job).as_str()).await?
             }
-            Action::Pause { job } => {
+            Action::EndBackoff { job } => {
                 let sql = "update jobs set available_at = created_at where id = $1 and status = 'queued' and available_at > now()";
                 self.time_passes(sql, self.id(job).as_str()).await?
             }
-            Action::Sweep { silence_counts } => {
-                let mut transaction = api.begin().await.map_err(broken)?;
-                let swept = dispatch::sweep(&mut transaction, silence_counts)
+            Action::Sweep {
+                include_expired_leases,
+            } => {
+                let mut transaction = api.begin().await.map_err(failed)?;
+                let swept = leases::sweep(&mut transaction, include_expired_leases)
                     .await
-                    .map_err(broken)?;
-                transaction.commit().await.map_err(broken)?;
+                    .map_err(failed)?;
+                transaction.commit().await.map_err(failed)?;
                 !swept.is_empty()
             }
         };
@@ -301,14 +315,15 @@ impl Run<'_> {
             .bind(id)
             .execute(&self.real.owner)
             .await
-            .map_err(broken)?;
+            .map_err(failed)?;
         Ok(done.rows_affected() > 0)
     }
 
-    /// However slow the machine is: leases and pauses end when the model says so.
+    /// Prevents leases and delays from expiring by themselves on a slow machine: they expire only
+    /// when the model says so.
     async fn stop_the_clock(&self) -> Result<(), TestCaseError> {
         let ids: Vec<&str> = self.ids.iter().flatten().map(JobId::as_str).collect();
-        let sql = "with beats as (update workers set seen_at = 'infinity' where seen_at > now() - interval '10 seconds')
+        let sql = "with renewed as (update workers set seen_at = 'infinity' where seen_at > now() - interval '10 seconds')
                    update jobs j set available_at = 'infinity' from job_attempts a
                    where j.id = any($1) and j.status = 'queued' and a.job_id = j.id and a.attempt = j.attempts
                      and j.available_at > a.ended_at + interval '0.9 seconds' * power(2, j.attempts - 1)";
@@ -316,11 +331,11 @@ impl Run<'_> {
             .bind(&ids)
             .execute(&self.real.owner)
             .await
-            .map_err(broken)?;
+            .map_err(failed)?;
         Ok(())
     }
 
-    /// All that is kept of the jobs, but for the clock.
+    /// Returns the stored rows of the jobs without their start times.
     async fn rows(&self) -> Result<Vec<String>, TestCaseError> {
         let ids: Vec<&str> = self.ids.iter().flatten().map(JobId::as_str).collect();
         let sql = "select (to_jsonb(j) - 'started_at' || jsonb_build_object('attempts', (select jsonb_agg(a order by attempt) from job_attempts a
@@ -330,45 +345,46 @@ impl Run<'_> {
             .bind(&ids)
             .fetch_all(&self.real.owner)
             .await
-            .map_err(broken)
+            .map_err(failed)
     }
 
-    /// A job as it really is, in the model's terms. What is in whose hands is the test's own doing.
-    async fn job(&self, job: usize, hands: u8) -> Result<Option<Job>, TestCaseError> {
+    /// Returns the real state of a job in the model's terms. `live_attempts` comes from the model,
+    /// as only the test knows it.
+    async fn job(&self, job: usize, live_attempts: u8) -> Result<Option<Job>, TestCaseError> {
         let Some(id) = &self.ids[job] else {
             return Ok(None);
         };
-        let told = self
+        let rest_job = self
             .real
             .key
             .get(&format!("/v1/jobs/{id}"))
             .await
-            .map_err(broken)?
+            .map_err(failed)?
             .body;
         let sql = "select jsonb_build_object('status', status, 'attempts', attempts, 'holder', worker_id, 'failure', error_code,
                      'overdue', coalesce(deadline_at < now(), false), 'due', status <> 'queued' or available_at <= now(), 'result', result->'value',
                      'charges', (select count(*) from usage_ledger l where l.job_id = j.id and kind = 'charge'),
                      'refunds', (select count(*) from usage_ledger l where l.job_id = j.id and kind = 'refund'),
-                     'begun', (select count(*) from job_attempts a where a.job_id = j.id),
+                     'started', (select count(*) from job_attempts a where a.job_id = j.id),
                      'open', (select count(*) from job_attempts a where a.job_id = j.id and ended_at is null))
                    from jobs j where id = $1";
         let row: Value = sqlx::query_scalar(sql)
             .bind(id.as_str())
             .fetch_one(&self.real.owner)
             .await
-            .map_err(broken)?;
+            .map_err(failed)?;
         let runs = row["status"] == "running";
         let agree = [
-            told["status"] == row["status"],
-            told["attempts"] == row["attempts"],
-            told["result"]["value"] == row["result"],
-            told["error"]["code"] == row["failure"],
+            rest_job["status"] == row["status"],
+            rest_job["attempts"] == row["attempts"],
+            rest_job["result"]["value"] == row["result"],
+            rest_job["error"]["code"] == row["failure"],
             row["charges"] == 1,
-            row["begun"] == row["attempts"],
+            row["started"] == row["attempts"],
             row["open"] == u8::from(runs),
         ];
         if agree.contains(&false) {
-            return Err(differ("what is kept and told of one job", &row, &told));
+            return Err(differ("the stored job and the response", &row, &rest_job));
         }
         let number = |name: &str| row[name].as_f64().map(|number| number as u8);
         let holder = |worker: &str| {
@@ -377,7 +393,7 @@ impl Run<'_> {
                 .position(|id| id.as_str() == worker)
                 .map_or(Holder::Nobody, Holder::Worker)
         };
-        let status: JobStatus = text(&row["status"]).parse().map_err(broken)?;
+        let status: JobStatus = string(&row["status"]).parse().map_err(failed)?;
         Ok(Some(Job {
             status,
             attempts: number("attempts").unwrap_or_default(),
@@ -386,27 +402,31 @@ impl Run<'_> {
             due: row["due"] == true,
             failure: row["failure"].as_str().map(|code| code.parse().unwrap()),
             result: number("result"),
-            ends: u8::from(status.is_final()),
+            times_finished: u8::from(status.is_final()),
             refunds: number("refunds").unwrap_or_default(),
-            hands,
+            live_attempts,
         }))
     }
 }
 
 #[test]
-fn the_real_system_does_what_the_model_does() {
+fn real_system_matches_model() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .unwrap();
-    // What is dropped after a failure wants one, too.
+    // Values that are dropped after a failure need a runtime too.
     let _entered = runtime.enter();
     let cases = std::env::var("JOB_SEQUENCES").map_or(64, |cases| cases.parse().unwrap());
-    let began = std::time::Instant::now();
+    let start = std::time::Instant::now();
     let real = runtime.block_on(Real::new());
-    // Whoever leads a round sweeps and rings. Nobody does, as long as this transaction lasts.
+    // The leader of a round sweeps and notifies. This transaction keeps the leadership, so no API
+    // does.
     let mut leader = runtime.block_on(real.owner.begin()).unwrap();
-    while !runtime.block_on(dispatch::try_lead(&mut leader)).unwrap() {
+    while !runtime
+        .block_on(job_notifications::try_lead(&mut leader))
+        .unwrap()
+    {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let outcome = TestRunner::new(config(cases)).run(
@@ -414,29 +434,36 @@ fn the_real_system_does_what_the_model_does() {
         |(_, actions, counter)| runtime.block_on(real.run(&actions, counter)),
     );
     if let Err(error) = outcome {
-        panic!("{error}\nthe shortest: {:?}", real.shortest.get());
+        panic!("{error}\nshortest failure: {:?}", real.shortest.get());
     }
     let seen = real.seen.lock().unwrap();
     println!(
         "{cases} sequences, {} steps, {:?}; [with, without effect]: {seen:?}",
         seen.values().flatten().sum::<usize>(),
-        began.elapsed()
+        start.elapsed()
     );
     for kind in [
-        "Submit", "Cancel", "Claim", "End", "Disown", "Deadline", "Pause", "Sweep",
+        "Submit",
+        "Cancel",
+        "Claim",
+        "Finish",
+        "OrphanUnknownClaims",
+        "PassDeadline",
+        "EndBackoff",
+        "Sweep",
     ] {
         assert!(seen[kind][0] > 0, "no {kind} had an effect");
     }
     for late in [
         "late Succeed",
         "late Fail(InvalidPredictions)",
-        "late Release",
+        "late Requeue",
     ] {
         assert!(seen[late][1] > 5, "too few: {late}");
     }
     assert!(
-        seen["End"][1] > 0 && seen["Claim"][1] > 0 && seen["Cancel"][1] > 0,
-        "nothing was refused"
+        seen["Finish"][1] > 0 && seen["Claim"][1] > 0 && seen["Cancel"][1] > 0,
+        "nothing was rejected"
     );
     runtime.block_on(leader.rollback()).unwrap();
 }

@@ -1,63 +1,67 @@
-//! A model of what can happen to jobs: two workers, two jobs, four attempts. `job_proofs` visits all of it; `job_machine`
-//! does the same to the real system. Which state follows from which is not written here a second time: it is `JobStatus::after`.
+//! A model of the life of jobs: two workers, two jobs, four attempts. `job_proofs` visits all its
+//! states; `job_machine` applies the same actions to the real system. The transitions of the status
+//! are not repeated here: they are those of `JobStatus::after`.
 
 use assay_core::model::job::{ATTEMPTS_MAX, FailureCode, JobStatus, Trigger};
 
 pub const JOBS: usize = 2;
 pub const WORKERS: usize = 2;
-pub const TRIES: u8 = ATTEMPTS_MAX as u8;
+pub const MAX_ATTEMPTS: u8 = ATTEMPTS_MAX as u8;
 
-/// Who holds a running job, by the database's account.
+/// The worker that owns a running job in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Holder {
     Worker(usize),
-    /// It was given up, and the next sweep takes it back.
+    /// The job is orphaned, and the next sweep reclaims it.
     Nobody,
 }
 
-/// A job's row and its rows of the ledger; and, as a set of bits, the attempts that some process has in its hands.
+/// A job's row and its rows of the ledger, and the set of attempts that some process still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Job {
     pub status: JobStatus,
     pub attempts: u8,
     pub holder: Option<Holder>,
-    /// Its fifteen minutes are over.
+    /// Set after the attempt's deadline of 15 minutes has passed.
     pub overdue: bool,
-    /// It need not wait for its next try.
+    /// `true` if the job need not wait for its next attempt.
     pub due: bool,
     pub failure: Option<FailureCode>,
-    /// The attempt whose result it has.
+    /// The attempt that wrote the result.
     pub result: Option<u8>,
-    /// How often it ended.
-    pub ends: u8,
+    /// The number of times that the job entered a terminal state.
+    pub times_finished: u8,
     pub refunds: u8,
-    pub hands: u8,
+    /// A bit set of the attempts that some process still runs: bit `n` is attempt `n`.
+    pub live_attempts: u8,
 }
 
 impl Job {
-    fn holds(&self, attempt: u8) -> bool {
-        self.hands & (1 << attempt) != 0
+    fn is_live(&self, attempt: u8) -> bool {
+        self.live_attempts & (1 << attempt) != 0
     }
 
-    /// Whether its present attempt is in nobody's hands.
-    pub fn forgotten(&self) -> bool {
-        self.status == JobStatus::Running && !self.holds(self.attempts)
+    /// Returns `true` if no process runs the current attempt.
+    pub fn is_orphaned(&self) -> bool {
+        self.status == JobStatus::Running && !self.is_live(self.attempts)
     }
 
-    /// What only grows while a job is not final, and so says that nothing goes round in circles.
+    /// Returns a rank that each effective step increases until the job is final. It excludes
+    /// cycles.
     fn rank(&self) -> (u8, u8) {
-        let given_up = u8::from(self.overdue) + u8::from(self.holder == Some(Holder::Nobody));
+        let orphaned = u8::from(self.overdue) + u8::from(self.holder == Some(Holder::Nobody));
         match self.status {
             JobStatus::Queued => (2 * self.attempts + 1, self.due.into()),
-            JobStatus::Running => (2 * self.attempts, given_up),
+            JobStatus::Running => (2 * self.attempts, orphaned),
             _ => (u8::MAX, 0),
         }
     }
 
-    /// What is promised of a charge: it is kept unless the fault was ours, or nothing was ever begun.
-    pub fn is_given_back(&self) -> bool {
+    /// Returns `true` if the charge must be refunded: the failure was ours, or the job was
+    /// cancelled before its first attempt.
+    pub fn is_refunded(&self) -> bool {
         match self.status {
-            JobStatus::Failed => self.failure.is_some_and(FailureCode::is_ours),
+            JobStatus::Failed => self.failure.is_some_and(FailureCode::is_refunded),
             JobStatus::Cancelled => self.attempts == 0,
             _ => false,
         }
@@ -67,24 +71,24 @@ impl Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct State {
     pub jobs: [Option<Job>; JOBS],
-    /// Workers that were heard of in time.
-    pub heard: [bool; WORKERS],
-    /// Whether a step on the way here was one that there must not be.
-    pub astray: bool,
+    /// `true` for each worker whose lease is valid.
+    pub lease_valid: [bool; WORKERS],
+    /// Set after an illegal step on the path to this state.
+    pub took_illegal_step: bool,
 }
 
-/// How an attempt wants to end its job.
+/// The final write of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Write {
     Succeed,
     Fail(FailureCode),
-    Release,
+    Requeue,
 }
 
 pub const WRITES: [Write; 3] = [
     Write::Succeed,
     Write::Fail(FailureCode::InvalidPredictions),
-    Write::Release,
+    Write::Requeue,
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,45 +103,46 @@ pub enum Action {
         worker: usize,
         job: usize,
     },
-    /// An attempt that was begun at some time writes its end, in time or late, once or again.
-    End {
+    /// An attempt that was started at some time does its final write, in time or late, once or
+    /// again.
+    Finish {
         write: Write,
         job: usize,
         attempt: u8,
     },
-    /// A process dies, or the answer to its claim or its end is lost.
-    Forget {
+    /// A process dies, or the response to its claim or to its final write is lost.
+    LoseAttempt {
         job: usize,
         attempt: u8,
     },
-    /// A worker gives up what it holds by the database's account and not by its own.
-    Disown {
+    /// A worker orphans the jobs that it owns in the database but does not run.
+    OrphanUnknownClaims {
         worker: usize,
     },
-    /// A worker is not heard of until its lease has run out.
-    Silence {
+    /// A worker does not renew its lease until it expires.
+    ExpireLease {
         worker: usize,
     },
-    Beat {
+    RenewLease {
         worker: usize,
     },
-    /// Fifteen minutes pass.
-    Deadline {
+    /// The deadline of 15 minutes passes.
+    PassDeadline {
         job: usize,
     },
-    /// The pause before the next try passes.
-    Pause {
+    /// The delay before the next attempt passes.
+    EndBackoff {
         job: usize,
     },
     Sweep {
-        silence_counts: bool,
+        include_expired_leases: bool,
     },
 }
 
 impl Action {
-    /// Whether it is the end of an attempt whose job is in the hands of a later one.
+    /// Returns `true` if this is the final write of an attempt whose job a later attempt runs.
     pub fn is_late(&self, state: &State) -> bool {
-        let Self::End { job, attempt, .. } = self else {
+        let Self::Finish { job, attempt, .. } = self else {
             return false;
         };
         state.jobs[*job]
@@ -145,16 +150,16 @@ impl Action {
     }
 }
 
-/// What could be wrong with an implementation. Each must be found.
+/// A possible flaw of an implementation. The checker must find each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flaw {
-    /// An end is not asked which attempt it is of.
+    /// A final write does not check the attempt number.
     NoFence,
-    /// The sweep does not count tries.
-    EndlessTries,
-    /// Whoever cancels gets the charge back.
+    /// The number of attempts is not limited.
+    UnlimitedAttempts,
+    /// Every cancelled job is refunded.
     RefundsAllCancelled,
-    /// What a dead worker held stays there.
+    /// The jobs of a dead worker are never reclaimed.
     NoSweep,
 }
 
@@ -166,25 +171,25 @@ pub struct Jobs {
 impl Jobs {
     pub const START: State = State {
         jobs: [None; JOBS],
-        heard: [true; WORKERS],
-        astray: false,
+        lease_valid: [true; WORKERS],
+        took_illegal_step: false,
     };
 
-    /// All that may be tried in a state, whether it has an effect or is refused.
+    /// Lists all actions that may be tried in a state, even if they have no effect or are rejected.
     pub fn all_actions(state: &State) -> Vec<Action> {
         let mut all = vec![
             Action::Sweep {
-                silence_counts: true,
+                include_expired_leases: true,
             },
             Action::Sweep {
-                silence_counts: false,
+                include_expired_leases: false,
             },
         ];
         for worker in 0..WORKERS {
             all.extend([
-                Action::Disown { worker },
-                Action::Silence { worker },
-                Action::Beat { worker },
+                Action::OrphanUnknownClaims { worker },
+                Action::ExpireLease { worker },
+                Action::RenewLease { worker },
             ]);
         }
         for (job, row) in state.jobs.iter().enumerate() {
@@ -194,13 +199,13 @@ impl Jobs {
             };
             all.extend([
                 Action::Cancel { job },
-                Action::Deadline { job },
-                Action::Pause { job },
+                Action::PassDeadline { job },
+                Action::EndBackoff { job },
             ]);
             all.extend((0..WORKERS).map(|worker| Action::Claim { worker, job }));
-            for attempt in (1..=row.attempts).filter(|attempt| row.holds(*attempt)) {
-                all.push(Action::Forget { job, attempt });
-                all.extend(WRITES.map(|write| Action::End {
+            for attempt in (1..=row.attempts).filter(|attempt| row.is_live(*attempt)) {
+                all.push(Action::LoseAttempt { job, attempt });
+                all.extend(WRITES.map(|write| Action::Finish {
                     write,
                     job,
                     attempt,
@@ -210,16 +215,18 @@ impl Jobs {
         all
     }
 
-    /// What an action makes of a state. The same state: it was refused, or there was nothing to do.
+    /// Returns the state after an action. The state is unchanged if the action is rejected or has
+    /// no effect.
     pub fn step(&self, mut state: State, action: Action) -> State {
-        let heard = state.heard;
+        let lease_valid = state.lease_valid;
         match action {
             Action::Submit { job } => state.jobs[job] = state.jobs[job].or(Some(submitted())),
-            Action::Silence { worker } => state.heard[worker] = false,
-            Action::Beat { worker } => state.heard[worker] = true,
-            Action::Disown { worker } => {
-                let held =
-                    |row: &&mut Job| row.holder == Some(Holder::Worker(worker)) && row.forgotten();
+            Action::ExpireLease { worker } => state.lease_valid[worker] = false,
+            Action::RenewLease { worker } => state.lease_valid[worker] = true,
+            Action::OrphanUnknownClaims { worker } => {
+                let held = |row: &&mut Job| {
+                    row.holder == Some(Holder::Worker(worker)) && row.is_orphaned()
+                };
                 state
                     .jobs
                     .iter_mut()
@@ -227,9 +234,11 @@ impl Jobs {
                     .filter(held)
                     .for_each(|row| row.holder = Some(Holder::Nobody));
             }
-            Action::Sweep { silence_counts } => {
+            Action::Sweep {
+                include_expired_leases,
+            } => {
                 let lost = |holder: Option<Holder>| match holder {
-                    Some(Holder::Worker(worker)) => silence_counts && !heard[worker],
+                    Some(Holder::Worker(worker)) => include_expired_leases && !lease_valid[worker],
                     holder => holder == Some(Holder::Nobody),
                 };
                 let stuck = |row: &&mut Job| {
@@ -242,14 +251,14 @@ impl Jobs {
                     .flatten()
                     .filter(stuck)
                     .filter(|_| sweeps)
-                    .for_each(|row| self.take_back(row));
+                    .for_each(|row| self.reclaim(row));
             }
             Action::Cancel { job }
             | Action::Claim { job, .. }
-            | Action::End { job, .. }
-            | Action::Forget { job, .. }
-            | Action::Deadline { job }
-            | Action::Pause { job } => {
+            | Action::Finish { job, .. }
+            | Action::LoseAttempt { job, .. }
+            | Action::PassDeadline { job }
+            | Action::EndBackoff { job } => {
                 if let Some(row) = &mut state.jobs[job] {
                     self.step_of_one(row, action);
                 }
@@ -261,49 +270,50 @@ impl Jobs {
     fn step_of_one(&self, row: &mut Job, action: Action) {
         match action {
             Action::Cancel { .. } => {
-                let never_begun = row.attempts == 0 || self.flaw == Some(Flaw::RefundsAllCancelled);
-                row.refunds += u8::from(change(row, Trigger::Cancel) && never_begun);
+                let never_started =
+                    row.attempts == 0 || self.flaw == Some(Flaw::RefundsAllCancelled);
+                row.refunds += u8::from(transition(row, Trigger::Cancel) && never_started);
             }
             Action::Claim { worker, .. } => self.claim(row, worker),
-            Action::End { write, attempt, .. }
+            Action::Finish { write, attempt, .. }
                 if attempt == row.attempts || self.flaw == Some(Flaw::NoFence) =>
             {
-                end(row, write, attempt);
+                finish(row, write, attempt);
             }
-            Action::Forget { attempt, .. } => row.hands &= !(1 << attempt),
-            Action::Deadline { .. } => row.overdue = row.status == JobStatus::Running,
-            Action::Pause { .. } => row.due = true,
+            Action::LoseAttempt { attempt, .. } => row.live_attempts &= !(1 << attempt),
+            Action::PassDeadline { .. } => row.overdue = row.status == JobStatus::Running,
+            Action::EndBackoff { .. } => row.due = true,
             _ => {}
         }
     }
 
-    fn has_tries(&self, row: &Job) -> bool {
-        row.attempts < TRIES || self.flaw == Some(Flaw::EndlessTries)
+    fn has_attempts_left(&self, row: &Job) -> bool {
+        row.attempts < MAX_ATTEMPTS || self.flaw == Some(Flaw::UnlimitedAttempts)
     }
 
     fn claim(&self, row: &mut Job, worker: usize) {
-        if row.due && self.has_tries(row) && change(row, Trigger::Claim) {
+        if row.due && self.has_attempts_left(row) && transition(row, Trigger::Claim) {
             row.attempts += 1;
             row.holder = Some(Holder::Worker(worker));
-            row.hands |= 1 << row.attempts;
+            row.live_attempts |= 1 << row.attempts;
         }
     }
 
-    fn take_back(&self, row: &mut Job) {
-        if self.has_tries(row) {
-            change(row, Trigger::Release);
+    fn reclaim(&self, row: &mut Job) {
+        if self.has_attempts_left(row) {
+            transition(row, Trigger::Requeue);
         } else {
             let code = if row.overdue {
                 FailureCode::Timeout
             } else {
                 FailureCode::Internal
             };
-            end(row, Write::Fail(code), row.attempts);
+            finish(row, Write::Fail(code), row.attempts);
         }
     }
 
-    /// What brings every job to its end from here, with one worker that does its work.
-    pub fn way_out(state: &State) -> Vec<Action> {
+    /// Returns actions with which one working worker finishes every job from this state.
+    pub fn completion(state: &State) -> Vec<Action> {
         let steps = |(job, row): (usize, &Option<Job>)| {
             let Some(row) = row.filter(|row| !row.status.is_final()) else {
                 return Vec::new();
@@ -311,15 +321,15 @@ impl Jobs {
             let mut steps = Vec::new();
             if row.status == JobStatus::Running {
                 steps.extend([
-                    Action::Deadline { job },
+                    Action::PassDeadline { job },
                     Action::Sweep {
-                        silence_counts: false,
+                        include_expired_leases: false,
                     },
                 ]);
             }
             let attempt = row.attempts + 1;
-            steps.extend([Action::Pause { job }, Action::Claim { worker: 0, job }]);
-            steps.extend((attempt <= TRIES).then_some(Action::End {
+            steps.extend([Action::EndBackoff { job }, Action::Claim { worker: 0, job }]);
+            steps.extend((attempt <= MAX_ATTEMPTS).then_some(Action::Finish {
                 write: Write::Succeed,
                 job,
                 attempt,
@@ -329,31 +339,35 @@ impl Jobs {
         state.jobs.iter().enumerate().flat_map(steps).collect()
     }
 
-    /// Whether a step makes of each job only what may become of it.
-    pub fn is_right(before: &State, after: &State) -> bool {
+    /// Returns `true` if a step changes each job only as the transition table allows.
+    pub fn is_legal_step(before: &State, after: &State) -> bool {
         before
             .jobs
             .iter()
             .zip(&after.jobs)
             .all(|(before, after)| match (before, after) {
                 (Some(before), Some(after)) => {
-                    let by_the_table = before.status == after.status
+                    let is_in_table = before.status == after.status
                         || TRIGGERS
                             .iter()
                             .any(|by| before.status.after(*by) == Ok(after.status));
                     let same = Job {
-                        hands: 0,
+                        live_attempts: 0,
                         ..*before
-                    } == Job { hands: 0, ..*after };
-                    by_the_table
+                    } == Job {
+                        live_attempts: 0,
+                        ..*after
+                    };
+                    is_in_table
                         && (same || !before.status.is_final() && before.rank() < after.rank())
                 }
                 (before, _) => before.is_none(),
             })
     }
 
-    pub fn all_end(&self, state: &State) -> bool {
-        let end = Self::way_out(state)
+    /// Returns `true` if [`Jobs::completion`] leads every job to a terminal state.
+    pub fn all_can_finish(&self, state: &State) -> bool {
+        let end = Self::completion(state)
             .into_iter()
             .fold(*state, |state, action| self.step(state, action));
         end.jobs.iter().flatten().all(|row| row.status.is_final())
@@ -364,7 +378,7 @@ const TRIGGERS: [Trigger; 5] = [
     Trigger::Claim,
     Trigger::Succeed,
     Trigger::Fail,
-    Trigger::Release,
+    Trigger::Requeue,
     Trigger::Cancel,
 ];
 
@@ -378,39 +392,39 @@ fn submitted() -> Job {
         due: true,
         failure: None,
         result: None,
-        ends: 0,
+        times_finished: 0,
         refunds: 0,
-        hands: 0,
+        live_attempts: 0,
     }
 }
 
-/// Moves a job on, if the table of transitions has it.
-fn change(row: &mut Job, trigger: Trigger) -> bool {
+/// Changes a job's status if the transition table allows it. Returns `true` if it did.
+fn transition(row: &mut Job, trigger: Trigger) -> bool {
     let Ok(status) = row.status.after(trigger) else {
         return false;
     };
     (row.status, row.holder, row.overdue, row.due) = (status, None, false, true);
-    row.ends += u8::from(status.is_final());
+    row.times_finished += u8::from(status.is_final());
     true
 }
 
-fn end(row: &mut Job, write: Write, attempt: u8) {
+fn finish(row: &mut Job, write: Write, attempt: u8) {
     match write {
         Write::Succeed => {
-            if change(row, Trigger::Succeed) {
+            if transition(row, Trigger::Succeed) {
                 row.result = Some(attempt);
             }
         }
-        Write::Release if attempt < TRIES => {
-            if change(row, Trigger::Release) {
+        Write::Requeue if attempt < MAX_ATTEMPTS => {
+            if transition(row, Trigger::Requeue) {
                 row.due = false;
             }
         }
-        Write::Release => end(row, Write::Fail(FailureCode::Internal), attempt),
+        Write::Requeue => finish(row, Write::Fail(FailureCode::Internal), attempt),
         Write::Fail(code) => {
-            if change(row, Trigger::Fail) {
+            if transition(row, Trigger::Fail) {
                 row.failure = Some(code);
-                row.refunds += u8::from(code.is_ours());
+                row.refunds += u8::from(code.is_refunded());
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The model of `job_model`, checked: in every state that can be reached all promises hold, and what would break one is found.
+//! Model checking of `job_model`: every reachable state keeps all promises, and flaws that break
+//! one are found.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunne
 use proptest_state_machine::ReferenceStateMachine;
 use stateright::{Checker as _, HasDiscoveries, Model, Property};
 
-use crate::job_model::{Action, Flaw, Job, Jobs, State, TRIES};
+use crate::job_model::{Action, Flaw, Job, Jobs, MAX_ATTEMPTS, State};
 
 impl Model for Jobs {
     type State = State;
@@ -28,7 +29,7 @@ impl Model for Jobs {
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
         let mut after = self.step(*state, action);
-        after.astray |= !Self::is_right(state, &after);
+        after.took_illegal_step |= !Self::is_legal_step(state, &after);
         (after != *state).then_some(after)
     }
 
@@ -43,54 +44,56 @@ impl Model for Jobs {
                     each(state, |row| row.result.is_none_or(|by| by == row.attempts))
                 },
             ),
-            Property::always("a job ends once", |_, state| {
-                each(state, |row| row.ends == u8::from(row.status.is_final()))
-            }),
-            Property::always("four tries at most", |_, state| {
-                each(state, |row| row.attempts <= TRIES)
-            }),
-            Property::always("what waits has a try left", |_, state: &State| {
+            Property::always("a job finishes once", |_, state| {
                 each(state, |row| {
-                    row.status != JobStatus::Queued || row.attempts < TRIES
+                    row.times_finished == u8::from(row.status.is_final())
                 })
             }),
-            Property::always(
-                "a charge is held unless it is given back, once",
-                |_, state: &State| each(state, |row| row.refunds == u8::from(row.is_given_back())),
-            ),
-            Property::always("what runs is held", |_, state| {
+            Property::always("four attempts at most", |_, state| {
+                each(state, |row| row.attempts <= MAX_ATTEMPTS)
+            }),
+            Property::always("a queued job has an attempt left", |_, state: &State| {
+                each(state, |row| {
+                    row.status != JobStatus::Queued || row.attempts < MAX_ATTEMPTS
+                })
+            }),
+            Property::always("a charge stays or is refunded once", |_, state: &State| {
+                each(state, |row| row.refunds == u8::from(row.is_refunded()))
+            }),
+            Property::always("a running job has a holder", |_, state| {
                 each(state, |row| {
                     (row.status == JobStatus::Running) == row.holder.is_some()
                 })
             }),
             Property::always(
-                "what is final stays, and the rest only goes on",
-                |_, state: &State| !state.astray,
+                "final states are permanent, others only advance",
+                |_, state: &State| !state.took_illegal_step,
             ),
-            Property::always("every job can end", Self::all_end),
+            Property::always("every job can finish", Self::all_can_finish),
             Property::sometimes("a late write meets a later attempt", |_, state: &State| {
                 state.jobs.iter().flatten().any(|row| {
                     row.status == JobStatus::Running
-                        && row.attempts == TRIES
-                        && row.hands == 0b1_1110
+                        && row.attempts == MAX_ATTEMPTS
+                        && row.live_attempts == 0b1_1110
                 })
             }),
             Property::sometimes(
-                "all tries are used up, and both jobs failed",
+                "all attempts are used up, and both jobs failed",
                 |_, state: &State| {
                     state.jobs.iter().all(|row| {
                         row.is_some_and(|row| {
-                            row.attempts == TRIES && row.failure == Some(FailureCode::Timeout)
+                            row.attempts == MAX_ATTEMPTS
+                                && row.failure == Some(FailureCode::Timeout)
                         })
                     })
                 },
             ),
-            Property::sometimes("the last try succeeds", |_, state: &State| {
+            Property::sometimes("the last attempt succeeds", |_, state: &State| {
                 state
                     .jobs
                     .iter()
                     .flatten()
-                    .any(|row| row.result == Some(TRIES))
+                    .any(|row| row.result == Some(MAX_ATTEMPTS))
             }),
         ]
     }
@@ -110,7 +113,8 @@ impl ReferenceStateMachine for Jobs {
             let some: Vec<_> = all.iter().copied().filter(wanted).collect();
             select(if some.is_empty() { all.clone() } else { some })
         };
-        // By chance alone, most would change nothing, jobs would end at once, and few writes would come late.
+        // Uniformly random actions would mostly change nothing, finish jobs at once, and rarely
+        // write late.
         let after = |action: &Action| Self::default().step(*state, *action);
         let open = |state: &State| {
             state
@@ -122,7 +126,7 @@ impl ReferenceStateMachine for Jobs {
         };
         let of_effect = those(&|action| after(action).jobs != state.jobs);
         let onward = those(&|action| {
-            !matches!(action, Action::Forget { .. })
+            !matches!(action, Action::LoseAttempt { .. })
                 && after(action).jobs != state.jobs
                 && open(&after(action)) >= open(state)
         });
@@ -139,18 +143,19 @@ impl ReferenceStateMachine for Jobs {
     }
 }
 
-/// Shrinking wants to know how far a sequence came.
-pub fn counted(counter: Option<&Arc<AtomicUsize>>) {
+/// Counts a step. Shrinking needs the number of executed steps.
+pub fn count_step(counter: Option<&Arc<AtomicUsize>>) {
     if let Some(counter) = counter {
         counter.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// The shortest sequence that was seen to fail. What is reported after shrinking need not be it.
+/// The shortest failing sequence seen so far. Shrinking may report a longer one.
 #[derive(Debug, Default)]
 pub struct Shortest(Mutex<Option<Vec<Action>>>);
 
 impl Shortest {
+    /// Keeps a failing sequence if it is the shortest so far.
     pub fn note(&self, actions: &[Action]) {
         let mut shortest = self.0.lock().unwrap();
         if shortest
@@ -161,16 +166,18 @@ impl Shortest {
         }
     }
 
+    /// Returns the shortest failing sequence, if any.
     pub fn get(&self) -> Option<Vec<Action>> {
         self.0.lock().unwrap().clone()
     }
 }
 
+/// Returns the test failure for a difference between the real system and the model.
 pub fn differ(what: &str, real: &impl Debug, model: &impl Debug) -> TestCaseError {
     TestCaseError::fail(format!("{what}\n real: {real:?}\nmodel: {model:?}"))
 }
 
-/// The same sequences each time.
+/// Returns a configuration with a fixed seed, so that each run uses the same sequences.
 pub fn config(cases: u32) -> Config {
     Config {
         cases,
@@ -182,31 +189,31 @@ pub fn config(cases: u32) -> Config {
 }
 
 #[test]
-fn in_every_state_that_can_be_reached_all_promises_hold() {
-    let began = Instant::now();
+fn every_reachable_state_keeps_promises() {
+    let start = Instant::now();
     let checker = Jobs::default().checker().threads(2).spawn_bfs().join();
     println!(
         "{} states, {} steps, {} deep, {:?}",
         checker.unique_state_count(),
         checker.state_count(),
         checker.max_depth(),
-        began.elapsed()
+        start.elapsed()
     );
     checker.assert_properties();
     assert!(checker.is_done(), "not all states were visited");
-    assert!(checker.unique_state_count() > 100_000, "there are more");
+    assert!(checker.unique_state_count() > 100_000, "too few states");
 }
 
 #[test]
-fn the_model_finds_what_is_wrong() {
+fn model_finds_planted_flaws() {
     for (flaw, broken) in [
         (Flaw::NoFence, "a result is that of the last attempt"),
-        (Flaw::EndlessTries, "four tries at most"),
+        (Flaw::UnlimitedAttempts, "four attempts at most"),
         (
             Flaw::RefundsAllCancelled,
-            "a charge is held unless it is given back, once",
+            "a charge stays or is refunded once",
         ),
-        (Flaw::NoSweep, "every job can end"),
+        (Flaw::NoSweep, "every job can finish"),
     ] {
         let found = Jobs { flaw: Some(flaw) }
             .checker()
@@ -219,7 +226,7 @@ fn the_model_finds_what_is_wrong() {
 }
 
 #[test]
-fn what_goes_wrong_is_told_by_the_shortest_sequence() {
+fn shrinking_reports_shortest_failure() {
     let flawed = Jobs {
         flaw: Some(Flaw::NoFence),
     };
@@ -228,7 +235,7 @@ fn what_goes_wrong_is_told_by_the_shortest_sequence() {
         &Jobs::sequential_strategy(10..40),
         |(mut state, actions, counter)| {
             for (at, action) in actions.iter().enumerate() {
-                counted(counter.as_ref());
+                count_step(counter.as_ref());
                 let after = Jobs::default().step(state, *action);
                 if flawed.step(state, *action) != after {
                     shortest.note(&actions[..=at]);
@@ -245,13 +252,14 @@ fn what_goes_wrong_is_told_by_the_shortest_sequence() {
     );
     assert!(
         matches!(outcome, Err(TestError::Fail(..))),
-        "it was not found: {outcome:?}"
+        "the flaw was not found: {outcome:?}"
     );
     let actions = shortest.get().unwrap();
     println!("{actions:?}");
-    // Submitted, claimed, taken back, claimed again, and then the late write; what is beside it does no harm.
+    // Submit, claim, reclaim, claim again, and then the late write. A few unrelated actions may
+    // remain.
     assert!(
-        actions.len() <= 10 && matches!(actions.last(), Some(Action::End { .. })),
+        actions.len() <= 10 && matches!(actions.last(), Some(Action::Finish { .. })),
         "{actions:?}"
     );
 }

@@ -12,7 +12,8 @@ use futures_util::stream;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    STALL, World, code, fault, faults, one_prediction, org, text, with_token, world, world_of,
+    MAX_RESPONSE_TIME, World, error_code, field_error, field_errors, one_prediction, org, string,
+    with_token, world, world_with,
 };
 
 fn body() -> Value {
@@ -26,11 +27,11 @@ async fn ids(client: &Client, query: &str) -> Vec<String> {
         .as_array()
         .unwrap()
         .iter()
-        .map(|job| text(&job["id"]))
+        .map(|job| string(&job["id"]))
         .collect()
 }
 
-async fn cancel(client: &Client, job_id: &str) -> assay_tests::client::Answer {
+async fn cancel(client: &Client, job_id: &str) -> assay_tests::client::Response {
     client
         .send(client.request("POST", &format!("/v1/jobs/{job_id}/cancel")))
         .await
@@ -45,8 +46,8 @@ async fn used(world: &World) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_are_newest_first_and_hold_every_job_once() {
-    let world = world_of(Plan {
+async fn pages_list_each_job_once_newest_first() {
+    let world = world_with(Plan {
         apis: 2,
         ..Plan::default()
     })
@@ -70,8 +71,8 @@ async fn pages_are_newest_first_and_hold_every_job_once() {
     let made = stream::iter((0..300).map(|i| clients[i % 2].post("/v1/evals", &body)))
         .buffer_unordered(30);
     let mut made: Vec<_> = made
-        .map(|answer| answer.unwrap().body)
-        .map(|job| (text(&job["created_at"]), text(&job["id"])))
+        .map(|response| response.unwrap().body)
+        .map(|job| (string(&job["created_at"]), string(&job["id"])))
         .collect()
         .await;
     made.sort_by(|a, b| b.cmp(a));
@@ -89,11 +90,11 @@ async fn pages_are_newest_first_and_hold_every_job_once() {
                     .as_array()
                     .unwrap()
                     .iter()
-                    .map(|job| text(&job["id"])),
+                    .map(|job| string(&job["id"])),
             );
             match page.body.get("next_before") {
                 None => break,
-                Some(next) => before = format!("&before={}", text(next)),
+                Some(next) => before = format!("&before={}", string(next)),
             }
         }
         assert!(
@@ -103,14 +104,14 @@ async fn pages_are_newest_first_and_hold_every_job_once() {
             expected.len()
         );
     }
-    assert_eq!(ids(&world.key(), "").await.len(), 50, "the default");
+    assert_eq!(ids(&world.key(), "").await.len(), 50, "the default limit");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listing_is_filtered_and_shows_ones_own_jobs_only() {
+async fn listing_filters_and_isolates_organizations() {
     let world = world().await;
-    let job = world.scored(&one_prediction()).await;
-    let id = text(&job["id"]);
+    let job = world.submit_and_wait(&one_prediction()).await;
+    let id = string(&job["id"]);
     for (query, expected) in [
         ("?status=succeeded", 1),
         ("?status=queued", 0),
@@ -123,11 +124,11 @@ async fn a_listing_is_filtered_and_shows_ones_own_jobs_only() {
     assert!(
         ids(
             &world.key(),
-            &format!("?before={}", text(&job["created_at"]))
+            &format!("?before={}", string(&job["created_at"]))
         )
         .await
         .is_empty(),
-        "before, not at"
+        "`before` is exclusive"
     );
     assert_eq!(ids(&world.member("viewer").await, "").await, [id]);
     let other = org(&world.stack, "free").await;
@@ -136,49 +137,52 @@ async fn a_listing_is_filtered_and_shows_ones_own_jobs_only() {
     let listed = world.key().get("/v1/jobs").await.unwrap();
     assert_eq!(
         listed.body["jobs"][0], job,
-        "a listing shows what the job itself shows"
+        "a listing returns complete jobs"
     );
     assert!(listed.body.get("next_before").is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_listing_is_told_at_once() {
-    let world = world_of(Plan {
+async fn invalid_listing_returns_all_field_errors() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
-    let answer = world
+    let response = world
         .key()
         .get("/v1/jobs?type=x&status=y&limit=201&before=yesterday")
         .await
         .unwrap();
-    assert_eq!(answer.status, 422);
+    assert_eq!(response.status, 422);
     assert_eq!(
-        faults(&answer),
+        field_errors(&response),
         [
-            fault("type", "unknown_value"),
-            fault("status", "unknown_value"),
-            fault("before", "format"),
-            fault("limit", "range")
+            field_error("type", "unknown_value"),
+            field_error("status", "unknown_value"),
+            field_error("before", "format"),
+            field_error("limit", "range")
         ]
     );
-    let answer = world.key().get("/v1/jobs?stauts=queued").await.unwrap();
-    assert_eq!(faults(&answer), [fault("stauts", "unknown_field")]);
+    let response = world.key().get("/v1/jobs?stauts=queued").await.unwrap();
+    assert_eq!(
+        field_errors(&response),
+        [field_error("stauts", "unknown_field")]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiting_answers_as_soon_as_the_job_ends() {
+async fn wait_returns_when_job_finishes() {
     let world = world().await;
     let hold = world.hold_answers().await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
-    let began = Instant::now();
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
+    let start = Instant::now();
     let path = format!("/v1/jobs/{job_id}");
     let early = world.key().get(&format!("{path}?wait=1")).await.unwrap();
     assert!(
-        began.elapsed() >= Duration::from_secs(1),
+        start.elapsed() >= Duration::from_secs(1),
         "{:?}",
-        began.elapsed()
+        start.elapsed()
     );
     assert_ne!(early.body["status"], "succeeded");
     let client = world.key();
@@ -186,9 +190,9 @@ async fn waiting_answers_as_soon_as_the_job_ends() {
         tokio::spawn(async move { client.get(&format!("{path}?wait=30")).await.unwrap() });
     tokio::time::sleep(Duration::from_millis(300)).await;
     sqlx::Connection::close(hold).await.unwrap();
-    let began = Instant::now();
+    let start = Instant::now();
     assert_eq!(waiting.await.unwrap().body["status"], "succeeded");
-    assert!(began.elapsed() < STALL, "{:?}", began.elapsed());
+    assert!(start.elapsed() < MAX_RESPONSE_TIME, "{:?}", start.elapsed());
     for bad in ["31", "-1", "soon"] {
         assert_eq!(
             world
@@ -204,16 +208,16 @@ async fn waiting_answers_as_soon_as_the_job_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiting_job_is_cancelled_and_given_back() {
-    let world = world_of(Plan {
+async fn cancelled_queued_job_is_refunded() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     assert_eq!(used(&world).await, 1);
     let refused = cancel(&world.member("viewer").await, &job_id).await;
-    assert_eq!(code(&refused), "forbidden");
+    assert_eq!(error_code(&refused), "forbidden");
     let cancelled = cancel(&world.key(), &job_id).await;
     assert_eq!(
         (cancelled.status, &cancelled.body["status"]),
@@ -223,12 +227,12 @@ async fn a_waiting_job_is_cancelled_and_given_back() {
     assert_eq!(used(&world).await, 0);
     let again = cancel(&world.key(), &job_id).await;
     assert_eq!(
-        (again.status, code(&again)),
+        (again.status, error_code(&again)),
         (409, "invalid_state".to_owned())
     );
-    assert_eq!(used(&world).await, 0, "given back once");
+    assert_eq!(used(&world).await, 0, "refunded once");
     let _worker = world.stack.launch_worker().unwrap();
-    world.scored(&one_prediction()).await;
+    world.submit_and_wait(&one_prediction()).await;
     assert_eq!(
         world
             .key()
@@ -237,16 +241,16 @@ async fn a_waiting_job_is_cancelled_and_given_back() {
             .unwrap()
             .body,
         cancelled.body,
-        "no worker takes it up"
+        "no worker claims it"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_job_is_cancelled_its_worker_stops_and_its_charge_stays() {
+async fn cancelled_running_job_stays_charged() {
     let world = world().await;
     let hold = world.hold_answers().await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
-    world.until_status(&job_id, "running").await;
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
+    world.wait_for_status(&job_id, "running").await;
     let cancelled = cancel(&world.owner(), &job_id).await;
     assert_eq!(
         (
@@ -257,7 +261,7 @@ async fn a_running_job_is_cancelled_its_worker_stops_and_its_charge_stays() {
         (200, &"cancelled".into(), &1.into())
     );
     sqlx::Connection::close(hold).await.unwrap();
-    world.scored(&one_prediction()).await;
+    world.submit_and_wait(&one_prediction()).await;
     assert_eq!(
         world
             .key()
@@ -266,27 +270,27 @@ async fn a_running_job_is_cancelled_its_worker_stops_and_its_charge_stays() {
             .unwrap()
             .body,
         cancelled.body,
-        "the late write is refused"
+        "the late write is rejected"
     );
     assert_eq!(used(&world).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_organizations_job_cannot_be_cancelled() {
-    let world = world_of(Plan {
+async fn foreign_job_cannot_be_cancelled() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let other = org(&world.stack, "free").await;
     for id in [job_id.as_str(), "job_0", "nonsense"] {
-        let answer = cancel(&world.client(&other.key), id).await;
+        let response = cancel(&world.client(&other.key), id).await;
         assert_eq!(
             (
-                answer.status,
-                code(&answer),
-                text(&answer.body["error"]["message"])
+                response.status,
+                error_code(&response),
+                string(&response.body["error"]["message"])
             ),
             (404, "not_found".to_owned(), "No such job.".to_owned())
         );
@@ -303,18 +307,18 @@ async fn another_organizations_job_cannot_be_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn listing_and_cancelling_are_the_same_over_grpc() {
-    let world = world_of(Plan {
+async fn list_and_cancel_match_grpc() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
     let mut expected = Vec::new();
     for _ in 0..3 {
-        expected.insert(0, text(&world.submit(&one_prediction()).await.body["id"]));
+        expected.insert(0, string(&world.submit(&one_prediction()).await.body["id"]));
     }
     let mut jobs = JobServiceClient::new(world.channel().await);
-    let ask = |limit, before| {
+    let request = |limit, before| {
         with_token(
             v1::ListJobsRequest {
                 r#type: None,
@@ -326,12 +330,12 @@ async fn listing_and_cancelling_are_the_same_over_grpc() {
         )
     };
     let first = jobs
-        .list_jobs(ask(Some(2), None))
+        .list_jobs(request(Some(2), None))
         .await
         .unwrap()
         .into_inner();
     let second = jobs
-        .list_jobs(ask(Some(2), first.next_before))
+        .list_jobs(request(Some(2), first.next_before))
         .await
         .unwrap()
         .into_inner();
@@ -361,26 +365,26 @@ async fn listing_and_cancelling_are_the_same_over_grpc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_two_jobs_of_an_organization_share_a_moment() {
+async fn concurrent_jobs_have_distinct_timestamps() {
     let world = world().await;
     let body = body();
     let client = world.key();
     let all = join_all((0..40).map(|_| client.post("/v1/evals", &body))).await;
-    let moments: std::collections::HashSet<_> = all
+    let timestamps: std::collections::HashSet<_> = all
         .into_iter()
-        .map(|answer| text(&answer.unwrap().body["created_at"]))
+        .map(|response| string(&response.unwrap().body["created_at"]))
         .collect();
-    assert_eq!(moments.len(), 40);
+    assert_eq!(timestamps.len(), 40);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watched_job_is_told_after_each_change_and_the_stream_closes_at_its_end() {
+async fn watch_streams_changes_until_job_finishes() {
     let world = world().await;
     let hold = world.hold_answers().await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
-    world.until_status(&job_id, "running").await;
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
+    world.wait_for_status(&job_id, "running").await;
     let mut jobs = JobServiceClient::new(world.channel().await);
-    let ask = |token| {
+    let request = |token| {
         with_token(
             v1::WatchJobRequest {
                 job_id: job_id.clone(),
@@ -389,7 +393,7 @@ async fn a_watched_job_is_told_after_each_change_and_the_stream_closes_at_its_en
         )
     };
     let mut watched = jobs
-        .watch_job(ask(&world.org.key))
+        .watch_job(request(&world.org.key))
         .await
         .unwrap()
         .into_inner();
@@ -405,12 +409,12 @@ async fn a_watched_job_is_told_after_each_change_and_the_stream_closes_at_its_en
         "running"
     );
     // Nothing changes: the next message is a heartbeat.
-    let began = Instant::now();
+    let start = Instant::now();
     assert_eq!(watched.message().await.unwrap().unwrap().job, None);
     assert!(
-        (9..15).contains(&began.elapsed().as_secs()),
+        (9..15).contains(&start.elapsed().as_secs()),
         "{:?}",
-        began.elapsed()
+        start.elapsed()
     );
     sqlx::Connection::close(hold).await.unwrap();
     let ended = watched.message().await.unwrap().unwrap().job.unwrap();
@@ -424,10 +428,10 @@ async fn a_watched_job_is_told_after_each_change_and_the_stream_closes_at_its_en
         (ended.status.as_str(), ended.result.unwrap().value),
         ("succeeded", rest["result"]["value"].as_f64().unwrap())
     );
-    assert_eq!(watched.message().await.unwrap(), None, "it closes");
-    // One that has ended is told once.
+    assert_eq!(watched.message().await.unwrap(), None, "the stream closes");
+    // Watching a finished job returns it once.
     let mut again = jobs
-        .watch_job(ask(&world.org.session))
+        .watch_job(request(&world.org.session))
         .await
         .unwrap()
         .into_inner();
@@ -438,32 +442,35 @@ async fn a_watched_job_is_told_after_each_change_and_the_stream_closes_at_its_en
     assert_eq!(again.message().await.unwrap(), None);
     let other = org(&world.stack, "free").await;
     assert_eq!(
-        jobs.watch_job(ask(&other.key)).await.unwrap_err().code(),
+        jobs.watch_job(request(&other.key))
+            .await
+            .unwrap_err()
+            .code(),
         tonic::Code::NotFound
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_revoked_sees_no_further_change() {
-    let world = world_of(Plan {
+async fn revoked_key_ends_its_watch() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let made = world
         .owner()
         .post("/v1/keys", &json!({"name": "watcher"}))
         .await
         .unwrap();
     let mut jobs = JobServiceClient::new(world.channel().await);
-    let ask = with_token(
+    let request = with_token(
         v1::WatchJobRequest {
             job_id: job_id.clone(),
         },
-        &text(&made.body["key"]),
+        &string(&made.body["key"]),
     );
-    let mut watched = jobs.watch_job(ask).await.unwrap().into_inner();
+    let mut watched = jobs.watch_job(request).await.unwrap().into_inner();
     assert_eq!(
         watched
             .message()
@@ -475,7 +482,7 @@ async fn a_key_that_is_revoked_sees_no_further_change() {
             .status,
         "queued"
     );
-    let path = format!("/v1/keys/{}", text(&made.body["id"]));
+    let path = format!("/v1/keys/{}", string(&made.body["id"]));
     world
         .owner()
         .send(world.owner().request("DELETE", &path))
@@ -490,20 +497,20 @@ async fn a_key_that_is_revoked_sees_no_further_change() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_session_ends_its_watch() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let mut jobs = JobServiceClient::new(world.channel().await);
-    let ask = with_token(
+    let request = with_token(
         v1::WatchJobRequest {
             job_id: job_id.clone(),
         },
         &world.org.session,
     );
-    let mut watched = jobs.watch_job(ask).await.unwrap().into_inner();
+    let mut watched = jobs.watch_job(request).await.unwrap().into_inner();
     assert_eq!(
         watched
             .message()

@@ -3,10 +3,10 @@
 use assay_core::model::secret;
 use serde_json::json;
 
-use crate::harness::{code, org, text, world};
+use crate::harness::{error_code, org, string, world};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_shown_once_works_at_once_and_is_known_by_its_prefix() {
+async fn new_key_is_shown_once() {
     let world = world().await;
     let made = world
         .owner()
@@ -14,10 +14,12 @@ async fn a_key_is_shown_once_works_at_once_and_is_known_by_its_prefix() {
         .await
         .unwrap();
     assert_eq!(made.status, 201, "{}", made.body);
-    let key = text(&made.body["key"]);
+    let key = string(&made.body["key"]);
     assert!(secret::read(&key).is_some());
     assert_eq!(made.body["name"], "nightly");
-    assert!(key.starts_with(&text(&made.body["prefix"])) && text(&made.body["prefix"]).len() == 13);
+    assert!(
+        key.starts_with(&string(&made.body["prefix"])) && string(&made.body["prefix"]).len() == 13
+    );
     assert!(made.body["last_used_at"].is_null() && made.body["revoked_at"].is_null());
     assert_eq!(world.client(&key).get("/v1/me").await.unwrap().status, 200);
 
@@ -25,17 +27,20 @@ async fn a_key_is_shown_once_works_at_once_and_is_known_by_its_prefix() {
     let keys = listed.body["keys"].as_array().unwrap();
     assert_eq!(
         keys.iter()
-            .map(|key| text(&key["name"]))
+            .map(|key| string(&key["name"]))
             .collect::<Vec<_>>(),
         ["nightly", "ci"],
         "newest first"
     );
     assert!(!listed.body.to_string().contains(&key));
-    assert!(keys[0]["last_used_at"].is_string(), "its use is noted");
+    assert!(
+        keys[0]["last_used_at"].is_string(),
+        "its last use is recorded"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_key_is_refused_at_once_and_stays_revoked() {
+async fn revoked_key_returns_401() {
     let world = world().await;
     let made = world
         .owner()
@@ -43,8 +48,8 @@ async fn a_revoked_key_is_refused_at_once_and_stays_revoked() {
         .await
         .unwrap();
     let (id, client) = (
-        text(&made.body["id"]),
-        world.client(&text(&made.body["key"])),
+        string(&made.body["id"]),
+        world.client(&string(&made.body["key"])),
     );
     let path = format!("/v1/keys/{id}");
     let revoked = world
@@ -55,7 +60,7 @@ async fn a_revoked_key_is_refused_at_once_and_stays_revoked() {
     assert_eq!(revoked.status, 200);
     let refused = client.get("/v1/me").await.unwrap();
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (401, "key_revoked".to_owned())
     );
     let again = world
@@ -66,39 +71,42 @@ async fn a_revoked_key_is_refused_at_once_and_stays_revoked() {
     assert_eq!(
         (again.status, &again.body["revoked_at"]),
         (200, &revoked.body["revoked_at"]),
-        "the first moment stays"
+        "the first timestamp stays"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_organizations_key_does_not_exist() {
+async fn foreign_key_returns_404() {
     let world = world().await;
     let other = org(&world.stack, "free").await;
     let theirs = world.client(&other.session).get("/v1/keys").await.unwrap();
-    let id = text(&theirs.body["keys"][0]["id"]);
-    let mut answers = Vec::new();
+    let id = string(&theirs.body["keys"][0]["id"]);
+    let mut responses = Vec::new();
     for id in [id.as_str(), "key_0000000000000000000000", "nonsense"] {
-        let answer = world
+        let response = world
             .owner()
             .send(world.owner().request("DELETE", &format!("/v1/keys/{id}")))
             .await
             .unwrap();
-        assert_eq!(answer.status, 404);
-        answers.push((code(&answer), text(&answer.body["error"]["message"])));
+        assert_eq!(response.status, 404);
+        responses.push((
+            error_code(&response),
+            string(&response.body["error"]["message"]),
+        ));
     }
     assert!(
-        answers.iter().all(|answer| *answer == answers[0]),
-        "{answers:?}"
+        responses.iter().all(|response| *response == responses[0]),
+        "{responses:?}"
     );
     assert_eq!(
         world.client(&other.key).get("/v1/me").await.unwrap().status,
         200,
-        "it still works"
+        "the key still works"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_are_stored_as_hashes_and_never_logged() {
+async fn secrets_are_hashed_and_never_logged() {
     let world = world().await;
     world.key().get("/v1/me").await.unwrap();
     world.owner().get("/v1/me").await.unwrap();

@@ -1,4 +1,4 @@
-//! `cargo demo` and `cargo up`: what they promise about themselves.
+//! `cargo demo` and `cargo up`: their output and their shutdown.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::{ground, text};
+use crate::harness::{ground, string};
 
 fn program(name: &str) -> PathBuf {
-    // Cargo tells tests where the binaries of their own package are.
+    // Cargo sets these variables for the binaries of the tests' package.
     match name {
         "demo" => env!("CARGO_BIN_EXE_demo").into(),
         _ => env!("CARGO_BIN_EXE_up").into(),
     }
 }
 
-/// Whether a process is there. A dead one that nobody has asked after yet is not.
-fn lives(pid: u64) -> bool {
+/// Returns `true` if a process runs. A zombie does not.
+fn is_alive(pid: u64) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
         !stat
             .rsplit(')')
@@ -29,29 +29,30 @@ fn lives(pid: u64) -> bool {
     })
 }
 
-fn gone(pids: &[u64], patience: Duration) -> Vec<u64> {
-    let began = Instant::now();
+/// Waits until the processes have exited. Returns those that still run after `timeout`.
+fn wait_for_exit(pids: &[u64], timeout: Duration) -> Vec<u64> {
+    let start = Instant::now();
     loop {
-        let left: Vec<u64> = pids.iter().copied().filter(|pid| lives(*pid)).collect();
-        if left.is_empty() || began.elapsed() > patience {
+        let left: Vec<u64> = pids.iter().copied().filter(|pid| is_alive(*pid)).collect();
+        if left.is_empty() || start.elapsed() > timeout {
             return left;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// A child that does not outlive its test, also when that fails.
-struct Ending(Child);
+/// A child process that is killed when the test ends, even if the test fails.
+struct KilledOnDrop(Child);
 
-impl Drop for Ending {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The child may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn up(arguments: &[&str]) -> (Ending, Value) {
+fn up(arguments: &[&str]) -> (KilledOnDrop, Value) {
     drop(ground());
     let mut child = Command::new(program("up"))
         .args(arguments)
@@ -60,7 +61,7 @@ fn up(arguments: &[&str]) -> (Ending, Value) {
         .unwrap();
     let mut line = String::new();
     let stdout = child.stdout.take().unwrap();
-    let child = Ending(child);
+    let child = KilledOnDrop(child);
     BufReader::new(stdout).read_line(&mut line).unwrap();
     (child, serde_json::from_str(&line).unwrap())
 }
@@ -86,13 +87,13 @@ fn pids(described: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn the_demonstration_prints_two_scores_and_leaves_nothing() {
+fn demo_prints_two_scores() {
     drop(ground());
     let output = Command::new(program("demo")).output().unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
+    let output_text = String::from_utf8(output.stdout).unwrap();
     assert!(
         output.status.success(),
-        "{told}\n{}",
+        "{output_text}\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
     for part in [
@@ -101,17 +102,17 @@ fn the_demonstration_prints_two_scores_and_leaves_nothing() {
         "/trace",
         "cargo up",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(output_text.contains(part), "{part}: {output_text}");
     }
 }
 
 #[test]
-fn a_stack_says_where_everything_is_and_ends_at_ctrl_c_or_when_it_is_killed() {
+fn stack_prints_addresses_and_stops_completely() {
     for signal in [libc::SIGINT, libc::SIGKILL] {
         let (mut child, described) = up(&["--apis", "2", "--workers", "3"]);
         let processes = pids(&described);
         assert!(
-            processes.len() >= 5 && processes.iter().all(|pid| lives(*pid)),
+            processes.len() >= 5 && processes.iter().all(|pid| is_alive(*pid)),
             "{described}"
         );
         assert_eq!(described["apis"].as_array().unwrap().len(), 2);
@@ -126,7 +127,7 @@ fn a_stack_says_where_everything_is_and_ends_at_ctrl_c_or_when_it_is_killed() {
             "suite_id",
             "mails",
         ] {
-            assert!(!text(&described[name]).is_empty(), "{name}");
+            assert!(!string(&described[name]).is_empty(), "{name}");
         }
         let operator = Command::new(&ground().binaries.api)
             .args([
@@ -139,7 +140,7 @@ fn a_stack_says_where_everything_is_and_ends_at_ctrl_c_or_when_it_is_killed() {
             ])
             .env(
                 "ASSAY_DATABASE_URL",
-                text(&described["env"]["ASSAY_DATABASE_URL"]),
+                string(&described["env"]["ASSAY_DATABASE_URL"]),
             )
             .output()
             .unwrap();
@@ -148,21 +149,21 @@ fn a_stack_says_where_everything_is_and_ends_at_ctrl_c_or_when_it_is_killed() {
             "{}",
             String::from_utf8_lossy(&operator.stderr)
         );
-        let asked = Command::new("kill")
+        let kill_status = Command::new("kill")
             .args([format!("-{signal}"), child.0.id().to_string()])
             .status()
             .unwrap();
-        assert!(asked.success());
+        assert!(kill_status.success());
         child.0.wait().unwrap();
         assert_eq!(
-            gone(&processes, Duration::from_secs(5)),
+            wait_for_exit(&processes, Duration::from_secs(5)),
             Vec::<u64>::new(),
             "signal {signal}"
         );
-        let socket = text(&described["redis_url"]).replace("redis+unix://", "");
+        let socket = string(&described["redis_url"]).replace("redis+unix://", "");
         assert!(
             !described["pids"]["redis"].is_u64() || !std::path::Path::new(&socket).exists(),
-            "no socket is left"
+            "the socket is removed"
         );
     }
 }

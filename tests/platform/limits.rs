@@ -1,4 +1,4 @@
-//! How often one may ask.
+//! Rate limits, and throttling of failed authentication.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use assay_tests::client::Client;
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 
-use crate::harness::{PATIENCE, code, org, until, with, world, world_of};
+use crate::harness::{WAIT_TIMEOUT, error_code, org, wait_until, with_setting, world, world_with};
 
-/// Keeps every core busy until it is dropped.
+/// Threads that keep every core busy until it is dropped.
 struct Load(Arc<AtomicBool>);
 
 impl Load {
@@ -35,14 +35,15 @@ impl Drop for Load {
     }
 }
 
-/// `TEST_STARVED_ROUNDS` asks for more: they take the cores from all other tests.
+/// Returns the number of rounds, which `TEST_STARVED_ROUNDS` sets. Each takes the cores from all
+/// other tests, so the default is 2.
 fn starved_rounds() -> usize {
     std::env::var("TEST_STARVED_ROUNDS").map_or(2, |rounds| rounds.parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn starved_processes_admit_no_more_than_the_limit() {
-    let mut world = world_of(Plan {
+async fn starved_processes_keep_rate_limit() {
+    let mut world = world_with(Plan {
         apis: 0,
         workers: 0,
         ..Plan::default()
@@ -97,8 +98,8 @@ async fn starved_processes_admit_no_more_than_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sixty_a_minute_means_sixty_over_all_api_processes() {
-    let world = world_of(Plan {
+async fn rate_limit_spans_all_processes() {
+    let world = world_with(Plan {
         apis: 4,
         workers: 0,
         ..Plan::default()
@@ -111,7 +112,7 @@ async fn sixty_a_minute_means_sixty_over_all_api_processes() {
         .iter()
         .map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&free.key)))
         .collect();
-    // Processes that have just begun are still busy with opening connections.
+    // New processes are still busy with opening connections.
     let warm: Vec<_> = world
         .stack
         .apis
@@ -126,10 +127,13 @@ async fn sixty_a_minute_means_sixty_over_all_api_processes() {
     join_all((0..80).map(|i| warm[i % 4].get("/v1/me"))).await;
     let all = join_all((0..400).map(|i| clients[i % 4].get("/v1/me"))).await;
     let all: Vec<_> = all.into_iter().map(Result::unwrap).collect();
-    assert_eq!(all.iter().filter(|answer| answer.status == 200).count(), 60);
-    let refused = all.iter().find(|answer| answer.status != 200).unwrap();
     assert_eq!(
-        (refused.status, code(refused)),
+        all.iter().filter(|response| response.status == 200).count(),
+        60
+    );
+    let refused = all.iter().find(|response| response.status != 200).unwrap();
+    assert_eq!(
+        (refused.status, error_code(refused)),
         (429, "rate_limited".to_owned())
     );
     let wait: i64 = refused.header("retry-after").parse().unwrap();
@@ -141,20 +145,20 @@ async fn sixty_a_minute_means_sixty_over_all_api_processes() {
         ),
         ("60", "0")
     );
-    // Another organization is not concerned, and health never is.
+    // Another organization is not affected, and `/health` has no limit.
     assert_eq!(world.key().get("/v1/me").await.unwrap().status, 200);
     assert_eq!(clients[0].get("/health").await.unwrap().status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn remaining_counts_down_and_refusals_are_not_counted() {
+async fn rejected_requests_do_not_extend_limit() {
     let world = world().await;
     let free = org(&world.stack, "free").await;
     let client = world.client(&free.key);
     for expected in (0..60).rev() {
-        let answer = client.get("/v1/me").await.unwrap();
+        let response = client.get("/v1/me").await.unwrap();
         assert_eq!(
-            (answer.status, answer.header("x-ratelimit-remaining")),
+            (response.status, response.header("x-ratelimit-remaining")),
             (200, expected.to_string().as_str())
         );
     }
@@ -164,12 +168,12 @@ async fn remaining_counts_down_and_refusals_are_not_counted() {
     assert_eq!(
         first.header("x-ratelimit-reset"),
         second.header("x-ratelimit-reset"),
-        "refusals do not push the reset away"
+        "rejected requests do not delay the reset"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failed_authentication_is_throttled_and_a_valid_credential_still_passes() {
+async fn throttled_address_still_accepts_valid_key() {
     let world = world().await;
     let guesser = world.client("svc_live_guess");
     for _ in 0..10 {
@@ -179,7 +183,7 @@ async fn failed_authentication_is_throttled_and_a_valid_credential_still_passes(
     assert_eq!(
         (
             refused.status,
-            code(&refused),
+            error_code(&refused),
             refused.header("retry-after")
         ),
         (429, "rate_limited".to_owned(), "60")
@@ -188,13 +192,13 @@ async fn failed_authentication_is_throttled_and_a_valid_credential_still_passes(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_forwarded_address_is_believed_only_from_a_trusted_proxy() {
-    let distrusting = world_of(with("ASSAY_AUTH_FAILURES_PER_MINUTE", "1")).await;
-    let mut trusting = with("ASSAY_AUTH_FAILURES_PER_MINUTE", "1");
+async fn forwarded_address_needs_trusted_proxy() {
+    let distrusting = world_with(with_setting("ASSAY_AUTH_FAILURES_PER_MINUTE", "1")).await;
+    let mut trusting = with_setting("ASSAY_AUTH_FAILURES_PER_MINUTE", "1");
     trusting
         .env
         .insert("ASSAY_TRUSTED_PROXIES".into(), "127.0.0.0/8".into());
-    let trusting = world_of(trusting).await;
+    let trusting = world_with(trusting).await;
     for (world, second) in [(distrusting, 429), (trusting, 401)] {
         let guesser = world.client("svc_live_guess");
         let from = async |address: &str| {
@@ -214,22 +218,22 @@ async fn the_forwarded_address_is_believed_only_from_a_trusted_proxy() {
     }
 }
 
-/// A key that nobody has, with a valid checksum.
+/// Returns an unknown key with a valid checksum.
 fn unknown_key() -> String {
     Secret::random(SecretKind::ApiKey).unwrap().into_text()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_requests_need_no_database() {
-    // Every look-up is made by a client of its own, whose connection closes a moment later.
-    let world = world_of(with("ASSAY_CONNECTIONS_PER_ADDRESS", "1000")).await;
+    // Each request has its own client, whose connection closes only later.
+    let world = world_with(with_setting("ASSAY_CONNECTIONS_PER_ADDRESS", "1000")).await;
     let me = async |token: &str| world.client(token).get("/v1/me").await.unwrap().status;
     let repeated = unknown_key();
     assert_eq!(
         (me(&repeated).await, me(&world.org.session).await),
         (401, 200)
     );
-    // Far beyond its limit: twice sixty, and one more.
+    // Far beyond the limit of sixty: more than twice.
     let free = org(&world.stack, "free").await;
     let client = world.client(&free.key);
     let refused = join_all((0..150).map(|_| client.get("/v1/me"))).await;
@@ -240,7 +244,7 @@ async fn rejected_requests_need_no_database() {
             .count(),
         60
     );
-    // While this transaction lasts nobody can read keys.
+    // No process can read keys while this transaction is open.
     let mut database = world.database().await;
     let run = async |database: &mut sqlx::PgConnection, sql| {
         sqlx::raw_sql(sql).execute(database).await.unwrap();
@@ -251,9 +255,9 @@ async fn rejected_requests_need_no_database() {
     );
     run(&mut database, lock).await;
     assert_eq!(me(&repeated).await, 401);
-    assert_eq!(me(&unknown_key()).await, 503, "this one is looked up");
+    assert_eq!(me(&unknown_key()).await, 503, "an unknown key is looked up");
     run(&mut database, unlock).await;
-    until("a refusal without a look-up", PATIENCE, async || {
+    wait_until("rejection without a look-up", WAIT_TIMEOUT, async || {
         assert_eq!(client.get("/v1/me").await.unwrap().status, 429);
         run(&mut database, lock).await;
         let status = client.get("/v1/me").await.unwrap().status;
@@ -261,7 +265,8 @@ async fn rejected_requests_need_no_database() {
         status == 429
     })
     .await;
-    // The address is throttled after ten failures, and its further unknown credentials are looked up a hundred times.
+    // The address is throttled after ten failures. Up to a hundred of its further unknown
+    // credentials are looked up.
     for _ in 0..12 {
         me(&unknown_key()).await;
     }
@@ -271,7 +276,7 @@ async fn rejected_requests_need_no_database() {
     assert_eq!(
         (
             throttled.status,
-            code(&throttled),
+            error_code(&throttled),
             throttled.header("x-ratelimit-remaining")
         ),
         (429, "rate_limited".to_owned(), "0")
@@ -283,17 +288,17 @@ async fn rejected_requests_need_no_database() {
             .is_ok_and(|seconds| (1..=60).contains(&seconds))
     );
     run(&mut database, unlock).await;
-    // A credential that was used lately passes all the same.
+    // A recently used credential still works.
     assert_eq!(me(&world.org.session).await, 200);
     assert_eq!(me(&free.key).await, 429);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ipv6_failures_are_counted_by_prefix() {
-    let mut plan = with("ASSAY_AUTH_FAILURES_PER_MINUTE", "1");
+    let mut plan = with_setting("ASSAY_AUTH_FAILURES_PER_MINUTE", "1");
     plan.env
         .insert("ASSAY_TRUSTED_PROXIES".into(), "127.0.0.0/8".into());
-    let world = world_of(plan).await;
+    let world = world_with(plan).await;
     let guesser = world.client("svc_live_guess");
     let from = async |address: String| {
         guesser
@@ -321,7 +326,7 @@ async fn ipv6_failures_are_counted_by_prefix() {
     assert_eq!(
         from("2001:db8:1:ff00::1".into()).await,
         401,
-        "the sixteenth"
+        "the sixteenth failure"
     );
     assert_eq!(from("2001:db8:1:fe00::1".into()).await, 429);
     assert_eq!(from("2001:db8:2::1".into()).await, 401, "another network");

@@ -1,5 +1,5 @@
-//! Many at once on the one port: streams of one connection do not hold up each other or REST, and whoever opens streams
-//! only to drop them, or to leave them idle, holds up nobody.
+//! Many concurrent streams on one port: streams of one connection block neither each other nor
+//! REST. Idle and reset streams block nobody.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +16,12 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 use crate::harness::{
-    STALL, World, one_prediction, retry_unavailable, retry_unavailable_rpc, text, until,
-    with_token, world_of,
+    MAX_RESPONSE_TIME, World, one_prediction, retry_unavailable, retry_unavailable_rpc, string,
+    wait_until, with_token, world_with,
 };
 
 async fn world() -> World {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -30,32 +30,33 @@ async fn world() -> World {
     world
 }
 
-/// REST is asked again and again; how long the longest answer took.
-async fn longest(world: &World, stop: Arc<AtomicBool>) -> Duration {
-    let (client, mut longest, mut asked) = (world.key(), Duration::ZERO, 0);
-    while !stop.load(Ordering::Relaxed) || asked < 10 {
-        let began = Instant::now();
+/// Sends REST requests in a loop until `stop` is set, at least ten. Returns the slowest response
+/// time.
+async fn slowest(world: &World, stop: Arc<AtomicBool>) -> Duration {
+    let (client, mut slowest, mut sent) = (world.key(), Duration::ZERO, 0);
+    while !stop.load(Ordering::Relaxed) || sent < 10 {
+        let start = Instant::now();
         assert_eq!(
             retry_unavailable(async || client.get("/v1/me").await.unwrap())
                 .await
                 .status,
             200
         );
-        longest = longest.max(began.elapsed());
-        asked += 1;
+        slowest = slowest.max(start.elapsed());
+        sent += 1;
     }
-    longest
+    slowest
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_streams_of_one_connection_are_served_and_do_not_hold_up_rest() {
+async fn hundred_streams_do_not_block_rest() {
     let world = world().await;
     let channel = world.channel().await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let stop = Arc::new(AtomicBool::new(false));
     let calls = async {
-        // Small answers, large ones, and streams that stay open, all on one connection.
-        let began = Instant::now();
+        // Small responses, large ones, and streams that stay open, all on one connection.
+        let start = Instant::now();
         let each = (0..100).map(|i| {
             let (channel, key, job_id) = (channel.clone(), &world.org.key, job_id.clone());
             async move {
@@ -69,25 +70,27 @@ async fn a_hundred_streams_of_one_connection_are_served_and_do_not_hold_up_rest(
                             .await;
                         }
                         1 => {
-                            let ask = v1::ListSuiteItemsRequest {
+                            let request = v1::ListSuiteItemsRequest {
                                 suite_id: "suite:lunch".into(),
                                 cursor: None,
                                 limit: Some(40),
                             };
                             let mut client = SuiteServiceClient::new(channel.clone());
                             let page = retry_unavailable_rpc(async || {
-                                client.list_suite_items(with_token(ask.clone(), key)).await
+                                client
+                                    .list_suite_items(with_token(request.clone(), key))
+                                    .await
                             })
                             .await;
                             assert_eq!(page.items.len(), 40);
                         }
                         _ => {
-                            let ask = v1::WatchJobRequest {
+                            let request = v1::WatchJobRequest {
                                 job_id: job_id.clone(),
                             };
                             let mut client = JobServiceClient::new(channel.clone());
                             let mut watch = retry_unavailable_rpc(async || {
-                                client.watch_job(with_token(ask.clone(), key)).await
+                                client.watch_job(with_token(request.clone(), key)).await
                             })
                             .await;
                             assert!(watch.message().await.unwrap().unwrap().job.is_some());
@@ -98,16 +101,17 @@ async fn a_hundred_streams_of_one_connection_are_served_and_do_not_hold_up_rest(
         });
         join_all(each).await;
         stop.store(true, Ordering::Relaxed);
-        began.elapsed()
+        start.elapsed()
     };
-    let (took, longest) = tokio::join!(calls, longest(&world, Arc::clone(&stop)));
+    let (took, slowest) = tokio::join!(calls, slowest(&world, Arc::clone(&stop)));
     println!(
-        "3,000 calls by 100 streams in {took:?}; the longest REST answer meanwhile took {longest:?}"
+        "3,000 calls by 100 streams in {took:?}; the slowest REST response meanwhile took {slowest:?}"
     );
-    assert!(longest < STALL, "{longest:?}");
+    assert!(slowest < MAX_RESPONSE_TIME, "{slowest:?}");
 }
 
-/// Watches a job, and returns the stream and the first status on it. Tries again after `UNAVAILABLE`, as clients should.
+/// Watches a job, and returns the stream and its first status. Retries after `UNAVAILABLE`, as
+/// clients should.
 async fn watch(
     channel: Channel,
     key: &str,
@@ -115,12 +119,13 @@ async fn watch(
 ) -> (Streaming<v1::WatchJobResponse>, String) {
     let mut client = JobServiceClient::new(channel);
     loop {
-        let ask = v1::WatchJobRequest {
+        let request = v1::WatchJobRequest {
             job_id: job_id.to_owned(),
         };
-        let mut watch =
-            retry_unavailable_rpc(async || client.watch_job(with_token(ask.clone(), key)).await)
-                .await;
+        let mut watch = retry_unavailable_rpc(async || {
+            client.watch_job(with_token(request.clone(), key)).await
+        })
+        .await;
         match watch.message().await {
             Ok(first) => return (watch, first.unwrap().job.unwrap().status),
             Err(status) => assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}"),
@@ -130,9 +135,9 @@ async fn watch(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_idle_streams_hold_up_nobody() {
+async fn idle_streams_do_not_block_others() {
     let world = world().await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let mut open = Vec::new();
     for _ in 0..10 {
         let channel = world.channel().await;
@@ -147,9 +152,9 @@ async fn a_thousand_idle_streams_hold_up_nobody() {
         open.extend(join_all(each).await);
     }
     assert_eq!(open.len(), 1000);
-    let quick = longest(&world, Arc::new(AtomicBool::new(true))).await;
-    assert!(quick < STALL, "{quick:?}");
-    // Each is told of the end.
+    let quick = slowest(&world, Arc::new(AtomicBool::new(true))).await;
+    assert!(quick < MAX_RESPONSE_TIME, "{quick:?}");
+    // Every stream reports the end.
     let key = world.key();
     assert_eq!(
         key.send(key.request("POST", &format!("/v1/jobs/{job_id}/cancel")))
@@ -182,11 +187,11 @@ async fn a_thousand_idle_streams_hold_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_that_are_opened_to_be_reset_hold_up_nobody() {
+async fn reset_streams_do_not_block_others() {
     let world = world().await;
     let address = world.stack.apis[0].listen.unwrap();
     let mut opened = 0_u64;
-    // Again and again, for the api closes the connection of whoever does so.
+    // In a loop, as the API closes the connection of such a client.
     for _ in 0..20 {
         let (mut client, connection) =
             h2::client::handshake(TcpStream::connect(address).await.unwrap())
@@ -216,9 +221,9 @@ async fn streams_that_are_opened_to_be_reset_hold_up_nobody() {
         println!("{opened} streams so far: {ended:?}");
     }
     assert!(opened > 1000, "{opened}");
-    let quick = longest(&world, Arc::new(AtomicBool::new(true))).await;
-    assert!(quick < STALL, "{quick:?}");
-    until("gRPC is served", STALL, async || {
+    let quick = slowest(&world, Arc::new(AtomicBool::new(true))).await;
+    assert!(quick < MAX_RESPONSE_TIME, "{quick:?}");
+    wait_until("gRPC is served", MAX_RESPONSE_TIME, async || {
         MeServiceClient::new(world.channel().await)
             .get_me(with_token(v1::GetMeRequest {}, &world.org.key))
             .await

@@ -1,26 +1,26 @@
-//! Reading the mails that a stack has written to its folder.
+//! Reads the emails that a stack has written to its folder.
 
 use std::fs;
 
 use mail_parser::{Message, MessageParser};
 
-use crate::harness::{PATIENCE, World, until};
+use crate::harness::{WAIT_TIMEOUT, World, wait_until};
 
-/// A mail as its reader sees it.
+/// An email as its recipient sees it.
 #[derive(Debug, Clone)]
 pub struct Mail {
-    /// To whom.
+    /// The header `To`.
     pub to: String,
-    /// What it is about.
+    /// The header `Subject`, decoded.
     pub subject: String,
-    /// As plain text.
+    /// The plain text part.
     pub text: String,
-    /// As HTML.
+    /// The HTML part.
     pub html: String,
 }
 
 impl Mail {
-    /// Reads one.
+    /// Parses the email in a file.
     pub fn read(raw: &[u8]) -> Self {
         let mail: Message<'_> = MessageParser::default().parse(raw).unwrap();
         Self {
@@ -38,7 +38,7 @@ impl Mail {
         }
     }
 
-    /// The token of the link in it, if there is one.
+    /// Returns the token of the link in the text, if there is one.
     pub fn token(&self) -> Option<String> {
         let (_, rest) = self.text.split_once("/sign-in#token=")?;
         Some(
@@ -49,7 +49,7 @@ impl Mail {
     }
 }
 
-/// All mails to an address, the oldest first.
+/// Returns all emails to an address, the oldest first.
 pub fn mails(world: &World, to: &str) -> Vec<Mail> {
     let Ok(folder) = fs::read_dir(world.stack.mail_folder()) else {
         return Vec::new();
@@ -66,13 +66,16 @@ pub fn mails(world: &World, to: &str) -> Vec<Mail> {
         .collect()
 }
 
-/// The tokens of all links that came to an address.
+/// Returns the tokens of all links sent to an address.
 pub fn links(world: &World, to: &str) -> Vec<String> {
     mails(world, to).iter().filter_map(Mail::token).collect()
 }
 
-/// Waits for the only mail to an address.
+/// Waits for an email to an address and returns it, if it is the only one.
 pub async fn only_mail(world: &World, to: &str) -> Mail {
-    until("a mail", PATIENCE, async || mails(world, to).len() == 1).await;
+    wait_until("an email", WAIT_TIMEOUT, async || {
+        mails(world, to).len() == 1
+    })
+    .await;
     mails(world, to).swap_remove(0)
 }

@@ -1,12 +1,14 @@
-//! `/v1/members`
+//! The endpoints of `/v1/members`: roles, removal and the keys of members.
 
 use assay_proto::v1;
 use assay_proto::v1::member_service_client::MemberServiceClient;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
-use crate::harness::{World, code, fault, faults, org, text, with, with_token, world_of};
+use crate::harness::{
+    World, error_code, field_error, field_errors, org, string, with_setting, with_token, world_with,
+};
 
 async fn members(client: &Client) -> Vec<Value> {
     client.get("/v1/members").await.unwrap().body["members"]
@@ -15,7 +17,7 @@ async fn members(client: &Client) -> Vec<Value> {
         .clone()
 }
 
-async fn set_role(client: &Client, user_id: &str, role: &str) -> Answer {
+async fn set_role(client: &Client, user_id: &str, role: &str) -> Response {
     client
         .send(
             client
@@ -26,7 +28,7 @@ async fn set_role(client: &Client, user_id: &str, role: &str) -> Answer {
         .unwrap()
 }
 
-async fn remove(client: &Client, user_id: &str) -> Answer {
+async fn remove(client: &Client, user_id: &str) -> Response {
     client
         .send(client.request("DELETE", &format!("/v1/members/{user_id}")))
         .await
@@ -34,29 +36,32 @@ async fn remove(client: &Client, user_id: &str) -> Answer {
 }
 
 async fn world() -> World {
-    world_of(Plan {
+    world_with(Plan {
         apis: 2,
         workers: 0,
-        ..with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")
+        ..with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn owners_change_roles_and_it_holds_at_once() {
+async fn owner_role_change_applies_immediately() {
     let world = world().await;
     let viewer = world.member("viewer").await;
     let listed = members(&viewer).await;
     assert_eq!(
         listed
             .iter()
-            .map(|member| text(&member["role"]))
+            .map(|member| string(&member["role"]))
             .collect::<Vec<_>>(),
         ["owner", "viewer"]
     );
     assert_eq!(listed[0]["email"], world.org.email.as_str());
-    let id = text(&listed[1]["user_id"]);
-    assert_eq!(code(&set_role(&viewer, &id, "owner").await), "forbidden");
+    let id = string(&listed[1]["user_id"]);
+    assert_eq!(
+        error_code(&set_role(&viewer, &id, "owner").await),
+        "forbidden"
+    );
     assert_eq!(
         viewer
             .post("/v1/keys", &json!({"name": "x"}))
@@ -83,8 +88,8 @@ async fn owners_change_roles_and_it_holds_at_once() {
         201
     );
     assert_eq!(
-        faults(&set_role(&world.owner(), &id, "king").await),
-        [fault("role", "unknown_value")]
+        field_errors(&set_role(&world.owner(), &id, "king").await),
+        [field_error("role", "unknown_value")]
     );
     assert_eq!(
         set_role(&world.owner(), "usr_0", "member").await.status,
@@ -93,7 +98,7 @@ async fn owners_change_roles_and_it_holds_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_removed_is_out_at_once_and_their_keys_go_on() {
+async fn removed_member_loses_access_keys_remain() {
     let world = world().await;
     let leaving = world.member("member").await;
     let own = leaving
@@ -101,20 +106,20 @@ async fn whoever_is_removed_is_out_at_once_and_their_keys_go_on() {
         .await
         .unwrap()
         .body;
-    let key = text(
+    let key = string(
         &leaving
             .post("/v1/keys", &json!({"name": "theirs"}))
             .await
             .unwrap()
             .body["key"],
     );
-    let id = text(&members(&leaving).await[1]["user_id"]);
-    assert_eq!(code(&remove(&leaving, &id).await), "forbidden");
+    let id = string(&members(&leaving).await[1]["user_id"]);
+    assert_eq!(error_code(&remove(&leaving, &id).await), "forbidden");
     let removed = remove(&world.owner(), &id).await;
     assert_eq!((removed.status, removed.body), (204, Value::Null));
     assert_eq!(remove(&world.owner(), &id).await.status, 404);
     assert_eq!(members(&world.owner()).await.len(), 1);
-    // Their session goes on with the organization that is left to them.
+    // Their session continues with the remaining organization.
     assert_eq!(
         leaving.get("/v1/me").await.unwrap().body["org_id"],
         own["id"]
@@ -123,33 +128,33 @@ async fn whoever_is_removed_is_out_at_once_and_their_keys_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_owner_stays() {
+async fn last_owner_cannot_be_lost() {
     let world = world().await;
-    let me = text(&members(&world.owner()).await[0]["user_id"]);
-    for answer in [
+    let me = string(&members(&world.owner()).await[0]["user_id"]);
+    for response in [
         set_role(&world.owner(), &me, "viewer").await,
         remove(&world.owner(), &me).await,
     ] {
         assert_eq!(
-            (answer.status, code(&answer)),
+            (response.status, error_code(&response)),
             (409, "invalid_state".to_owned())
         );
     }
     assert_eq!(
         set_role(&world.owner(), &me, "owner").await.status,
         200,
-        "staying is no change"
+        "the same role is no change"
     );
     let second = world.member("owner").await;
     assert_eq!(
         set_role(&world.owner(), &me, "member").await.status,
         200,
-        "there is another one now"
+        "another owner remains"
     );
     assert_eq!(
-        code(&set_role(&world.owner(), &me, "owner").await),
+        error_code(&set_role(&world.owner(), &me, "owner").await),
         "forbidden",
-        "and the first has no say any more"
+        "the former owner has no permission"
     );
     assert_eq!(set_role(&second, &me, "owner").await.status, 200);
 }
@@ -170,7 +175,7 @@ async fn removed_or_demoted_owner_leaves_no_open_invite() {
     let world = world().await;
     for (n, demote) in [true, false].into_iter().enumerate() {
         let leaving = world.member("owner").await;
-        let me = text(&members(&leaving).await.last().unwrap()["user_id"]);
+        let me = string(&members(&leaving).await.last().unwrap()["user_id"]);
         let (private, other) = (
             format!("private{n}@example.org"),
             format!("other{n}@example.org"),
@@ -204,14 +209,17 @@ async fn removed_or_demoted_owner_leaves_no_open_invite() {
             (Some(true), Some(false))
         );
         let back = world.client(&world.sign_in(&private).await);
-        assert_eq!(code(&back.get("/v1/me").await.unwrap()), "org_required");
+        assert_eq!(
+            error_code(&back.get("/v1/me").await.unwrap()),
+            "org_required"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_member_does_not_return_by_an_old_invite() {
     let world = world().await;
-    // Ada is invited, and becomes a member in another way before she uses the invite.
+    // Ada becomes a member in another way before she uses her invite.
     let invited = world
         .owner()
         .post("/v1/invites", &json!({"email": "ada@example.org"}))
@@ -227,7 +235,10 @@ async fn removed_member_does_not_return_by_an_old_invite() {
         .unwrap();
     assert_eq!(remove(&world.owner(), "usr_ada").await.status, 204);
     let ada = world.client(&world.sign_in("ada@example.org").await);
-    assert_eq!(code(&ada.get("/v1/me").await.unwrap()), "org_required");
+    assert_eq!(
+        error_code(&ada.get("/v1/me").await.unwrap()),
+        "org_required"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,7 +251,7 @@ async fn concurrent_invite_and_removal_leave_no_open_invite() {
     let (mut invited, mut refused) = (0, 0);
     for round in 0..12 {
         let leaving = world.member("owner").await;
-        let me = text(&members(&leaving).await.last().unwrap()["user_id"]);
+        let me = string(&members(&leaving).await.last().unwrap()["user_id"]);
         let private = format!("private{round}@example.org");
         let (made, removed) = tokio::join!(
             async {
@@ -267,7 +278,7 @@ async fn concurrent_invite_and_removal_leave_no_open_invite() {
             made.body
         );
     }
-    eprintln!("{invited} invited, {refused} refused");
+    eprintln!("{invited} invited, {refused} rejected");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -286,7 +297,7 @@ async fn member_lists_live_keys() {
         );
     }
     member
-        .send(member.request("DELETE", &format!("/v1/keys/{}", text(&keys[1]))))
+        .send(member.request("DELETE", &format!("/v1/keys/{}", string(&keys[1]))))
         .await
         .unwrap();
     let listed = members(&member).await;
@@ -294,9 +305,9 @@ async fn member_lists_live_keys() {
     assert_eq!(
         listed[0]["live_keys"].as_array().unwrap().len(),
         1,
-        "the key of the organization's owner"
+        "the owner's key"
     );
-    let id = text(&listed[1]["user_id"]);
+    let id = string(&listed[1]["user_id"]);
     assert_eq!(
         set_role(&world.owner(), &id, "viewer").await.body["live_keys"],
         json!([keys[0], keys[2]])
@@ -317,17 +328,17 @@ async fn member_lists_live_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_organizations_member_does_not_exist() {
+async fn other_org_member_returns_404() {
     let world = world().await;
     let other = org(&world.stack, "free").await;
-    let theirs = text(&members(&world.client(&other.session)).await[0]["user_id"]);
+    let theirs = string(&members(&world.client(&other.session)).await[0]["user_id"]);
     for id in [theirs.as_str(), "usr_0", "nonsense"] {
-        for answer in [
+        for response in [
             set_role(&world.owner(), id, "member").await,
             remove(&world.owner(), id).await,
         ] {
             assert_eq!(
-                (answer.status, text(&answer.body["error"]["message"])),
+                (response.status, string(&response.body["error"]["message"])),
                 (404, "No such member.".to_owned())
             );
         }
@@ -335,7 +346,7 @@ async fn another_organizations_member_does_not_exist() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_are_the_same_over_grpc() {
+async fn members_match_over_grpc() {
     let world = world().await;
     world.member("viewer").await;
     let mut grpc = MemberServiceClient::new(world.channel().await);
@@ -354,7 +365,7 @@ async fn members_are_the_same_over_grpc() {
             json!([theirs.user_id, theirs.email, theirs.role])
         );
         assert_eq!(
-            text(&ours["created_at"]).parse(),
+            string(&ours["created_at"]).parse(),
             Ok(theirs.created_at.unwrap())
         );
     }

@@ -1,4 +1,4 @@
-//! Metrics over the wires: each family's form of a prediction, how sure the figures are, and what does not fit.
+//! Metrics over REST and gRPC: the prediction form of each family, confidence intervals, and validation errors.
 
 use assay_proto::v1;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
@@ -6,10 +6,10 @@ use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_proto::v1::prediction_value::Value as Prediction;
 use serde_json::{Value, json};
 
-use crate::harness::{PATIENCE, World, fault, faults, text, with_token, world};
+use crate::harness::{WAIT_TIMEOUT, World, field_error, field_errors, string, with_token, world};
 use crate::uploads;
 
-/// Publishes a suite of this metric with the items `i0`, `i1`, … and these answers.
+/// Publishes a suite of `metric` with the items `i0`, `i1`, … and the given answers.
 pub async fn publish(world: &World, metric: &str, feedback: bool, answers: &[Value]) -> String {
     let name = metric.replace('@', "-");
     let folder = world
@@ -47,7 +47,7 @@ pub async fn publish(world: &World, metric: &str, feedback: bool, answers: &[Val
     suite_id
 }
 
-/// Predictions of these values for the first items.
+/// Returns predictions with these values for the first items.
 pub fn predictions(values: &[Value]) -> Value {
     values
         .iter()
@@ -56,7 +56,7 @@ pub fn predictions(values: &[Value]) -> Value {
         .collect()
 }
 
-/// Submits them, and waits for the end.
+/// Submits predictions and waits until the job has finished.
 pub async fn scored(world: &World, suite_id: &str, predictions: &Value) -> Value {
     let job = world
         .key()
@@ -69,7 +69,7 @@ pub async fn scored(world: &World, suite_id: &str, predictions: &Value) -> Value
     assert_eq!(job.status, 202, "{}", job.body);
     world
         .key()
-        .finished(&text(&job.body["id"]), PATIENCE, &|_| {})
+        .wait_until_finished(&string(&job.body["id"]), WAIT_TIMEOUT, &|_| {})
         .await
         .unwrap()
 }
@@ -82,7 +82,7 @@ fn close(found: &Value, wanted: f64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn numbers_and_probabilities_are_scored_alike_on_both_wires() {
+async fn numbers_and_probabilities_match_on_both_protocols() {
     let world = world().await;
     let mae = publish(
         &world,
@@ -106,7 +106,7 @@ async fn numbers_and_probabilities_are_scored_alike_on_both_wires() {
     )
     .await;
     let result = &job["result"];
-    // One is missing: the spread of the answers is its error.
+    // One prediction is missing: its error is the spread of the answers.
     close(&result["value"], (1.0 + 0.0 + 0.5 + 5.0) / 4.0);
     close(
         &result["metrics"]["rmse"],
@@ -126,7 +126,7 @@ async fn numbers_and_probabilities_are_scored_alike_on_both_wires() {
     );
     let items = world
         .key()
-        .get(&format!("/v1/jobs/{}/items", text(&job["id"])))
+        .get(&format!("/v1/jobs/{}/items", string(&job["id"])))
         .await
         .unwrap()
         .body;
@@ -181,7 +181,7 @@ async fn numbers_and_probabilities_are_scored_alike_on_both_wires() {
             .into_inner()
             .job
             .unwrap();
-        world.ended(&job.id).await;
+        world.wait_until_finished(&job.id).await;
         let ask = v1::GetJobRequest {
             job_id: job.id,
             wait: None,
@@ -208,7 +208,7 @@ async fn numbers_and_probabilities_are_scored_alike_on_both_wires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_the_metric_is_told_inline_by_path_and_in_an_upload_by_line() {
+async fn wrong_prediction_form_names_path_or_line() {
     let world = world().await;
     let rmse = publish(&world, "rmse", false, &[json!(1), json!(2)]).await;
     let auc = publish(&world, "auc", false, &[json!("no"), json!("yes")]).await;
@@ -228,8 +228,8 @@ async fn what_does_not_fit_the_metric_is_told_inline_by_path_and_in_an_upload_by
             .await
             .unwrap();
         assert_eq!(
-            (refused.status, faults(&refused)),
-            (422, vec![fault("predictions[0].prediction", reason)])
+            (refused.status, field_errors(&refused)),
+            (422, vec![field_error("predictions[0].prediction", reason)])
         );
     }
 
@@ -244,20 +244,20 @@ async fn what_does_not_fit_the_metric_is_told_inline_by_path_and_in_an_upload_by
         .await
         .unwrap();
     let failed = key
-        .finished(&text(&job.body["id"]), PATIENCE, &|_| {})
+        .wait_until_finished(&string(&job.body["id"]), WAIT_TIMEOUT, &|_| {})
         .await
         .unwrap();
-    let told = json!({"code": "invalid_predictions", "message": "line 3.prediction: must be a number: the suite's metric is rmse"});
+    let expected = json!({"code": "invalid_predictions", "message": "line 3.prediction: must be a number: the suite's metric is rmse"});
     assert_eq!(
         (&failed["status"], &failed["error"]),
-        (&json!("failed"), &told)
+        (&json!("failed"), &expected)
     );
 
     let one = scored(&world, &auc, &predictions(&[json!({"no": 1})])).await;
-    let told = "auc needs a prediction for each item of the suite: 1 are missing";
+    let expected = "auc needs a prediction for each item of the suite: 1 are missing";
     assert_eq!(
         one["error"],
-        json!({"code": "invalid_predictions", "message": told})
+        json!({"code": "invalid_predictions", "message": expected})
     );
     let both = scored(
         &world,
@@ -276,27 +276,32 @@ async fn what_does_not_fit_the_metric_is_told_inline_by_path_and_in_an_upload_by
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_tells_its_progress_while_it_runs() {
+async fn running_job_reports_progress() {
     let world = world().await;
     let held = world.hold_answers().await;
     let job = world.submit(&crate::harness::one_prediction()).await;
     assert_eq!(job.body["progress"], Value::Null);
-    let id = text(&job.body["id"]);
-    world.until_status(&id, "running").await;
+    let id = string(&job.body["id"]);
+    world.wait_for_status(&id, "running").await;
     let running = world.key().get(&format!("/v1/jobs/{id}")).await.unwrap();
     assert_eq!(
         (&running.body["status"], &running.body["progress"]),
         (&json!("running"), &json!(0.0))
     );
     drop(held);
-    assert_eq!(world.ended(&id).await["progress"], Value::Null);
+    assert_eq!(
+        world.wait_until_finished(&id).await["progress"],
+        Value::Null
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_ended_before_there_were_intervals_is_still_told() {
+async fn job_without_interval_is_readable() {
     let world = world().await;
-    let job = world.scored(&crate::harness::one_prediction()).await;
-    let id = text(&job["id"]);
+    let job = world
+        .submit_and_wait(&crate::harness::one_prediction())
+        .await;
+    let id = string(&job["id"]);
     let sql =
         "update jobs set result = result - 'stderr' - 'ci95' - 'ci_method' - 'metrics' - 'release'";
     sqlx::raw_sql(sql)
@@ -309,14 +314,14 @@ async fn a_job_that_ended_before_there_were_intervals_is_still_told() {
         .await
         .unwrap()
         .body;
-    let told = json!([
+    let expected = json!([
         old["result"]["stderr"],
         old["result"]["ci95"],
         old["result"]["ci_method"],
         old["result"]["metrics"]
     ]);
     assert_eq!(
-        (told, &old["result"]["value"]),
+        (expected, &old["result"]["value"]),
         (json!([null, null, null, {}]), &job["result"]["value"])
     );
     assert_eq!(old["result"]["release"], "exact");

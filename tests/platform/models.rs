@@ -1,13 +1,13 @@
-//! `/v1/models`
+//! The endpoints of `/v1/models`: the catalog and the model cards.
 
 use assay_proto::v1;
 use assay_proto::v1::model_service_client::ModelServiceClient;
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 
-use crate::harness::{World, code, text, with_token, world_of};
+use crate::harness::{World, error_code, string, with_token, world_with};
 
-/// A model.
+/// Returns a valid model file with this id and version.
 pub fn file() -> Value {
     json!({
         "id": "next-1", "task": "next-event", "status": "beta", "version": "1", "context_length": 512, "requires_tokenizer": true,
@@ -16,7 +16,7 @@ pub fn file() -> Value {
     })
 }
 
-/// Publishes a model.
+/// Publishes a model with the operator's command.
 pub async fn publish(world: &World, file: &Value) -> Result<Value, String> {
     let path = world
         .stack
@@ -33,8 +33,8 @@ pub async fn publish(world: &World, file: &Value) -> Result<Value, String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_published_model_is_in_the_catalog_and_has_a_card_on_both_wires() {
-    let world = world_of(Plan {
+async fn published_model_has_card_on_both_protocols() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -54,16 +54,16 @@ async fn a_published_model_is_in_the_catalog_and_has_a_card_on_both_wires() {
     });
     assert_eq!(card, expected);
     for unknown in ["next-2", "%00", "a%20b"] {
-        let answer = world
+        let response = world
             .key()
             .get(&format!("/v1/models/{unknown}"))
             .await
             .unwrap();
         assert_eq!(
             (
-                answer.status,
-                code(&answer),
-                text(&answer.body["error"]["message"])
+                response.status,
+                error_code(&response),
+                string(&response.body["error"]["message"])
             ),
             (404, "not_found".to_owned(), "No such model.".to_owned())
         );
@@ -97,8 +97,8 @@ async fn a_published_model_is_in_the_catalog_and_has_a_card_on_both_wires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_never_changes_and_a_new_one_takes_its_place() {
-    let world = world_of(Plan {
+async fn model_version_is_immutable() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -107,7 +107,7 @@ async fn a_version_never_changes_and_a_new_one_takes_its_place() {
     assert_eq!(
         publish(&world, &file()).await.unwrap()["published"],
         false,
-        "the same again changes nothing"
+        "publishing the same file again changes nothing"
     );
     let mut other = file();
     other["status"] = "stable".into();
@@ -133,10 +133,11 @@ async fn a_version_never_changes_and_a_new_one_takes_its_place() {
     );
     let mut bad = file();
     (bad["id"], bad["context_length"]) = ("a b".into(), 0.into());
-    let told = publish(&world, &bad).await.unwrap_err();
+    let error = publish(&world, &bad).await.unwrap_err();
     assert!(
-        told.contains("id: must be 1 to 64") && told.contains("context_length: must be at least 1"),
-        "{told}"
+        error.contains("id: must be 1 to 64")
+            && error.contains("context_length: must be at least 1"),
+        "{error}"
     );
     bad["extra"] = 1.into();
     assert!(

@@ -1,4 +1,4 @@
-//! A name server of the tests' own, on loopback.
+//! A DNS server for tests, on the loopback interface.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,23 +10,23 @@ use hickory_proto::rr::{Name, RData, Record};
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
-/// Answers questions for TXT records. Dropping it ends it.
+/// A server of TXT records. Dropping it stops it.
 pub struct NameServer {
-    /// Where it listens.
+    /// The UDP address of the server.
     pub address: SocketAddr,
     texts: Texts,
     asked: Asked,
     serving: JoinHandle<()>,
 }
 
-/// The records by name, each in pieces.
+/// TXT records by name; each record is a list of strings.
 type Texts = Arc<Mutex<HashMap<Name, Vec<Vec<String>>>>>;
 
-/// How often each name was asked for.
+/// Number of queries by name.
 type Asked = Arc<Mutex<HashMap<Name, usize>>>;
 
 impl NameServer {
-    /// Starts one that knows nothing.
+    /// Starts a server without records.
     pub async fn start() -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
@@ -41,7 +41,7 @@ impl NameServer {
         }
     }
 
-    /// Shows nothing at a name any more.
+    /// Removes all records of a name.
     pub fn hide(&self, name: &str) {
         self.texts
             .lock()
@@ -49,7 +49,7 @@ impl NameServer {
             .remove(&Name::from_ascii(format!("{name}.")).unwrap());
     }
 
-    /// How often a name was asked for.
+    /// Returns the number of queries for a name.
     pub fn asked(&self, name: &str) -> usize {
         self.asked
             .lock()
@@ -59,7 +59,7 @@ impl NameServer {
             .unwrap_or(0)
     }
 
-    /// Shows one more record, of these pieces.
+    /// Adds a record that consists of these strings.
     pub fn show(&self, name: &str, pieces: &[&str]) {
         let name = Name::from_ascii(format!("{name}.")).unwrap();
         let pieces = pieces.iter().map(|piece| (*piece).to_owned()).collect();

@@ -1,18 +1,19 @@
-//! The description of the REST api is true: it is the one that is served, it lists every route, and answers conform to
-//! it. Whether the api refuses and accepts what the description says is schemathesis' part (`schemathesis.rs`).
+//! The OpenAPI document: the API serves the committed one, it lists every route, and responses
+//! conform to it. `schemathesis.rs` tests that the API accepts and rejects requests as the document
+//! says.
 
-mod answers;
+mod responses;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use serde_json::{Value, json};
 
 use assay_tests::stack::Plan;
 
-use crate::harness::{World, code, routed_operations, text, world};
+use crate::harness::{World, error_code, routed_operations, string, world};
 use crate::name_server::NameServer;
 use crate::routes::TERMS;
 
@@ -27,7 +28,7 @@ fn document() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_committed_document_is_the_one_that_is_served() {
+async fn committed_document_matches_served_document() {
     let world = world().await;
     let printed = Command::new(&world.stack.ground.binaries.api)
         .arg("openapi")
@@ -36,7 +37,7 @@ async fn the_committed_document_is_the_one_that_is_served() {
     let printed = String::from_utf8(printed.stdout).unwrap();
     assert!(
         printed == committed(),
-        "{FILE} is not of this build: cargo run -p assay-api -- openapi > {FILE}"
+        "{FILE} is out of date, run: cargo run -p assay-api -- openapi > {FILE}"
     );
     let served = world.anonymous().get("/openapi.json").await.unwrap();
     assert_eq!(
@@ -54,15 +55,15 @@ async fn the_committed_document_is_the_one_that_is_served() {
         Some(&world.anonymous().get("/health").await.unwrap().body["git_sha"])
     );
     assert_eq!(served, document());
-    let named = world
+    let printed = world
         .stack
         .operate(&["openapi", "--git-sha"])
         .await
         .unwrap();
-    assert_eq!(named["info"].get("x-git-sha"), build.as_ref());
+    assert_eq!(printed["info"].get("x-git-sha"), build.as_ref());
 }
 
-/// The operations of the document: `GET /v1/me`.
+/// Returns the operations of the document, such as `GET /v1/me`.
 fn operations(document: &Value) -> BTreeSet<String> {
     let paths = document["paths"].as_object().unwrap().iter();
     paths
@@ -76,7 +77,7 @@ fn operations(document: &Value) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_route_is_an_operation_of_the_document_and_the_other_way_round() {
+fn routes_match_documented_operations() {
     assert_eq!(
         routed_operations(),
         operations(&document()),
@@ -85,44 +86,47 @@ fn every_route_is_an_operation_of_the_document_and_the_other_way_round() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_needs_nothing_from_elsewhere() {
+async fn docs_page_loads_no_external_resources() {
     let world = world().await;
     let client = world.anonymous();
-    let moved = reqwest::Client::builder()
+    let redirect_client = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .build()
         .unwrap();
-    let moved = moved
+    let redirect = redirect_client
         .get(format!("{}/docs", world.stack.url()))
         .send()
         .await
         .unwrap();
     assert_eq!(
         (
-            moved.status().as_u16(),
-            moved.headers()["location"].to_str().unwrap()
+            redirect.status().as_u16(),
+            redirect.headers()["location"].to_str().unwrap()
         ),
         (308, "/docs/")
     );
     let page = client.get("/docs/").await.unwrap();
     assert_eq!(page.status, 200);
-    let html = text(&page.body);
-    let named = |attribute: &str| -> Vec<String> {
+    let html = string(&page.body);
+    let attribute_values = |attribute: &str| -> Vec<String> {
         html.split(&format!("{attribute}=\""))
             .skip(1)
             .filter_map(|rest| rest.split_once('"'))
             .map(|(name, _)| name.to_owned())
             .collect()
     };
-    let parts: Vec<_> = named("src").into_iter().chain(named("href")).collect();
-    assert!(parts.len() > 4, "{html}");
-    for part in parts {
-        assert!(!part.contains("//"), "{part} is elsewhere");
+    let files: Vec<_> = attribute_values("src")
+        .into_iter()
+        .chain(attribute_values("href"))
+        .collect();
+    assert!(files.len() > 4, "{html}");
+    for file in files {
+        assert!(!file.contains("//"), "{file} is on another server");
         let found = client
-            .get(&format!("/docs/{}", part.trim_start_matches("./")))
+            .get(&format!("/docs/{}", file.trim_start_matches("./")))
             .await
             .unwrap();
-        assert_eq!(found.status, 200, "{part}");
+        assert_eq!(found.status, 200, "{file}");
         let policy = found.header("content-security-policy");
         assert!(
             policy.starts_with("default-src 'none'; script-src 'self';")
@@ -134,7 +138,7 @@ async fn the_page_needs_nothing_from_elsewhere() {
                 && !found.header("x-ratelimit-limit").is_empty()
         );
     }
-    let configured = text(
+    let configuration = string(
         &client
             .get("/docs/swagger-initializer.js")
             .await
@@ -142,35 +146,37 @@ async fn the_page_needs_nothing_from_elsewhere() {
             .body,
     );
     assert!(
-        configured.contains("\"/openapi.json\"") && !configured.contains("://"),
-        "{configured}"
+        configuration.contains("\"/openapi.json\"") && !configuration.contains("://"),
+        "{configuration}"
     );
-    let nothing = client.get("/docs/nothing.js").await.unwrap();
+    let missing = client.get("/docs/nothing.js").await.unwrap();
     assert_eq!(
-        (nothing.status, code(&nothing)),
+        (missing.status, error_code(&missing)),
         (404, "not_found".to_owned())
     );
 }
 
-/// Holds answers against the document, and notes which operations and statuses were seen.
+/// Validates responses against the document, and records the operations and statuses that were
+/// seen.
 struct Conformance {
     document: Value,
     seen: BTreeSet<(String, u16)>,
 }
 
 impl Conformance {
-    /// By the document as it is today: clients must expect new fields, but what is answered today is described.
+    /// Creates a validator that rejects undocumented fields. Clients must accept new fields, but
+    /// the document describes every field of today's responses.
     fn new() -> Self {
         let mut document = document();
-        close(&mut document);
+        forbid_additional_properties(&mut document);
         Self {
             document,
             seen: BTreeSet::new(),
         }
     }
 
-    /// What is wrong with a value that should be of this schema.
-    fn faults(&self, schema: &Value, value: &Value) -> Vec<String> {
+    /// Returns the validation errors of a value against a schema.
+    fn schema_errors(&self, schema: &Value, value: &Value) -> Vec<String> {
         let whole = json!({"allOf": [schema], "components": self.document["components"]});
         let options = jsonschema::options()
             .with_draft(jsonschema::Draft::Draft202012)
@@ -178,10 +184,11 @@ impl Conformance {
         let validator = options.build(&whole).unwrap();
         validator
             .iter_errors(value)
-            .map(|fault| format!("{fault} at {}", fault.instance_path()))
+            .map(|error| format!("{error} at {}", error.instance_path()))
             .collect()
     }
 
+    /// Follows a reference.
     fn resolved<'a>(&'a self, value: &'a Value) -> &'a Value {
         match value["$ref"].as_str() {
             Some(reference) => self
@@ -192,7 +199,8 @@ impl Conformance {
         }
     }
 
-    /// Sends a request and checks its answer: a listed status, all headers, a body of the schema.
+    /// Sends a request, and checks that its response has a documented status, all headers, and a
+    /// body that matches the schema.
     async fn call(
         &mut self,
         client: &Client,
@@ -200,63 +208,67 @@ impl Conformance {
         template: &str,
         path: &str,
         body: Option<&Value>,
-    ) -> Answer {
+    ) -> Response {
         let request = client.request(method, path);
         let request = if let Some(body) = body {
             request.json(body)
         } else {
             request
         };
-        let answer = client.send(request).await.unwrap();
-        self.check(method, template, &answer);
-        answer
+        let response = client.send(request).await.unwrap();
+        self.check(method, template, &response);
+        response
     }
 
-    fn check(&mut self, method: &str, template: &str, answer: &Answer) {
-        let told = format!("{method} {template}: {} {}", answer.status, answer.body);
+    fn check(&mut self, method: &str, template: &str, response: &Response) {
+        let context = format!("{method} {template}: {} {}", response.status, response.body);
         let operation = &self.document["paths"][template][method.to_lowercase()];
         let responses = operation["responses"]
             .as_object()
-            .unwrap_or_else(|| panic!("no operation: {told}"));
-        let response = responses
-            .get(&answer.status.to_string())
-            .unwrap_or_else(|| panic!("no such status: {told}"));
-        let response = self.resolved(response);
-        for (name, header) in response["headers"].as_object().unwrap() {
+            .unwrap_or_else(|| panic!("no operation: {context}"));
+        let documented = responses
+            .get(&response.status.to_string())
+            .unwrap_or_else(|| panic!("no such status: {context}"));
+        let documented = self.resolved(documented);
+        for (name, header) in documented["headers"].as_object().unwrap() {
             let header = self.resolved(header);
-            let text = answer.header(name);
+            let text = response.header(name);
             assert!(
                 !text.is_empty() || header["required"] != true,
-                "no {name}: {told}"
+                "no {name}: {context}"
             );
             let value = if header["schema"]["type"] == "integer" {
                 json!(text.parse::<i64>().unwrap())
             } else {
                 json!(text)
             };
-            let faults = self.faults(&header["schema"], &value);
+            let errors = self.schema_errors(&header["schema"], &value);
             assert!(
-                text.is_empty() || faults.is_empty(),
-                "{name}: {faults:?}: {told}"
+                text.is_empty() || errors.is_empty(),
+                "{name}: {errors:?}: {context}"
             );
         }
-        match response["content"]["application/json"].get("schema") {
-            None => assert_eq!(answer.body, Value::Null, "{told}"),
+        match documented["content"]["application/json"].get("schema") {
+            None => assert_eq!(response.body, Value::Null, "{context}"),
             Some(schema) => {
-                assert_eq!(answer.header("content-type"), "application/json", "{told}");
-                let faults = self.faults(schema, &answer.body);
-                assert!(faults.is_empty(), "{faults:?}: {told}");
+                assert_eq!(
+                    response.header("content-type"),
+                    "application/json",
+                    "{context}"
+                );
+                let errors = self.schema_errors(schema, &response.body);
+                assert!(errors.is_empty(), "{errors:?}: {context}");
             }
         }
         self.seen.insert((
             operation["operationId"].as_str().unwrap().to_owned(),
-            answer.status,
+            response.status,
         ));
     }
 }
 
-/// Lets no object have other fields than those that are described.
-fn close(schema: &mut Value) {
+/// Makes every object schema reject undocumented fields.
+fn forbid_additional_properties(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
             if object.get("type").is_some_and(|kind| kind == "object")
@@ -264,21 +276,21 @@ fn close(schema: &mut Value) {
             {
                 object.insert("additionalProperties".to_owned(), false.into());
             }
-            object.values_mut().for_each(close);
+            object.values_mut().for_each(forbid_additional_properties);
         }
-        Value::Array(array) => array.iter_mut().for_each(close),
+        Value::Array(array) => array.iter_mut().for_each(forbid_additional_properties),
         _ => {}
     }
 }
 
-/// An installation that has all that the api can tell of: terms, and a name server.
+/// Returns the settings of an installation with all optional parts: terms, and a name server.
 pub fn installation(name_server: &NameServer) -> Plan {
     let settings = [
         ("ASSAY_TERMS_VERSION", TERMS.0.to_owned()),
         ("ASSAY_TERMS_URL", TERMS.1.to_owned()),
         ("ASSAY_DNS_SERVER", name_server.address.to_string()),
         ("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000000".to_owned()),
-        // Schemathesis tries wrong credentials on purpose.
+        // Schemathesis sends invalid credentials on purpose.
         ("ASSAY_AUTH_FAILURES_PER_MINUTE", "1000000".to_owned()),
     ];
     Plan {
@@ -289,7 +301,7 @@ pub fn installation(name_server: &NameServer) -> Plan {
     }
 }
 
-/// Puts `next-1` into the catalog.
+/// Publishes the model `next-1`.
 pub async fn publish_a_model(world: &World) {
     let card = json!({
         "id": "next-1", "task": "next-event", "status": "beta", "version": "1", "context_length": 512, "requires_tokenizer": true,
@@ -312,16 +324,16 @@ pub async fn publish_a_model(world: &World) {
 #[test]
 fn examples_conform_to_their_schemas() {
     let conformance = Conformance::new();
-    let mut bare = Vec::new();
+    let mut without_example = Vec::new();
     for (path, item) in conformance.document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let responses = operation["responses"].as_object().unwrap().iter();
             let bodies = responses
                 .map(|(status, response)| (status.as_str(), conformance.resolved(response)));
-            for (place, of) in
+            for (place, body) in
                 bodies.chain(operation.get("requestBody").map(|body| ("request", body)))
             {
-                let Some(content) = of["content"].get("application/json") else {
+                let Some(content) = body["content"].get("application/json") else {
                     continue;
                 };
                 let named = content["examples"]
@@ -331,17 +343,17 @@ fn examples_conform_to_their_schemas() {
                     .map(|(_, example)| &example["value"]);
                 let examples: Vec<_> = content.get("example").into_iter().chain(named).collect();
                 if examples.is_empty() {
-                    bare.push(format!("{method} {path} {place}"));
+                    without_example.push(format!("{method} {path} {place}"));
                 }
                 for example in examples {
-                    let faults = conformance.faults(&content["schema"], example);
-                    assert!(faults.is_empty(), "{method} {path} {place}: {faults:?}");
+                    let errors = conformance.schema_errors(&content["schema"], example);
+                    assert!(errors.is_empty(), "{method} {path} {place}: {errors:?}");
                 }
             }
         }
     }
     assert!(
-        bare.is_empty(),
-        "without an example, add it to api/src/openapi/examples.json: {bare:#?}"
+        without_example.is_empty(),
+        "add examples to api/src/openapi/examples.json: {without_example:#?}"
     );
 }

@@ -1,4 +1,4 @@
-//! The operator's commands.
+//! The operator's commands of `assay-api`, and startup errors of both binaries.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -7,10 +7,10 @@ use assay_tests::client::Client;
 use assay_tests::stack::Plan;
 use serde_json::json;
 
-use crate::harness::{ground, one_prediction, world, world_of};
+use crate::harness::{ground, one_prediction, world, world_with};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_refuse_what_does_not_fit_and_say_what_to_do() {
+async fn invalid_commands_explain_the_error() {
     let world = world().await;
     let cases: [(&[&str], &str); 12] = [
         (
@@ -28,7 +28,7 @@ async fn commands_refuse_what_does_not_fit_and_say_what_to_do() {
         ),
         (
             &["org", "create", "--name", "X", "--owner-email", "nobody"],
-            "email: must be an e-mail address",
+            "email: must be an email address",
         ),
         (
             &[
@@ -97,7 +97,7 @@ async fn commands_refuse_what_does_not_fit_and_say_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_are_one_person_however_they_are_written() {
+async fn email_spellings_are_one_user() {
     let world = world().await;
     let first = world
         .stack
@@ -127,8 +127,8 @@ async fn addresses_are_one_person_however_they_are_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_holds_from_the_next_request_on_at_every_process() {
-    let world = world_of(Plan {
+async fn plan_change_applies_to_next_request() {
+    let world = world_with(Plan {
         apis: 2,
         workers: 0,
         ..Plan::default()
@@ -182,7 +182,7 @@ async fn a_plan_holds_from_the_next_request_on_at_every_process() {
             json!({"concurrent_jobs": 3, "eval_items_per_month": 1, "storage_bytes": 40960})
         );
     }
-    // What is not given stays; nothing given shows the plan.
+    // Omitted options keep their values; without options the command prints the plan.
     let changed = world
         .stack
         .operate(&[
@@ -221,7 +221,7 @@ async fn a_plan_holds_from_the_next_request_on_at_every_process() {
         "{}",
         refused.body
     );
-    // Two who make one plan at once.
+    // Two commands create the same plan concurrently.
     let make = || async {
         world
             .stack
@@ -234,14 +234,14 @@ async fn a_plan_holds_from_the_next_request_on_at_every_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn migrating_again_changes_nothing() {
+async fn second_migration_changes_nothing() {
     let world = world().await;
     let first = world.stack.operate(&["migrate"]).await.unwrap();
     assert_eq!(world.stack.operate(&["migrate"]).await.unwrap(), first);
 }
 
 #[test]
-fn all_faults_of_the_settings_are_told_at_the_start() {
+fn startup_reports_all_setting_errors() {
     let binaries = ground().binaries.clone();
     for (program, command) in [(&binaries.api, "serve"), (&binaries.worker, "run")] {
         let env = BTreeMap::from([
@@ -255,7 +255,7 @@ fn all_faults_of_the_settings_are_told_at_the_start() {
             .output()
             .unwrap();
         assert!(!output.status.success());
-        let told = String::from_utf8(output.stderr).unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
         for name in [
             "ASSAY_LISTEM: there is no such setting",
             "ASSAY_ADMIN_LISTEN:",
@@ -263,13 +263,13 @@ fn all_faults_of_the_settings_are_told_at_the_start() {
             "ASSAY_DATABASE_URL: is required",
             "ASSAY_REDIS_URL: is required",
         ] {
-            assert!(told.contains(name), "{told}");
+            assert!(stderr.contains(name), "{stderr}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_that_is_taken_is_told_with_the_setting_that_changes_it() {
+async fn occupied_port_error_names_setting() {
     let world = world().await;
     let taken = world.stack.apis[0].listen.unwrap().to_string();
     let mut env = BTreeMap::from([
@@ -285,9 +285,9 @@ async fn a_port_that_is_taken_is_told_with_the_setting_that_changes_it() {
         .envs(&env)
         .output()
         .unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        told.contains(&format!("cannot listen on {taken}")) && told.contains("ASSAY_LISTEN"),
-        "{told}"
+        stderr.contains(&format!("cannot listen on {taken}")) && stderr.contains("ASSAY_LISTEN"),
+        "{stderr}"
     );
 }

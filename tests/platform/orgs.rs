@@ -1,17 +1,19 @@
-//! `/v1/orgs`
+//! The endpoints of `/v1/orgs`: creating, reading and updating organizations.
 
 use assay_proto::v1;
 use assay_proto::v1::org_service_client::OrgServiceClient;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{World, code, fault, faults, org, text, with_token, world_of};
+use crate::harness::{
+    World, error_code, field_error, field_errors, org, string, with_token, world_with,
+};
 
 async fn world() -> World {
-    world_of(Plan {
+    world_with(Plan {
         apis: 2,
         workers: 0,
         ..Plan::default()
@@ -19,14 +21,14 @@ async fn world() -> World {
     .await
 }
 
-async fn create(client: &Client, name: &str) -> Answer {
+async fn create(client: &Client, name: &str) -> Response {
     client
         .post("/v1/orgs", &json!({"name": name}))
         .await
         .unwrap()
 }
 
-async fn update(client: &Client, id: &str, change: &Value) -> Answer {
+async fn update(client: &Client, id: &str, change: &Value) -> Response {
     client
         .send(
             client
@@ -38,7 +40,7 @@ async fn update(client: &Client, id: &str, change: &Value) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_makes_an_organization_and_owns_it() {
+async fn created_org_is_owned_by_creator() {
     let world = world().await;
     let ada = world.client(&world.sign_in("ada@example.org").await);
     let made = create(&ada, " Analytical Engines ").await;
@@ -55,14 +57,14 @@ async fn a_person_makes_an_organization_and_owns_it() {
         fields,
         ["created_at", "data_use", "id", "name", "plan", "role"]
     );
-    let told = json!([
+    let expected = json!([
         made.body["name"],
         made.body["plan"],
         made.body["data_use"],
         made.body["role"]
     ]);
     assert_eq!(
-        told,
+        expected,
         json!(["Analytical Engines", "free", "scoring_only", "owner"])
     );
     let me = ada.get("/v1/me").await.unwrap().body;
@@ -77,7 +79,7 @@ async fn a_person_makes_an_organization_and_owns_it() {
             .status,
         201
     );
-    // A second one does not change for whom the session acts.
+    // A second organization does not change the session's current one.
     let second = create(&ada, "Second").await;
     assert_eq!(
         ada.get("/v1/me").await.unwrap().body["org_id"],
@@ -86,37 +88,37 @@ async fn a_person_makes_an_organization_and_owns_it() {
     let there = ada
         .send(
             ada.request("GET", "/v1/me")
-                .header("X-Org-Id", text(&second.body["id"])),
+                .header("X-Org-Id", string(&second.body["id"])),
         )
         .await
         .unwrap();
     assert_eq!(there.body["org_id"], second.body["id"]);
     for (body, expected) in [
-        (json!({}), fault("name", "required")),
-        (json!({"name": "a\u{0}"}), fault("name", "format")),
+        (json!({}), field_error("name", "required")),
+        (json!({"name": "a\u{0}"}), field_error("name", "format")),
         (
             json!({"name": "a", "plan": "team"}),
-            fault("plan", "unknown_field"),
+            field_error("plan", "unknown_field"),
         ),
         (
             json!({"name": "ALERT: confirm at https://evil.example"}),
-            fault("name", "format"),
+            field_error("name", "format"),
         ),
     ] {
         assert_eq!(
-            faults(&ada.post("/v1/orgs", &body).await.unwrap()),
+            field_errors(&ada.post("/v1/orgs", &body).await.unwrap()),
             [expected]
         );
     }
     let key = create(&world.key(), "x").await;
     assert_eq!(
-        (key.status, code(&key)),
+        (key.status, error_code(&key)),
         (403, "session_required".to_owned())
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_makes_no_more_than_twenty_also_at_once() {
+async fn user_creates_at_most_twenty_orgs() {
     let world = world().await;
     let session = world.sign_in("ada@example.org").await;
     let clients: Vec<_> = world
@@ -125,15 +127,21 @@ async fn a_person_makes_no_more_than_twenty_also_at_once() {
         .iter()
         .map(|api| Client::new(format!("http://{}", api.listen.unwrap()), Some(&session)))
         .collect();
-    let answers =
+    let responses =
         join_all((0..30).map(async |n| create(&clients[n % 2], &format!("org {n}")).await)).await;
     assert_eq!(
-        answers.iter().filter(|answer| answer.status == 201).count(),
+        responses
+            .iter()
+            .filter(|response| response.status == 201)
+            .count(),
         20
     );
-    let refused = answers.iter().find(|answer| answer.status != 201).unwrap();
+    let refused = responses
+        .iter()
+        .find(|response| response.status != 201)
+        .unwrap();
     assert_eq!(
-        (refused.status, code(refused)),
+        (refused.status, error_code(refused)),
         (409, "invalid_state".to_owned()),
         "{}",
         refused.body
@@ -148,7 +156,7 @@ async fn a_person_makes_no_more_than_twenty_also_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn owners_change_the_organization_that_their_session_acts_for() {
+async fn owner_updates_current_org() {
     let world = world().await;
     let (owner, id) = (world.owner(), world.org.id.as_str());
     let changed = update(&owner, id, &json!({"name": " New "})).await;
@@ -174,22 +182,22 @@ async fn owners_change_the_organization_that_their_session_acts_for() {
         json!([changed.body])
     );
     for (change, expected) in [
-        (json!({}), vec![fault("body", "required")]),
-        (json!({"name": null}), vec![fault("body", "required")]),
+        (json!({}), vec![field_error("body", "required")]),
+        (json!({"name": null}), vec![field_error("body", "required")]),
         (
             json!({"name": " ", "data_use": "all"}),
             vec![
-                fault("name", "required"),
-                fault("data_use", "unknown_value"),
+                field_error("name", "required"),
+                field_error("data_use", "unknown_value"),
             ],
         ),
         (
             json!({"plan": "team"}),
-            vec![fault("plan", "unknown_field")],
+            vec![field_error("plan", "unknown_field")],
         ),
     ] {
         assert_eq!(
-            faults(&update(&owner, id, &change).await),
+            field_errors(&update(&owner, id, &change).await),
             expected,
             "{change}"
         );
@@ -197,10 +205,10 @@ async fn owners_change_the_organization_that_their_session_acts_for() {
     let member = world.member("member").await;
     let refused = update(&member, id, &json!({"name": "Mine"})).await;
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (403, "forbidden".to_owned())
     );
-    // Two at once: each change is whole.
+    // Two concurrent updates: each is applied completely.
     let (change, other) = (
         json!({"name": "A"}),
         json!({"data_use": "aggregate_research"}),
@@ -214,23 +222,24 @@ async fn owners_change_the_organization_that_their_session_acts_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_organization_does_not_exist_also_when_it_is_ones_own() {
+async fn org_outside_session_returns_404() {
     let world = world().await;
     let other = org(&world.stack, "free").await;
-    let own = text(&create(&world.owner(), "Own").await.body["id"]);
-    let mut told = Vec::new();
+    let own = string(&create(&world.owner(), "Own").await.body["id"]);
+    let mut messages = Vec::new();
     for id in [other.id.as_str(), own.as_str(), "org_0", "nonsense"] {
-        let answer = update(&world.owner(), id, &json!({"name": "x"})).await;
+        let response = update(&world.owner(), id, &json!({"name": "x"})).await;
         assert_eq!(
-            (answer.status, code(&answer)),
+            (response.status, error_code(&response)),
             (404, "not_found".to_owned())
         );
-        told.push(text(&answer.body["error"]["message"]));
+        messages.push(string(&response.body["error"]["message"]));
     }
     assert!(
-        told.iter()
-            .all(|message| *message == told[0] && message.contains("X-Org-Id")),
-        "{told:?}"
+        messages
+            .iter()
+            .all(|message| *message == messages[0] && message.contains("X-Org-Id")),
+        "{messages:?}"
     );
     let request = world
         .owner()
@@ -248,7 +257,7 @@ async fn another_organization_does_not_exist_also_when_it_is_ones_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn organizations_are_the_same_over_grpc() {
+async fn orgs_match_over_grpc() {
     let world = world().await;
     let mut grpc = OrgServiceClient::new(world.channel().await);
     let session = world.sign_in("ada@example.org").await;

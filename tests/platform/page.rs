@@ -1,17 +1,17 @@
-//! `GET /sign-in`
+//! The page of `GET /sign-in`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
-use crate::harness::{text, world};
+use crate::harness::{string, world};
 
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
     text.split_once(begin).unwrap().1.split_once(end).unwrap().0
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_asks_nobody_else_and_runs_nothing_but_its_own_script() {
+async fn sign_in_page_is_self_contained() {
     let world = world().await;
     let page = world.anonymous().get("/sign-in").await.unwrap();
     assert_eq!(
@@ -26,7 +26,7 @@ async fn the_page_asks_nobody_else_and_runs_nothing_but_its_own_script() {
         page.header("x-request-id").starts_with("req_")
             && !page.header("x-ratelimit-limit").is_empty()
     );
-    let html = text(&page.body);
+    let html = string(&page.body);
     let policy = page.header("content-security-policy");
     for rule in [
         "default-src 'none'",
@@ -52,7 +52,7 @@ async fn the_page_asks_nobody_else_and_runs_nothing_but_its_own_script() {
         !html.contains("http://") && !html.contains("https://") && !html.contains("src="),
         "{html}"
     );
-    assert!(!html.contains("/*"), "all parts are in it: {html}");
+    assert!(!html.contains("/*"), "unfilled placeholder: {html}");
     let post = world
         .anonymous()
         .send(world.anonymous().request("POST", "/sign-in"))

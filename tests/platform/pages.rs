@@ -1,19 +1,20 @@
-//! Listings: their pages, their cursors, the limits of what they list, and what they cost.
+//! Listings: pages, cursors, limits of the listed resources, and cost.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use assay_proto::v1;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use crate::harness::{
-    STALL, World, code, fault, faults, one_prediction, text, with_token, world, world_of,
+    MAX_RESPONSE_TIME, World, error_code, field_error, field_errors, one_prediction, string,
+    with_token, world, world_with,
 };
 
-/// All entries of a listing, page by page.
+/// Returns all entries of a listing, read page by page.
 async fn all(client: &Client, listing: &str, limit: usize) -> Vec<Value> {
     let mut entries = Vec::new();
     let mut cursor = String::new();
@@ -28,7 +29,7 @@ async fn all(client: &Client, listing: &str, limit: usize) -> Vec<Value> {
         entries.extend_from_slice(found);
         match &page.body["next_cursor"] {
             Value::Null => return entries,
-            next => cursor = format!("&cursor={}", text(next)),
+            next => cursor = format!("&cursor={}", string(next)),
         }
     }
 }
@@ -37,7 +38,7 @@ async fn all(client: &Client, listing: &str, limit: usize) -> Vec<Value> {
 async fn keys_are_listed_in_pages() {
     let world = world().await;
     let owner = world.owner();
-    // Many at the same time, so that the id decides.
+    // Many rows have the same time, so that the order falls back to the id.
     let many = "insert into api_keys (id, org_id, name, prefix, secret_hash, created_by, created_at, revoked_at)
                 select 'key_' || lpad(n::text, 22, '0'), org_id, 'k' || n, prefix, decode(lpad(to_hex(n), 8, '0'), 'hex'), created_by,
                        now() - (n / 10) * interval '1 second', now()
@@ -50,7 +51,7 @@ async fn keys_are_listed_in_pages() {
     assert_eq!(
         first.body["keys"].as_array().unwrap().len(),
         100,
-        "a page is bounded without a limit, too"
+        "a page has a default limit"
     );
     let listed = all(&owner, "keys", 7).await;
     assert_eq!(listed, all(&owner, "keys", 200).await);
@@ -58,12 +59,12 @@ async fn keys_are_listed_in_pages() {
     assert_eq!(
         listed
             .iter()
-            .map(|key| text(&key["id"]))
+            .map(|key| string(&key["id"]))
             .collect::<BTreeSet<_>>()
             .len(),
         251
     );
-    assert!(listed.is_sorted_by(|a, b| text(&a["created_at"]) >= text(&b["created_at"])));
+    assert!(listed.is_sorted_by(|a, b| string(&a["created_at"]) >= string(&b["created_at"])));
     let mut grpc = v1::key_service_client::KeyServiceClient::new(world.channel().await);
     let (mut ids, mut cursor) = (Vec::new(), None);
     loop {
@@ -86,12 +87,12 @@ async fn keys_are_listed_in_pages() {
         ids,
         listed
             .iter()
-            .map(|key| text(&key["id"]))
+            .map(|key| string(&key["id"]))
             .collect::<Vec<_>>()
     );
-    // The row at which a page ended may be deleted before the next one is read.
-    let cursor = text(&first.body["next_cursor"]);
-    let last = text(&first.body["keys"][99]["id"]);
+    // The last row of a page may be deleted before the next page is read.
+    let cursor = string(&first.body["next_cursor"]);
+    let last = string(&first.body["keys"][99]["id"]);
     sqlx::query("delete from api_keys where id = $1")
         .bind(&last)
         .execute(&mut world.database().await)
@@ -103,26 +104,29 @@ async fn keys_are_listed_in_pages() {
         .unwrap();
     assert_eq!(second.body["keys"][0], listed[100]);
     for (path, expected) in [
-        ("/v1/keys?limit=0".to_owned(), fault("limit", "range")),
-        ("/v1/keys?limit=201".into(), fault("limit", "range")),
-        ("/v1/keys?cursor=x".into(), fault("cursor", "format")),
+        ("/v1/keys?limit=0".to_owned(), field_error("limit", "range")),
+        ("/v1/keys?limit=201".into(), field_error("limit", "range")),
+        ("/v1/keys?cursor=x".into(), field_error("cursor", "format")),
         (
             format!("/v1/invites?cursor={cursor}"),
-            fault("cursor", "format"),
+            field_error("cursor", "format"),
         ),
         (
             format!("/v1/members?cursor={cursor}"),
-            fault("cursor", "format"),
+            field_error("cursor", "format"),
         ),
         (
             format!("/v1/domains?cursor={cursor}"),
-            fault("cursor", "format"),
+            field_error("cursor", "format"),
         ),
-        ("/v1/members?page=2".into(), fault("page", "unknown_field")),
+        (
+            "/v1/members?page=2".into(),
+            field_error("page", "unknown_field"),
+        ),
     ] {
         let rejected = owner.get(&path).await.unwrap();
         assert_eq!(
-            (rejected.status, faults(&rejected)),
+            (rejected.status, field_errors(&rejected)),
             (422, vec![expected]),
             "{path}"
         );
@@ -162,7 +166,7 @@ async fn members_invites_and_domains_are_listed_in_pages() {
         assert_eq!(
             listed
                 .iter()
-                .map(|entry| text(&entry[name]))
+                .map(|entry| string(&entry[name]))
                 .collect::<BTreeSet<_>>()
                 .len(),
             number,
@@ -173,10 +177,11 @@ async fn members_invites_and_domains_are_listed_in_pages() {
     }
 }
 
-/// Of these calls at once some succeed, and all others are rejected because of the limit.
-fn assert_some_pass(answers: Vec<Answer>, expected: usize, limit: &str) {
-    let (created, rejected): (Vec<Answer>, Vec<Answer>) =
-        answers.into_iter().partition(|answer| answer.status == 201);
+/// Asserts that `expected` of these concurrent calls succeed, and that all others are rejected because of the limit.
+fn assert_some_pass(responses: Vec<Response>, expected: usize, limit: &str) {
+    let (created, rejected): (Vec<Response>, Vec<Response>) = responses
+        .into_iter()
+        .partition(|response| response.status == 201);
     assert_eq!(
         created.len(),
         expected,
@@ -185,13 +190,13 @@ fn assert_some_pass(answers: Vec<Answer>, expected: usize, limit: &str) {
     );
     for rejected in rejected {
         assert_eq!(
-            (rejected.status, code(&rejected)),
+            (rejected.status, error_code(&rejected)),
             (409, "conflict".to_owned()),
             "{}",
             rejected.body
         );
         assert!(
-            text(&rejected.body["error"]["message"]).contains(limit),
+            string(&rejected.body["error"]["message"]).contains(limit),
             "{}",
             rejected.body
         );
@@ -200,7 +205,7 @@ fn assert_some_pass(answers: Vec<Answer>, expected: usize, limit: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_creations_never_exceed_the_limits() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         apis: 2,
         workers: 0,
         ..Plan::default()
@@ -245,7 +250,7 @@ async fn concurrent_creations_never_exceed_the_limits() {
         3,
         "200 open invites",
     );
-    let key_id = text(&owners[0].get("/v1/keys?limit=1").await.unwrap().body["keys"][0]["id"]);
+    let key_id = string(&owners[0].get("/v1/keys?limit=1").await.unwrap().body["keys"][0]["id"]);
     assert_eq!(
         owners[0]
             .send(owners[0].request("DELETE", &format!("/v1/keys/{key_id}")))
@@ -257,7 +262,7 @@ async fn concurrent_creations_never_exceed_the_limits() {
     assert_eq!(
         create(0, "/v1/keys", json!({"name": "again"})).await.status,
         201,
-        "a revoked key makes room"
+        "revoking a key frees its place"
     );
 }
 
@@ -276,7 +281,7 @@ async fn cursor_of_one_suite_is_rejected_for_another() {
         .get("/v1/suites/suite:lunch/items?limit=2")
         .await
         .unwrap();
-    let cursor = text(&first.body["next_cursor"]);
+    let cursor = string(&first.body["next_cursor"]);
     assert_eq!(
         key.get(&format!("/v1/suites/suite:lunch/items?cursor={cursor}"))
             .await
@@ -289,8 +294,8 @@ async fn cursor_of_one_suite_is_rejected_for_another() {
         .await
         .unwrap();
     assert_eq!(
-        (rejected.status, faults(&rejected)),
-        (422, vec![fault("cursor", "format")])
+        (rejected.status, field_errors(&rejected)),
+        (422, vec![field_error("cursor", "format")])
     );
     let mut grpc = v1::suite_service_client::SuiteServiceClient::new(world.channel().await);
     let request = v1::ListSuiteItemsRequest {
@@ -305,7 +310,7 @@ async fn cursor_of_one_suite_is_rejected_for_another() {
     assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status}");
 }
 
-/// Holds every statement that reads jobs, until the connection is closed.
+/// Blocks every statement that reads jobs until the returned connection is closed.
 async fn hold_jobs(world: &World) -> sqlx::PgConnection {
     let mut hold = world.database().await;
     sqlx::raw_sql("begin; lock table jobs in access exclusive mode")
@@ -329,12 +334,12 @@ async fn predict_jobs_are_listed_without_reading_jobs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_requests_of_tenants_leave_the_process_ready() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let hold = hold_jobs(&world).await;
     let (key, path) = (world.key(), format!("/v1/jobs/{job_id}"));
     let stuck = tokio::spawn(async move {
@@ -349,7 +354,7 @@ async fn slow_requests_of_tenants_leave_the_process_ready() {
     for _ in 0..10 {
         let began = Instant::now();
         assert_eq!(admin.get("/readyz").await.unwrap().status, 200);
-        assert!(began.elapsed() < STALL, "{:?}", began.elapsed());
+        assert!(began.elapsed() < MAX_RESPONSE_TIME, "{:?}", began.elapsed());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     hold.close().await.unwrap();

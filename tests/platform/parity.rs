@@ -1,10 +1,10 @@
-//! The two wires against each other, from the tables: each operation, each refusal and each mistake, called on both about
-//! the same state, has equal fields and equal codes.
+//! Compares REST and gRPC, driven by the tables of routes and rpcs: each operation, rejection and validation error, called
+//! over both protocols with the same state, has equal fields and codes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use prost_reflect::{
     DescriptorPool, DynamicMessage, Kind, MessageDescriptor, MethodDescriptor, SerializeOptions,
 };
@@ -14,11 +14,13 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{World, code, faults, one_prediction, org, text, with_token};
-use crate::routes::{Callers, Class, ROUTES, Route, Thing, Who, about, furnished};
+use crate::harness::{World, error_code, field_errors, one_prediction, org, string, with_token};
+use crate::routes::{
+    Callers, Class, ROUTES, Resource, Route, Who, with_resource_id, world_for_routes,
+};
 
-/// The rpcs by the lines of REST that they mirror, such as `GET /v1/keys`. A stream of answers is another form of an
-/// operation that has an rpc with one.
+/// Returns the rpcs by the REST line that they mirror, such as `GET /v1/keys`. Server-streaming rpcs are skipped: each is
+/// another form of an operation with a unary rpc.
 fn rpcs() -> BTreeMap<String, MethodDescriptor> {
     let pool = DescriptorPool::decode(assay_proto::DESCRIPTORS).unwrap();
     let mut rpcs = BTreeMap::new();
@@ -56,7 +58,7 @@ fn rpcs() -> BTreeMap<String, MethodDescriptor> {
 }
 
 #[test]
-fn every_operation_is_on_both_wires() {
+fn every_operation_exists_on_both_protocols() {
     let rest: BTreeSet<_> = ROUTES
         .iter()
         .map(|route| format!("{} {}", route.method, route.path))
@@ -64,7 +66,7 @@ fn every_operation_is_on_both_wires() {
     assert_eq!(rest, rpcs().into_keys().collect());
 }
 
-/// Messages as they are, without their types.
+/// A codec of encoded messages, without their types.
 #[derive(Clone, Copy, Default)]
 struct Raw;
 
@@ -99,13 +101,13 @@ impl Decoder for Raw {
     }
 }
 
-/// Both wires of one api.
-struct Both {
+/// REST and gRPC clients of one API process.
+struct Protocols {
     rpcs: BTreeMap<String, MethodDescriptor>,
     channel: Channel,
 }
 
-impl Both {
+impl Protocols {
     async fn of(world: &World) -> Self {
         Self {
             rpcs: rpcs(),
@@ -117,7 +119,7 @@ impl Both {
         &self.rpcs[&format!("{} {}", route.method, route.path)]
     }
 
-    /// The same call over gRPC: what stands in the path and in the body are fields of one message.
+    /// Makes the same call over gRPC: path parameters and body become the fields of one message.
     async fn call(
         &self,
         route: &Route,
@@ -136,19 +138,19 @@ impl Both {
         let path = format!("/{}/{}", rpc.parent_service().full_name(), rpc.name())
             .parse()
             .unwrap();
-        let answer = grpc.unary(request, path, Raw).await?.into_inner();
-        let answer = DynamicMessage::decode(rpc.output(), answer.as_slice()).unwrap();
+        let response = grpc.unary(request, path, Raw).await?.into_inner();
+        let response = DynamicMessage::decode(rpc.output(), response.as_slice()).unwrap();
         let options = SerializeOptions::new()
             .use_proto_field_name(true)
             .stringify_64_bit_integers(false)
             .skip_default_fields(false);
-        Ok(answer
+        Ok(response
             .serialize_with_options(serde_json::value::Serializer, &options)
             .unwrap())
     }
 }
 
-/// The parameters of a path, in order.
+/// Returns the names of a path's parameters, in order.
 fn parameters(path: &str) -> Vec<&str> {
     path.split('{')
         .skip(1)
@@ -157,7 +159,7 @@ fn parameters(path: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What a call over REST carries, as the fields of a message.
+/// Converts the path parameters and the body of a REST call into the fields of a message.
 fn message(route: &Route, id: &str, body: &Value) -> Value {
     let mut fields = Map::new();
     for name in parameters(route.path) {
@@ -171,7 +173,7 @@ fn message(route: &Route, id: &str, body: &Value) -> Value {
         );
     }
     match body {
-        // The body of a part is the part.
+        // The body of an upload part is its raw content.
         body if route.path.ends_with("/parts/{number}") => {
             use base64::Engine as _;
             fields.insert(
@@ -195,7 +197,7 @@ fn message(route: &Route, id: &str, body: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// Predictions, which say by their type on REST what they are.
+/// Converts predictions, whose form follows from the JSON type on REST, into the typed form of gRPC.
 fn typed(predictions: Value) -> Value {
     let Value::Array(predictions) = predictions else {
         return predictions;
@@ -212,16 +214,16 @@ fn typed(predictions: Value) -> Value {
     predictions.into_iter().map(one).collect()
 }
 
-/// The answer without what the wires write differently: a moment's digits, what is absent, and the message around it.
+/// Normalizes what the protocols encode differently: the digits of timestamps, absent fields, and the wrapping message.
 fn comparable(value: Value) -> Value {
     match value {
         Value::String(text) => match text.parse::<prost_types::Timestamp>() {
-            Ok(moment) => json!(format!("{}.{:09}", moment.seconds, moment.nanos)),
+            Ok(timestamp) => json!(format!("{}.{:09}", timestamp.seconds, timestamp.nanos)),
             Err(_) => Value::String(text),
         },
         Value::Array(values) => values.into_iter().map(comparable).collect(),
         Value::Object(fields) => {
-            // A pair of numbers that is null in JSON is an empty list in a message.
+            // A nullable pair of numbers is null in JSON and an empty list in a message.
             let is_null_pair =
                 |name: &str, value: &Value| ["ci95", "clip"].contains(&name) && value == &json!([]);
             let present = fields
@@ -233,21 +235,21 @@ fn comparable(value: Value) -> Value {
                     .collect(),
             )
         }
-        // A whole number is one however it is written.
+        // 1 and 1.0 are the same integer.
         Value::Number(number) => json!(number.as_f64()),
         other => other,
     }
 }
 
-/// The resource out of the message that holds it, as REST has it, and what stands beside it, which REST has in headers.
-fn unwrapped(answer: Value, output: &MessageDescriptor) -> Value {
-    match (wrapped(output), answer) {
+/// Returns the resource without its wrapping message, as in REST. REST returns the message's other fields as headers.
+fn unwrapped(response: Value, output: &MessageDescriptor) -> Value {
+    match (wrapped(output), response) {
         (Some(name), Value::Object(mut fields)) => fields.remove(&name).unwrap_or(Value::Null),
-        (_, answer) => answer,
+        (_, response) => response,
     }
 }
 
-/// The field that holds the resource, if an answer is a resource in a message: the one that is always there.
+/// Returns the field that holds the resource if the response wraps a resource: the only required field.
 fn wrapped(output: &MessageDescriptor) -> Option<String> {
     let resources: Vec<_> = output
         .fields()
@@ -265,8 +267,8 @@ fn is_resource(kind: &Kind) -> bool {
     matches!(kind, Kind::Message(message) if message.full_name() != "google.protobuf.Timestamp")
 }
 
-/// The answer without what differs from call to call: how many requests there were, when a key was used last. Of a call
-/// that makes something, also what chance and the clock write of it.
+/// Masks values that differ between calls: the number of requests and the time of a key's last use. After a call that
+/// creates a resource, also masks random values and times.
 fn masked(value: Value, name: &str, makes: bool) -> Value {
     match value {
         _ if ["requests", "last_used_at"].contains(&name) => Value::Null,
@@ -309,19 +311,23 @@ fn masked(value: Value, name: &str, makes: bool) -> Value {
     }
 }
 
-/// A refusal as both wires tell it: code, message, fields at fault.
-type Refusal = (String, String, Vec<(String, String)>);
+/// An error as both protocols return it: code, message, and the field errors with field and reason.
+type ErrorParts = (String, String, Vec<(String, String)>);
 
-fn refusal_of(answer: &Answer) -> Refusal {
-    let told = if answer.body["error"]["details"]["fields"].is_array() {
-        faults(answer)
+fn rest_error(response: &Response) -> ErrorParts {
+    let field_errors = if response.body["error"]["details"]["fields"].is_array() {
+        field_errors(response)
     } else {
         Vec::new()
     };
-    (code(answer), text(&answer.body["error"]["message"]), told)
+    (
+        error_code(response),
+        string(&response.body["error"]["message"]),
+        field_errors,
+    )
 }
 
-fn refusal(status: &Status) -> Refusal {
+fn grpc_error(status: &Status) -> ErrorParts {
     let reason = status
         .get_details_error_info()
         .unwrap_or_else(|| panic!("no ErrorInfo: {status:?}"))
@@ -329,9 +335,9 @@ fn refusal(status: &Status) -> Refusal {
         .to_lowercase();
     let violations = status
         .get_details_bad_request()
-        .map(|told| told.field_violations)
+        .map(|details| details.field_violations)
         .unwrap_or_default();
-    // What is a header there is a field here.
+    // A header in REST is a field in gRPC.
     let field = |field: String| {
         if field == "idempotency_key" {
             "Idempotency-Key".into()
@@ -339,14 +345,14 @@ fn refusal(status: &Status) -> Refusal {
             field
         }
     };
-    let told = violations
+    let field_errors = violations
         .into_iter()
         .map(|violation| (field(violation.field), violation.reason.to_lowercase()));
-    (reason, status.message().to_owned(), told.collect())
+    (reason, status.message().to_owned(), field_errors.collect())
 }
 
-/// Canonical code and HTTP status are the same row of the contract's table.
-fn same_row(http: u16, grpc: Code) -> bool {
+/// Returns `true` if the gRPC code and the HTTP status are in the same row of the contract's table.
+fn codes_correspond(http: u16, grpc: Code) -> bool {
     let expected: &[Code] = match http {
         400 | 422 => &[Code::InvalidArgument],
         401 => &[Code::Unauthenticated],
@@ -360,20 +366,20 @@ fn same_row(http: u16, grpc: Code) -> bool {
     expected.contains(&grpc)
 }
 
-/// Calls both about the same, and finds the same refusal or, where there is none, hands both answers on.
-async fn alike(
-    both: &Both,
+/// Makes the same call over both protocols. Asserts equal errors, or returns both responses if the calls succeed.
+async fn call_both(
+    both: &Protocols,
     route: &Route,
     client: &Client,
     id: &str,
     body: &Value,
-) -> Option<(Answer, Value)> {
+) -> Option<(Response, Value)> {
     let rest = client
         .send(route.request_with(client, id, body))
         .await
         .unwrap();
     let grpc = both.call(route, client.token(), id, body).await;
-    let told = format!(
+    let context = format!(
         "{} {} {body}: {} {}, {grpc:?}",
         route.method,
         route.path_of(id),
@@ -381,29 +387,29 @@ async fn alike(
         rest.body
     );
     match grpc {
-        Ok(answer) => {
-            assert!(rest.status < 300, "{told}");
-            Some((rest, answer))
+        Ok(response) => {
+            assert!(rest.status < 300, "{context}");
+            Some((rest, response))
         }
         Err(status) => {
             assert!(
-                rest.status >= 400 && same_row(rest.status, status.code()),
-                "{told}"
+                rest.status >= 400 && codes_correspond(rest.status, status.code()),
+                "{context}"
             );
-            assert_eq!(refusal_of(&rest), refusal(&status), "{told}");
+            assert_eq!(rest_error(&rest), grpc_error(&status), "{context}");
             assert_eq!(
                 status.get_details_error_info().unwrap().domain,
                 "assay.v1",
-                "{told}"
+                "{context}"
             );
-            assert!(status.get_details_request_info().is_some(), "{told}");
-            match code(&rest).as_str() {
-                // Whoever asks for a thing is told what kind of thing is not there; and of what state forbids a call, whose.
+            assert!(status.get_details_request_info().is_some(), "{context}");
+            match error_code(&rest).as_str() {
+                // ResourceInfo names the kind of a missing resource, and the resource whose state conflicts.
                 "not_found" => assert!(
                     status
                         .get_details_resource_info()
-                        .is_some_and(|told| !told.resource_type.is_empty()),
-                    "{told}"
+                        .is_some_and(|details| !details.resource_type.is_empty()),
+                    "{context}"
                 ),
                 "invalid_state" => assert_eq!(
                     status
@@ -412,18 +418,20 @@ async fn alike(
                         .violations[0]
                         .r#type,
                     "STATE",
-                    "{told}"
+                    "{context}"
                 ),
                 "validation_failed" => {
-                    assert!(status.get_details_bad_request().is_some(), "{told}");
+                    assert!(status.get_details_bad_request().is_some(), "{context}");
                 }
-                "quota_exceeded" => assert!(status.get_details_quota_failure().is_some(), "{told}"),
+                "quota_exceeded" => {
+                    assert!(status.get_details_quota_failure().is_some(), "{context}")
+                }
                 _ => {}
             }
-            // What is told in a header there is told in the details here, too.
+            // Values of REST headers are also in the gRPC details.
             let wait = status
                 .get_details_retry_info()
-                .and_then(|told| told.retry_delay)
+                .and_then(|details| details.retry_delay)
                 .map(|wait| wait.as_secs());
             let metadata = status
                 .metadata()
@@ -432,7 +440,7 @@ async fn alike(
             assert_eq!(
                 (wait.is_some(), wait.map(|wait| wait.to_string())),
                 (!rest.header("retry-after").is_empty(), metadata),
-                "{told}"
+                "{context}"
             );
             None
         }
@@ -440,39 +448,39 @@ async fn alike(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_refusal_is_the_same_on_both_wires() {
-    let (world, _name_server) = furnished().await;
-    let both = Both::of(&world).await;
+async fn rejections_match_on_both_protocols() {
+    let (world, _name_server) = world_for_routes().await;
+    let both = Protocols::of(&world).await;
     let other = org(&world.stack, "team").await;
     world.accept_terms(&other).await;
     let mut callers = Callers::of(&world).await;
     let mut refused = 0;
     for (i, route) in ROUTES.iter().enumerate() {
         callers.replace(
-            Who::Homeless,
-            world.homeless(&format!("homeless-{i}")).await,
+            Who::UserWithoutOrg,
+            world.user_without_org(&format!("homeless-{i}")).await,
         );
         let mut nothing: Vec<_> = route
-            .thing
+            .resource
             .unknown()
             .into_iter()
             .filter(|id| !id.contains('%'))
             .map(str::to_owned)
             .collect();
-        if route.thing.is_owned() {
-            nothing.push(world.thing(&other, route.thing).await);
+        if route.resource.is_owned() {
+            nothing.push(world.create_resource(&other, route.resource).await);
         }
         for (who, client) in &callers.0 {
             let ids = match route.class.verdict(*who) {
-                Ok(()) if route.thing == Thing::None => continue,
+                Ok(()) if route.resource == Resource::None => continue,
                 Ok(()) => &nothing[..],
                 Err(_) => &nothing[..1],
             };
             for id in ids {
-                let answers = alike(&both, route, client, id, &route.body_of(id)).await;
+                let responses = call_both(&both, route, client, id, &route.body_of(id)).await;
                 assert!(
-                    answers.is_none(),
-                    "{} {} by {who:?}: {answers:?}",
+                    responses.is_none(),
+                    "{} {} by {who:?}: {responses:?}",
                     route.method,
                     route.path_of(id)
                 );
@@ -483,47 +491,50 @@ async fn each_refusal_is_the_same_on_both_wires() {
     assert!(refused > 200, "{refused}");
 }
 
-/// Whoever may call.
+/// Returns a client that may call the route.
 async fn caller(world: &World, route: &Route) -> Client {
     match route.class {
         Class::Open => world.anonymous(),
         Class::Any | Class::Submitter => world.key(),
         Class::Session | Class::Member | Class::Owner => world.owner(),
-        // They may end their session.
+        // The call may end the caller's session.
         Class::Person => world.member("member").await,
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_answer_has_the_same_fields_on_both_wires() {
-    let (mut world, _name_server) = furnished().await;
-    let both = Both::of(&world).await;
+async fn response_fields_match_on_both_protocols() {
+    let (mut world, _name_server) = world_for_routes().await;
+    let both = Protocols::of(&world).await;
     let mut scored = Vec::new();
-    for thing in [
-        Thing::Scored,
-        Thing::ScoredWithFeedback,
-        Thing::ScoredWithSealed,
+    for resource in [
+        Resource::Scored,
+        Resource::ScoredWithFeedback,
+        Resource::ScoredWithSealed,
     ] {
-        scored.push((thing, world.thing(&world.org, thing).await));
+        scored.push((resource, world.create_resource(&world.org, resource).await));
     }
-    // From here on jobs wait.
+    // Without workers, later jobs remain queued.
     world.stack.workers.clear();
     for route in ROUTES {
         let rest_client = caller(&world, route).await;
-        // Sessions list themselves, so that only one caller reads the same twice.
+        // The list of sessions contains the caller's own, so only the same caller reads the same list twice.
         let grpc_client = match route.method {
             "GET" => Client::new(world.stack.url(), rest_client.token()),
             _ => caller(&world, route).await,
         };
-        let rest_id = match scored.iter().find(|(thing, _)| *thing == route.thing) {
+        let rest_id = match scored
+            .iter()
+            .find(|(resource, _)| *resource == route.resource)
+        {
             Some((_, id)) => id.clone(),
-            None => world.thing(&world.org, route.thing).await,
+            None => world.create_resource(&world.org, route.resource).await,
         };
-        let is_read = route.method == "GET" || route.thing == Thing::Scored;
+        let is_read = route.method == "GET" || route.resource == Resource::Scored;
         let grpc_id = if is_read {
             rest_id.clone()
         } else {
-            world.thing(&world.org, route.thing).await
+            world.create_resource(&world.org, route.resource).await
         };
         let rest = rest_client
             .send(route.request(&rest_client, &rest_id))
@@ -537,14 +548,18 @@ async fn each_answer_has_the_same_fields_on_both_wires() {
                 &route.body_of(&grpc_id),
             )
             .await;
-        let told = format!(
+        let context = format!(
             "{} {}: {} {}, {grpc:?}",
             route.method, route.path, rest.status, rest.body
         );
-        assert_eq!(rest.status, route.success, "{told}");
+        assert_eq!(rest.status, route.success, "{context}");
         let Ok(grpc) = grpc else {
-            assert!(rest.status >= 400, "{told}");
-            assert_eq!(refusal_of(&rest), refusal(&grpc.unwrap_err()), "{told}");
+            assert!(rest.status >= 400, "{context}");
+            assert_eq!(
+                rest_error(&rest),
+                grpc_error(&grpc.unwrap_err()),
+                "{context}"
+            );
             continue;
         };
         let ours = if rest.status == 204 {
@@ -556,13 +571,13 @@ async fn each_answer_has_the_same_fields_on_both_wires() {
         assert_eq!(
             masked(ours, "", !is_read),
             masked(theirs, "", !is_read),
-            "{told}"
+            "{context}"
         );
     }
 }
 
-/// What a field may be given by mistake, as both wires can write it.
-fn mistakes(rpc: &MethodDescriptor, name: &str) -> Vec<Value> {
+/// Returns invalid values of a field that both protocols can encode.
+fn invalid_values(rpc: &MethodDescriptor, name: &str) -> Vec<Value> {
     let Some(field) = rpc.input().get_field_by_name(name) else {
         panic!("{}: no field {name}", rpc.full_name())
     };
@@ -580,10 +595,10 @@ fn mistakes(rpc: &MethodDescriptor, name: &str) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_mistake_is_told_alike_on_both_wires() {
-    let (world, _name_server) = furnished().await;
-    let both = Both::of(&world).await;
-    let mut told = 0;
+async fn invalid_fields_match_on_both_protocols() {
+    let (world, _name_server) = world_for_routes().await;
+    let both = Protocols::of(&world).await;
+    let mut compared = 0;
     for route in ROUTES {
         let rpc = both.rpc(route);
         let good = (route.body)();
@@ -597,34 +612,46 @@ async fn each_mistake_is_told_alike_on_both_wires() {
         for field in rpc.input().fields().filter(|field| {
             !parameters(route.path).contains(&field.name()) && field.name() != "idempotency_key"
         }) {
-            for value in mistakes(rpc, field.name()) {
-                // Each call has its own, for a value may be none that is a mistake.
+            for value in invalid_values(rpc, field.name()) {
+                // Each call has its own resource, because a value may turn out to be valid.
                 let mut body = fields.clone();
                 body.insert(field.name().to_owned(), value);
-                let id = world.thing(&world.org, route.thing).await;
-                told += usize::from(
-                    alike(&both, route, &client, &id, &about(Value::Object(body), &id))
-                        .await
-                        .is_none(),
+                let id = world.create_resource(&world.org, route.resource).await;
+                compared += usize::from(
+                    call_both(
+                        &both,
+                        route,
+                        &client,
+                        &id,
+                        &with_resource_id(Value::Object(body), &id),
+                    )
+                    .await
+                    .is_none(),
                 );
             }
-            // On this wire a text that is not sent is an empty one.
+            // In gRPC, an absent string equals an empty one.
             if field.kind() == Kind::String && !field.supports_presence() {
                 let mut body = fields.clone();
                 body.remove(field.name());
-                let id = world.thing(&world.org, route.thing).await;
+                let id = world.create_resource(&world.org, route.resource).await;
                 assert!(
-                    alike(&both, route, &client, &id, &about(Value::Object(body), &id))
-                        .await
-                        .is_none()
+                    call_both(
+                        &both,
+                        route,
+                        &client,
+                        &id,
+                        &with_resource_id(Value::Object(body), &id)
+                    )
+                    .await
+                    .is_none()
                 );
             }
         }
     }
-    assert!(told > 60, "{told}");
+    assert!(compared > 60, "{compared}");
 }
 
-/// A route of the table.
+/// Returns the route of the table with this method and path.
 fn route(line: &str) -> &'static Route {
     ROUTES
         .iter()
@@ -633,16 +660,18 @@ fn route(line: &str) -> &'static Route {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_state_that_forbids_a_call_is_told_alike_on_both_wires() {
-    let (mut world, _name_server) = furnished().await;
-    let both = Both::of(&world).await;
+async fn state_conflicts_match_on_both_protocols() {
+    let (mut world, _name_server) = world_for_routes().await;
+    let both = Protocols::of(&world).await;
     let (owner, key) = (world.owner(), world.key());
-    let scored = world.thing(&world.org, Thing::Scored).await;
-    let with_feedback = world.thing(&world.org, Thing::ScoredWithFeedback).await;
+    let scored = world.create_resource(&world.org, Resource::Scored).await;
+    let with_feedback = world
+        .create_resource(&world.org, Resource::ScoredWithFeedback)
+        .await;
     world.stack.workers.clear();
-    let queued = world.thing(&world.org, Thing::Job).await;
+    let queued = world.create_resource(&world.org, Resource::Job).await;
     let me = owner.get("/v1/members").await.unwrap().body["members"][0]["user_id"].clone();
-    let ready = world.thing(&world.org, Thing::Upload).await;
+    let ready = world.create_resource(&world.org, Resource::Upload).await;
     assert_eq!(
         key.send(key.request("POST", &format!("/v1/uploads/{ready}/complete")))
             .await
@@ -650,7 +679,7 @@ async fn each_state_that_forbids_a_call_is_told_alike_on_both_wires() {
             .status,
         200
     );
-    let empty = text(
+    let empty = string(
         &key.post("/v1/uploads", &json!({"kind": "predictions"}))
             .await
             .unwrap()
@@ -762,10 +791,10 @@ async fn each_state_that_forbids_a_call_is_told_alike_on_both_wires() {
             .send(route.request_with(client, id, &body))
             .await
             .unwrap();
-        assert_eq!(code(&rest), expected, "{line}: {}", rest.body);
-        assert!(alike(&both, route, client, id, &body).await.is_none());
+        assert_eq!(error_code(&rest), expected, "{line}: {}", rest.body);
+        assert!(call_both(&both, route, client, id, &body).await.is_none());
     }
-    // A plan's limits, of which the last is the number of requests.
+    // The plan's limits; the request limit must be last, because it rejects all later calls.
     let free = org(&world.stack, "free").await;
     world.accept_terms(&free).await;
     let client = world.client(&free.key);
@@ -781,7 +810,7 @@ async fn each_state_that_forbids_a_call_is_told_alike_on_both_wires() {
         );
     }
     assert!(
-        alike(&both, submit, &client, "", &(submit.body)())
+        call_both(&both, submit, &client, "", &(submit.body)())
             .await
             .is_none()
     );
@@ -792,14 +821,17 @@ async fn each_state_that_forbids_a_call_is_told_alike_on_both_wires() {
         both.call(me, client.token(), "", &Value::Null)
     );
     let grpc = grpc.unwrap_err();
-    assert_eq!((code(&rest), rest.status), ("rate_limited".to_owned(), 429));
     assert_eq!(
-        (refusal(&grpc).0.as_str(), grpc.code()),
+        (error_code(&rest), rest.status),
+        ("rate_limited".to_owned(), 429)
+    );
+    assert_eq!(
+        (grpc_error(&grpc).0.as_str(), grpc.code()),
         ("rate_limited", Code::ResourceExhausted)
     );
 }
 
-/// The description of the REST api.
+/// Returns the OpenAPI document.
 fn document() -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .with_file_name("docs")
@@ -807,7 +839,7 @@ fn document() -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// A schema itself, where there is a reference to it, also as one of two of which the other is null.
+/// Follows the reference of a schema, also as the non-null alternative of a nullable one.
 fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
     let one_of = schema["oneOf"]
         .as_array()
@@ -824,25 +856,25 @@ fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
     }
 }
 
-/// Finds that a message has the fields that a schema has, and so have their messages.
-fn same_names(document: &Value, schema: &Value, message: &MessageDescriptor, told: &str) {
+/// Asserts that a message has the same field names as a schema, recursively.
+fn assert_same_names(document: &Value, schema: &Value, message: &MessageDescriptor, path: &str) {
     let schema = resolved(document, schema);
     let Some(properties) = schema["properties"].as_object() else {
-        return assert_eq!(message.fields().count(), 0, "{told}: {schema}");
+        return assert_eq!(message.fields().count(), 0, "{path}: {schema}");
     };
     let theirs: BTreeSet<_> = message
         .fields()
         .map(|field| field.name().to_owned())
         .collect();
     let ours: BTreeSet<_> = properties.keys().cloned().collect();
-    assert_eq!(ours, theirs, "{told}");
+    assert_eq!(ours, theirs, "{path}");
     let required: Vec<_> = schema["required"]
         .as_array()
         .into_iter()
         .flatten()
         .collect();
     for field in message.fields() {
-        let told = format!("{told}.{}", field.name());
+        let path = format!("{path}.{}", field.name());
         let property = resolved(document, &properties[field.name()]);
         let property = if field.is_list() {
             resolved(document, &property["items"])
@@ -855,16 +887,16 @@ fn same_names(document: &Value, schema: &Value, message: &MessageDescriptor, tol
                     && inner.package_name() == "assay.v1"
                     && inner.name() != "PredictionValue" =>
             {
-                same_names(document, property, &inner, &told);
+                assert_same_names(document, property, &inner, &path);
             }
             _ => {}
         }
-        // What may be null or absent there can be told from what is empty here.
+        // A value that is nullable or absent in REST must differ from an empty one in gRPC.
         let nullable = is_nullable(document, &properties[field.name()])
             || !required.contains(&&Value::from(field.name()));
         assert!(
             !nullable || field.supports_presence() || field.is_list(),
-            "{told} may be absent on REST, and needs `optional`"
+            "{path} may be absent on REST, and needs `optional`"
         );
     }
 }
@@ -884,18 +916,18 @@ fn is_nullable(document: &Value, schema: &Value) -> bool {
 }
 
 #[test]
-fn the_fields_of_messages_have_the_names_that_json_has() {
+fn message_fields_match_json_names() {
     let document = document();
     for (line, rpc) in rpcs() {
         let (method, path) = line.split_once(' ').unwrap();
         let operation = &document["paths"][path][method.to_lowercase()];
-        let (_, answer) = operation["responses"]
+        let (_, response) = operation["responses"]
             .as_object()
             .unwrap()
             .iter()
             .find(|(status, _)| status.starts_with('2'))
             .unwrap();
-        let schema = &answer["content"]["application/json"]["schema"];
+        let schema = &response["content"]["application/json"]["schema"];
         let output = match wrapped(&rpc.output()) {
             Some(name) => match rpc.output().get_field_by_name(&name).unwrap().kind() {
                 Kind::Message(inner) => inner,
@@ -904,9 +936,9 @@ fn the_fields_of_messages_have_the_names_that_json_has() {
             None => rpc.output(),
         };
         if output.package_name() == "assay.v1" {
-            same_names(&document, schema, &output, &line);
+            assert_same_names(&document, schema, &output, &line);
         }
-        // What a call carries, wherever it stands.
+        // The inputs of a call: parameters and body.
         let theirs: BTreeSet<_> = rpc
             .input()
             .fields()
@@ -918,7 +950,7 @@ fn the_fields_of_messages_have_the_names_that_json_has() {
             .flatten()
             .map(|parameter| resolved(&document, parameter));
         let mut ours: BTreeSet<_> = parameters
-            .map(|parameter| text(&parameter["name"]))
+            .map(|parameter| string(&parameter["name"]))
             .filter(|name| name != "X-Org-Id")
             .collect();
         if ours.remove("Idempotency-Key") {

@@ -1,4 +1,4 @@
-//! What `docs/promises.md` and `docs/threats.md` name as proof is there, and no row goes without.
+//! Checks that every row of `docs/promises.md` and `docs/threats.md` names tests as proof, and that these tests exist.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// The last cells of a document's tables whose heads end with `proof`.
+/// Returns the last cells of a document's tables whose header ends with `proof`.
 fn proofs(document: &str) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(root().join("docs").join(document)).unwrap();
     let (mut found, mut within) = (Vec::new(), false);
@@ -28,7 +28,7 @@ fn proofs(document: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Whether there is such a test: `file::test` of this folder, or `path/to/file.rs::test`.
+/// Returns `true` if the test exists: `file::test` of this folder, or `path/to/file.rs::test`.
 fn is_there(test: &str) -> bool {
     let Some((place, name)) = test.rsplit_once("::") else {
         return false;
@@ -58,8 +58,8 @@ fn is_there(test: &str) -> bool {
         .any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
 }
 
-/// What is wrong with a row, if anything is.
-fn fault(proof: &str, may_be_accepted: bool) -> Option<String> {
+/// Returns the problem of a row's proof, or `None` if all its tests exist.
+fn problem(proof: &str, may_be_accepted: bool) -> Option<String> {
     let tests: Vec<&str> = proof.split('`').skip(1).step_by(2).collect();
     if tests.is_empty() && !(may_be_accepted && proof.contains("**accepted**")) {
         return Some(String::from("nothing proves it"));
@@ -71,7 +71,7 @@ fn fault(proof: &str, may_be_accepted: bool) -> Option<String> {
 }
 
 #[test]
-fn every_promise_and_every_threat_has_tests_that_are_there() {
+fn promises_and_threats_name_existing_tests() {
     for (document, least, may_be_accepted) in [("promises.md", 50, false), ("threats.md", 30, true)]
     {
         let rows = proofs(document);
@@ -80,34 +80,34 @@ fn every_promise_and_every_threat_has_tests_that_are_there() {
             "docs/{document} has only {} rows",
             rows.len()
         );
-        let faults: Vec<_> = rows
+        let problems: Vec<_> = rows
             .iter()
             .filter_map(|(what, proof)| {
                 Some(format!(
                     "docs/{document}: {what}: {}",
-                    fault(proof, may_be_accepted)?
+                    problem(proof, may_be_accepted)?
                 ))
             })
             .collect();
-        assert!(faults.is_empty(), "{}", faults.join("\n"));
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
     }
 }
 
 #[test]
-fn a_row_without_a_test_or_with_one_that_is_not_there_is_noticed() {
-    let here = "promises::a_row_without_a_test_or_with_one_that_is_not_there_is_noticed";
-    assert_eq!(fault(&format!("`{here}`"), false), None);
+fn row_with_missing_test_is_reported() {
+    let here = "promises::row_with_missing_test_is_reported";
+    assert_eq!(problem(&format!("`{here}`"), false), None);
     for (proof, may_be_accepted) in [
         ("", false),
         ("some day", true),
         ("**accepted**: so be it", false),
         ("`promises::no_such_test`", true),
-        // There is such a function, and it is no test.
+        // The function exists but is not a test.
         ("`promises::is_there`", true),
         ("`nowhere::is_there`", true),
         ("`fuzz::no_such_target`", true),
         (&format!("`{here}` `promises::no_such_test`"), false),
     ] {
-        assert!(fault(proof, may_be_accepted).is_some(), "{proof}");
+        assert!(problem(proof, may_be_accepted).is_some(), "{proof}");
     }
 }

@@ -1,5 +1,5 @@
-//! Redis is there, and is of no use: it is frozen, unreachable, emptied, read-only, full, or drops what it likes. Submissions
-//! are taken all the same, every job is done once, requests are counted; and afterwards all is as before, without a restart.
+//! Redis is degraded: frozen, unreachable, flushed, read-only, full, or evicting keys. Submissions are still accepted, every
+//! job is scored once, and requests are counted. Afterwards, normal operation resumes without a restart.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,20 @@ use assay_tests::link::{Ending, Link};
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;
 
-use crate::harness::{World, one_prediction, org, scrape, text, until, world_alone};
+use crate::harness::{
+    World, one_prediction, org, scrape, string, wait_until, world_on_own_servers,
+};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const JOB_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// No request waits for Redis for longer than a moment; the rest is for a busy machine.
-const PROMPT: Duration = crate::harness::STALL;
+/// Maximum response time. Requests wait for Redis only briefly; most of the time allows for a busy machine.
+const MAX_RESPONSE_TIME: Duration = crate::harness::MAX_RESPONSE_TIME;
 
-/// How many requests an organization on the plan `free` has in a minute.
-const FREE: usize = 60;
+/// Requests per minute of an organization on the plan `free`.
+const FREE_RATE_LIMIT: usize = 60;
 
-/// Two api processes would each have a memory of their own; one is what can be counted exactly.
+/// Returns a plan with one API process, because several would each have their own fallback counters and admit an inexact
+/// number of requests.
 fn plan() -> Plan {
     Plan {
         workers: 2,
@@ -26,8 +29,8 @@ fn plan() -> Plan {
     }
 }
 
-/// One statement to Redis itself.
-async fn tell(world: &World, command: &str) -> redis::Value {
+/// Runs one command on Redis itself.
+async fn redis_command(world: &World, command: &str) -> redis::Value {
     let client = redis::Client::open(world.stack.ground.servers.redis_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let (name, arguments) = command.split_once(' ').unwrap_or((command, ""));
@@ -39,13 +42,14 @@ async fn tell(world: &World, command: &str) -> redis::Value {
         .unwrap()
 }
 
-/// One number of what Redis says of itself.
+/// Returns one number of Redis' `INFO`.
 async fn info(world: &World, section: &str, name: &str) -> usize {
-    let redis::Value::BulkString(told) = tell(world, &format!("info {section}")).await else {
-        panic!("not a text")
+    let redis::Value::BulkString(info) = redis_command(world, &format!("info {section}")).await
+    else {
+        panic!("INFO is not a string")
     };
-    let told = String::from_utf8(told).unwrap();
-    told.lines()
+    let info = String::from_utf8(info).unwrap();
+    info.lines()
         .find_map(|line| line.strip_prefix(name))
         .unwrap()
         .trim()
@@ -55,7 +59,7 @@ async fn info(world: &World, section: &str, name: &str) -> usize {
 
 async fn metric(world: &World, name: &str) -> f64 {
     let metrics = scrape(&world.stack.apis[0]).await;
-    // All series of the name together.
+    // The sum of all series of the name.
     let values = metrics.lines().filter(|line| {
         line.strip_prefix(name)
             .is_some_and(|rest| rest.starts_with([' ', '{']))
@@ -65,24 +69,24 @@ async fn metric(world: &World, name: &str) -> f64 {
         .sum()
 }
 
-/// Submits this many: each is taken promptly, ends with a result, and was begun once.
-async fn flow(world: &World, name: &str, jobs: usize) {
+/// Submits `count` jobs; asserts that each is accepted promptly, succeeds, and has one attempt.
+async fn submit_jobs(world: &World, name: &str, jobs: usize) {
     let mut queued = Vec::new();
     for _ in 0..jobs {
         let began = Instant::now();
-        let answer = world.submit(&one_prediction()).await;
-        assert_eq!(answer.status, 202, "{name}: {}", answer.body);
+        let response = world.submit(&one_prediction()).await;
+        assert_eq!(response.status, 202, "{name}: {}", response.body);
         assert!(
-            began.elapsed() < PROMPT,
+            began.elapsed() < MAX_RESPONSE_TIME,
             "{name}: a submission took {:?}",
             began.elapsed()
         );
-        queued.push(text(&answer.body["id"]));
+        queued.push(string(&response.body["id"]));
     }
     for job_id in queued {
         let job = world
             .key()
-            .finished(&job_id, PATIENCE, &|_| {})
+            .wait_until_finished(&job_id, JOB_TIMEOUT, &|_| {})
             .await
             .unwrap();
         assert_eq!(
@@ -93,64 +97,71 @@ async fn flow(world: &World, name: &str, jobs: usize) {
     }
 }
 
-/// How many requests of an organization that has just been made are admitted. Those after the last say so.
+/// Returns the number of admitted requests of a new organization. Asserts that later requests return 429.
 async fn admitted(world: &World, name: &str) -> usize {
     let free = org(&world.stack, "free").await;
     let client = world.client(&free.key);
     let mut admitted = 0;
-    for _ in 0..FREE + 10 {
-        let answer = client.get("/v1/me").await.unwrap();
+    for _ in 0..FREE_RATE_LIMIT + 10 {
+        let response = client.get("/v1/me").await.unwrap();
         assert!(
-            [200, 429].contains(&answer.status),
+            [200, 429].contains(&response.status),
             "{name}: {}",
-            answer.body
+            response.body
         );
-        assert_eq!(answer.header("x-ratelimit-limit"), FREE.to_string());
-        admitted += usize::from(answer.status == 200);
+        assert_eq!(
+            response.header("x-ratelimit-limit"),
+            FREE_RATE_LIMIT.to_string()
+        );
+        admitted += usize::from(response.status == 200);
     }
     admitted
 }
 
-/// Everything works, while it lasts.
-async fn endured(world: &World, name: &str, in_memory: bool) {
-    flow(world, name, 10).await;
+/// Asserts that everything works during the outage.
+async fn assert_service_continues(world: &World, name: &str, in_memory: bool) {
+    submit_jobs(world, name, 10).await;
     assert_eq!(
         metric(world, "assay_ratelimit_degraded").await > 0.0,
         in_memory,
-        "{name}: where requests are counted"
+        "{name}: unexpected backend of the rate limiter"
     );
-    assert_eq!(admitted(world, name).await, FREE, "{name}");
-    flow(world, name, 10).await;
+    assert_eq!(admitted(world, name).await, FREE_RATE_LIMIT, "{name}");
+    submit_jobs(world, name, 10).await;
 }
 
-/// All is as it was, although no process was started again: requests are counted in Redis, and bells are heard.
-async fn recovered(world: &World, name: &str) {
+/// Asserts that normal operation resumes without a restart: requests are counted in Redis, and job notifications arrive.
+async fn assert_recovery(world: &World, name: &str) {
     let began = Instant::now();
-    until("counting in Redis again", PATIENCE, async || {
+    wait_until("counts in Redis again", JOB_TIMEOUT, async || {
         metric(world, "assay_ratelimit_degraded").await == 0.0
     })
     .await;
     let rung = metric(world, "assay_job_notifications_total").await;
-    let mut heard = 0;
-    until("a bell that is heard at once", PATIENCE, async || {
-        flow(world, name, 1).await;
+    let mut prompt_wakeups = 0;
+    wait_until("prompt job notifications", JOB_TIMEOUT, async || {
+        submit_jobs(world, name, 1).await;
         let waited: f64 =
             sqlx::query_scalar("select extract(epoch from started_at - created_at)::float8 from jobs order by created_at desc limit 1")
                 .fetch_one(&mut world.database().await)
                 .await
                 .unwrap();
-        // Those that look for themselves do so after a second. One that does may come just then; several do not.
-        heard = if waited < 0.8 { heard + 1 } else { 0 };
-        heard == 5
+        // Fallback polling finds a job within a second. One poll may come just in time; five in a row do not.
+        prompt_wakeups = if waited < 0.8 { prompt_wakeups + 1 } else { 0 };
+        prompt_wakeups == 5
     })
     .await;
     assert!(
         metric(world, "assay_job_notifications_total").await >= rung + 5.0,
         "{name}"
     );
-    assert_eq!(admitted(world, name).await, FREE, "{name}, afterwards");
-    println!("{name}: all is as it was after {:?}", began.elapsed());
-    flow(world, name, 10).await;
+    assert_eq!(
+        admitted(world, name).await,
+        FREE_RATE_LIMIT,
+        "{name}, afterwards"
+    );
+    println!("{name}: recovered after {:?}", began.elapsed());
+    submit_jobs(world, name, 10).await;
     let sql = "select (select count(*) from jobs where status = 'succeeded') = count(*) and count(*) = (select count(*) from job_attempts)
                and count(*) = (select count(*) from usage_ledger) from jobs";
     assert!(
@@ -158,33 +169,33 @@ async fn recovered(world: &World, name: &str) {
             .fetch_one(&mut world.database().await)
             .await
             .unwrap(),
-        "{name}: each once"
+        "{name}: a job has several attempts"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_is_frozen_is_done_without() {
-    let Some(world) = world_alone(|_| plan()).await else {
+async fn service_survives_frozen_redis() {
+    let Some(world) = world_on_own_servers(|_| plan()).await else {
         return;
     };
-    flow(&world, "before", 5).await;
+    submit_jobs(&world, "before", 5).await;
     world
         .stack
         .ground
         .servers
         .redis_signal(libc::SIGSTOP)
         .unwrap();
-    endured(&world, "frozen", true).await;
+    assert_service_continues(&world, "frozen", true).await;
     world
         .stack
         .ground
         .servers
         .redis_signal(libc::SIGCONT)
         .unwrap();
-    recovered(&world, "frozen").await;
+    assert_recovery(&world, "frozen").await;
 }
 
-/// How many of so many requests at once, sent to these processes in turn, are admitted.
+/// Sends concurrent requests to these processes in turn and returns the number of admitted ones.
 async fn burst(clients: &[Client], requests: usize) -> usize {
     let all = join_all((0..requests).map(|i| clients[i % clients.len()].get("/v1/me"))).await;
     let all: Vec<_> = all
@@ -201,7 +212,7 @@ async fn burst(clients: &[Client], requests: usize) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn frozen_redis_admits_at_most_the_stated_excess() {
     const APIS: usize = 4;
-    let Some(world) = world_alone(|_| Plan {
+    let Some(world) = world_on_own_servers(|_| Plan {
         apis: APIS,
         workers: 0,
         ..Plan::default()
@@ -211,9 +222,9 @@ async fn frozen_redis_admits_at_most_the_stated_excess() {
         return;
     };
     for api in &world.stack.apis {
-        until(
-            "every process knows how many there are",
-            PATIENCE,
+        wait_until(
+            "every process knows the number of API processes",
+            JOB_TIMEOUT,
             async || {
                 std::fs::read_to_string(&api.log)
                     .unwrap()
@@ -222,7 +233,7 @@ async fn frozen_redis_admits_at_most_the_stated_excess() {
         )
         .await;
     }
-    // The worst case: one process has seen the whole allowance used, the others nothing. And the usual one.
+    // The worst case: one process has counted the whole allowance, the others nothing. Then the usual case.
     for (name, first) in [("one process knows", 1), ("all processes know", APIS)] {
         let free = org(&world.stack, "free").await;
         let clients: Vec<_> = world
@@ -232,14 +243,14 @@ async fn frozen_redis_admits_at_most_the_stated_excess() {
             .map(|url| Client::new(url, Some(&free.key)))
             .collect();
         let began = Instant::now();
-        let before = burst(&clients[..first], FREE + 10).await;
-        assert_eq!(before, FREE, "{name}");
-        // A process that finished its share of the burst early has not seen the rest used.
+        let before = burst(&clients[..first], FREE_RATE_LIMIT + 10).await;
+        assert_eq!(before, FREE_RATE_LIMIT, "{name}");
+        // A process that finished its share of the burst early has not counted the rest.
         for client in &clients[..first] {
             assert_eq!(burst(std::slice::from_ref(client), 1).await, 0, "{name}");
         }
         let mut during = Vec::new();
-        // A Redis that comes and goes grants nothing anew.
+        // Repeated outages grant no new allowance.
         for _ in 0..2 {
             world
                 .stack
@@ -255,7 +266,7 @@ async fn frozen_redis_admits_at_most_the_stated_excess() {
                 .redis_signal(libc::SIGCONT)
                 .unwrap();
             for api in &world.stack.apis {
-                until("counting in Redis", PATIENCE, async || {
+                wait_until("counts in Redis", JOB_TIMEOUT, async || {
                     scrape(api).await.contains("assay_ratelimit_degraded 0")
                 })
                 .await;
@@ -267,22 +278,23 @@ async fn frozen_redis_admits_at_most_the_stated_excess() {
             "{name}: {before} admitted before, {during:?} during and after two outages, in {took:?}"
         );
         let total = before + during.iter().sum::<usize>();
-        // On a machine where this takes a minute the first requests have expired.
+        // If the machine needs a minute for this, the first requests have left the window.
         assert!(
-            took > Duration::from_secs(60) || total <= FREE + APIS * FREE.div_ceil(APIS),
+            took > Duration::from_secs(60)
+                || total <= FREE_RATE_LIMIT + APIS * FREE_RATE_LIMIT.div_ceil(APIS),
             "{name}: {total}"
         );
         assert!(
-            took > Duration::from_secs(60) || first == 1 || total <= FREE + APIS,
+            took > Duration::from_secs(60) || first == 1 || total <= FREE_RATE_LIMIT + APIS,
             "{name}: {total}"
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_cannot_be_reached_is_done_without() {
+async fn service_survives_unreachable_redis() {
     let mut link = None;
-    let alone = world_alone(|servers| {
+    let alone = world_on_own_servers(|servers| {
         let link = link.insert(Link::to_redis(servers).unwrap());
         let env = [("ASSAY_REDIS_URL".to_owned(), link.redis_url())];
         Plan {
@@ -293,43 +305,43 @@ async fn a_redis_that_cannot_be_reached_is_done_without() {
     let (Some(world), Some(link)) = (alone.await, link) else {
         return;
     };
-    flow(&world, "before", 5).await;
+    submit_jobs(&world, "before", 5).await;
     link.refuse(Ending::HalfOpen);
-    endured(&world, "unreachable", true).await;
+    assert_service_continues(&world, "unreachable", true).await;
     link.mend();
-    recovered(&world, "unreachable").await;
+    assert_recovery(&world, "unreachable").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_forgets_or_refuses_is_done_without() {
-    let Some(world) = world_alone(|_| plan()).await else {
+async fn service_survives_flushed_or_refusing_redis() {
+    let Some(world) = world_on_own_servers(|_| plan()).await else {
         return;
     };
-    flow(&world, "before", 5).await;
+    submit_jobs(&world, "before", 5).await;
 
-    tell(&world, "flushall").await;
-    endured(&world, "emptied", false).await;
-    tell(&world, "script flush").await;
-    recovered(&world, "emptied").await;
+    redis_command(&world, "flushall").await;
+    assert_service_continues(&world, "flushed", false).await;
+    redis_command(&world, "script flush").await;
+    assert_recovery(&world, "flushed").await;
 
-    tell(&world, "replicaof 127.0.0.1 1").await;
-    endured(&world, "read-only", true).await;
-    tell(&world, "replicaof no one").await;
-    recovered(&world, "read-only").await;
+    redis_command(&world, "replicaof 127.0.0.1 1").await;
+    assert_service_continues(&world, "read-only", true).await;
+    redis_command(&world, "replicaof no one").await;
+    assert_recovery(&world, "read-only").await;
 
-    tell(&world, "config set maxmemory 1").await;
-    endured(&world, "full", true).await;
-    tell(&world, "config set maxmemory 0").await;
-    recovered(&world, "full").await;
+    redis_command(&world, "config set maxmemory 1").await;
+    assert_service_continues(&world, "full", true).await;
+    redis_command(&world, "config set maxmemory 0").await;
+    assert_recovery(&world, "full").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_drops_what_it_likes_loses_no_job() {
-    let Some(world) = world_alone(|_| plan()).await else {
+async fn evicting_redis_loses_no_job() {
+    let Some(world) = world_on_own_servers(|_| plan()).await else {
         return;
     };
-    flow(&world, "before", 5).await;
-    // It is full of what others keep, and whatever is written throws something out, of theirs or of ours.
+    submit_jobs(&world, "before", 5).await;
+    // Redis is full of foreign keys, so every write evicts a key, foreign or Assay's.
     let ballast = "return redis.call('set', KEYS[1], string.rep('x', 10000))";
     let fill = async |from: usize| {
         let client = redis::Client::open(world.stack.ground.servers.redis_url()).unwrap();
@@ -345,19 +357,19 @@ async fn a_redis_that_drops_what_it_likes_loses_no_job() {
     };
     fill(0).await;
     let used: usize = info(&world, "memory", "used_memory:").await;
-    tell(&world, "config set maxmemory-policy allkeys-random").await;
-    tell(
+    redis_command(&world, "config set maxmemory-policy allkeys-random").await;
+    redis_command(
         &world,
         &format!("config set maxmemory {}", used - 1_000_000),
     )
     .await;
     for round in 1..=5 {
         fill(round * 400).await;
-        flow(&world, "dropping", 5).await;
+        submit_jobs(&world, "evicting", 5).await;
     }
     assert!(info(&world, "stats", "evicted_keys:").await > 2000);
-    assert!(admitted(&world, "dropping").await >= FREE);
-    tell(&world, "config set maxmemory 0").await;
-    tell(&world, "config set maxmemory-policy noeviction").await;
-    recovered(&world, "dropping").await;
+    assert!(admitted(&world, "evicting").await >= FREE_RATE_LIMIT);
+    redis_command(&world, "config set maxmemory 0").await;
+    redis_command(&world, "config set maxmemory-policy noeviction").await;
+    assert_recovery(&world, "evicting").await;
 }

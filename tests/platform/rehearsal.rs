@@ -1,5 +1,5 @@
-//! The chart without a cluster: what it renders is run as plain processes, with its commands, variables, files and probes, and
-//! ended as a cluster ends it.
+//! The Helm chart without a cluster: runs the rendered pods as plain processes, with their commands, variables, files and
+//! probes, and stops them as a cluster does.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,34 +16,34 @@ use assay_tests::stack::{free_address, operate};
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 
-use crate::clients::{Missing, made, run};
-use crate::harness::{PATIENCE, ground, one_prediction, text, until, with_token};
+use crate::clients::{MissingTool, prepare, run};
+use crate::harness::{WAIT_TIMEOUT, ground, one_prediction, string, wait_until, with_token};
 
-/// What Helm makes of the chart's own values.
-fn rendered() -> Result<Vec<Value>, Missing> {
+/// Returns the objects that Helm renders from the chart's default values.
+fn rendered() -> Result<Vec<Value>, MissingTool> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let helm = run(
         Command::new("bash")
             .current_dir(root)
             .args([".ci/helm", "--tool"]),
-        "Helm cannot be had",
+        "cannot get Helm",
     )?
     .stdout;
     let helm = String::from_utf8_lossy(&helm).trim().to_owned();
     if helm.is_empty() {
-        return Err(Missing("Helm cannot be had".into()));
+        return Err(MissingTool("Helm cannot be had".into()));
     }
     let made = run(
         Command::new(helm)
             .current_dir(root)
             .args(["template", "assay", "helm"]),
-        "the chart is not rendered",
+        "cannot render the chart",
     )?
     .stdout;
     Ok(serde_saphyr::from_multiple(&String::from_utf8(made).unwrap()).unwrap())
 }
 
-/// The specification of the pods of the one object of this kind and component.
+/// Returns the pod specification of the only object of this kind and component.
 fn pod<'a>(objects: &'a [Value], kind: &str, component: &str) -> (&'a Value, &'a Value) {
     let is = |object: &&Value| {
         object["kind"] == kind
@@ -56,17 +56,17 @@ fn pod<'a>(objects: &'a [Value], kind: &str, component: &str) -> (&'a Value, &'a
     (object, &object["spec"]["template"]["spec"])
 }
 
-/// A pod that was given a folder in place of a root file system.
+/// A pod that runs as a process, with a folder as its root file system.
 struct Pod {
     process: Guarded,
     container: Value,
     folder: PathBuf,
-    /// By the port of the container.
+    /// The local address of each container port.
     addresses: BTreeMap<String, SocketAddr>,
 }
 
 impl Pod {
-    /// Starts a pod's one container. `secret` is what a secret holds, by its name.
+    /// Starts the only container of a pod. `secret` returns the content of a secret by its name.
     fn start(spec: &Value, servers: &Servers, secret: &dyn Fn(&str) -> String) -> Self {
         let container = spec["containers"][0].clone();
         assert_eq!(spec["containers"].as_array().unwrap().len(), 1);
@@ -79,10 +79,10 @@ impl Pod {
                 .iter()
                 .find(|volume| volume["name"] == mount["name"])
                 .unwrap();
-            let path = folder.join(text(&mount["mountPath"]).trim_start_matches('/'));
+            let path = folder.join(string(&mount["mountPath"]).trim_start_matches('/'));
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             if let Some(claim) = volume["persistentVolumeClaim"]["claimName"].as_str() {
-                // The same one for all pods.
+                // All pods share this volume.
                 let shared = servers.folder().join(claim);
                 std::fs::create_dir_all(&shared).unwrap();
                 std::os::unix::fs::symlink(shared, path).unwrap();
@@ -96,8 +96,8 @@ impl Pod {
             {
                 for item in source["secret"]["items"].as_array().unwrap() {
                     std::fs::write(
-                        path.join(text(&item["path"])),
-                        secret(&text(&source["secret"]["name"])),
+                        path.join(string(&item["path"])),
+                        secret(&string(&source["secret"]["name"])),
                     )
                     .unwrap();
                 }
@@ -113,25 +113,25 @@ impl Pod {
             .as_array()
             .unwrap()
             .iter()
-            .map(|argument| text(argument).into())
+            .map(|argument| string(argument).into())
             .collect();
         command.clear_env = true;
         for variable in container["env"].as_array().unwrap() {
-            let mut value = text(&variable["value"]);
+            let mut value = string(&variable["value"]);
             if ["/etc/", "/var/"]
                 .iter()
                 .any(|begin| value.starts_with(begin))
             {
                 value = format!("{}{value}", folder.display());
             } else if let Some(port) = value.strip_prefix("0.0.0.0:") {
-                // Pods have their own addresses; here they share one.
+                // Pods have addresses of their own; here all share one.
                 let address = free_address().unwrap();
                 addresses.insert(port.to_owned(), address);
                 value = address.to_string();
             }
             command
                 .env
-                .push((text(&variable["name"]).into(), value.into()));
+                .push((string(&variable["name"]).into(), value.into()));
         }
         command.current_dir = Some(folder.join("work"));
         command.log = Some(folder.join("log"));
@@ -151,30 +151,30 @@ impl Pod {
         self.addresses[&port]
     }
 
-    /// Asks as a kubelet does. Whether the answer is a good one.
+    /// Calls a probe as a kubelet does. Returns `true` if it succeeds.
     async fn probe(&self, kind: &str) -> bool {
         let probe = &self.container[kind];
         let url = format!(
             "http://{}{}",
             self.port(probe["httpGet"]["port"].as_str().unwrap()),
-            text(&probe["httpGet"]["path"])
+            string(&probe["httpGet"]["path"])
         );
-        let patience = Duration::from_secs(probe["timeoutSeconds"].as_u64().unwrap());
-        let answer = tokio::time::timeout(patience, reqwest::get(url)).await;
-        answer.is_ok_and(|answer| answer.is_ok_and(|answer| answer.status().is_success()))
+        let timeout = Duration::from_secs(probe["timeoutSeconds"].as_u64().unwrap());
+        let response = tokio::time::timeout(timeout, reqwest::get(url)).await;
+        response.is_ok_and(|response| response.is_ok_and(|response| response.status().is_success()))
     }
 
-    /// Waits as long as the startup probe allows, and then until the pod is ready.
-    async fn started(&self) {
+    /// Waits for the startup probe for as long as it allows, and then until the pod is ready.
+    async fn wait_until_ready(&self) {
         let probe = &self.container["startupProbe"];
-        let patience = Duration::from_secs(
+        let timeout = Duration::from_secs(
             probe["failureThreshold"].as_u64().unwrap() * probe["periodSeconds"].as_u64().unwrap(),
         );
         let log = || std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         let began = Instant::now();
         while !(self.probe("startupProbe").await && self.probe("readinessProbe").await) {
             assert!(
-                began.elapsed() < patience && self.process.try_wait().is_none(),
+                began.elapsed() < timeout && self.process.try_wait().is_none(),
                 "{}",
                 log()
             );
@@ -183,9 +183,9 @@ impl Pod {
         assert!(self.probe("livenessProbe").await);
     }
 
-    /// Sends SIGTERM, and waits as long as the cluster would before it kills. It ends well, and has left nothing where it was
-    /// given no volume.
-    fn end(&self, spec: &Value) {
+    /// Sends SIGTERM and waits for the grace period of the pod. Asserts that the process exits with success, and that it has
+    /// written nothing outside of its volumes.
+    fn terminate(&self, spec: &Value) {
         let grace = spec["terminationGracePeriodSeconds"].as_u64().unwrap();
         let slept = self.container["lifecycle"]["preStop"]["sleep"]["seconds"]
             .as_u64()
@@ -197,8 +197,8 @@ impl Pod {
             .find(|variable| variable["name"] == "ASSAY_DRAIN_SECONDS")
             .unwrap();
         assert!(
-            slept + text(&drain["value"]).parse::<u64>().unwrap() < grace,
-            "what drains is killed"
+            slept + string(&drain["value"]).parse::<u64>().unwrap() < grace,
+            "the grace period is shorter than the drain"
         );
         self.process.stop();
         let ended = self.process.wait(Duration::from_secs(grace - slept));
@@ -211,8 +211,8 @@ impl Pod {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_chart_renders_works_as_plain_processes_from_the_migration_to_the_end() {
-    let Some(objects) = made(rendered).await else {
+async fn rendered_chart_works_as_plain_processes() {
+    let Some(objects) = prepare(rendered).await else {
         return;
     };
     let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
@@ -220,7 +220,7 @@ async fn what_the_chart_renders_works_as_plain_processes_from_the_migration_to_t
     databases::create(&servers, &name, None).await.unwrap();
     let redis = servers.redis_url().to_owned();
 
-    // The hook before anything else, on an empty database; a second time, as with each upgrade.
+    // The migration hook runs first, on an empty database, and again, as with each upgrade.
     let owner_url = servers.postgres_url(&name);
     let (_, migration) = pod(&objects, "Job", "migration");
     for _ in 0..2 {
@@ -236,7 +236,7 @@ async fn what_the_chart_renders_works_as_plain_processes_from_the_migration_to_t
         "assay-database-api" => roles.api_url.clone(),
         "assay-database-worker" => roles.worker_url.clone(),
         "assay-redis" => redis.clone(),
-        other => panic!("a secret that is not asked for: {other}"),
+        other => panic!("unexpected secret: {other}"),
     };
     let (deployment, api_spec) = pod(&objects, "Deployment", "api");
     let apis: Vec<Pod> = (0..deployment["spec"]["replicas"].as_u64().unwrap())
@@ -248,13 +248,13 @@ async fn what_the_chart_renders_works_as_plain_processes_from_the_migration_to_t
         .collect();
     assert!(
         apis.len() >= 2 && workers.len() >= 2,
-        "one of each is no installation that can be upgraded"
+        "an upgrade without downtime needs two of each"
     );
     for pod in apis.iter().chain(&workers) {
-        pod.started().await;
+        pod.wait_until_ready().await;
     }
 
-    // The whole flow, on either wire.
+    // The complete flow, over both protocols.
     let env = BTreeMap::from([("ASSAY_DATABASE_URL".to_owned(), owner_url.clone())]);
     let operator = async |arguments: &[&str]| {
         operate(&ground().binaries.api, &env, arguments)
@@ -279,7 +279,7 @@ async fn what_the_chart_renders_works_as_plain_processes_from_the_migration_to_t
         "key",
         "create",
         "--org",
-        &text(&org["org_id"]),
+        &string(&org["org_id"]),
         "--name",
         "ci",
     ])
@@ -289,7 +289,7 @@ async fn what_the_chart_renders_works_as_plain_processes_from_the_migration_to_t
         .map(|api| {
             Client::new(
                 format!("http://{}", api.port("http")),
-                Some(&text(&key["key"])),
+                Some(&string(&key["key"])),
             )
         })
         .collect();
@@ -302,9 +302,9 @@ async fn what_the_chart_renders_works_as_plain_processes_from_the_migration_to_t
             .await
             .unwrap();
         assert_eq!(queued.status, 202, "{}", queued.body);
-        text(&queued.body["id"])
+        string(&queued.body["id"])
     };
-    // Workers that are told to end while one of them is in the middle of a job, held where it reads answers.
+    // Workers get SIGTERM while one of them is in the middle of a job, blocked where it reads answers.
     let mut holding = databases::connect(&owner_url).await.unwrap();
     sqlx::raw_sql("begin; lock table suite_answers in access exclusive mode")
         .execute(&mut holding)
@@ -312,15 +312,17 @@ async fn what_the_chart_renders_works_as_plain_processes_from_the_migration_to_t
         .unwrap();
     let job_id = submit(&clients[0]).await;
     let path = format!("/v1/jobs/{job_id}");
-    until("the job", PATIENCE, async || {
+    wait_until("the job", WAIT_TIMEOUT, async || {
         clients[0].get(&path).await.unwrap().body["status"] == "running"
     })
     .await;
     workers.iter().for_each(|worker| worker.process.stop());
     sqlx::Connection::close(holding).await.unwrap();
-    workers.iter().for_each(|worker| worker.end(worker_spec));
+    workers
+        .iter()
+        .for_each(|worker| worker.terminate(worker_spec));
     let job = clients[0]
-        .finished(&job_id, PATIENCE, &|_| {})
+        .wait_until_finished(&job_id, WAIT_TIMEOUT, &|_| {})
         .await
         .unwrap();
     assert_eq!(
@@ -330,10 +332,10 @@ async fn what_the_chart_renders_works_as_plain_processes_from_the_migration_to_t
     );
 
     let worker = Pod::start(worker_spec, &servers, &secret);
-    worker.started().await;
+    worker.wait_until_ready().await;
     for client in &clients {
         let job = client
-            .finished(&submit(client).await, PATIENCE, &|_| {})
+            .wait_until_finished(&submit(client).await, WAIT_TIMEOUT, &|_| {})
             .await
             .unwrap();
         assert_eq!(job["status"], "succeeded", "{job}");
@@ -344,22 +346,24 @@ async fn what_the_chart_renders_works_as_plain_processes_from_the_migration_to_t
         .await
         .unwrap();
     let me = MeServiceClient::new(channel)
-        .get_me(with_token(v1::GetMeRequest {}, &text(&key["key"])))
+        .get_me(with_token(v1::GetMeRequest {}, &string(&key["key"])))
         .await
         .unwrap();
     assert!(me.get_ref().me.is_some());
 
-    // An api is told to end while callers go on at the other.
+    // An API process gets SIGTERM while callers use the other one.
     apis[0].process.stop();
-    until("the first api's farewell", PATIENCE, async || {
-        !apis[0].probe("readinessProbe").await
-    })
+    wait_until(
+        "the exit of the first API process",
+        WAIT_TIMEOUT,
+        async || !apis[0].probe("readinessProbe").await,
+    )
     .await;
     let job = clients[1]
-        .finished(&submit(&clients[1]).await, PATIENCE, &|_| {})
+        .wait_until_finished(&submit(&clients[1]).await, WAIT_TIMEOUT, &|_| {})
         .await
         .unwrap();
     assert_eq!(job["status"], "succeeded", "{job}");
-    apis.iter().for_each(|api| api.end(api_spec));
-    worker.end(worker_spec);
+    apis.iter().for_each(|api| api.terminate(api_spec));
+    worker.terminate(worker_spec);
 }

@@ -1,16 +1,18 @@
-//! Every route in one table: who may call it, what its path names, what a good call sends. Tests are made from it.
+//! A table of all routes: permitted callers, the resource in the path, and a valid request. Tests iterate over it.
 
 use assay_tests::client::Client;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-use crate::harness::{Org, World, one_prediction, routed_operations, text, with, world_of};
+use crate::harness::{
+    Org, World, one_prediction, routed_operations, string, with_setting, world_with,
+};
 use crate::name_server::NameServer;
 
-/// Who may call a route.
+/// The callers that a route permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Anybody, also without a credential.
+    /// Any caller, also without a credential.
     Open,
     /// Any credential of an organization.
     Any,
@@ -22,20 +24,20 @@ pub enum Class {
     Member,
     /// The session of an owner.
     Owner,
-    /// Any session, also of a person without organization.
+    /// Any session, also of a user without an organization.
     Person,
 }
 
-/// Who calls.
+/// A kind of caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// No credential.
+    /// A caller without a credential.
     Nobody,
-    /// A token that is none.
+    /// A malformed token.
     Malformed,
-    /// A key that was revoked.
+    /// A revoked API key.
     Revoked,
-    /// A key.
+    /// A valid API key.
     Key,
     /// The session of a viewer.
     Viewer,
@@ -43,8 +45,8 @@ pub enum Who {
     Member,
     /// The session of an owner.
     Owner,
-    /// The session of a person without organization.
-    Homeless,
+    /// The session of a user without an organization.
+    UserWithoutOrg,
 }
 
 impl Who {
@@ -56,12 +58,12 @@ impl Who {
         Self::Viewer,
         Self::Member,
         Self::Owner,
-        Self::Homeless,
+        Self::UserWithoutOrg,
     ];
 }
 
 impl Class {
-    /// Whether one may call, or the refusal: status and code.
+    /// Returns `Ok` if the caller is permitted, otherwise the status and code of the error.
     pub fn verdict(self, who: Who) -> Result<(), (u16, &'static str)> {
         let is_session = matches!(
             self,
@@ -73,8 +75,8 @@ impl Class {
             Who::Malformed => Err((401, "invalid_token")),
             Who::Revoked => Err((401, "key_revoked")),
             Who::Key if is_session => Err((403, "session_required")),
-            Who::Homeless if self == Self::Person => Ok(()),
-            Who::Homeless => Err((403, "org_required")),
+            Who::UserWithoutOrg if self == Self::Person => Ok(()),
+            Who::UserWithoutOrg => Err((403, "org_required")),
             Who::Viewer if matches!(self, Self::Submitter | Self::Member | Self::Owner) => {
                 Err((403, "forbidden"))
             }
@@ -84,39 +86,39 @@ impl Class {
     }
 }
 
-/// What a path's parameter names.
+/// The resource that a path parameter identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Thing {
+pub enum Resource {
     /// The path has no parameter.
     None,
     Key,
     Member,
-    /// A job that waits.
+    /// A queued job.
     Job,
     /// A job that has succeeded.
     Scored,
-    /// The same, of a suite that gives feedback on single items.
+    /// A succeeded job of a suite with per-item feedback.
     ScoredWithFeedback,
-    /// The same, of a suite with sealed items; always the same one, because few jobs can be final.
+    /// A succeeded job of a suite with sealed items; always the same one, because few jobs can be final.
     ScoredWithSealed,
-    /// The organization that the session acts for.
+    /// The session's current organization.
     Org,
     Invite,
     /// A domain whose claim is pending.
     Claim,
-    /// A domain that is the organization's.
+    /// A verified domain of the organization.
     Domain,
-    /// An upload that has its first part.
+    /// An upload with its first part.
     Upload,
-    /// One that the caller does not have: a session belongs to its user alone.
+    /// The id of no session of the caller: sessions are visible to their user only.
     Session,
-    /// Published for everybody: there is no other organization's.
+    /// A published resource, which belongs to no organization.
     Suite,
     Model,
 }
 
-impl Thing {
-    /// Ids of this form that name nothing, and texts that are no id.
+impl Resource {
+    /// Returns a well-formed id of no resource, and a malformed id.
     pub const fn unknown(self) -> [&'static str; 2] {
         match self {
             Self::None => ["", ""],
@@ -135,22 +137,22 @@ impl Thing {
         }
     }
 
-    /// Whether it belongs to an organization.
+    /// Returns `true` if the resource belongs to an organization.
     pub const fn is_owned(self) -> bool {
         !matches!(self, Self::None | Self::Session | Self::Suite | Self::Model)
     }
 }
 
-/// One operation.
+/// One operation of the API.
 pub struct Route {
     pub method: &'static str,
-    /// As the router has it.
+    /// The path pattern of the router.
     pub path: &'static str,
     pub class: Class,
-    pub thing: Thing,
-    /// What a good call sends.
+    pub resource: Resource,
+    /// The body of a valid request.
     pub body: fn() -> Value,
-    /// What a good call is answered with.
+    /// The status of the response to a valid request.
     pub success: u16,
 }
 
@@ -158,12 +160,12 @@ fn no_body() -> Value {
     Value::Null
 }
 
-const fn get(path: &'static str, class: Class, thing: Thing) -> Route {
+const fn get(path: &'static str, class: Class, resource: Resource) -> Route {
     Route {
         method: "GET",
         path,
         class,
-        thing,
+        resource,
         body: no_body,
         success: 200,
     }
@@ -173,7 +175,7 @@ const fn call(
     method: &'static str,
     path: &'static str,
     class: Class,
-    thing: Thing,
+    resource: Resource,
     body: fn() -> Value,
     success: u16,
 ) -> Route {
@@ -181,22 +183,22 @@ const fn call(
         method,
         path,
         class,
-        thing,
+        resource,
         body,
         success,
     }
 }
 
-/// Every route. One that is missing fails a test.
+/// All routes of the API. A test compares the table with the router.
 pub const ROUTES: &[Route] = &[
-    get("/health", Class::Open, Thing::None),
-    get("/v1/me", Class::Any, Thing::None),
-    get("/v1/keys", Class::Session, Thing::None),
+    get("/health", Class::Open, Resource::None),
+    get("/v1/me", Class::Any, Resource::None),
+    get("/v1/keys", Class::Session, Resource::None),
     call(
         "POST",
         "/v1/keys",
         Class::Member,
-        Thing::None,
+        Resource::None,
         || json!({"name": "made"}),
         201,
     ),
@@ -204,18 +206,18 @@ pub const ROUTES: &[Route] = &[
         "DELETE",
         "/v1/keys/{key_id}",
         Class::Member,
-        Thing::Key,
+        Resource::Key,
         no_body,
         200,
     ),
-    get("/v1/suites", Class::Any, Thing::None),
-    get("/v1/suites/{suite_id}/items", Class::Any, Thing::Suite),
-    get("/v1/members", Class::Session, Thing::None),
+    get("/v1/suites", Class::Any, Resource::None),
+    get("/v1/suites/{suite_id}/items", Class::Any, Resource::Suite),
+    get("/v1/members", Class::Session, Resource::None),
     call(
         "PATCH",
         "/v1/members/{user_id}",
         Class::Owner,
-        Thing::Member,
+        Resource::Member,
         || json!({"role": "member"}),
         200,
     ),
@@ -223,7 +225,7 @@ pub const ROUTES: &[Route] = &[
         "DELETE",
         "/v1/members/{user_id}",
         Class::Owner,
-        Thing::Member,
+        Resource::Member,
         no_body,
         204,
     ),
@@ -231,7 +233,7 @@ pub const ROUTES: &[Route] = &[
         "POST",
         "/v1/orgs",
         Class::Person,
-        Thing::None,
+        Resource::None,
         || json!({"name": "One more"}),
         201,
     ),
@@ -239,16 +241,16 @@ pub const ROUTES: &[Route] = &[
         "PATCH",
         "/v1/orgs/{org_id}",
         Class::Owner,
-        Thing::Org,
+        Resource::Org,
         || json!({"name": "Renamed"}),
         200,
     ),
-    get("/v1/invites", Class::Owner, Thing::None),
+    get("/v1/invites", Class::Owner, Resource::None),
     call(
         "POST",
         "/v1/invites",
         Class::Owner,
-        Thing::None,
+        Resource::None,
         || json!({"email": fresh("invited", "@example.org")}),
         201,
     ),
@@ -256,25 +258,25 @@ pub const ROUTES: &[Route] = &[
         "DELETE",
         "/v1/invites/{invite_id}",
         Class::Owner,
-        Thing::Invite,
+        Resource::Invite,
         no_body,
         200,
     ),
-    get("/v1/terms", Class::Any, Thing::None),
+    get("/v1/terms", Class::Any, Resource::None),
     call(
         "POST",
         "/v1/terms/accept",
         Class::Owner,
-        Thing::None,
+        Resource::None,
         || json!({"version": TERMS.0}),
         200,
     ),
-    get("/v1/domains", Class::Session, Thing::None),
+    get("/v1/domains", Class::Session, Resource::None),
     call(
         "POST",
         "/v1/domains",
         Class::Owner,
-        Thing::None,
+        Resource::None,
         || json!({"domain": fresh("made", ".example")}),
         201,
     ),
@@ -282,7 +284,7 @@ pub const ROUTES: &[Route] = &[
         "POST",
         "/v1/domains/{domain}/verify",
         Class::Owner,
-        Thing::Claim,
+        Resource::Claim,
         no_body,
         200,
     ),
@@ -290,7 +292,7 @@ pub const ROUTES: &[Route] = &[
         "PATCH",
         "/v1/domains/{domain}",
         Class::Owner,
-        Thing::Domain,
+        Resource::Domain,
         || json!({"auto_join": true}),
         200,
     ),
@@ -298,7 +300,7 @@ pub const ROUTES: &[Route] = &[
         "DELETE",
         "/v1/domains/{domain}",
         Class::Owner,
-        Thing::Domain,
+        Resource::Domain,
         no_body,
         204,
     ),
@@ -306,36 +308,36 @@ pub const ROUTES: &[Route] = &[
         "POST",
         "/v1/auth/email",
         Class::Open,
-        Thing::None,
+        Resource::None,
         || json!({"email": fresh("comes", "@example.org")}),
         202,
     ),
-    // A link that holds is used up by its first use; this one is none.
+    // A valid link works only once, so this one is invalid.
     call(
         "POST",
         "/v1/auth/email/verify",
         Class::Open,
-        Thing::None,
+        Resource::None,
         || json!({"token": "svc_link_none"}),
         401,
     ),
-    get("/v1/models", Class::Any, Thing::None),
-    get("/v1/models/{model_id}", Class::Any, Thing::Model),
-    get("/v1/usage", Class::Any, Thing::None),
+    get("/v1/models", Class::Any, Resource::None),
+    get("/v1/models/{model_id}", Class::Any, Resource::Model),
+    get("/v1/usage", Class::Any, Resource::None),
     call(
         "POST",
         "/v1/uploads",
         Class::Submitter,
-        Thing::None,
+        Resource::None,
         upload,
         201,
     ),
-    get("/v1/uploads/{upload_id}", Class::Any, Thing::Upload),
+    get("/v1/uploads/{upload_id}", Class::Any, Resource::Upload),
     call(
         "PUT",
         "/v1/uploads/{upload_id}/parts/{number}",
         Class::Submitter,
-        Thing::Upload,
+        Resource::Upload,
         part,
         200,
     ),
@@ -343,7 +345,7 @@ pub const ROUTES: &[Route] = &[
         "POST",
         "/v1/uploads/{upload_id}/complete",
         Class::Submitter,
-        Thing::Upload,
+        Resource::Upload,
         no_body,
         200,
     ),
@@ -351,7 +353,7 @@ pub const ROUTES: &[Route] = &[
         "DELETE",
         "/v1/uploads/{upload_id}",
         Class::Submitter,
-        Thing::Upload,
+        Resource::Upload,
         no_body,
         204,
     ),
@@ -359,7 +361,7 @@ pub const ROUTES: &[Route] = &[
         "POST",
         "/v1/evals",
         Class::Submitter,
-        Thing::None,
+        Resource::None,
         eval,
         202,
     ),
@@ -367,17 +369,17 @@ pub const ROUTES: &[Route] = &[
         "POST",
         "/v1/comparisons",
         Class::Any,
-        Thing::Scored,
+        Resource::Scored,
         comparison,
         200,
     ),
-    get("/v1/jobs", Class::Any, Thing::None),
-    get("/v1/jobs/{job_id}", Class::Any, Thing::Job),
+    get("/v1/jobs", Class::Any, Resource::None),
+    get("/v1/jobs/{job_id}", Class::Any, Resource::Job),
     call(
         "POST",
         "/v1/jobs/{job_id}/cancel",
         Class::Submitter,
-        Thing::Job,
+        Resource::Job,
         no_body,
         200,
     ),
@@ -385,22 +387,22 @@ pub const ROUTES: &[Route] = &[
         "POST",
         "/v1/jobs/{job_id}/final",
         Class::Submitter,
-        Thing::ScoredWithSealed,
+        Resource::ScoredWithSealed,
         no_body,
         200,
     ),
     get(
         "/v1/jobs/{job_id}/items",
         Class::Any,
-        Thing::ScoredWithFeedback,
+        Resource::ScoredWithFeedback,
     ),
-    get("/v1/jobs/{job_id}/trace", Class::Any, Thing::Scored),
-    get("/v1/sessions", Class::Person, Thing::None),
+    get("/v1/jobs/{job_id}/trace", Class::Any, Resource::Scored),
+    get("/v1/sessions", Class::Person, Resource::None),
     call(
         "DELETE",
         "/v1/sessions/{session_id}",
         Class::Person,
-        Thing::Session,
+        Resource::Session,
         no_body,
         404,
     ),
@@ -408,41 +410,41 @@ pub const ROUTES: &[Route] = &[
         "DELETE",
         "/v1/sessions",
         Class::Person,
-        Thing::None,
+        Resource::None,
         no_body,
         204,
     ),
-    // Last: who called it has no session any more.
+    // Last, because the caller has no session afterwards.
     call(
         "DELETE",
         "/v1/session",
         Class::Person,
-        Thing::None,
+        Resource::None,
         no_body,
         204,
     ),
 ];
 
-/// Version and address of the terms that an installation has to have for the table.
+/// Version and URL of the terms that an installation needs for the table.
 pub const TERMS: (&str, &str) = ("2026-01", "https://terms.example");
 
-/// Stands in a body for the thing that the call is about, where its path does not name it.
-const THE_THING: &str = "the thing";
+/// A placeholder in a body for the id of the resource, if the path does not contain it.
+const RESOURCE_ID_PLACEHOLDER: &str = "the resource";
 
-/// A body about this thing.
-pub fn about(mut body: Value, id: &str) -> Value {
+/// Returns the body with the id of the resource in place of the placeholder.
+pub fn with_resource_id(mut body: Value, id: &str) -> Value {
     for (_, value) in body
         .as_object_mut()
         .into_iter()
         .flatten()
-        .filter(|(_, value)| **value == THE_THING)
+        .filter(|(_, value)| **value == RESOURCE_ID_PLACEHOLDER)
     {
         *value = id.into();
     }
     body
 }
 
-/// A text that is used once.
+/// Returns a unique string.
 fn fresh(begin: &str, end: &str) -> String {
     format!(
         "{}{end}",
@@ -456,22 +458,22 @@ fn eval() -> Value {
     json!({"suite_id": "suite:lunch", "predictions": one_prediction()})
 }
 
-/// Of a job with itself.
+/// Returns the body of a comparison of a job with itself.
 fn comparison() -> Value {
-    json!({"job_a": THE_THING, "job_b": THE_THING})
+    json!({"job_a": RESOURCE_ID_PLACEHOLDER, "job_b": RESOURCE_ID_PLACEHOLDER})
 }
 
 fn upload() -> Value {
     json!({"kind": "predictions"})
 }
 
-/// One line of predictions.
+/// Returns the content of a part: one line of predictions.
 fn part() -> Value {
     one_prediction()[0].clone()
 }
 
 impl Route {
-    /// The path of this thing; of its parts, the first.
+    /// Returns the path with this id; a part number is 1.
     pub fn path_of(&self, id: &str) -> String {
         let path = self.path.replace("{number}", "1");
         match (path.find('{'), path.find('}')) {
@@ -480,17 +482,17 @@ impl Route {
         }
     }
 
-    /// What a good call sends, of this thing.
+    /// Returns the body of a valid request for the resource with this id.
     pub fn body_of(&self, id: &str) -> Value {
-        about((self.body)(), id)
+        with_resource_id((self.body)(), id)
     }
 
-    /// A good call with this client, but for the id.
+    /// Builds a request of this client with a valid body and the given id.
     pub fn request(&self, client: &Client, id: &str) -> reqwest::RequestBuilder {
         self.request_with(client, id, &self.body_of(id))
     }
 
-    /// The same with another body.
+    /// Builds a request of this client with the given id and body.
     pub fn request_with(&self, client: &Client, id: &str, body: &Value) -> reqwest::RequestBuilder {
         let request = client.request(self.method, &self.path_of(id));
         if body.is_null() {
@@ -501,7 +503,7 @@ impl Route {
     }
 }
 
-/// Clients of every kind, of one organization.
+/// Clients of every kind of caller, for one organization.
 pub struct Callers(pub Vec<(Who, Client)>);
 
 impl Callers {
@@ -513,19 +515,19 @@ impl Callers {
             .unwrap();
         let revoke = world
             .owner()
-            .request("DELETE", &format!("/v1/keys/{}", text(&made.body["id"])));
+            .request("DELETE", &format!("/v1/keys/{}", string(&made.body["id"])));
         assert_eq!(world.owner().send(revoke).await.unwrap().status, 200);
         let mut callers = Vec::new();
         for who in Who::ALL {
             let client = match who {
                 Who::Nobody => world.anonymous(),
                 Who::Malformed => world.client("svc_live_nonsense"),
-                Who::Revoked => world.client(&text(&made.body["key"])),
+                Who::Revoked => world.client(&string(&made.body["key"])),
                 Who::Key => world.key(),
                 Who::Viewer => world.member("viewer").await,
                 Who::Member => world.member("member").await,
                 Who::Owner => world.owner(),
-                Who::Homeless => world.homeless("homeless").await,
+                Who::UserWithoutOrg => world.user_without_org("homeless").await,
             };
             callers.push((who, client));
         }
@@ -538,27 +540,27 @@ impl Callers {
     }
 }
 
-/// Failed authentications and requests in a minute, of a stack that is furnished.
+/// Failed authentications per minute of a [`world_for_routes`] stack, too many to reach.
 pub const FAILURES: u64 = 1_000_000;
 pub const REQUESTS: u64 = 100_000;
 pub const MAILS: u64 = 1_000;
 
-/// A world in which every route can be called well: with terms, which the organization has accepted, a name server, a
-/// model, and a suite that gives feedback.
-pub async fn furnished() -> (World, NameServer) {
+/// Starts a world in which every route can succeed: it has accepted terms, a name server, a model, and a suite with
+/// per-item feedback.
+pub async fn world_for_routes() -> (World, NameServer) {
     let name_server = NameServer::start().await;
-    let mut plan = with("ASSAY_AUTH_FAILURES_PER_MINUTE", &FAILURES.to_string());
+    let mut plan = with_setting("ASSAY_AUTH_FAILURES_PER_MINUTE", &FAILURES.to_string());
     let further = [
         ("ASSAY_TERMS_VERSION", TERMS.0.to_owned()),
         ("ASSAY_TERMS_URL", TERMS.1.to_owned()),
         ("ASSAY_DNS_SERVER", name_server.address.to_string()),
         ("ASSAY_SIGN_IN_MAILS_PER_MINUTE", MAILS.to_string()),
-        // Tests call as a thousand organizations, each with a client of its own.
+        // Tests call as a thousand organizations, each with its own client address.
         ("ASSAY_CONNECTIONS_PER_ADDRESS", "5000".to_owned()),
     ];
     plan.env
         .extend(further.map(|(name, value)| (name.to_owned(), value)));
-    let world = world_of(plan).await;
+    let world = world_with(plan).await;
     let plans = format!(
         "update plans set requests_per_minute = {REQUESTS}, concurrent_jobs = 1000 where plan = 'team'"
     );
@@ -576,7 +578,7 @@ pub async fn furnished() -> (World, NameServer) {
 }
 
 impl World {
-    /// Has an organization accept the terms.
+    /// Accepts the terms for an organization.
     pub async fn accept_terms(&self, org: &Org) {
         let accepted = self
             .client(&org.session)
@@ -586,44 +588,44 @@ impl World {
         assert_eq!(accepted.status, 200, "{}", accepted.body);
     }
 
-    /// A person who belongs to no organization.
-    pub async fn homeless(&self, name: &str) -> Client {
+    /// Returns the client of a new user without an organization.
+    pub async fn user_without_org(&self, name: &str) -> Client {
         self.client(&self.sign_in(&format!("{name}@example.org")).await)
     }
 
-    /// Makes a thing in an organization and returns what names it in a path.
-    pub async fn thing(&self, org: &Org, thing: Thing) -> String {
+    /// Creates a resource in an organization and returns its id.
+    pub async fn create_resource(&self, org: &Org, resource: Resource) -> String {
         let (owner, key) = (self.client(&org.session), self.client(&org.key));
-        match thing {
-            Thing::None => String::new(),
-            Thing::Session => "ses_00".into(),
-            Thing::Suite => "suite:lunch".into(),
-            Thing::Model => "next-1".into(),
-            Thing::Key => text(
+        match resource {
+            Resource::None => String::new(),
+            Resource::Session => "ses_00".into(),
+            Resource::Suite => "suite:lunch".into(),
+            Resource::Model => "next-1".into(),
+            Resource::Key => string(
                 &owner
-                    .post("/v1/keys", &json!({"name": "thing"}))
+                    .post("/v1/keys", &json!({"name": "resource"}))
                     .await
                     .unwrap()
                     .body["id"],
             ),
-            Thing::Job => text(&key.post("/v1/evals", &eval()).await.unwrap().body["id"]),
-            Thing::Scored => {
-                let id = text(&key.post("/v1/evals", &eval()).await.unwrap().body["id"]);
+            Resource::Job => string(&key.post("/v1/evals", &eval()).await.unwrap().body["id"]),
+            Resource::Scored => {
+                let id = string(&key.post("/v1/evals", &eval()).await.unwrap().body["id"]);
                 let job = key
-                    .finished(&id, crate::harness::PATIENCE, &|_| {})
+                    .wait_until_finished(&id, crate::harness::WAIT_TIMEOUT, &|_| {})
                     .await
                     .unwrap();
                 assert_eq!(job["status"], "succeeded");
                 id
             }
-            Thing::ScoredWithFeedback => {
-                let job = crate::feedback::scored(self, &org.key, &one_prediction()).await;
+            Resource::ScoredWithFeedback => {
+                let job = crate::feedback::submit_and_wait(self, &org.key, &one_prediction()).await;
                 assert_eq!(job["status"], "succeeded");
-                text(&job["id"])
+                string(&job["id"])
             }
-            Thing::ScoredWithSealed => crate::sealed::job(self, &key).await,
-            Thing::Upload => {
-                let id = text(&key.post("/v1/uploads", &upload()).await.unwrap().body["id"]);
+            Resource::ScoredWithSealed => crate::sealed::job(self, &key).await,
+            Resource::Upload => {
+                let id = string(&key.post("/v1/uploads", &upload()).await.unwrap().body["id"]);
                 assert_eq!(
                     key.send(
                         key.request("PUT", &format!("/v1/uploads/{id}/parts/1"))
@@ -636,27 +638,27 @@ impl World {
                 );
                 id
             }
-            Thing::Org => org.id.clone(),
-            Thing::Invite => text(
+            Resource::Org => org.id.clone(),
+            Resource::Invite => string(
                 &owner
                     .post(
                         "/v1/invites",
-                        &json!({"email": fresh("thing", "@example.org")}),
+                        &json!({"email": fresh("resource", "@example.org")}),
                     )
                     .await
                     .unwrap()
                     .body["id"],
             ),
-            Thing::Claim | Thing::Domain => {
+            Resource::Claim | Resource::Domain => {
                 let claim = owner
                     .post(
                         "/v1/domains",
-                        &json!({"domain": fresh("thing", ".example")}),
+                        &json!({"domain": fresh("resource", ".example")}),
                     )
                     .await
                     .unwrap();
-                let domain = text(&claim.body["domain"]);
-                if thing == Thing::Domain {
+                let domain = string(&claim.body["domain"]);
+                if resource == Resource::Domain {
                     let verified = "update domain_claims set verified_at = now() where domain = $1";
                     sqlx::query(verified)
                         .bind(&domain)
@@ -666,7 +668,7 @@ impl World {
                 }
                 domain
             }
-            Thing::Member => {
+            Resource::Member => {
                 let sql = "with person as (insert into users (id, email) values ($1, $2) returning id)
                            insert into memberships (org_id, user_id, role) select $3, id, 'viewer' from person";
                 let user_id = assay_core::UserId::random().unwrap().to_string();
@@ -682,7 +684,7 @@ impl World {
 }
 
 #[test]
-fn every_route_is_in_the_table_and_the_other_way_round() {
+fn table_and_router_have_same_routes() {
     let listed: BTreeSet<String> = ROUTES
         .iter()
         .map(|route| format!("{} {}", route.method, route.path))

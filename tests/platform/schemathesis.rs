@@ -1,5 +1,5 @@
-//! The api does what its description says, as schemathesis tries it: with examples, at the edges of every schema, with
-//! whatever comes to its mind, and in sequences of calls; with a key and with a session.
+//! Checks the API against its OpenAPI document with schemathesis: examples, boundary values of every schema, random input,
+//! and sequences of calls, with a key and with a session.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -8,27 +8,27 @@ use std::time::Duration;
 use assay_tests::{databases, demo_suite};
 use serde_json::{Value, json};
 
-use crate::clients::{made, python_with, sources};
+use crate::clients::{prepare, python_with, sources};
 use crate::feedback;
-use crate::harness::{World, one_prediction, text, world_of};
+use crate::harness::{World, one_prediction, string, world_with};
 use crate::name_server::NameServer;
 use crate::openapi::{installation, publish_a_model};
 use crate::routes::TERMS;
 
-/// Longest run.
-const PATIENCE: Duration = Duration::from_secs(1200);
+/// Timeout of one schemathesis run.
+const RUN_TIMEOUT: Duration = Duration::from_secs(1200);
 
-/// How many cases are made for an operation in each phase; `TEST_SCHEMATHESIS_EXAMPLES` says otherwise.
+/// Number of cases for an operation in each phase; `TEST_SCHEMATHESIS_EXAMPLES` overrides it.
 const EXAMPLES: u32 = 25;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn schemathesis_finds_no_fault_with_either_credential() {
+async fn schemathesis_passes_with_either_credential() {
     let requirements = sources().join("openapi").join("requirements.txt");
-    let Some(python) = made(move || python_with("schemathesis", &requirements)).await else {
+    let Some(python) = prepare(move || python_with("schemathesis", &requirements)).await else {
         return;
     };
     let name_server = NameServer::start().await;
-    let world = world_of(installation(&name_server)).await;
+    let world = world_with(installation(&name_server)).await;
     let without_limits =
         "update plans set requests_per_minute = 1000000000, eval_items_per_month = 1000000000000,
                           concurrent_jobs = 1000000, upload_bytes_max = 1000000000000";
@@ -39,13 +39,13 @@ async fn schemathesis_finds_no_fault_with_either_credential() {
     publish_a_model(&world).await;
     feedback::publish(&world, "1").await;
     for token in [&world.org.key, &world.org.session] {
-        // The last call of a session would be its end.
+        // Excluded, because the call would end the session.
         let without: &[&str] = if token == &world.org.session {
             &["endSession"]
         } else {
             &[]
         };
-        tries(
+        run_schemathesis(
             &python,
             &world,
             &name_server,
@@ -53,8 +53,8 @@ async fn schemathesis_finds_no_fault_with_either_credential() {
             ("examples,coverage,fuzzing", without),
         )
         .await;
-        // Sequences begin where no organization has to be named, if there is such a place, and nowhere else: this is one.
-        tries(
+        // Sequences start only at operations without an organization's id if there are any; this is one.
+        run_schemathesis(
             &python,
             &world,
             &name_server,
@@ -65,8 +65,8 @@ async fn schemathesis_finds_no_fault_with_either_credential() {
     }
 }
 
-/// Runs schemathesis in these phases, without these operations.
-async fn tries(
+/// Runs schemathesis in these phases, without the excluded operations.
+async fn run_schemathesis(
     python: &Path,
     world: &World,
     name_server: &NameServer,
@@ -78,7 +78,7 @@ async fn tries(
         .join("openapi.json");
     let examples: u32 = std::env::var("TEST_SCHEMATHESIS_EXAMPLES")
         .map_or(EXAMPLES, |examples| examples.parse().unwrap());
-    // A sequence is one case for all operations together.
+    // A sequence counts as one case for all its operations.
     let cases = if phases == "stateful" {
         4 * examples
     } else {
@@ -128,14 +128,17 @@ async fn tries(
         .env("PYTHONPATH", sources().join("openapi"))
         .env("PYTHONDONTWRITEBYTECODE", "1");
     command
-        .env("ASSAY_KNOWN", known(world, name_server).await.to_string())
+        .env(
+            "ASSAY_KNOWN",
+            create_resources(world, name_server).await.to_string(),
+        )
         .env("ASSAY_ORG", &world.org.id);
-    // It leaves its notes where it stands.
+    // Schemathesis writes its database to the current folder.
     command
         .current_dir(&own)
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    let output = tokio::time::timeout(PATIENCE, command.output())
+    let output = tokio::time::timeout(RUN_TIMEOUT, command.output())
         .await
         .unwrap()
         .unwrap();
@@ -146,25 +149,25 @@ async fn tries(
         "{said}\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    assert!(said.contains("Tested: "), "nothing was tried: {said}");
+    assert!(said.contains("Tested: "), "no operation was tested: {said}");
 }
 
-/// Something of each kind that there is: what parameters, fields and bodies name.
-async fn known(world: &World, name_server: &NameServer) -> Value {
+/// Creates a resource of each kind and returns the ids for parameters, fields and bodies.
+async fn create_resources(world: &World, name_server: &NameServer) -> Value {
     let (owner, name) = (
         world.owner(),
         databases::fresh_name("known")
             .replace('_', "-")
             .to_lowercase(),
     );
-    let made = async |path: &str, body: Value| {
-        let answer = owner.post(path, &body).await.unwrap();
-        assert!(answer.status < 300, "{path}: {}", answer.body);
-        answer.body
+    let create = async |path: &str, body: Value| {
+        let response = owner.post(path, &body).await.unwrap();
+        assert!(response.status < 300, "{path}: {}", response.body);
+        response.body
     };
-    made("/v1/terms/accept", json!({"version": TERMS.0})).await;
+    create("/v1/terms/accept", json!({"version": TERMS.0})).await;
     let members = owner.get("/v1/members").await.unwrap().body;
-    // Another session of the owner's, which may be ended.
+    // A second session of the owner, which calls may end.
     world
         .stack
         .operate(&[
@@ -184,34 +187,34 @@ async fn known(world: &World, name_server: &NameServer) -> Value {
         .iter()
         .find(|session| session["current"] == false)
         .unwrap();
-    let job = feedback::scored(world, &world.org.key, &one_prediction()).await;
-    let invite = made(
+    let job = feedback::submit_and_wait(world, &world.org.key, &one_prediction()).await;
+    let invite = create(
         "/v1/invites",
         json!({"email": format!("{name}@example.org")}),
     )
     .await;
-    let claim = made("/v1/domains", json!({"domain": format!("{name}.example")})).await;
+    let claim = create("/v1/domains", json!({"domain": format!("{name}.example")})).await;
     name_server.show(
-        &text(&claim["record"]["name"]),
-        &[&text(&claim["record"]["value"])],
+        &string(&claim["record"]["name"]),
+        &[&string(&claim["record"]["value"])],
     );
     assert_eq!(
-        made(&format!("/v1/domains/{name}.example/verify"), Value::Null).await["verified"],
+        create(&format!("/v1/domains/{name}.example/verify"), Value::Null).await["verified"],
         true
     );
     let mut uploads = Vec::new();
     for _ in 0..2 {
-        let upload = made("/v1/uploads", json!({"kind": "predictions"})).await;
+        let upload = create("/v1/uploads", json!({"kind": "predictions"})).await;
         let part = owner
             .request(
                 "PUT",
-                &format!("/v1/uploads/{}/parts/1", text(&upload["id"])),
+                &format!("/v1/uploads/{}/parts/1", string(&upload["id"])),
             )
             .json(&one_prediction()[0]);
         assert_eq!(owner.send(part).await.unwrap().status, 200);
-        uploads.push(text(&upload["id"]));
+        uploads.push(string(&upload["id"]));
     }
-    made(&format!("/v1/uploads/{}/complete", uploads[0]), Value::Null).await;
+    create(&format!("/v1/uploads/{}/complete", uploads[0]), Value::Null).await;
     json!({
         "suite_id": demo_suite::SUITE_ID,
         "model_id": "next-1",
@@ -220,14 +223,14 @@ async fn known(world: &World, name_server: &NameServer) -> Value {
         "job_b": job["id"],
         "org_id": world.org.id,
         "user_id": members["members"][0]["user_id"],
-        "key_id": made("/v1/keys", json!({"name": name})).await["id"],
+        "key_id": create("/v1/keys", json!({"name": name})).await["id"],
         "invite_id": invite["id"],
         "domain": claim["domain"],
         "version": TERMS.0,
-        // Of somebody who joins nothing: with a second member the owner could lose their role.
-        "token": world.link(&format!("guest-{name}@example.org")).await,
+        // An invite that is never accepted: with a second member the owner could lose their role.
+        "token": world.sign_in_link(&format!("guest-{name}@example.org")).await,
         "session_id": other_session["id"],
-        // One that is ready, and one that waits for parts.
+        // One ready upload, and one that is open for parts.
         "upload_id": uploads[0],
         "input_ref": uploads[0],
         "open_upload_id": uploads[1],

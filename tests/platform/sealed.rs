@@ -1,15 +1,15 @@
-//! Suites with sealed items: nothing depends on a sealed answer before the suite has closed, and afterwards the sealed figures of
-//! final jobs, and of no others, are disclosed.
+//! Suites with sealed items: before the close of the suite nothing depends on a sealed answer; afterwards the sealed scores
+//! of final jobs, and only of these, are disclosed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use assay_core::runtime::suite_folder::SuiteFolder;
+use assay_eval::suite::SuiteFolder;
 use assay_proto::v1;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_proto::v1::suite_service_client::SuiteServiceClient;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::databases;
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;
@@ -18,14 +18,14 @@ use sqlx::Row as _;
 
 use crate::disclosure::{publish_answers, write_suite};
 use crate::harness::{
-    PATIENCE, World, code, org, retry_unavailable, scrape, text, until, with, with_token, world,
-    world_of,
+    WAIT_TIMEOUT, World, error_code, org, retry_unavailable, scrape, string, wait_until,
+    with_setting, with_token, world, world_with,
 };
 
-/// How many items the suites of these tests have.
+/// Number of items of the suites in these tests.
 const N: usize = 40;
 
-/// A `suite.toml` of a suite of which half is sealed, closing this many seconds from now.
+/// Returns the `suite.toml` of a suite with half of its items sealed, which closes in this many seconds.
 fn head(name: &str, metric: &str, seconds: i64, more: &str) -> String {
     let closes_at = assay_core::Timestamp::now().plus_micros(seconds * 1_000_000);
     format!(
@@ -34,7 +34,7 @@ fn head(name: &str, metric: &str, seconds: i64, more: &str) -> String {
     )
 }
 
-/// Which items are sealed.
+/// Returns, for each item, `true` if it is sealed.
 fn sealed_items(head: &str, answers: &[Value]) -> Vec<bool> {
     let line = |at: usize, field: &str, value: &Value| {
         format!("{}\n", json!({"item_id": format!("i{at}"), field: value}))
@@ -77,14 +77,14 @@ async fn scored(client: &Client, suite_id: &str, predictions: &Value) -> Value {
         .unwrap();
     assert_eq!(job.status, 202, "{}", job.body);
     let job = client
-        .finished(&text(&job.body["id"]), PATIENCE, &|_| {})
+        .wait_until_finished(&string(&job.body["id"]), WAIT_TIMEOUT, &|_| {})
         .await
         .unwrap();
     assert_eq!(job["status"], "succeeded", "{job}");
     job
 }
 
-/// Publishes a suite with sealed items, for tests of other subjects.
+/// Publishes a suite with sealed items, for tests in other files.
 pub async fn publish(world: &World) {
     let answers: Vec<Value> = (0..N).map(|at| json!(yes_or_no(at))).collect();
     publish_answers(
@@ -97,9 +97,9 @@ pub async fn publish(world: &World) {
     .unwrap();
 }
 
-/// A succeeded job of the organization on that suite: the one that it has, or a new one.
+/// Returns a succeeded job of the organization on that suite: an existing one, or a new one.
 pub async fn job(world: &World, key: &Client) -> String {
-    let org_id = text(&key.get("/v1/me").await.unwrap().body["org_id"]);
+    let org_id = string(&key.get("/v1/me").await.unwrap().body["org_id"]);
     let there = "select id from jobs where org_id = $1 and suite_id = 'suite:sealed' and status = 'succeeded' limit 1";
     let there: Option<String> = sqlx::query_scalar(there)
         .bind(&org_id)
@@ -108,31 +108,31 @@ pub async fn job(world: &World, key: &Client) -> String {
         .unwrap();
     match there {
         Some(job_id) => job_id,
-        None => text(&scored(key, "suite:sealed", &predictions(N, |_| json!("no"))).await["id"]),
+        None => string(&scored(key, "suite:sealed", &predictions(N, |_| json!("no"))).await["id"]),
     }
 }
 
-async fn finalize(client: &Client, job: &Value) -> Answer {
+async fn finalize(client: &Client, job: &Value) -> Response {
     client
-        .send(client.request("POST", &format!("/v1/jobs/{}/final", text(&job["id"]))))
+        .send(client.request("POST", &format!("/v1/jobs/{}/final", string(&job["id"]))))
         .await
         .unwrap()
 }
 
 async fn job_of(client: &Client, job: &Value) -> Value {
     client
-        .get(&format!("/v1/jobs/{}", text(&job["id"])))
+        .get(&format!("/v1/jobs/{}", string(&job["id"])))
         .await
         .unwrap()
         .body
 }
 
-/// Marks a job, and again when the API is too busy to begin.
-async fn insist_on_final(client: &Client, job: &Value) -> Answer {
+/// Marks a job as final, and retries while the API is too busy to start the request.
+async fn mark_final(client: &Client, job: &Value) -> Response {
     retry_unavailable(async || finalize(client, job).await).await
 }
 
-/// Moves the close of all suites to this many seconds from now, by the database's clock.
+/// Sets the close of all suites to this many seconds from now, by the database's clock.
 async fn close_in(world: &World, seconds: f64) {
     let sql = "update suites set closes_at = clock_timestamp() + $1 * interval '1 second' where closes_at is not null";
     sqlx::query(sql)
@@ -143,7 +143,7 @@ async fn close_in(world: &World, seconds: f64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sealed_figures_of_final_jobs_appear_after_the_close() {
+async fn sealed_scores_appear_after_close() {
     let world = world().await;
     world.widen_plans().await;
     let answers: Vec<Value> = (0..N).map(|at| json!(yes_or_no(at))).collect();
@@ -158,7 +158,7 @@ async fn sealed_figures_of_final_jobs_appear_after_the_close() {
         json!([listed["release"], listed["n_items"], listed["n_sealed"]]),
         json!(["sealed(0.5)", 40, 20])
     );
-    assert!(text(&listed["closes_at"]).ends_with('Z'));
+    assert!(string(&listed["closes_at"]).ends_with('Z'));
 
     let all_no = scored(&key, &suite_id, &predictions(N, |_| json!("no"))).await;
     let share = |wanted: bool| {
@@ -177,7 +177,7 @@ async fn sealed_figures_of_final_jobs_appear_after_the_close() {
         scored(&key, &suite_id, &predictions(N / 2, |_| json!("yes"))).await,
         scored(&key, &suite_id, &predictions(N, |at| json!(yes_or_no(at)))).await,
     ];
-    // Comparisons are of the open items; scores of single items are not disclosed.
+    // Comparisons use the open items; scores of single items are not disclosed.
     let compared = key
         .post(
             "/v1/comparisons",
@@ -192,7 +192,7 @@ async fn sealed_figures_of_final_jobs_appear_after_the_close() {
         compared.body
     );
     assert_eq!(
-        key.get(&format!("/v1/jobs/{}/items", text(&jobs[0]["id"])))
+        key.get(&format!("/v1/jobs/{}/items", string(&jobs[0]["id"])))
             .await
             .unwrap()
             .status,
@@ -210,21 +210,23 @@ async fn sealed_figures_of_final_jobs_appear_after_the_close() {
         assert_eq!(
             finalize(&key, job).await.status,
             200,
-            "again changes nothing"
+            "marking it again changes nothing"
         );
     }
     let refused = finalize(&key, &jobs[3]).await;
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (409, "invalid_state".to_owned()),
         "{}",
         refused.body
     );
-    let lunch = world.scored(&crate::harness::one_prediction()).await;
+    let lunch = world
+        .submit_and_wait(&crate::harness::one_prediction())
+        .await;
     let refused = finalize(&key, &lunch).await;
     assert!(
         refused.status == 409
-            && text(&refused.body["error"]["message"]).contains("no sealed items"),
+            && string(&refused.body["error"]["message"]).contains("no sealed items"),
         "{}",
         refused.body
     );
@@ -257,7 +259,7 @@ async fn sealed_figures_of_final_jobs_appear_after_the_close() {
     assert_eq!(
         job_of(&key, &jobs[3]).await["result"].get("sealed"),
         None,
-        "it is not final"
+        "the job is not final"
     );
     let listed = key.get("/v1/jobs").await.unwrap().body;
     let sealed = listed["jobs"]
@@ -269,7 +271,7 @@ async fn sealed_figures_of_final_jobs_appear_after_the_close() {
     assert_eq!(sealed, 3);
     let mut grpc = JobServiceClient::new(world.channel().await);
     let ask = v1::GetJobRequest {
-        job_id: text(&jobs[0]["id"]),
+        job_id: string(&jobs[0]["id"]),
         wait: None,
     };
     let job = grpc
@@ -284,18 +286,19 @@ async fn sealed_figures_of_final_jobs_appear_after_the_close() {
         (job.r#final, json!(figures.value), figures.n),
         (true, disclosed["value"].clone(), 20)
     );
-    // No job becomes final any more.
+    // After the close no job becomes final.
     let late = scored(&key, &suite_id, &predictions(N, |_| json!("no"))).await;
     for job in [&late, &jobs[3]] {
         let refused = finalize(&key, job).await;
         assert!(
-            refused.status == 409 && text(&refused.body["error"]["message"]).contains("closed at"),
+            refused.status == 409
+                && string(&refused.body["error"]["message"]).contains("closed at"),
             "{}",
             refused.body
         );
     }
     let ask = v1::FinalizeJobRequest {
-        job_id: text(&late["id"]),
+        job_id: string(&late["id"]),
     };
     let status = grpc
         .finalize_job(with_token(ask, &world.org.key))
@@ -305,7 +308,7 @@ async fn sealed_figures_of_final_jobs_appear_after_the_close() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn api_role_reads_no_sealed_figure_before_the_close() {
+async fn api_role_cannot_read_sealed_scores() {
     let world = world().await;
     let answers: Vec<Value> = (0..N).map(|at| json!(yes_or_no(at))).collect();
     let suite_id = publish_answers(
@@ -342,7 +345,7 @@ async fn api_role_reads_no_sealed_figure_before_the_close() {
             .unwrap(),
         0
     );
-    // A function that the API's role makes cheap must not be run on rows that the view hides.
+    // A function that the API's role declares cheap must not run on rows that the view hides.
     let leak = "create function pg_temp.leak(double precision) returns boolean language plpgsql cost 0.0000001 as
                 $$ begin raise exception 'leaked %', $1; end $$";
     sqlx::raw_sql(leak).execute(&mut api).await.unwrap();
@@ -360,10 +363,10 @@ async fn api_role_reads_no_sealed_figure_before_the_close() {
     );
 }
 
-/// Finals are decided by the database's clock, whoever asks and however many at once.
+// The database's clock decides for all concurrent callers.
 #[tokio::test(flavor = "multi_thread")]
-async fn finals_marked_at_the_moment_of_closing_are_exact() {
-    let world = world_of(Plan {
+async fn finals_marked_during_close_are_exact() {
+    let world = world_with(Plan {
         apis: 2,
         workers: 1,
         ..Plan::default()
@@ -401,18 +404,18 @@ async fn finals_marked_at_the_moment_of_closing_are_exact() {
             .await,
         );
     }
-    // One job, marked by many at once long before the close: each is told that it is final, also as the third one.
+    // Many requests mark one job concurrently, long before the close: each returns it as final, also if it is the third one.
     for jobs in [&jobs[..1], &jobs[..3]] {
-        let marks = (0..24).map(|n| insist_on_final(&clients[n % 2], &jobs[n % jobs.len()]));
+        let marks = (0..24).map(|n| mark_final(&clients[n % 2], &jobs[n % jobs.len()]));
         assert!(
             join_all(marks)
                 .await
                 .iter()
-                .all(|answer| answer.status == 200 && answer.body["final"] == true)
+                .all(|response| response.status == 200 && response.body["final"] == true)
         );
     }
     let mut outcomes = [0, 0];
-    // From a close that is over to one that leaves time for all, on a busy machine too.
+    // The rounds vary from a close in the past to one that leaves time for all calls, also on a busy machine.
     for (round, window) in [0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 5.0]
         .into_iter()
         .enumerate()
@@ -424,7 +427,7 @@ async fn finals_marked_at_the_moment_of_closing_are_exact() {
         close_in(&world, window).await;
         let at = |at: usize| (&clients[at % 2], &jobs[at % jobs.len()]);
         let all = join_all((0..50).map(|n| async move {
-            // Callers come over a while, before and after the close.
+            // The calls are spread over the time before and after the close.
             tokio::time::sleep(Duration::from_millis(n as u64 * 4)).await;
             let (client, job) = at(n);
             finalize(client, job).await
@@ -432,9 +435,11 @@ async fn finals_marked_at_the_moment_of_closing_are_exact() {
         .await;
         assert!(
             all.iter()
-                .all(|answer| [200, 409, 503].contains(&answer.status)),
+                .all(|response| [200, 409, 503].contains(&response.status)),
             "{:?}",
-            all.iter().map(|answer| answer.status).collect::<Vec<_>>()
+            all.iter()
+                .map(|response| response.status)
+                .collect::<Vec<_>>()
         );
         let (finals, late): (i64, i64) = sqlx::query_as(
             "select count(*), count(*) filter (where j.final_at >= s.closes_at)
@@ -448,12 +453,12 @@ async fn finals_marked_at_the_moment_of_closing_are_exact() {
             "round {round}: {finals} final, {late} of them late"
         );
         outcomes[usize::from(finals == 3)] += 1;
-        until("the close", PATIENCE, async || {
+        wait_until("the close", WAIT_TIMEOUT, async || {
             let closed = "select bool_and(closes_at < clock_timestamp()) from suites where closes_at is not null";
             sqlx::query_scalar::<_, bool>(closed).fetch_one(&mut world.database().await).await.unwrap()
         })
         .await;
-        // What is disclosed is what was final; whoever asks later changes nothing.
+        // Exactly the final jobs are disclosed; later calls change nothing.
         let mut disclosed = Vec::new();
         for (at, job) in jobs.iter().enumerate() {
             let seen = job_of(&clients[at % 2], job).await;
@@ -474,16 +479,16 @@ async fn finals_marked_at_the_moment_of_closing_are_exact() {
         )
         .await;
         assert_eq!(refused.status, 409, "{}", refused.body);
-        // Every 200 is of a job that is final.
-        for (n, answer) in all
+        // Every 200 belongs to a final job.
+        for (n, response) in all
             .iter()
             .enumerate()
-            .filter(|(_, answer)| answer.status == 200)
+            .filter(|(_, response)| response.status == 200)
         {
             assert!(
                 disclosed[n % jobs.len()],
                 "round {round}, caller {n}: {}",
-                answer.body
+                response.body
             );
         }
     }
@@ -494,8 +499,8 @@ async fn finals_marked_at_the_moment_of_closing_are_exact() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn organizations_of_one_domain_share_their_finals() {
-    let world = world_of(with("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")).await;
+async fn orgs_of_one_domain_share_finals() {
+    let world = world_with(with_setting("ASSAY_SIGN_IN_MAILS_PER_MINUTE", "1000")).await;
     world.widen_plans().await;
     let answers: Vec<Value> = (0..N).map(|at| json!(yes_or_no(at))).collect();
     let suite_id = publish_answers(
@@ -528,7 +533,7 @@ async fn organizations_of_one_domain_share_their_finals() {
         statuses.push(finalize(client, &job).await.status);
     }
     assert_eq!(statuses, [200, 200, 200, 409, 409]);
-    // To give the domain up does not help.
+    // Releasing the domain does not separate their finals.
     sqlx::raw_sql("delete from domain_claims")
         .execute(&mut world.database().await)
         .await
@@ -542,12 +547,12 @@ async fn organizations_of_one_domain_share_their_finals() {
     assert_eq!(
         finalize(&other, &shared.unwrap()).await.status,
         409,
-        "it was submitted when the domain was shared"
+        "the job was submitted while the domain was shared"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn times_of_jobs_whose_figures_are_held_back_are_rounded() {
+async fn times_of_sealed_jobs_are_rounded() {
     let world = world().await;
     let answers: Vec<Value> = (0..N).map(|at| json!(yes_or_no(at))).collect();
     let open = |release: &str| {
@@ -569,7 +574,7 @@ async fn times_of_jobs_whose_figures_are_held_back_are_rounded() {
         let job = scored(&world.key(), &suite_id, &predictions(N, |_| json!("no"))).await;
         let phases = "select phases, (extract(epoch from ended_at - started_at) * 1000)::float8 from job_attempts where job_id = $1";
         let (phases, lasted): (Value, f64) = sqlx::query_as(phases)
-            .bind(text(&job["id"]))
+            .bind(string(&job["id"]))
             .fetch_one(&mut world.database().await)
             .await
             .unwrap();
@@ -586,7 +591,7 @@ async fn times_of_jobs_whose_figures_are_held_back_are_rounded() {
     }
 }
 
-/// Replaces what differs between two runs of the same calls: ids, times, durations, digests of requests, addresses.
+/// Masks what differs between two runs of the same calls: ids, times, durations, digests of requests, addresses.
 fn normalized(world: &World, text: &str) -> String {
     let mut text = text.to_owned();
     for (own, name) in [
@@ -600,7 +605,7 @@ fn normalized(world: &World, text: &str) -> String {
         let addresses = process.listen.iter().chain([&process.admin]);
         addresses.for_each(|address| text = text.replace(&address.to_string(), "ADDRESS"));
     }
-    // Numbers behind these names are durations, or counts of bytes and of polls.
+    // Numbers after these names are durations, or counts of bytes and polls.
     let keys = [
         "requests\":",
         "start_us\":",
@@ -639,7 +644,7 @@ fn normalized(world: &World, text: &str) -> String {
     words
 }
 
-/// A word, or what kind of id or time it is.
+/// Returns the word, or the kind of id or time that it is.
 fn without_identity(word: &str) -> String {
     let is_hex = |word: &str| word.len() >= 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_time = |word: &str| {
@@ -664,12 +669,15 @@ fn without_identity(word: &str) -> String {
     }
 }
 
-/// Everything that a caller, a reader of logs or metrics, or the API's database role can see of the same calls.
-async fn everything(world: &World, suites: &[(&str, Value, Value)]) -> BTreeMap<String, String> {
+/// Returns everything that a caller, a reader of logs or metrics, or the API's database role sees of these calls.
+async fn observe_everything(
+    world: &World,
+    suites: &[(&str, Value, Value)],
+) -> BTreeMap<String, String> {
     let mut seen = BTreeMap::new();
     let key = world.key();
-    let mut log = |name: &str, answer: &Answer| {
-        let mut headers: Vec<_> = answer
+    let mut log = |name: &str, response: &Response| {
+        let mut headers: Vec<_> = response
             .headers
             .iter()
             .map(|(name, value)| format!("{name}: {value:?}"))
@@ -680,8 +688,8 @@ async fn everything(world: &World, suites: &[(&str, Value, Value)]) -> BTreeMap<
                 .any(|name| header.starts_with(name))
         });
         headers.sort();
-        let told = format!("{} {headers:?} {}", answer.status, answer.body);
-        seen.insert(format!("response {name}"), normalized(world, &told));
+        let text = format!("{} {headers:?} {}", response.status, response.body);
+        seen.insert(format!("response {name}"), normalized(world, &text));
     };
     let mut job_ids = Vec::new();
     for (name, good, other) in suites {
@@ -706,15 +714,15 @@ async fn everything(world: &World, suites: &[(&str, Value, Value)]) -> BTreeMap<
                 .await
                 .unwrap();
             log(&format!("{name} submit {at}"), &job);
-            world.ended(&text(&job.body["id"])).await;
-            let path = format!("/v1/jobs/{}", text(&job.body["id"]));
+            world.wait_until_finished(&string(&job.body["id"])).await;
+            let path = format!("/v1/jobs/{}", string(&job.body["id"]));
             for what in ["", "/trace", "/items"] {
                 log(
                     &format!("{name} job {at}{what}"),
                     &key.get(&format!("{path}{what}")).await.unwrap(),
                 );
             }
-            job_ids.push(text(&job.body["id"]));
+            job_ids.push(string(&job.body["id"]));
             jobs.push(job.body);
         }
         let succeeded = &jobs[..2];
@@ -768,7 +776,7 @@ async fn everything(world: &World, suites: &[(&str, Value, Value)]) -> BTreeMap<
             .job
             .unwrap()
             .result;
-        // A map has no order.
+        // The order of a map varies.
         let metrics: Option<BTreeMap<_, _>> = result.as_mut().map(|result| {
             result
                 .metrics
@@ -817,8 +825,8 @@ async fn everything(world: &World, suites: &[(&str, Value, Value)]) -> BTreeMap<
     for (kind, processes) in [("api", &world.stack.apis), ("worker", &world.stack.workers)] {
         for process in processes {
             let lines = std::fs::read_to_string(&process.log).unwrap();
-            // What is logged of requests, jobs and suites. The rest is of the machine: a slow Redis, names of queue workers, statements
-            // without their values and with how long they took.
+            // Log lines of requests, jobs and suites. The others depend on the machine: a slow Redis, names of queue workers, and
+            // statements with their durations but without their values.
             let of_calls = |line: &&str| {
                 ["\"job_id\"", "\"request_id\"", "suite:"]
                     .iter()
@@ -833,7 +841,7 @@ async fn everything(world: &World, suites: &[(&str, Value, Value)]) -> BTreeMap<
             lines.dedup();
             assert!(lines.len() >= 2, "{kind}: {lines:?}");
             seen.insert(format!("log {kind}"), lines.join("\n"));
-            // Series and their labels, and how many jobs and items there were; not how long anything took.
+            // Series with their labels, and counts of jobs and items, but no durations.
             let counted = [
                 "assay_job_attempts",
                 "assay_jobs_",
@@ -870,7 +878,7 @@ async fn everything(world: &World, suites: &[(&str, Value, Value)]) -> BTreeMap<
     seen
 }
 
-/// Every row and column that the API's role can read.
+/// Returns every row and column that the API's role can read.
 async fn readable_rows(world: &World) -> String {
     let mut api = databases::connect(&world.stack.database.api_url)
         .await
@@ -897,7 +905,7 @@ async fn readable_rows(world: &World) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_depends_on_a_sealed_answer_before_the_close() {
+async fn nothing_depends_on_sealed_answers() {
     type Of = fn(usize) -> Value;
     let families: [(&str, &str, Of, Of, Of); 7] = [
         (
@@ -928,7 +936,7 @@ async fn nothing_depends_on_a_sealed_answer_before_the_close() {
             |_| json!({"yes": 0.5, "no": 0.5}),
             |at| json!({yes_or_no(at): 1.0}),
         ),
-        // These two are not defined where a prediction is missing, or all sealed ones are the same: which is no matter of answers.
+        // These two metrics are undefined if a prediction is missing or all sealed predictions are equal, for any answers.
         (
             "area",
             "auc",
@@ -953,7 +961,7 @@ async fn nothing_depends_on_a_sealed_answer_before_the_close() {
     ];
     let mut seen = Vec::new();
     for changed in [false, true] {
-        let world = world_of(with("ASSAY_LOG", "debug")).await;
+        let world = world_with(with_setting("ASSAY_LOG", "debug")).await;
         world.widen_plans().await;
         let mut suites = Vec::new();
         for (name, metric, answer, good, other) in &families {
@@ -963,7 +971,7 @@ async fn nothing_depends_on_a_sealed_answer_before_the_close() {
             );
             let is_sealed = sealed_items(&head, &answers);
             if changed {
-                // Each sealed item has the answer of the next one but one, or of none.
+                // Each sealed item gets the answer of the item two places later, or one that no item has.
                 let others: Vec<Value> = (0..N)
                     .map(|at| {
                         if ["numbers", "order"].contains(name) {
@@ -989,7 +997,7 @@ async fn nothing_depends_on_a_sealed_answer_before_the_close() {
             suites.push((*name, predictions(N, good), predictions(N, other)));
         }
         seen.push((
-            everything(&world, &suites).await,
+            observe_everything(&world, &suites).await,
             sealed_figures(&world).await,
         ));
     }
@@ -999,14 +1007,14 @@ async fn nothing_depends_on_a_sealed_answer_before_the_close() {
         two.keys().collect::<Vec<_>>()
     );
     assert!(one.len() > 100, "{}", one.len());
-    for (name, told) in &one {
-        let differing = told
+    for (name, text) in &one {
+        let differing = text
             .lines()
             .zip(two[name].lines())
             .find(|(one, two)| one != two);
-        assert!(told == &two[name], "{name}: {differing:?}");
+        assert!(text == &two[name], "{name}: {differing:?}");
     }
-    // The sealed figures themselves do differ, in every suite.
+    // The sealed scores themselves differ in every suite.
     assert_eq!(sealed.len(), other_sealed.len());
     assert!(
         sealed
@@ -1019,7 +1027,7 @@ async fn nothing_depends_on_a_sealed_answer_before_the_close() {
     assert_eq!(suites.len(), families.len());
 }
 
-/// The sealed figures of each suite's jobs, in the order of the jobs.
+/// Returns the sealed scores of each suite's jobs, in the order of the jobs.
 async fn sealed_figures(world: &World) -> BTreeMap<String, Vec<f64>> {
     let sql = "select r.suite_id, array_agg(r.value order by j.created_at) from sealed_results r join jobs j on j.id = r.job_id group by r.suite_id";
     sqlx::query_as(sql)

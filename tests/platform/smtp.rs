@@ -1,4 +1,4 @@
-//! Mails through a real mail server.
+//! Emails through a real SMTP server.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use crate::clients::{made, python_with, sources};
-use crate::harness::{World, ground, scrape, text, until, world_of};
+use crate::clients::{prepare, python_with, sources};
+use crate::harness::{World, ground, scrape, string, wait_until, world_with};
 use crate::mail::Mail;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const SMTP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The server. Dropping it ends it.
+/// An SMTP server. Dropping it stops it.
 struct MailServer {
     _process: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -42,39 +42,39 @@ impl MailServer {
             lines,
             ports: Value::Null,
         };
-        server.ports = server.said().await;
+        server.ports = server.next_line().await;
         server
     }
 
-    /// The next thing that it says.
-    async fn said(&mut self) -> Value {
-        let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await;
+    /// Returns the next JSON line that the server prints.
+    async fn next_line(&mut self) -> Value {
+        let line = tokio::time::timeout(SMTP_TIMEOUT, self.lines.next_line()).await;
         let line = line
-            .unwrap_or_else(|_| panic!("the mail server says nothing"))
+            .unwrap_or_else(|_| panic!("the mail server printed nothing"))
             .unwrap();
-        serde_json::from_str(&line.unwrap_or_else(|| panic!("the mail server ended"))).unwrap()
+        serde_json::from_str(&line.unwrap_or_else(|| panic!("the mail server exited"))).unwrap()
     }
 }
 
-async fn ask(world: &World, email: &str) {
-    let asked = world
+async fn request_sign_in(world: &World, email: &str) {
+    let requested = world
         .anonymous()
         .post("/v1/auth/email", &json!({"email": email}))
         .await
         .unwrap();
-    assert_eq!(asked.status, 202, "{}", asked.body);
+    assert_eq!(requested.status, 202, "{}", requested.body);
 }
 
 async fn metrics(world: &World) -> String {
     scrape(&world.stack.apis[0]).await
 }
 
-fn world_with(env: &[(&str, &str)]) -> impl Future<Output = World> {
+fn world_with_env(env: &[(&str, &str)]) -> impl Future<Output = World> {
     let env = env
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect();
-    world_of(Plan {
+    world_with(Plan {
         workers: 0,
         env,
         ..Plan::default()
@@ -82,8 +82,9 @@ fn world_with(env: &[(&str, &str)]) -> impl Future<Output = World> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mails_go_through_a_mail_server_with_a_few_tries() {
-    let Some(python) = made(|| python_with("smtp", &sources().join("smtp/requirements.txt"))).await
+async fn emails_are_retried_a_few_times() {
+    let Some(python) =
+        prepare(|| python_with("smtp", &sources().join("smtp/requirements.txt"))).await
     else {
         return;
     };
@@ -94,19 +95,19 @@ async fn mails_go_through_a_mail_server_with_a_few_tries() {
     std::fs::create_dir(&folder).unwrap();
     let mut server = MailServer::start(&python, &folder).await;
     let url = format!("smtp://127.0.0.1:{}", server.ports["plain"]);
-    let mut world = world_with(&[
+    let mut world = world_with_env(&[
         ("ASSAY_SMTP_URL", &url),
         ("ASSAY_MAIL_FROM", "Ässay <assay@example.org>"),
     ])
     .await;
 
-    ask(&world, "ada@bücher.example").await;
-    let said = server.said().await;
+    request_sign_in(&world, "ada@bücher.example").await;
+    let said = server.next_line().await;
     assert_eq!(
         json!([said["from"], said["to"], said["tls"]]),
         json!(["assay@example.org", ["ada@xn--bcher-kva.example"], false])
     );
-    let mail = Mail::read(text(&said["mail"]).as_bytes());
+    let mail = Mail::read(string(&said["mail"]).as_bytes());
     let token = mail.token().unwrap();
     let signed_in = world
         .anonymous()
@@ -116,13 +117,16 @@ async fn mails_go_through_a_mail_server_with_a_few_tries() {
     assert_eq!(signed_in.status, 201, "{}", signed_in.body);
     assert!(mail.html.contains(&token), "{}", mail.html);
 
-    // What is put off is tried again; what is refused for good is not, and is counted.
-    ask(&world, "later@example.org").await;
-    assert_eq!(server.said().await["to"], json!(["later@example.org"]));
-    ask(&world, "never@example.org").await;
-    assert_eq!(server.said().await, json!({"refused": "never@example.org"}));
+    // A temporary rejection is retried; a permanent one is not, and is counted.
+    request_sign_in(&world, "later@example.org").await;
+    assert_eq!(server.next_line().await["to"], json!(["later@example.org"]));
+    request_sign_in(&world, "never@example.org").await;
+    assert_eq!(
+        server.next_line().await,
+        json!({"refused": "never@example.org"})
+    );
     let failed = "assay_mails_total{outcome=\"failed\"} 1";
-    until("the failure's count", PATIENCE, async || {
+    wait_until("the failure counter", SMTP_TIMEOUT, async || {
         metrics(&world).await.contains(failed)
     })
     .await;
@@ -132,7 +136,7 @@ async fn mails_go_through_a_mail_server_with_a_few_tries() {
         "{metrics}"
     );
 
-    // A letter that was put into the post is carried off, though the process is told to end at once.
+    // A queued email is delivered although the process gets SIGTERM immediately afterwards.
     let owner = world.owner();
     let invited = owner
         .post("/v1/invites", &json!({"email": "bob@example.org"}))
@@ -141,21 +145,22 @@ async fn mails_go_through_a_mail_server_with_a_few_tries() {
     assert_eq!(invited.status, 201);
     let log = world.stack.apis[0].log.clone();
     world.stack.stop();
-    assert_eq!(server.said().await["to"], json!(["bob@example.org"]));
+    assert_eq!(server.next_line().await["to"], json!(["bob@example.org"]));
     let log = std::fs::read_to_string(log).unwrap();
     assert!(
-        log.contains("a mail could not be sent") && !log.contains(&token[..20]),
+        log.contains("email not sent") && !log.contains(&token[..20]),
         "{log}"
     );
     assert!(
         !world.stack.mail_folder().exists(),
-        "nothing is written to a folder"
+        "no email is written to a folder"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mail_server_is_believed_by_its_certificate_only_and_given_the_password() {
-    let Some(python) = made(|| python_with("smtp", &sources().join("smtp/requirements.txt"))).await
+async fn smtp_requires_trusted_certificate() {
+    let Some(python) =
+        prepare(|| python_with("smtp", &sources().join("smtp/requirements.txt"))).await
     else {
         return;
     };
@@ -181,26 +186,26 @@ async fn a_mail_server_is_believed_by_its_certificate_only_and_given_the_passwor
         ("SSL_CERT_FILE", authority.as_str()),
     ];
 
-    let world = world_with(&settings).await;
-    ask(&world, "ada@example.org").await;
-    let said = server.said().await;
+    let world = world_with_env(&settings).await;
+    request_sign_in(&world, "ada@example.org").await;
+    let said = server.next_line().await;
     assert_eq!(
         json!([said["to"], said["tls"], said["user"]]),
         json!([["ada@example.org"], true, "assay"])
     );
 
-    // Without knowing the authority: nothing is sent, and what went wrong is logged without the password.
-    let distrusting = world_with(&settings[..2]).await;
-    ask(&distrusting, "eve@example.org").await;
+    // Without the authority's certificate nothing is sent, and the error is logged without the password.
+    let distrusting = world_with_env(&settings[..2]).await;
+    request_sign_in(&distrusting, "eve@example.org").await;
     let log = &distrusting.stack.apis[0].log;
-    let told = || std::fs::read_to_string(log).unwrap();
-    until("the refusal", PATIENCE, async || {
-        told().contains("a mail could not be sent")
+    let log_text = || std::fs::read_to_string(log).unwrap();
+    wait_until("the rejection in the log", SMTP_TIMEOUT, async || {
+        log_text().contains("email not sent")
     })
     .await;
     assert!(
-        !told().contains("p@ss") && !told().contains("p%40ss"),
+        !log_text().contains("p@ss") && !log_text().contains("p%40ss"),
         "{}",
-        told()
+        log_text()
     );
 }

@@ -1,4 +1,4 @@
-//! What a collector of traces receives: the OpenTelemetry Collector itself, with a file to write to.
+//! The traces that an OpenTelemetry Collector receives. The collector writes them to a file.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::TcpListener;
@@ -15,24 +15,26 @@ use assay_tests::stack::Plan;
 use opentelemetry_proto::tonic::trace::v1::TracesData;
 use serde_json::{Value, json};
 
-use crate::clients::{go_program, made};
-use crate::harness::{PATIENCE, World, ground, one_prediction, text, until, with_token, world_of};
+use crate::clients::{go_program, prepare};
+use crate::harness::{
+    WAIT_TIMEOUT, World, ground, one_prediction, string, wait_until, with_token, world_with,
+};
 
 /// A running collector.
 pub struct Collector {
     _process: Guarded,
-    /// Where it takes OTLP over gRPC.
+    /// The endpoint of OTLP over gRPC.
     pub grpc: String,
-    /// Where it takes OTLP over HTTP.
+    /// The endpoint of OTLP over HTTP.
     pub http: String,
-    /// What it received, an export a line.
+    /// The file of received traces, one export per line.
     pub file: PathBuf,
 }
 
 impl Collector {
-    /// Starts one, if there is Go to build it with.
+    /// Starts a collector. Returns `None` if there is no Go to build it with.
     pub async fn start() -> Option<Self> {
-        let program = made(|| go_program("collector")).await?;
+        let program = prepare(|| go_program("collector")).await?;
         let folder = ground()
             .servers
             .folder()
@@ -62,7 +64,7 @@ impl Collector {
         command.log = Some(folder.join("collector.log"));
         command.run_folder = Some(ground().servers.folder().to_path_buf());
         let process = Guarded::spawn(&command).unwrap();
-        until("a collector", PATIENCE, async || {
+        wait_until("the collector", WAIT_TIMEOUT, async || {
             tokio::net::TcpStream::connect(grpc).await.is_ok()
         })
         .await;
@@ -74,16 +76,16 @@ impl Collector {
         })
     }
 
-    /// All that it received, as it wrote it.
+    /// Returns everything that the collector has written.
     pub fn text(&self) -> String {
         std::fs::read_to_string(&self.file).unwrap_or_default()
     }
 
-    /// All spans of a trace, each with the name of its service.
+    /// Returns all spans of a trace, each with the name of its service.
     fn spans(&self, trace_id: &str) -> Vec<(String, Value)> {
         let mut spans = Vec::new();
         for line in self.text().lines() {
-            // The last line may be on its way.
+            // The last line may be incomplete.
             let Ok(export) = serde_json::from_str::<Value>(line) else {
                 continue;
             };
@@ -124,7 +126,7 @@ fn attribute(of: &Value, key: &str) -> String {
 }
 
 async fn exporting(collector: &Collector, workers: usize) -> World {
-    world_of(Plan {
+    world_with(Plan {
         workers,
         env: [("ASSAY_OTLP_ENDPOINT".to_owned(), collector.grpc.clone())].into(),
         ..Plan::default()
@@ -132,7 +134,7 @@ async fn exporting(collector: &Collector, workers: usize) -> World {
     .await
 }
 
-/// A client with traces of its own.
+/// Returns a client that sends its own `traceparent`.
 fn client(collector: &Collector) -> Spans {
     let given = [
         ("ASSAY_OTLP_ENDPOINT", collector.grpc.as_str()),
@@ -143,26 +145,30 @@ fn client(collector: &Collector) -> Spans {
     Spans::open(
         "client",
         &Common::read(&mut reader, "client"),
-        Sampling::Chosen,
+        Sampling::Upstream,
     )
     .unwrap()
 }
 
-/// The spans by service, name and what tells them apart, after a look that all of them hang together in one tree.
+/// Returns the spans by service, name and distinguishing attribute, and asserts that they form one tree.
 fn tree(
     spans: &[(String, Value)],
     root: SpanContext,
 ) -> BTreeMap<(String, String, String), (String, Value)> {
     let ids: HashSet<String> = spans
         .iter()
-        .map(|(_, span)| text(&span["spanId"]))
+        .map(|(_, span)| string(&span["spanId"]))
         .collect();
-    assert_eq!(ids.len(), spans.len(), "each span is told once: {spans:#?}");
+    assert_eq!(
+        ids.len(),
+        spans.len(),
+        "each span is exported once: {spans:#?}"
+    );
     let name_of = |id: &str| {
         spans
             .iter()
             .find(|(_, span)| span["spanId"] == id)
-            .map(|(_, span)| text(&span["name"]))
+            .map(|(_, span)| string(&span["name"]))
     };
     let mut named = BTreeMap::new();
     for (service, span) in spans {
@@ -171,9 +177,9 @@ fn tree(
             assert_eq!(parent, "", "the root");
             String::new()
         } else {
-            name_of(parent).unwrap_or_else(|| panic!("an orphan: {span}"))
+            name_of(parent).unwrap_or_else(|| panic!("no parent: {span}"))
         };
-        let time = |name: &str| text(&span[name]).parse::<u128>().unwrap();
+        let time = |name: &str| string(&span[name]).parse::<u128>().unwrap();
         assert!(
             time("startTimeUnixNano") <= time("endTimeUnixNano"),
             "{span}"
@@ -181,7 +187,7 @@ fn tree(
         named.insert(
             (
                 service.clone(),
-                text(&span["name"]),
+                string(&span["name"]),
                 attribute(span, "assay.attempt"),
             ),
             (parent, span.clone()),
@@ -192,7 +198,7 @@ fn tree(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
+async fn retried_job_is_one_span_tree() {
     let Some(collector) = Collector::start().await else {
         return;
     };
@@ -208,12 +214,12 @@ async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
         .header("traceparent", parent);
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let queued = world.key().send(request.json(&body)).await.unwrap();
-    let job_id = text(&queued.body["id"]);
-    world.until_status(&job_id, "running").await;
+    let job_id = string(&queued.body["id"]);
+    world.wait_for_status(&job_id, "running").await;
     world.stack.workers[0].guarded.signal(libc::SIGKILL);
     world.stack.workers[0] = world.stack.launch_worker().unwrap();
     sqlx::Connection::close(hold).await.unwrap();
-    assert_eq!(world.ended(&job_id).await["attempts"], 2);
+    assert_eq!(world.wait_until_finished(&job_id).await["attempts"], 2);
     let whole = Span {
         name: "evaluate".into(),
         kind: SpanKind::Client,
@@ -224,12 +230,12 @@ async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
     spans.close().await;
 
     let trace_id = root.trace_id.to_string();
-    until("the whole trace", Duration::from_secs(20), async || {
+    wait_until("the complete trace", Duration::from_secs(20), async || {
         collector.spans(&trace_id).len() >= 12
     })
     .await;
     let tree = tree(&collector.spans(&trace_id), root);
-    let told: Vec<_> = tree
+    let actual: Vec<_> = tree
         .iter()
         .map(|((service, name, attempt), (parent, _))| {
             [service, name, attempt, parent].map(String::as_str)
@@ -239,7 +245,7 @@ async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
         ["assay-api", "POST /v1/evals", "", "evaluate"],
         ["assay-api", "authenticate", "", "POST /v1/evals"],
         ["assay-api", "limit", "", "POST /v1/evals"],
-        // The worker is dead; that it tried is told by who took the job back.
+        // The worker was killed; the process that reclaimed the job exports the span of its attempt.
         ["assay-api", "process jobs", "1", "send jobs"],
         ["assay-api", "send jobs", "", "POST /v1/evals"],
         ["assay-worker", "fetch input", "", "process jobs"],
@@ -250,7 +256,7 @@ async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
         ["assay-worker", "store item scores", "", "process jobs"],
         ["client", "evaluate", "", ""],
     ];
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
     let span = |service: &str, name: &str, attempt: &str| {
         &tree[&(service.to_owned(), name.to_owned(), attempt.to_owned())].1
     };
@@ -270,17 +276,17 @@ async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
         "{done}"
     );
     let request = span("assay-api", "POST /v1/evals", "");
-    let told = [
+    let attributes = [
         "http.route",
         "http.request.method",
         "http.response.status_code",
         "assay.request.id",
     ]
     .map(|key| attribute(request, key));
-    assert_eq!(told[..3], ["/v1/evals", "POST", "202"]);
-    assert_eq!(told[3], text(&queued.body["request_id"]));
+    assert_eq!(attributes[..3], ["/v1/evals", "POST", "202"]);
+    assert_eq!(attributes[3], string(&queued.body["request_id"]));
 
-    // The same trace is in the log line of the request, and in that of the job.
+    // The log lines of the request and of the job contain the same trace id.
     let api = std::fs::read_to_string(&world.stack.apis[0].log).unwrap();
     let lines = api
         .lines()
@@ -306,7 +312,7 @@ async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
         "{of_job:?}"
     );
 
-    // The tenant's own document is one that OpenTelemetry's types read, and that a collector takes.
+    // The tenant's trace document parses as OpenTelemetry's types, and a collector accepts it.
     let document = world
         .key()
         .get(&format!("/v1/jobs/{job_id}/trace"))
@@ -341,14 +347,14 @@ async fn a_job_that_was_tried_twice_is_one_tree_from_the_client_to_the_score() {
         (sent.status().as_u16(), sent.text().await.unwrap()),
         (200, "{\"partialSuccess\":{}}".to_owned())
     );
-    until("the document", PATIENCE, async || {
+    wait_until("the document", WAIT_TIMEOUT, async || {
         collector.text().contains("gen_ai.evaluation.result")
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_rpc_is_named_by_the_conventions_and_its_errors_are_the_clients() {
+async fn rpc_span_follows_conventions() {
     let Some(collector) = Collector::start().await else {
         return;
     };
@@ -374,20 +380,20 @@ async fn an_rpc_is_named_by_the_conventions_and_its_errors_are_the_clients() {
         tonic::Code::NotFound
     );
     let trace_id = span_context.trace_id.to_string();
-    until("the spans", Duration::from_secs(20), async || {
+    wait_until("the spans", Duration::from_secs(20), async || {
         collector.spans(&trace_id).len() >= 3
     })
     .await;
     let spans = collector.spans(&trace_id);
     let (_, span) = spans.iter().find(|(_, span)| span["kind"] == 2).unwrap();
     assert_eq!(
-        (text(&span["name"]), text(&span["parentSpanId"])),
+        (string(&span["name"]), string(&span["parentSpanId"])),
         (
             "assay.v1.JobService/GetJob".to_owned(),
             span_context.span_id.to_string()
         )
     );
-    let told = [
+    let attributes = [
         "rpc.system.name",
         "rpc.method",
         "rpc.response.status_code",
@@ -395,7 +401,7 @@ async fn an_rpc_is_named_by_the_conventions_and_its_errors_are_the_clients() {
     ]
     .map(|key| attribute(span, key));
     assert_eq!(
-        told,
+        attributes,
         [
             "grpc",
             "assay.v1.JobService/GetJob",
@@ -405,12 +411,12 @@ async fn an_rpc_is_named_by_the_conventions_and_its_errors_are_the_clients() {
     );
     assert!(
         span["status"]["code"].as_i64().unwrap_or(0) != 2,
-        "what the client did wrong is no error of ours: {span}"
+        "a client error is no error of the server span: {span}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn share_of_the_traces_is_the_same_in_all_processes() {
+async fn all_processes_sample_the_same_traces() {
     let Some(collector) = Collector::start().await else {
         return;
     };
@@ -421,7 +427,7 @@ async fn share_of_the_traces_is_the_same_in_all_processes() {
     let env = env
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into();
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         apis: 2,
         env,
         ..Plan::default()
@@ -433,13 +439,13 @@ async fn share_of_the_traces_is_the_same_in_all_processes() {
         .into_iter()
         .map(|url| Client::new(url, Some(&world.org.key)))
         .collect();
-    // Low last bits, which a caller might think to be favoured.
+    // Low last bits, which a caller could expect to be sampled.
     let traces: Vec<_> = (0..24)
         .map(|number| format!("{:032x}", (number + 1_u128) << 64 | 1))
         .collect();
     for trace_id in &traces {
         let header = format!("00-{trace_id}-00f067aa0ba902b7-01");
-        // One process stores the job, the other one is asked for something in the same trace.
+        // One process stores the job, the other one serves a request in the same trace.
         let request = apis[0]
             .request("POST", "/v1/evals")
             .header("traceparent", &header);
@@ -450,7 +456,7 @@ async fn share_of_the_traces_is_the_same_in_all_processes() {
             .await
             .unwrap();
         assert_eq!(queued.status, 202, "{}", queued.body);
-        world.ended(&text(&queued.body["id"])).await;
+        world.wait_until_finished(&string(&queued.body["id"])).await;
         assert_eq!(
             apis[1]
                 .send(
@@ -464,28 +470,28 @@ async fn share_of_the_traces_is_the_same_in_all_processes() {
             200
         );
     }
-    // Longer than spans are kept back.
+    // Longer than the export delay of spans.
     tokio::time::sleep(Duration::from_secs(6)).await;
     let mut taken = 0;
     for trace_id in &traces {
         let spans = collector.spans(trace_id);
         let named = |name: &str| spans.iter().any(|(_, span)| span["name"] == name);
-        let told = [
+        let exported = [
             named("POST /v1/evals"),
             named("GET /v1/me"),
             spans.iter().any(|(service, _)| service == "assay-worker"),
         ];
         assert!(
-            told == [true; 3] || told == [false; 3],
-            "{trace_id}: {told:?}"
+            exported == [true; 3] || exported == [false; 3],
+            "{trace_id}: {exported:?}"
         );
-        taken += usize::from(told[0]);
+        taken += usize::from(exported[0]);
     }
     assert!((1..24).contains(&taken), "{taken} of 24");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_start_their_own_traces() {
+async fn unauthenticated_callers_start_own_traces() {
     let Some(collector) = Collector::start().await else {
         return;
     };
@@ -497,7 +503,7 @@ async fn strangers_start_their_own_traces() {
             .header("traceparent", format!("00-{trace_id}-00f067aa0ba902b7-01"));
         assert_eq!(client.send(request).await.unwrap().status, 401);
     }
-    until("two links", Duration::from_secs(20), async || {
+    wait_until("two links", Duration::from_secs(20), async || {
         collector.text().matches("00f067aa0ba902b7").count() >= 2
     })
     .await;
@@ -509,12 +515,12 @@ async fn strangers_start_their_own_traces() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_is_away_or_hangs_holds_nobody_up() {
-    // First it takes connections and never says a word, then it is gone.
+async fn unavailable_collector_delays_nothing() {
+    // First the collector accepts connections and never responds, then it is gone.
     let mut listener = Some(TcpListener::bind("127.0.0.1:0").unwrap());
     let address = listener.as_ref().unwrap().local_addr().unwrap();
     for hangs in [true, false] {
-        let mut world = world_of(Plan {
+        let mut world = world_with(Plan {
             env: [(
                 "ASSAY_OTLP_ENDPOINT".to_owned(),
                 format!("http://{address}"),
@@ -523,7 +529,10 @@ async fn a_collector_that_is_away_or_hangs_holds_nobody_up() {
             ..Plan::default()
         })
         .await;
-        assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
+        assert_eq!(
+            world.submit_and_wait(&one_prediction()).await["status"],
+            "succeeded"
+        );
         let began = std::time::Instant::now();
         for process in world
             .stack

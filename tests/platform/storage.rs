@@ -1,4 +1,4 @@
-//! What is stored: no object without a row, no more bytes than the plan allows, no row beyond its time.
+//! Stored data: no object without a row, no more bytes than the plan allows, no row after its retention period.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,27 +6,28 @@ use std::time::{Duration, SystemTime};
 
 use assay_core::JobId;
 use assay_proto::v1;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::stack::{Plan, Process, operate};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::harness::{
-    PATIENCE, World, code, files, one_prediction, scrape, text, until, with_token, world, world_of,
+    WAIT_TIMEOUT, World, error_code, list_files, one_prediction, scrape, string, wait_until,
+    with_token, world, world_with,
 };
 use crate::uploads::{complete, open, put, submit, uploaded};
 
-/// The files of the artifact store that hold inline predictions.
+/// Returns the files of the artifact store that hold inline predictions.
 fn predictions(world: &World) -> Vec<PathBuf> {
     let name = |file: &PathBuf| file.to_string_lossy().ends_with(".predictions.json");
-    files(&world.stack.artifacts())
+    list_files(&world.stack.artifacts())
         .into_iter()
         .filter(name)
         .collect()
 }
 
-/// Starts one more API, whose first round of cleanup begins at once.
-async fn one_more_api(world: &World) -> Process {
+/// Starts another API process, whose first cleanup runs immediately.
+async fn launch_api_with_cleanup(world: &World) -> Process {
     let api = world.stack.launch_api().unwrap();
     api.ready().await.unwrap();
     api
@@ -36,7 +37,8 @@ async fn count(database: &mut PgConnection, sql: &'static str) -> i64 {
     sqlx::query_scalar(sql).fetch_one(database).await.unwrap()
 }
 
-/// A submission that has written its predictions and waits for its organization's lock. The first job of the organization is there.
+/// Starts a submission that has written its predictions and waits for its organization's lock. The organization has one
+/// earlier job.
 async fn submission_before_its_row(world: &World) -> (std::net::TcpStream, PgConnection) {
     assert_eq!(world.submit(&one_prediction()).await.status, 202);
     let mut hold = world.database().await;
@@ -54,14 +56,14 @@ async fn submission_before_its_row(world: &World) -> (std::net::TcpStream, PgCon
     );
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(body.as_bytes()).unwrap();
-    until("the predictions are written", PATIENCE, async || {
+    wait_until("the predictions are written", WAIT_TIMEOUT, async || {
         predictions(world).len() == 2
     })
     .await;
     (stream, hold)
 }
 
-/// Checks that cleanup removes the predictions of the second submission and leaves those of the first.
+/// Asserts that cleanup removes the predictions of the second submission and keeps those of the first.
 async fn assert_second_is_removed(world: &World) {
     let mut database = world.database().await;
     assert_eq!(count(&mut database, "select count(*) from jobs").await, 1);
@@ -70,10 +72,13 @@ async fn assert_second_is_removed(world: &World) {
         .execute(&mut database)
         .await
         .unwrap();
-    let _api = one_more_api(world).await;
-    until("cleanup", PATIENCE, async || predictions(world).len() == 1).await;
+    let _api = launch_api_with_cleanup(world).await;
+    wait_until("cleanup", WAIT_TIMEOUT, async || {
+        predictions(world).len() == 1
+    })
+    .await;
     let stored = "select count(*) from stored_predictions";
-    until("the record is deleted", PATIENCE, async || {
+    wait_until("the record is deleted", WAIT_TIMEOUT, async || {
         count(&mut world.database().await, stored).await == 1
     })
     .await;
@@ -81,13 +86,13 @@ async fn assert_second_is_removed(world: &World) {
     assert_eq!(
         count(&mut database, same).await,
         1,
-        "the bytes that count are those that are stored"
+        "the counted bytes are the stored bytes"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn disconnect_before_job_is_stored_leaves_no_object() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -102,7 +107,7 @@ async fn disconnect_before_job_is_stored_leaves_no_object() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_api_leaves_no_object() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -111,7 +116,7 @@ async fn killed_api_leaves_no_object() {
     world.stack.apis[0].guarded.signal(libc::SIGKILL);
     hold.close().await.unwrap();
     let gone = "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'assay-api'";
-    until("the end of its sessions", PATIENCE, async || {
+    wait_until("the end of its sessions", WAIT_TIMEOUT, async || {
         count(&mut world.database().await, gone).await == 0
     })
     .await;
@@ -120,7 +125,7 @@ async fn killed_api_leaves_no_object() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn abandoned_submission_cannot_become_a_job() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -133,13 +138,18 @@ async fn abandoned_submission_cannot_become_a_job() {
         .await
         .unwrap();
     hold.close().await.unwrap();
-    until("its end", PATIENCE, async || predictions(&world).len() == 1).await;
+    wait_until(
+        "the removal of the second submission",
+        WAIT_TIMEOUT,
+        async || predictions(&world).len() == 1,
+    )
+    .await;
     assert_eq!(count(&mut database, "select count(*) from jobs").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_submission_writes_nothing() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -149,13 +159,13 @@ async fn rejected_submission_writes_nothing() {
         .await
         .unwrap();
     assert_eq!(world.submit(&one_prediction()).await.status, 202);
-    // A write would fail: the organization's folder is a file now.
+    // A write would fail, because a file replaces the organization's folder.
     let folder = world.stack.artifacts().join(&world.org.id);
     std::fs::rename(&folder, folder.with_extension("moved")).unwrap();
     std::fs::write(&folder, "").unwrap();
     let rejected = world.submit(&one_prediction()).await;
     assert_eq!(
-        (rejected.status, code(&rejected)),
+        (rejected.status, error_code(&rejected)),
         (429, "quota_exceeded".to_owned()),
         "{}",
         rejected.body
@@ -182,7 +192,7 @@ async fn rejected_submission_writes_nothing() {
     );
 }
 
-/// Reconciles by the operator's command.
+/// Runs the operator's command that reconciles the artifact store.
 async fn reconcile(world: &World, arguments: &[&str]) -> Value {
     let mut env = world.stack.operator_env();
     env.insert(
@@ -198,7 +208,7 @@ async fn reconcile(world: &World, arguments: &[&str]) -> Value {
     .unwrap()
 }
 
-/// Makes a file look as if it were written long ago. Others may remove it meanwhile.
+/// Sets a file's modification time to long ago. The file may be removed concurrently.
 fn make_old(file: &Path) {
     if let Ok(file) = std::fs::File::options().write(true).open(file) {
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1))
@@ -208,7 +218,7 @@ fn make_old(file: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reconciliation_removes_orphans_and_counts_missing_objects() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -244,13 +254,13 @@ async fn reconciliation_removes_orphans_and_counts_missing_objects() {
     for file in orphans.iter().chain(&kept) {
         std::fs::write(file, "0123456789").unwrap();
     }
-    // All are old but one: that may be the object of a submission that is in progress.
-    files(&artifacts)
+    // All but one are old: the young one could be the object of a submission in progress.
+    list_files(&artifacts)
         .iter()
         .filter(|file| **file != kept[0])
         .for_each(|file| make_old(file));
-    std::fs::remove_file(&world.objects(&torn)[0]).unwrap();
-    let before = files(&artifacts).len();
+    std::fs::remove_file(&world.stored_objects(&torn)[0]).unwrap();
+    let before = list_files(&artifacts).len();
     let found =
         json!({"orphans": 3, "orphan_bytes": 30, "unfinished": 1, "foreign": 2, "missing": 1});
     let same = |report: &Value, removed: u64, dry_run: bool| {
@@ -265,21 +275,21 @@ async fn reconciliation_removes_orphans_and_counts_missing_objects() {
         );
     };
     same(&reconcile(&world, &["--dry-run"]).await, 0, true);
-    assert_eq!(files(&artifacts).len(), before);
+    assert_eq!(list_files(&artifacts).len(), before);
     same(&reconcile(&world, &[]).await, 3, false);
-    assert_eq!(files(&artifacts).len(), before - orphans.len());
+    assert_eq!(list_files(&artifacts).len(), before - orphans.len());
     assert!(kept.iter().all(|file| file.exists()));
     assert_eq!(complete(&key, &whole).await.status, 200);
-    let api = one_more_api(&world).await;
-    until("the metric", PATIENCE, async || {
+    let api = launch_api_with_cleanup(&world).await;
+    wait_until("the metric", WAIT_TIMEOUT, async || {
         scrape(&api).await.contains("assay_artifacts_missing 1")
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reconciliation_takes_nothing_from_submissions_in_progress() {
-    let world = world_of(Plan {
+async fn reconciliation_keeps_submissions_in_progress() {
+    let world = world_with(Plan {
         apis: 2,
         workers: 1,
         ..Plan::default()
@@ -291,7 +301,9 @@ async fn reconciliation_takes_nothing_from_submissions_in_progress() {
         let mut reports = Vec::new();
         for _ in 0..4 {
             for _ in 0..10 {
-                files(&artifacts).iter().for_each(|file| make_old(file));
+                list_files(&artifacts)
+                    .iter()
+                    .for_each(|file| make_old(file));
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             reports.push(reconcile(&world, &[]).await);
@@ -325,7 +337,7 @@ async fn reconciliation_takes_nothing_from_submissions_in_progress() {
                 .unwrap()
             };
             assert_eq!(job.status, 202, "{}", job.body);
-            ids.push(text(&job.body["id"]));
+            ids.push(string(&job.body["id"]));
         }
         ids
     };
@@ -338,7 +350,7 @@ async fn reconciliation_takes_nothing_from_submissions_in_progress() {
         );
     }
     for id in ids {
-        assert_eq!(world.ended(&id).await["status"], "succeeded");
+        assert_eq!(world.wait_until_finished(&id).await["status"], "succeeded");
     }
 }
 
@@ -369,9 +381,9 @@ async fn only_one_reconciliation_runs() {
     );
 }
 
-fn assert_storage_full(rejected: &Answer, max: i64) {
+fn assert_storage_full(rejected: &Response, max: i64) {
     assert_eq!(
-        (rejected.status, code(rejected)),
+        (rejected.status, error_code(rejected)),
         (429, "quota_exceeded".to_owned()),
         "{}",
         rejected.body
@@ -391,7 +403,7 @@ fn assert_storage_full(rejected: &Answer, max: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_parts_never_exceed_the_storage_quota() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         apis: 2,
         workers: 0,
         ..Plan::default()
@@ -413,7 +425,7 @@ async fn concurrent_parts_never_exceed_the_storage_quota() {
             open(&clients[0], json!({"kind": "predictions"})).await,
             open(&clients[1], json!({"kind": "predictions"})).await,
         ];
-        // Without a length, so that nothing is known before all has arrived.
+        // Without a declared length, the size is known only at the end of the body.
         let part = || {
             reqwest::Body::wrap_stream(futures_util::stream::iter([Ok::<_, std::io::Error>(
                 "x".repeat(600),
@@ -432,11 +444,11 @@ async fn concurrent_parts_never_exceed_the_storage_quota() {
         assert_storage_full(&rejected, 1000);
         let stored: Vec<PathBuf> = uploads
             .iter()
-            .flat_map(|upload_id| world.objects(upload_id))
+            .flat_map(|upload_id| world.stored_objects(upload_id))
             .collect();
         assert_eq!(stored.len(), 1, "the rejected part is removed");
-        // A part that replaces another one counts the difference.
-        let owner = usize::from(world.objects(&uploads[0]).is_empty());
+        // Replacing a part counts the difference.
+        let owner = usize::from(world.stored_objects(&uploads[0]).is_empty());
         assert_eq!(
             put(&clients[0], &uploads[owner], 1, "y".repeat(900))
                 .await
@@ -476,8 +488,8 @@ async fn concurrent_parts_never_exceed_the_storage_quota() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inline_predictions_count_until_their_job_has_finished() {
-    let world = world_of(Plan {
+async fn inline_predictions_count_until_job_finishes() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -491,12 +503,12 @@ async fn inline_predictions_count_until_their_job_has_finished() {
         .unwrap();
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let key = world.key();
-    let answers =
+    let responses =
         futures_util::future::join_all((0..8).map(|_| key.post("/v1/evals", &body))).await;
-    let (accepted, rejected): (Vec<Answer>, Vec<Answer>) = answers
+    let (accepted, rejected): (Vec<Response>, Vec<Response>) = responses
         .into_iter()
         .map(Result::unwrap)
-        .partition(|answer| answer.status == 202);
+        .partition(|response| response.status == 202);
     assert_eq!(accepted.len(), 3);
     rejected
         .iter()
@@ -524,7 +536,7 @@ async fn inline_predictions_count_until_their_job_has_finished() {
     assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status}");
     assert!(status.message().contains("stored"), "{status}");
     for job in &accepted {
-        let job_id = text(&job.body["id"]);
+        let job_id = string(&job.body["id"]);
         key.send(key.request("POST", &format!("/v1/jobs/{job_id}/cancel")))
             .await
             .unwrap();
@@ -534,8 +546,8 @@ async fn inline_predictions_count_until_their_job_has_finished() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    let _api = one_more_api(&world).await;
-    until("cleanup", PATIENCE, async || {
+    let _api = launch_api_with_cleanup(&world).await;
+    wait_until("cleanup", WAIT_TIMEOUT, async || {
         key.get("/v1/usage").await.unwrap().body["stored_bytes"] == 0
     })
     .await;
@@ -543,7 +555,7 @@ async fn inline_predictions_count_until_their_job_has_finished() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ready_uploads_of_free_expire_after_hours() {
+async fn ready_uploads_expire_on_free_plan() {
     let world = world().await;
     let free = crate::harness::org(&world.stack, "free").await;
     let mut database = world.database().await;
@@ -568,7 +580,7 @@ async fn ready_uploads_of_free_expire_after_hours() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cleanup_repeats_until_nothing_is_left() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -583,16 +595,16 @@ async fn cleanup_repeats_until_nothing_is_left() {
                        now() - interval '1 hour'
                 from jobs, generate_series(1, 2300) n";
     sqlx::raw_sql(many).execute(&mut database).await.unwrap();
-    let _api = one_more_api(&world).await;
+    let _api = launch_api_with_cleanup(&world).await;
     let left = "select count(*) from jobs where tidied_at is null and finished_at is not null";
-    until("cleanup", PATIENCE, async || {
+    wait_until("cleanup", WAIT_TIMEOUT, async || {
         count(&mut world.database().await, left).await == 0
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_are_deleted_when_their_time_is_over() {
+async fn expired_rows_are_deleted() {
     let mut world = world().await;
     let (key, owner) = (world.key(), world.owner());
     let upload_id = uploaded(
@@ -601,17 +613,17 @@ async fn rows_are_deleted_when_their_time_is_over() {
         one_prediction()[0].to_string().as_bytes(),
     )
     .await;
-    // Old: one of an upload, one inline. Counted: one for an allowance. Young: one.
+    // Old jobs: one of an upload, one inline. One still counts towards an allowance, one is young.
     let mut ids = Vec::new();
-    ids.push(text(&submit(&key, &upload_id).await.body["id"]));
+    ids.push(string(&submit(&key, &upload_id).await.body["id"]));
     for _ in 0..3 {
-        ids.push(text(&world.submit(&one_prediction()).await.body["id"]));
+        ids.push(string(&world.submit(&one_prediction()).await.body["id"]));
     }
     for id in &ids {
-        assert_eq!(world.ended(id).await["status"], "succeeded");
+        assert_eq!(world.wait_until_finished(id).await["status"], "succeeded");
     }
     world.stack.workers.clear();
-    let stopped = text(&world.submit(&one_prediction()).await.body["id"]);
+    let stopped = string(&world.submit(&one_prediction()).await.body["id"]);
     assert_eq!(
         key.send(key.request("POST", &format!("/v1/jobs/{stopped}/cancel")))
             .await
@@ -629,7 +641,7 @@ async fn rows_are_deleted_when_their_time_is_over() {
         .await
         .unwrap();
     assert_eq!(claimed.status, 201, "{}", claimed.body);
-    let revoked = text(
+    let revoked = string(
         &owner
             .post("/v1/keys", &json!({"name": "old"}))
             .await
@@ -666,8 +678,8 @@ async fn rows_are_deleted_when_their_time_is_over() {
         .execute(&mut database)
         .await
         .unwrap();
-    let _api = one_more_api(&world).await;
-    until("the uploads are deleted", PATIENCE, async || {
+    let _api = launch_api_with_cleanup(&world).await;
+    wait_until("the uploads are deleted", WAIT_TIMEOUT, async || {
         count(&mut world.database().await, "select count(*) from uploads").await == 0
     })
     .await;
@@ -701,7 +713,7 @@ async fn rows_are_deleted_when_their_time_is_over() {
             .status,
         404
     );
-    // What was used in the month stays.
+    // The usage of the month remains.
     assert!(
         key.get("/v1/usage").await.unwrap().body["totals"]["eval_items"]
             .as_i64()

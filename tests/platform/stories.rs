@@ -1,4 +1,4 @@
-//! One story, told by other people's gRPC clients: submit, watch, read the result, cancel, and make a mistake.
+//! One scenario with third-party gRPC clients: submit, watch, read the result, cancel, and make an invalid call.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,26 +10,26 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tonic_types::pb::{BadRequest, ErrorInfo};
 
-use crate::clients::{go_client, made, node_with, printed, python_with, sources, told};
-use crate::harness::{World, faults, one_prediction, text, world};
+use crate::clients::{client_env, go_client, node_with, prepare, python_with, run_json, sources};
+use crate::harness::{World, field_errors, one_prediction, string, world};
 
-/// An item of both suites.
+/// The id of an item in both suites.
 const ITEM: &str = "person-00/day-0";
 
-/// A world in which the jobs of the one suite are scored, and those of the other run until they are cancelled.
+/// Starts a world in which the jobs of one suite are scored, and those of the other run until they are cancelled.
 async fn held() -> (World, PgConnection) {
     let world = world().await;
     crate::feedback::publish(&world, "1").await;
-    // The answers of the one are in memory now.
+    // The worker has cached the answers of the first suite.
     world
-        .ended(&text(&world.submit(&one_prediction()).await.body["id"]))
+        .wait_until_finished(&string(&world.submit(&one_prediction()).await.body["id"]))
         .await;
     let hold = world.hold_answers().await;
     (world, hold)
 }
 
 fn environment(world: &World) -> Vec<(&'static str, String)> {
-    let mut environment = told(world, Path::new(""));
+    let mut environment = client_env(world, Path::new(""));
     environment.extend([
         ("ASSAY_ITEM", ITEM.to_owned()),
         ("ASSAY_HELD_SUITE", crate::feedback::SUITE_ID.to_owned()),
@@ -37,14 +37,14 @@ fn environment(world: &World) -> Vec<(&'static str, String)> {
     environment
 }
 
-/// What everyone must have seen.
-async fn check(world: &World, story: &Value, invalid_argument: &str) {
+/// Asserts what every client must have observed.
+async fn assert_story(world: &World, story: &Value, invalid_argument: &str) {
     let watched = |name: &str| {
         story[name]
             .as_array()
             .unwrap()
             .iter()
-            .map(text)
+            .map(string)
             .collect::<Vec<_>>()
     };
     let (scored, cancelled) = (watched("watched"), watched("cancelled"));
@@ -53,7 +53,7 @@ async fn check(world: &World, story: &Value, invalid_argument: &str) {
         (&scored, states("succeeded")),
         (&cancelled, states("cancelled")),
     ] {
-        // What changes quickly may be told at once, but in order, and the last is always told.
+        // Quick changes may be merged, but their order is kept and the last state always arrives.
         let mut expected = states.iter();
         assert!(
             seen.iter()
@@ -62,7 +62,7 @@ async fn check(world: &World, story: &Value, invalid_argument: &str) {
         );
         assert_eq!(seen.last().map(String::as_str), Some(states[2]), "{story}");
     }
-    // Of 400 items the one that was predicted, and rightly or not.
+    // Of the 400 items, feedback names the predicted one, and if it was correct.
     assert!(
         [0.0, 1.0 / 400.0].contains(&story["value"].as_f64().unwrap()),
         "{story}"
@@ -70,7 +70,7 @@ async fn check(world: &World, story: &Value, invalid_argument: &str) {
     let prediction = json!({"item_id": ITEM, "prediction": ["ramen"]});
     let same = json!({"suite_id": "suite:none", "predictions": [prediction, prediction]});
     let refused = world.key().post("/v1/evals", &same).await.unwrap();
-    let fields: Vec<_> = faults(&refused)
+    let fields: Vec<_> = field_errors(&refused)
         .into_iter()
         .map(|(field, reason)| json!([field, reason.to_uppercase()]))
         .collect();
@@ -84,31 +84,31 @@ async fn check(world: &World, story: &Value, invalid_argument: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn grpcio_submits_watches_reads_cancels_and_errs() {
     let Some(python) =
-        made(|| python_with("python", &sources().join("python/requirements.txt"))).await
+        prepare(|| python_with("python", &sources().join("python/requirements.txt"))).await
     else {
         return;
     };
     let (world, _hold) = held().await;
-    let story = printed(
+    let story = run_json(
         &python,
         &[&sources().join("python/story.py")],
         &environment(&world),
     )
     .await;
-    check(&world, &story, "INVALID_ARGUMENT").await;
+    assert_story(&world, &story, "INVALID_ARGUMENT").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn grpc_go_submits_watches_reads_cancels_and_errs() {
-    let Some(client) = made(go_client).await else {
+    let Some(client) = prepare(go_client).await else {
         return;
     };
     let (world, _hold) = held().await;
-    let story = printed(&client, &[], &environment(&world)).await;
-    check(&world, &story, "InvalidArgument").await;
+    let story = run_json(&client, &[], &environment(&world)).await;
+    assert_story(&world, &story, "InvalidArgument").await;
 }
 
-/// `buf curl`, which asks the platform for the contract by reflection.
+/// `buf curl`, which gets the contract by server reflection.
 struct BufCurl<'w> {
     program: PathBuf,
     world: &'w World,
@@ -138,8 +138,8 @@ impl BufCurl<'_> {
         command
     }
 
-    /// The messages of an answer.
-    async fn answers(&self, method: &str, message: &Value) -> Vec<Value> {
+    /// Calls a method and returns the messages of the response.
+    async fn call(&self, method: &str, message: &Value) -> Vec<Value> {
         let output = self.command(method, message).output().await.unwrap();
         assert!(
             output.status.success(),
@@ -154,17 +154,17 @@ impl BufCurl<'_> {
 
     async fn submit(&self, suite_id: &str) -> String {
         let predictions = json!([{"itemId": ITEM, "prediction": {"ranking": {"ids": ["ramen"]}}}]);
-        let answers = self
-            .answers(
+        let call = self
+            .call(
                 "EvalService/CreateEval",
                 &json!({"suiteId": suite_id, "predictions": predictions}),
             )
             .await;
-        text(&answers[0]["job"]["id"])
+        string(&call[0]["job"]["id"])
     }
 }
 
-/// The states that a stream has told; a heartbeat tells none.
+/// Returns the states in a stream's messages; heartbeats have none.
 fn states(changes: &[Value]) -> Vec<Value> {
     changes
         .iter()
@@ -176,7 +176,7 @@ fn states(changes: &[Value]) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread")]
 async fn buf_curl_submits_watches_reads_cancels_and_errs() {
     let Some(node) =
-        made(|| node_with("buf", &["package.json", "package-lock.json", ".npmrc"])).await
+        prepare(|| node_with("buf", &["package.json", "package-lock.json", ".npmrc"])).await
     else {
         return;
     };
@@ -187,17 +187,17 @@ async fn buf_curl_submits_watches_reads_cancels_and_errs() {
     };
     let scored = curl.submit("suite:lunch").await;
     let watched = curl
-        .answers("JobService/WatchJob", &json!({"jobId": scored}))
+        .call("JobService/WatchJob", &json!({"jobId": scored}))
         .await;
     let got = curl
-        .answers("JobService/GetJob", &json!({"jobId": scored}))
+        .call("JobService/GetJob", &json!({"jobId": scored}))
         .await;
 
     let held = curl.submit(crate::feedback::SUITE_ID).await;
     let mut watch = curl.command("JobService/WatchJob", &json!({"jobId": held}));
     let watch = watch.stdout(Stdio::piped()).spawn().unwrap();
-    world.until_status(&held, "running").await;
-    curl.answers("JobService/CancelJob", &json!({"jobId": held}))
+    world.wait_for_status(&held, "running").await;
+    curl.call("JobService/CancelJob", &json!({"jobId": held}))
         .await;
     let cancelled = watch.wait_with_output().await.unwrap().stdout;
     let cancelled: Vec<Value> = serde_json::Deserializer::from_slice(&cancelled)
@@ -219,10 +219,10 @@ async fn buf_curl_submits_watches_reads_cancels_and_errs() {
             .unwrap_or_else(|| panic!("{refused}"));
         let found = details
             .iter()
-            .find(|detail| text(&detail["type"]).ends_with(name))
+            .find(|detail| string(&detail["type"]).ends_with(name))
             .unwrap_or_else(|| panic!("{refused}"));
         BASE64_STANDARD_NO_PAD
-            .decode(text(&found["value"]))
+            .decode(string(&found["value"]))
             .unwrap()
     };
     let info = ErrorInfo::decode(detail("ErrorInfo").as_slice()).unwrap();
@@ -231,7 +231,7 @@ async fn buf_curl_submits_watches_reads_cancels_and_errs() {
         .field_violations;
     let fields: Vec<_> = violations
         .iter()
-        .map(|told| json!([told.field, told.reason]))
+        .map(|error| json!([error.field, error.reason]))
         .collect();
     let story = json!({
         "watched": states(&watched),
@@ -239,5 +239,5 @@ async fn buf_curl_submits_watches_reads_cancels_and_errs() {
         "cancelled": states(&cancelled),
         "mistake": {"status": refused["code"], "reason": info.reason, "fields": fields},
     });
-    check(&world, &story, "invalid_argument").await;
+    assert_story(&world, &story, "invalid_argument").await;
 }

@@ -1,9 +1,9 @@
-//! `/v1/suites`
+//! The endpoints of `/v1/suites`: the list of suites and the pages of their items.
 
 use assay_tests::demo_suite;
 use serde_json::Value;
 
-use crate::harness::{World, code, fault, faults, text, world};
+use crate::harness::{World, error_code, field_error, field_errors, string, world};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suites_are_listed_with_all_their_fields() {
@@ -54,7 +54,7 @@ async fn suites_are_listed_with_all_their_fields() {
     );
 }
 
-async fn page(world: &World, query: &str) -> assay_tests::client::Answer {
+async fn page(world: &World, query: &str) -> assay_tests::client::Response {
     world
         .key()
         .get(&format!("/v1/suites/suite:lunch/items{query}"))
@@ -63,7 +63,7 @@ async fn page(world: &World, query: &str) -> assay_tests::client::Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paging_gives_every_item_once_in_the_order_of_the_file() {
+async fn paging_returns_items_once_in_order() {
     let world = world().await;
     let folder = world.stack.ground.servers.folder().join("lunch");
     let file = std::fs::read_to_string(folder.join("items.ndjson")).unwrap();
@@ -79,12 +79,12 @@ async fn paging_gives_every_item_once_in_the_order_of_the_file() {
             } else {
                 format!("?limit={limit}&cursor={cursor}")
             };
-            let answer = page(&world, &query).await;
-            assert_eq!(answer.body["n_items"], 400, "{}", answer.body);
-            items.extend(answer.body["items"].as_array().unwrap().clone());
-            match &answer.body["next_cursor"] {
+            let response = page(&world, &query).await;
+            assert_eq!(response.body["n_items"], 400, "{}", response.body);
+            items.extend(response.body["items"].as_array().unwrap().clone());
+            match &response.body["next_cursor"] {
                 Value::Null => break,
-                next => cursor = text(next),
+                next => cursor = string(next),
             }
         }
         assert_eq!(items, published, "limit {limit}");
@@ -100,35 +100,35 @@ async fn paging_gives_every_item_once_in_the_order_of_the_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_parameters_are_told_and_an_unknown_suite_is_404() {
+async fn invalid_page_parameters_are_rejected() {
     let world = world().await;
     for (query, expected) in [
-        ("?limit=0", fault("limit", "range")),
-        ("?limit=1001", fault("limit", "range")),
-        ("?limit=99999999999999999999", fault("limit", "type")),
-        ("?limit=ten", fault("limit", "type")),
-        ("?cursor=", fault("cursor", "format")),
-        ("?cursor=tampered", fault("cursor", "format")),
-        // 999999:1, beyond the end, and 0:9, a version that never was.
-        ("?cursor=OTk5OTk5OjE", fault("cursor", "format")),
-        ("?cursor=MDo5", fault("cursor", "format")),
-        ("?limt=5", fault("limt", "unknown_field")),
+        ("?limit=0", field_error("limit", "range")),
+        ("?limit=1001", field_error("limit", "range")),
+        ("?limit=99999999999999999999", field_error("limit", "type")),
+        ("?limit=ten", field_error("limit", "type")),
+        ("?cursor=", field_error("cursor", "format")),
+        ("?cursor=tampered", field_error("cursor", "format")),
+        // 999999:1 is after the end, and 0:9 names a version that never existed.
+        ("?cursor=OTk5OTk5OjE", field_error("cursor", "format")),
+        ("?cursor=MDo5", field_error("cursor", "format")),
+        ("?limt=5", field_error("limt", "unknown_field")),
     ] {
-        let answer = page(&world, query).await;
+        let response = page(&world, query).await;
         assert_eq!(
-            (answer.status, faults(&answer)),
+            (response.status, field_errors(&response)),
             (422, vec![expected]),
             "{query}"
         );
     }
     for unknown in ["suite:none", "nonsense", "suite:%00"] {
-        let answer = world
+        let response = world
             .key()
             .get(&format!("/v1/suites/{unknown}/items"))
             .await
             .unwrap();
         assert_eq!(
-            (answer.status, code(&answer)),
+            (response.status, error_code(&response)),
             (404, "not_found".to_owned()),
             "{unknown}"
         );
@@ -136,7 +136,7 @@ async fn bad_parameters_are_told_and_an_unknown_suite_is_404() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_version_supersedes_and_paging_goes_on_through_the_old_one() {
+async fn paging_continues_through_superseded_version() {
     let world = world().await;
     let first = page(&world, "?limit=100").await;
     let folder = world
@@ -188,7 +188,7 @@ async fn a_new_version_supersedes_and_paging_goes_on_through_the_old_one() {
     assert_eq!(page(&world, "").await.body["suite_version"], "2");
     let next = page(
         &world,
-        &format!("?cursor={}", text(&first.body["next_cursor"])),
+        &format!("?cursor={}", string(&first.body["next_cursor"])),
     )
     .await;
     assert_eq!(

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use assay_proto::v1;
 use assay_proto::v1::job_service_client::JobServiceClient;
 use assay_proto::v1::me_service_client::MeServiceClient;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::demo_suite;
 use assay_tests::stack::Plan;
 use futures_util::future::join_all;
@@ -13,12 +13,13 @@ use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{
-    PATIENCE, World, code, one_prediction, org, text, until, with_token, world_of,
+    WAIT_TIMEOUT, World, error_code, one_prediction, org, string, wait_until, with_token,
+    world_with,
 };
 use crate::uploads::open;
 
 async fn world(workers: usize) -> World {
-    world_of(Plan {
+    world_with(Plan {
         apis: 2,
         workers,
         ..Plan::default()
@@ -34,7 +35,7 @@ async fn operate(world: &World, command: &str) -> Value {
         .unwrap()
 }
 
-fn assert_suspended(response: &Answer) {
+fn assert_suspended(response: &Response) {
     let error = &response.body["error"];
     assert_eq!(
         (response.status, &error["code"], &error["details"]),
@@ -112,7 +113,7 @@ async fn suspended_org_returns_403_in_rest_and_grpc() {
         info.metadata.get("reason").map(String::as_str),
         Some("org_suspended")
     );
-    // A key that is not valid is still 401, and the operator makes none.
+    // An invalid key still returns 401, and the operator cannot create one.
     assert_eq!(
         world
             .client(&format!("{}x", world.org.key))
@@ -153,7 +154,7 @@ async fn user_of_suspended_org_keeps_other_orgs() {
     let other = world
         .owner()
         .request("GET", "/v1/me")
-        .header("x-org-id", text(&made.body["id"]));
+        .header("x-org-id", string(&made.body["id"]));
     assert_eq!(world.owner().send(other).await.unwrap().status, 200);
     let out = world
         .owner()
@@ -166,7 +167,7 @@ async fn user_of_suspended_org_keeps_other_orgs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn suspension_ends_streams_and_waits() {
     let world = world(0).await;
-    let job_id = text(&world.submit(&one_prediction()).await.body["id"]);
+    let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let mut watched = JobServiceClient::new(world.channel().await)
         .watch_job(with_token(
             v1::WatchJobRequest {
@@ -190,7 +191,7 @@ async fn suspension_ends_streams_and_waits() {
     );
     let (key, path) = (world.key(), format!("/v1/jobs/{job_id}?wait=30"));
     let waiting = tokio::spawn(async move { key.get(&path).await.unwrap() });
-    // A part of an upload of which half has arrived.
+    // Half of an upload part has arrived.
     let upload_id = open(&world.key(), json!({"kind": "predictions"})).await;
     let (send, receive) = tokio::sync::mpsc::unbounded_channel();
     send.send(Ok::<_, std::io::Error>("{\"item_id\": "))
@@ -211,7 +212,7 @@ async fn suspension_ends_streams_and_waits() {
         match watched.message().await {
             Ok(message) => assert!(
                 message.is_some_and(|message| message.job.is_none()),
-                "nothing has changed"
+                "the suspension is unchanged"
             ),
             Err(status) => break status,
         }
@@ -238,8 +239,8 @@ async fn suspension_ends_streams_and_waits() {
         .unwrap();
     assert_eq!(parts, 0);
     assert!(
-        world.objects(&upload_id).is_empty(),
-        "a part that is refused leaves no object"
+        world.stored_objects(&upload_id).is_empty(),
+        "a rejected part leaves no object"
     );
 }
 
@@ -248,18 +249,18 @@ async fn suspended_jobs_wait_until_resumed() {
     let world = world(0).await;
     let other = org(&world.stack, "team").await;
     let ids =
-        join_all((0..3).map(async |_| text(&world.submit(&one_prediction()).await.body["id"])))
+        join_all((0..3).map(async |_| string(&world.submit(&one_prediction()).await.body["id"])))
             .await;
     assert_eq!(operate(&world, "suspend").await["jobs_queued"], 3);
     let worker = world.stack.launch_worker().unwrap();
     worker.ready().await.unwrap();
-    // Work of another organization goes on, by notification and by fallback polling.
+    // Jobs of another organization continue, by notification and by fallback polling.
     let others = world.client(&other.key);
     for _ in 0..3 {
         let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
         let queued = others.post("/v1/evals", &body).await.unwrap();
         let job = others
-            .finished(&text(&queued.body["id"]), PATIENCE, &|_| {})
+            .wait_until_finished(&string(&queued.body["id"]), WAIT_TIMEOUT, &|_| {})
             .await
             .unwrap();
         assert_eq!(job["status"], "succeeded");
@@ -275,7 +276,7 @@ async fn suspended_jobs_wait_until_resumed() {
     assert_eq!(untouched, 3);
     assert_eq!(operate(&world, "resume").await["jobs_queued"], 3);
     for id in ids {
-        assert_eq!(world.ended(&id).await["status"], "succeeded");
+        assert_eq!(world.wait_until_finished(&id).await["status"], "succeeded");
     }
 }
 
@@ -283,11 +284,11 @@ async fn suspended_jobs_wait_until_resumed() {
 async fn running_job_of_suspended_org_finishes() {
     let world = world(1).await;
     let answers = world.hold_answers().await;
-    let id = text(&world.submit(&one_prediction()).await.body["id"]);
-    world.until_status(&id, "running").await;
+    let id = string(&world.submit(&one_prediction()).await.body["id"]);
+    world.wait_for_status(&id, "running").await;
     assert_eq!(operate(&world, "suspend").await["jobs_running"], 1);
     sqlx::Connection::close(answers).await.unwrap();
-    until("the end of the job", PATIENCE, async || {
+    wait_until("the end of the job", WAIT_TIMEOUT, async || {
         let status: String = sqlx::query_scalar("select status from jobs")
             .fetch_one(&mut world.database().await)
             .await
@@ -296,7 +297,7 @@ async fn running_job_of_suspended_org_finishes() {
     })
     .await;
     operate(&world, "resume").await;
-    assert_eq!(world.ended(&id).await["status"], "succeeded");
+    assert_eq!(world.wait_until_finished(&id).await["status"], "succeeded");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -317,14 +318,14 @@ async fn no_job_is_stored_after_suspension() {
                         202 => accepted += 1,
                         403 => break accepted,
                         503 => {}
-                        other => panic!("{other} {}", code(&response)),
+                        other => panic!("{other} {}", error_code(&response)),
                     }
                 }
             })
         });
         let before = jobs(&world).await.0;
         let submitters: Vec<_> = submitters.collect();
-        until("submissions", PATIENCE, async || {
+        wait_until("submissions", WAIT_TIMEOUT, async || {
             jobs(&world).await.0 > before + 5
         })
         .await;
@@ -337,18 +338,18 @@ async fn no_job_is_stored_after_suspension() {
         assert_eq!(
             jobs(&world).await,
             (stored, charged),
-            "nothing is stored once the command has ended"
+            "no job is stored after the command has returned"
         );
         assert_eq!(
             (accepted, charged),
             (stored, stored),
-            "each of them was acknowledged and charged once"
+            "each job was acknowledged and charged once"
         );
         operate(&world, "resume").await;
     }
 }
 
-/// Jobs that are stored, and items that are charged.
+/// Returns the number of stored jobs and of charged items.
 async fn jobs(world: &World) -> (i64, i64) {
     sqlx::query_as("select (select count(*) from jobs), (select coalesce(sum(eval_items), 0)::bigint from usage)")
         .fetch_one(&mut world.database().await)

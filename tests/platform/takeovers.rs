@@ -1,5 +1,5 @@
-//! Jobs that change hands: no write of an earlier attempt is accepted, wherever the job stands when it comes; and a job that
-//! kills whoever takes it ends, and is nobody else's trouble.
+//! Reclaimed jobs: no write of an earlier attempt is accepted, in any state of the job; and a job that kills every worker
+//! fails in the end and does not delay others.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,22 +9,24 @@ use std::time::{Duration, Instant};
 use assay_core::WorkerId;
 use assay_core::model::job::FailureCode;
 use assay_core::store::work::{self, Claim};
-use assay_core::store::{self, PgPool, PoolProfile, dispatch};
+use assay_core::store::{self, PgPool, PoolProfile, leases};
 use assay_tests::client::Client;
 use assay_tests::stack::{Plan, Process};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
-use crate::harness::{World, one_prediction, org, result, scrape, text, until, world_of};
+use crate::harness::{
+    World, eval_result, one_prediction, org, scrape, string, wait_until, world_with,
+};
 
-/// How many jobs are taken over at once.
+/// Number of jobs that are reclaimed together.
 const ROUND: usize = 25;
 
-/// Long: a busy machine is not what is tested.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for jobs; long, so that a busy machine does not fail the test.
+const JOB_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where a job stands when the write of its first attempt comes.
+/// The state of a job when the write of its first attempt arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Late {
     Waiting,
@@ -32,12 +34,12 @@ enum Late {
     Ended,
 }
 
-/// Holds every worker that is about to write the end of an attempt, with the state that it saw before, while somebody has
-/// the lock: the claim, the sweep and what the test does by hand are not held.
+/// A trigger that blocks every worker before it writes the end of an attempt, with its old snapshot, while the advisory
+/// lock is held. The claim, the sweep and the test's own statements are not blocked.
 const GATE: &str = "
     create function wait_at_the_gate() returns trigger language plpgsql as $$
     begin
-        if current_setting('application_name') = 'assay-worker' and current_query() like '% a set ended_at = clock_timestamp()%' then
+        if current_setting('application_name') = 'assay-worker' and current_query() like '%ended_at = clock_timestamp()%' then
             perform pg_advisory_xact_lock_shared(7);
         end if;
         return null;
@@ -46,14 +48,14 @@ const GATE: &str = "
 
 struct Takeovers {
     world: World,
-    /// Has the gate's lock while it is closed.
+    /// The connection that holds the advisory lock while the gate is closed.
     gate: PgConnection,
     owner: PgConnection,
     pool: PgPool,
     first: WorkerId,
     second: WorkerId,
     fenced: usize,
-    /// What the second attempt wrote, by job.
+    /// The rows written by the second attempt, by job.
     written: BTreeMap<String, Value>,
 }
 
@@ -64,7 +66,7 @@ impl Takeovers {
             ("ASSAY_DATABASE_CONNECTIONS", "40".to_owned()),
         ];
         let env = env.map(|(name, value)| (name.to_owned(), value)).into();
-        let world = world_of(Plan {
+        let world = world_with(Plan {
             env,
             ..Plan::default()
         })
@@ -80,9 +82,9 @@ impl Takeovers {
         )
         .unwrap();
         let first = worker_id(&world.stack.workers[0]).parse().unwrap();
-        // The second worker is the test itself, and never late.
+        // The second worker is the test itself; its lease never expires.
         let second = WorkerId::random().unwrap();
-        work::renew_lease(&pool, &second).await.unwrap();
+        leases::renew_lease(&pool, &second).await.unwrap();
         let always = "update workers set seen_at = 'infinity' where id = $1";
         sqlx::query(always)
             .bind(second.as_str())
@@ -101,7 +103,7 @@ impl Takeovers {
         }
     }
 
-    /// Takes a round of jobs over from the worker, and lets its writes come when the jobs stand where `late` says.
+    /// Reclaims a round of jobs from the worker, and releases the worker's writes when the jobs are in the state `late`.
     async fn round(&mut self, late: Late) {
         sqlx::query("select pg_advisory_lock(7)")
             .execute(&mut self.gate)
@@ -110,7 +112,7 @@ impl Takeovers {
         let jobs = self.submit().await;
         let waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted
                        and database = (select oid from pg_database where datname = current_database())";
-        until("all at the gate", PATIENCE, async || {
+        wait_until("all writes at the gate", JOB_TIMEOUT, async || {
             sqlx::query_scalar::<_, i64>(waiting)
                 .fetch_one(&mut self.owner)
                 .await
@@ -121,31 +123,31 @@ impl Takeovers {
         match late {
             Late::Waiting => {
                 self.take_over(&jobs, false).await;
-                self.let_the_first_write(&jobs).await;
+                self.release_first_writes(&jobs).await;
                 let claims = self.take_over(&jobs, true).await;
                 self.end(claims).await;
             }
             Late::Running => {
                 let claims = self.take_over(&jobs, true).await;
-                self.let_the_first_write(&jobs).await;
+                self.release_first_writes(&jobs).await;
                 self.end(claims).await;
             }
             Late::Ended => {
                 let claims = self.take_over(&jobs, true).await;
                 self.end(claims).await;
-                self.let_the_first_write(&jobs).await;
+                self.release_first_writes(&jobs).await;
             }
         }
     }
 
-    /// Submits jobs of which the worker will score every third; of the next the submission is gone, so that it fails; the
-    /// last cannot be read, so that it is put back.
+    /// Submits jobs in groups of three: the worker scores the first; the second fails, because its input is missing; the third
+    /// is requeued, because its input cannot be read.
     async fn submit(&self) -> Vec<String> {
         let worker = &self.world.stack.workers[0].guarded;
         worker.signal(libc::SIGSTOP);
         let mut jobs = Vec::new();
         for number in 0..ROUND {
-            let job_id = text(&self.world.submit(&one_prediction()).await.body["id"]);
+            let job_id = string(&self.world.submit(&one_prediction()).await.body["id"]);
             let file = input(&self.world, &job_id).await;
             if number % 3 > 0 {
                 std::fs::remove_file(&file).unwrap();
@@ -159,11 +161,12 @@ impl Takeovers {
         jobs
     }
 
-    /// The first worker's lease ends, and what it held is swept; all at once, the second worker claims it, or it must wait.
+    /// In one transaction, expires the first worker's lease, sweeps its jobs, and claims them for the second worker if
+    /// `claimed`, or postpones them.
     async fn take_over(&mut self, jobs: &[String], claimed: bool) -> Vec<Claim> {
         let mut transaction = self.owner.begin().await.unwrap();
-        // The worker that was deleted in the round before may be inserted again by its next renewal: between the deletion, which
-        // finds nothing, and the sweep, which would then find a live worker.
+        // The worker's renewal inserts again the row that the round before deleted. Without the lock this could happen between
+        // the deletion, which finds no row, and the sweep, which would find a live worker.
         sqlx::query("lock table workers in share row exclusive mode")
             .execute(&mut *transaction)
             .await
@@ -173,7 +176,7 @@ impl Takeovers {
             .execute(&mut *transaction)
             .await
             .unwrap();
-        dispatch::sweep(&mut transaction, true).await.unwrap();
+        leases::sweep(&mut transaction, true).await.unwrap();
         let available = if claimed { "now()" } else { "'infinity'" };
         let wait = format!(
             "update jobs set available_at = {available} where id = any($1) and status = 'queued'"
@@ -184,7 +187,7 @@ impl Takeovers {
             .await
             .unwrap()
             .rows_affected();
-        assert_eq!(waiting, ROUND as u64, "all were taken back");
+        assert_eq!(waiting, ROUND as u64, "all jobs were requeued");
         let mut claims = Vec::new();
         for job_id in jobs.iter().filter(|_| claimed) {
             claims.extend(
@@ -199,26 +202,22 @@ impl Takeovers {
         claims
     }
 
-    /// Opens the gate, and sees that the writes behind it change nothing.
-    async fn let_the_first_write(&mut self, jobs: &[String]) {
+    /// Opens the gate and asserts that the blocked writes change nothing.
+    async fn release_first_writes(&mut self, jobs: &[String]) {
         let before = self.rows(jobs).await;
         sqlx::query("select pg_advisory_unlock(7)")
             .execute(&mut self.gate)
             .await
             .unwrap();
         self.fenced += ROUND;
-        until("the end of the late attempts", PATIENCE, async || {
+        wait_until("the end of the late attempts", JOB_TIMEOUT, async || {
             self.outcomes().len() >= self.fenced
         })
         .await;
-        assert_eq!(
-            self.rows(jobs).await,
-            before,
-            "a late write changed something"
-        );
+        assert_eq!(self.rows(jobs).await, before, "a late write was accepted");
     }
 
-    /// All that is kept of the jobs.
+    /// Returns all stored rows of the jobs.
     async fn rows(&mut self, jobs: &[String]) -> Vec<Value> {
         let sql = "select jsonb_build_object('job', j, 'attempts', (select jsonb_agg(a order by attempt) from job_attempts a where a.job_id = j.id),
                           'ledger', (select jsonb_agg(l order by kind) from usage_ledger l where l.job_id = j.id))
@@ -230,7 +229,7 @@ impl Takeovers {
             .unwrap()
     }
 
-    /// The second worker ends its attempts, each with something of its own.
+    /// Finishes the second worker's attempts, each with a distinct outcome.
     async fn end(&mut self, claims: Vec<Claim>) {
         for claim in claims {
             let number = self.written.len();
@@ -255,38 +254,38 @@ impl Takeovers {
                 _ => {
                     let value = number as f64;
                     (
-                        work::succeed(&self.pool, &claim, &result(value), None, &[])
+                        work::succeed(&self.pool, &claim, &eval_result(value), None, &[])
                             .await
                             .unwrap(),
                         json!({"succeeded": value}),
                     )
                 }
             };
-            assert!(accepted, "the second attempt is the job's own");
+            assert!(accepted, "the second attempt is the current one");
             self.written.insert(claim.job_id.to_string(), written);
         }
     }
 
-    /// How the worker says that its attempts ended: job, attempt, outcome.
+    /// Returns job, attempt and outcome of the finished attempts in the worker's log.
     fn outcomes(&self) -> Vec<(String, i64, String)> {
         let log = std::fs::read_to_string(&self.world.stack.workers[0].log).unwrap();
-        // The last line may be half written.
+        // The last line may be incomplete.
         let lines = log
             .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let ends = lines.filter(|line| line["message"] == "job");
         ends.map(|line| {
             (
-                text(&line["job_id"]),
+                string(&line["job_id"]),
                 line["attempt"].as_i64().unwrap(),
-                text(&line["outcome"]),
+                string(&line["outcome"]),
             )
         })
         .collect()
     }
 }
 
-/// The file in which a job's submission is kept.
+/// Returns the file of a job's input.
 async fn input(world: &World, job_id: &str) -> PathBuf {
     let sql = "select input_key from jobs where id = $1";
     let key: String = sqlx::query_scalar(sql)
@@ -303,7 +302,7 @@ async fn input(world: &World, job_id: &str) -> PathBuf {
         .join(key)
 }
 
-/// As whom a worker process claims.
+/// Returns the id of a worker process.
 fn worker_id(worker: &Process) -> String {
     let log = std::fs::read_to_string(&worker.log).unwrap();
     let mut lines = log
@@ -315,7 +314,7 @@ fn worker_id(worker: &Process) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_300_jobs_that_are_taken_over_each_has_the_second_attempts_end() {
+async fn late_writes_of_reclaimed_jobs_are_fenced() {
     let began = Instant::now();
     let mut takeovers = Takeovers::new().await;
     let before = [Late::Waiting, Late::Running].repeat(3);
@@ -324,7 +323,7 @@ async fn of_300_jobs_that_are_taken_over_each_has_the_second_attempts_end() {
     }
     assert_eq!(takeovers.written.len(), 300);
 
-    // Each refusal is in the log, once, and counted.
+    // Each fenced write is logged once and counted.
     let mut outcomes = takeovers.outcomes();
     outcomes.sort();
     let fenced: Vec<_> = takeovers
@@ -365,7 +364,7 @@ async fn of_300_jobs_that_are_taken_over_each_has_the_second_attempts_end() {
         .await
         .unwrap();
     assert_eq!(used, 240, "a fifth was given back");
-    println!("300 take-overs in {:?}", began.elapsed());
+    println!("300 reclaimed jobs in {:?}", began.elapsed());
 }
 
 async fn submit(client: &Client, jobs: usize) -> Vec<String> {
@@ -373,20 +372,23 @@ async fn submit(client: &Client, jobs: usize) -> Vec<String> {
     let queued = join_all((0..jobs).map(|_| client.post("/v1/evals", &body))).await;
     queued
         .into_iter()
-        .map(|queued| text(&queued.unwrap().body["id"]))
+        .map(|queued| string(&queued.unwrap().body["id"]))
         .collect()
 }
 
 async fn succeeded(client: &Client, jobs: &[String]) {
     for job_id in jobs {
-        let job = client.finished(job_id, PATIENCE, &|_| {}).await.unwrap();
+        let job = client
+            .wait_until_finished(job_id, JOB_TIMEOUT, &|_| {})
+            .await
+            .unwrap();
         assert_eq!(job["status"], "succeeded", "{job}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up() {
-    let mut world = world_of(Plan {
+async fn poison_job_fails_without_delaying_others() {
+    let mut world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -394,8 +396,8 @@ async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up()
     world.widen_plans().await;
     let other = org(&world.stack, "team").await;
     let (own, other) = (world.key(), world.client(&other.key));
-    let poison = text(&world.submit(&one_prediction()).await.body["id"]);
-    // Whoever reads it reads for ever; and then is killed.
+    let poison = string(&world.submit(&one_prediction()).await.body["id"]);
+    // Reading the input never ends, until the worker is killed.
     let file = input(&world, &poison).await;
     std::fs::remove_file(&file).unwrap();
     assert!(
@@ -413,7 +415,7 @@ async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up()
     let (mut under_way, mut slowest) = (Vec::new(), Duration::ZERO);
     for attempt in 1..=4 {
         let mut holder = None::<String>;
-        until("the next victim", PATIENCE, async || {
+        wait_until("the next worker that claims the job", JOB_TIMEOUT, async || {
             let sql =
                 "select worker_id from jobs where id = $1 and attempts = $2 and status = 'running'";
             holder = sqlx::query_scalar(sql)
@@ -431,7 +433,7 @@ async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up()
             succeeded(client, &submit(client, 10).await).await;
             slowest = slowest.max(began.elapsed());
         }
-        // Some are under way when it happens.
+        // Some jobs are running when the worker is killed.
         under_way.push((submit(&own, 10).await, submit(&other, 10).await));
         let at = world
             .stack
@@ -443,7 +445,7 @@ async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up()
         let victim = std::mem::replace(&mut world.stack.workers[at], fresh);
         victim.guarded.signal(libc::SIGKILL);
         if attempt > 1 {
-            // One lease has run out by itself; the others are cut short.
+            // One lease expires by itself; the others are shortened.
             sqlx::query("delete from workers where id = $1")
                 .bind(&holder)
                 .execute(&mut database)
@@ -451,7 +453,10 @@ async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up()
                 .unwrap();
         }
     }
-    let job = own.finished(&poison, PATIENCE, &|_| {}).await.unwrap();
+    let job = own
+        .wait_until_finished(&poison, JOB_TIMEOUT, &|_| {})
+        .await
+        .unwrap();
     assert_eq!(
         (&job["status"], &job["attempts"], &job["error"]["code"]),
         (&"failed".into(), &4.into(), &"internal".into())
@@ -460,7 +465,7 @@ async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up()
         succeeded(&own, of_own).await;
         succeeded(&other, of_other).await;
     }
-    println!("the slowest ten others took {slowest:?}");
+    println!("the ten slowest other jobs took {slowest:?}");
     assert!(slowest < Duration::from_secs(10), "{slowest:?}");
     let sql = "select count(*), count(*) filter (where status = 'succeeded'), (select sum(eval_items)::bigint from usage) from jobs where id <> $1";
     let others: (i64, i64, i64) = sqlx::query_as(sql)
@@ -471,7 +476,7 @@ async fn a_job_that_kills_every_worker_that_takes_it_fails_and_holds_nobody_up()
     assert_eq!(
         others,
         (160, 160, 160),
-        "all others succeeded and were charged; the poison is given back"
+        "all other jobs succeeded and were charged; the poison job is refunded"
     );
     let outcomes: Vec<String> =
         sqlx::query_scalar("select outcome from job_attempts where job_id = $1 order by attempt")

@@ -1,4 +1,4 @@
-//! What operators see of running processes: the metrics, the log, whether a process is ready.
+//! Telemetry of running processes: Prometheus metrics, logs and readiness.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -14,20 +14,22 @@ use futures_util::stream;
 use prost_reflect::DescriptorPool;
 use serde_json::json;
 
-use crate::clients::{Missing, made};
-use crate::harness::{PATIENCE, World, one_prediction, scrape, text, until, world, world_of};
-use crate::routes::{ROUTES, furnished};
+use crate::clients::{MissingTool, prepare};
+use crate::harness::{
+    WAIT_TIMEOUT, World, one_prediction, scrape, string, wait_until, world, world_with,
+};
+use crate::routes::{ROUTES, world_for_routes};
 
-/// Prometheus' own programs.
+/// Returns the folder with Prometheus and promtool.
 pub async fn prometheus() -> Option<PathBuf> {
-    made(|| {
+    prepare(|| {
         assay_tests::servers::prometheus(&|line| eprintln!("{line}"))
-            .map_err(|trouble| Missing(trouble.to_string()))
+            .map_err(|trouble| MissingTool(trouble.to_string()))
     })
     .await
 }
 
-/// A count, where it is kept, and what it must be.
+/// An expected count: the process, the metric, its labels and its value.
 type Count<'a> = (
     &'a Process,
     &'static str,
@@ -35,7 +37,7 @@ type Count<'a> = (
     f64,
 );
 
-/// One line of what is scraped.
+/// One series of the scraped text.
 #[derive(Debug)]
 struct Series {
     name: String,
@@ -43,7 +45,7 @@ struct Series {
     value: f64,
 }
 
-/// All of it. Values of labels have neither quotes nor commas in them.
+/// Parses all series. Label values must contain neither quotes nor commas.
 fn read(metrics: &str) -> Vec<Series> {
     let series = |line: &str| {
         let (series, value) = line.rsplit_once(' ').unwrap();
@@ -68,7 +70,8 @@ fn read(metrics: &str) -> Vec<Series> {
         .collect()
 }
 
-/// That everything is in the table, with its labels and their values; and of what begins at zero, all of it is there.
+/// Asserts that every series is in the table of metrics, with its labels and their values, and that every series that
+/// starts at zero is exported.
 fn assert_in_the_table(metrics: &str, binary: Binary) {
     let mut seen = BTreeSet::new();
     for mut series in read(metrics)
@@ -88,7 +91,7 @@ fn assert_in_the_table(metrics: &str, binary: Binary) {
             .unwrap_or_else(|| panic!("{series:?}"));
         assert!(
             [binary, Binary::Both].contains(&instrument.binary),
-            "{series:?} is not kept by {binary:?}"
+            "{series:?} is not a metric of {binary:?}"
         );
         assert_eq!(
             series.labels.remove("le").is_some(),
@@ -119,7 +122,7 @@ fn assert_in_the_table(metrics: &str, binary: Binary) {
     {
         assert!(
             seen.contains(instrument.name),
-            "{} is nowhere",
+            "{} is not exported",
             instrument.name
         );
     }
@@ -134,7 +137,7 @@ fn assert_in_the_table(metrics: &str, binary: Binary) {
     }
 }
 
-/// The sum of all series of this name with these labels.
+/// Returns the sum of all series of this name with these labels.
 pub async fn sum(process: &Process, name: &str, labels: &[(&str, &str)]) -> f64 {
     let fits = |series: &Series| {
         series.name == name
@@ -150,17 +153,20 @@ pub async fn sum(process: &Process, name: &str, labels: &[(&str, &str)]) -> f64 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_that_is_scraped_is_in_the_table_and_promtool_finds_no_fault_with_it() {
+async fn scraped_metrics_match_table_and_promtool() {
     let world = world().await;
-    assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
+    assert_eq!(
+        world.submit_and_wait(&one_prediction()).await["status"],
+        "succeeded"
+    );
     world.anonymous().get("/v1/me").await.unwrap();
     world.owner().get("/v1/keys").await.unwrap();
-    // Whatever is looked at every few seconds has been looked at.
-    until("the vitals", PATIENCE, async || {
+    // Gauges that are sampled every few seconds have been sampled.
+    wait_until("the resource metrics", WAIT_TIMEOUT, async || {
         sum(&world.stack.apis[0], "assay_workers", &[]).await == 1.0
     })
     .await;
-    until("the worker's", PATIENCE, async || {
+    wait_until("the metrics of the worker", WAIT_TIMEOUT, async || {
         sum(&world.stack.workers[0], "assay_redis_up", &[]).await == 1.0
     })
     .await;
@@ -198,7 +204,7 @@ async fn all_that_is_scraped_is_in_the_table_and_promtool_finds_no_fault_with_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn decisions_jobs_and_attempts_are_counted_where_they_happen() {
+async fn decisions_jobs_and_attempts_are_counted() {
     let world = world().await;
     let (api, worker) = (&world.stack.apis[0], &world.stack.workers[0]);
     let hold = world.hold_answers().await;
@@ -207,13 +213,13 @@ async fn decisions_jobs_and_attempts_are_counted_where_they_happen() {
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let mut jobs = Vec::new();
     for status in [202, 202, 429] {
-        let answer = free.post("/v1/evals", &body).await.unwrap();
-        assert_eq!(answer.status, status, "{}", answer.body);
-        jobs.push(answer.body["id"].clone());
+        let response = free.post("/v1/evals", &body).await.unwrap();
+        assert_eq!(response.status, status, "{}", response.body);
+        jobs.push(response.body["id"].clone());
     }
     for job_id in &jobs[..2] {
         assert_eq!(
-            free.post(&format!("/v1/jobs/{}/cancel", text(job_id)), &json!(null))
+            free.post(&format!("/v1/jobs/{}/cancel", string(job_id)), &json!(null))
                 .await
                 .unwrap()
                 .status,
@@ -221,7 +227,10 @@ async fn decisions_jobs_and_attempts_are_counted_where_they_happen() {
         );
     }
     sqlx::Connection::close(hold).await.unwrap();
-    assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
+    assert_eq!(
+        world.submit_and_wait(&one_prediction()).await["status"],
+        "succeeded"
+    );
     for token in [
         None,
         Some("svc_live_nonsense"),
@@ -309,8 +318,8 @@ async fn decisions_jobs_and_attempts_are_counted_where_they_happen() {
             "{name} {labels:?}"
         );
     }
-    // The worker notices that it holds nothing any more.
-    until("the attempts", PATIENCE, async || {
+    // The worker notices that it no longer owns the job.
+    wait_until("the attempts", WAIT_TIMEOUT, async || {
         let attempts = sum(worker, "assay_job_attempts_total", &[]).await;
         sum(worker, "assay_worker_slots", &[("state", "busy")]).await == 0.0
             && attempts == sum(worker, "assay_job_run_seconds_count", &[]).await
@@ -319,7 +328,7 @@ async fn decisions_jobs_and_attempts_are_counted_where_they_happen() {
     assert_eq!(sum(api, "assay_requests_in_flight", &[]).await, 0.0);
 }
 
-/// Organizations, each with a key.
+/// Inserts organizations, each with a key, and returns their clients.
 async fn organizations(world: &World, count: usize) -> Vec<Client> {
     let mut database = world.database().await;
     let mut clients = Vec::new();
@@ -344,9 +353,8 @@ async fn organizations(world: &World, count: usize) -> Vec<Client> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_organizations_on_all_routes_of_all_wires_make_no_more_than_two_thousand_series()
-{
-    let (world, _name_server) = furnished().await;
+async fn thousand_orgs_stay_below_2000_series() {
+    let (world, _name_server) = world_for_routes().await;
     let clients = organizations(&world, 1_000).await;
     let pool = DescriptorPool::decode(assay_proto::DESCRIPTORS).unwrap();
     let rpcs: Vec<String> = pool
@@ -363,7 +371,7 @@ async fn a_thousand_organizations_on_all_routes_of_all_wires_make_no_more_than_t
         .build()
         .unwrap();
     let mut clients = clients.iter().cycle();
-    // Each route well and badly called, by another organization each time; and by words that are no method, on none.
+    // Two kinds of calls to each route, each by another organization; and calls with other and unknown methods.
     for route in ROUTES.iter().filter(|route| route.path != "/v1/session") {
         for body in [route.body_of("nonsense"), json!({"nonsense": true})] {
             let client = clients.next().unwrap();
@@ -397,23 +405,23 @@ async fn a_thousand_organizations_on_all_routes_of_all_wires_make_no_more_than_t
                     .header("content-type", kind)
                     .header("te", "trailers")
                     .body(message);
-                let answer = request
+                let response = request
                     .bearer_auth(token)
                     .timeout(Duration::from_secs(20))
                     .send()
                     .await
                     .unwrap();
-                assert_eq!(answer.status(), 200, "{rpc}");
+                assert_eq!(response.status(), 200, "{rpc}");
             }
         }
         let client = clients.next().unwrap();
         client.get(&format!("/nowhere/{at}")).await.unwrap();
-        // By a wire that the path is not for.
+        // With the wrong protocol for the path.
         for method in ["GET", "PUT", "DELETE"] {
             client.send(client.request(method, rpc)).await.unwrap();
         }
     }
-    // The rest of the thousand.
+    // The remaining organizations.
     for client in clients.take(1_000) {
         assert_eq!(client.get("/v1/me").await.unwrap().status, 200);
     }
@@ -423,11 +431,11 @@ async fn a_thousand_organizations_on_all_routes_of_all_wires_make_no_more_than_t
     ] {
         assert!(
             !metrics.contains(&format!("\"{word}")) && !metrics.contains(&format!("/{word}")),
-            "{word} is in a label"
+            "{word} occurs in a label"
         );
     }
     let series = read(&metrics);
-    // What could still come: each operation with each outcome, each code on each wire.
+    // Series that could still appear: each operation with each outcome, each code on each protocol.
     let operations: BTreeSet<_> = series
         .iter()
         .filter(|series| series.name == "assay_requests_total")
@@ -437,7 +445,7 @@ async fn a_thousand_organizations_on_all_routes_of_all_wires_make_no_more_than_t
     let to_come = operations.len() * 3 - of("assay_requests_total") + 3 * 18
         - of("assay_request_errors_total");
     println!(
-        "{} series, {} operations, {to_come} to come",
+        "{} series, {} operations, {to_come} more possible",
         series.len(),
         operations.len()
     );
@@ -453,8 +461,8 @@ async fn a_thousand_organizations_on_all_routes_of_all_wires_make_no_more_than_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_whose_client_goes_away_is_logged_and_counted_too() {
-    let world = world_of(Plan {
+async fn aborted_request_is_logged_and_counted() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -464,12 +472,12 @@ async fn a_request_whose_client_goes_away_is_logged_and_counted_too() {
         .key()
         .request(
             "GET",
-            &format!("/v1/jobs/{}?wait=30", text(&job.body["id"])),
+            &format!("/v1/jobs/{}?wait=30", string(&job.body["id"])),
         )
         .timeout(Duration::from_millis(500));
     assert!(waiting.send().await.is_err());
     let api = &world.stack.apis[0];
-    until("the count", PATIENCE, async || {
+    wait_until("the counter", WAIT_TIMEOUT, async || {
         sum(
             api,
             "assay_request_errors_total",
@@ -490,7 +498,7 @@ async fn a_request_whose_client_goes_away_is_logged_and_counted_too() {
         (
             &line["message"],
             &line["status"],
-            text(&line["trace_id"]).len()
+            string(&line["trace_id"]).len()
         ),
         (&json!("request"), &json!(499), 32),
         "{line}"
@@ -498,8 +506,8 @@ async fn a_request_whose_client_goes_away_is_logged_and_counted_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_of_the_clients_own_is_no_error_of_ours() {
-    let world = world_of(Plan {
+async fn client_deadline_is_no_server_error() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -509,11 +517,11 @@ async fn a_deadline_of_the_clients_own_is_no_error_of_ours() {
         .key()
         .request(
             "GET",
-            &format!("/v1/jobs/{}?wait=30", text(&job.body["id"])),
+            &format!("/v1/jobs/{}?wait=30", string(&job.body["id"])),
         )
         .header("grpc-timeout", "300m");
-    let answer = world.key().send(waiting).await.unwrap();
-    assert_eq!(answer.status, 503, "{}", answer.body);
+    let response = world.key().send(waiting).await.unwrap();
+    assert_eq!(response.status, 503, "{}", response.body);
     let api = &world.stack.apis[0];
     let of = async |outcome| {
         sum(
@@ -530,13 +538,13 @@ async fn a_deadline_of_the_clients_own_is_no_error_of_ours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_drains_is_alive_and_not_ready() {
-    let world = world_of(Plan {
+async fn draining_process_is_alive_not_ready() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
-    // A body whose second half takes its time.
+    // A body whose second half arrives late.
     let (send, receive) = tokio::sync::mpsc::unbounded_channel();
     let halves = stream::unfold(receive, async |mut receive| {
         receive
@@ -551,21 +559,21 @@ async fn a_process_that_drains_is_alive_and_not_ready() {
     let waiting = tokio::spawn(request.body(reqwest::Body::wrap_stream(halves)).send());
     send.send("{\"name\": ").unwrap();
     let api = &world.stack.apis[0];
-    until("the request", PATIENCE, async || {
+    wait_until("the request", WAIT_TIMEOUT, async || {
         sum(api, "assay_requests_in_flight", &[]).await == 1.0
     })
     .await;
     let admin = Client::new(format!("http://{}", api.admin), None);
     assert_eq!(admin.get("/readyz").await.unwrap().status, 200);
     api.guarded.stop();
-    until("the drain", PATIENCE, async || {
+    wait_until("the drain", WAIT_TIMEOUT, async || {
         admin.get("/readyz").await.unwrap().status == 503
     })
     .await;
     assert_eq!(
         (
             admin.get("/livez").await.unwrap().status,
-            text(&admin.get("/readyz").await.unwrap().body)
+            string(&admin.get("/readyz").await.unwrap().body)
         ),
         (200, "draining\n".to_owned())
     );
@@ -574,6 +582,6 @@ async fn a_process_that_drains_is_alive_and_not_ready() {
     assert_eq!(
         waiting.await.unwrap().unwrap().status(),
         201,
-        "what was begun is finished"
+        "the request in progress completes"
     );
 }

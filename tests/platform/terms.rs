@@ -1,4 +1,4 @@
-//! `/v1/terms`, and what waits for their acceptance.
+//! The endpoints of `/v1/terms`, and the operations that require their acceptance.
 
 use std::process::Command;
 
@@ -6,19 +6,22 @@ use assay_proto::v1;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_proto::v1::key_service_client::KeyServiceClient;
 use assay_proto::v1::terms_service_client::TermsServiceClient;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{World, code, fault, faults, one_prediction, org, text, with_token, world_of};
+use crate::harness::{
+    World, error_code, field_error, field_errors, one_prediction, org, string, with_token,
+    world_with,
+};
 
 const URL: &str = "https://example.org/terms";
 
 async fn world() -> World {
     let env = [("ASSAY_TERMS_VERSION", "2026-01"), ("ASSAY_TERMS_URL", URL)]
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
-    world_of(Plan {
+    world_with(Plan {
         apis: 2,
         workers: 0,
         env: env.into(),
@@ -26,7 +29,7 @@ async fn world() -> World {
     .await
 }
 
-async fn accept(client: &Client, version: &str) -> Answer {
+async fn accept(client: &Client, version: &str) -> Response {
     client
         .post("/v1/terms/accept", &json!({"version": version}))
         .await
@@ -37,21 +40,21 @@ fn eval() -> Value {
     json!({"suite_id": "suite:lunch", "predictions": one_prediction()})
 }
 
-fn owed(answer: &Answer) {
+fn owed(response: &Response) {
     assert_eq!(
-        (answer.status, code(answer)),
+        (response.status, error_code(response)),
         (403, "forbidden".to_owned()),
         "{}",
-        answer.body
+        response.body
     );
     assert_eq!(
-        answer.body["error"]["details"],
+        response.body["error"]["details"],
         json!({"reason": "terms_not_accepted", "version": "2026-01", "url": URL})
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_and_evals_wait_until_an_owner_accepts_the_terms() {
+async fn keys_and_evals_require_accepted_terms() {
     let world = world().await;
     let member = world.member("member").await;
     let untouched =
@@ -61,7 +64,7 @@ async fn keys_and_evals_wait_until_an_owner_accepts_the_terms() {
         assert_eq!(
             client.get("/v1/suites").await.unwrap().status,
             200,
-            "the rest does not wait"
+            "other operations need no acceptance"
         );
     }
     owed(&world.key().post("/v1/evals", &eval()).await.unwrap());
@@ -80,15 +83,15 @@ async fn keys_and_evals_wait_until_an_owner_accepts_the_terms() {
                 .unwrap(),
         );
     }
-    // The class of the credential comes first.
+    // The class of the credential is checked first.
     let key = world
         .key()
         .post("/v1/keys", &json!({"name": "x"}))
         .await
         .unwrap();
-    assert_eq!(code(&key), "session_required");
-    assert_eq!(code(&accept(&member, "2026-01").await), "forbidden");
-    for (answer, status, expected) in [
+    assert_eq!(error_code(&key), "session_required");
+    assert_eq!(error_code(&accept(&member, "2026-01").await), "forbidden");
+    for (response, status, expected) in [
         (accept(&world.owner(), "2025-12").await, 409, "conflict"),
         (accept(&world.owner(), "").await, 422, "validation_failed"),
         (
@@ -98,10 +101,10 @@ async fn keys_and_evals_wait_until_an_owner_accepts_the_terms() {
         ),
     ] {
         assert_eq!(
-            (answer.status, code(&answer)),
+            (response.status, error_code(&response)),
             (status, expected.to_owned()),
             "{}",
-            answer.body
+            response.body
         );
     }
     let none = world
@@ -109,7 +112,7 @@ async fn keys_and_evals_wait_until_an_owner_accepts_the_terms() {
         .post("/v1/terms/accept", &json!({}))
         .await
         .unwrap();
-    assert_eq!(faults(&none), [fault("version", "required")]);
+    assert_eq!(field_errors(&none), [field_error("version", "required")]);
     assert_eq!(
         world.owner().get("/v1/terms").await.unwrap().body,
         untouched
@@ -121,10 +124,10 @@ async fn keys_and_evals_wait_until_an_owner_accepts_the_terms() {
         (200, &json!("2026-01"))
     );
     assert!(
-        text(&accepted.body["accepted_by"]).starts_with("usr_")
+        string(&accepted.body["accepted_by"]).starts_with("usr_")
             && accepted.body["accepted_at"].is_string()
     );
-    // At once, at each api.
+    // The acceptance applies immediately, at each API process.
     for api in &world.stack.apis {
         let at = |token: &str| Client::new(format!("http://{}", api.listen.unwrap()), Some(token));
         assert_eq!(
@@ -152,7 +155,7 @@ async fn keys_and_evals_wait_until_an_owner_accepts_the_terms() {
             .status,
         201
     );
-    // Another organization's acceptance is its own.
+    // Acceptance applies to one organization only.
     let other = org(&world.stack, "free").await;
     owed(
         &world
@@ -164,7 +167,7 @@ async fn keys_and_evals_wait_until_an_owner_accepts_the_terms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_acceptance_stays_also_of_two_at_once() {
+async fn first_acceptance_is_kept() {
     let world = world().await;
     let second = world.member("owner").await;
     let (a, b) = tokio::join!(
@@ -182,7 +185,7 @@ async fn the_first_acceptance_stays_also_of_two_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_terms_are_to_be_accepted_anew_and_old_ones_that_return_are_not() {
+async fn new_terms_require_new_acceptance() {
     let mut world = world().await;
     accept(&world.owner(), "2026-01").await;
     world.stack.set("ASSAY_TERMS_VERSION", "2027-01");
@@ -210,18 +213,18 @@ async fn new_terms_are_to_be_accepted_anew_and_old_ones_that_return_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_terms_there_are_none() {
-    let world = world_of(Plan {
+async fn terms_are_optional() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
-    for answer in [
+    for response in [
         world.key().get("/v1/terms").await.unwrap(),
         accept(&world.owner(), "1").await,
     ] {
         assert_eq!(
-            (answer.status, code(&answer)),
+            (response.status, error_code(&response)),
             (404, "not_found".to_owned())
         );
     }
@@ -232,7 +235,7 @@ async fn without_terms_there_are_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn terms_are_the_same_over_grpc() {
+async fn terms_match_over_grpc() {
     let world = world().await;
     let channel = world.channel().await;
     let mut grpc = TermsServiceClient::new(channel.clone());
@@ -308,15 +311,15 @@ async fn terms_are_the_same_over_grpc() {
         json!([accepted.version, accepted.url, accepted.accepted_by])
     );
     assert_eq!(
-        text(&rest["accepted_at"]).parse(),
+        string(&rest["accepted_at"]).parse(),
         Ok(accepted.accepted_at.unwrap())
     );
 }
 
 #[test]
-fn half_of_the_settings_is_a_fault() {
+fn incomplete_settings_are_rejected() {
     let binaries = crate::harness::ground().binaries.clone();
-    for (given, told) in [
+    for (given, expected) in [
         ("ASSAY_TERMS_VERSION", "ASSAY_TERMS_URL: is required"),
         ("ASSAY_TERMS_URL", "ASSAY_TERMS_VERSION: is required"),
     ] {
@@ -326,7 +329,10 @@ fn half_of_the_settings_is_a_fault() {
             .output()
             .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && said.contains(told), "{said}");
+        assert!(
+            !output.status.success() && said.contains(expected),
+            "{said}"
+        );
     }
     let mail = [
         ("ASSAY_SMTP_URL", "s3cret"),

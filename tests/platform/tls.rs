@@ -1,4 +1,4 @@
-//! PostgreSQL and Redis that are reached by TLS, with certificates of an authority that only the installation knows.
+//! PostgreSQL and Redis over TLS, with certificates of a private authority.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::harness::{World, one_prediction, org, own_ground};
 
-/// Opens a database's connection as the server itself would: a client asks for TLS before it begins with it.
-const ASKS_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
+/// PostgreSQL's `SSLRequest`, which a client sends before the TLS handshake.
+const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
-/// An authority's certificate in a file, and what serves with one that it has issued for `localhost`.
+/// Creates an authority. Returns the file of its certificate, and a TLS acceptor with a certificate for `localhost`.
 fn authority(folder: &Path) -> (PathBuf, TlsAcceptor) {
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -40,8 +40,8 @@ fn authority(folder: &Path) -> (PathBuf, TlsAcceptor) {
     (file, TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Stands before a server's socket, ends TLS and passes on. The port on which it does.
-async fn before(socket: &Path, acceptor: &TlsAcceptor, is_postgres: bool) -> u16 {
+/// Starts a proxy that terminates TLS before a server's socket, and returns its port.
+async fn tls_proxy(socket: &Path, acceptor: &TlsAcceptor, is_postgres: bool) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (socket, acceptor) = (socket.to_path_buf(), acceptor.clone());
@@ -61,9 +61,9 @@ async fn pass_on(
     is_postgres: bool,
 ) -> std::io::Result<()> {
     if is_postgres {
-        let mut asked = [0; 8];
-        caller.read_exact(&mut asked).await?;
-        if asked != ASKS_FOR_TLS {
+        let mut request = [0; 8];
+        caller.read_exact(&mut request).await?;
+        if request != SSL_REQUEST {
             return Ok(());
         }
         caller.write_all(b"S").await?;
@@ -76,7 +76,7 @@ async fn pass_on(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn postgres_and_redis_are_reached_by_tls_and_only_with_certificates_that_hold() {
+async fn tls_rejects_untrusted_server_certificates() {
     let Some(ground) = own_ground() else { return };
     let folder = ground.servers.folder().to_path_buf();
     let (ca, acceptor) = authority(&folder);
@@ -103,20 +103,20 @@ async fn postgres_and_redis_are_reached_by_tls_and_only_with_certificates_that_h
             ca.display()
         )
     };
-    let port = before(postgres, &acceptor, true).await;
+    let port = tls_proxy(postgres, &acceptor, true).await;
     let urls = [&stack.database.api_url, &stack.database.worker_url].map(|url| secured(url, port));
     let strange = secured(
         &stack.database.api_url,
-        before(postgres, &stranger, true).await,
+        tls_proxy(postgres, &stranger, true).await,
     );
     [stack.database.api_url, stack.database.worker_url] = urls;
-    // What is not PostgreSQL's has the system's certificates, which a variable names.
+    // All clients except PostgreSQL's use the system's certificates, which an environment variable names.
     stack.set("SSL_CERT_FILE", ca.to_str().unwrap());
     stack.set(
         "ASSAY_REDIS_URL",
         &format!(
             "rediss://localhost:{}",
-            before(redis, &acceptor, false).await
+            tls_proxy(redis, &acceptor, false).await
         ),
     );
     stack.apis.push(stack.launch_api().unwrap());
@@ -134,13 +134,16 @@ async fn postgres_and_redis_are_reached_by_tls_and_only_with_certificates_that_h
         org: org(&stack, "team").await,
         stack,
     };
-    assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
+    assert_eq!(
+        world.submit_and_wait(&one_prediction()).await["status"],
+        "succeeded"
+    );
     let mut used: Vec<String> =
         sqlx::query_scalar("select distinct application_name from pg_stat_activity where application_name like 'assay-%' order by 1")
             .fetch_all(&mut databases::connect(&world.stack.database.owner_url).await.unwrap())
             .await
             .unwrap();
-    // Once a minute for a moment.
+    // The cleanup connects once a minute for a short time.
     used.retain(|name| name != "assay-cleanup");
     assert_eq!(used, ["assay-api", "assay-readiness", "assay-worker"]);
     let up = crate::telemetry::sum(&world.stack.apis[0], "assay_redis_up", &[]).await;
@@ -152,9 +155,9 @@ async fn postgres_and_redis_are_reached_by_tls_and_only_with_certificates_that_h
         (1.0, 0.0)
     );
 
-    // A certificate of another authority is not taken: neither for PostgreSQL, nor for Redis.
+    // A certificate of another authority is rejected, for PostgreSQL and for Redis.
     world.stack.database.api_url = strange;
-    let told = world
+    let log_text = world
         .stack
         .launch_api()
         .unwrap()
@@ -163,22 +166,24 @@ async fn postgres_and_redis_are_reached_by_tls_and_only_with_certificates_that_h
         .unwrap_err()
         .to_string();
     assert!(
-        told.contains("invalid peer certificate") || told.contains("UnknownIssuer"),
-        "{told}"
+        log_text.contains("invalid peer certificate") || log_text.contains("UnknownIssuer"),
+        "{log_text}"
     );
     world.stack.database.api_url = world.stack.database.worker_url.clone();
     world.stack.set(
         "ASSAY_REDIS_URL",
         &format!(
             "rediss://localhost:{}",
-            before(redis, &stranger, false).await
+            tls_proxy(redis, &stranger, false).await
         ),
     );
     let worker = world.stack.launch_worker().unwrap();
     worker.ready().await.unwrap();
-    crate::harness::until("a look at Redis", crate::harness::PATIENCE, async || {
-        crate::telemetry::sum(&worker, "assay_database_up", &[]).await == 1.0
-    })
+    crate::harness::wait_until(
+        "a health check of Redis",
+        crate::harness::WAIT_TIMEOUT,
+        async || crate::telemetry::sum(&worker, "assay_database_up", &[]).await == 1.0,
+    )
     .await;
     assert_eq!(
         crate::telemetry::sum(&worker, "assay_redis_up", &[]).await,

@@ -1,11 +1,11 @@
-//! `GET /v1/jobs/{job_id}/trace`
+//! The endpoint `GET /v1/jobs/{job_id}/trace`.
 
 use serde_json::{Value, json};
 
-use crate::harness::{code, one_prediction, text, world, world_of};
+use crate::harness::{error_code, one_prediction, string, world, world_with};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_trace_is_one_tree_from_the_request_to_the_score() {
+async fn job_trace_is_one_tree() {
     let world = world().await;
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let request = world
@@ -17,18 +17,18 @@ async fn the_trace_is_one_tree_from_the_request_to_the_score() {
         .send(request.json(&json!({"suite_id": "suite:lunch", "predictions": one_prediction()})))
         .await
         .unwrap();
-    let job = world.ended(&text(&queued.body["id"])).await;
-    assert!(text(&job["trace_url"]).ends_with(&format!("/v1/jobs/{}/trace", text(&job["id"]))));
+    let job = world.wait_until_finished(&string(&queued.body["id"])).await;
+    assert!(string(&job["trace_url"]).ends_with(&format!("/v1/jobs/{}/trace", string(&job["id"]))));
     let trace = world
         .key()
-        .get(&format!("/v1/jobs/{}/trace", text(&job["id"])))
+        .get(&format!("/v1/jobs/{}/trace", string(&job["id"])))
         .await
         .unwrap();
     assert_eq!(trace.status, 200);
     let spans = trace.body["resourceSpans"][0]["scopeSpans"][0]["spans"]
         .as_array()
         .unwrap();
-    let names: Vec<_> = spans.iter().map(|span| text(&span["name"])).collect();
+    let names: Vec<_> = spans.iter().map(|span| string(&span["name"])).collect();
     let expected = [
         "eval",
         "request",
@@ -42,15 +42,15 @@ async fn the_trace_is_one_tree_from_the_request_to_the_score() {
         "gen_ai.evaluation.result",
     ];
     assert_eq!(names, expected);
-    let ids: Vec<_> = spans.iter().map(|span| text(&span["spanId"])).collect();
+    let ids: Vec<_> = spans.iter().map(|span| string(&span["spanId"])).collect();
     for span in spans {
         assert_eq!(span["traceId"], "4bf92f3577b34da6a3ce929d0e0e4736");
-        let parent = text(&span["parentSpanId"]);
+        let parent = string(&span["parentSpanId"]);
         assert!(
             parent == "00f067aa0ba902b7" && span["name"] == "eval" || ids.contains(&parent),
-            "no orphan: {span}"
+            "no parent: {span}"
         );
-        let time = |name: &str| text(&span[name]).parse::<i128>().unwrap();
+        let time = |name: &str| string(&span[name]).parse::<i128>().unwrap();
         assert!(time("startTimeUnixNano") <= time("endTimeUnixNano"));
     }
     let score = spans
@@ -67,15 +67,15 @@ async fn the_trace_is_one_tree_from_the_request_to_the_score() {
     assert!(!trace.body.to_string().contains("curry"), "no prediction");
     let again = world
         .key()
-        .get(&format!("/v1/jobs/{}/trace", text(&job["id"])))
+        .get(&format!("/v1/jobs/{}/trace", string(&job["id"])))
         .await
         .unwrap();
     assert_eq!(again.body, trace.body, "the same each time");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_is_no_trace_before_the_job_has_run() {
-    let world = world_of(assay_tests::stack::Plan {
+async fn queued_job_has_no_trace() {
+    let world = world_with(assay_tests::stack::Plan {
         workers: 0,
         ..Default::default()
     })
@@ -83,9 +83,12 @@ async fn there_is_no_trace_before_the_job_has_run() {
     let queued = world.submit(&one_prediction()).await;
     let trace = world
         .key()
-        .get(&format!("/v1/jobs/{}/trace", text(&queued.body["id"])))
+        .get(&format!("/v1/jobs/{}/trace", string(&queued.body["id"])))
         .await
         .unwrap();
-    assert_eq!((trace.status, code(&trace)), (404, "not_found".to_owned()));
+    assert_eq!(
+        (trace.status, error_code(&trace)),
+        (404, "not_found".to_owned())
+    );
     assert_eq!(queued.body.get("trace_url"), None::<&Value>);
 }

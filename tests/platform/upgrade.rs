@@ -1,4 +1,4 @@
-//! The release before and this one, side by side on one database: what an upgrade without a pause goes through.
+//! The previous and the current release on one database, as during an upgrade without downtime.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,12 +9,15 @@ use assay_tests::servers::Servers;
 use assay_tests::stack::{Ground, Plan, Process, operate};
 use serde_json::json;
 
-use crate::clients::{Missing, made};
-use crate::harness::{PATIENCE, STALL, World, ground, one_prediction, text, world_on};
+use crate::clients::{MissingTool, prepare};
+use crate::harness::{
+    MAX_RESPONSE_TIME, WAIT_TIMEOUT, World, ground, one_prediction, string, world_on,
+};
 
-/// The commit before: where this branch left main, or the last one but one; none where the history does not go back to it, or
-/// where `TEST_UPGRADE` does not ask for it, because its build takes minutes. `TEST_BEFORE` asks for another one.
-fn before() -> Option<String> {
+/// Returns the commit of the previous release: `TEST_BEFORE` if set, otherwise the commit where this branch left main, or
+/// the parent of HEAD. Returns `None` if the history does not contain it, or if `TEST_UPGRADE` is not set, because the
+/// build takes minutes.
+fn previous_commit() -> Option<String> {
     if let Ok(named) = std::env::var("TEST_BEFORE") {
         return Some(named);
     }
@@ -36,8 +39,8 @@ fn before() -> Option<String> {
         .or_else(|| git(&["rev-parse", "--verify", "HEAD~1"]))
 }
 
-/// Jobs that are submitted at this api, and end well.
-async fn flow(world: &World, api: &Process, jobs: usize) {
+/// Submits jobs at this API process and asserts that they succeed.
+async fn submit_jobs(world: &World, api: &Process, jobs: usize) {
     let key = Client::new(
         format!("http://{}", api.listen.unwrap()),
         Some(&world.org.key),
@@ -52,10 +55,13 @@ async fn flow(world: &World, api: &Process, jobs: usize) {
             .await
             .unwrap();
         assert_eq!(queued.status, 202, "{}", queued.body);
-        ids.push(text(&queued.body["id"]));
+        ids.push(string(&queued.body["id"]));
     }
     for id in ids {
-        let job = key.finished(&id, PATIENCE, &|_| {}).await.unwrap();
+        let job = key
+            .wait_until_finished(&id, WAIT_TIMEOUT, &|_| {})
+            .await
+            .unwrap();
         assert_eq!(
             (&job["status"], &job["attempts"]),
             (&json!("succeeded"), &json!(1)),
@@ -72,32 +78,31 @@ async fn flow(world: &World, api: &Process, jobs: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_release_before_and_this_one_work_side_by_side_on_one_database() {
+async fn previous_and_current_release_share_database() {
     let new = ground().binaries.clone();
-    let Some(before) = before() else {
-        eprintln!(
-            "SKIPPED: TEST_UPGRADE=1 does not ask for it, or the history has no commit before this one"
-        );
+    let Some(before) = previous_commit() else {
+        eprintln!("SKIPPED: TEST_UPGRADE is not set, or the history has no previous commit");
         return;
     };
-    let Some(old) =
-        made(move || binaries::build_of(&before).map_err(|trouble| Missing(trouble.to_string())))
-            .await
+    let Some(old) = prepare(move || {
+        binaries::build_of(&before).map_err(|trouble| MissingTool(trouble.to_string()))
+    })
+    .await
     else {
         return;
     };
     let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
-    // The release before, with its own schema.
+    // The previous release, with its own schema.
     let ground = std::sync::Arc::new(Ground::new(servers, old));
     let mut world = world_on(&ground, Plan::default()).await;
     world.widen_plans().await;
-    flow(&world, &world.stack.apis[0], 5).await;
-    // Its processes go on when the schema is this one's.
+    submit_jobs(&world, &world.stack.apis[0], 5).await;
+    // Its processes continue on the current schema.
     operate(&new.api, &world.stack.operator_env(), &["migrate"])
         .await
         .unwrap();
-    flow(&world, &world.stack.apis[0], 5).await;
-    // This one's come beside them: whoever takes a submission, whoever scores it.
+    submit_jobs(&world, &world.stack.apis[0], 5).await;
+    // Current processes join them; any API process accepts a submission, any worker scores it.
     let (api, worker) = (
         world.stack.launch_as_api(&new.api).unwrap(),
         world.stack.launch_as_worker(&new.worker).unwrap(),
@@ -105,22 +110,22 @@ async fn the_release_before_and_this_one_work_side_by_side_on_one_database() {
     api.ready().await.unwrap();
     worker.ready().await.unwrap();
     tokio::join!(
-        flow(&world, &world.stack.apis[0], 20),
-        flow(&world, &api, 20)
+        submit_jobs(&world, &world.stack.apis[0], 20),
+        submit_jobs(&world, &api, 20)
     );
     let by: i64 = sqlx::query_scalar("select count(distinct worker_id) from job_attempts")
         .fetch_one(&mut world.database().await)
         .await
         .unwrap();
     assert_eq!(by, 2, "both workers had a part");
-    // What one has taken, the other scores.
+    // A job accepted by one release is scored by the other.
     world.stack.workers.clear();
-    flow(&world, &world.stack.apis[0], 5).await;
+    submit_jobs(&world, &world.stack.apis[0], 5).await;
     let old_worker = world.stack.launch_worker().unwrap();
     old_worker.ready().await.unwrap();
     drop(worker);
-    flow(&world, &api, 5).await;
-    // The release before leaves while callers go on; then this one is alone.
+    submit_jobs(&world, &api, 5).await;
+    // The previous release stops while callers continue; then only the current one runs.
     let worker = world.stack.launch_as_worker(&new.worker).unwrap();
     worker.ready().await.unwrap();
     let leaving = async {
@@ -128,16 +133,16 @@ async fn the_release_before_and_this_one_work_side_by_side_on_one_database() {
             process.guarded.stop();
         }
     };
-    tokio::join!(flow(&world, &api, 20), leaving);
+    tokio::join!(submit_jobs(&world, &api, 20), leaving);
     world.stack.apis.clear();
-    flow(&world, &api, 5).await;
+    submit_jobs(&world, &api, 5).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_migration_waits_for_who_holds_a_table_and_nobody_waits_behind_it() {
+async fn waiting_migration_blocks_nobody() {
     let world = world_on(&ground(), Plan::default()).await;
     let mut database = world.database().await;
-    // As it was before the newest column.
+    // The schema before the newest column.
     sqlx::raw_sql(
         "alter table jobs drop column span_id; delete from _sqlx_migrations where version = 16",
     )
@@ -154,17 +159,20 @@ async fn a_migration_waits_for_who_holds_a_table_and_nobody_waits_behind_it() {
     for _ in 0..20 {
         let began = std::time::Instant::now();
         assert_eq!(world.key().get("/v1/jobs").await.unwrap().status, 200);
-        assert!(began.elapsed() < STALL);
+        assert!(began.elapsed() < MAX_RESPONSE_TIME);
         tokio::time::sleep(std::time::Duration::from_millis(250)).await;
     }
-    assert!(!migration.is_finished(), "it cannot have the table yet");
+    assert!(!migration.is_finished(), "the table is still locked");
     sqlx::Connection::close(dump).await.unwrap();
     migration.await.unwrap().unwrap();
-    assert_eq!(world.scored(&one_prediction()).await["status"], "succeeded");
+    assert_eq!(
+        world.submit_and_wait(&one_prediction()).await["status"],
+        "succeeded"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_build_takes_a_schema_that_is_newer_than_itself() {
+async fn older_build_accepts_newer_schema() {
     let world = world_on(&ground(), Plan::default()).await;
     let newer = "insert into _sqlx_migrations (version, description, success, checksum, execution_time) values (9999, 'to come', true, '', 0)";
     sqlx::query(newer)
@@ -178,5 +186,5 @@ async fn a_build_takes_a_schema_that_is_newer_than_itself() {
     );
     api.ready().await.unwrap();
     worker.ready().await.unwrap();
-    flow(&world, &api, 2).await;
+    submit_jobs(&world, &api, 2).await;
 }

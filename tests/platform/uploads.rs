@@ -1,34 +1,35 @@
-//! `/v1/uploads`, and submissions by `input_ref`
+//! The endpoints of `/v1/uploads`, and submissions by `input_ref`.
 
 use std::io::Write as _;
 
 use assay_proto::v1;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_proto::v1::upload_service_client::UploadServiceClient;
-use assay_tests::client::{Answer, Client};
+use assay_tests::client::{Client, Response};
 use assay_tests::demo_suite;
 use assay_tests::stack::Plan;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::harness::{
-    PATIENCE, World, code, fault, faults, org, text, until, with, with_token, world, world_of,
+    WAIT_TIMEOUT, World, error_code, field_error, field_errors, org, string, wait_until,
+    with_setting, with_token, world, world_with,
 };
 
-/// Opens an upload with the key.
+/// Opens an upload and returns its id.
 pub async fn open(client: &Client, fields: Value) -> String {
     let made = client.post("/v1/uploads", &fields).await.unwrap();
     assert_eq!(made.status, 201, "{}", made.body);
-    text(&made.body["id"])
+    string(&made.body["id"])
 }
 
-/// Sends a part.
+/// Sends one part of an upload.
 pub async fn put(
     client: &Client,
     upload_id: &str,
     number: usize,
     bytes: impl Into<reqwest::Body>,
-) -> Answer {
+) -> Response {
     client
         .send(
             client
@@ -39,15 +40,15 @@ pub async fn put(
         .unwrap()
 }
 
-/// Completes an upload.
-pub async fn complete(client: &Client, upload_id: &str) -> Answer {
+/// Completes an upload and returns the response.
+pub async fn complete(client: &Client, upload_id: &str) -> Response {
     client
         .send(client.request("POST", &format!("/v1/uploads/{upload_id}/complete")))
         .await
         .unwrap()
 }
 
-async fn delete(client: &Client, upload_id: &str) -> Answer {
+async fn delete(client: &Client, upload_id: &str) -> Response {
     client
         .send(client.request("DELETE", &format!("/v1/uploads/{upload_id}")))
         .await
@@ -55,7 +56,7 @@ async fn delete(client: &Client, upload_id: &str) -> Answer {
 }
 
 /// Submits an upload for `suite:lunch`.
-pub async fn submit(client: &Client, upload_id: &str) -> Answer {
+pub async fn submit(client: &Client, upload_id: &str) -> Response {
     client
         .post(
             "/v1/evals",
@@ -65,7 +66,7 @@ pub async fn submit(client: &Client, upload_id: &str) -> Answer {
         .unwrap()
 }
 
-/// An upload of these bytes in one part, complete.
+/// Uploads these bytes in one part, completes the upload, and returns its id.
 pub async fn uploaded(client: &Client, fields: Value, bytes: &[u8]) -> String {
     let upload_id = open(client, fields).await;
     assert_eq!(put(client, &upload_id, 1, bytes.to_vec()).await.status, 200);
@@ -82,7 +83,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
-    // Two members, as `cat a.gz b.gz` gives.
+    // Two gzip members, as `cat a.gz b.gz` produces.
     let (a, b) = bytes.split_at(bytes.len() / 3);
     [a, b]
         .into_iter()
@@ -112,7 +113,7 @@ fn ndjson(predictions: &Value) -> String {
         .collect()
 }
 
-/// By habit, for every item.
+/// Returns a prediction for every item, by [`demo_suite::by_habit`].
 async fn predictions(world: &World) -> Value {
     let items = world
         .key()
@@ -126,10 +127,10 @@ async fn predictions(world: &World) -> Value {
 const KIND: &str = "predictions";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_scores_as_the_same_inline_does_in_each_form_and_on_both_wires() {
+async fn upload_scores_like_inline_in_all_forms() {
     let world = world().await;
     let predictions = predictions(&world).await;
-    let inline = world.scored(&predictions).await;
+    let inline = world.submit_and_wait(&predictions).await;
     let channel = world.channel().await;
     for content_type in ["application/x-ndjson", "application/json"] {
         let plain = if content_type == "application/json" {
@@ -144,7 +145,7 @@ async fn an_upload_scores_as_the_same_inline_does_in_each_form_and_on_both_wires
             let key = world.key();
             let upload_id = open(&key, fields).await;
             let pieces: Vec<&[u8]> = bytes.chunks(bytes.len() / 3 + 1).collect();
-            // Any order will do.
+            // Parts may be sent in any order.
             for (at, piece) in pieces.iter().enumerate().rev() {
                 let part = put(&key, &upload_id, at + 1, piece.to_vec()).await;
                 assert_eq!(
@@ -163,7 +164,7 @@ async fn an_upload_scores_as_the_same_inline_does_in_each_form_and_on_both_wires
             let job = submit(&key, &upload_id).await;
             assert_eq!(job.status, 202, "{}", job.body);
             assert_eq!(
-                world.ended(&text(&job.body["id"])).await["result"],
+                world.wait_until_finished(&string(&job.body["id"])).await["result"],
                 inline["result"],
                 "{content_type} {encoding}"
             );
@@ -236,18 +237,18 @@ async fn an_upload_scores_as_the_same_inline_does_in_each_form_and_on_both_wires
                 "n_items",
             ];
             assert_eq!(ours, json!(names.map(|name| rest[name].clone())));
-            let asked = v1::CreateEvalRequest {
+            let request = v1::CreateEvalRequest {
                 suite_id: demo_suite::SUITE_ID.into(),
                 input_ref: Some(upload_id),
                 ..Default::default()
             };
             let job = EvalServiceClient::new(channel.clone())
-                .create_eval(with_token(asked, token))
+                .create_eval(with_token(request, token))
                 .await
                 .unwrap()
                 .into_inner();
             assert_eq!(
-                world.ended(&job.job.unwrap().id).await["result"],
+                world.wait_until_finished(&job.job.unwrap().id).await["result"],
                 inline["result"],
                 "{content_type} {encoding} gRPC"
             );
@@ -258,7 +259,7 @@ async fn an_upload_scores_as_the_same_inline_does_in_each_form_and_on_both_wires
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_upload_has_the_fields_of_the_contract() {
+async fn new_upload_has_contract_fields() {
     let world = world().await;
     let made = world
         .key()
@@ -293,7 +294,7 @@ async fn a_new_upload_has_the_fields_of_the_contract() {
         "upload_url",
     ];
     assert_eq!(fields, expected);
-    let id = text(&made.body["id"]);
+    let id = string(&made.body["id"]);
     assert_eq!(made.body["input_ref"], id.as_str());
     assert_eq!(
         made.body["upload_url"],
@@ -337,50 +338,50 @@ async fn a_new_upload_has_the_fields_of_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_upload_cannot_be_is_told_field_by_field() {
+async fn invalid_upload_returns_field_errors() {
     let world = world().await;
     for (fields, expected) in [
-        (json!({}), vec![fault("kind", "required")]),
+        (json!({}), vec![field_error("kind", "required")]),
         (
             json!({"kind": "answers"}),
-            vec![fault("kind", "unknown_value")],
+            vec![field_error("kind", "unknown_value")],
         ),
         (
             json!({"kind": KIND, "content_type": "text/csv"}),
-            vec![fault("content_type", "unknown_value")],
+            vec![field_error("content_type", "unknown_value")],
         ),
         (
             json!({"kind": KIND, "content_encoding": "br", "bytes": 0}),
             vec![
-                fault("content_encoding", "unknown_value"),
-                fault("bytes", "range"),
+                field_error("content_encoding", "unknown_value"),
+                field_error("bytes", "range"),
             ],
         ),
         (
             json!({"kind": KIND, "bytes": "1"}),
-            vec![fault("bytes", "type")],
+            vec![field_error("bytes", "type")],
         ),
         (
             json!({"kind": KIND, "bytes": 1.5}),
-            vec![fault("bytes", "range")],
+            vec![field_error("bytes", "range")],
         ),
         (
             json!({"kind": KIND, "sha256": "abc"}),
-            vec![fault("sha256", "format")],
+            vec![field_error("sha256", "format")],
         ),
         (
             json!({"kind": KIND, "size": 1}),
-            vec![fault("size", "unknown_field")],
+            vec![field_error("size", "unknown_field")],
         ),
     ] {
-        let answer = world.key().post("/v1/uploads", &fields).await.unwrap();
+        let response = world.key().post("/v1/uploads", &fields).await.unwrap();
         assert_eq!(
-            (answer.status, faults(&answer)),
+            (response.status, field_errors(&response)),
             (422, expected),
             "{fields}"
         );
     }
-    let answer = world
+    let response = world
         .key()
         .post(
             "/v1/uploads",
@@ -389,7 +390,7 @@ async fn what_an_upload_cannot_be_is_told_field_by_field() {
         .await
         .unwrap();
     assert_eq!(
-        (answer.status, code(&answer)),
+        (response.status, error_code(&response)),
         (413, "payload_too_large".to_owned())
     );
     let upload_id = open(&world.key(), json!({"kind": KIND})).await;
@@ -399,14 +400,14 @@ async fn what_an_upload_cannot_be_is_told_field_by_field() {
             .request("PUT", &format!("/v1/uploads/{upload_id}/parts/{number}"))
             .body("x");
         assert_eq!(
-            faults(&world.key().send(request).await.unwrap()),
-            [fault("number", "range")]
+            field_errors(&world.key().send(request).await.unwrap()),
+            [field_error("number", "range")]
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_goes_on_where_it_stopped_and_the_last_part_of_a_number_counts() {
+async fn upload_resumes_and_last_part_wins() {
     let world = world().await;
     let key = world.key();
     let (first, second) = (
@@ -420,16 +421,16 @@ async fn an_upload_goes_on_where_it_stopped_and_the_last_part_of_a_number_counts
     )
     .await;
     assert_eq!(
-        faults(&complete(&key, &upload_id).await),
-        [fault("parts", "required")]
+        field_errors(&complete(&key, &upload_id).await),
+        [field_error("parts", "required")]
     );
     put(&key, &upload_id, 2, second).await;
     assert_eq!(
-        faults(&complete(&key, &upload_id).await),
-        [fault("parts", "required")],
+        field_errors(&complete(&key, &upload_id).await),
+        [field_error("parts", "required")],
         "a gap"
     );
-    // A body that breaks off leaves nothing.
+    // A truncated body leaves no part.
     let broken = futures_util::stream::iter([
         Ok(first.as_bytes().to_vec()),
         Err(std::io::Error::other("gone")),
@@ -450,13 +451,13 @@ async fn an_upload_goes_on_where_it_stopped_and_the_last_part_of_a_number_counts
     );
     put(&key, &upload_id, 1, &first[1..]).await;
     assert_eq!(
-        faults(&complete(&key, &upload_id).await),
-        [fault("bytes", "mismatch")]
+        field_errors(&complete(&key, &upload_id).await),
+        [field_error("bytes", "mismatch")]
     );
     put(&key, &upload_id, 1, first.replace("person", "nobody")).await;
     assert_eq!(
-        faults(&complete(&key, &upload_id).await),
-        [fault("sha256", "mismatch")]
+        field_errors(&complete(&key, &upload_id).await),
+        [field_error("sha256", "mismatch")]
     );
     put(&key, &upload_id, 1, first).await;
     let done = complete(&key, &upload_id).await;
@@ -469,15 +470,15 @@ async fn an_upload_goes_on_where_it_stopped_and_the_last_part_of_a_number_counts
     assert_eq!(complete(&key, &upload_id).await.body, done.body, "again");
     let late = put(&key, &upload_id, 1, first).await;
     assert_eq!(
-        (late.status, code(&late)),
+        (late.status, error_code(&late)),
         (409, "invalid_state".to_owned())
     );
-    let objects = world.objects(&upload_id);
+    let objects = world.stored_objects(&upload_id);
     assert_eq!(objects.len(), 2, "what was replaced is gone: {objects:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_holds_something_else_fails_and_says_where() {
+async fn invalid_upload_content_names_the_line() {
     let world = world().await;
     let key = world.key();
     let good = r#"{"item_id":"a","prediction":"x"}"#;
@@ -489,49 +490,49 @@ async fn an_upload_that_holds_something_else_fails_and_says_where() {
             lines,
             "identity",
             format!("{good}\n\n{{\"item_id\":\"b\"}}\n").into_bytes(),
-            fault("line 3.prediction", "required"),
+            field_error("line 3.prediction", "required"),
         ),
         (
             lines,
             "identity",
             format!("{good}\n{{").into_bytes(),
-            fault("line 2", "format"),
+            field_error("line 2", "format"),
         ),
         (
             lines,
             "identity",
             b"\xff\n".to_vec(),
-            fault("line 1", "format"),
+            field_error("line 1", "format"),
         ),
         (
             lines,
             "identity",
             b"\n".to_vec(),
-            fault("predictions", "required"),
+            field_error("predictions", "required"),
         ),
         (
             array,
             "identity",
             format!("[{good},7]").into_bytes(),
-            fault("predictions[1]", "type"),
+            field_error("predictions[1]", "type"),
         ),
         (
             array,
             "identity",
             format!("[{good}").into_bytes(),
-            fault("predictions", "format"),
+            field_error("predictions", "format"),
         ),
         (
             array,
             "identity",
             good.as_bytes().to_vec(),
-            fault("predictions", "type"),
+            field_error("predictions", "type"),
         ),
         (
             lines,
             "gzip",
             good.as_bytes().to_vec(),
-            fault("content_encoding", "format"),
+            field_error("content_encoding", "format"),
         ),
         (
             lines,
@@ -540,7 +541,7 @@ async fn an_upload_that_holds_something_else_fails_and_says_where() {
                 let whole = gzip(good.as_bytes());
                 whole[..whole.len() - 9].to_vec()
             },
-            fault("content_encoding", "format"),
+            field_error("content_encoding", "format"),
         ),
         (
             lines,
@@ -549,7 +550,7 @@ async fn an_upload_that_holds_something_else_fails_and_says_where() {
                 let whole = encoded("zstd", many.as_bytes());
                 whole[..whole.len() - 1].to_vec()
             },
-            fault("content_encoding", "format"),
+            field_error("content_encoding", "format"),
         ),
     ] {
         let upload_id = open(
@@ -558,9 +559,9 @@ async fn an_upload_that_holds_something_else_fails_and_says_where() {
         )
         .await;
         assert_eq!(put(&key, &upload_id, 1, bytes.clone()).await.status, 200);
-        let answer = complete(&key, &upload_id).await;
+        let response = complete(&key, &upload_id).await;
         assert_eq!(
-            (answer.status, faults(&answer)),
+            (response.status, field_errors(&response)),
             (422, vec![expected]),
             "{}",
             String::from_utf8_lossy(&bytes)
@@ -576,27 +577,27 @@ async fn an_upload_that_holds_something_else_fails_and_says_where() {
         );
         assert_eq!(
             (&upload["error"]["message"], &upload["parts"]),
-            (&answer.body["error"]["message"], &json!([]))
+            (&response.body["error"]["message"], &json!([]))
         );
-        assert!(world.objects(&upload_id).is_empty());
+        assert!(world.stored_objects(&upload_id).is_empty());
         assert_eq!(complete(&key, &upload_id).await.status, 409);
         assert_eq!(
-            faults(&submit(&key, &upload_id).await),
-            [fault("input_ref", "not_found")]
+            field_errors(&submit(&key, &upload_id).await),
+            [field_error("input_ref", "not_found")]
         );
     }
     let upload_id = open(&key, json!({"kind": KIND})).await;
     put(&key, &upload_id, 1, many).await;
-    assert_eq!(faults(&complete(&key, &upload_id).await).len(), 20);
+    assert_eq!(field_errors(&complete(&key, &upload_id).await).len(), 20);
 
     let free = org(&world.stack, "free").await;
     let free = world.client(&free.key);
     let upload_id = open(&free, json!({"kind": KIND, "content_encoding": "zstd"})).await;
     assert!(bomb.len() < 1 << 20);
     put(&free, &upload_id, 1, bomb).await;
-    let answer = complete(&free, &upload_id).await;
+    let response = complete(&free, &upload_id).await;
     assert_eq!(
-        (answer.status, code(&answer)),
+        (response.status, error_code(&response)),
         (413, "payload_too_large".to_owned())
     );
     let upload = free
@@ -611,7 +612,7 @@ async fn an_upload_that_holds_something_else_fails_and_says_where() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_only_the_score_can_see_fails_the_job() {
+async fn errors_found_by_scoring_fail_job() {
     let world = world().await;
     let line = |item_id: &str| format!("{{\"item_id\":\"{item_id}\",\"prediction\":\"ramen\"}}\n");
     for item_id in ["person-00/day-0", "nobody"] {
@@ -623,17 +624,17 @@ async fn what_only_the_score_can_see_fails_the_job() {
         );
         let upload_id = uploaded(&world.key(), json!({"kind": KIND}), twice.as_bytes()).await;
         let job = world
-            .ended(&text(&submit(&world.key(), &upload_id).await.body["id"]))
+            .wait_until_finished(&string(&submit(&world.key(), &upload_id).await.body["id"]))
             .await;
         let expected = json!({"code": "invalid_predictions", "message": "line 4.item_id: this item is already predicted"});
         assert_eq!(job["error"], expected, "{job}");
     }
     let upload_id = uploaded(&world.key(), json!({"kind": KIND}), line("x").as_bytes()).await;
-    for object in world.objects(&upload_id) {
+    for object in world.stored_objects(&upload_id) {
         std::fs::remove_file(object).unwrap();
     }
     let job = world
-        .ended(&text(&submit(&world.key(), &upload_id).await.body["id"]))
+        .wait_until_finished(&string(&submit(&world.key(), &upload_id).await.body["id"]))
         .await;
     assert_eq!(
         (&job["error"]["code"], &job["attempts"]),
@@ -642,7 +643,7 @@ async fn what_only_the_score_can_see_fails_the_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_large_is_refused_announced_or_not() {
+async fn oversized_part_is_rejected() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     let world = world().await;
@@ -657,12 +658,12 @@ async fn what_is_too_large_is_refused_announced_or_not() {
         (64 << 20) + 1
     );
     socket.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = vec![0; 1024];
-    let n = socket.read(&mut answer).await.unwrap();
+    let mut response = vec![0; 1024];
+    let n = socket.read(&mut response).await.unwrap();
     assert!(
-        answer[..n].starts_with(b"HTTP/1.1 413"),
+        response[..n].starts_with(b"HTTP/1.1 413"),
         "{}",
-        String::from_utf8_lossy(&answer[..n])
+        String::from_utf8_lossy(&response[..n])
     );
     let chunks = |mebibytes: usize| {
         reqwest::Body::wrap_stream(futures_util::stream::iter(
@@ -671,11 +672,11 @@ async fn what_is_too_large_is_refused_announced_or_not() {
     };
     let chunked = put(&key, &upload_id, 1, chunks(65)).await;
     assert_eq!(
-        (chunked.status, code(&chunked)),
+        (chunked.status, error_code(&chunked)),
         (413, "payload_too_large".to_owned())
     );
-    until("nothing is left", PATIENCE, async || {
-        world.objects(&upload_id).is_empty()
+    wait_until("the removal of the object", WAIT_TIMEOUT, async || {
+        world.stored_objects(&upload_id).is_empty()
     })
     .await;
 
@@ -691,9 +692,9 @@ async fn what_is_too_large_is_refused_announced_or_not() {
     for body in [chunks(37), reqwest::Body::from(vec![b'\n'; 37 << 20])] {
         let over = put(&free, &upload_id, 2, body).await;
         assert_eq!(
-            (over.status, code(&over)),
+            (over.status, error_code(&over)),
             (413, "payload_too_large".to_owned()),
-            "more than the plan's 100 MiB"
+            "the upload exceeds the plan's 100 MiB"
         );
     }
     assert_eq!(
@@ -701,12 +702,12 @@ async fn what_is_too_large_is_refused_announced_or_not() {
             .await
             .status,
         200,
-        "in place of itself"
+        "replacing a part by the same size fits"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_organizations_upload_does_not_exist() {
+async fn other_org_upload_returns_404() {
     let world = world().await;
     let line = b"{\"item_id\":\"a\",\"prediction\":\"x\"}";
     let ready = uploaded(&world.key(), json!({"kind": KIND}), line).await;
@@ -749,13 +750,16 @@ async fn another_organizations_upload_does_not_exist() {
             (theirs.status, &theirs.body["error"]["details"]),
             (422, &unknown.body["error"]["details"])
         );
-        assert_eq!(faults(&theirs), [fault("input_ref", "not_found")]);
+        assert_eq!(
+            field_errors(&theirs),
+            [field_error("input_ref", "not_found")]
+        );
     }
     assert_eq!(submit(&world.key(), &ready).await.status, 202);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_submission_inline_or_by_upload_is_one() {
+async fn inline_and_upload_replay_same_job() {
     let world = world().await;
     let key = world.key();
     let line = "{\"prediction\":[\"ramen\"],\"item_id\":\"person-00/day-0\"}";
@@ -781,18 +785,18 @@ async fn the_same_submission_inline_or_by_upload_is_one() {
         ),
         (202, "true", &first.body["id"])
     );
-    world.ended(&text(&first.body["id"])).await;
+    world.wait_until_finished(&string(&first.body["id"])).await;
     assert_eq!(delete(&key, &upload_id).await.status, 204);
     let again = send(by_upload.clone()).await;
     assert_eq!(
         (again.status, &again.body["id"]),
         (202, &first.body["id"]),
-        "also when the upload is gone: {}",
+        "replayed although the upload is deleted: {}",
         again.body
     );
     assert_eq!(
-        faults(&key.post("/v1/evals", &by_upload).await.unwrap()),
-        [fault("input_ref", "not_found")]
+        field_errors(&key.post("/v1/evals", &by_upload).await.unwrap()),
+        [field_error("input_ref", "not_found")]
     );
     assert_eq!(
         world.key().get("/v1/usage").await.unwrap().body["totals"]["eval_items"],
@@ -800,7 +804,7 @@ async fn the_same_submission_inline_or_by_upload_is_one() {
     );
 }
 
-/// Moves an upload's end into the past, as the database's owner.
+/// Sets an upload's expiry to the past, as the database's owner.
 async fn expire(world: &World, upload_id: &str) {
     let moved =
         sqlx::query("update uploads set expires_at = now() - interval '1 hour' where id = $1")
@@ -818,8 +822,8 @@ async fn expire(world: &World, upload_id: &str) {
 const LINE: &str = "{\"item_id\":\"person-00/day-0\",\"prediction\":\"ramen\"}\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_expired_says_so_and_is_removed_when_no_job_needs_it() {
-    let mut world = world_of(Plan {
+async fn expired_upload_is_removed_when_unused() {
+    let mut world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -842,8 +846,8 @@ async fn what_has_expired_says_so_and_is_removed_when_no_job_needs_it() {
             "expired"
         );
         assert_eq!(
-            faults(&submit(&key, upload_id).await),
-            [fault("input_ref", "not_found")]
+            field_errors(&submit(&key, upload_id).await),
+            [field_error("input_ref", "not_found")]
         );
     }
     for refused in [
@@ -851,52 +855,56 @@ async fn what_has_expired_says_so_and_is_removed_when_no_job_needs_it() {
         complete(&key, &pending).await,
     ] {
         assert_eq!(
-            (refused.status, code(&refused)),
+            (refused.status, error_code(&refused)),
             (409, "invalid_state".to_owned())
         );
     }
-    // What a process that died left behind.
-    std::fs::write(world.objects(&pending)[0].with_file_name("7-orphan#1"), "x").unwrap();
-    // A process looks for what is to be removed when it starts; whichever leads does it.
+    // Leftovers of a killed process.
+    std::fs::write(
+        world.stored_objects(&pending)[0].with_file_name("7-orphan#1"),
+        "x",
+    )
+    .unwrap();
+    // The leading process cleans up; a process tries to lead when it starts.
     world.stack.apis.clear();
     world.stack.apis.push(world.stack.launch_api().unwrap());
     world.stack.apis[0].ready().await.unwrap();
-    until("removal", PATIENCE, async || {
-        world.objects(&pending).is_empty() && world.objects(&unused).is_empty()
+    wait_until("removal", WAIT_TIMEOUT, async || {
+        world.stored_objects(&pending).is_empty() && world.stored_objects(&unused).is_empty()
     })
     .await;
-    assert_eq!(world.objects(&needed).len(), 1, "a job needs it");
+    assert_eq!(world.stored_objects(&needed).len(), 1, "a job needs it");
     let _worker = world.stack.launch_worker().unwrap();
     assert_eq!(
-        world.ended(&text(&job.body["id"])).await["status"],
+        world.wait_until_finished(&string(&job.body["id"])).await["status"],
         "succeeded"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_a_job_needs_is_not_dropped() {
-    let world = world_of(Plan {
+async fn upload_in_use_cannot_be_deleted() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
     let key = world.key();
     let upload_id = uploaded(&key, json!({"kind": KIND}), LINE.as_bytes()).await;
-    let job = text(&submit(&key, &upload_id).await.body["id"]);
+    let job = string(&submit(&key, &upload_id).await.body["id"]);
     let refused = delete(&key, &upload_id).await;
     assert_eq!(
-        (refused.status, code(&refused)),
+        (refused.status, error_code(&refused)),
         (409, "invalid_state".to_owned())
     );
     key.send(key.request("POST", &format!("/v1/jobs/{job}/cancel")))
         .await
         .unwrap();
     assert_eq!(delete(&key, &upload_id).await.status, 204);
-    assert!(world.objects(&upload_id).is_empty());
+    assert!(world.stored_objects(&upload_id).is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dropping_and_submitting_at_once_leaves_no_job_without_its_input() {
+async fn delete_submit_race_keeps_job_input() {
     let world = world().await;
     let key = world.key();
     let (mut accepted, mut dropped) = (0, 0);
@@ -906,13 +914,13 @@ async fn dropping_and_submitting_at_once_leaves_no_job_without_its_input() {
         match (job.status, gone.status) {
             (202, 409) => accepted += 1,
             (422, 204) => dropped += 1,
-            // The job had ended before the upload was dropped.
+            // The job had finished before the upload was deleted.
             (202, 204) => {}
             other => panic!("{other:?}: {} {}", job.body, gone.body),
         }
         if job.status == 202 {
             assert_eq!(
-                world.ended(&text(&job.body["id"])).await["status"],
+                world.wait_until_finished(&string(&job.body["id"])).await["status"],
                 "succeeded"
             );
         }
@@ -929,11 +937,11 @@ async fn dropping_and_submitting_at_once_leaves_no_job_without_its_input() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn completing_at_once_is_completing_once() {
-    // Both tell the same address.
-    let world = world_of(Plan {
+async fn concurrent_completions_complete_once() {
+    // Both API processes have the same public URL.
+    let world = world_with(Plan {
         apis: 2,
-        ..with("ASSAY_PUBLIC_URL", "https://assay.example")
+        ..with_setting("ASSAY_PUBLIC_URL", "https://assay.example")
     })
     .await;
     let (key, second) = (
@@ -960,7 +968,7 @@ async fn completing_at_once_is_completing_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_part_that_comes_while_the_upload_is_completed_counts_or_is_refused() {
+async fn part_during_completion_counts_or_fails() {
     let world = world().await;
     let key = world.key();
     let many = LINE.repeat(100_000);
@@ -983,7 +991,7 @@ async fn a_part_that_comes_while_the_upload_is_completed_counts_or_is_refused() 
             (200, 200) => changed += i32::from(upload["n_items"] == 1),
             (409, 200) => {
                 assert_eq!(
-                    (code(&done), &upload["status"]),
+                    (error_code(&done), &upload["status"]),
                     ("conflict".to_owned(), &json!("pending"))
                 );
                 let again = complete(&key, &upload_id).await;
@@ -995,13 +1003,13 @@ async fn a_part_that_comes_while_the_upload_is_completed_counts_or_is_refused() 
     assert_eq!(
         changed + kept,
         12,
-        "what was checked is what counts: {changed} {kept}"
+        "the validated content is the stored content: {changed} {kept}"
     );
     assert!(changed > 0, "{changed} {kept}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_that_is_killed_while_parts_come_or_are_read_loses_no_part_that_it_answered_for() {
+async fn killed_api_loses_no_acknowledged_part() {
     let mut world = world().await;
     let key = world.key();
     let upload_id = open(&key, json!({"kind": KIND})).await;
@@ -1010,7 +1018,7 @@ async fn an_api_that_is_killed_while_parts_come_or_are_read_loses_no_part_that_i
         .collect::<String>();
     let (first, second) = many.split_at(many.len() / 2);
     assert_eq!(put(&key, &upload_id, 1, first.to_owned()).await.status, 200);
-    // In the middle of a part.
+    // Killed in the middle of a part.
     let slow = futures_util::stream::unfold(0, |at| async move {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         (at < 100).then(|| (Ok::<_, std::io::Error>(vec![b'\n'; 1 << 20]), at + 1))
@@ -1019,8 +1027,8 @@ async fn an_api_that_is_killed_while_parts_come_or_are_read_loses_no_part_that_i
         .request("PUT", &format!("/v1/uploads/{upload_id}/parts/2"))
         .body(reqwest::Body::wrap_stream(slow));
     let sending = tokio::spawn(async move { request.send().await.is_err() });
-    until("an object that was begun", PATIENCE, async || {
-        world.objects(&upload_id).len() == 2
+    wait_until("an unfinished object", WAIT_TIMEOUT, async || {
+        world.stored_objects(&upload_id).len() == 2
     })
     .await;
     replace_api(&mut world).await;
@@ -1039,7 +1047,7 @@ async fn an_api_that_is_killed_while_parts_come_or_are_read_loses_no_part_that_i
         put(&key, &upload_id, 2, second.to_owned()).await.status,
         200
     );
-    // In the middle of reading.
+    // Killed while the content is read.
     let (asking, id) = (key.clone(), upload_id.clone());
     let completing = tokio::spawn(async move {
         asking
@@ -1050,7 +1058,7 @@ async fn an_api_that_is_killed_while_parts_come_or_are_read_loses_no_part_that_i
     replace_api(&mut world).await;
     assert!(
         completing.await.unwrap().is_err(),
-        "it was killed before it had answered"
+        "the API was killed before it responded"
     );
     let done = complete(&world.key(), &upload_id).await;
     assert_eq!(
@@ -1061,12 +1069,12 @@ async fn an_api_that_is_killed_while_parts_come_or_are_read_loses_no_part_that_i
     );
     let job = submit(&world.key(), &upload_id).await;
     assert_eq!(
-        world.ended(&text(&job.body["id"])).await["result"]["n_unmatched"],
+        world.wait_until_finished(&string(&job.body["id"])).await["result"]["n_unmatched"],
         200_000
     );
 }
 
-/// Kills the api and starts another.
+/// Kills the API process and starts another one.
 async fn replace_api(world: &mut World) {
     world.stack.apis[0].guarded.signal(libc::SIGKILL);
     world.stack.apis.clear();
@@ -1075,7 +1083,7 @@ async fn replace_api(world: &mut World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_most_a_hundred_uploads_are_open() {
+async fn open_uploads_are_limited_to_100() {
     let world = world().await;
     let key = world.key();
     let made = futures_util::future::join_all((0..110).map(|_| async {
@@ -1084,12 +1092,13 @@ async fn at_most_a_hundred_uploads_are_open() {
             .unwrap()
     }))
     .await;
-    let (made, refused): (Vec<_>, Vec<_>) =
-        made.into_iter().partition(|answer| answer.status == 201);
+    let (made, refused): (Vec<_>, Vec<_>) = made
+        .into_iter()
+        .partition(|response| response.status == 201);
     assert_eq!((made.len(), refused.len()), (100, 10));
     let details = &refused[0].body["error"]["details"];
     assert_eq!(
-        (code(&refused[0]), &details["limit"], &details["max"]),
+        (error_code(&refused[0]), &details["limit"], &details["max"]),
         (
             "quota_exceeded".to_owned(),
             &json!("open_uploads"),
@@ -1098,11 +1107,11 @@ async fn at_most_a_hundred_uploads_are_open() {
     );
     let first = made
         .iter()
-        .map(|answer| text(&answer.body["expires_at"]))
+        .map(|response| string(&response.body["expires_at"]))
         .min()
         .unwrap();
     assert_eq!(details["resets_at"], first.as_str());
-    assert_eq!(delete(&key, &text(&made[0].body["id"])).await.status, 204);
+    assert_eq!(delete(&key, &string(&made[0].body["id"])).await.status, 204);
     assert_eq!(
         key.post("/v1/uploads", &json!({"kind": KIND}))
             .await
@@ -1113,7 +1122,7 @@ async fn at_most_a_hundred_uploads_are_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_viewer_reads_and_sends_nothing() {
+async fn viewer_reads_uploads_and_changes_none() {
     let world = world().await;
     let viewer = world.member("viewer").await;
     let upload_id = open(&world.key(), json!({"kind": KIND})).await;
@@ -1132,7 +1141,7 @@ async fn a_viewer_reads_and_sends_nothing() {
     ];
     for refused in refused {
         assert_eq!(
-            (refused.status, code(&refused)),
+            (refused.status, error_code(&refused)),
             (403, "forbidden".to_owned())
         );
     }
@@ -1152,17 +1161,20 @@ async fn part_that_arrives_too_slowly_returns_400() {
         world.org.key
     );
     socket.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = vec![0; 4096];
-    let n = tokio::time::timeout(std::time::Duration::from_secs(40), socket.read(&mut answer))
-        .await
-        .unwrap()
-        .unwrap();
-    let answer = String::from_utf8_lossy(&answer[..n]).into_owned();
+    let mut response = vec![0; 4096];
+    let n = tokio::time::timeout(
+        std::time::Duration::from_secs(40),
+        socket.read(&mut response),
+    )
+    .await
+    .unwrap()
+    .unwrap();
+    let response = String::from_utf8_lossy(&response[..n]).into_owned();
     assert!(
-        answer.starts_with("HTTP/1.1 400")
-            && answer.contains("arrives too slowly")
-            && answer.contains("x-ratelimit-limit: 1000"),
-        "{answer}"
+        response.starts_with("HTTP/1.1 400")
+            && response.contains("arrives too slowly")
+            && response.contains("x-ratelimit-limit: 1000"),
+        "{response}"
     );
     let upload = world
         .key()

@@ -1,4 +1,4 @@
-//! `GET /v1/usage`
+//! The endpoint `GET /v1/usage`, and the counting of requests.
 
 use assay_proto::v1;
 use assay_proto::v1::usage_service_client::UsageServiceClient;
@@ -12,19 +12,19 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 
 use crate::harness::{
-    one_prediction, org, own_ground, text, until, with_token, world_of, world_on,
+    one_prediction, org, own_ground, string, wait_until, with_token, world_on, world_with,
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn usage_shows_the_month_the_totals_and_the_limits() {
-    let world = world_of(Plan {
+async fn usage_shows_month_totals_and_limits() {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
     .await;
     world.submit(&one_prediction()).await;
     let usage = world.key().get("/v1/usage").await.unwrap().body;
-    let (start, end) = (text(&usage["period_start"]), text(&usage["period_end"]));
+    let (start, end) = (string(&usage["period_start"]), string(&usage["period_end"]));
     assert!(
         start.ends_with("-01T00:00:00.000000Z")
             && end.ends_with("-01T00:00:00.000000Z")
@@ -42,7 +42,7 @@ async fn usage_shows_the_month_the_totals_and_the_limits() {
     assert_eq!(
         usage["totals"],
         json!({"eval_items": 1, "requests": 2}),
-        "this request is one of them"
+        "this request counts, too"
     );
     let other = org(&world.stack, "free").await;
     let theirs = world
@@ -79,8 +79,8 @@ async fn usage_shows_the_month_the_totals_and_the_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_are_counted_over_all_processes_and_survive_them() {
-    let mut world = world_of(Plan {
+async fn request_counts_survive_their_processes() {
+    let mut world = world_with(Plan {
         apis: 2,
         workers: 0,
         ..Plan::default()
@@ -100,10 +100,10 @@ async fn requests_are_counted_over_all_processes_and_survive_them() {
     for i in 0..20 {
         clients[i % 2].get("/v1/me").await.unwrap();
     }
-    // Refused for their class, and yet they were requests; those without a credential belong to nobody.
+    // Requests rejected for their credential's class count; requests without a credential belong to no organization.
     clients[0].get("/v1/keys").await.unwrap();
     world.anonymous().get("/v1/me").await.unwrap();
-    // Whoever is told to end adds up what it has counted.
+    // A process flushes its counts when it shuts down.
     let first = world.stack.apis.remove(0);
     first.guarded.signal(libc::SIGTERM);
     assert!(
@@ -113,13 +113,13 @@ async fn requests_are_counted_over_all_processes_and_survive_them() {
             .unwrap()
             .success()
     );
-    let mut asked = 0;
-    until(
+    let mut polls = 0;
+    wait_until(
         "all requests are counted",
         Duration::from_secs(5),
         async || {
-            asked += 1;
-            clients[1].get("/v1/usage").await.unwrap().body["totals"]["requests"] == 21 + asked
+            polls += 1;
+            clients[1].get("/v1/usage").await.unwrap().body["totals"]["requests"] == 21 + polls
         },
     )
     .await;
@@ -127,7 +127,7 @@ async fn requests_are_counted_over_all_processes_and_survive_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_never_shows_more_requests_than_were_sent() {
-    let world = world_of(Plan {
+    let world = world_with(Plan {
         workers: 0,
         ..Plan::default()
     })
@@ -147,14 +147,14 @@ async fn usage_never_shows_more_requests_than_were_sent() {
             let sent = sent.load(Ordering::SeqCst);
             assert!(
                 shown <= sent,
-                "{shown} requests are shown, {sent} were sent"
+                "{shown} requests are reported, {sent} were sent"
             );
         }
     };
     futures_util::future::join_all((0..8).map(|client| send(client < 4))).await;
 }
 
-/// Passes bytes on to PostgreSQL, until it is told to drop all connections.
+/// Starts a proxy to PostgreSQL that can drop all connections.
 async fn database_proxy(socket: std::path::PathBuf) -> (u16, watch::Sender<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -202,7 +202,7 @@ async fn lost_commit_result_counts_requests_once() {
     let api = world.stack.launch_api().unwrap();
     api.ready().await.unwrap();
     world.stack.apis.push(api);
-    // Commits that count requests take two seconds: time to lose their result.
+    // Commits that count requests take two seconds, enough time to lose their result.
     let slow = "create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(2); return null; end';
                 create constraint trigger slow after insert or update on usage_requests deferrable initially deferred
                     for each row execute function slow()";
@@ -215,22 +215,18 @@ async fn lost_commit_result_counts_requests_once() {
     }
     let committing = "select count(*) from pg_stat_activity where state = 'active' and query ilike 'commit%' and wait_event = 'PgSleep'";
     let mut database = world.database().await;
-    until(
-        "a commit that takes long",
-        Duration::from_secs(10),
-        async || {
-            sqlx::query_scalar::<_, i64>(committing)
-                .fetch_one(&mut database)
-                .await
-                .unwrap()
-                == 1
-        },
-    )
+    wait_until("a slow commit", Duration::from_secs(10), async || {
+        sqlx::query_scalar::<_, i64>(committing)
+            .fetch_one(&mut database)
+            .await
+            .unwrap()
+            == 1
+    })
     .await;
     drops.send_replace(true);
     let stored = "select coalesce(sum(requests), 0)::bigint from usage_requests";
-    until(
-        "the commit nobody heard of",
+    wait_until(
+        "the commit with the lost result",
         Duration::from_secs(10),
         async || {
             sqlx::query_scalar::<_, i64>(stored)
@@ -246,12 +242,12 @@ async fn lost_commit_result_counts_requests_once() {
         .await
         .unwrap();
     drops.send_replace(false);
-    until("a response", Duration::from_secs(20), async || {
+    wait_until("a response", Duration::from_secs(20), async || {
         world.key().get("/v1/me").await.unwrap().status == 200
     })
     .await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    // Those that found no database are not counted.
+    // Requests that found no database are not counted.
     assert_eq!(
         sqlx::query_scalar::<_, i64>(stored)
             .fetch_one(&mut database)

@@ -1,4 +1,4 @@
-//! What operators watch the platform with: the rules and the dashboard in `helm/files`, on Prometheus itself.
+//! The alerting rules and the dashboard in `helm/files`, checked with Prometheus.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use assay_tests::servers::{Guarded, GuardedCommand};
 use prost_reflect::DescriptorPool;
 use serde_json::{Value, json};
 
-use crate::clients::{made, python_with, run};
-use crate::harness::{World, ground, one_prediction, text, until, with_token, world};
+use crate::clients::{prepare, python_with, run};
+use crate::harness::{World, ground, one_prediction, string, wait_until, with_token, world};
 use crate::routes::ROUTES;
 use crate::telemetry::prometheus;
 use crate::uploads::{complete, open, put};
@@ -27,7 +27,7 @@ fn file(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// All files of a folder, by their names.
+/// Returns the contents of all files of a folder by file name.
 fn folder(path: &str) -> BTreeMap<String, String> {
     let entries = std::fs::read_dir(root().join(path))
         .unwrap()
@@ -41,7 +41,7 @@ fn folder(path: &str) -> BTreeMap<String, String> {
     named.collect()
 }
 
-/// The names behind `key: ` on lines of their own, in order.
+/// Returns the values of the lines `key: value`, in order.
 fn values<'a>(yaml: &'a str, key: &str) -> Vec<&'a str> {
     yaml.lines()
         .filter_map(|line| {
@@ -57,7 +57,7 @@ fn dashboard() -> Value {
     serde_json::from_str(&file("helm/files/dashboard.json")).unwrap()
 }
 
-/// All panels, those of closed rows included.
+/// Returns all panels, including those of collapsed rows.
 fn panels(of: &Value) -> Vec<&Value> {
     let panels = of["panels"].as_array().into_iter().flatten();
     panels
@@ -70,10 +70,10 @@ fn queries(panel: &Value) -> impl Iterator<Item = String> {
         .as_array()
         .into_iter()
         .flatten()
-        .map(|target| text(&target["expr"]))
+        .map(|target| string(&target["expr"]))
 }
 
-/// A metric of ours in a query, with its matchers.
+/// An Assay metric in a query, with its label matchers.
 struct Selector {
     name: String,
     matchers: Vec<Matcher>,
@@ -81,12 +81,12 @@ struct Selector {
 
 struct Matcher {
     label: String,
-    /// Whether it names one value, not a pattern.
+    /// `true` if the matcher compares with one value instead of a pattern.
     is_exact: bool,
     value: String,
 }
 
-/// What a query asks for.
+/// Returns the Assay metrics in a query.
 fn selectors(query: &str) -> Vec<Selector> {
     let mut found = Vec::new();
     let word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
@@ -102,7 +102,7 @@ fn selectors(query: &str) -> Vec<Selector> {
             .strip_prefix('{')
             .unwrap_or_default();
         let mut matchers = Vec::new();
-        // What stands between quotes may have braces in it.
+        // Quoted strings may contain braces.
         while let Some((label, behind)) = rest
             .split_once('"')
             .filter(|(label, _)| !label.contains('}'))
@@ -124,7 +124,7 @@ fn selectors(query: &str) -> Vec<Selector> {
     found
 }
 
-/// The names of all operations, as requests are counted under them.
+/// Returns all values of the label `operation`.
 fn operations() -> BTreeSet<String> {
     let pool = DescriptorPool::decode(assay_proto::DESCRIPTORS).unwrap();
     let rpcs = pool.services().flat_map(|service| {
@@ -141,7 +141,7 @@ fn operations() -> BTreeSet<String> {
         .collect()
 }
 
-/// That there is what a query asks for.
+/// Asserts that the metrics, labels and label values of a query exist.
 fn assert_known(query: &str, place: &str, operations: &BTreeSet<String>) {
     for Selector { name, matchers } in selectors(query) {
         let base = ["_bucket", "_sum", "_count"]
@@ -190,7 +190,7 @@ fn assert_known(query: &str, place: &str, operations: &BTreeSet<String>) {
 }
 
 #[test]
-fn rules_dashboard_and_runbooks_ask_for_what_there_is() {
+fn rules_dashboard_and_runbooks_use_known_metrics() {
     let operations = operations();
     let rules = file("helm/files/alerts.yaml");
     for (at, line) in rules
@@ -203,7 +203,7 @@ fn rules_dashboard_and_runbooks_ask_for_what_there_is() {
     let dashboard = dashboard();
     for panel in panels(&dashboard) {
         for query in queries(panel) {
-            assert_known(&query, &text(&panel["title"]), &operations);
+            assert_known(&query, &string(&panel["title"]), &operations);
         }
     }
     for (name, page) in folder("docs/runbooks") {
@@ -218,8 +218,7 @@ fn rules_dashboard_and_runbooks_ask_for_what_there_is() {
 }
 
 #[test]
-fn each_alert_has_a_page_a_place_in_the_index_and_on_the_dashboard_and_a_test_in_which_it_fires_and_ends()
- {
+fn each_alert_is_documented_and_tested() {
     let rules = file("helm/files/alerts.yaml");
     let alerts: BTreeSet<&str> = values(&rules, "alert").into_iter().collect();
     assert!(
@@ -257,11 +256,11 @@ fn each_alert_has_a_page_a_place_in_the_index_and_on_the_dashboard_and_a_test_in
         );
         assert!(
             pages["README.md"].contains(&format!("[{alert}]({alert}.md)")),
-            "the index lacks {alert}"
+            "the index does not list {alert}"
         );
         assert!(
             links.contains(&format!("{alert}.md")),
-            "no panel leads to the page of {alert}"
+            "no panel links to the runbook of {alert}"
         );
         let fires = |test: &&str| {
             test.split_once("exp_alerts:")
@@ -274,13 +273,13 @@ fn each_alert_has_a_page_a_place_in_the_index_and_on_the_dashboard_and_a_test_in
             .collect();
         assert!(
             of.windows(2).any(|pair| pair == [true, false]),
-            "{alert} is not seen to fire and then to end: {of:?}"
+            "no test in which {alert} fires and then resolves: {of:?}"
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn promtool_finds_no_fault_with_the_rules_and_each_alert_fires_and_ends() {
+async fn promtool_accepts_rules_and_alert_tests() {
     let Some(programs) = prometheus().await else {
         return;
     };
@@ -308,22 +307,22 @@ async fn promtool_finds_no_fault_with_the_rules_and_each_alert_fires_and_ends() 
 }
 
 #[test]
-fn no_panel_lies_on_another() {
+fn dashboard_panels_do_not_overlap() {
     let dashboard = dashboard();
     let mut taken = BTreeMap::new();
     let mut ids = BTreeSet::new();
     for panel in panels(&dashboard) {
-        let title = text(&panel["title"]);
+        let title = string(&panel["title"]);
         assert!(
             ids.insert(panel["id"].as_i64().unwrap()),
-            "{title}: the id is another's"
+            "{title}: duplicate id"
         );
         let [x, y, w, h] =
             ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap_or(0));
         assert!(x + w <= 24 && h > 0, "{title}");
         assert!(
-            panel["type"] == "row" || !text(&panel["description"]).is_empty(),
-            "{title} does not say what it tells"
+            panel["type"] == "row" || !string(&panel["description"]).is_empty(),
+            "{title} has no description"
         );
         for place in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
             assert_eq!(taken.insert(place, title.clone()), None, "{title}");
@@ -332,9 +331,9 @@ fn no_panel_lies_on_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_dashboard_is_what_its_program_makes() {
+async fn dashboard_matches_its_generator() {
     let Some(python) =
-        made(|| python_with("dashboard", &root().join("helm/requirements.txt"))).await
+        prepare(|| python_with("dashboard", &root().join("helm/requirements.txt"))).await
     else {
         return;
     };
@@ -343,13 +342,13 @@ async fn the_dashboard_is_what_its_program_makes() {
             .current_dir(root())
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .args(["helm/dashboard.py", "--check"]),
-        "it is not",
+        "not the output of helm/dashboard.py",
     );
     assert!(checked.is_ok(), "run helm/dashboard.py");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sql_of_the_runbooks_runs() {
+async fn runbook_sql_runs() {
     let world = world().await;
     let mut database = world.database().await;
     for (name, page) in folder("docs/runbooks") {
@@ -358,7 +357,7 @@ async fn the_sql_of_the_runbooks_runs() {
             .skip(1)
             .map(|block| block.split("```").next().unwrap())
         {
-            // What ends others' statements is only read.
+            // Statements that terminate sessions are inline code in the runbooks, not blocks, so they do not run here.
             let tried = sqlx::raw_sql(sqlx::AssertSqlSafe(block.to_owned()))
                 .execute(&mut database)
                 .await;
@@ -367,7 +366,7 @@ async fn the_sql_of_the_runbooks_runs() {
     }
 }
 
-/// A Prometheus that scrapes a stack every second and knows the rules.
+/// A Prometheus that scrapes a stack every second and has the rules loaded.
 struct Watching {
     _process: Guarded,
     url: String,
@@ -412,10 +411,10 @@ impl Watching {
             url: format!("http://{listen}"),
         };
         let ready = format!("{}/-/ready", watching.url);
-        until("Prometheus", Duration::from_secs(30), async || {
+        wait_until("Prometheus", Duration::from_secs(30), async || {
             reqwest::get(&ready)
                 .await
-                .is_ok_and(|answer| answer.status() == 200)
+                .is_ok_and(|response| response.status() == 200)
         })
         .await;
         watching
@@ -424,28 +423,28 @@ impl Watching {
     async fn ask(&self, path: &str, query: &[(&str, &str)]) -> Value {
         let url =
             reqwest::Url::parse_with_params(&format!("{}/api/v1/{path}", self.url), query).unwrap();
-        let answer: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
-        assert_eq!(answer["status"], "success", "{query:?}: {answer}");
-        answer["data"].clone()
+        let response: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
+        assert_eq!(response["status"], "success", "{query:?}: {response}");
+        response["data"].clone()
     }
 
-    /// How many series a query gives that are numbers.
+    /// Returns the number of series of a query's result that are numbers.
     async fn numbers(&self, query: &str) -> usize {
         let found = self.ask("query", &[("query", query)]).await;
         let values = found["result"]
             .as_array()
             .unwrap()
             .iter()
-            .map(|series| text(&series["value"][1]));
+            .map(|series| string(&series["value"][1]));
         values.filter(|value| value != "NaN").count()
     }
 }
 
-/// Some of everything that happens.
+/// Generates load on every part of the platform.
 async fn load(world: &World) {
     let key = world.key();
     for _ in 0..5 {
-        world.scored(&one_prediction()).await;
+        world.submit_and_wait(&one_prediction()).await;
         let message = v1::CreateEvalRequest {
             suite_id: "suite:lunch".into(),
             ..Default::default()
@@ -466,27 +465,29 @@ async fn load(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_panel_shows_something_of_a_running_stack_and_no_rule_is_broken() {
+async fn every_panel_shows_data() {
     let Some(programs) = prometheus().await else {
         return;
     };
     let world = world().await;
     let watching = Watching::start(&programs, &world).await;
-    until("a scrape of both", Duration::from_secs(20), async || {
+    wait_until("a scrape of both", Duration::from_secs(20), async || {
         watching.numbers("count(up == 1) == 2").await == 1
     })
     .await;
     load(&world).await;
-    // The vitals are looked at every five seconds.
+    // Health and resource metrics are sampled every five seconds.
     let settled = "max_over_time(assay_worker_slots[1m]) and on () count(assay_redis_up == 1) == 2 and on () max(assay_workers) == 1";
-    until("the vitals", Duration::from_secs(20), async || {
-        watching.numbers(settled).await > 0
-    })
+    wait_until(
+        "the resource metrics",
+        Duration::from_secs(20),
+        async || watching.numbers(settled).await > 0,
+    )
     .await;
     load(&world).await;
 
     let dashboard = dashboard();
-    let mut asked = 0;
+    let mut queried = 0;
     for panel in panels(&dashboard) {
         for query in queries(panel) {
             let concrete = ["$namespace", "$instance", "$operation"]
@@ -499,13 +500,13 @@ async fn every_panel_shows_something_of_a_running_stack_and_no_rule_is_broken() 
             assert!(!concrete.contains('$'), "{concrete}");
             assert!(
                 watching.numbers(&concrete).await > 0,
-                "{} shows nothing: {concrete}",
-                text(&panel["title"])
+                "{} shows no data: {concrete}",
+                string(&panel["title"])
             );
-            asked += 1;
+            queried += 1;
         }
     }
-    assert!(asked > 50, "{asked}");
+    assert!(queried > 50, "{queried}");
     let rules = watching.ask("rules", &[]).await;
     let rules: Vec<&Value> = rules["groups"]
         .as_array()
@@ -520,5 +521,5 @@ async fn every_panel_shows_something_of_a_running_stack_and_no_rule_is_broken() 
             "{rule}"
         );
     }
-    println!("{asked} queries, {} rules", rules.len());
+    println!("{queried} queries, {} rules", rules.len());
 }

@@ -1,35 +1,35 @@
-//! The binaries that are launched: built by cargo when they are not up to date.
+//! The launched binaries, which cargo builds unless they are up to date.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::servers::Trouble;
 
-/// Where the two binaries are.
+/// The paths of the two binaries.
 #[derive(Debug, Clone)]
 pub struct Binaries {
-    /// `assay-api`
+    /// Path of `assay-api`, which also has the operator's commands.
     pub api: PathBuf,
-    /// `assay-worker`
+    /// Path of `assay-worker`, which scores the jobs.
     pub worker: PathBuf,
-    /// Whether they were optimized.
+    /// `true` if the binaries were built with optimizations.
     pub optimized: bool,
 }
 
-/// Builds both binaries, as optimized ones if `release`. What cargo says of the build goes to standard error.
+/// Builds both binaries, with optimizations if `release` is set. Cargo reports the build on standard error.
 ///
 /// # Errors
-/// When the build fails.
+/// If the build fails.
 pub fn build(release: bool) -> Result<Binaries, Trouble> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .ok_or_else(|| Trouble::new("the tests' crate stands in no workspace"))?;
+        .ok_or_else(|| Trouble::new("the tests' crate is in no workspace"))?;
     let mut command = Command::new(cargo);
     command
         .current_dir(root)
         .args(["build", "-p", "assay-api", "-p", "assay-worker"]);
-    without_ours(&mut command);
+    remove_own_cargo_env(&mut command);
     if release {
         command.arg("--release");
     }
@@ -49,20 +49,20 @@ pub fn build(release: bool) -> Result<Binaries, Trouble> {
     })
 }
 
-/// Builds the binaries as they were at a commit, beside those of the sources at hand: what they depend on is built once for
-/// both.
+/// Builds the binaries of `commit`, in a folder next to the binaries of the working tree. Both builds share the compiled
+/// dependencies.
 ///
 /// # Errors
-/// When there is no such commit, or its build fails.
+/// If there is no such commit, or its build fails.
 pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
     let target = target()?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .ok_or_else(|| Trouble::new("the tests' crate stands in no workspace"))?;
+        .ok_or_else(|| Trouble::new("the tests' crate is in no workspace"))?;
     let folder = target.join("before");
     let sources = folder.join("sources");
-    // Files that are as they were keep their times, or all would be built anew. The crates get a version of their own, because
-    // cargo would otherwise take what it built of one commit for what it built of the other.
+    // Unchanged files keep their modification times; otherwise cargo would rebuild everything. The crates get a version of
+    // their own; otherwise cargo would confuse the build of one commit with that of the other.
     let script = r#"
         rm -rf "$1.new" && mkdir -p "$1.new" "$1"
         git archive "$2" | tar -x -m -C "$1.new"
@@ -83,7 +83,7 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
         .success()
     {
         return Err(Trouble::new(format!(
-            "the sources of {commit} cannot be had from git"
+            "cannot read the sources of {commit} from git"
         )));
     }
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -99,7 +99,7 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
         .env("CARGO_BUILD_BUILD_DIR", &target)
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .env("ASSAY_GIT_SHA", commit);
-    without_ours(&mut command);
+    remove_own_cargo_env(&mut command);
     if !command
         .status()
         .map_err(Trouble::because("cannot run cargo"))?
@@ -117,20 +117,19 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
     })
 }
 
-/// What cargo tells this program of its own package is not for that build: some build scripts look at it, and all that depends
-/// on them would be built anew, here and then by whoever called this program.
-fn without_ours(command: &mut Command) {
-    let of_ours =
-        |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_ours)) {
+/// Removes the variables that cargo sets for this program's own package. Some build scripts depend on them, so that their
+/// dependents would be rebuilt here, and again by the next build outside of this program.
+fn remove_own_cargo_env(command: &mut Command) {
+    let is_own = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_own)) {
         command.env_remove(name);
     }
 }
 
-/// The target folder, found from this program's own place in it: `target/debug/demo`, `target/debug/deps/platform-…`.
+/// Returns the target folder, derived from this program's own path: `target/debug/demo`, `target/debug/deps/platform-…`.
 fn target() -> Result<PathBuf, Trouble> {
-    let own =
-        std::env::current_exe().map_err(Trouble::because("cannot tell where this program is"))?;
+    let own = std::env::current_exe()
+        .map_err(Trouble::because("cannot find the path of this program"))?;
     let profile = own
         .ancestors()
         .skip(1)

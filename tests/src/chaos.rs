@@ -1,8 +1,8 @@
-//! Chaos: a whole installation under load, of which one part after the other is killed, frozen, emptied or restarted; then
-//! an account of every submission that was answered with 202.
+//! Fault injection: kills, freezes, flushes and restarts the processes of an installation under load, then verifies every
+//! submission that was acknowledged with 202.
 //!
-//! What happens, and in which order, follows from the seed; when it happens follows from how far the load has come. Which
-//! request or job is hit is left to the machine.
+//! The seed determines the faults and their order; the number of accepted submissions determines their time. Scheduling
+//! by the machine determines which request or job a fault hits.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -23,112 +23,114 @@ use crate::servers::{Servers, Trouble};
 use crate::site::{Site, drain};
 use crate::stack::{Ground, Plan, Process, Stack, free_address};
 
-/// How long a client waits for one response; where links may be half-open, a client that waits longer wastes its time.
+/// A client's timeout for one response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// The same where links may be half-open: no response ever arrives over such a link, so a long wait has no use.
 const RESPONSE_TIMEOUT_OF_LINKS: Duration = Duration::from_secs(15);
 
-/// How long a client waits before it tries again.
-const PAUSE: Duration = Duration::from_millis(50);
+/// A client's delay before it retries a request.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// How long a client goes on trying for one submission.
-const PERSEVERANCE: Duration = Duration::from_secs(120);
+/// A client's timeout for one submission, with all its retries.
+const SUBMISSION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long the jobs may take to end after the last of them was accepted.
-const DRAIN: Duration = Duration::from_secs(120);
+/// Timeout for all jobs to finish after the last one was accepted.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a worker is frozen.
-const FREEZE: Duration = Duration::from_secs(3);
+/// Duration of a worker's freeze.
+const FREEZE_DURATION: Duration = Duration::from_secs(3);
 
-/// How long a link is refused, stalled or slow.
-const DISTURBANCE: Duration = Duration::from_secs(2);
+/// Duration for which a link refuses connections, stalls or is slow.
+const LINK_FAULT_DURATION: Duration = Duration::from_secs(2);
 
-/// What a slow link takes for each chunk, in each direction.
-const SLOWNESS: Duration = Duration::from_millis(20);
+/// Delay of a slow link for each chunk, in each direction.
+const SLOW_LINK_DELAY: Duration = Duration::from_millis(20);
 
-/// How long the standby waits before it is promoted: somebody must notice that the primary is gone.
-const UNNOTICED: Duration = Duration::from_secs(2);
+/// Delay before the standby is promoted: in production, the loss of the primary must be detected first.
+const DETECTION_DELAY: Duration = Duration::from_secs(2);
 
-/// How long after the promotion everything must be served again.
+/// Maximum time from the promotion until every API process and a worker serve again.
 const RECOVERY_MAX: Duration = Duration::from_secs(15);
 
-/// How many different submissions there are.
+/// Number of different request bodies.
 const VARIANTS: usize = 8;
 
-/// What is done to an installation.
+/// A fault that is injected into an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// SIGKILL to a worker; another takes its place.
+    /// SIGKILL to a worker; a new one replaces it.
     KillWorker,
-    /// SIGKILL to an api process; another takes its place, at another address.
+    /// SIGKILL to an API process; a new one replaces it, at another address.
     KillApi,
     /// SIGSTOP to a worker, for three seconds.
     FreezeWorker,
-    /// FLUSHALL.
+    /// `FLUSHALL` in Redis.
     FlushRedis,
-    /// Redis ends and comes back empty.
+    /// Redis stops and restarts empty.
     RestartRedis,
-    /// PostgreSQL ends at once, as in a crash, and recovers.
+    /// PostgreSQL stops immediately, as in a crash, and recovers.
     CrashPostgres,
     /// All connections of one link are closed.
     CutLink(Side),
-    /// All connections of one link are half-open from now on, and so are those that are made for two seconds.
+    /// All connections of one link become half-open; for two seconds, so do new connections.
     HalfOpenLink(Side),
-    /// One link is cut, and closes every connection for two seconds.
+    /// One link closes its connections; for two seconds, it closes new connections too.
     RefuseLink(Side),
-    /// One link delivers nothing for two seconds, and all of it afterwards, as when packets are lost and sent again.
+    /// One link delivers nothing for two seconds and everything afterwards, as when lost packets are retransmitted.
     StallLink(Side),
-    /// One link takes 20 ms for each chunk, in each direction, for two seconds.
+    /// One link delays each chunk by 20 ms, in each direction, for two seconds.
     SlowLink(Side),
     /// The next response over one link is lost, and its connection is closed: for PostgreSQL, after a commit.
     LoseResponse(Side),
-    /// The same, and nobody sees that the connection is lost.
+    /// The next response over one link is lost, and its connection becomes half-open.
     LoseResponseSilently(Side),
     /// SIGKILL to all processes of the primary; the standby is promoted.
     KillPrimary,
-    /// SIGSTOP to all processes of the primary; the standby is promoted, and then the old primary comes back.
+    /// SIGSTOP to all processes of the primary; the standby is promoted, and then the old primary continues.
     FreezePrimary,
 }
 
-/// Between whom a link is.
+/// The peers that a link connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// A client and an api process.
+    /// A client and an API process.
     Client,
-    /// An api process or a worker, and PostgreSQL.
+    /// An API process or a worker, and PostgreSQL.
     Postgres,
-    /// An api process or a worker, and Redis.
+    /// An API process or a worker, and Redis.
     Redis,
 }
 
-/// What an installation stands on.
+/// The servers of an installation, and the way to reach them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setup {
-    /// Servers, each reached directly.
+    /// PostgreSQL and Redis, reached directly.
     Plain,
-    /// The same, each reached by links.
+    /// PostgreSQL, Redis and the API, reached over links.
     Links,
-    /// PostgreSQL has a synchronous standby, and processes know the addresses of both.
+    /// PostgreSQL with a synchronous standby; the processes have the addresses of both.
     Standby,
 }
 
-/// How large the chaos is.
+/// The size of a run: its submissions, clients and faults.
 #[derive(Debug, Clone)]
 pub struct Scale {
-    /// Submissions.
+    /// Number of submissions.
     pub jobs: usize,
-    /// Clients that send them.
+    /// Number of concurrent clients.
     pub clients: usize,
-    /// From which the order of the faults is made.
+    /// Seed of the order of the faults.
     pub seed: u64,
-    /// How often each is done.
+    /// Number of injections of each fault.
     pub faults: Vec<(Fault, usize)>,
     setup: Setup,
 }
 
 impl Scale {
-    /// The whole of it: 75 faults for 10,000 jobs. For fewer jobs fewer faults, of each kind at least one.
+    /// Faults of processes: 75 for 10,000 jobs, proportionally fewer for fewer jobs, at least one of each kind.
     pub fn of(jobs: usize, seed: u64) -> Self {
-        let whole = [
+        let counts = [
             (Fault::KillWorker, 50),
             (Fault::KillApi, 10),
             (Fault::FreezeWorker, 6),
@@ -136,12 +138,12 @@ impl Scale {
             (Fault::RestartRedis, 2),
             (Fault::CrashPostgres, 2),
         ];
-        Self::new(Setup::Plain, jobs, seed, &whole, 10_000)
+        Self::new(Setup::Plain, jobs, seed, &counts, 10_000)
     }
 
-    /// Faults of the network: 92 for 5,000 jobs.
+    /// Faults of the network: 92 for 5,000 jobs, proportionally fewer for fewer jobs, at least one of each kind.
     pub fn network(jobs: usize, seed: u64) -> Self {
-        let whole = [
+        let counts = [
             (Fault::CutLink(Side::Client), 6),
             (Fault::CutLink(Side::Postgres), 10),
             (Fault::CutLink(Side::Redis), 5),
@@ -161,10 +163,10 @@ impl Scale {
             (Fault::LoseResponseSilently(Side::Client), 2),
             (Fault::LoseResponseSilently(Side::Postgres), 6),
         ];
-        Self::new(Setup::Links, jobs, seed, &whole, 5_000)
+        Self::new(Setup::Links, jobs, seed, &counts, 5_000)
     }
 
-    /// The loss of the primary, in the middle of the submissions: killed, or frozen.
+    /// The loss of the primary in the middle of the submissions: it is frozen if `frozen`, otherwise killed.
     pub fn failover(jobs: usize, frozen: bool) -> Self {
         Self::new(
             Setup::Standby,
@@ -182,8 +184,8 @@ impl Scale {
         )
     }
 
-    fn new(setup: Setup, jobs: usize, seed: u64, whole: &[(Fault, usize)], of: usize) -> Self {
-        let faults = whole
+    fn new(setup: Setup, jobs: usize, seed: u64, counts: &[(Fault, usize)], of: usize) -> Self {
+        let faults = counts
             .iter()
             .map(|(fault, count)| (*fault, (count * jobs / of.max(1)).max(1)))
             .collect();
@@ -196,7 +198,7 @@ impl Scale {
         }
     }
 
-    /// Whether this needs a PostgreSQL with a standby.
+    /// Returns `true` if the run needs a PostgreSQL with a standby.
     pub fn needs_standby(&self) -> bool {
         self.setup == Setup::Standby
     }
@@ -208,14 +210,14 @@ impl Scale {
         }
     }
 
-    /// The faults in their order.
+    /// Returns the faults in random order.
     fn schedule(&self, random: &mut Random) -> Vec<Fault> {
         let mut faults: Vec<_> = self
             .faults
             .iter()
             .flat_map(|(fault, count)| std::iter::repeat_n(*fault, *count))
             .collect();
-        // Fisher and Yates.
+        // The Fisher–Yates shuffle.
         for last in (1..faults.len()).rev() {
             faults.swap(last, random.below(last as u64 + 1));
         }
@@ -223,48 +225,49 @@ impl Scale {
     }
 }
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Submissions that were answered with 202.
+    /// Submissions acknowledged with 202.
     pub acknowledged: usize,
-    /// Of these, how many are not in the database.
+    /// Acknowledged submissions that are not in the database.
     pub missing: usize,
-    /// Of these, how many have not succeeded in the end.
+    /// Acknowledged submissions whose job did not succeed.
     pub lost: usize,
-    /// Jobs of which nobody was told: a submission made twice.
-    pub unknown: usize,
-    /// Jobs that were charged more or less often than once.
+    /// Jobs whose id no client received: the submission was created twice.
+    pub created_twice: usize,
+    /// Jobs not charged exactly once.
     pub charged_wrong: usize,
-    /// Jobs whose result is not that of the quiet installation, or is not what it was before.
+    /// Jobs whose result differs from the one without faults, or from an earlier read.
     pub changed: usize,
-    /// What was sent again after the answer, and answered with another job.
-    pub replayed_wrong: usize,
-    /// Attempts at jobs.
+    /// Submissions that were sent again after their 202 and returned another job.
+    pub wrong_replays: usize,
+    /// Attempts of all jobs.
     pub executions: i64,
     /// Attempts beyond the first of each job.
     pub retries: i64,
-    /// Requests that were sent again, by why.
-    pub tried_again: BTreeMap<String, usize>,
-    /// What was done.
+    /// Number of retried requests by cause.
+    pub retried_requests: BTreeMap<String, usize>,
+    /// Number of injections of each fault.
     pub faults: BTreeMap<Fault, usize>,
-    /// How long after a promotion each api process, and the first worker, served again.
+    /// Times from a promotion until each API process, and the first worker, served again.
     pub recovered: Vec<Duration>,
-    /// From the first submission to the end of the last job.
+    /// Time from the first submission to the end of the last job.
     pub took: Duration,
-    /// Of this, after the last submission was accepted.
+    /// The share of `took` after the last submission was accepted.
     pub drained: Duration,
 }
 
 impl Report {
-    /// Whether every promise was kept.
+    /// Returns `true` if nothing was lost, duplicated, charged wrongly or changed, and recovery took no longer than
+    /// [`RECOVERY_MAX`].
     pub fn is_clean(&self) -> bool {
         let wrong = self.missing
             + self.lost
-            + self.unknown
+            + self.created_twice
             + self.charged_wrong
             + self.changed
-            + self.replayed_wrong;
+            + self.wrong_replays;
         wrong == 0 && self.recovered.iter().all(|after| *after <= RECOVERY_MAX)
     }
 }
@@ -279,25 +282,22 @@ impl fmt::Display for Report {
                 .iter()
                 .map(|(fault, count)| format!("{count} × {fault:?}")),
         );
-        let again = counted(
+        let retried = counted(
             &mut self
-                .tried_again
+                .retried_requests
                 .iter()
                 .map(|(why, count)| format!("{count} × {why}")),
         );
         for (name, value) in [
             ("faults", faults),
-            ("requests sent again", again),
+            ("retried requests", retried),
             ("acknowledged", self.acknowledged.to_string()),
             ("acknowledged but missing", self.missing.to_string()),
             ("lost", self.lost.to_string()),
-            ("made twice", self.unknown.to_string()),
+            ("created twice", self.created_twice.to_string()),
             ("not charged exactly once", self.charged_wrong.to_string()),
             ("results changed", self.changed.to_string()),
-            (
-                "repetitions answered wrongly",
-                self.replayed_wrong.to_string(),
-            ),
+            ("retries with another job", self.wrong_replays.to_string()),
             (
                 "executions",
                 format!("{} ({} retries)", self.executions, self.retries),
@@ -321,7 +321,7 @@ impl fmt::Display for Report {
                 .collect();
             writeln!(
                 f,
-                "{:>29}  {} after the promotion (api processes, and the first job)",
+                "{:>29}  {} after the promotion (API processes, and the first job)",
                 "served again",
                 after.join(", ")
             )?;
@@ -330,35 +330,35 @@ impl fmt::Display for Report {
     }
 }
 
-/// Servers of which PostgreSQL has a synchronous standby.
+/// Starts servers with a PostgreSQL that has a synchronous standby.
 ///
 /// # Errors
-/// When they cannot be started.
+/// If they cannot be started.
 pub fn servers_with_standby() -> Result<Servers, Trouble> {
     Servers::start_with_standby([free_address()?.port(), free_address()?.port()], &|line| {
         eprintln!("{line}");
     })
 }
 
-/// What clients and faults share.
-struct Field {
+/// The state that clients and the fault injection share.
+struct SharedState {
     ground: Arc<Ground>,
     stack: Mutex<Stack>,
-    /// Where the api can be reached.
+    /// Base URLs of the API processes.
     apis: RwLock<Vec<String>>,
     key: String,
     bodies: Vec<Value>,
     scale: Scale,
     next: AtomicUsize,
     acknowledged: AtomicUsize,
-    over: AtomicBool,
+    stopped: AtomicBool,
     links: Links,
-    /// Where a submission was accepted, and when the last one of these was sent.
+    /// For each base URL, the time at which the last accepted submission was sent.
     served: std::sync::Mutex<HashMap<String, Instant>>,
     recovered: std::sync::Mutex<Vec<Duration>>,
 }
 
-/// The links of an installation, if it has any.
+/// The links of an installation; empty unless its setup is [`Setup::Links`].
 #[derive(Default)]
 struct Links {
     client: Vec<Link>,
@@ -375,7 +375,7 @@ impl Links {
         }
     }
 
-    /// Gives the stack so many processes, each with links of its own.
+    /// Adds processes to the stack, each with links of its own.
     async fn launch(stack: &mut Stack, apis: usize, workers: usize) -> Result<Self, Trouble> {
         let mut links = Self::default();
         let ground = Arc::clone(&stack.ground);
@@ -394,7 +394,7 @@ impl Links {
                 links
                     .client
                     .push(Link::to_api(api.listen.ok_or_else(|| {
-                        Trouble::new("an api that listens nowhere")
+                        Trouble::new("the API process has no listen address")
                     })?)?);
                 stack.apis.push(api);
             } else {
@@ -409,7 +409,7 @@ impl Links {
     }
 }
 
-/// Gives the stack so many processes that know PostgreSQL and its standby.
+/// Adds processes to the stack that have the addresses of PostgreSQL and of its standby.
 async fn launch_with_standby(
     stack: &mut Stack,
     apis: usize,
@@ -438,46 +438,46 @@ async fn launch_with_standby(
     Ok(())
 }
 
-/// What one client was told.
+/// The responses that one client received.
 #[derive(Default)]
-struct Told {
-    /// Jobs, and which submission each was.
+struct ClientLog {
+    /// Acknowledged jobs: the id, and the index of the request body.
     jobs: Vec<(String, usize)>,
-    replayed_wrong: usize,
-    tried_again: BTreeMap<String, usize>,
+    wrong_replays: usize,
+    retried_requests: BTreeMap<String, usize>,
 }
 
-/// Runs it on private servers. `progress` is told how many submissions were accepted.
+/// Runs `scale` on private servers. Calls `progress` with the number of accepted submissions.
 ///
 /// # Errors
-/// When something cannot be started, an answer is none that a client could expect, or the servers are not private.
+/// If something cannot be started, the API returns an unexpected response, or the servers are not private.
 pub async fn run(
     ground: &Arc<Ground>,
     scale: Scale,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Report, Trouble> {
-    let (field, org_id) = Field::new(ground, scale).await?;
-    let expected = field.expected().await?;
+    let (state, org_id) = SharedState::new(ground, scale).await?;
+    let expected = state.expected().await?;
     let began = Instant::now();
     let mut clients = JoinSet::new();
-    for client in 0..field.scale.clients {
-        let field = Arc::clone(&field);
-        clients.spawn(async move { field.submit_all(client).await });
+    for client in 0..state.scale.clients {
+        let state = Arc::clone(&state);
+        clients.spawn(async move { state.submit_all(client).await });
     }
-    let faults = tokio::spawn(Arc::clone(&field).do_harm());
+    let faults = tokio::spawn(Arc::clone(&state).inject_faults());
 
-    // A reading on the way, to compare the last one with.
+    // Results read during the run, to compare the final ones with.
     let mut read_before = HashMap::new();
-    while field.acknowledged.load(Ordering::Relaxed) < field.scale.jobs
-        && !field.over.load(Ordering::Relaxed)
+    while state.acknowledged.load(Ordering::Relaxed) < state.scale.jobs
+        && !state.stopped.load(Ordering::Relaxed)
     {
-        progress(field.acknowledged.load(Ordering::Relaxed));
+        progress(state.acknowledged.load(Ordering::Relaxed));
         if read_before.is_empty()
-            && field.acknowledged.load(Ordering::Relaxed) * 2 > field.scale.jobs
+            && state.acknowledged.load(Ordering::Relaxed) * 2 > state.scale.jobs
         {
-            // PostgreSQL may be away just now; then the next look will do.
+            // PostgreSQL may be unavailable now; then the next iteration retries.
             if let Ok(Ok(rows)) =
-                tokio::time::timeout(Duration::from_secs(2), finished(&field, &org_id)).await
+                tokio::time::timeout(Duration::from_secs(2), finished(&state, &org_id)).await
             {
                 read_before = rows
                     .into_iter()
@@ -487,37 +487,39 @@ pub async fn run(
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let mut told = Told::default();
+    let mut client_log = ClientLog::default();
     while let Some(client) = clients.join_next().await {
-        let client = client.map_err(Trouble::because("a client broke"))??;
-        told.jobs.extend(client.jobs);
-        told.replayed_wrong += client.replayed_wrong;
-        for (why, count) in client.tried_again {
-            *told.tried_again.entry(why).or_default() += count;
+        let client = client.map_err(Trouble::because("a client panicked"))??;
+        client_log.jobs.extend(client.jobs);
+        client_log.wrong_replays += client.wrong_replays;
+        for (why, count) in client.retried_requests {
+            *client_log.retried_requests.entry(why).or_default() += count;
         }
     }
-    progress(told.jobs.len());
+    progress(client_log.jobs.len());
     let accepted = began.elapsed();
-    let faults = faults.await.map_err(Trouble::because("the harm broke"))??;
-    // The harm may have cut the connection, and another server may have the database.
-    let mut database = databases::connect(&field.database_url().await).await?;
-    drain(&mut database, DRAIN).await?;
+    let faults = faults
+        .await
+        .map_err(Trouble::because("the fault injection panicked"))??;
+    // A fault may have cut the connection, or moved the database to another server.
+    let mut database = databases::connect(&state.database_url().await).await?;
+    drain(&mut database, DRAIN_TIMEOUT).await?;
     let took = began.elapsed();
     let rows = rows(&mut database, &org_id).await?;
-    let mut report = account(&rows, &told, &expected, &read_before);
+    let mut report = compare(&rows, &client_log, &expected, &read_before);
     report.faults = faults;
-    report.tried_again = told.tried_again;
-    report.recovered = std::mem::take(&mut *lock(&field.recovered));
+    report.retried_requests = client_log.retried_requests;
+    report.recovered = std::mem::take(&mut *lock(&state.recovered));
     (report.took, report.drained) = (took, took.saturating_sub(accepted));
-    field.stack.lock().await.stop();
+    state.stack.lock().await.stop();
     Ok(report)
 }
 
-impl Field {
+impl SharedState {
     async fn new(ground: &Arc<Ground>, scale: Scale) -> Result<(Arc<Self>, String), Trouble> {
         if ground.servers.postgres_pid().is_none() || ground.servers.redis_pid().is_none() {
             return Err(Trouble::new(
-                "chaos needs servers of its own; unset DATABASE_URL and REDIS_URL",
+                "cargo chaos needs private servers; unset DATABASE_URL and REDIS_URL",
             ));
         }
         let (apis, workers) = (2, 3);
@@ -556,7 +558,7 @@ impl Field {
             org_id,
             key,
         } = site;
-        let (next, acknowledged, over) = (
+        let (next, acknowledged, stopped) = (
             AtomicUsize::new(0),
             AtomicUsize::new(0),
             AtomicBool::new(false),
@@ -564,7 +566,7 @@ impl Field {
         let (served, recovered) = Default::default();
         let ground = Arc::clone(ground);
         let stack = Mutex::new(stack);
-        let field = Self {
+        let state = Self {
             ground,
             stack,
             apis,
@@ -573,28 +575,28 @@ impl Field {
             scale,
             next,
             acknowledged,
-            over,
+            stopped,
             links,
             served,
             recovered,
         };
-        Ok((Arc::new(field), org_id))
+        Ok((Arc::new(state), org_id))
     }
 
     async fn database_url(&self) -> String {
         self.stack.lock().await.database.owner_url.clone()
     }
 
-    /// The value of each submission, from the quiet installation.
+    /// Returns the job id and the value of each request body, scored before the first fault.
     async fn expected(&self) -> Result<Vec<(String, f64)>, Trouble> {
         let client = Client::new(self.stack.lock().await.url(), Some(&self.key));
         let mut expected = Vec::new();
         for body in &self.bodies {
             let queued = client.post("/v1/evals", body).await?;
             let job = client
-                .finished(
+                .wait_until_finished(
                     queued.body["id"].as_str().unwrap_or_default(),
-                    DRAIN,
+                    DRAIN_TIMEOUT,
                     &|_| {},
                 )
                 .await?;
@@ -606,48 +608,48 @@ impl Field {
         Ok(expected)
     }
 
-    /// One client: sends submissions until there are enough, each until it is accepted.
-    async fn submit_all(&self, client: usize) -> Result<Told, Trouble> {
-        let mut told = Told::default();
+    /// Sends submissions as one client until [`Scale::jobs`] are claimed, and retries each until it is accepted.
+    async fn submit_all(&self, client: usize) -> Result<ClientLog, Trouble> {
+        let mut client_log = ClientLog::default();
         // One connection pool for each address, as a real client has.
         let mut clients: HashMap<String, Client> = HashMap::new();
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             if number >= self.scale.jobs {
-                return Ok(told);
+                return Ok(client_log);
             }
             let variant = number % self.bodies.len();
             let job_id = self
-                .submit(&mut clients, client + number, number, &mut told)
+                .submit(&mut clients, client + number, number, &mut client_log)
                 .await;
-            let job_id = job_id.inspect_err(|_| self.over.store(true, Ordering::Relaxed))?;
+            let job_id = job_id.inspect_err(|_| self.stopped.store(true, Ordering::Relaxed))?;
             self.acknowledged.fetch_add(1, Ordering::Relaxed);
-            // Now and then a client does not believe it, and sends it again.
+            // One in ten submissions is sent again after its 202, as by a client that lost the response.
             if number.is_multiple_of(10)
                 && self
-                    .submit(&mut clients, client + number, number, &mut told)
+                    .submit(&mut clients, client + number, number, &mut client_log)
                     .await?
                     != job_id
             {
-                told.replayed_wrong += 1;
+                client_log.wrong_replays += 1;
             }
-            told.jobs.push((job_id, variant));
+            client_log.jobs.push((job_id, variant));
         }
     }
 
     async fn submit(
         &self,
         clients: &mut HashMap<String, Client>,
-        turn: usize,
+        first_api: usize,
         number: usize,
-        told: &mut Told,
+        client_log: &mut ClientLog,
     ) -> Result<String, Trouble> {
         let body = &self.bodies[number % self.bodies.len()];
         let began = Instant::now();
         for tried in 0.. {
             let url = {
                 let apis = self.apis.read().await;
-                apis[(turn + tried) % apis.len()].clone()
+                apis[(first_api + tried) % apis.len()].clone()
             };
             let client = clients
                 .entry(url.clone())
@@ -661,56 +663,56 @@ impl Field {
                 match tokio::time::timeout(self.scale.response_timeout(), client.send(request))
                     .await
                 {
-                    Ok(Ok(answer)) if answer.status == 202 => {
+                    Ok(Ok(response)) if response.status == 202 => {
                         lock(&self.served).insert(url, sent);
-                        return Ok(answer.body["id"].as_str().unwrap_or_default().to_owned());
+                        return Ok(response.body["id"].as_str().unwrap_or_default().to_owned());
                     }
-                    Ok(Ok(answer)) if answer.status == 503 => "503".to_owned(),
-                    Ok(Ok(answer)) => {
+                    Ok(Ok(response)) if response.status == 503 => "503".to_owned(),
+                    Ok(Ok(response)) => {
                         return Err(Trouble::new(format!(
-                            "an answer that nobody expects: {} {}",
-                            answer.status, answer.body
+                            "unexpected response: {} {}",
+                            response.status, response.body
                         )));
                     }
                     Ok(Err(_)) => "connection broken".to_owned(),
-                    Err(_) => "no answer".to_owned(),
+                    Err(_) => "no response".to_owned(),
                 };
-            *told.tried_again.entry(why).or_default() += 1;
-            if began.elapsed() > PERSEVERANCE || self.over.load(Ordering::Relaxed) {
+            *client_log.retried_requests.entry(why).or_default() += 1;
+            if began.elapsed() > SUBMISSION_TIMEOUT || self.stopped.load(Ordering::Relaxed) {
                 break;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
         Err(Trouble::new(format!(
-            "submission {number} was not accepted in {PERSEVERANCE:?}"
+            "submission {number} was not accepted in {SUBMISSION_TIMEOUT:?}"
         )))
     }
 
-    /// Does all faults, one after the other, evenly over the submissions.
-    async fn do_harm(self: Arc<Self>) -> Result<BTreeMap<Fault, usize>, Trouble> {
+    /// Injects all faults one after the other, evenly over the submissions.
+    async fn inject_faults(self: Arc<Self>) -> Result<BTreeMap<Fault, usize>, Trouble> {
         let mut random = Random::new(self.scale.seed);
         let schedule = self.scale.schedule(&mut random);
-        let (mut done, mut thaws) = (BTreeMap::new(), JoinSet::new());
+        let (mut done, mut recoveries) = (BTreeMap::new(), JoinSet::new());
         for (at, fault) in schedule.iter().enumerate() {
             let due = (at + 1) * self.scale.jobs / (schedule.len() + 1);
             while self.acknowledged.load(Ordering::Relaxed) < due {
-                if self.over.load(Ordering::Relaxed) {
+                if self.stopped.load(Ordering::Relaxed) {
                     return Ok(done);
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            self.harm(*fault, &mut random, &mut thaws).await?;
+            self.inject(*fault, &mut random, &mut recoveries).await?;
             *done.entry(*fault).or_default() += 1;
         }
-        thaws.join_all().await;
+        recoveries.join_all().await;
         Ok(done)
     }
 
-    async fn harm(
+    async fn inject(
         self: &Arc<Self>,
         fault: Fault,
         random: &mut Random,
-        thaws: &mut JoinSet<()>,
+        recoveries: &mut JoinSet<()>,
     ) -> Result<(), Trouble> {
         match fault {
             Fault::KillWorker => {
@@ -730,11 +732,11 @@ impl Field {
                 let stack = self.stack.lock().await;
                 let worker = &stack.workers[random.below(stack.workers.len() as u64)];
                 worker.guarded.signal(libc::SIGSTOP);
-                let (field, admin) = (Arc::clone(self), worker.admin);
-                thaws.spawn(async move {
-                    tokio::time::sleep(FREEZE).await;
+                let (state, admin) = (Arc::clone(self), worker.admin);
+                recoveries.spawn(async move {
+                    tokio::time::sleep(FREEZE_DURATION).await;
                     // It may have been killed meanwhile.
-                    let stack = field.stack.lock().await;
+                    let stack = state.stack.lock().await;
                     if let Some(worker) = stack.workers.iter().find(|worker| worker.admin == admin)
                     {
                         worker.guarded.signal(libc::SIGCONT);
@@ -760,7 +762,7 @@ impl Field {
                 };
                 tokio::task::spawn_blocking(restart)
                     .await
-                    .map_err(Trouble::because("a restart broke"))??;
+                    .map_err(Trouble::because("a restart panicked"))??;
             }
             Fault::KillPrimary | Fault::FreezePrimary => {
                 self.fail_over(fault == Fault::FreezePrimary).await?;
@@ -777,7 +779,7 @@ impl Field {
                     .links
                     .of(side)
                     .get(at)
-                    .ok_or_else(|| Trouble::new("there are no links"))?;
+                    .ok_or_else(|| Trouble::new("the setup has no links"))?;
                 match fault {
                     Fault::CutLink(_) => link.end(Ending::Closed),
                     Fault::LoseResponse(_) => link.lose_response(Ending::Closed),
@@ -785,16 +787,16 @@ impl Field {
                     Fault::HalfOpenLink(_) => link.refuse(Ending::HalfOpen),
                     Fault::RefuseLink(_) => link.refuse(Ending::Closed),
                     Fault::StallLink(_) => link.stall(),
-                    _ => link.delay(SLOWNESS),
+                    _ => link.delay(SLOW_LINK_DELAY),
                 }
                 if !matches!(
                     fault,
                     Fault::CutLink(_) | Fault::LoseResponse(_) | Fault::LoseResponseSilently(_)
                 ) {
-                    let field = Arc::clone(self);
-                    thaws.spawn(async move {
-                        tokio::time::sleep(DISTURBANCE).await;
-                        field
+                    let state = Arc::clone(self);
+                    recoveries.spawn(async move {
+                        tokio::time::sleep(LINK_FAULT_DURATION).await;
+                        state
                             .links
                             .of(side)
                             .get(at)
@@ -807,12 +809,12 @@ impl Field {
         Ok(())
     }
 
-    /// Takes the primary away and promotes the standby. Returns when every api process has accepted a submission that was sent
-    /// after that, and a worker has finished a job.
+    /// Kills or freezes the primary and promotes the standby. Returns when every API process has accepted a submission
+    /// sent after the promotion, and a worker has finished a job.
     async fn fail_over(&self, frozen: bool) -> Result<(), Trouble> {
         let servers = &self.ground.servers;
         servers.postgres_signal(if frozen { libc::SIGSTOP } else { libc::SIGKILL })?;
-        tokio::time::sleep(UNNOTICED).await;
+        tokio::time::sleep(DETECTION_DELAY).await;
         let mut standby = databases::connect(&servers.standby_url("postgres")?).await?;
         let promote = sqlx::query_scalar::<_, bool>("select pg_promote(true, 30)")
             .fetch_one(&mut standby)
@@ -831,9 +833,9 @@ impl Field {
         let mut waiting = self.apis.read().await.clone();
         let mut finished = false;
         while !waiting.is_empty() || !finished {
-            if self.over.load(Ordering::Relaxed) || promoted.elapsed() > PERSEVERANCE {
+            if self.stopped.load(Ordering::Relaxed) || promoted.elapsed() > SUBMISSION_TIMEOUT {
                 return Err(Trouble::new(format!(
-                    "not served again after the promotion: {waiting:?}, jobs: {finished}"
+                    "no recovery after the promotion: waiting for {waiting:?}, finished a job: {finished}"
                 )));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -857,7 +859,7 @@ impl Field {
             lock(&self.recovered).extend(served.into_iter().map(|()| promoted.elapsed()));
         }
         if frozen {
-            // It still takes itself for the primary.
+            // The old primary continues as if it were still the primary.
             servers.postgres_signal(libc::SIGCONT)?;
         }
         Ok(())
@@ -870,12 +872,12 @@ fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Without a word of warning, and whether it is frozen or not.
+/// Sends SIGKILL, which ends a frozen process too, and without a graceful shutdown.
 fn kill(process: Process) {
     process.guarded.signal(libc::SIGKILL);
 }
 
-/// A job, as it is in the database.
+/// A job in the database.
 #[derive(sqlx::FromRow)]
 struct Row {
     id: String,
@@ -897,33 +899,33 @@ async fn rows(database: &mut PgConnection, org_id: &str) -> Result<Vec<Row>, Tro
         .map_err(Trouble::because("cannot read the jobs"))
 }
 
-/// What has succeeded by now.
-async fn finished(field: &Field, org_id: &str) -> Result<Vec<Row>, Trouble> {
-    let mut database = databases::connect(&field.database_url().await).await?;
+/// Returns the jobs that have succeeded so far.
+async fn finished(state: &SharedState, org_id: &str) -> Result<Vec<Row>, Trouble> {
+    let mut database = databases::connect(&state.database_url().await).await?;
     let mut rows = rows(&mut database, org_id).await?;
     rows.retain(|row| row.status == "succeeded");
     Ok(rows)
 }
 
-/// Holds what clients were told against what is there.
-fn account(
+/// Compares the responses that clients received with the jobs in the database.
+fn compare(
     rows: &[Row],
-    told: &Told,
+    client_log: &ClientLog,
     expected: &[(String, f64)],
     read_before: &HashMap<String, f64>,
 ) -> Report {
     let there: HashMap<&str, &Row> = rows.iter().map(|row| (row.id.as_str(), row)).collect();
-    let known = told
+    let known = client_log
         .jobs
         .iter()
         .map(|(id, variant)| (id.as_str(), expected[*variant].1));
-    // The quiet ones count, too.
+    // The jobs from before the first fault count, too.
     let known: HashMap<&str, f64> = known
         .chain(expected.iter().map(|(id, value)| (id.as_str(), *value)))
         .collect();
     let mut report = Report {
-        acknowledged: told.jobs.len(),
-        replayed_wrong: told.replayed_wrong,
+        acknowledged: client_log.jobs.len(),
+        wrong_replays: client_log.wrong_replays,
         ..Report::default()
     };
     for (id, value) in &known {
@@ -932,7 +934,7 @@ fn account(
             Some(row) if row.status != "succeeded" => report.lost += 1,
             Some(row) => {
                 let before = read_before.get(*id).copied().unwrap_or(*value);
-                // The order of the predictions makes no difference here: each submission is the same to the byte.
+                // Scores are compared bit by bit, because all submissions of a body have the same bytes.
                 report.changed += usize::from(
                     row.value.map(f64::to_bits) != Some(value.to_bits())
                         || before.to_bits() != value.to_bits(),
@@ -941,7 +943,7 @@ fn account(
         }
     }
     for row in rows {
-        report.unknown += usize::from(!known.contains_key(row.id.as_str()));
+        report.created_twice += usize::from(!known.contains_key(row.id.as_str()));
         report.charged_wrong += usize::from(row.charges != 1);
         report.executions += row.attempts;
         report.retries += (row.attempts - 1).max(0);

@@ -1,4 +1,4 @@
-//! A small REST client, for the demonstration and the tests.
+//! A small REST client for the demonstration and the tests.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::servers::Trouble;
 
-/// Calls one api with one credential.
+/// A REST client of one API with at most one credential.
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
@@ -14,19 +14,19 @@ pub struct Client {
     token: Option<String>,
 }
 
-/// An answer, read whole.
+/// A response with its complete body.
 #[derive(Debug, Clone)]
-pub struct Answer {
-    /// HTTP status.
+pub struct Response {
+    /// The HTTP status code.
     pub status: u16,
-    /// Its headers.
+    /// All response headers.
     pub headers: reqwest::header::HeaderMap,
-    /// Its body; null when it has none, a string when it is not JSON.
+    /// The body as JSON: null if it is empty, a string if it is not valid JSON.
     pub body: Value,
 }
 
-impl Answer {
-    /// A header, or nothing when it is not there.
+impl Response {
+    /// Returns the value of a header, or an empty string if it is missing or not visible ASCII.
     pub fn header(&self, name: &str) -> &str {
         self.headers
             .get(name)
@@ -36,7 +36,8 @@ impl Answer {
 }
 
 impl Client {
-    /// A client of the api at `url`, such as `http://127.0.0.1:8080`.
+    /// Creates a client of the API at `url`, such as `http://127.0.0.1:8080`, that sends
+    /// `token` as a bearer token.
     pub fn new(url: impl Into<String>, token: Option<&str>) -> Self {
         Self {
             http: reqwest::Client::new(),
@@ -45,12 +46,12 @@ impl Client {
         }
     }
 
-    /// Its credential.
+    /// Returns the bearer token that the client sends.
     pub fn token(&self) -> Option<&str> {
         self.token.as_deref()
     }
 
-    /// A request that is yet to be sent.
+    /// Builds a request with the client's credential. [`Client::send`] sends it.
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let method = method.parse().unwrap_or(reqwest::Method::GET);
         let request = self.http.request(method, format!("{}{path}", self.url));
@@ -60,74 +61,75 @@ impl Client {
         }
     }
 
-    /// Sends a request and reads the answer.
+    /// Sends a request and reads the complete response.
     ///
     /// # Errors
-    /// When there is no answer.
-    pub async fn send(&self, request: reqwest::RequestBuilder) -> Result<Answer, Trouble> {
-        let answer = request
+    /// If no response arrives, or its body is truncated. An HTTP error status is not an error.
+    pub async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, Trouble> {
+        let response = request
             .send()
             .await
-            .map_err(Trouble::because("the api does not answer"))?;
-        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        let text = answer
+            .map_err(Trouble::because("the API did not respond"))?;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let text = response
             .text()
             .await
-            .map_err(Trouble::because("the api's answer broke off"))?;
+            .map_err(Trouble::because("the API's response is truncated"))?;
         let body = if text.is_empty() {
             Value::Null
         } else {
             serde_json::from_str(&text).unwrap_or(Value::String(text))
         };
-        Ok(Answer {
+        Ok(Response {
             status,
             headers,
             body,
         })
     }
 
-    /// `GET path`
+    /// Sends `GET path`.
     ///
     /// # Errors
-    /// When there is no answer.
-    pub async fn get(&self, path: &str) -> Result<Answer, Trouble> {
+    /// See [`Client::send`].
+    pub async fn get(&self, path: &str) -> Result<Response, Trouble> {
         self.send(self.request("GET", path)).await
     }
 
-    /// `POST path` with a JSON body.
+    /// Sends `POST path` with a JSON body.
     ///
     /// # Errors
-    /// When there is no answer.
-    pub async fn post(&self, path: &str, body: &Value) -> Result<Answer, Trouble> {
+    /// See [`Client::send`].
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Response, Trouble> {
         self.send(self.request("POST", path).json(body)).await
     }
 
-    /// Polls a job until it has ended. `seen` is told each status.
+    /// Polls a job until it is in a terminal state, and returns it. Calls `on_status` with the
+    /// status of each poll.
     ///
     /// # Errors
-    /// When there is no such job, or it does not end within `patience`.
-    pub async fn finished(
+    /// If the job cannot be read, or is not finished within `timeout`.
+    pub async fn wait_until_finished(
         &self,
         job_id: &str,
-        patience: Duration,
-        seen: &dyn Fn(&str),
+        timeout: Duration,
+        on_status: &dyn Fn(&str),
     ) -> Result<Value, Trouble> {
-        let began = std::time::Instant::now();
+        let start = std::time::Instant::now();
         loop {
-            let answer = self.get(&format!("/v1/jobs/{job_id}")).await?;
-            let status = answer.body["status"].as_str().unwrap_or_default();
-            seen(status);
+            let response = self.get(&format!("/v1/jobs/{job_id}")).await?;
+            let status = response.body["status"].as_str().unwrap_or_default();
+            on_status(status);
             match status {
-                "succeeded" | "failed" | "cancelled" => return Ok(answer.body),
-                _ if answer.status != 200 || began.elapsed() > patience => {
+                "succeeded" | "failed" | "cancelled" => return Ok(response.body),
+                _ if response.status != 200 || start.elapsed() > timeout => {
                     return Err(Trouble::new(format!(
-                        "the job {job_id} did not end: {}",
-                        answer.body
+                        "job {job_id} is not finished: {}",
+                        response.body
                     )));
                 }
-                // The longer it takes, the less often: how often one may ask is limited.
+                // Polls less often the longer it takes, as polls count against the rate limit.
                 _ => {
-                    tokio::time::sleep((began.elapsed() / 20).max(Duration::from_millis(10))).await;
+                    tokio::time::sleep((start.elapsed() / 20).max(Duration::from_millis(10))).await;
                 }
             }
         }

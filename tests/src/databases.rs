@@ -1,32 +1,32 @@
-//! Databases on the launched (or given) PostgreSQL, and the roles with which processes use them.
+//! Databases on the launched or given PostgreSQL, and the roles with which processes use them.
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection};
 
 use crate::servers::{Servers, Trouble};
 
-/// A database of its own for one stack.
+/// The database of one stack.
 #[derive(Debug, Clone)]
 pub struct Database {
-    /// Its name.
+    /// The name of the database.
     pub name: String,
-    /// As its owner: for the operator's commands.
+    /// URL with the owner's role, for the operator's commands.
     pub owner_url: String,
-    /// As a role in `assay_api`.
+    /// URL with a role in `assay_api`.
     pub api_url: String,
-    /// As a role in `assay_worker`.
+    /// URL with a role in `assay_worker`.
     pub worker_url: String,
 }
 
-/// Connects.
+/// Connects to the database at `url`.
 ///
 /// # Errors
-/// When the server does not take the connection.
+/// If the URL is invalid or the server does not accept the connection.
 pub async fn connect(url: &str) -> Result<PgConnection, Trouble> {
     let options: PgConnectOptions = url
         .parse()
-        .map_err(Trouble::because("the address of PostgreSQL cannot be read"))?;
-    // The launcher's own statements are nobody's news.
+        .map_err(Trouble::because("invalid PostgreSQL URL"))?;
+    // The launcher's own statements would only be noise in the log.
     options
         .disable_statement_logging()
         .connect()
@@ -34,9 +34,9 @@ pub async fn connect(url: &str) -> Result<PgConnection, Trouble> {
         .map_err(Trouble::because("cannot connect to PostgreSQL"))
 }
 
-/// Carries out one statement without parameters, made of parts of our own.
+/// Executes one statement without parameters. `sql` must not contain input from outside this crate.
 async fn execute(connection: &mut PgConnection, sql: String) -> Result<(), Trouble> {
-    let tried = format!("cannot do: {sql}");
+    let tried = format!("cannot execute: {sql}");
     sqlx::query(AssertSqlSafe(sql))
         .execute(connection)
         .await
@@ -44,7 +44,7 @@ async fn execute(connection: &mut PgConnection, sql: String) -> Result<(), Troub
     Ok(())
 }
 
-/// A name that no other stack has.
+/// Returns a unique name that starts with `assay_` and `kind`.
 pub fn fresh_name(kind: &str) -> String {
     use std::collections::hash_map::RandomState;
     use std::hash::BuildHasher as _;
@@ -56,27 +56,26 @@ pub fn fresh_name(kind: &str) -> String {
     )
 }
 
-/// Makes a database, empty or as a copy of `template`. It has no roles yet.
+/// Creates a database, empty or as a copy of `template`, without roles.
 ///
 /// # Errors
-/// When the role of the address may not.
+/// If the role of the server's URL lacks the privilege.
 pub async fn create(servers: &Servers, name: &str, template: Option<&str>) -> Result<(), Trouble> {
     let mut connection = connect(&servers.postgres_url("postgres")).await?;
-    // Copying files is what makes a copy cheap; it is not what the server does by itself.
+    // A copy of files is fast; the server's default strategy writes everything to the log.
     let source = template.map_or_else(String::new, |template| {
         format!(" template {template} strategy file_copy")
     });
     execute(&mut connection, format!("create database {name}{source}")).await?;
-    connection
-        .close()
-        .await
-        .map_err(Trouble::because("cannot leave PostgreSQL"))
+    connection.close().await.map_err(Trouble::because(
+        "cannot close the connection to PostgreSQL",
+    ))
 }
 
-/// Makes login roles for the two kinds of processes, which can do what the groups may and nothing else.
+/// Creates login roles for the two kinds of processes, with exactly the privileges of `assay_api` and `assay_worker`.
 ///
 /// # Errors
-/// When the schema is not there yet: the groups are made by its migrations.
+/// If the migrations, which create these two groups, have not run.
 pub async fn roles(servers: &Servers, name: &str) -> Result<Database, Trouble> {
     let mut connection = connect(&servers.postgres_url("postgres")).await?;
     let password = fresh_name("password");
@@ -87,10 +86,9 @@ pub async fn roles(servers: &Servers, name: &str) -> Result<Database, Trouble> {
         )
         .await?;
     }
-    connection
-        .close()
-        .await
-        .map_err(Trouble::because("cannot leave PostgreSQL"))?;
+    connection.close().await.map_err(Trouble::because(
+        "cannot close the connection to PostgreSQL",
+    ))?;
     Ok(Database {
         name: name.to_owned(),
         owner_url: servers.postgres_url(name),
@@ -102,7 +100,7 @@ pub async fn roles(servers: &Servers, name: &str) -> Result<Database, Trouble> {
 /// Removes a database and its roles.
 ///
 /// # Errors
-/// When the server does not answer.
+/// If the server does not respond.
 pub async fn remove(servers: &Servers, name: &str) -> Result<(), Trouble> {
     let mut connection = connect(&servers.postgres_url("postgres")).await?;
     execute(
@@ -117,16 +115,15 @@ pub async fn remove(servers: &Servers, name: &str) -> Result<(), Trouble> {
         )
         .await?;
     }
-    connection
-        .close()
-        .await
-        .map_err(Trouble::because("cannot leave PostgreSQL"))
+    connection.close().await.map_err(Trouble::because(
+        "cannot close the connection to PostgreSQL",
+    ))
 }
 
-/// Makes the bounds of all plans too wide to be met.
+/// Raises the limits of all plans so far that tests cannot reach them.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not respond.
 pub async fn widen_plans(database: &mut PgConnection) -> Result<(), Trouble> {
     for plan in ["free", "dev", "team"] {
         widen_plan(database, plan).await?;
@@ -134,10 +131,10 @@ pub async fn widen_plans(database: &mut PgConnection) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Makes the bounds of one plan too wide to be met.
+/// Raises the limits of one plan so far that tests cannot reach them.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not respond.
 pub async fn widen_plan(database: &mut PgConnection, plan: &str) -> Result<(), Trouble> {
     let wide = "update plans set requests_per_minute = 100000000, eval_items_per_month = 1000000000, concurrent_jobs = 1000000 where plan = $1";
     sqlx::query(wide)

@@ -1,15 +1,15 @@
-//! The demonstration suite: made choices of made people, with a structure that is known.
+//! The demonstration suite: invented choices of invented people, with a known structure.
 //!
-//! Forty people order lunch day after day. Each has a lasting taste, and follows it three times in four; otherwise the
-//! dish is left to chance. An item shows what a person had on eight days before, and asks what they had on the next. So
-//! somebody who looks at the past does far better than chance (1 in 6), and nobody can be right every time.
+//! Forty people order lunch every day. Each has a lasting taste and follows it three times in four; otherwise the dish is
+//! random. An item shows the dishes of a person on eight days, and asks for the next one. A model that uses the past is
+//! far better than chance (1 in 6), and no model can always be right.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// The suite's id.
+/// The id of the suite on the platform.
 pub const SUITE_ID: &str = "suite:lunch";
 
 const DISHES: [&str; 6] = ["curry", "dumplings", "paella", "ramen", "salad", "tacos"];
@@ -17,11 +17,11 @@ const PEOPLE: u64 = 40;
 const DAYS: u64 = 10;
 const PAST: usize = 8;
 
-/// SplitMix64: a public-domain generator by Sebastiano Vigna, good enough for made lunches.
+/// SplitMix64: a public-domain generator by Sebastiano Vigna, good enough for invented lunches.
 pub struct Random(u64);
 
 impl Random {
-    /// Numbers that follow from a seed.
+    /// Creates a generator whose numbers follow from `seed`.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -34,12 +34,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> usize {
         usize::try_from(self.next() % bound).unwrap_or(0)
     }
 
-    /// What a person with these two favourites has.
+    /// Returns a random dish of a person with these two favourites.
     fn dish(&mut self, favourites: [usize; 2]) -> &'static str {
         match self.below(20) {
             0..10 => DISHES[favourites[0]],
@@ -49,10 +49,10 @@ impl Random {
     }
 }
 
-/// Writes the suite's folder, the same each time.
+/// Writes the folder of the suite, with the same contents each time.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// If the folder cannot be written.
 pub fn write(folder: &Path) -> std::io::Result<()> {
     let mut random = Random(2026);
     let (mut items, mut answers) = (String::new(), String::new());
@@ -68,7 +68,7 @@ pub fn write(folder: &Path) -> std::io::Result<()> {
             );
             let input = json!({"prompt": prompt, "person": format!("person-{person:02}"), "past": past, "options": DISHES});
             let answer = json!({"item_id": item_id, "answer": random.dish(favourites)});
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = writeln!(items, "{}", json!({"item_id": item_id, "input": input}));
             let _ = writeln!(answers, "{answer}");
         }
@@ -83,7 +83,7 @@ pub fn write(folder: &Path) -> std::io::Result<()> {
     std::fs::write(folder.join("answers.ndjson"), answers)
 }
 
-/// A modest model of a person: what they had most often comes first.
+/// Ranks the options by their frequency in the past: a modest model of a person.
 pub fn by_habit(input: &Value) -> Vec<String> {
     let texts = |name: &str| -> Vec<String> {
         let values = input[name]
@@ -102,17 +102,17 @@ pub fn by_habit(input: &Value) -> Vec<String> {
     options
 }
 
-/// The prediction of an item by habit.
+/// Returns the prediction for an item by [`by_habit`].
 pub fn prediction(item: &Value) -> Value {
     json!({"item_id": item["item_id"], "prediction": by_habit(&item["input"])})
 }
 
-/// A submission for these items, by habit.
+/// Returns the body of a submission for these items, predicted by [`by_habit`].
 pub fn submission(items: &[Value]) -> Value {
     json!({"suite_id": SUITE_ID, "predictions": items.iter().map(prediction).collect::<Vec<_>>()})
 }
 
-/// No model at all: the dishes as they stand on the menu.
+/// Returns the options in the order of the item, as a baseline without a model.
 pub fn by_menu(input: &Value) -> Vec<String> {
     by_habit(&json!({"options": input["options"]}))
 }

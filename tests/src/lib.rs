@@ -1,7 +1,7 @@
-//! The launcher of private stacks: servers, databases, and the real binaries on them. `cargo demo`, `cargo up` and the
-//! tests use it alike.
+//! Launches private stacks: database servers, databases and the real binaries. `cargo demo`, `cargo up`, `cargo chaos`
+//! and the tests use it.
 //!
-//! It does not depend on the crates that it launches: it also stands when their SQL is just being changed.
+//! It does not depend on the crates that it launches, so it builds even while their SQL does not.
 
 pub mod binaries;
 pub mod chaos;

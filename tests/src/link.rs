@@ -1,5 +1,5 @@
-//! A TCP link between two parties that can be disturbed: delayed, stalled, cut, refused, made half-open, and cut between a
-//! request and its response.
+//! A TCP proxy that injects network faults: it can delay, stall, cut and refuse connections, make them half-open, and cut
+//! them between a request and its response.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -15,43 +15,44 @@ use tokio::sync::watch;
 
 use crate::servers::{Servers, Trouble};
 
-/// How much is forwarded at once.
+/// Maximum number of bytes that are forwarded at once.
 const CHUNK: usize = 64 * 1024;
 
-/// The far end of a link.
+/// The server behind a link.
 #[derive(Debug, Clone)]
 enum Target {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
-/// What the two ends of a link say to each other, as far as the link must know.
+/// The protocol on a link, as far as the link must understand it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protocol {
-    /// Whatever comes back is a response.
+    /// Any bytes from the server are a response.
     Opaque,
-    /// A response to a statement that may have written ends with `ReadyForQuery`, outside of a transaction: then it is committed.
+    /// PostgreSQL's protocol. A writing statement is committed when its response ends with `ReadyForQuery` outside of a
+    /// transaction.
     Postgres,
 }
 
-/// How a connection ends.
+/// The way in which a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Both ends see it.
+    /// Both peers see that the connection is closed.
     Closed,
-    /// Neither end sees it: both wait for the other. Packets are not delivered any more, and nobody says so.
+    /// Packets are silently dropped, so each peer waits for the other.
     HalfOpen,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Condition {
-    /// How long each chunk takes, in each direction.
+    /// Delay of each chunk, in each direction.
     delay: Duration,
-    /// Nothing is delivered, for now: it is later.
+    /// Set while chunks are held back for later delivery.
     stalled: bool,
-    /// How connections end that are made now.
+    /// The ending of new connections; `None` while they are accepted.
     refused: Option<Ending>,
-    /// How often all connections were ended, in each way.
+    /// The number of times that all connections were ended, in each way.
     closed: u64,
     half_open: u64,
 }
@@ -60,11 +61,11 @@ struct Shared {
     target: Target,
     protocol: Protocol,
     condition: watch::Receiver<Condition>,
-    /// How the next response is lost, if it is to be.
+    /// The ending of the connection that loses the next response; `None` if no loss is requested.
     lose: Mutex<Option<Ending>>,
 }
 
-/// See the module. When it is dropped, connections go on and no new ones are made.
+/// A proxy to one server. Dropping it keeps existing connections and accepts no new ones.
 pub struct Link {
     address: SocketAddr,
     condition: watch::Sender<Condition>,
@@ -73,10 +74,10 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link to the private Redis.
+    /// Creates a link to the private Redis.
     ///
     /// # Errors
-    /// When the server is not private, or there is no port.
+    /// If the server is not private, or no port is free.
     pub fn to_redis(servers: &Servers) -> Result<Self, Trouble> {
         Self::new(
             Target::Unix(servers.redis_socket()?.to_path_buf()),
@@ -84,10 +85,10 @@ impl Link {
         )
     }
 
-    /// A link to the private PostgreSQL.
+    /// Creates a link to the private PostgreSQL.
     ///
     /// # Errors
-    /// When the server is not private, or there is no port.
+    /// If the server is not private, or no port is free.
     pub fn to_postgres(servers: &Servers) -> Result<Self, Trouble> {
         Self::new(
             Target::Unix(servers.postgres_socket()?.to_path_buf()),
@@ -95,10 +96,10 @@ impl Link {
         )
     }
 
-    /// A link to an api.
+    /// Creates a link to an API process.
     ///
     /// # Errors
-    /// When there is no port.
+    /// If no port is free.
     pub fn to_api(address: SocketAddr) -> Result<Self, Trouble> {
         Self::new(Target::Tcp(address), Protocol::Opaque)
     }
@@ -130,17 +131,17 @@ impl Link {
         })
     }
 
-    /// The address of Redis through this link.
+    /// Returns the URL of Redis over this link.
     pub fn redis_url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// The address of an api through this link.
+    /// Returns the base URL of an API process over this link.
     pub fn http_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The address of a database through this link, with the role of this address of the database itself.
+    /// Returns the URL of `database` over this link, with the role of `url`.
     pub fn postgres_url(&self, url: &str, database: &str) -> String {
         let (_, rest) = url.split_once("://").unwrap_or_default();
         let (role, _) = rest.split_once('@').unwrap_or_default();
@@ -150,7 +151,7 @@ impl Link {
         )
     }
 
-    /// Ends all connections. New ones work.
+    /// Ends all connections. New connections are accepted.
     pub fn end(&self, ending: Ending) {
         self.condition.send_modify(|condition| match ending {
             Ending::Closed => condition.closed += 1,
@@ -158,27 +159,27 @@ impl Link {
         });
     }
 
-    /// Ends all connections, and from now on new ones in the same way.
+    /// Ends all connections, and new ones in the same way until [`Link::mend`].
     pub fn refuse(&self, ending: Ending) {
         self.condition
             .send_modify(|condition| condition.refused = Some(ending));
         self.end(ending);
     }
 
-    /// Stops delivering; what is sent meanwhile is delivered later.
+    /// Stops delivery until [`Link::mend`], which delivers the bytes sent meanwhile.
     pub fn stall(&self) {
         self.condition
             .send_modify(|condition| condition.stalled = true);
     }
 
-    /// Takes this long to deliver a chunk.
+    /// Delays each chunk by `delay`, in each direction.
     pub fn delay(&self, delay: Duration) {
         self.condition
             .send_modify(|condition| condition.delay = delay);
     }
 
-    /// Loses the next response, and ends its connection: what was asked for was done. Of PostgreSQL's responses, the next one
-    /// after which something is committed.
+    /// Loses the next response and ends its connection, after the server executed the request. On a link to PostgreSQL,
+    /// loses the next response that confirms a commit.
     pub fn lose_response(&self, ending: Ending) {
         *self
             .shared
@@ -187,7 +188,7 @@ impl Link {
             .unwrap_or_else(PoisonError::into_inner) = Some(ending);
     }
 
-    /// Works as it should from now on. Connections that are half-open stay so.
+    /// Ends delays, stalls and refusals. Half-open connections stay half-open.
     pub fn mend(&self) {
         self.condition.send_modify(|condition| {
             (condition.delay, condition.stalled, condition.refused) = (Duration::ZERO, false, None);
@@ -209,7 +210,7 @@ async fn connection(caller: TcpStream, shared: Arc<Shared>) {
         Some(Ending::HalfOpen) => return half_open(caller).await,
         None => {}
     }
-    // The other end may just be away.
+    // The server may be unavailable: its caller sees a closed connection.
     match &shared.target {
         Target::Tcp(address) => {
             let Ok(server) = TcpStream::connect(address).await else {
@@ -227,7 +228,7 @@ async fn connection(caller: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// Holds what belongs to a connection for good.
+/// Keeps the sockets of a connection open forever.
 async fn half_open<T>(held: T) {
     pending::<()>().await;
     drop(held);
@@ -248,7 +249,7 @@ async fn forward(
         let ended = condition
             .wait_for(|now| now.closed > born.closed || now.half_open > born.half_open)
             .await;
-        // Without the link nobody ends its connections any more.
+        // The link was dropped; its connections continue.
         let Ok(now) = ended.map(|now| *now) else {
             return pending().await;
         };
@@ -308,7 +309,7 @@ async fn forward(
         tokio::select! {
             lost = &mut responses => match lost {
                 Some(ending) => ending,
-                // The caller may still send; nobody reads it.
+                // The server has closed; the caller's further bytes have no reader.
                 None => Ending::Closed,
             },
             () = &mut requests => responses.await.unwrap_or(Ending::Closed),
@@ -324,29 +325,29 @@ async fn forward(
     }
 }
 
-/// Waits until a chunk is to be delivered.
+/// Waits for the link's delay, and until it is not stalled.
 async fn deliver(shared: &Shared) {
     let mut condition = shared.condition.clone();
     let delay = condition.borrow().delay;
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
-    // Without the link nothing stalls.
+    // A dropped link does not stall.
     let _ = condition.wait_for(|now| !now.stalled).await;
 }
 
-/// What a client of PostgreSQL asks for, read as it passes.
+/// A parser of the messages that a PostgreSQL client sends.
 struct Requests {
-    /// Prepared statements by name, and whether they may write.
+    /// Prepared statements by name; `true` if the statement may write.
     statements: HashMap<Vec<u8>, bool>,
-    /// Whether the first message was seen, which has another form.
+    /// Set after the first message, which has no type byte.
     started: bool,
-    /// The beginning of a message of which the rest is to come.
+    /// The start of an incomplete message.
     rest: Vec<u8>,
 }
 
 impl Requests {
-    /// Whether a statement that may write is executed by the messages that end in these bytes.
+    /// Returns `true` if a message that ends in these bytes executes a statement that may write.
     fn write(&mut self, bytes: &[u8]) -> bool {
         self.rest.extend_from_slice(bytes);
         let (mut at, mut writes) = (0, false);
@@ -362,7 +363,7 @@ impl Requests {
                 break;
             };
             if self.started {
-                // Parse has name and text of a statement, Bind the names of a portal and of a statement, Query a text.
+                // Parse has the name and the text of a statement, Bind the names of a portal and of a statement, Query a text.
                 let mut fields = body.split(|byte| *byte == 0);
                 match self.rest.get(at) {
                     Some(b'P') => {
@@ -389,7 +390,7 @@ impl Requests {
     }
 }
 
-/// Whether the text of a statement has a word with which something is written, or committed.
+/// Returns `true` if the statement contains a keyword that writes or commits.
 fn may_write(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text).to_lowercase();
     ["insert", "update", "delete", "commit"]
@@ -397,8 +398,8 @@ fn may_write(text: &[u8]) -> bool {
         .any(|word| text.contains(word))
 }
 
-/// How many of these bytes are whole messages of PostgreSQL's, and whether the last response among them says that something
-/// was committed.
+/// Returns the length of the complete PostgreSQL messages in `bytes`, and `true` if the last response among them confirms
+/// a commit.
 fn whole_responses(bytes: &[u8], writes: &AtomicBool) -> (usize, bool) {
     let (mut at, mut commits) = (0, false);
     while let (Some(kind), Some(length)) = (bytes.get(at), bytes.get(at + 1..at + 5)) {
@@ -409,7 +410,7 @@ fn whole_responses(bytes: &[u8], writes: &AtomicBool) -> (usize, bool) {
             break;
         };
         if *kind == b'Z' {
-            // In a transaction nothing is committed, and in a failed one nothing ever is.
+            // Nothing is committed inside a transaction, or in a failed one.
             commits = writes.swap(false, Ordering::Relaxed) && body == b"I";
         }
         at += 1 + length;
@@ -423,7 +424,7 @@ mod tests {
     use crate::servers::handshake::tests::message;
 
     #[test]
-    fn statements_that_write_are_seen_however_the_bytes_are_cut() {
+    fn split_messages_still_reveal_writes() {
         let startup = [&12_u32.to_be_bytes()[..], &[0, 3, 0, 0, b'x', b'y', 0, 0]].concat();
         let prepare = [
             message(b'P', b"s1\0select 1\0\0\0"),
@@ -448,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_of_a_transaction_that_wrote_is_a_commit() {
+    fn commit_needs_write_and_idle_state() {
         let writes = AtomicBool::new(true);
         let done = message(b'C', b"INSERT 0 1\0");
         let within = [done.clone(), message(b'Z', b"T")].concat();
@@ -463,7 +464,7 @@ mod tests {
         assert_eq!(
             whole_responses(&last, &writes),
             (last.len(), false),
-            "nothing was asked for meanwhile"
+            "no request in between"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! An installation that is ready for load: a suite, and an organization whose plan allows everything.
+//! An installation that is ready for load: it has a suite, and an organization whose plan has practically no limits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,23 +11,23 @@ use crate::servers::Trouble;
 use crate::stack::{Ground, Plan, Stack};
 use crate::{databases, demo_suite};
 
-/// See the module.
+/// A running installation with a suite, an organization and a key.
 pub struct Site {
-    /// Its processes.
+    /// The processes of the installation.
     pub stack: Stack,
-    /// Its database, as its owner.
+    /// A connection to the database as its owner.
     pub database: PgConnection,
-    /// The organization.
+    /// The id of the organization.
     pub org_id: String,
-    /// The organization's key.
+    /// The organization's API key.
     pub key: String,
 }
 
 impl Site {
-    /// Starts one.
+    /// Starts a stack, publishes `suite:lunch` and creates the organization and its key.
     ///
     /// # Errors
-    /// When something cannot be started.
+    /// If something cannot be started.
     pub async fn start(ground: &Arc<Ground>, plan: Plan) -> Result<Self, Trouble> {
         let stack = Stack::start(ground, plan).await?;
         let folder = ground.servers.folder().join("lunch");
@@ -64,10 +64,10 @@ impl Site {
         })
     }
 
-    /// So many different submissions, which share the suite's items among them.
+    /// Returns `count` different request bodies, each with its share of the suite's items.
     ///
     /// # Errors
-    /// When the api does not answer.
+    /// If the API does not respond.
     pub async fn submissions(&self, count: usize) -> Result<Vec<Value>, Trouble> {
         let client = Client::new(self.stack.url(), Some(&self.key));
         let page = client
@@ -85,18 +85,18 @@ impl Site {
     }
 }
 
-/// Waits until no job waits or runs any more, for as long as `patience`. How long it took.
+/// Waits until no job is queued or running, at most for `timeout`, and returns the time that it took.
 ///
 /// # Errors
-/// When the database does not answer.
-pub async fn drain(database: &mut PgConnection, patience: Duration) -> Result<Duration, Trouble> {
+/// If the database does not respond.
+pub async fn drain(database: &mut PgConnection, timeout: Duration) -> Result<Duration, Trouble> {
     let began = Instant::now();
     let open = "select exists(select from jobs where status in ('queued', 'running'))";
-    while began.elapsed() < patience {
+    while began.elapsed() < timeout {
         if !sqlx::query_scalar(open)
             .fetch_one(&mut *database)
             .await
-            .map_err(Trouble::because("cannot look for jobs"))?
+            .map_err(Trouble::because("cannot read the jobs"))?
         {
             break;
         }

@@ -1,4 +1,4 @@
-//! A whole installation: a database, api processes and workers, as an operator would start them.
+//! A complete installation: a database, API processes and workers, started as an operator starts them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,21 +17,21 @@ use crate::binaries::Binaries;
 use crate::databases::{self, Database};
 use crate::servers::{Guarded, GuardedCommand, Servers, Trouble};
 
-/// How long a process may take until it is ready.
-const START_PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout for a process to become ready.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What stacks stand on: servers and binaries.
+/// The servers and binaries that stacks run on.
 pub struct Ground {
     /// PostgreSQL and Redis.
     pub servers: Servers,
-    /// What is launched.
+    /// The `assay-api` and `assay-worker` to launch.
     pub binaries: Binaries,
-    /// A migrated database to copy from.
+    /// The name of a migrated database, from which each stack's database is copied.
     template: OnceCell<String>,
 }
 
 impl Ground {
-    /// Servers and binaries, ready for stacks.
+    /// Combines servers and binaries, with no template yet.
     pub fn new(servers: Servers, binaries: Binaries) -> Self {
         Self {
             servers,
@@ -54,10 +54,10 @@ impl Ground {
         Ok(made.await?)
     }
 
-    /// A migrated database of its own, with roles.
+    /// Creates a migrated database with its own roles.
     ///
     /// # Errors
-    /// When the server does not allow it.
+    /// If the server does not allow it.
     pub async fn database(&self) -> Result<Database, Trouble> {
         let template = self.template().await?;
         let name = databases::fresh_name("stack");
@@ -65,10 +65,10 @@ impl Ground {
         databases::roles(&self.servers, &name).await
     }
 
-    /// Removes what was made on servers that go on without us. Private ones take everything with them.
+    /// Removes databases and roles from servers that outlive this process. Private servers are removed as a whole.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// If the server does not respond.
     pub async fn clear(&self, database: &Database) -> Result<(), Trouble> {
         if self.servers.postgres_pid().is_some() {
             return Ok(());
@@ -81,14 +81,14 @@ impl Ground {
     }
 }
 
-/// How large a stack is, and what is unusual about it.
+/// The size of a stack, and its settings that differ from the defaults.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Number of api processes.
+    /// Number of API processes.
     pub apis: usize,
     /// Number of workers.
     pub workers: usize,
-    /// Further settings of both.
+    /// Additional settings of both, as environment variables.
     pub env: BTreeMap<String, String>,
 }
 
@@ -102,41 +102,41 @@ impl Default for Plan {
     }
 }
 
-/// One launched process.
+/// A launched API process or worker.
 pub struct Process {
-    /// Its hold: dropping it ends the process.
+    /// The handle of the process; dropping it ends the process.
     pub guarded: Guarded,
-    /// Where callers are served; of an api only.
+    /// The address of the public listener; `None` for a worker.
     pub listen: Option<SocketAddr>,
-    /// Where operators are served.
+    /// The address of the admin listener.
     pub admin: SocketAddr,
-    /// What it logged.
+    /// The log file.
     pub log: PathBuf,
 }
 
-/// A running installation. Dropping it ends its processes; its database stays with the servers.
+/// A running installation. Dropping it ends its processes; its database remains on the server.
 pub struct Stack {
-    /// The api processes.
+    /// The API processes.
     pub apis: Vec<Process>,
     /// The workers.
     pub workers: Vec<Process>,
-    /// Its database.
+    /// The database that all processes use.
     pub database: Database,
-    /// What it stands on.
+    /// The servers and binaries below it.
     pub ground: Arc<Ground>,
     /// The settings that all its processes share.
     shared: BTreeMap<String, String>,
     secrets_in_files: bool,
 }
 
-/// The settings that may be given as files, because they hold passwords.
+/// The settings that can be passed as files, because they contain passwords.
 const SECRETS: [&str; 3] = ["ASSAY_DATABASE_URL", "ASSAY_REDIS_URL", "ASSAY_SMTP_URL"];
 
 impl Stack {
-    /// Starts a stack and waits until all of it is ready.
+    /// Starts a stack and waits until all its processes are ready.
     ///
     /// # Errors
-    /// When something does not start: with what it logged last.
+    /// If a process does not start; the error quotes the end of its log.
     pub async fn start(ground: &Arc<Ground>, plan: Plan) -> Result<Self, Trouble> {
         let database = ground.database().await?;
         let folder = |kind: &str| {
@@ -156,7 +156,7 @@ impl Stack {
             .map(|(name, value)| (name.to_owned(), value)),
         );
         if !ground.binaries.optimized {
-            // These need many times as long for everything.
+            // Unoptimized binaries are many times slower.
             shared.insert("ASSAY_POOL_WAIT_MS".into(), "1500".into());
         }
         shared.extend(plan.env);
@@ -180,18 +180,18 @@ impl Stack {
         Ok(stack)
     }
 
-    /// Launches one more api, without waiting for it.
+    /// Launches another API process without waiting until it is ready.
     ///
     /// # Errors
-    /// When the process cannot be made.
+    /// If the process cannot be spawned.
     pub fn launch_api(&self) -> Result<Process, Trouble> {
         self.launch_as_api(&self.ground.binaries.api)
     }
 
-    /// Launches another program as one more api, without waiting for it.
+    /// Launches `program` as another API process without waiting until it is ready.
     ///
     /// # Errors
-    /// When the process cannot be made.
+    /// If the process cannot be spawned.
     pub fn launch_as_api(&self, program: &Path) -> Result<Process, Trouble> {
         let (listen, admin) = (free_address()?, free_address()?);
         let own = [
@@ -202,18 +202,18 @@ impl Stack {
         self.launch("api", program, "serve", &own, Some(listen), admin)
     }
 
-    /// Launches one more worker, without waiting for it.
+    /// Launches another worker without waiting until it is ready.
     ///
     /// # Errors
-    /// When the process cannot be made.
+    /// If the process cannot be spawned.
     pub fn launch_worker(&self) -> Result<Process, Trouble> {
         self.launch_as_worker(&self.ground.binaries.worker)
     }
 
-    /// Launches another program as one more worker, without waiting for it.
+    /// Launches `program` as another worker without waiting until it is ready.
     ///
     /// # Errors
-    /// When the process cannot be made.
+    /// If the process cannot be spawned.
     pub fn launch_as_worker(&self, program: &Path) -> Result<Process, Trouble> {
         let admin = free_address()?;
         let own = [
@@ -267,17 +267,17 @@ impl Stack {
         })
     }
 
-    /// Changes a setting for the processes that are launched from here on.
+    /// Changes a setting for processes launched later.
     pub fn set(&mut self, name: &str, value: &str) {
         self.shared.insert(name.to_owned(), value.to_owned());
     }
 
-    /// Gives passwords as files to the processes that are launched from here on, instead of in their environment.
+    /// Passes passwords to processes launched later as files, instead of environment variables.
     pub fn keep_secrets_in_files(&mut self) {
         self.secrets_in_files = true;
     }
 
-    /// The environment with which the operator's commands act on this stack.
+    /// Returns the environment with which the operator's commands act on this stack.
     pub fn operator_env(&self) -> BTreeMap<String, String> {
         BTreeMap::from([(
             "ASSAY_DATABASE_URL".to_owned(),
@@ -285,15 +285,15 @@ impl Stack {
         )])
     }
 
-    /// Carries out an operator's command and returns the object that it prints.
+    /// Runs an operator's command and returns the JSON object that it prints.
     ///
     /// # Errors
-    /// What the command says when it refuses.
+    /// If the command fails, with the message that it prints.
     pub async fn operate(&self, arguments: &[&str]) -> Result<Value, Trouble> {
         operate(&self.ground.binaries.api, &self.operator_env(), arguments).await
     }
 
-    /// Where the stack's artifacts are stored.
+    /// Returns the setting `ASSAY_ARTIFACTS`, the folder of the artifacts.
     pub fn artifacts(&self) -> PathBuf {
         self.shared
             .get("ASSAY_ARTIFACTS")
@@ -301,7 +301,7 @@ impl Stack {
             .unwrap_or_default()
     }
 
-    /// Where the stack's mails are written.
+    /// Returns the folder into which the stack writes emails.
     pub fn mail_folder(&self) -> PathBuf {
         self.shared
             .get("ASSAY_MAIL_FOLDER")
@@ -309,7 +309,7 @@ impl Stack {
             .unwrap_or_default()
     }
 
-    /// The addresses of all apis.
+    /// Returns the base URLs of all API processes.
     pub fn addresses(&self) -> Vec<String> {
         self.apis
             .iter()
@@ -318,13 +318,13 @@ impl Stack {
             .collect()
     }
 
-    /// The address of the first api.
+    /// Returns the base URL of the first API process, or an empty string if there is none.
     pub fn url(&self) -> String {
         let listen = self.apis.first().and_then(|api| api.listen);
         listen.map_or_else(String::new, |address| format!("http://{address}"))
     }
 
-    /// Tells all processes to end, as an operator does, and waits until they have.
+    /// Shuts all processes down with SIGTERM, as an operator does, and waits until they have exited.
     pub fn stop(&mut self) {
         for process in self.apis.iter().chain(&self.workers) {
             process.guarded.stop();
@@ -335,10 +335,10 @@ impl Stack {
 }
 
 impl Process {
-    /// Waits until the process says that it is ready.
+    /// Waits until `/readyz` of the process returns success.
     ///
     /// # Errors
-    /// When it ends or does not become ready in time: with what it logged last.
+    /// If it exits or does not become ready in time; the error quotes the end of its log.
     pub async fn ready(&self) -> Result<(), Trouble> {
         let client = reqwest::Client::new();
         let url = format!("http://{}/readyz", self.admin);
@@ -348,16 +348,16 @@ impl Process {
                 .get(&url)
                 .send()
                 .await
-                .is_ok_and(|answer| answer.status().is_success())
+                .is_ok_and(|response| response.status().is_success())
             {
                 return Ok(());
             }
-            if self.guarded.try_wait().is_some() || began.elapsed() > START_PATIENCE {
+            if self.guarded.try_wait().is_some() || began.elapsed() > START_TIMEOUT {
                 let log = std::fs::read_to_string(&self.log).unwrap_or_default();
                 let last: Vec<&str> = log.lines().rev().take(5).collect();
                 let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
                 return Err(Trouble::new(format!(
-                    "a process did not become ready; it said last:\n{last}"
+                    "a process did not become ready; its last log lines:\n{last}"
                 )));
             }
             tokio::time::sleep(Duration::from_millis(3)).await;
@@ -365,10 +365,10 @@ impl Process {
     }
 }
 
-/// Carries out an operator's command of this api, in this environment, and returns the object that it prints.
+/// Runs an operator's command of the binary `api` in this environment, and returns the JSON object that it prints.
 ///
 /// # Errors
-/// What the command says when it refuses.
+/// If the command fails, with the message that it prints.
 pub async fn operate(
     api: &Path,
     env: &BTreeMap<String, String>,
@@ -392,11 +392,11 @@ pub async fn operate(
         ));
     }
     serde_json::from_slice(&output.stdout).map_err(Trouble::because(format!(
-        "{command} printed something else than an object"
+        "{command} did not print a JSON object"
     )))
 }
 
-/// Writes a file that nobody else may read.
+/// Writes a new file that only its owner can read.
 fn write_secret(path: &Path, value: &str) -> std::io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -409,22 +409,21 @@ fn write_secret(path: &Path, value: &str) -> std::io::Result<()> {
         .write_all(value.as_bytes())
 }
 
-/// Our own environment without settings: what somebody has in their shell is not meant for a stack of ours.
+/// Returns the environment of this process without Assay's settings, so that a developer's shell does not affect stacks.
 fn inherited() -> impl Iterator<Item = (OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("ASSAY_"))
 }
 
-/// An address that nobody listens on.
+/// Returns an unused local address. Its port is below the system's range for outgoing connections, so that none of
+/// these takes it before the caller listens on it.
 ///
 /// # Errors
-/// When there is none.
-/// Its port is below those that the system gives to outgoing connections, so that
-/// none of these takes it in the meantime.
+/// If no port is free.
 pub fn free_address() -> Result<SocketAddr, Trouble> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const PORTS: std::ops::Range<u16> = 20_000..32_000;
     let span = PORTS.end - PORTS.start;
-    // Several launchers at once begin at different places.
+    // Concurrent launchers start at different ports.
     let start = u16::try_from(std::process::id() % u32::from(span)).unwrap_or(0);
     for _ in 0..span {
         let offset = (u32::from(start) * 7 + u32::from(NEXT.fetch_add(1, Ordering::Relaxed)))

@@ -1,7 +1,7 @@
-//! A steady load, and what its clients see of it while processes are replaced, or while Redis is away in one way or another.
+//! A steady load and its measurements while processes are replaced, or while Redis is unavailable.
 //!
-//! Requests are begun at their moments, whether those before them have ended or not, and their time counts from there. A
-//! client tries again once where a connection breaks, at another api, and never otherwise.
+//! Requests start at fixed times, independently of earlier responses, and their latency counts from these times. A client
+//! retries once, at another API process, if a connection breaks, and never otherwise.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -22,27 +22,27 @@ use crate::servers::Trouble;
 use crate::site::{Site, drain};
 use crate::stack::{Ground, Plan};
 
-/// How long a client waits for one answer.
-const ANSWER: Duration = Duration::from_secs(30);
+/// A client's timeout for one response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long jobs may take to end after the load has.
-const DRAIN: Duration = Duration::from_secs(60);
+/// Timeout for all jobs to finish after the end of the load.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the clients of one stretch of time saw.
+/// The measurements of all clients during one period.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// How long each request took until its answer was read.
+    /// Time of each request from its start until its response was read.
     pub times: Vec<Duration>,
-    /// Answers that nobody wants, by status or by what broke.
+    /// Number of failed requests by HTTP status or error.
     pub failed: BTreeMap<String, usize>,
-    /// Requests that were sent again because a connection broke.
-    pub sent_again: usize,
-    /// Submissions that were accepted.
+    /// Requests retried because a connection broke.
+    pub retried: usize,
+    /// Submissions accepted with a status below 300.
     pub accepted: usize,
 }
 
 impl Seen {
-    /// The time that this share of the requests did not exceed.
+    /// Returns the latency that the fraction `share` of the requests did not exceed.
     pub fn quantile(&self, share: f64) -> Duration {
         let mut times = self.times.clone();
         times.sort_unstable();
@@ -57,10 +57,10 @@ impl Seen {
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |share| self.quantile(share).as_secs_f64() * 1000.0;
-        let (count, again) = (self.times.len(), self.sent_again);
+        let (count, retried) = (self.times.len(), self.retried);
         write!(
             f,
-            "{count} requests, p50 {:.1} ms, p99 {:.1} ms, longest {:.0} ms, {again} sent again",
+            "{count} requests, p50 {:.1} ms, p99 {:.1} ms, max {:.0} ms, {retried} retried",
             ms(0.5),
             ms(0.99),
             ms(1.0)
@@ -71,7 +71,7 @@ impl fmt::Display for Seen {
     }
 }
 
-/// The clients. A quarter of their requests are submissions.
+/// The state of all clients. A quarter of their requests are submissions.
 struct Load {
     apis: RwLock<Vec<String>>,
     clients: Mutex<HashMap<String, Client>>,
@@ -79,7 +79,7 @@ struct Load {
     bodies: Vec<Value>,
     sent: AtomicUsize,
     last_job: Mutex<String>,
-    over: AtomicBool,
+    stopped: AtomicBool,
 }
 
 impl Load {
@@ -91,13 +91,13 @@ impl Load {
             bodies: site.submissions(8).await?,
             sent: AtomicUsize::new(0),
             last_job: Mutex::default(),
-            over: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
         })
     }
 
-    /// Begins so many requests a second until `over` is set, and waits for their ends.
+    /// Starts `rate` requests/s until `stopped` is set, and waits for their responses.
     async fn run(self: Arc<Self>, rate: u32) -> Result<Seen, Trouble> {
-        self.over.store(false, Ordering::Relaxed);
+        self.stopped.store(false, Ordering::Relaxed);
         let (mut clock, mut requests) = (
             tokio::time::interval(Duration::from_secs(1) / rate),
             JoinSet::new(),
@@ -108,18 +108,18 @@ impl Load {
             let Outcome {
                 took,
                 failed,
-                again,
+                retried,
                 accepted,
-            } = ended.map_err(Trouble::because("a request broke"))?;
+            } = ended.map_err(Trouble::because("a request panicked"))?;
             seen.times.push(took);
-            seen.sent_again += again;
+            seen.retried += retried;
             seen.accepted += accepted;
             failed
                 .into_iter()
                 .for_each(|why| *seen.failed.entry(why).or_default() += 1);
             Ok(())
         };
-        while !self.over.load(Ordering::Relaxed) {
+        while !self.stopped.load(Ordering::Relaxed) {
             tokio::select! {
                 due = clock.tick() => drop(requests.spawn(Arc::clone(&self).request(due.into_std()))),
                 Some(ended) = requests.join_next() => note(ended)?,
@@ -131,7 +131,7 @@ impl Load {
         Ok(seen)
     }
 
-    /// A connection pool for each address, as a real client has.
+    /// Returns the client of an address: like a real client, each address has its own connection pool.
     fn client(&self, url: &str) -> Client {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         clients
@@ -169,21 +169,21 @@ impl Load {
                 ),
                 _ => client.request("GET", "/v1/me"),
             };
-            match tokio::time::timeout(ANSWER, client.send(request)).await {
-                Ok(Ok(answer)) if answer.status < 300 => {
+            match tokio::time::timeout(RESPONSE_TIMEOUT, client.send(request)).await {
+                Ok(Ok(response)) if response.status < 300 => {
                     if number.is_multiple_of(4) {
                         outcome.accepted = 1;
                         *self.last_job.lock().unwrap_or_else(PoisonError::into_inner) =
-                            answer.body["id"].as_str().unwrap_or_default().to_owned();
+                            response.body["id"].as_str().unwrap_or_default().to_owned();
                     }
                 }
-                Ok(Ok(answer)) => outcome.failed = Some(answer.status.to_string()),
+                Ok(Ok(response)) => outcome.failed = Some(response.status.to_string()),
                 Ok(Err(_)) if tried == 0 => {
-                    outcome.again = 1;
+                    outcome.retried = 1;
                     continue;
                 }
                 Ok(Err(trouble)) => outcome.failed = Some(trouble.to_string()),
-                Err(_) => outcome.failed = Some("no answer".to_owned()),
+                Err(_) => outcome.failed = Some("no response".to_owned()),
             }
             break;
         }
@@ -194,12 +194,12 @@ impl Load {
     }
 }
 
-/// What came of one request.
+/// The outcome of one request.
 #[derive(Default)]
 struct Outcome {
     took: Duration,
     failed: Option<String>,
-    again: usize,
+    retried: usize,
     accepted: usize,
 }
 
@@ -207,32 +207,32 @@ async fn count(database: &mut PgConnection, sql: &'static str) -> Result<i64, Tr
     sqlx::query_scalar(sql)
         .fetch_one(database)
         .await
-        .map_err(Trouble::because("cannot count"))
+        .map_err(Trouble::because("cannot count the jobs"))
 }
 
-const ENDED: &str = "select count(*) from jobs where status = 'succeeded'";
-const AGAIN: &str = "select count(*) from jobs where attempts <> 1";
+const SUCCEEDED: &str = "select count(*) from jobs where status = 'succeeded'";
+const RETRIED: &str = "select count(*) from jobs where attempts <> 1";
 const NOT_SUCCEEDED: &str = "select count(*) from jobs where status <> 'succeeded'";
 
-/// What came of replacing all processes again and again.
+/// The outcome of rolling restarts.
 #[derive(Debug)]
 pub struct Restarts {
-    /// How often all processes were replaced.
+    /// Number of times that all processes were replaced.
     pub rounds: usize,
-    /// What clients saw.
+    /// Measurements of the clients.
     pub seen: Seen,
-    /// Jobs that were executed more than once.
+    /// Jobs with more than one attempt.
     pub executed_again: i64,
     /// Jobs that did not succeed.
     pub not_succeeded: i64,
-    /// Submissions that were accepted and are not there, or are there and were not accepted.
+    /// Difference between the accepted submissions and the jobs in the database.
     pub miscounted: i64,
-    /// Processes that were told to end and did not end by themselves, with success.
+    /// Processes that did not exit with success after SIGTERM.
     pub not_ended: usize,
 }
 
 impl Restarts {
-    /// Whether nobody noticed.
+    /// Returns `true` if no client and no job was affected, and every replaced process exited with success.
     pub fn is_clean(&self) -> bool {
         self.seen.failed.is_empty()
             && self.executed_again + self.not_succeeded + self.miscounted == 0
@@ -250,21 +250,21 @@ impl fmt::Display for Restarts {
             miscounted,
             not_ended,
         } = self;
-        writeln!(f, "{rounds} times all processes replaced: {seen}")?;
+        writeln!(f, "all processes replaced {rounds} times: {seen}")?;
         writeln!(
             f,
-            "jobs: {} accepted, {miscounted} miscounted, {executed_again} executed again, {not_succeeded} not succeeded",
+            "jobs: {} accepted, {miscounted} miscounted, {executed_again} executed more than once, {not_succeeded} not succeeded",
             seen.accepted
         )?;
-        writeln!(f, "processes that did not end by themselves: {not_ended}")
+        writeln!(f, "processes that did not exit with success: {not_ended}")
     }
 }
 
-/// Replaces 2 api processes and 3 workers, one after the other and `rounds` times, under a load of `rate` requests a second.
-/// The next one is ready before the one that it replaces is told to end by SIGTERM.
+/// Replaces 2 API processes and 3 workers one after the other, `rounds` times, under a load of `rate` requests/s. Each
+/// replacement is ready before the old process gets SIGTERM.
 ///
 /// # Errors
-/// When something cannot be started.
+/// If something cannot be started.
 pub async fn restarts(
     ground: &Arc<Ground>,
     rounds: usize,
@@ -301,7 +301,7 @@ pub async fn restarts(
                 &mut site.stack.workers
             };
             let old = std::mem::replace(&mut processes[at], fresh);
-            // Who sends requests on hears of it at about the same time as the process itself.
+            // A load balancer learns of the shutdown at about the same time as the process itself.
             old.guarded.signal(libc::SIGTERM);
             *load.apis.write().await = site.stack.addresses();
             ending.spawn_blocking(move || {
@@ -312,22 +312,22 @@ pub async fn restarts(
         }
         progress(round + 1);
     }
-    load.over.store(true, Ordering::Relaxed);
+    load.stopped.store(true, Ordering::Relaxed);
     let seen = loading
         .await
-        .map_err(Trouble::because("the load broke"))??;
+        .map_err(Trouble::because("the load panicked"))??;
     let not_ended = ending
         .join_all()
         .await
         .into_iter()
         .filter(|well| !well)
         .count();
-    drain(&mut site.database, DRAIN).await?;
+    drain(&mut site.database, DRAIN_TIMEOUT).await?;
     let jobs = count(&mut site.database, "select count(*) from jobs").await?;
     let accepted = i64::try_from(seen.accepted).unwrap_or(i64::MAX);
     Ok(Restarts {
         rounds,
-        executed_again: count(&mut site.database, AGAIN).await?,
+        executed_again: count(&mut site.database, RETRIED).await?,
         not_succeeded: count(&mut site.database, NOT_SUCCEEDED).await?,
         miscounted: (jobs - accepted).abs(),
         seen,
@@ -335,31 +335,31 @@ pub async fn restarts(
     })
 }
 
-/// In which way Redis is away.
+/// The way in which Redis is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Away {
-    /// It is there: to compare with.
+    /// Redis is available, as a baseline.
     Not,
-    /// Its process has ended.
+    /// The Redis process has exited.
     Stopped,
-    /// Its process does nothing.
+    /// The Redis process is stopped by SIGSTOP.
     Frozen,
-    /// What is sent to it never arrives.
+    /// Packets to Redis are dropped.
     Blackholed,
-    /// It forgets everything, once a second.
+    /// Redis is flushed once a second.
     Flushed,
 }
 
-/// What one of them did.
+/// The measurements during one outage of Redis.
 #[derive(Debug)]
 pub struct Stretch {
-    /// What was done to Redis.
+    /// The kind of outage.
     pub away: Away,
-    /// What clients saw.
+    /// Measurements of the clients.
     pub seen: Seen,
-    /// Jobs that ended a second.
+    /// Finished jobs per second.
     pub jobs_per_second: f64,
-    /// How long jobs that waited took to end after Redis was back.
+    /// Time until all jobs had finished after Redis recovered.
     pub drained: Duration,
 }
 
@@ -373,21 +373,22 @@ impl fmt::Display for Stretch {
         } = self;
         write!(
             f,
-            "{away:?}: {seen}; {jobs_per_second:.1} jobs a second, drained in {:.1} s",
+            "{away:?}: {seen}; {jobs_per_second:.1} jobs/s, drained in {:.1} s",
             drained.as_secs_f64()
         )
     }
 }
 
-/// A load of `rate` requests a second on 2 api processes and 3 workers, while Redis is away in each way for `time`.
+/// Runs a load of `rate` requests/s on 2 API processes and 3 workers while Redis is unavailable in each way for `time`.
+/// Calls `report` after each outage.
 ///
 /// # Errors
-/// When something cannot be started, or the servers are not private.
+/// If something cannot be started, or the servers are not private.
 pub async fn without_redis(
     ground: &Arc<Ground>,
     time: Duration,
     rate: u32,
-    told: &(dyn Fn(&Stretch) + Sync),
+    report: &(dyn Fn(&Stretch) + Sync),
 ) -> Result<Vec<Stretch>, Trouble> {
     let link = Link::to_redis(&ground.servers)?;
     let env = BTreeMap::from([("ASSAY_REDIS_URL".to_owned(), link.redis_url())]);
@@ -410,30 +411,30 @@ pub async fn without_redis(
         Away::Flushed,
     ] {
         let loading = tokio::spawn(Arc::clone(&load).run(rate));
-        // The load is there before the trouble is.
+        // The load starts before the outage.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let (began, before) = (Instant::now(), count(&mut site.database, ENDED).await?);
-        keep_away(&link, ground, away, time).await?;
-        let jobs_per_second = (count(&mut site.database, ENDED).await? - before) as f64
+        let (began, before) = (Instant::now(), count(&mut site.database, SUCCEEDED).await?);
+        cause_outage(&link, ground, away, time).await?;
+        let jobs_per_second = (count(&mut site.database, SUCCEEDED).await? - before) as f64
             / began.elapsed().as_secs_f64();
-        load.over.store(true, Ordering::Relaxed);
+        load.stopped.store(true, Ordering::Relaxed);
         let seen = loading
             .await
-            .map_err(Trouble::because("the load broke"))??;
-        let drained = drain(&mut site.database, DRAIN).await?;
+            .map_err(Trouble::because("the load panicked"))??;
+        let drained = drain(&mut site.database, DRAIN_TIMEOUT).await?;
         let stretch = Stretch {
             away,
             seen,
             jobs_per_second,
             drained,
         };
-        told(&stretch);
+        report(&stretch);
         stretches.push(stretch);
     }
     Ok(stretches)
 }
 
-async fn keep_away(
+async fn cause_outage(
     link: &Link,
     ground: &Arc<Ground>,
     away: Away,

@@ -1,4 +1,4 @@
-//! Answers in memory, shared by the jobs of one suite's version.
+//! The cache of answers in memory, shared by all jobs of the process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,13 +8,12 @@ use assay_core::model::suite::SuiteId;
 use assay_core::store::work::SuiteScoring;
 use assay_core::store::{PgPool, within_response_timeout, work};
 use assay_eval::Scoring;
-use tokio::sync::OnceCell;
-
 use assay_eval::score::{AnswerTable, Builder};
+use tokio::sync::OnceCell;
 
 /// The answers of one suite's version.
 pub struct Answers {
-    /// How they are scored and disclosed.
+    /// The metric and the disclosure policy of the version.
     pub scoring: Scoring,
     /// The answers of the open items; without sealed items, of all.
     pub open: AnswerTable,
@@ -31,66 +30,71 @@ impl Answers {
 type Key = (SuiteId, String);
 type Cell = Arc<OnceCell<Arc<Answers>>>;
 
-/// The tables at hand.
+/// A cache of answers by suite and version, limited by memory. The least recently used answers are
+/// removed first.
 pub struct AnswerCache {
     db: PgPool,
-    /// Beyond, tables are dropped, the one used longest ago first. The one in use stays, whatever its size.
+    /// Maximum memory of all tables. The most recently requested one stays, whatever its size.
     bytes_max: usize,
-    cells: Mutex<Cells>,
+    entries: Mutex<Entries>,
 }
 
 #[derive(Default)]
-struct Cells {
+struct Entries {
+    /// The number of the last request of each entry, and the entry.
     by_key: HashMap<Key, (u64, Cell)>,
-    uses: u64,
+    /// Number of requests so far.
+    requests: u64,
 }
 
 impl AnswerCache {
-    /// No tables yet. All together may have this many bytes.
+    /// Creates an empty cache whose tables may use `bytes_max` bytes together.
     pub fn new(db: PgPool, bytes_max: usize) -> Self {
         Self {
             db,
             bytes_max,
-            cells: Mutex::default(),
+            entries: Mutex::default(),
         }
     }
 
-    /// The answers of a suite's version. They never change, so they are read once, however many ask at once.
+    /// Returns the answers of a suite's version. They never change. Concurrent requests share one
+    /// read of the database.
     pub async fn get(&self, suite_id: &SuiteId, version: &str) -> Result<Arc<Answers>> {
         let cell = self.cell((suite_id.clone(), version.to_owned()));
-        let mut loaded = false;
+        let mut is_loaded_now = false;
         let load = async {
-            loaded = true;
+            is_loaded_now = true;
             self.load(suite_id, version).await
         };
         let answers = Arc::clone(cell.get_or_try_init(|| load).await?);
-        if loaded {
-            let mut cells = self.cells();
-            let latest = cells.uses;
-            cells.shrink(latest, self.bytes_max);
+        if is_loaded_now {
+            let mut entries = self.entries();
+            let latest = entries.requests;
+            entries.evict(latest, self.bytes_max);
         }
         Ok(answers)
     }
 
-    /// Memory that all tables take.
+    /// Returns the memory of all tables, in bytes.
     pub fn bytes(&self) -> usize {
-        self.cells().bytes()
+        self.entries().bytes()
     }
 
-    fn cells(&self) -> MutexGuard<'_, Cells> {
-        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the entry with this key, which is created empty if it is missing.
     fn cell(&self, key: Key) -> Cell {
-        let mut cells = self.cells();
-        cells.uses += 1;
-        let uses = cells.uses;
+        let mut entries = self.entries();
+        entries.requests += 1;
+        let request = entries.requests;
         let cell = {
-            let (used, cell) = cells.by_key.entry(key).or_default();
-            *used = uses;
+            let (last_request, cell) = entries.by_key.entry(key).or_default();
+            *last_request = request;
             Arc::clone(cell)
         };
-        cells.shrink(uses, self.bytes_max);
+        entries.evict(request, self.bytes_max);
         cell
     }
 
@@ -125,7 +129,7 @@ impl AnswerCache {
     }
 }
 
-impl Cells {
+impl Entries {
     fn bytes(&self) -> usize {
         self.by_key
             .values()
@@ -134,13 +138,15 @@ impl Cells {
             .sum()
     }
 
-    fn shrink(&mut self, latest: u64, bytes_max: usize) {
+    /// Removes the least recently used entries until the rest fits, but never the one with the
+    /// request `latest`.
+    fn evict(&mut self, latest: u64, bytes_max: usize) {
         while self.bytes() > bytes_max {
             let oldest = self
                 .by_key
                 .iter()
-                .filter(|(_, (used, _))| *used < latest)
-                .min_by_key(|(_, (used, _))| *used);
+                .filter(|(_, (last_request, _))| *last_request < latest)
+                .min_by_key(|(_, (last_request, _))| *last_request);
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
                 return;
             };

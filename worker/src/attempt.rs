@@ -1,4 +1,4 @@
-//! One attempt at one job: fetch the submission, score it, write what came of it.
+//! One attempt at one job: fetch the submission, score it, write the result.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,149 +12,157 @@ use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
 use assay_core::runtime::trace_export::{KeyValue, MessagingOperation, Span, Spans};
 use assay_core::runtime::upload_reader::{
-    Content, Decoded, Ended, Found, PartObject, read_through,
+    ContentFormat, ContentReader, PartObject, ReadEnd, ReadUpload, read_upload,
 };
+use assay_core::store::leases::ATTEMPT_TIMEOUT;
 use assay_core::store::work::{self, Claim, Phase, UploadForm};
 use assay_core::store::{PgPool, allowance, within_response_timeout};
 use assay_core::{Error, Result, Timestamp};
 use assay_eval::Scoring;
 use assay_eval::item_scores::ItemScores;
-use assay_eval::score::Figures;
-use assay_eval::score::{self, Failure, Prefetch, Progress, Score, Scorer};
+use assay_eval::score::{self, Failure, Figures, Progress, Score, Scorer};
 use bytes::Bytes;
 
 use crate::answer_cache::{AnswerCache, Answers};
 
-/// How often an attempt looks whether the job is still its own.
+/// Time between two checks that the job still belongs to this attempt. Each check also writes the
+/// progress.
 const OWNERSHIP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A live attempt ends itself a little before the sweep would end it.
+/// Time by which an attempt times out before the sweep would reclaim the job.
 const DEADLINE_MARGIN: Duration = Duration::from_secs(5);
 
-/// How often, and after which pauses, an end is written again when the database does not answer.
+/// Number of times that the result is written if the database is unavailable.
 const WRITE_ATTEMPTS: u32 = 4;
 
-/// How long one try may take: many attempts at one ladder write one after the other. A later response does not come.
+/// Timeout of one write. It is longer than that of other statements, because attempts at suites
+/// with the same ladder write one after the other.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How much of the scores is written at once.
-const PIECE: usize = 256 * 1024;
+/// Largest piece of the item scores that is written at once, in bytes.
+const PIECE_BYTES: usize = 256 * 1024;
 
-/// What attempts need.
+/// The dependencies of attempts.
 pub struct AttemptContext {
-    /// PostgreSQL, as the role that reads answers.
+    /// The connection pool, with a role that can read answers.
     pub db: PgPool,
-    /// Where submissions are kept.
+    /// The store of submissions and item scores.
     pub artifacts: Artifacts,
-    /// Answers.
+    /// The cached answers of suites.
     pub answers: AnswerCache,
-    /// Build of the scoring library.
+    /// The build of the scoring library, which results report.
     pub hfm_sha: String,
-    /// Where operators are told what an attempt did.
+    /// The exporter of trace spans.
     pub spans: Spans,
 }
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 enum Outcome {
     Scored(Box<Scored>),
-    /// The data is at fault: another try would find the same.
-    Refused(FailureCode, String),
-    /// The fault is ours: another try may get past it.
-    Broken(String),
-    Late,
-    /// The job is not ours any more: cancelled, or taken back.
+    /// The submission is invalid or missing: another attempt would fail in the same way.
+    Rejected(FailureCode, String),
+    /// An internal error, with its cause: another attempt may succeed.
+    Failed(String),
+    /// The attempt took too long.
+    TimedOut,
+    /// The job no longer belongs to this attempt: it was cancelled or reclaimed.
     Lost,
 }
 
-/// A job's score, and how it is disclosed.
+/// A job's score before it is disclosed.
 struct Scored {
-    /// Everything but the figures.
+    /// The result without its figures.
     result: EvalResult,
     figures: Figures,
     sealed: Option<SealedFigures>,
     scoring: Scoring,
-    /// Where the scores of the items are stored, if they are.
+    /// The key of the stored item scores, if they are stored.
     scores_key: Option<String>,
 }
 
 impl Outcome {
-    /// How the attempt ended.
+    /// Returns the name of the outcome in metrics, logs and spans.
     const fn as_str(&self) -> &'static str {
         match self {
             Self::Scored(_) => "succeeded",
-            Self::Refused(..) => "failed",
-            Self::Broken(_) => "requeued",
-            Self::Late => "timeout",
+            Self::Rejected(..) => "failed",
+            Self::Failed(_) => "requeued",
+            Self::TimedOut => "timeout",
             Self::Lost => "lost",
         }
     }
 
-    /// How the job ended, if it did with this attempt.
+    /// Returns the final outcome of the job, if this attempt finishes it.
     fn of_job(&self, claim: &Claim) -> Option<&'static str> {
-        let last = claim.attempt >= ATTEMPTS_MAX;
+        let is_last = claim.attempt >= ATTEMPTS_MAX;
         match self {
             Self::Scored(_) => Some("succeeded"),
-            Self::Refused(code, _) => Some(code.as_str()),
-            Self::Broken(_) => last.then_some(FailureCode::Internal.as_str()),
-            Self::Late => last.then_some(FailureCode::Timeout.as_str()),
+            Self::Rejected(code, _) => Some(code.as_str()),
+            Self::Failed(_) => is_last.then_some(FailureCode::Internal.as_str()),
+            Self::TimedOut => is_last.then_some(FailureCode::Timeout.as_str()),
             Self::Lost => None,
         }
     }
 }
 
-/// What an attempt did, as offsets from its beginning.
+/// The finished phases of an attempt, as offsets from its start.
 struct Phases {
-    began: Instant,
-    done: Vec<Phase>,
+    start: Instant,
+    finished: Vec<Phase>,
 }
 
 impl Phases {
-    fn offset(&self) -> i64 {
-        i64::try_from(self.began.elapsed().as_micros()).unwrap_or(i64::MAX)
+    /// Returns the microseconds since the start of the attempt.
+    fn offset_us(&self) -> i64 {
+        i64::try_from(self.start.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
 
-    async fn during<T>(&mut self, name: &'static str, work: impl Future<Output = T>) -> T {
-        let start_us = self.offset();
-        let done = work.await;
-        self.done.push(Phase {
+    /// Records a phase: the time that `work` takes.
+    async fn record<T>(&mut self, name: &'static str, work: impl Future<Output = T>) -> T {
+        let start_us = self.offset_us();
+        let output = work.await;
+        self.finished.push(Phase {
             name,
             start_us,
-            end_us: self.offset(),
+            end_us: self.offset_us(),
         });
-        done
+        output
     }
 }
 
-/// The unit of all times of an attempt whose figures are held back: they end up in the trace that the caller reads.
+/// The unit of all durations of an attempt whose figures are hidden. Callers can read them in the
+/// trace, and the exact duration of scoring could disclose figures.
 const HIDDEN_UNIT: Duration = Duration::from_millis(50);
 
 impl Phases {
-    /// Waits until the attempt has lasted a multiple of [`HIDDEN_UNIT`], and rounds what the phases say up to it.
+    /// Waits until the duration of the attempt is a multiple of [`HIDDEN_UNIT`], and rounds the
+    /// start of each phase down and the end up to multiples of it.
     async fn hide_duration(&mut self) {
         let unit = i64::try_from(HIDDEN_UNIT.as_micros()).unwrap_or(i64::MAX);
-        let rest = unit - self.offset().rem_euclid(unit);
+        let rest = unit - self.offset_us().rem_euclid(unit);
         tokio::time::sleep(Duration::from_micros(rest.unsigned_abs())).await;
-        for phase in &mut self.done {
+        for phase in &mut self.finished {
             phase.start_us = phase.start_us.div_euclid(unit) * unit;
             phase.end_us = (phase.end_us.div_euclid(unit) + 1) * unit;
         }
     }
 }
 
-/// Carries a claimed job to its end, or puts it back, or finds that it is not ours any more.
+/// Makes one attempt at a claimed job: finishes or requeues it, or stops if the job no longer
+/// belongs to this attempt.
 pub async fn attempt(context: &AttemptContext, claim: &Claim) {
     let mut phases = Phases {
-        began: Instant::now(),
-        done: Vec::new(),
+        start: Instant::now(),
+        finished: Vec::new(),
     };
-    let began = Timestamp::now();
+    let started_at = Timestamp::now();
     metrics::histogram!(prometheus::JOB_WAIT_SECONDS)
         .record(seconds_between(claim.waited_since, claim.started_at));
     let progress = Arc::new(Progress::default());
     let outcome = tokio::select! {
         outcome = evaluate(context, claim, &mut phases, &progress) => outcome,
         () = lost_ownership(context, claim, &progress) => Outcome::Lost,
-        () = tokio::time::sleep(work::DEADLINE - DEADLINE_MARGIN) => Outcome::Late,
+        () = tokio::time::sleep(ATTEMPT_TIMEOUT - DEADLINE_MARGIN) => Outcome::TimedOut,
     };
     progress.stop.store(true, Ordering::Relaxed);
     if let Outcome::Scored(scored) = &outcome
@@ -162,64 +170,65 @@ pub async fn attempt(context: &AttemptContext, claim: &Claim) {
     {
         phases.hide_duration().await;
     }
-    let start_us = phases.offset();
-    let written = write(context, claim, &outcome, &phases.done).await;
-    phases.done.push(Phase {
+    let start_us = phases.offset_us();
+    let written = write(context, claim, &outcome, &phases.finished).await;
+    phases.finished.push(Phase {
         name: "persist",
         start_us,
-        end_us: phases.offset(),
+        end_us: phases.offset_us(),
     });
-    let seconds = phases.began.elapsed().as_secs_f64();
-    let told = match (&outcome, written) {
+    let seconds = phases.start.elapsed().as_secs_f64();
+    let result = match (&outcome, written) {
         (Outcome::Lost, _) | (_, Ok(true)) => outcome.as_str(),
         (_, Ok(false)) => "fenced",
         (_, Err(_)) => "not_written",
     };
-    metrics::counter!(prometheus::JOB_ATTEMPTS, "result" => told).increment(1);
+    metrics::counter!(prometheus::JOB_ATTEMPTS, "result" => result).increment(1);
     metrics::histogram!(prometheus::JOB_RUN_SECONDS).record(seconds);
-    if told == "fenced" {
+    if result == "fenced" {
         metrics::counter!(prometheus::FENCED_WRITES).increment(1);
     }
-    if let Some(outcome) = outcome.of_job(claim).filter(|_| told == outcome.as_str()) {
+    if let Some(outcome) = outcome.of_job(claim).filter(|_| result == outcome.as_str()) {
         metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => outcome)
             .increment(1);
         metrics::histogram!(prometheus::JOB_SECONDS)
             .record(seconds_between(claim.created_at, claim.started_at) + seconds);
     }
-    export_spans(context, claim, began, &phases.done, told);
+    export_spans(context, claim, started_at, &phases.finished, result);
     let Claim {
         job_id,
         attempt,
         trace_id,
         ..
     } = claim;
-    tracing::info!(%job_id, attempt, trace_id, outcome = told, seconds, "job");
+    tracing::info!(%job_id, attempt, trace_id, outcome = result, seconds, "job");
 }
 
+/// Returns the seconds between two timestamps, or 0 if `to` is the earlier one.
 fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {
     Duration::from_nanos(u64::try_from(to.unix_nanos() - from.unix_nanos()).unwrap_or(0))
         .as_secs_f64()
 }
 
-/// Tells operators what the attempt did, the whole before its parts.
+/// Exports the span of the attempt, and then its child spans, one for each phase.
 fn export_spans(
     context: &AttemptContext,
     claim: &Claim,
-    began: Timestamp,
+    started_at: Timestamp,
     phases: &[Phase],
     result: &'static str,
 ) {
-    let Some(sent) = claim.span_context() else {
+    let Some(parent) = claim.span_context() else {
         return;
     };
-    let span_context = sent.child();
+    let span_context = parent.child();
     context.spans.export(span_context.trace_id, || {
         let mut span = Span::for_job(
             MessagingOperation::Process,
             span_context,
-            Some(sent.span_id),
+            Some(parent.span_id),
             &claim.job_id,
-            began,
+            started_at,
             Timestamp::now(),
         );
         span.attributes
@@ -238,30 +247,31 @@ fn export_spans(
         end_us,
     } in phases
     {
-        let part = span_context.child();
-        context.spans.export(part.trace_id, || {
+        let child = span_context.child();
+        context.spans.export(child.trace_id, || {
             Span::internal(
-                part,
+                child,
                 span_context.span_id,
                 name,
-                began.plus_micros(*start_us),
-                began.plus_micros(*end_us),
+                started_at.plus_micros(*start_us),
+                started_at.plus_micros(*end_us),
             )
         });
     }
 }
 
-/// What an attempt scores.
+/// The submission of a job.
 enum Input {
     Inline(Bytes),
     Upload {
-        content: Content,
+        format: ContentFormat,
         parts: Vec<PartObject>,
     },
 }
 
-/// Fetches what came inline, which is small, and looks up what was uploaded, which is not.
-async fn input(context: &AttemptContext, claim: &Claim) -> Result<Option<Input>> {
+/// Fetches inline predictions, which are small, or looks up the parts of an upload. `None` if the
+/// input is missing.
+async fn fetch_input(context: &AttemptContext, claim: &Claim) -> Result<Option<Input>> {
     match (&claim.input_key, &claim.upload_id) {
         (Some(input_key), _) => Ok(context.artifacts.get(input_key).await?.map(Input::Inline)),
         (None, Some(upload_id)) => {
@@ -272,27 +282,27 @@ async fn input(context: &AttemptContext, claim: &Claim) -> Result<Option<Input>>
                 },
                 parts,
             ) = within_response_timeout(work::upload(&context.db, claim, upload_id)).await?;
-            // What was checked when the upload was completed is not checked again.
-            let content = Content {
+            // The size and the hash were checked when the upload was completed.
+            let format = ContentFormat {
                 content_type,
                 content_encoding,
                 bytes_max: u64::MAX,
-                hashed: false,
+                compute_sha256: false,
             };
-            Ok((!parts.is_empty()).then_some(Input::Upload { content, parts }))
+            Ok((!parts.is_empty()).then_some(Input::Upload { format, parts }))
         }
         (None, None) => Ok(None),
     }
 }
 
-/// Scores on a thread where waiting harms nobody. `None`: the input is not there.
+/// Scores the submission on the blocking thread pool. `None` if the input is missing.
 async fn score_input(
     context: &AttemptContext,
     answers: Arc<Answers>,
     input: Input,
     progress: Arc<Progress>,
 ) -> Result<Option<Result<Score, Failure>>> {
-    let (content, parts) = match input {
+    let (format, parts) = match input {
         Input::Inline(bytes) => {
             let scoring = tokio::task::spawn_blocking(move || {
                 score::score(
@@ -305,72 +315,71 @@ async fn score_input(
             });
             return Ok(Some(scoring.await.map_err(Error::internal)?));
         }
-        Input::Upload { content, parts } => (content, parts),
+        Input::Upload { format, parts } => (format, parts),
     };
-    let scoring = move |content: Decoded<'_>| {
-        let prefetch = Prefetch::default();
-        let tally = Scorer::new(&answers.open, answers.scoring.metric, &progress, &prefetch);
-        let mut tally = tally.with_sealed(answers.sealed.as_ref());
-        let pause = || {
+    let scoring = move |content: ContentReader<'_>| {
+        let mut scorer = Scorer::new(&answers.open, answers.scoring.metric, &progress)
+            .with_sealed(answers.sealed.as_ref());
+        let check_stop = || {
             if progress.stop.load(Ordering::Relaxed) {
                 ControlFlow::Break(Failure::Stopped)
             } else {
                 ControlFlow::Continue(())
             }
         };
-        match content.predictions_ahead(
-            pause,
-            &mut |item_ids| prefetch.load(&answers.open, item_ids),
-            &mut |next| tally.add(next),
-        ) {
-            Ended::Whole => Ok(tally.finish()),
-            Ended::Stopped(failure) => Ok(Err(failure)),
-            Ended::Fault(fault) => Err(fault),
+        match content.read(check_stop, &mut scorer) {
+            ReadEnd::Complete => Ok(scorer.finish()),
+            ReadEnd::Stopped(failure) => Ok(Err(failure)),
+            ReadEnd::Invalid(error) => Err(error),
         }
     };
-    match read_through(&context.artifacts, &parts, content, scoring).await? {
+    match read_upload(&context.artifacts, &parts, format, scoring).await? {
         None => Ok(None),
-        Some(Found {
+        Some(ReadUpload {
             value: Ok(scored), ..
         }) => Ok(Some(scored)),
-        Some(Found {
-            value: Err(fault), ..
+        Some(ReadUpload {
+            value: Err(error), ..
         }) => Err(Error::internal(format!(
-            "an upload is not what it was: {fault:?}"
+            "an upload changed after it was completed: {error:?}"
         ))),
     }
 }
 
+/// Fetches and scores the submission, and stores the item scores.
 async fn evaluate(
     context: &AttemptContext,
     claim: &Claim,
     phases: &mut Phases,
     progress: &Arc<Progress>,
 ) -> Outcome {
-    let gone = || {
-        Outcome::Refused(
+    let input_missing = || {
+        Outcome::Rejected(
             FailureCode::InputUnavailable,
-            "The submission is not there any more.".into(),
+            "The submission is no longer stored.".into(),
         )
     };
-    let input = match phases.during("fetch input", input(context, claim)).await {
+    let input = match phases
+        .record("fetch input", fetch_input(context, claim))
+        .await
+    {
         Ok(Some(input)) => input,
-        Ok(None) => return gone(),
-        Err(error) => return Outcome::Broken(error.to_string()),
+        Ok(None) => return input_missing(),
+        Err(error) => return Outcome::Failed(error.log_text()),
     };
     let answers = match phases
-        .during(
+        .record(
             "load answers",
             context.answers.get(&claim.suite_id, &claim.suite_version),
         )
         .await
     {
         Ok(answers) => answers,
-        Err(error) => return Outcome::Broken(error.to_string()),
+        Err(error) => return Outcome::Failed(error.log_text()),
     };
     let scoring = answers.scoring;
     match phases
-        .during(
+        .record(
             "score",
             score_input(context, answers, input, Arc::clone(progress)),
         )
@@ -378,31 +387,31 @@ async fn evaluate(
     {
         Ok(Some(Ok(score))) => {
             metrics::counter!(prometheus::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
-            let (scored, items) = scored(context, claim, scoring, score);
+            let (scored, items) = split_score(context, claim, scoring, score);
             if let (Some(scores_key), Some(items)) = (&scored.scores_key, items)
                 && let Err(error) = phases
-                    .during(
+                    .record(
                         "store item scores",
                         store_item_scores(&context.artifacts, scores_key, items),
                     )
                     .await
             {
-                return Outcome::Broken(error.to_string());
+                return Outcome::Failed(error.log_text());
             }
             Outcome::Scored(Box::new(scored))
         }
         Ok(Some(Err(Failure::InvalidPredictions(message)))) => {
-            Outcome::Refused(FailureCode::InvalidPredictions, message)
+            Outcome::Rejected(FailureCode::InvalidPredictions, message)
         }
         Ok(Some(Err(Failure::Stopped))) => Outcome::Lost,
-        Ok(None) => gone(),
-        Err(error) => Outcome::Broken(error.to_string()),
+        Ok(None) => input_missing(),
+        Err(error) => Outcome::Failed(error.log_text()),
     }
 }
 
-/// The parts of a score, and the scores of its items if they are to be stored: where a comparison may use them, and the
-/// submission pays for them.
-fn scored(
+/// Splits a score into the result and the item scores. The item scores are stored only if the
+/// policy allows comparisons and [`stores_item_scores`] finds enough predictions.
+fn split_score(
     context: &AttemptContext,
     claim: &Claim,
     scoring: Scoring,
@@ -451,15 +460,16 @@ fn scored(
     )
 }
 
-/// Keeps what a comparison of two jobs needs of each item.
+/// Writes the item scores to the artifact store.
 async fn store_item_scores(artifacts: &Artifacts, key: &str, items: ItemScores) -> Result<()> {
     let mut writer = artifacts.writer(key);
-    // Pieces of no more than a part, so that what is written is not all in memory twice.
+    // Sent in pieces, so that the encoded scores are never in memory as a whole.
     let (send, mut receive) = tokio::sync::mpsc::channel::<Bytes>(2);
     let pieces = tokio::task::spawn_blocking(move || {
         items.write(|piece| {
-            for piece in piece.chunks(PIECE) {
-                // Nobody takes them when the store is away; then the writer has said so.
+            for piece in piece.chunks(PIECE_BYTES) {
+                // The receiver is dropped if the store fails, and then the writer returns the
+                // error.
                 let _ = send.blocking_send(Bytes::copy_from_slice(piece));
             }
         });
@@ -471,14 +481,15 @@ async fn store_item_scores(artifacts: &Artifacts, key: &str, items: ItemScores) 
     writer.finish().await
 }
 
-/// Returns when the job is not this attempt's any more. Until then, notes its progress.
+/// Writes the progress of the attempt every second. Returns when the job no longer belongs to this
+/// attempt.
 async fn lost_ownership(context: &AttemptContext, claim: &Claim, progress: &Progress) {
     loop {
         tokio::time::sleep(OWNERSHIP_CHECK_INTERVAL).await;
         let progress = (progress.done.load(Ordering::Relaxed) as f64
             / claim.n_submitted.max(1) as f64)
             .min(1.0);
-        // That the database does not answer says nothing about the job.
+        // An error of the database does not mean that the job was lost.
         if matches!(
             within_response_timeout(work::owns_job(&context.db, claim, progress)).await,
             Ok(false)
@@ -488,26 +499,38 @@ async fn lost_ownership(context: &AttemptContext, claim: &Claim, progress: &Prog
     }
 }
 
-/// Writes the end, again when the database does not answer. `false`: the attempt was fenced out, and nothing was written.
+/// Writes the outcome, and retries if the database is unavailable. Returns `false` if the attempt
+/// number was not the current one any more, so that nothing was written.
 async fn write(
     context: &AttemptContext,
     claim: &Claim,
     outcome: &Outcome,
     phases: &[Phase],
 ) -> Result<bool> {
-    let mut tries = 0;
+    let mut attempts = 0;
     loop {
-        tries += 1;
+        attempts += 1;
         let written =
             tokio::time::timeout(WRITE_TIMEOUT, write_once(context, claim, outcome, phases)).await;
         match written.unwrap_or_else(|late| Err(Error::unavailable(late))) {
-            Err(error) if tries < WRITE_ATTEMPTS => {
-                tracing::warn!(job_id = %claim.job_id, trace_id = claim.trace_id, %error, "the end of a job could not be written; trying again");
-                tokio::time::sleep(Duration::from_millis(250 << tries)).await;
+            Err(error) if attempts < WRITE_ATTEMPTS => {
+                tracing::warn!(
+                    job_id = %claim.job_id,
+                    trace_id = claim.trace_id,
+                    error = error.log_text(),
+                    "writing the result failed, retrying"
+                );
+                tokio::time::sleep(Duration::from_millis(250 << attempts)).await;
             }
-            // What is given up here is not held any more, and so is put back to wait by the next renewal of the lease.
+            // The worker does not run the job any more, so the next renewal of its lease orphans
+            // the claim.
             Err(error) => {
-                tracing::error!(job_id = %claim.job_id, trace_id = claim.trace_id, %error, "the end of a job could not be written");
+                tracing::error!(
+                    job_id = %claim.job_id,
+                    trace_id = claim.trace_id,
+                    error = error.log_text(),
+                    "writing the result failed"
+                );
                 return Err(error);
             }
             Ok(written) => return Ok(written),
@@ -515,13 +538,13 @@ async fn write(
     }
 }
 
+/// Writes the outcome once.
 async fn write_once(
     context: &AttemptContext,
     claim: &Claim,
     outcome: &Outcome,
     phases: &[Phase],
 ) -> Result<bool> {
-    let late = "The job took longer than fifteen minutes.";
     match outcome {
         Outcome::Scored(scored) => {
             let Scored {
@@ -545,7 +568,7 @@ async fn write_once(
                 )
                 .await;
             }
-            let result = result.with(policy.disclose(figures, None)?);
+            let result = result.with_figures(policy.disclose(figures, None)?);
             match sealed {
                 Some(sealed) => {
                     work::succeed_with_sealed(
@@ -561,22 +584,32 @@ async fn write_once(
                 None => work::succeed(&context.db, claim, &result, scores_key, phases).await,
             }
         }
-        Outcome::Refused(code, message) => {
+        Outcome::Rejected(code, message) => {
             work::fail(&context.db, claim, *code, message, phases).await
         }
-        Outcome::Broken(cause) => {
-            tracing::error!(job_id = %claim.job_id, trace_id = claim.trace_id, attempt = claim.attempt, cause, "an attempt broke");
+        Outcome::Failed(cause) => {
+            tracing::error!(
+                job_id = %claim.job_id,
+                trace_id = claim.trace_id,
+                attempt = claim.attempt,
+                cause,
+                "attempt failed"
+            );
             work::requeue(
                 &context.db,
                 claim,
                 FailureCode::Internal,
-                "Something went wrong on our side in each of the job's tries.",
+                "Something went wrong on our side in the last attempt at the job.",
                 phases,
             )
             .await
         }
-        Outcome::Late => {
-            work::requeue(&context.db, claim, FailureCode::Timeout, late, phases).await
+        Outcome::TimedOut => {
+            let message = format!(
+                "The last attempt at the job did not finish within {} minutes.",
+                ATTEMPT_TIMEOUT.as_secs() / 60
+            );
+            work::requeue(&context.db, claim, FailureCode::Timeout, &message, phases).await
         }
         Outcome::Lost => Ok(false),
     }

@@ -1,7 +1,8 @@
-//! The worker of Assay: claims jobs, scores predictions against hidden answers, finishes them in SQL.
+//! The worker of Assay: claims jobs, scores predictions against hidden answers, and writes the
+//! results.
 //!
-//! A job goes: bell or look-out → `run` (a slot, a claim) → `attempt` (fetch, score) → finished by `store::work`.
-//! What may not live here: anything of the api.
+//! A job passes through these steps: a notification or a poll → `worker` (a slot, a claim) →
+//! `attempt` (fetch, score) → `store::work` (the result). The worker does not depend on the API.
 
 mod answer_cache;
 mod attempt;

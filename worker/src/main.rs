@@ -1,4 +1,4 @@
-//! `assay-worker`: scores jobs until it is told to end, or one file.
+//! `assay-worker`: scores jobs until the shutdown signal, or one file.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use assay_worker::settings::Settings;
 use assay_worker::{run, score_command};
 use clap::{Parser, Subcommand};
 
-/// The worker of Assay. Settings come from the environment; the README lists them.
+/// The worker of Assay. Settings come from environment variables; docs/configuration.md lists them.
 #[derive(Parser)]
 #[command(version, about)]
 struct Arguments {
@@ -20,7 +20,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Score jobs until told to end
+    /// Score jobs until the shutdown signal
     Run,
     /// Score a file of predictions by a suite's folder, here and now; prints the figures as JSON
     Score {
@@ -64,12 +64,12 @@ fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result<(),
 fn start() -> Result<(), String> {
     let settings = Settings::from_env(env!("ASSAY_GIT_SHA")).map_err(|bad| bad.to_string())?;
     let told = |error: assay_core::Error| error.cause_or_message();
-    prometheus::logs(&settings.common).map_err(told)?;
+    prometheus::init_logging(&settings.common).map_err(told)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| error.to_string())?;
-    let metrics = prometheus::metrics(Binary::Worker, &settings.common).map_err(told)?;
+    let metrics = prometheus::init_metrics(Binary::Worker, &settings.common).map_err(told)?;
     let done = runtime.block_on(run(settings, metrics)).map_err(told);
     // A score that was given up may still be computing; nothing waits for it.
     runtime.shutdown_background();

@@ -1,5 +1,6 @@
-//! `assay-worker score`: a suite's folder and a file of predictions, scored here and now, with nothing else running. It is
-//! the platform's scorer on the platform's forms; so an operator sees what a job would find before a suite is published.
+//! `assay-worker score`: scores a file of predictions against a suite's folder, without database or
+//! Redis. It uses the scorer and the formats of the platform, so an operator can see the result of
+//! a job before a suite is published.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,18 +9,16 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use assay_core::model::upload::{ContentEncoding, ContentType};
-use assay_core::runtime::suite_folder::{AnswerLines, metric_of};
-use assay_core::runtime::upload_reader::{Content, Ended, decode};
-use assay_eval::score::Figures;
+use assay_core::runtime::upload_reader::{ContentFormat, ReadEnd, read_content};
+use assay_eval::score::{AnswerTable, Builder, Failure, Figures, Progress, Score, Scorer};
+use assay_eval::suite::{AnswerLines, metric_and_clip};
 use assay_eval::{Clip, Metric};
 use serde::Serialize;
 
-use assay_eval::score::{AnswerTable, Builder, Failure, Prefetch, Progress, Score, Scorer};
+/// Number of bytes that are read from a file at once.
+const READ_BYTES: usize = 256 * 1024;
 
-/// How much of a file is read at once.
-const READ: usize = 256 * 1024;
-
-/// What is printed: the figures of a job's result.
+/// The printed object: the figures of a job's result.
 #[derive(Serialize)]
 pub struct Printed {
     metric: String,
@@ -34,14 +33,14 @@ pub struct Printed {
     n_missing: i64,
 }
 
-/// Scores a file of predictions, JSON or a line each, compressed or not, by the answers in a suite's folder, or by
-/// another metric than the suite's.
+/// Scores a file of predictions against the answers in a suite's folder. The file is a JSON array
+/// or NDJSON, and may be compressed with gzip or zstd. `metric` replaces the suite's metric.
 pub fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result<Printed, String> {
     let (metric, clip) = match metric {
         Some(metric) => (metric, None),
-        None => metric_of(suite).map_err(|bad| bad.to_string())?,
+        None => metric_and_clip(suite).map_err(|bad| bad.to_string())?,
     };
-    let table = table(suite, metric, clip)?;
+    let table = read_answers(suite, metric, clip)?;
     let Score {
         n,
         n_submitted,
@@ -50,7 +49,7 @@ pub fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result
         figures,
         items: _,
         sealed: _,
-    } = tally(&table, metric, predictions)?;
+    } = score_file(&table, metric, predictions)?;
     let Figures {
         value,
         estimate,
@@ -70,10 +69,10 @@ pub fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result
     })
 }
 
-fn table(suite: &Path, metric: Metric, clip: Option<Clip>) -> Result<AnswerTable, String> {
+fn read_answers(suite: &Path, metric: Metric, clip: Option<Clip>) -> Result<AnswerTable, String> {
     let mut lines = AnswerLines::open(suite, metric).map_err(|bad| bad.to_string())?;
-    let mut builder = Builder::new(metric, lines.about()).clip(clip);
-    let read = lines.each(|item_id, answer| {
+    let mut builder = Builder::new(metric, lines.estimate()).clip(clip);
+    let read = lines.for_each(|item_id, answer| {
         builder
             .push(item_id, answer)
             .map_err(|error| error.to_string())
@@ -82,33 +81,27 @@ fn table(suite: &Path, metric: Metric, clip: Option<Clip>) -> Result<AnswerTable
     builder.finish().map_err(|error| error.to_string())
 }
 
-fn tally(table: &AnswerTable, metric: Metric, predictions: &Path) -> Result<Score, String> {
+fn score_file(table: &AnswerTable, metric: Metric, predictions: &Path) -> Result<Score, String> {
     let unreadable = |error: std::io::Error| format!("{}: {error}", predictions.display());
-    let content = content_of(predictions).map_err(unreadable)?;
-    let bytes = BufReader::with_capacity(READ, File::open(predictions).map_err(unreadable)?);
+    let format = detect_format(predictions).map_err(unreadable)?;
+    let bytes = BufReader::with_capacity(READ_BYTES, File::open(predictions).map_err(unreadable)?);
     let progress = Progress::default();
-    let prefetch = Prefetch::default();
-    let mut tally = Scorer::new(table, metric, &progress, &prefetch);
-    let mut ahead = |item_ids: &[&str]| prefetch.load(table, item_ids);
-    let scored = match decode(
-        bytes,
-        content,
-        || ControlFlow::Continue(()),
-        &mut ahead,
-        &mut |next| tally.add(next),
-    ) {
-        Ended::Whole => tally.finish(),
-        Ended::Stopped(failure) => Err(failure),
-        Ended::Fault(fault) => return Err(format!("{}: {fault:?}", predictions.display())),
+    let mut scorer = Scorer::new(table, metric, &progress);
+    let end = read_content(bytes, format, || ControlFlow::Continue(()), &mut scorer);
+    let scored = match end {
+        ReadEnd::Complete => scorer.finish(),
+        ReadEnd::Stopped(failure) => Err(failure),
+        ReadEnd::Invalid(error) => return Err(format!("{}: {error}", predictions.display())),
     };
     scored.map_err(|failure| match failure {
-        Failure::InvalidPredictions(told) => format!("{}: {told}", predictions.display()),
+        Failure::InvalidPredictions(message) => format!("{}: {message}", predictions.display()),
         Failure::Stopped => "stopped".into(),
     })
 }
 
-/// How a file is written: by its first bytes, and an array by its bracket.
-fn content_of(path: &Path) -> std::io::Result<Content> {
+/// Detects the compression of a file from its first bytes, and the format of the predictions from
+/// its name or from an opening bracket.
+fn detect_format(path: &Path) -> std::io::Result<ContentFormat> {
     let mut first = Vec::new();
     File::open(path)?.take(4).read_to_end(&mut first)?;
     let content_encoding = match first.as_slice() {
@@ -117,22 +110,22 @@ fn content_of(path: &Path) -> std::io::Result<Content> {
         _ => ContentEncoding::Identity,
     };
     let name = path.to_string_lossy();
-    let named_array = [".json", ".json.gz", ".json.zst"]
+    let is_named_array = [".json", ".json.gz", ".json.zst"]
         .iter()
-        .any(|end| name.ends_with(end));
-    let begins_array = content_encoding == ContentEncoding::Identity && {
+        .any(|suffix| name.ends_with(suffix));
+    let starts_with_bracket = content_encoding == ContentEncoding::Identity && {
         let mut bytes = BufReader::new(File::open(path)?);
         bytes.fill_buf()?.trim_ascii_start().first() == Some(&b'[')
     };
-    let content_type = if named_array || begins_array {
+    let content_type = if is_named_array || starts_with_bracket {
         ContentType::Json
     } else {
         ContentType::Ndjson
     };
-    Ok(Content {
+    Ok(ContentFormat {
         content_type,
         content_encoding,
         bytes_max: u64::MAX,
-        hashed: false,
+        compute_sha256: false,
     })
 }

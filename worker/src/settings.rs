@@ -1,39 +1,40 @@
-//! What a worker is told at its start.
+//! The settings of a worker.
 
 use assay_core::runtime::settings::{
     BadSettings, Common, Reader, WORKER_ANSWERS_MIB, WORKER_SLOTS,
 };
 
-/// The settings of `run`.
+/// The settings of `assay-worker run`.
 #[derive(Clone)]
 pub struct Settings {
-    /// What the api is told too.
+    /// The settings that the API has too.
     pub common: Common,
-    /// Jobs scored at once.
+    /// Number of jobs that are scored at the same time.
     pub slots: u32,
-    /// Memory for answers, in bytes.
+    /// Maximum memory for cached answers, in bytes.
     pub answers_bytes_max: usize,
 }
 
 impl Settings {
-    /// Reads this process's environment. `git_sha` is the build's own.
+    /// Reads the settings from the environment of this process. `git_sha` is the commit of the
+    /// build.
     pub fn from_env(git_sha: &str) -> Result<Self, BadSettings> {
         Self::read(Reader::from_env(), git_sha)
     }
 
-    /// Reads the settings from `read`, and checks that there are no others.
-    pub fn read(mut read: Reader, git_sha: &str) -> Result<Self, BadSettings> {
-        let common = Common::read(&mut read, git_sha);
+    /// Reads the settings from `reader`. Fails if one is invalid, or if there are unknown ones.
+    pub fn read(mut reader: Reader, git_sha: &str) -> Result<Self, BadSettings> {
+        let common = Common::read(&mut reader, git_sha);
         let (slots, mib): (u32, u32) = (
-            read.positive(&WORKER_SLOTS),
-            read.positive(&WORKER_ANSWERS_MIB),
+            reader.positive(&WORKER_SLOTS),
+            reader.positive(&WORKER_ANSWERS_MIB),
         );
         let settings = Self {
             common,
             slots,
             answers_bytes_max: (mib as usize) << 20,
         };
-        read.finish()?;
+        reader.finish()?;
         Ok(settings)
     }
 }

@@ -12,6 +12,7 @@ use assay_core::runtime::prometheus;
 use assay_core::runtime::resource_metrics::ResourceMetrics;
 use assay_core::runtime::settings::ADMIN_LISTEN;
 use assay_core::runtime::trace_export::{Sampling, Spans};
+use assay_core::store::leases;
 use assay_core::store::work::{self, Claim};
 use assay_core::store::{self, PoolProfile, within_response_timeout};
 use assay_core::{BestEffort as _, Error, JobId, Result, WorkerId};
@@ -27,7 +28,7 @@ use crate::settings::Settings;
 /// Interval of lease renewals. Several of them fit into one lease.
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long one renewal may take. On a half-open connection it must fail early enough for another attempt.
+/// The time that one renewal may take. On a half-open connection it must fail early enough for another attempt.
 const LEASE_RENEWAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval at which a worker polls for jobs whose notification was lost.
@@ -70,7 +71,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
         artifacts: Artifacts::open(&settings.common.artifacts).await?,
         answers: AnswerCache::new(db.clone(), settings.answers_bytes_max),
         hfm_sha: settings.common.hfm_sha.clone(),
-        spans: Spans::open("assay-worker", &settings.common, Sampling::Chosen)?,
+        spans: Spans::open("assay-worker", &settings.common, Sampling::Upstream)?,
         db: db.clone(),
     };
     let (stop, stopped) = watch::channel(false);
@@ -84,7 +85,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
         polled_attempts: TaskTracker::new(),
         slot_freed: Notify::new(),
     });
-    within_response_timeout(work::renew_lease(&db, &worker.id)).await?;
+    within_response_timeout(leases::renew_lease(&db, &worker.id)).await?;
     let mut tasks = background_tasks(&worker, &settings)?;
     tasks.spawn_infallible(
         "admin_port",
@@ -104,7 +105,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
     };
     if let Some(error) = failure {
         // Other workers reclaim its jobs now, not only when the lease expires.
-        within_response_timeout(work::delete_lease(&db, &worker.id))
+        within_response_timeout(leases::delete_lease(&db, &worker.id))
             .await
             .best_effort("deleting the lease");
         return Err(error);
@@ -135,7 +136,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
     }
     // A renewal after this would keep a lease for a process that is gone.
     tasks.abort(LEASE_RENEWAL);
-    within_response_timeout(work::delete_lease(&db, &worker.id))
+    within_response_timeout(leases::delete_lease(&db, &worker.id))
         .await
         .best_effort("deleting the lease");
     drop(tasks);
@@ -198,7 +199,7 @@ async fn on_job_notification(worker: Arc<Worker>, job_id: JobId) {
         // Cancelled, claimed by another worker, or notified twice.
         Ok(None) => {}
         Err(error) => {
-            tracing::warn!(%job_id, %error, "claim failed, job will be notified again");
+            tracing::warn!(%job_id, error = error.log_text(), "claim failed, job will be notified again");
         }
     }
 }
@@ -223,7 +224,7 @@ async fn poll_for_jobs(worker: Arc<Worker>) {
                     Ok(Some(claim)) => claim,
                     Ok(None) => break,
                     Err(error) => {
-                        tracing::warn!(%error, "polling for jobs failed");
+                        tracing::warn!(error = error.log_text(), "polling for jobs failed");
                         break;
                     }
                 };
@@ -246,12 +247,12 @@ async fn renew_leases(worker: Arc<Worker>) {
             .set((worker.slots_max as usize - busy) as f64);
         metrics::gauge!(prometheus::WORKER_ANSWERS_BYTES)
             .set(worker.context.answers.bytes() as f64);
-        in_time(work::renew_lease(&worker.context.db, &worker.id))
+        in_time(leases::renew_lease(&worker.context.db, &worker.id))
             .await
             .best_effort("renewing the lease");
         let running: Vec<JobId> = worker.running().keys().cloned().collect();
         let running: Vec<&str> = running.iter().map(JobId::as_str).collect();
-        match in_time(work::orphan_unknown_claims(
+        match in_time(leases::orphan_unknown_claims(
             &worker.context.db,
             &worker.id,
             &running,
@@ -338,7 +339,7 @@ mod tests {
             artifacts: Artifacts::create(folder.to_str().unwrap()).await.unwrap(),
             answers: AnswerCache::new(db.clone(), 0),
             hfm_sha: common.hfm_sha.clone(),
-            spans: Spans::open("test", common, Sampling::Chosen).unwrap(),
+            spans: Spans::open("test", common, Sampling::Upstream).unwrap(),
             db,
         };
         let worker = Arc::new(Worker {

@@ -9,10 +9,10 @@ use assay_core::model::secret::{Secret, SecretKind};
 use assay_core::model::suite::SuiteId;
 use assay_core::model::validation;
 use assay_core::runtime::artifacts::Artifacts;
-use assay_core::runtime::suite_folder::{FolderItem, SuiteFolder};
 use assay_core::store::operator::{self as commands, OrgState};
 use assay_core::store::{self, PgConnection, PgPool, PoolProfile, publish};
-use assay_core::{BestEffort as _, Error, KeyId, OrgId, Result, SessionId, UserId};
+use assay_core::{BestEffort as _, Error, KeyId, OrgId, Result, SessionId, Timestamp, UserId};
+use assay_eval::suite::{FolderItem, SuiteFolder};
 use serde_json::{Value, json};
 
 use crate::admin::suite_audit::Audit;
@@ -359,6 +359,14 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         items,
         content_sha256,
     } = &read;
+    // The folder has checked both.
+    let suite_id: &SuiteId = &suite_id.parse().map_err(Error::internal)?;
+    let closes_at: Option<Timestamp> = protection
+        .closes_at
+        .as_deref()
+        .map(str::parse)
+        .transpose()
+        .map_err(Error::internal)?;
     let too_many = || refused("a suite may not have more than 2,147,483,647 items");
     let n_items = i32::try_from(items.len()).map_err(|_| too_many())?;
     let n_sealed = i32::try_from(items.iter().filter(|item| item.is_sealed).count())
@@ -375,17 +383,17 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         release: &release,
         max_submissions_per_day: protection.max_submissions_per_day,
         max_submissions: protection.max_submissions,
-        access: protection.access,
+        access: protection.access.into(),
         clip: protection.clip,
         ladder: audit.ladder(),
         n_sealed,
-        closes_at: protection.closes_at,
+        closes_at,
         n_items,
         content_sha256,
     };
     let fresh = publish::insert(&mut transaction, &new).await?;
     if fresh {
-        if let Some(closes_at) = protection.closes_at
+        if let Some(closes_at) = closes_at
             && closes_at <= store::now(&mut *transaction).await?
         {
             return Err(refused(format!(
@@ -481,9 +489,9 @@ pub async fn model_publish(url: &str, path: &Path) -> Result<Value> {
     let file: ModelFile = serde_json::from_str(&text)
         .map_err(|error| refused(format!("{}: {error}", path.display())))?;
     let faults: Vec<String> = file
-        .faults()
+        .field_errors()
         .into_iter()
-        .map(|fault| format!("{}: {}", fault.field, fault.message))
+        .map(|error| format!("{}: {}", error.field, error.message))
         .collect();
     if !faults.is_empty() {
         return Err(refused(faults.join("; ")));

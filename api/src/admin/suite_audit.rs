@@ -4,11 +4,10 @@
 use assay_adversary::{
     Caps, ITEMS_MAX, Item, Outcome, Suite, SuiteError, attack, submissions_until_known,
 };
-use assay_core::model::suite::SuiteAccess;
-use assay_core::runtime::suite_folder::{FolderItem, Protection, SuiteFolder};
 use assay_core::{Error, Result};
 use assay_eval::known_at_most;
 use assay_eval::score::{AnswerTable, Trivial, best_trivial, trivial_submissions};
+use assay_eval::suite::{Access, FolderItem, Protection, SuiteFolder};
 use assay_eval::{Answer, DisclosurePolicy, Ladder};
 use serde_json::{Value, json};
 
@@ -291,7 +290,7 @@ impl<'f> Audit<'f> {
             )),
             DisclosurePolicy::Ladder(_) => warnings.extend(self.ladder_warning()),
         }
-        if *access == SuiteAccess::Everyone
+        if *access == Access::Everyone
             && !matches!(
                 policy,
                 DisclosurePolicy::Exact | DisclosurePolicy::Rounded(_)

@@ -1,7 +1,8 @@
-//! Cleanup: removes objects that nobody needs and rows whose time is over.
+//! Cleanup: removes objects that are no longer needed, and rows after their retention period.
 //!
-//! Every API process runs it once a minute; an advisory lock lets one of them work at a time. It has a connection of its own, so that no
-//! request waits for it, and each statement handles a bounded number of rows. What a round does not finish, the next one does.
+//! Every API process starts a round once a minute. An advisory lock lets one process work at a
+//! time. It uses a connection of its own, so that no request waits for it, and each statement
+//! handles a bounded number of rows. The next round continues where a round stops.
 
 use std::time::{Duration, Instant};
 
@@ -18,22 +19,23 @@ use tokio::sync::watch;
 use crate::app::App;
 use crate::settings::Retention;
 
-/// How often cleanup starts a round.
+/// Time between two rounds.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often a process looks for rows whose time is over: that is days, and looking for jobs visits every organization.
+/// Time between two searches of a process for old rows. Retention periods are days, and the search
+/// for jobs visits every organization.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// How many objects are removed at once.
+/// Largest number of objects that are removed concurrently.
 const PARALLEL: usize = 16;
 
-/// Cleans up until `stop` is set. Dropping it in the middle of a round is safe.
+/// Cleans up until `stop` is set. The future may be dropped in the middle of a round.
 pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
     let mut retained = None;
     loop {
         round(&app, &mut retained)
             .await
-            .best_effort("cleanup; the next round continues");
+            .best_effort("cleaning up; the next round continues");
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
             _ = stop.wait_for(|stop| *stop) => return,
@@ -48,19 +50,19 @@ async fn round(app: &App, retained: &mut Option<Instant>) -> Result<()> {
             db: &mut db,
             artifacts: &app.artifacts,
         };
-        // A store that fails for one kind of object must not hold up the rest.
+        // A failure for one kind of object must not stop the cleanup of the others.
         cleaner
-            .forget()
+            .expired_rows()
             .await
             .best_effort("deleting expired sign-in links and workers");
         cleaner
-            .jobs()
+            .job_objects()
             .await
             .best_effort("removing the objects of finished jobs");
         cleaner
             .abandoned_predictions()
             .await
-            .best_effort("removing predictions of submissions that did not become jobs");
+            .best_effort("removing the predictions of abandoned submissions");
         cleaner
             .item_scores()
             .await
@@ -68,11 +70,11 @@ async fn round(app: &App, retained: &mut Option<Instant>) -> Result<()> {
         cleaner
             .uploads()
             .await
-            .best_effort("removing uploads that have ended");
+            .best_effort("removing the objects of ended uploads");
         cleaner
             .deleted_orgs()
             .await
-            .best_effort("removing objects of deleted organizations");
+            .best_effort("removing the objects of deleted organizations");
         if retained.is_none_or(|at| at.elapsed() >= RETENTION_INTERVAL) {
             cleaner.old_rows(&app.settings.retention).await?;
             *retained = Some(Instant::now());
@@ -82,19 +84,22 @@ async fn round(app: &App, retained: &mut Option<Instant>) -> Result<()> {
     Ok(())
 }
 
+/// One round of cleanup.
 struct Cleaner<'a> {
     db: &'a mut PgConnection,
     artifacts: &'a Artifacts,
 }
 
 impl Cleaner<'_> {
-    async fn forget(&mut self) -> Result<()> {
-        cleanup::forget_workers(&mut *self.db).await?;
-        auth::forget(self.db).await
+    /// Deletes workers that are gone, and expired sign-in links.
+    async fn expired_rows(&mut self) -> Result<()> {
+        cleanup::delete_expired_workers(&mut *self.db).await?;
+        auth::delete_expired(self.db).await
     }
 
-    /// Removes the predictions of finished jobs, and the item scores of attempts that did not finish them.
-    async fn jobs(&mut self) -> Result<()> {
+    /// Removes the predictions of finished jobs, and the item scores of attempts whose result was
+    /// not used.
+    async fn job_objects(&mut self) -> Result<()> {
         loop {
             let jobs = cleanup::list_cleanup_candidates(&mut *self.db).await?;
             let mut objects = Vec::with_capacity(jobs.len());
@@ -122,7 +127,8 @@ impl Cleaner<'_> {
         }
     }
 
-    /// Removes the predictions of submissions whose client disconnected or whose process died before they became jobs.
+    /// Removes the predictions of submissions that did not become jobs, because the client
+    /// disconnected or the process died.
     async fn abandoned_predictions(&mut self) -> Result<()> {
         loop {
             let abandoned = cleanup::abandon_predictions(&mut *self.db).await?;
@@ -134,14 +140,15 @@ impl Cleaner<'_> {
                 ));
             }
             let removed = remove(self.artifacts, objects).await;
-            cleanup::forget_predictions(&mut *self.db, &removed).await?;
+            cleanup::delete_abandoned_predictions(&mut *self.db, &removed).await?;
             if is_done(abandoned.len(), removed.len()) {
                 return Ok(());
             }
         }
     }
 
-    /// Removes item scores that have expired. Their jobs lose them first, so that no request finds half an object.
+    /// Removes expired item scores. Withdraws them from their jobs first, so that no request reads
+    /// a removed object.
     async fn item_scores(&mut self) -> Result<()> {
         loop {
             let expired = cleanup::expired_item_scores(&mut *self.db).await?;
@@ -155,15 +162,15 @@ impl Cleaner<'_> {
                 .map(|expired| (expired.job_id.to_string(), vec![expired.scores_key.clone()]))
                 .collect();
             let removed = remove(self.artifacts, objects).await;
-            cleanup::forget_item_scores(&mut *self.db, &removed).await?;
+            cleanup::delete_expired_item_scores(&mut *self.db, &removed).await?;
             if is_done(expired.len(), removed.len()) {
                 return Ok(());
             }
         }
     }
 
-    /// Ends uploads whose time is over, and removes all objects of uploads that have ended, those of parts that were never recorded
-    /// included.
+    /// Ends expired uploads, and removes all objects of ended uploads, including those of parts
+    /// that were never recorded.
     async fn uploads(&mut self) -> Result<()> {
         while cleanup::expire_uploads(self.db).await? >= BATCH {}
         loop {
@@ -177,25 +184,25 @@ impl Cleaner<'_> {
                 ));
             }
             let removed = in_parallel(removals).await;
-            cleanup::forget_uploads(&mut *self.db, &removed).await?;
+            cleanup::mark_uploads_removed(&mut *self.db, &removed).await?;
             if is_done(ended.len(), removed.len()) {
                 return Ok(());
             }
         }
     }
 
-    /// Removes all objects of deleted organizations. Removing them again changes nothing, so a process that dies here leaves the rest
-    /// to the next round.
+    /// Removes all objects of deleted organizations. Removal is idempotent, so the next round
+    /// continues if the process dies here.
     async fn deleted_orgs(&mut self) -> Result<()> {
         for org_id in cleanup::deleted_orgs(&mut *self.db).await? {
             self.artifacts.delete_under(org_id.as_str()).await?;
-            cleanup::note_removed(&mut *self.db, &org_id).await?;
+            cleanup::mark_org_removed(&mut *self.db, &org_id).await?;
             tracing::info!(%org_id, "objects of a deleted organization removed");
         }
         Ok(())
     }
 
-    /// Deletes rows whose time is over.
+    /// Deletes rows after their retention period.
     async fn old_rows(&mut self, retention: &Retention) -> Result<()> {
         let Retention {
             job_days,
@@ -222,8 +229,8 @@ impl Cleaner<'_> {
                 None => break,
             }
         }
-        count("jobs", jobs);
-        // Uploads after the jobs that named them.
+        record_deleted("jobs", jobs);
+        // Uploads are deleted after the jobs that refer to them.
         for (rows, days) in [
             (OldRows::Sessions, session_days),
             (OldRows::Keys, record_days),
@@ -238,22 +245,24 @@ impl Cleaner<'_> {
         Ok(())
     }
 
+    /// Deletes the old rows of one kind, in batches.
     async fn delete_old(&mut self, rows: OldRows, days: u32) -> Result<()> {
         let mut deleted = 0;
         loop {
             let batch = cleanup::delete_old(self.db, rows, days).await?;
             deleted += batch;
             if batch < BATCH as u64 {
-                count(rows.as_str(), deleted);
+                record_deleted(rows.as_str(), deleted);
                 return Ok(());
             }
         }
     }
 
+    /// Deletes the old jobs of one organization in one status, and returns their number.
     async fn old_jobs(&mut self, org_id: &OrgId, status: JobStatus, days: u32) -> Result<u64> {
         let (mut deleted, mut after) = (0, None::<Timestamp>);
         loop {
-            // Some of them stay, so each batch starts after the one before.
+            // Some jobs of a batch may be retained, so the next batch starts after its last job.
             let jobs = cleanup::old_jobs(&mut *self.db, org_id, status, days, after).await?;
             let Some(last) = jobs.last() else {
                 return Ok(deleted);
@@ -265,14 +274,16 @@ impl Cleaner<'_> {
     }
 }
 
-fn count(kind: &'static str, rows: u64) {
+/// Counts and logs deleted rows.
+fn record_deleted(kind: &'static str, rows: u64) {
     metrics::counter!(prometheus::ROWS_DELETED, "kind" => kind).increment(rows);
     if rows > 0 {
         tracing::info!(kind, rows, "old rows deleted");
     }
 }
 
-/// Removes the objects of each id, several ids at once. Returns the ids of which all objects are removed.
+/// Removes the objects of each id, several ids concurrently. Returns the ids whose objects are all
+/// removed.
 async fn remove(artifacts: &Artifacts, objects: Vec<(String, Vec<String>)>) -> Vec<String> {
     in_parallel(
         objects
@@ -294,7 +305,7 @@ async fn in_parallel(removals: Vec<impl Future<Output = Option<String>>>) -> Vec
 async fn remove_keys(artifacts: Artifacts, id: String, keys: Vec<String>) -> Option<String> {
     for key in keys {
         if let Err(error) = artifacts.delete(&key).await {
-            tracing::warn!(key, %error, "an object could not be removed");
+            tracing::warn!(key, error = error.log_text(), "object not removed");
             return None;
         }
     }
@@ -305,13 +316,14 @@ async fn remove_under(artifacts: Artifacts, id: String, prefix: String) -> Optio
     match artifacts.delete_under(&prefix).await {
         Ok(()) => Some(id),
         Err(error) => {
-            tracing::warn!(prefix, %error, "objects could not be removed");
+            tracing::warn!(prefix, error = error.log_text(), "objects not removed");
             None
         }
     }
 }
 
-/// Whether a batch was the last one. If some of its objects stay, the next batch would hold them again.
+/// Returns `true` if a batch was the last one. If some of its objects were not removed, the next
+/// batch would contain them again, so it counts as the last one too.
 fn is_done(found: usize, removed: usize) -> bool {
     found < BATCH || removed < found
 }

@@ -1,7 +1,9 @@
-//! The dispatcher: takes back what dead workers held, and rings for jobs that wait.
+//! The dispatcher: reclaims the jobs of dead or overdue workers, and notifies workers of queued
+//! jobs.
 //!
-//! Every api process runs one; an advisory lock makes one of them the leader for each round. A round begins when a job
-//! was accepted, and every half second. Whatever a round does not finish, the next one does.
+//! Every API process runs one. An advisory lock makes one of them the leader of each round. A round
+//! starts when a job was accepted, and every half second. The next round continues where a round
+//! stops.
 
 use std::time::{Duration, Instant};
 
@@ -10,27 +12,29 @@ use assay_core::runtime::job_queue::JobNotifier;
 use assay_core::runtime::prometheus;
 use assay_core::runtime::redis_connection::Connection;
 use assay_core::runtime::trace_export::{MessagingOperation, Span, SpanContext, Spans};
-use assay_core::store::dispatch::{self, JobNotification, Swept};
+use assay_core::store::job_notifications::{self, JobNotification};
+use assay_core::store::leases::{self, ReclaimedJob};
 use assay_core::store::{PgPool, notifications::Notifications, within_response_timeout};
 use assay_core::{BestEffort as _, Result};
 use tokio::sync::{Notify, watch};
 
 use crate::app::App;
 
-/// The longest time between rounds.
+/// Longest time between two rounds, and the time between two sweeps.
 const TICK: Duration = Duration::from_millis(500);
 
-/// How often what the queue leaves behind is removed.
-const TIDY: Duration = Duration::from_secs(60);
+/// Time between two removals of finished notifications from Redis.
+const TIDY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Tells all dispatchers of what was submitted here, for as long as it is polled. Submissions do not wait for it, and those
-/// that come meanwhile are told of together; should it fail, the dispatchers look for themselves.
+/// Notifies all dispatchers of jobs that were submitted to this process, until it is dropped.
+/// Submissions do not wait for the notification, and those that arrive during one share the next.
+/// If it fails, the dispatchers find the jobs by polling.
 pub async fn notify_dispatchers(db: PgPool, submitted: &Notify) {
     loop {
         submitted.notified().await;
-        within_response_timeout(dispatch::notify(&db))
+        within_response_timeout(job_notifications::notify(&db))
             .await
-            .best_effort("telling the dispatchers of a new job");
+            .best_effort("notifying the dispatchers of a new job");
     }
 }
 
@@ -38,8 +42,9 @@ struct Dispatcher {
     db: PgPool,
     spans: Spans,
     notifier: JobNotifier,
-    tidied: Option<Instant>,
-    /// Since when every round went well.
+    /// The time of the last removal of finished notifications.
+    tidied_at: Option<Instant>,
+    /// The time since which every round has succeeded.
     steady_since: Option<Instant>,
 }
 
@@ -49,26 +54,26 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
     let connection = Connection::new(&settings.redis_url, Duration::from_millis(500))?;
     let notifier = JobNotifier::new(connection, &settings.redis_prefix);
     let (db, spans) = (app.db.clone(), app.spans.clone());
-    let mut notifications = Notifications::new(db.clone(), dispatch::CHANNEL);
+    let mut notifications = Notifications::new(db.clone(), job_notifications::SUBMITTED_CHANNEL);
     let mut dispatcher = Dispatcher {
         db,
         spans,
         notifier,
-        tidied: None,
+        tidied_at: None,
         steady_since: None,
     };
-    let mut swept = None::<Instant>;
+    let mut swept_at = None::<Instant>;
     loop {
-        let sweep = swept.is_none_or(|at| at.elapsed() >= TICK);
-        if sweep {
-            swept = Some(Instant::now());
+        let is_sweep_due = swept_at.is_none_or(|at| at.elapsed() >= TICK);
+        if is_sweep_due {
+            swept_at = Some(Instant::now());
         }
         dispatcher
-            .round(sweep)
+            .round(is_sweep_due)
             .await
-            .best_effort("a round of the dispatcher; the next one does its work");
+            .best_effort("running a round of the dispatcher; the next one continues");
         tokio::select! {
-            _ = notifications.next() => notifications.forget(),
+            _ = notifications.next() => notifications.discard_buffered(),
             () = tokio::time::sleep(TICK) => {}
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         }
@@ -76,78 +81,87 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
 }
 
 impl Dispatcher {
-    async fn round(&mut self, sweep: bool) -> Result<()> {
-        // While Redis is away nothing is chosen, for nothing could be rung: the workers then help themselves.
+    async fn round(&mut self, is_sweep_due: bool) -> Result<()> {
+        // While Redis is unavailable, no job is picked, because no notification could be sent: the
+        // workers poll.
         let room = self.room().await;
-        let silence_counts = self
+        // A worker that could not renew its lease because the database was unavailable is not dead.
+        let can_expire_leases = self
             .steady_since
-            .is_some_and(|since| since.elapsed() > dispatch::LEASE);
+            .is_some_and(|since| since.elapsed() > leases::LEASE_DURATION);
         let steady_since = self.steady_since.take().unwrap_or_else(Instant::now);
-        // On a connection that is dead without having been closed, the round would never end.
+        // The timeout covers a connection that is dead but not closed, on which the round would
+        // never end.
         let decided = self.decide(
-            sweep.then_some(silence_counts),
+            is_sweep_due.then_some(can_expire_leases),
             *room.as_ref().unwrap_or(&0),
         );
-        let Some((swept, rings)) = within_response_timeout(decided).await? else {
+        let Some((reclaimed, notifications)) = within_response_timeout(decided).await? else {
             self.steady_since = Some(steady_since);
             return Ok(());
         };
-        self.report_reclaimed(&swept);
-        // It is the database that must have been there; Redis has no say in this.
+        self.report_reclaimed(&reclaimed);
+        // Set before the error of Redis is returned: leases depend on the database only.
         self.steady_since = Some(steady_since);
         room?;
-        if !rings.is_empty() {
-            self.notifier.notify(&rings).await?;
-            let (first, again): (Vec<_>, Vec<_>) =
-                rings.iter().partition(|ring| ring.dispatch_no == 1);
+        if !notifications.is_empty() {
+            self.notifier.notify(&notifications).await?;
+            let (first, repeated): (Vec<_>, Vec<_>) = notifications
+                .iter()
+                .partition(|notification| notification.dispatch_no == 1);
             metrics::counter!(prometheus::JOB_NOTIFICATIONS, "kind" => "first")
                 .increment(first.len() as u64);
             metrics::counter!(prometheus::JOB_NOTIFICATIONS, "kind" => "repeated")
-                .increment(again.len() as u64);
+                .increment(repeated.len() as u64);
         }
-        if self.tidied.is_none_or(|at| at.elapsed() >= TIDY) {
-            self.tidied = Some(Instant::now());
-            self.notifier.tidy().await?;
+        if self
+            .tidied_at
+            .is_none_or(|at| at.elapsed() >= TIDY_INTERVAL)
+        {
+            self.tidied_at = Some(Instant::now());
+            self.notifier.clean_up().await?;
         }
         Ok(())
     }
 
-    /// The round's transaction: what it swept, if it swept, and the jobs that it chose to ring for. Nothing where another
-    /// process leads.
+    /// Runs the transaction of a round: reclaims jobs if `sweep` is set, and picks at most `room`
+    /// jobs to notify workers of. `sweep` is `true` if expired leases count. Returns `None` if
+    /// another process leads the round.
     async fn decide(
         &self,
         sweep: Option<bool>,
         room: i64,
-    ) -> Result<Option<(Vec<Swept>, Vec<JobNotification>)>> {
+    ) -> Result<Option<(Vec<ReclaimedJob>, Vec<JobNotification>)>> {
         let mut transaction = self.db.begin().await?;
-        if !dispatch::try_lead(&mut transaction).await? {
+        if !job_notifications::try_lead(&mut transaction).await? {
             return Ok(None);
         }
-        let swept = match sweep {
-            Some(silence_counts) => dispatch::sweep(&mut transaction, silence_counts).await?,
+        let reclaimed = match sweep {
+            Some(can_expire_leases) => leases::sweep(&mut transaction, can_expire_leases).await?,
             None => Vec::new(),
         };
-        let rings = if room > 0 {
-            dispatch::pick_jobs_to_notify(&mut transaction, room).await?
+        let notifications = if room > 0 {
+            job_notifications::pick_jobs_to_notify(&mut transaction, room).await?
         } else {
             Vec::new()
         };
-        // First noted, then rung: a bell that is lost in between is found by a worker that looks for itself.
+        // Recorded before they are sent: a job whose notification is lost in between is found by a
+        // worker that polls.
         transaction.commit().await?;
-        Ok(Some((swept, rings)))
+        Ok(Some((reclaimed, notifications)))
     }
 
-    /// Tells operators of attempts that were given up: nobody else does.
-    fn report_reclaimed(&self, swept: &[Swept]) {
-        if !swept.is_empty() {
-            let failed = swept.iter().filter(|swept| swept.failed).count();
+    /// Logs, counts and traces the attempts that were ended by the sweep: their workers cannot.
+    fn report_reclaimed(&self, reclaimed: &[ReclaimedJob]) {
+        if !reclaimed.is_empty() {
+            let failed = reclaimed.iter().filter(|job| job.failed).count();
             tracing::warn!(
-                released = swept.len() - failed,
+                requeued = reclaimed.len() - failed,
                 failed,
-                "jobs were taken back from dead or overdue workers"
+                "jobs reclaimed from dead or overdue workers"
             );
         }
-        for Swept {
+        for ReclaimedJob {
             job_id,
             attempt,
             overdue,
@@ -156,7 +170,7 @@ impl Dispatcher {
             ended_at,
             trace_id,
             span_id,
-        } in swept
+        } in reclaimed
         {
             let outcome = if *failed { "failed" } else { "requeued" };
             let (result, code) = if *overdue {
@@ -169,17 +183,17 @@ impl Dispatcher {
             if *failed {
                 metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => code.as_str()).increment(1);
             }
-            tracing::info!(%job_id, attempt, trace_id, result, outcome, "a job was taken back");
-            if let Some(sent) = span_id
+            tracing::info!(%job_id, attempt, trace_id, result, outcome, "job reclaimed");
+            if let Some(parent) = span_id
                 .as_deref()
                 .and_then(|span_id| SpanContext::read(trace_id, span_id))
             {
-                let span_context = sent.child();
+                let span_context = parent.child();
                 self.spans.export(span_context.trace_id, || {
                     let span = Span::for_job(
                         MessagingOperation::Process,
                         span_context,
-                        Some(sent.span_id),
+                        Some(parent.span_id),
                         job_id,
                         *started_at,
                         *ended_at,
@@ -190,16 +204,17 @@ impl Dispatcher {
         }
     }
 
-    /// How many bells may be rung. When Redis forgot those that were, all are to be rung again.
+    /// Returns the number of notifications that the queue has room for. If Redis has lost its data,
+    /// resets all notifications, so that they are sent again.
     async fn room(&mut self) -> Result<i64> {
-        if !self.notifier.remembers().await? {
-            let forgotten =
-                within_response_timeout(dispatch::reset_notifications(&self.db)).await?;
+        if !self.notifier.is_epoch_known().await? {
+            let reset =
+                within_response_timeout(job_notifications::reset_notifications(&self.db)).await?;
             tracing::info!(
-                forgotten,
-                "Redis begins anew: every waiting job's bell is rung again"
+                reset,
+                "Redis lost its data, workers are notified of every queued job again"
             );
         }
-        self.notifier.room().await
+        self.notifier.free_capacity().await
     }
 }

@@ -1,4 +1,4 @@
-//! Looking up what a domain's name server shows.
+//! DNS look-ups of the TXT records that verify domains.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,35 +10,39 @@ use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RData};
 
-/// How long one question may take; it is asked twice.
+/// Longest time of one query. A query is retried once.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long it may take with everything.
+/// Longest time of a look-up with all of its queries.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Who is asked.
+/// The DNS resolver.
 pub struct Dns {
+    /// The resolver, or the error of its configuration.
     resolver: Result<TokioResolver, NetError>,
 }
 
 impl Dns {
-    /// Asks this server, or the system's. Settings of the system that cannot be read are no reason not to serve: only
-    /// domains cannot be verified then.
+    /// Creates a resolver for this name server, or for the system's. If the system's configuration
+    /// cannot be read, the process serves nevertheless; only domains cannot be verified.
     pub fn new(server: Option<SocketAddr>) -> Self {
         let resolver = resolver(server);
         if let Err(error) = &resolver {
-            tracing::warn!(%error, "no name server is known: domains cannot be verified; ASSAY_DNS_SERVER names one");
+            tracing::warn!(%error, "no name server configured, domains cannot be verified; set ASSAY_DNS_SERVER");
         }
         Self { resolver }
     }
 
-    /// The texts at a name; none when there are none.
-    pub async fn texts(&self, name: &str) -> Result<Vec<String>> {
+    /// Returns the values of the TXT records of a name, empty if there are none.
+    ///
+    /// # Errors
+    /// `unavailable` if the name server does not respond.
+    pub async fn txt_records(&self, name: &str) -> Result<Vec<String>> {
         let resolver = self
             .resolver
             .as_ref()
             .map_err(|error| Error::unavailable(error.clone()))?;
-        // With the dot at its end no search list is tried.
+        // The trailing dot prevents the use of search domains.
         let name = Name::from_ascii(format!("{name}.")).map_err(Error::internal)?;
         let found = tokio::time::timeout(LOOKUP_TIMEOUT, resolver.txt_lookup(name))
             .await
@@ -47,7 +51,7 @@ impl Dns {
             Ok(found) => Ok(found
                 .answers()
                 .iter()
-                .filter_map(|record| text(&record.data))
+                .filter_map(|record| txt_value(&record.data))
                 .collect()),
             Err(error) if error.is_no_records_found() => Ok(Vec::new()),
             Err(error) => Err(Error::unavailable(error)),
@@ -55,8 +59,8 @@ impl Dns {
     }
 }
 
-/// A long text comes in pieces.
-fn text(data: &RData) -> Option<String> {
+/// Returns the value of a TXT record, whose strings of 255 bytes are concatenated.
+fn txt_value(data: &RData) -> Option<String> {
     let RData::TXT(text) = data else { return None };
     String::from_utf8(text.txt_data.concat()).ok()
 }
@@ -80,7 +84,7 @@ fn resolver(server: Option<SocketAddr>) -> Result<TokioResolver, NetError> {
     let options = builder.options_mut();
     options.timeout = QUERY_TIMEOUT;
     options.attempts = 1;
-    // Whoever has just made the record must not wait for an old answer to be forgotten.
+    // Without a cache, a record that was just created is found at once.
     options.cache_size = 0;
     builder.build()
 }

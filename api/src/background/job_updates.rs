@@ -1,79 +1,82 @@
-//! Waiting for jobs to change, without polling: the database says which job has, and this process passes it on.
+//! Updates of jobs: forwards the database's notifications of changed jobs to the requests that wait
+//! for them.
 
 use std::time::Duration;
 
 use assay_core::JobId;
-use assay_core::store::dispatch::CHANGED_CHANNEL;
+use assay_core::store::job_notifications::CHANGED_CHANNEL;
 use assay_core::store::{PgPool, notifications::Notifications};
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, timeout_at};
 
-/// How long one looks again at the latest, for the case that a notification was missed.
+/// Longest time until a waiting request reads its job again, in case a notification was missed.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The news of changed jobs. An empty text says that some may have been missed.
+/// The notifications of changed jobs, by job id. An empty id means that notifications may have been
+/// missed.
 #[derive(Clone)]
 pub struct JobUpdates {
-    news: broadcast::Sender<String>,
+    changed_ids: broadcast::Sender<String>,
     stopped: watch::Receiver<bool>,
 }
 
 impl JobUpdates {
-    /// Nobody is waiting yet. When `stopped` is set, nobody waits any more.
+    /// Creates the channel. When `stopped` is set, all waiting ends.
     pub fn new(stopped: watch::Receiver<bool>) -> Self {
         Self {
-            news: broadcast::Sender::new(1024),
+            changed_ids: broadcast::Sender::new(1024),
             stopped,
         }
     }
 
-    /// Passes the database's news on for as long as it is polled.
+    /// Forwards the database's notifications until it is dropped.
     pub async fn forward_notifications(self, db: PgPool) {
         let mut notifications = Notifications::marking_presence(db, CHANGED_CHANNEL);
         loop {
             let changed = notifications.next().await.unwrap_or_default();
-            // Nobody may be waiting.
-            let _ = self.news.send(changed);
+            // Sending fails if no request is waiting.
+            let _ = self.changed_ids.send(changed);
         }
     }
 
-    /// Begins to listen. What changes from here on is changed_before, so that whoever looks after this misses nothing.
-    pub fn listen(&self) -> JobSubscription {
+    /// Subscribes to updates. Subscribe before reading the job: then no later change is missed.
+    pub fn subscribe(&self) -> JobSubscription {
         JobSubscription {
-            news: self.news.subscribe(),
+            changed_ids: self.changed_ids.subscribe(),
             stopped: self.stopped.clone(),
         }
     }
 }
 
-/// One who waits.
+/// A request's subscription to updates.
 pub struct JobSubscription {
-    news: broadcast::Receiver<String>,
+    changed_ids: broadcast::Receiver<String>,
     stopped: watch::Receiver<bool>,
 }
 
 impl JobSubscription {
-    /// Whether nobody waits any more, because this process ends.
+    /// Returns `true` if all waiting ends because the process shuts down.
     pub fn is_shutting_down(&self) -> bool {
         *self.stopped.borrow()
     }
 
-    /// Waits until it makes sense to look at the job again. `false`: the time is over, or this process ends.
+    /// Waits until the job may have changed, then returns `true`. Returns `false` if `until` is
+    /// reached or the process shuts down.
     pub async fn changed_before(&mut self, job_id: &JobId, until: Instant) -> bool {
         if Instant::now() >= until || *self.stopped.borrow() {
             return false;
         }
-        let again = until.min(Instant::now() + POLL_INTERVAL);
+        let next_poll = until.min(Instant::now() + POLL_INTERVAL);
         tokio::select! {
-            _ = timeout_at(again, wait_for_notification(&mut self.news, job_id)) => true,
+            _ = timeout_at(next_poll, wait_for_notification(&mut self.changed_ids, job_id)) => true,
             _ = self.stopped.wait_for(|stopped| *stopped) => false,
         }
     }
 }
 
-/// Returns when the job has changed, or may have.
-async fn wait_for_notification(news: &mut broadcast::Receiver<String>, job_id: &JobId) {
-    while news
+/// Waits until the job has changed or may have changed.
+async fn wait_for_notification(changed_ids: &mut broadcast::Receiver<String>, job_id: &JobId) {
+    while changed_ids
         .recv()
         .await
         .is_ok_and(|changed| !changed.is_empty() && changed != job_id.as_str())

@@ -1,4 +1,4 @@
-//! Tasks that run as long as the process, beside its requests.
+//! Background tasks, which run as long as the process, and the state that they share with requests.
 
 pub mod cleanup;
 pub mod dispatcher;

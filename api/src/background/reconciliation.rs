@@ -1,8 +1,10 @@
-//! Reconciliation: compares the artifact store with the rows that name its objects, in both directions.
+//! Reconciliation: compares the artifact store with the rows that refer to its objects, in both
+//! directions.
 //!
-//! Every object is recorded before it is written, or lies under the name of an upload or job that is. So an object that is a day old and
-//! that no row names is an orphan: its writer died, its row was restored from an older backup, or its removal failed. Objects of
-//! organizations that the database does not know are left alone: the store may be shared by mistake.
+//! Every object is recorded before it is written, or its key contains an upload or job that is. So
+//! an object that is a day old and that no row refers to is an orphan: its writer died, its row was
+//! lost by restoring a backup, or its removal failed. Objects of organizations that the database
+//! does not know are not touched, because the store may be shared by mistake.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,37 +19,39 @@ use tokio::sync::watch;
 
 use crate::app::App;
 
-/// How often a process checks whether the daily reconciliation is due.
+/// Interval at which a process checks if the daily reconciliation is due.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How many objects are looked up or removed at once.
+/// Largest number of objects that are looked up or removed concurrently.
 const PARALLEL: usize = 16;
 
-/// What a reconciliation found.
+/// The result of a reconciliation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Objects of the store.
+    /// The number of objects in the store.
     pub objects: u64,
-    /// Objects that are a day old and that no row names.
+    /// The number of objects that are at least a day old and that no row refers to.
     pub orphans: u64,
-    /// Their bytes.
+    /// The size of these orphans in bytes.
     pub orphan_bytes: u64,
-    /// Orphans that were removed; none in a dry run.
+    /// The number of orphans that were removed; 0 in a dry run.
     pub removed: u64,
-    /// Files of a folder whose writer died; they are orphans, too.
+    /// The number of temporary files of writers that died. They are removed like orphans.
     pub unfinished: u64,
-    /// Objects of organizations that the database does not know, and objects of unknown form. They are never removed.
+    /// The number of objects whose organization is unknown or whose key has an unknown form. They
+    /// are never removed.
     pub foreign: u64,
-    /// Rows whose object is missing.
+    /// The number of rows whose object is missing.
     pub missing: u64,
 }
 
-/// Reconciles once a day, one process of the installation at a time, until `stop` is set. Dropping it at any time is safe.
+/// Reconciles once a day, in one process of the installation at a time, until `stop` is set. The
+/// future may be dropped at any time.
 pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
     loop {
         daily(&app)
             .await
-            .best_effort("reconciling the artifact store; it is tried again");
+            .best_effort("reconciling the artifact store; retried in a minute");
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
             _ = stop.wait_for(|stop| *stop) => return,
@@ -55,6 +59,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
     }
 }
 
+/// Reconciles if that is due and no other process does.
 async fn daily(app: &App) -> Result<()> {
     metrics::gauge!(prometheus::ARTIFACTS_MISSING).set(reconcile::missing(&app.db).await? as f64);
     let mut db = store::connect(&app.db, "assay-reconcile", PoolProfile::CLEANUP).await?;
@@ -86,7 +91,10 @@ async fn daily(app: &App) -> Result<()> {
     Ok(())
 }
 
-/// Reconciles now. A dry run removes nothing and records nothing. Fails if another process reconciles.
+/// Reconciles now. A dry run removes and records nothing.
+///
+/// # Errors
+/// If another process reconciles.
 pub async fn once(pool: &PgPool, artifacts: &Artifacts, dry_run: bool) -> Result<Report> {
     let mut db = store::connect(pool, "assay-reconcile", PoolProfile::CLEANUP).await?;
     if !reconcile::lead(&mut db).await? {
@@ -128,7 +136,10 @@ async fn reconcile(db: &mut PgConnection, artifacts: &Artifacts, dry_run: bool) 
     Ok(report)
 }
 
-/// The rows are read after the objects were listed: an object whose row is deleted in between is removed by whoever deleted the row.
+/// Finds orphans among the listed objects, and removes them unless this is a dry run.
+///
+/// The rows are read after the objects were listed. If a row is deleted in between, the deletion
+/// also removes the object.
 async fn remove_orphans(
     db: &mut PgConnection,
     artifacts: &Artifacts,
@@ -142,8 +153,8 @@ async fn remove_orphans(
         .iter()
         .filter(|object| object.modified < before && !Artifacts::is_marker(&object.key));
     for object in old {
-        match Name::of(&object.key) {
-            Some(Name {
+        match ObjectKey::parse(&object.key) {
+            Some(ObjectKey {
                 org_id,
                 owner_id,
                 number,
@@ -184,11 +195,12 @@ async fn remove_orphans(
 async fn remove(artifacts: Artifacts, key: String) -> bool {
     let removed = artifacts.delete(&key).await;
     if let Err(error) = &removed {
-        tracing::warn!(key, %error, "an orphaned object could not be removed");
+        tracing::warn!(key, error = error.log_text(), "orphaned object not removed");
     }
     removed.is_ok()
 }
 
+/// Counts and logs the rows of one kind whose object is missing.
 async fn find_missing(
     db: &mut PgConnection,
     artifacts: &Artifacts,
@@ -212,31 +224,31 @@ async fn find_missing(
             .await?;
         for row in missing.into_iter().flatten() {
             if reconcile::is_recorded(db, kind, &row).await? {
-                tracing::error!(org_id = %row.org_id, owner_id = row.owner_id, key = row.key, "an object is missing from the artifact store");
+                tracing::error!(org_id = %row.org_id, owner_id = row.owner_id, key = row.key, "object missing from the artifact store");
                 report.missing += 1;
             }
         }
     }
 }
 
-/// The row, if its object is missing.
+/// Returns the row if its object is missing.
 async fn look_up(artifacts: Artifacts, row: Recorded) -> Result<Option<Recorded>> {
     Ok((!artifacts.exists(&row.key).await?).then_some(row))
 }
 
-/// What the key of an object says.
+/// The parts of an object's key.
 #[derive(Debug, PartialEq, Eq)]
-struct Name<'a> {
+struct ObjectKey<'a> {
     org_id: &'a str,
-    /// A job or an upload.
+    /// The id of the job or upload.
     owner_id: &'a str,
-    /// The number of a part; 0 for the objects of jobs.
+    /// The number of an upload part; 0 for the objects of jobs.
     number: i32,
 }
 
-impl<'a> Name<'a> {
-    /// Reads a key as [`Artifacts`] and `upload` form it. `None` if it is not one.
-    fn of(key: &'a str) -> Option<Self> {
+impl<'a> ObjectKey<'a> {
+    /// Parses a key as [`Artifacts`] and `upload` create them. Returns `None` for any other key.
+    fn parse(key: &'a str) -> Option<Self> {
         let (org_id, rest) = key.split_once('/')?;
         org_id.parse::<OrgId>().ok()?;
         if let Some((owner_id, part)) = rest.split_once('/') {
@@ -268,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_keys_are_read_and_others_are_not() {
+    fn only_known_keys_are_parsed() {
         let (org_id, job_id, upload_id) = (
             OrgId::random().unwrap(),
             JobId::random().unwrap(),
@@ -287,7 +299,7 @@ mod tests {
             (format!("backup/{job_id}.predictions.json"), None),
             (String::from("readme"), None),
         ] {
-            let read = Name::of(&key).map(|name| (name.owner_id.to_owned(), name.number));
+            let read = ObjectKey::parse(&key).map(|name| (name.owner_id.to_owned(), name.number));
             assert_eq!(read, expected, "{key}");
         }
     }

@@ -1,4 +1,5 @@
-//! UsageCounter admitted, counted here and added to the database every second: a request does not write for being counted.
+//! Usage: counts admitted requests in memory and adds them to the database every second, so that
+//! counting costs a request no write.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,34 +9,36 @@ use assay_core::store::{self, PgPool, Postgres, Transaction};
 use assay_core::{BestEffort as _, Code, OrgId, Result};
 use tokio::sync::watch;
 
-/// How often what was counted is added up. A process that is killed takes at most this much with it.
+/// Time between two flushes. A process that is killed loses the counts of at most this time.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// UsageCounter that are not in the database yet.
+/// The admitted requests that are not in the database yet.
 #[derive(Default)]
 pub struct UsageCounter {
     counted: Mutex<Counted>,
-    /// UsageCounter whose transaction may or may not have been committed. They are in doubt until the database says.
+    /// Counts whose transaction may or may not have been committed, until the database reports
+    /// which.
     in_doubt: tokio::sync::Mutex<Option<InDoubt>>,
 }
 
 #[derive(Default)]
 struct Counted {
     by_org: HashMap<OrgId, i64>,
-    /// How often what was counted was taken to be written.
-    taken: u64,
+    /// The number of flushes so far.
+    flushes: u64,
 }
 
+/// The counts of a transaction whose commit has an unknown result.
 struct InDoubt {
     transaction_id: String,
     counted: HashMap<OrgId, i64>,
 }
 
-/// UsageCounter of an organization that nobody has begun to write yet.
-pub struct Pending {
-    /// Their number.
+/// The requests of an organization that no flush has taken yet.
+pub struct PendingRequests {
+    /// The number of requests.
     pub requests: i64,
-    taken: u64,
+    flushes: u64,
 }
 
 impl UsageCounter {
@@ -43,7 +46,7 @@ impl UsageCounter {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one.
+    /// Counts a request.
     pub fn count(&self, org_id: &OrgId) {
         let mut counted = self.counted();
         match counted.by_org.get_mut(org_id) {
@@ -52,22 +55,24 @@ impl UsageCounter {
         }
     }
 
-    /// What nobody has begun to write yet. What is being written is in neither this nor the database for some milliseconds.
-    pub fn pending(&self, org_id: &OrgId) -> Pending {
+    /// Returns the requests that no flush has taken yet. During a flush, its requests are for some
+    /// milliseconds neither here nor in the database.
+    pub fn pending(&self, org_id: &OrgId) -> PendingRequests {
         let counted = self.counted();
-        Pending {
+        PendingRequests {
             requests: counted.by_org.get(org_id).copied().unwrap_or(0),
-            taken: counted.taken,
+            flushes: counted.flushes,
         }
     }
 
-    /// Whether a number that was read from the database after `pending` contains none of it.
-    pub fn is_disjoint(&self, pending: &Pending) -> bool {
-        self.counted().taken == pending.taken
+    /// Returns `true` if a count that was read from the database after `pending` contains none of
+    /// its requests.
+    pub fn is_disjoint(&self, pending: &PendingRequests) -> bool {
+        self.counted().flushes == pending.flushes
     }
 
-    /// Adds what was counted to the database, each request once, also when the result of a commit is lost. What cannot be
-    /// written stays counted.
+    /// Adds the counts to the database, each request exactly once even if the result of a commit is
+    /// lost. Counts that cannot be written are retained.
     pub async fn flush(&self, db: &PgPool) -> Result<()> {
         let mut in_doubt = self.in_doubt.lock().await;
         if let Some(InDoubt {
@@ -77,8 +82,8 @@ impl UsageCounter {
         {
             match store::usage::is_committed(db, &transaction_id).await {
                 Ok(Some(true)) => {}
-                Ok(Some(false)) => self.put_back(&counted),
-                // Its connection still works on it, or nothing is known for now.
+                Ok(Some(false)) => self.restore(&counted),
+                // The transaction is still in progress, or its state is not known yet.
                 Ok(None) => {
                     *in_doubt = Some(InDoubt {
                         transaction_id,
@@ -93,13 +98,14 @@ impl UsageCounter {
                     });
                     return Err(error);
                 }
-                // Another database, restored from a backup, knows nothing of it. Better too few than twice.
+                // A database that was restored from a backup does not know the transaction. The
+                // counts are dropped: too few is better than twice.
                 Err(error) => return Err(error),
             }
         }
         let counted = {
             let mut counted = self.counted();
-            counted.taken += 1;
+            counted.flushes += 1;
             std::mem::take(&mut counted.by_org)
         };
         if counted.is_empty() {
@@ -109,7 +115,7 @@ impl UsageCounter {
             match store::within_response_timeout(write(db, &counted)).await {
                 Ok(written) => written,
                 Err(error) => {
-                    self.put_back(&counted);
+                    self.restore(&counted);
                     return Err(error);
                 }
             };
@@ -124,27 +130,29 @@ impl UsageCounter {
         committed
     }
 
-    fn put_back(&self, uncounted: &HashMap<OrgId, i64>) {
+    /// Adds counts back that were not written.
+    fn restore(&self, unwritten: &HashMap<OrgId, i64>) {
         let mut counted = self.counted();
-        for (org_id, requests) in uncounted {
+        for (org_id, requests) in unwritten {
             *counted.by_org.entry(org_id.clone()).or_default() += requests;
         }
     }
 
-    /// Adds up again and again until `stopped` is set.
+    /// Flushes every [`FLUSH_INTERVAL`] until `stopped` is set, and once more after it.
     pub async fn flush_periodically(&self, db: &PgPool, mut stopped: watch::Receiver<bool>) {
         while !*stopped.borrow() {
-            // Whichever comes first: the end may come between two turns.
+            // The timeout is the interval; shutdown ends it early.
             let _ =
                 tokio::time::timeout(FLUSH_INTERVAL, stopped.wait_for(|stopped| *stopped)).await;
             self.flush(db)
                 .await
-                .best_effort("adding up requests; they are kept for the next time");
+                .best_effort("flushing request counts; the next flush retries");
         }
     }
 }
 
-/// A transaction with the requests, and its id, by which the database knows later whether it was committed.
+/// Returns a transaction that has added the counts, and its id, by which the database later reports
+/// if it was committed.
 async fn write(
     db: &PgPool,
     counted: &HashMap<OrgId, i64>,

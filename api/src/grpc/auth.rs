@@ -1,4 +1,4 @@
-//! `AuthService`
+//! The rpcs of `AuthService`.
 
 use assay_proto::v1;
 use assay_proto::v1::auth_service_server::AuthService;
@@ -13,7 +13,7 @@ impl AuthService for Service {
         &self,
         request: Request<v1::RequestSignInRequest>,
     ) -> Result<Response<v1::RequestSignInResponse>, Status> {
-        self.answer_anybody(request, |app, input| async move {
+        self.respond_to_anyone(request, |app, input| async move {
             Ok(auth::request(&app, &input.message.email).await?.into())
         })
         .await
@@ -23,9 +23,9 @@ impl AuthService for Service {
         &self,
         request: Request<v1::VerifySignInRequest>,
     ) -> Result<Response<v1::VerifySignInResponse>, Status> {
-        self.answer_anybody(request, |app, input| async move {
+        self.respond_to_anyone(request, |app, input| async move {
             Ok(
-                auth::verify(&app, input.call.origin(), &input.message.token)
+                auth::verify(&app, input.context.origin(), &input.message.token)
                     .await?
                     .into(),
             )

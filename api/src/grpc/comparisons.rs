@@ -1,4 +1,4 @@
-//! `ComparisonService`
+//! The rpcs of `ComparisonService`.
 
 use assay_core::model::permissions::Caller;
 use assay_proto::v1;
@@ -14,7 +14,7 @@ impl ComparisonService for Service {
         &self,
         request: Request<v1::CreateComparisonRequest>,
     ) -> Result<Response<v1::CreateComparisonResponse>, Status> {
-        self.answer(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: Caller, input| async move {
             let v1::CreateComparisonRequest { job_a, job_b } = input.message;
             let comparison = comparisons::create(&app, &caller, &job_a, &job_b).await?;
             Ok(v1::CreateComparisonResponse {

@@ -1,4 +1,4 @@
-//! `DomainService`
+//! The rpcs of `DomainService`.
 
 use assay_core::model::cursor::PageQuery;
 use assay_core::model::permissions::{Owner, Session};
@@ -15,7 +15,7 @@ impl DomainService for Service {
         &self,
         request: Request<v1::ListDomainsRequest>,
     ) -> Result<Response<v1::ListDomainsResponse>, Status> {
-        self.answer(request, |app, session: Session, input| async move {
+        self.respond(request, |app, session: Session, input| async move {
             let v1::ListDomainsRequest { limit, cursor } = input.message;
             Ok(domains::list(&app, &session, PageQuery { limit, cursor })
                 .await?
@@ -28,7 +28,7 @@ impl DomainService for Service {
         &self,
         request: Request<v1::ClaimDomainRequest>,
     ) -> Result<Response<v1::ClaimDomainResponse>, Status> {
-        self.answer(request, |app, owner: Owner, input| async move {
+        self.respond(request, |app, owner: Owner, input| async move {
             Ok(v1::ClaimDomainResponse {
                 claim: Some(
                     domains::claim(&app, &owner, &input.message.domain)
@@ -44,7 +44,7 @@ impl DomainService for Service {
         &self,
         request: Request<v1::VerifyDomainRequest>,
     ) -> Result<Response<v1::VerifyDomainResponse>, Status> {
-        self.answer(request, |app, owner: Owner, input| async move {
+        self.respond(request, |app, owner: Owner, input| async move {
             Ok(domains::verify(&app, &owner, &input.message.domain)
                 .await?
                 .into())
@@ -56,7 +56,7 @@ impl DomainService for Service {
         &self,
         request: Request<v1::UpdateDomainRequest>,
     ) -> Result<Response<v1::UpdateDomainResponse>, Status> {
-        self.answer(request, |app, owner: Owner, input| async move {
+        self.respond(request, |app, owner: Owner, input| async move {
             let v1::UpdateDomainRequest { domain, auto_join } = input.message;
             Ok(v1::UpdateDomainResponse {
                 domain: Some(
@@ -73,7 +73,7 @@ impl DomainService for Service {
         &self,
         request: Request<v1::ReleaseDomainRequest>,
     ) -> Result<Response<v1::ReleaseDomainResponse>, Status> {
-        self.answer(request, |app, owner: Owner, input| async move {
+        self.respond(request, |app, owner: Owner, input| async move {
             domains::release(&app, &owner, &input.message.domain).await?;
             Ok(v1::ReleaseDomainResponse {})
         })

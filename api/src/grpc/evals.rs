@@ -1,5 +1,5 @@
-//! `EvalService`. Its one message is taken as it came: [`CreateEvalReader`] writes its predictions as JSON, and the memory budget
-//! knows of each step.
+//! The rpc of `EvalService`. tonic does not decode its message: [`CreateEvalReader`] converts the
+//! predictions to JSON in steps, and each step is charged to the memory budget.
 
 use assay_core::model::permissions::{Submitter, TermsAccepted};
 use assay_core::{Code, Error, Result};
@@ -22,13 +22,14 @@ use crate::layers::memory;
 use crate::limits::request_memory::Reservation;
 use crate::ops::evals::{self, Accepted, BODY_MAX, Origin, Submission};
 
-/// The largest JSON of a message: more than any well-formed prediction grows by.
+/// Maximum size of the JSON of a message, in bytes. Valid predictions grow by less than this
+/// factor.
 const JSON_MAX: usize = 4 * BODY_MAX;
 
-/// The bytes of JSON that are written before more memory is asked for.
-const STEP: usize = 256 * 1024;
+/// Number of bytes of JSON after which the memory budget is charged.
+const STEP_BYTES: usize = 256 * 1024;
 
-/// The path of the service's one method.
+/// Returns the route of the only rpc of the service.
 pub(super) fn routes() -> Router<App> {
     Router::new().route("/assay.v1.EvalService/CreateEval", any(create_eval))
 }
@@ -37,7 +38,7 @@ async fn create_eval(
     State(app): State<App>,
     request: axum::extract::Request,
 ) -> axum::response::Response {
-    let mut grpc = Grpc::new(Frames).apply_max_message_size_config(Some(BODY_MAX), None);
+    let mut grpc = Grpc::new(RawRequestCodec).apply_max_message_size_config(Some(BODY_MAX), None);
     grpc.unary(CreateEval(Service(app)), request)
         .await
         .map(axum::body::Body::new)
@@ -52,17 +53,17 @@ impl UnaryService<Bytes> for CreateEval {
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let service = self.0.clone();
         async move {
-            let held = memory::held(request.extensions());
+            let reservation = memory::reservation(request.extensions());
             let operation =
                 |app, submitter: TermsAccepted<Submitter>, input: super::Input<Bytes>| async move {
-                    let read = read(input.message, &*held?).await?;
+                    let fields = read_fields(input.message, &*reservation?).await?;
                     let CreateEvalFields {
                         suite_id,
                         predictions,
                         input_ref,
                         label,
                         idempotency_key,
-                    } = read;
+                    } = fields;
                     let submission = Submission {
                         suite_id,
                         predictions: predictions.map(Into::into),
@@ -70,7 +71,7 @@ impl UnaryService<Bytes> for CreateEval {
                         label,
                         idempotency_key,
                     };
-                    let origin = Origin::of(input.call);
+                    let origin = Origin::from_context(input.context);
                     let Accepted { job, replayed } =
                         evals::submit(&app, &submitter, submission, origin).await?;
                     Ok(v1::CreateEvalResponse {
@@ -78,35 +79,37 @@ impl UnaryService<Bytes> for CreateEval {
                         idempotency_replayed: replayed,
                     })
                 };
-            service.answer(request, operation).await
+            service.respond(request, operation).await
         }
         .boxed()
     }
 }
 
-async fn read(message: Bytes, held: &Reservation) -> Result<CreateEvalFields> {
+async fn read_fields(message: Bytes, reservation: &Reservation) -> Result<CreateEvalFields> {
     let mut reader = CreateEvalReader::new(message, JSON_MAX);
     loop {
-        let written = reader.step(STEP).map_err(|unreadable| match unreadable {
-            Unreadable::Malformed => {
-                Error::new(Code::InvalidRequest, "The message cannot be decoded.")
-            }
-            Unreadable::TooLarge => Error::new(
-                Code::PayloadTooLarge,
-                "The message is larger than this operation takes.",
-            ),
-        })?;
-        held.grow(written as u64).await?;
-        if written < STEP {
+        let written = reader
+            .step(STEP_BYTES)
+            .map_err(|unreadable| match unreadable {
+                Unreadable::Malformed => {
+                    Error::new(Code::InvalidRequest, "The message cannot be decoded.")
+                }
+                Unreadable::TooLarge => Error::new(
+                    Code::PayloadTooLarge,
+                    "The message is larger than this operation accepts.",
+                ),
+            })?;
+        reservation.grow(written as u64).await?;
+        if written < STEP_BYTES {
             return Ok(reader.finish());
         }
     }
 }
 
-/// Messages as they came; responses by prost.
-struct Frames;
+/// A codec that leaves the request message encoded, and encodes the response with prost.
+struct RawRequestCodec;
 
-impl Codec for Frames {
+impl Codec for RawRequestCodec {
     type Encode = v1::CreateEvalResponse;
     type Decode = Bytes;
     type Encoder = ProstEncoder<v1::CreateEvalResponse>;
@@ -121,7 +124,7 @@ impl Codec for Frames {
     }
 }
 
-impl Decoder for Frames {
+impl Decoder for RawRequestCodec {
     type Item = Bytes;
     type Error = Status;
 

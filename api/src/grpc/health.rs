@@ -1,4 +1,4 @@
-//! `HealthService`
+//! The rpcs of `HealthService`.
 
 use assay_proto::v1;
 use assay_proto::v1::health_service_server::HealthService;

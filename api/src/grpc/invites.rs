@@ -1,4 +1,4 @@
-//! `InviteService`
+//! The rpcs of `InviteService`.
 
 use assay_core::model::cursor::PageQuery;
 use assay_core::model::permissions::Owner;
@@ -15,7 +15,7 @@ impl InviteService for Service {
         &self,
         request: Request<v1::ListInvitesRequest>,
     ) -> Result<Response<v1::ListInvitesResponse>, Status> {
-        self.answer(request, |app, owner: Owner, input| async move {
+        self.respond(request, |app, owner: Owner, input| async move {
             let v1::ListInvitesRequest { limit, cursor } = input.message;
             Ok(invites::list(&app, &owner, PageQuery { limit, cursor })
                 .await?
@@ -28,7 +28,7 @@ impl InviteService for Service {
         &self,
         request: Request<v1::CreateInviteRequest>,
     ) -> Result<Response<v1::CreateInviteResponse>, Status> {
-        self.answer(request, |app, owner: Owner, input| async move {
+        self.respond(request, |app, owner: Owner, input| async move {
             let v1::CreateInviteRequest { email, role } = input.message;
             Ok(v1::CreateInviteResponse {
                 invite: Some(
@@ -45,7 +45,7 @@ impl InviteService for Service {
         &self,
         request: Request<v1::RevokeInviteRequest>,
     ) -> Result<Response<v1::RevokeInviteResponse>, Status> {
-        self.answer(request, |app, owner: Owner, input| async move {
+        self.respond(request, |app, owner: Owner, input| async move {
             Ok(v1::RevokeInviteResponse {
                 invite: Some(
                     invites::revoke(&app, &owner, &input.message.invite_id)

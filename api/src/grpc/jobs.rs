@@ -1,4 +1,4 @@
-//! `JobService`
+//! The rpcs of `JobService`.
 
 use assay_core::model::permissions::{Caller, Submitter};
 use assay_proto::convert::object;
@@ -17,7 +17,7 @@ impl JobService for Service {
         &self,
         request: Request<v1::ListJobsRequest>,
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
-        self.answer(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: Caller, input| async move {
             let v1::ListJobsRequest {
                 r#type,
                 status,
@@ -28,7 +28,7 @@ impl JobService for Service {
                 r#type,
                 status,
                 limit,
-                before: before.map(|at| at.to_string()),
+                before: before.map(|time| time.to_string()),
             };
             Ok(jobs::list(&app, &caller, filter).await?.into())
         })
@@ -39,7 +39,7 @@ impl JobService for Service {
         &self,
         request: Request<v1::CancelJobRequest>,
     ) -> Result<Response<v1::CancelJobResponse>, Status> {
-        self.answer(request, |app, submitter: Submitter, input| async move {
+        self.respond(request, |app, submitter: Submitter, input| async move {
             let v1::CancelJobRequest { job_id } = input.message;
             Ok(v1::CancelJobResponse {
                 job: Some(jobs::cancel(&app, &submitter, &job_id).await?.into()),
@@ -52,7 +52,7 @@ impl JobService for Service {
         &self,
         request: Request<v1::FinalizeJobRequest>,
     ) -> Result<Response<v1::FinalizeJobResponse>, Status> {
-        self.answer(request, |app, submitter: Submitter, input| async move {
+        self.respond(request, |app, submitter: Submitter, input| async move {
             let v1::FinalizeJobRequest { job_id } = input.message;
             Ok(v1::FinalizeJobResponse {
                 job: Some(jobs::finalize(&app, &submitter, &job_id).await?.into()),
@@ -65,7 +65,7 @@ impl JobService for Service {
         &self,
         request: Request<v1::GetJobRequest>,
     ) -> Result<Response<v1::GetJobResponse>, Status> {
-        self.answer(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: Caller, input| async move {
             let v1::GetJobRequest { job_id, wait } = input.message;
             Ok(v1::GetJobResponse {
                 job: Some(jobs::get(&app, &caller, &job_id, wait).await?.into()),
@@ -93,7 +93,7 @@ impl JobService for Service {
         &self,
         request: Request<v1::ListJobItemsRequest>,
     ) -> Result<Response<v1::ListJobItemsResponse>, Status> {
-        self.answer(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: Caller, input| async move {
             let v1::ListJobItemsRequest {
                 job_id,
                 cursor,
@@ -112,7 +112,7 @@ impl JobService for Service {
         &self,
         request: Request<v1::GetJobTraceRequest>,
     ) -> Result<Response<v1::GetJobTraceResponse>, Status> {
-        self.answer(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: Caller, input| async move {
             let v1::GetJobTraceRequest { job_id } = input.message;
             Ok(v1::GetJobTraceResponse {
                 trace: Some(object(jobs::trace(&app, &caller, &job_id).await?)),

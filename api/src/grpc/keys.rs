@@ -1,4 +1,4 @@
-//! `KeyService`
+//! The rpcs of `KeyService`.
 
 use assay_core::model::cursor::PageQuery;
 use assay_core::model::permissions::{Member, Session, TermsAccepted};
@@ -15,7 +15,7 @@ impl KeyService for Service {
         &self,
         request: Request<v1::ListKeysRequest>,
     ) -> Result<Response<v1::ListKeysResponse>, Status> {
-        self.answer(request, |app, session: Session, input| async move {
+        self.respond(request, |app, session: Session, input| async move {
             let v1::ListKeysRequest { limit, cursor } = input.message;
             Ok(keys::list(&app, &session, PageQuery { limit, cursor })
                 .await?
@@ -28,7 +28,7 @@ impl KeyService for Service {
         &self,
         request: Request<v1::CreateKeyRequest>,
     ) -> Result<Response<v1::CreateKeyResponse>, Status> {
-        self.answer(
+        self.respond(
             request,
             |app, member: TermsAccepted<Member>, input| async move {
                 let v1::CreateKeyRequest { name } = input.message;
@@ -44,7 +44,7 @@ impl KeyService for Service {
         &self,
         request: Request<v1::RevokeKeyRequest>,
     ) -> Result<Response<v1::RevokeKeyResponse>, Status> {
-        self.answer(request, |app, member: Member, input| async move {
+        self.respond(request, |app, member: Member, input| async move {
             let v1::RevokeKeyRequest { key_id } = input.message;
             Ok(v1::RevokeKeyResponse {
                 api_key: Some(keys::revoke(&app, &member, &key_id).await?.into()),

@@ -1,4 +1,4 @@
-//! `MeService`
+//! The rpcs of `MeService`.
 
 use assay_core::model::permissions::Caller;
 use assay_proto::v1;
@@ -14,7 +14,7 @@ impl MeService for Service {
         &self,
         request: Request<v1::GetMeRequest>,
     ) -> Result<Response<v1::GetMeResponse>, Status> {
-        self.answer(request, |app, caller: Caller, _| async move {
+        self.respond(request, |app, caller: Caller, _| async move {
             Ok(v1::GetMeResponse {
                 me: Some(me::get(&app, &caller).await?.into()),
             })

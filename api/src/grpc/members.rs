@@ -1,4 +1,4 @@
-//! `MemberService`
+//! The rpcs of `MemberService`.
 
 use assay_core::model::cursor::PageQuery;
 use assay_core::model::permissions::{Owner, Session};
@@ -15,7 +15,7 @@ impl MemberService for Service {
         &self,
         request: Request<v1::ListMembersRequest>,
     ) -> Result<Response<v1::ListMembersResponse>, Status> {
-        self.answer(request, |app, session: Session, input| async move {
+        self.respond(request, |app, session: Session, input| async move {
             let v1::ListMembersRequest { limit, cursor } = input.message;
             Ok(members::list(&app, &session, PageQuery { limit, cursor })
                 .await?
@@ -28,7 +28,7 @@ impl MemberService for Service {
         &self,
         request: Request<v1::UpdateMemberRequest>,
     ) -> Result<Response<v1::UpdateMemberResponse>, Status> {
-        self.answer(request, |app, owner: Owner, input| async move {
+        self.respond(request, |app, owner: Owner, input| async move {
             let v1::UpdateMemberRequest { user_id, role } = input.message;
             Ok(v1::UpdateMemberResponse {
                 member: Some(
@@ -45,7 +45,7 @@ impl MemberService for Service {
         &self,
         request: Request<v1::RemoveMemberRequest>,
     ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
-        self.answer(request, |app, owner: Owner, input| async move {
+        self.respond(request, |app, owner: Owner, input| async move {
             members::remove(&app, &owner, &input.message.user_id).await?;
             Ok(v1::RemoveMemberResponse {})
         })

@@ -1,4 +1,5 @@
-//! gRPC: take the message, call the operation, answer. One file a resource. What may not live here: decisions.
+//! The gRPC adapter, one file per resource: reads the message, calls the operation, returns the
+//! response. Decisions belong to the operations.
 
 mod auth;
 mod comparisons;
@@ -18,7 +19,7 @@ mod terms;
 mod uploads;
 mod usage;
 
-use assay_core::model::permissions::{Credential, Permit};
+use assay_core::model::permissions::{Credential, Proof};
 use assay_core::{Code, Error, Result};
 use assay_proto::v1::auth_service_server::AuthServiceServer;
 use assay_proto::v1::comparison_service_server::ComparisonServiceServer;
@@ -56,24 +57,26 @@ use crate::http::protocol::Protocol;
 use crate::http::request_context::RequestContext;
 use crate::layers;
 
-/// Largest message of a request that carries no predictions.
-const SMALL: usize = 64 * 1024;
+/// Maximum size of a message without predictions, in bytes.
+const SMALL_MESSAGE_MAX: usize = 64 * 1024;
 
-/// Largest message of a stream that carries a part: a mebibyte of it, and what is around that.
-const PIECE: usize = 1024 * 1024 + SMALL;
+/// Maximum size of a message with a part of an upload: 1 MiB of the part, and the other fields.
+const PART_MESSAGE_MAX: usize = 1024 * 1024 + SMALL_MESSAGE_MAX;
 
-/// Every service, gRPC-web included.
+/// Returns the routes of every service, for gRPC and gRPC-web.
 pub async fn routes(app: &App) -> Result<Router<App>> {
     let service = Service(app.clone());
-    let small = SMALL;
-    let behind_credential = Routes::from(Router::new())
+    let small = SMALL_MESSAGE_MAX;
+    let with_credential = Routes::from(Router::new())
         .add_service(MeServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(KeyServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(SuiteServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(ComparisonServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(MemberServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(ModelServiceServer::new(service.clone()).max_decoding_message_size(small))
-        .add_service(UploadServiceServer::new(service.clone()).max_decoding_message_size(PIECE))
+        .add_service(
+            UploadServiceServer::new(service.clone()).max_decoding_message_size(PART_MESSAGE_MAX),
+        )
         .add_service(UsageServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(JobServiceServer::new(service.clone()).max_decoding_message_size(small))
         .add_service(SessionServiceServer::new(service.clone()).max_decoding_message_size(small))
@@ -85,7 +88,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .merge(evals::routes().with_state(app.clone()))
         .route_layer(from_fn_with_state(app.clone(), layers::rate_limit::limit))
         .route_layer(from_fn_with_state(app.clone(), layers::auth::authenticate));
-    let signing_in = Routes::from(Router::new())
+    let sign_in = Routes::from(Router::new())
         .add_service(AuthServiceServer::new(service.clone()).max_decoding_message_size(small))
         .into_axum_router()
         .route_layer(from_fn_with_state(app.clone(), limit_mail));
@@ -93,7 +96,7 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(assay_proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            // The details of errors, so that a client by reflection can show them.
+            // Clients that use reflection need the types of error details to show them.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let mut open = Routes::from(Router::new())
@@ -101,12 +104,12 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(grpc_health().await);
     if app.settings.grpc_reflection {
         open = open.add_service(reflection().build_v1().map_err(Error::internal)?);
-        // Older clients, Python's among them, know this one only.
+        // Older clients, such as the one for Python, support this version only.
         open = open.add_service(reflection().build_v1alpha().map_err(Error::internal)?);
     }
     let open = open.into_axum_router();
-    let all = behind_credential
-        .merge(signing_in)
+    let all = with_credential
+        .merge(sign_in)
         .merge(open)
         .layer(tonic_web::GrpcWebLayer::new());
     Ok(all
@@ -114,7 +117,8 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .with_state(()))
 }
 
-/// Of the two rpcs to sign in with, the one that sends mail is limited by the client's address, as on REST.
+/// Limits the sign-in rpc that sends emails by the client's address, as REST does. The other rpc
+/// sends none.
 async fn limit_mail(
     state: State<App>,
     request: axum::extract::Request,
@@ -126,8 +130,8 @@ async fn limit_mail(
     }
 }
 
-/// To a caller who does not speak gRPC there is nothing at these paths, and gRPC proper needs HTTP/2; the layer of
-/// gRPC-web would answer both with a bare 400.
+/// Returns 404 for a request that is not gRPC, and an error for gRPC over HTTP/1.1. The gRPC-web
+/// layer would return a 400 without a body for both.
 async fn grpc_only(
     State(app): State<App>,
     request: axum::extract::Request,
@@ -136,7 +140,7 @@ async fn grpc_only(
     match Protocol::of(request.headers()) {
         Protocol::Rest => {
             let not_found = crate::http::not_found::not_found
-                .layer(from_fn_with_state(app, layers::auth::count_unrouted));
+                .layer(from_fn_with_state(app, layers::unrouted::count_unrouted));
             not_found
                 .with_state(())
                 .oneshot(request)
@@ -154,7 +158,7 @@ async fn grpc_only(
     }
 }
 
-/// `grpc.health.v1`: this process serves as soon as it listens, each service and all of them.
+/// Returns the service `grpc.health.v1`. Every service of a process that listens is `SERVING`.
 async fn grpc_health() -> HealthServer<HealthService> {
     let reporter = HealthReporter::new();
     for service in crate::http::protocol::METHODS
@@ -168,87 +172,88 @@ async fn grpc_health() -> HealthServer<HealthService> {
     HealthServer::new(HealthService::from_health_reporter(reporter))
 }
 
-/// All services: they differ in their rpcs only.
+/// The implementation of every service. Each file of this module adds the rpcs of one.
 #[derive(Clone)]
 struct Service(App);
 
 impl Service {
-    /// Proves the caller's right, calls the operation, and renders what it returns.
-    async fn answer<P, M, A, F, Fut>(
+    /// Creates the proof `P` of the caller's permission, calls the operation, and returns its
+    /// result as a gRPC response.
+    async fn respond<P, M, R, F, Fut>(
         &self,
         request: Request<M>,
         operation: F,
-    ) -> Result<Response<A>, Status>
+    ) -> Result<Response<R>, Status>
     where
-        P: Permit,
+        P: Proof,
         F: FnOnce(App, P, Input<M>) -> Fut,
-        Fut: Future<Output = Result<A>>,
+        Fut: Future<Output = Result<R>>,
     {
         let proof = match request.extensions().get::<Credential>() {
-            Some(credential) => P::permit(credential),
-            None => Err(Error::internal("an rpc without authentication")),
+            Some(credential) => P::from_credential(credential),
+            None => Err(Error::internal("the rpc has no authentication")),
         };
         let operation = |app, input| async move { operation(app, proof?, input).await };
-        self.answer_anybody(request, operation).await
+        self.respond_to_anyone(request, operation).await
     }
 
-    /// Calls an operation that asks for no credential, and renders what it returns.
-    async fn answer_anybody<M, A, F, Fut>(
+    /// Calls an operation that requires no credential, and returns its result as a gRPC response.
+    async fn respond_to_anyone<M, R, F, Fut>(
         &self,
         request: Request<M>,
         operation: F,
-    ) -> Result<Response<A>, Status>
+    ) -> Result<Response<R>, Status>
     where
         F: FnOnce(App, Input<M>) -> Fut,
-        Fut: Future<Output = Result<A>>,
+        Fut: Future<Output = Result<R>>,
     {
         let (_, extensions, message) = request.into_parts();
-        let Some(call) = extensions.get::<RequestContext>().cloned() else {
-            return Err(Status::internal("a request without an id"));
+        let Some(context) = extensions.get::<RequestContext>().cloned() else {
+            return Err(Status::internal("the request has no context"));
         };
-        let answered = operation(
+        let result = operation(
             self.0.clone(),
             Input {
                 message,
-                call: call.clone(),
+                context: context.clone(),
             },
         )
         .await;
-        answered
+        result
             .map(Response::new)
-            .map_err(|error| refused(&error, &call))
+            .map_err(|error| to_status(&error, &context))
     }
 
-    /// The same for an operation that answers with many messages, one after the other.
-    async fn stream<P, M, A, S, F, Fut>(
+    /// Does the same as [`Service::respond`] for an operation that returns a stream of messages.
+    async fn stream<P, M, R, S, F, Fut>(
         &self,
         request: Request<M>,
         operation: F,
-    ) -> Result<Response<BoxStream<'static, Result<A, Status>>>, Status>
+    ) -> Result<Response<BoxStream<'static, Result<R, Status>>>, Status>
     where
-        P: Permit,
-        S: Stream<Item = Result<A>> + Send + 'static,
+        P: Proof,
+        S: Stream<Item = Result<R>> + Send + 'static,
         F: FnOnce(App, P, Input<M>) -> Fut,
         Fut: Future<Output = Result<S>>,
     {
-        let call = request.extensions().get::<RequestContext>().cloned();
-        let answers = self.answer(request, operation).await?;
-        let refused = move |error| match &call {
-            Some(call) => refused(&error, call),
-            None => Status::internal("an rpc without an id"),
+        let context = request.extensions().get::<RequestContext>().cloned();
+        let response = self.respond(request, operation).await?;
+        let to_status = move |error| match &context {
+            Some(context) => to_status(&error, context),
+            None => Status::internal("the request has no context"),
         };
-        Ok(answers.map(|answers| answers.map_err(refused).boxed()))
+        Ok(response.map(|messages| messages.map_err(to_status).boxed()))
     }
 }
 
-/// An error as gRPC tells it; its cause is logged.
-fn refused(error: &Error, call: &RequestContext) -> Status {
-    error_response::log_cause(error, call);
-    error_response::status(error, &call.request_id)
+/// Returns the gRPC status of an error, and logs its cause.
+fn to_status(error: &Error, context: &RequestContext) -> Status {
+    error_response::log_cause(error, context);
+    error_response::status(error, &context.request_id)
 }
 
-/// A message with what came beside it.
+/// The message of a request, and the context of the request.
 struct Input<M> {
     message: M,
-    call: RequestContext,
+    context: RequestContext,
 }

@@ -1,6 +1,6 @@
-//! `OrgService`
+//! The rpcs of `OrgService`.
 
-use assay_core::model::permissions::{Owner, Person};
+use assay_core::model::permissions::{Owner, User};
 use assay_proto::v1;
 use assay_proto::v1::org_service_server::OrgService;
 use tonic::{Request, Response, Status};
@@ -14,13 +14,9 @@ impl OrgService for Service {
         &self,
         request: Request<v1::CreateOrgRequest>,
     ) -> Result<Response<v1::CreateOrgResponse>, Status> {
-        self.answer(request, |app, person: Person, input| async move {
+        self.respond(request, |app, user: User, input| async move {
             Ok(v1::CreateOrgResponse {
-                org: Some(
-                    orgs::create(&app, &person, &input.message.name)
-                        .await?
-                        .into(),
-                ),
+                org: Some(orgs::create(&app, &user, &input.message.name).await?.into()),
             })
         })
         .await
@@ -30,7 +26,7 @@ impl OrgService for Service {
         &self,
         request: Request<v1::UpdateOrgRequest>,
     ) -> Result<Response<v1::UpdateOrgResponse>, Status> {
-        self.answer(request, |app, owner: Owner, input| async move {
+        self.respond(request, |app, owner: Owner, input| async move {
             let v1::UpdateOrgRequest {
                 org_id,
                 name,

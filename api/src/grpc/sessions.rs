@@ -1,6 +1,6 @@
-//! `SessionService`
+//! The rpcs of `SessionService`.
 
-use assay_core::model::permissions::Person;
+use assay_core::model::permissions::User;
 use assay_proto::v1;
 use assay_proto::v1::session_service_server::SessionService;
 use tonic::{Request, Response, Status};
@@ -14,8 +14,8 @@ impl SessionService for Service {
         &self,
         request: Request<v1::EndSessionRequest>,
     ) -> Result<Response<v1::EndSessionResponse>, Status> {
-        self.answer(request, |app, person: Person, _| async move {
-            sessions::end_current(&app, &person).await?;
+        self.respond(request, |app, user: User, _| async move {
+            sessions::end_current(&app, &user).await?;
             Ok(v1::EndSessionResponse {})
         })
         .await
@@ -25,8 +25,8 @@ impl SessionService for Service {
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
-        self.answer(request, |app, person: Person, _| async move {
-            Ok(sessions::list(&app, &person).await?.into())
+        self.respond(request, |app, user: User, _| async move {
+            Ok(sessions::list(&app, &user).await?.into())
         })
         .await
     }
@@ -35,8 +35,8 @@ impl SessionService for Service {
         &self,
         request: Request<v1::DeleteSessionRequest>,
     ) -> Result<Response<v1::DeleteSessionResponse>, Status> {
-        self.answer(request, |app, person: Person, input| async move {
-            sessions::end(&app, &person, &input.message.session_id).await?;
+        self.respond(request, |app, user: User, input| async move {
+            sessions::end(&app, &user, &input.message.session_id).await?;
             Ok(v1::DeleteSessionResponse {})
         })
         .await
@@ -46,8 +46,8 @@ impl SessionService for Service {
         &self,
         request: Request<v1::DeleteOtherSessionsRequest>,
     ) -> Result<Response<v1::DeleteOtherSessionsResponse>, Status> {
-        self.answer(request, |app, person: Person, _| async move {
-            sessions::end_others(&app, &person).await?;
+        self.respond(request, |app, user: User, _| async move {
+            sessions::end_others(&app, &user).await?;
             Ok(v1::DeleteOtherSessionsResponse {})
         })
         .await

@@ -1,4 +1,4 @@
-//! `SuiteService`
+//! The rpcs of `SuiteService`.
 
 use assay_core::model::permissions::Caller;
 use assay_proto::v1;
@@ -14,7 +14,7 @@ impl SuiteService for Service {
         &self,
         request: Request<v1::ListSuitesRequest>,
     ) -> Result<Response<v1::ListSuitesResponse>, Status> {
-        self.answer(request, |app, caller: Caller, _| async move {
+        self.respond(request, |app, caller: Caller, _| async move {
             Ok(suites::list(&app, &caller).await?.into())
         })
         .await
@@ -24,7 +24,7 @@ impl SuiteService for Service {
         &self,
         request: Request<v1::ListSuiteItemsRequest>,
     ) -> Result<Response<v1::ListSuiteItemsResponse>, Status> {
-        self.answer(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: Caller, input| async move {
             let v1::ListSuiteItemsRequest {
                 suite_id,
                 cursor,

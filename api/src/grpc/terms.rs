@@ -1,4 +1,4 @@
-//! `TermsService`
+//! The rpcs of `TermsService`.
 
 use assay_core::model::permissions::{Caller, Owner};
 use assay_proto::v1;
@@ -14,7 +14,7 @@ impl TermsService for Service {
         &self,
         request: Request<v1::GetTermsRequest>,
     ) -> Result<Response<v1::GetTermsResponse>, Status> {
-        self.answer(request, |app, caller: Caller, _| async move {
+        self.respond(request, |app, caller: Caller, _| async move {
             Ok(v1::GetTermsResponse {
                 terms: Some(terms::get(&app, &caller).await?.into()),
             })
@@ -26,7 +26,7 @@ impl TermsService for Service {
         &self,
         request: Request<v1::AcceptTermsRequest>,
     ) -> Result<Response<v1::AcceptTermsResponse>, Status> {
-        self.answer(request, |app, owner: Owner, input| async move {
+        self.respond(request, |app, owner: Owner, input| async move {
             Ok(v1::AcceptTermsResponse {
                 terms: Some(
                     terms::accept(&app, &owner, &input.message.version)

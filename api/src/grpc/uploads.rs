@@ -1,4 +1,4 @@
-//! `UploadService`
+//! The rpcs of `UploadService`.
 
 use assay_core::model::permissions::{Caller, Submitter};
 use assay_core::{Code, Error};
@@ -19,7 +19,7 @@ impl UploadService for Service {
         &self,
         request: Request<v1::CreateUploadRequest>,
     ) -> Result<Response<v1::CreateUploadResponse>, Status> {
-        self.answer(request, |app, submitter: Submitter, input| async move {
+        self.respond(request, |app, submitter: Submitter, input| async move {
             let v1::CreateUploadRequest {
                 kind,
                 content_type,
@@ -45,7 +45,7 @@ impl UploadService for Service {
         &self,
         request: Request<v1::GetUploadRequest>,
     ) -> Result<Response<v1::GetUploadResponse>, Status> {
-        self.answer(request, |app, caller: Caller, input| async move {
+        self.respond(request, |app, caller: Caller, input| async move {
             Ok(v1::GetUploadResponse {
                 upload: Some(
                     uploads::get(&app, &caller, &input.message.upload_id)
@@ -61,7 +61,7 @@ impl UploadService for Service {
         &self,
         request: Request<v1::CompleteUploadRequest>,
     ) -> Result<Response<v1::CompleteUploadResponse>, Status> {
-        self.answer(request, |app, submitter: Submitter, input| async move {
+        self.respond(request, |app, submitter: Submitter, input| async move {
             let upload =
                 complete_upload::complete(&app, &submitter, &input.message.upload_id).await?;
             Ok(v1::CompleteUploadResponse {
@@ -75,7 +75,7 @@ impl UploadService for Service {
         &self,
         request: Request<v1::DeleteUploadRequest>,
     ) -> Result<Response<v1::DeleteUploadResponse>, Status> {
-        self.answer(request, |app, submitter: Submitter, input| async move {
+        self.respond(request, |app, submitter: Submitter, input| async move {
             uploads::delete(&app, &submitter, &input.message.upload_id).await?;
             Ok(v1::DeleteUploadResponse {})
         })
@@ -86,16 +86,16 @@ impl UploadService for Service {
         &self,
         request: Request<Streaming<v1::UploadPredictionsRequest>>,
     ) -> Result<Response<v1::UploadPredictionsResponse>, Status> {
-        let held = memory::held(request.extensions());
-        self.answer(request, |app, submitter: Submitter, input| async move {
+        let reservation = memory::reservation(request.extensions());
+        self.respond(request, |app, submitter: Submitter, input| async move {
             let mut messages = input.message;
-            let first = messages.message().await.map_err(broke)?;
+            let first = messages.message().await.map_err(stream_error)?;
             let v1::UploadPredictionsRequest {
                 upload_id,
                 number,
                 data,
             } = first.unwrap_or_default();
-            let rest = messages.map(|message| piece(message.map_err(broke)?));
+            let rest = messages.map(|message| part_data(message.map_err(stream_error)?));
             let mut body = futures_util::stream::iter([Ok(Bytes::from(data))]).chain(rest);
             let part = uploads::put_part(
                 &app,
@@ -103,7 +103,7 @@ impl UploadService for Service {
                 &upload_id,
                 number.into(),
                 None,
-                &*held?,
+                &*reservation?,
                 &mut body,
             )
             .await?;
@@ -115,8 +115,11 @@ impl UploadService for Service {
     }
 }
 
-/// A message behind the first.
-fn piece(message: v1::UploadPredictionsRequest) -> assay_core::Result<Bytes> {
+/// Returns the data of a message after the first.
+///
+/// # Errors
+/// If the message names an upload or a part.
+fn part_data(message: v1::UploadPredictionsRequest) -> assay_core::Result<Bytes> {
     let v1::UploadPredictionsRequest {
         upload_id,
         number,
@@ -125,18 +128,19 @@ fn piece(message: v1::UploadPredictionsRequest) -> assay_core::Result<Bytes> {
     if !upload_id.is_empty() || number != 0 {
         return Err(Error::new(
             Code::InvalidRequest,
-            "Only the first message names the upload and the number; a stream is one part.",
+            "Only the first message may name the upload and the number: a stream is one part.",
         ));
     }
     Ok(data.into())
 }
 
-fn broke(status: Status) -> Error {
+/// Translates the error of a request stream.
+fn stream_error(status: Status) -> Error {
     match status.code() {
         tonic::Code::OutOfRange => Error::new(
             Code::PayloadTooLarge,
-            "A message is larger than this operation takes; send smaller ones.",
+            "A message is larger than this operation accepts. Send smaller messages.",
         ),
-        _ => Error::new(Code::InvalidRequest, "The stream broke off.").because(status),
+        _ => Error::new(Code::InvalidRequest, "The stream is incomplete.").with_cause(status),
     }
 }

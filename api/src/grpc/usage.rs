@@ -1,4 +1,4 @@
-//! `UsageService`
+//! The rpcs of `UsageService`.
 
 use assay_core::model::permissions::Caller;
 use assay_proto::v1;
@@ -14,7 +14,7 @@ impl UsageService for Service {
         &self,
         request: Request<v1::GetUsageRequest>,
     ) -> Result<Response<v1::GetUsageResponse>, Status> {
-        self.answer(request, |app, caller: Caller, _| async move {
+        self.respond(request, |app, caller: Caller, _| async move {
             Ok(v1::GetUsageResponse {
                 usage: Some(usage::get(&app, &caller).await?.into()),
             })

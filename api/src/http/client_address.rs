@@ -1,4 +1,4 @@
-//! The address of a client, and the networks around it that limits count.
+//! The address of a client, and the prefixes by which limits count it.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -6,7 +6,10 @@ use std::sync::Arc;
 use http::HeaderMap;
 use ipnet::IpNet;
 
-/// The client's address: that of the peer, or what trusted proxies say, read from the right, where they append.
+/// Returns the counting address of the client: the peer's address or, behind trusted proxies, one
+/// from `X-Forwarded-For`.
+///
+/// The header is read from the right, because proxies append to it.
 pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Arc<str> {
     let forwarded = headers.get_all("x-forwarded-for").iter();
     let hops: Vec<&str> = forwarded
@@ -15,7 +18,8 @@ pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Arc<str> 
         .collect();
     let mut client = peer.to_canonical();
     for hop in hops.into_iter().rev() {
-        // What cannot be read ends the chain: what stands before it could be anybody's invention.
+        // A hop that cannot be parsed ends the chain: anybody could have written the hops before
+        // it.
         match forwarded_address(hop) {
             Some(hop) if is_within(trusted, client) => client = hop,
             _ => break,
@@ -24,13 +28,13 @@ pub fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Arc<str> 
     counting_address(client)
 }
 
-/// Whether one of these networks contains the address.
+/// Returns `true` if one of the networks contains the address.
 pub fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
     let address = address.to_canonical();
     networks.iter().any(|network| network.contains(&address))
 }
 
-/// The address that limits count: of IPv6 the first 64 bits.
+/// Returns the address that limits count: an IPv4 address, or the first 64 bits of an IPv6 address.
 pub fn counting_address(address: IpAddr) -> Arc<str> {
     match address.to_canonical() {
         IpAddr::V4(address) => Arc::from(address.to_string()),
@@ -41,8 +45,11 @@ pub fn counting_address(address: IpAddr) -> Arc<str> {
     }
 }
 
-/// The prefixes that failures of a counting address are counted for, each with how many times its limit it has: of IPv6
-/// also the /56 and the /48, of which one customer of a network may hold all.
+/// Returns the prefixes that a counting address counts for, each with the multiple of the limit
+/// that it has.
+///
+/// An IPv6 address also counts for its /56 and its /48, because one customer of a network may hold
+/// a whole one.
 pub fn counting_prefixes(address: &str) -> Vec<(String, u32)> {
     let mut prefixes = vec![(address.to_owned(), 1)];
     if let Ok(address) = address.parse::<Ipv6Addr>() {
@@ -53,7 +60,8 @@ pub fn counting_prefixes(address: &str) -> Vec<(String, u32)> {
     prefixes
 }
 
-/// An address as proxies write it: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]:4711`.
+/// Parses an address as proxies write it: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`,
+/// `[2001:db8::1]:4711`.
 fn forwarded_address(hop: &str) -> Option<IpAddr> {
     let hop = hop.trim();
     let bare = hop
@@ -88,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_write_addresses_in_several_ways() {
+    fn forwarded_addresses_are_parsed() {
         for (hop, expected) in [
             (" 192.0.2.1 ", Some("192.0.2.1")),
             ("192.0.2.1:4711", Some("192.0.2.1")),

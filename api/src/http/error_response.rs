@@ -1,4 +1,4 @@
-//! The one place where an error becomes an answer, on either protocol.
+//! Renders errors as responses, for REST, gRPC and gRPC-web.
 
 use assay_core::{Code, Details, Error, RequestId};
 use assay_eval::FieldError;
@@ -15,17 +15,17 @@ use tonic_types::{
 use super::protocol::Protocol;
 use super::request_context::RequestContext;
 
-/// The domain of `google.rpc.ErrorInfo`.
+/// The value of `domain` in `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "assay.v1";
 
-/// An error on its way out: handlers and layers return it, the outermost layer renders it.
+/// An error as handlers and layers return it. The outermost layer renders it.
 #[derive(Debug)]
 pub struct Failure {
-    /// What went wrong.
+    /// The error itself.
     pub error: Error,
-    /// In place of the code's own HTTP status.
+    /// An HTTP status that replaces the one of the error's code.
     pub status: Option<StatusCode>,
-    /// In place of the code's own gRPC status.
+    /// A gRPC status that replaces the one of the error's code.
     pub grpc_status: Option<tonic::Code>,
 }
 
@@ -39,27 +39,28 @@ impl From<Error> for Failure {
     }
 }
 
-/// Hands the failure to the outermost layer. `Response` must be clonable in its extensions, hence the `Arc`.
+/// The failure in the extensions of a response that is to be rendered. Extensions must be `Clone`,
+/// hence the `Arc`.
 #[derive(Clone)]
-pub struct Pending(pub std::sync::Arc<Failure>);
+pub struct PendingFailure(pub std::sync::Arc<Failure>);
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response = Response::default();
         response
             .extensions_mut()
-            .insert(Pending(std::sync::Arc::new(self)));
+            .insert(PendingFailure(std::sync::Arc::new(self)));
         response
     }
 }
 
 #[derive(Serialize)]
 struct Envelope<'a> {
-    error: Inside<'a>,
+    error: ErrorBody<'a>,
 }
 
 #[derive(Serialize)]
-struct Inside<'a> {
+struct ErrorBody<'a> {
     code: &'static str,
     message: &'a str,
     request_id: &'a RequestId,
@@ -67,7 +68,8 @@ struct Inside<'a> {
     details: Option<&'a Details>,
 }
 
-/// Renders a failure in the form that the protocol wants. The headers that are there already, such as `Allow`, stay.
+/// Renders a failure as a response of the protocol. Headers that are set already, such as `Allow`,
+/// are retained.
 pub fn render(
     failure: &Failure,
     mut headers: HeaderMap,
@@ -79,7 +81,7 @@ pub fn render(
         Protocol::Rest => rest(failure, request_id),
         Protocol::Grpc => grpc(failure, request_id),
         Protocol::GrpcWeb => {
-            // A refusal has no messages, so its trailers may stand among the headers, on this protocol too.
+            // An error has no messages, so gRPC-web also allows its trailers among the headers.
             let mut response = grpc(failure, request_id);
             response.headers_mut().insert(
                 CONTENT_TYPE,
@@ -102,7 +104,7 @@ fn rest(failure: &Failure, request_id: &RequestId) -> Response {
         grpc_status: _,
     } = failure;
     let envelope = Envelope {
-        error: Inside {
+        error: ErrorBody {
             code: error.code.as_str(),
             message: &error.message,
             request_id,
@@ -136,7 +138,7 @@ fn grpc(failure: &Failure, request_id: &RequestId) -> Response {
     status_of(error, code, request_id).into_http()
 }
 
-/// The error as a gRPC status.
+/// Returns the error as a gRPC status with the code's own status.
 pub fn status(error: &Error, request_id: &RequestId) -> Status {
     status_of(
         error,
@@ -145,7 +147,7 @@ pub fn status(error: &Error, request_id: &RequestId) -> Status {
     )
 }
 
-/// The error as a gRPC status, with the details of `google.rpc` that fit.
+/// Returns the error as a gRPC status, with the matching details of `google.rpc`.
 fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status {
     let mut details = ErrorDetails::new();
     let mut metadata = std::collections::HashMap::new();
@@ -245,7 +247,8 @@ fn status_of(error: &Error, code: tonic::Code, request_id: &RequestId) -> Status
     }
     match (error.code, error.resource) {
         (Code::NotFound, Some(resource)) => {
-            // Whose it is, and whether it is, is not told.
+            // The name and the owner stay empty, so that the error does not reveal whether the
+            // resource exists.
             details.set_resource_info(resource.as_str(), "", "", error.message.as_ref());
         }
         (Code::InvalidState, Some(resource)) => {
@@ -273,27 +276,28 @@ fn own((name, value): (&'static str, String)) -> (String, String) {
     (name.to_owned(), value)
 }
 
-fn violation(fault: &FieldError) -> FieldViolation {
-    // What is a header on REST is a field of the message here.
-    let field = if fault.field == "Idempotency-Key" {
+fn violation(field_error: &FieldError) -> FieldViolation {
+    // The header of REST is a field of the gRPC message.
+    let field = if field_error.field == "Idempotency-Key" {
         "idempotency_key"
     } else {
-        &fault.field
+        &field_error.field
     };
     FieldViolation {
         field: field.to_owned(),
-        description: fault.message.clone(),
-        reason: fault.reason.to_uppercase(),
+        description: field_error.message.clone(),
+        reason: field_error.reason.to_uppercase(),
         localized_message: None,
     }
 }
 
-/// Logs what the caller is not told, once.
-pub fn log_cause(error: &Error, call: &RequestContext) {
+/// Logs the cause of an error, which the response does not contain. Call it once per error.
+pub fn log_cause(error: &Error, context: &RequestContext) {
     if let Some(cause) = &error.cause {
         let RequestContext {
             request_id, trace, ..
-        } = call;
-        tracing::error!(%request_id, trace_id = %trace.context().span_context.trace_id, code = error.code.as_str(), %cause, "a request failed");
+        } = context;
+        let trace_id = trace.context().span_context.trace_id;
+        tracing::error!(%request_id, %trace_id, code = error.code.as_str(), %cause, "request failed");
     }
 }

@@ -1,5 +1,5 @@
-//! HTTP below the routes, for REST and gRPC alike: connections, the context of a request, protocol detection, and errors as
-//! responses.
+//! HTTP without routes, for REST and gRPC alike: connections, the context of a request, protocol
+//! detection and error responses.
 
 pub mod client_address;
 pub mod connections;

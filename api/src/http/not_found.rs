@@ -5,11 +5,11 @@ use http::StatusCode;
 
 use super::error_response::Failure;
 
-/// A path that does not take the method.
+/// Responds with 405 to a method that the path does not support.
 pub async fn method_not_allowed() -> Failure {
     let error = Error::new(
         Code::InvalidRequest,
-        "This path does not take this method; the header Allow says which it takes.",
+        "This path does not support this method. The header `Allow` lists the methods that it supports.",
     );
     Failure {
         status: Some(StatusCode::METHOD_NOT_ALLOWED),
@@ -17,12 +17,12 @@ pub async fn method_not_allowed() -> Failure {
     }
 }
 
-/// What answers when nothing else does.
+/// Responds with 404 to a path without a route.
 pub async fn not_found() -> Failure {
-    nothing().into()
+    not_found_error().into()
 }
 
-/// What a path that leads nowhere is answered with.
-pub fn nothing() -> Error {
+/// Returns the error of a path without a route.
+pub fn not_found_error() -> Error {
     Error::new(Code::NotFound, "There is nothing at this path.")
 }

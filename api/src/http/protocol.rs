@@ -1,4 +1,4 @@
-//! The protocols that share the port, and the rpcs that gRPC knows.
+//! The protocols that share the port, and the paths of all gRPC methods.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -8,19 +8,19 @@ use http::header::CONTENT_TYPE;
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
-/// What a client speaks.
+/// The protocol of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// JSON over HTTP.
+    /// JSON over HTTP/1.1 or HTTP/2.
     Rest,
     /// gRPC over HTTP/2.
     Grpc,
-    /// gRPC-web.
+    /// gRPC-web over HTTP/1.1 or HTTP/2.
     GrpcWeb,
 }
 
 impl Protocol {
-    /// Told by the content type, which gRPC demands.
+    /// Returns the protocol by the header `Content-Type`, which gRPC requires.
     pub fn of(headers: &HeaderMap) -> Self {
         let content_type = headers
             .get(CONTENT_TYPE)
@@ -35,7 +35,7 @@ impl Protocol {
         }
     }
 
-    /// For logs and metrics.
+    /// Returns the name of the protocol in logs and Prometheus metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Rest => "rest",
@@ -45,7 +45,7 @@ impl Protocol {
     }
 }
 
-/// The paths of all rpcs.
+/// The paths of all gRPC methods, such as `/assay.v1.JobService/GetJob`.
 pub static METHODS: LazyLock<HashSet<String>> = LazyLock::new(|| {
     let set = FileDescriptorSet::decode(assay_proto::DESCRIPTORS).unwrap_or_default();
     let files = set.file.iter();
@@ -64,7 +64,7 @@ pub static METHODS: LazyLock<HashSet<String>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Whether this is the path of an rpc of ours.
+/// Returns `true` if this is the path of a gRPC method.
 pub fn is_method(path: &str) -> bool {
     METHODS.contains(path)
 }

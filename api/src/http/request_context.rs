@@ -1,4 +1,4 @@
-//! What is known of a request before its route is: its id, its trace, its client.
+//! The context of a request: its id, its trace and its client, which are known before its route.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,44 +10,45 @@ use assay_core::{RequestId, Timestamp};
 
 use super::traceparent::Trace;
 
-/// What is known of a request before anything else is. In the extensions of every request.
+/// The context of a request, stored in the extensions of every request.
 #[derive(Clone)]
 pub struct RequestContext {
-    /// Our own id of it.
+    /// The id that this API assigned to the request.
     pub request_id: RequestId,
-    /// When its head had arrived.
-    pub began: Instant,
-    /// The trace that it belongs to.
+    /// The time at which its headers had arrived.
+    pub received_at: Instant,
+    /// The trace that the request belongs to.
     pub trace: Trace,
-    /// What was done for it so far, for operators.
+    /// The finished child spans of the request.
     pub child_spans: ChildSpans,
-    /// Whom failed authentication is counted for: the client's address, of IPv6 the first 64 bits.
+    /// The address that failed authentications count for: the client's, of IPv6 the first 64 bits.
     pub address: Arc<str>,
-    /// The client's `User-Agent`, as its sessions show it.
+    /// The client's `User-Agent`, stored in its sessions.
     pub user_agent: Option<Arc<str>>,
 }
 
-/// ChildSpans of a request that have ended. They are told of after the whole, so that none is ever without it.
+/// Finished child spans of a request. They are exported after the request's own span, so that none
+/// is exported without its parent. Clones share them.
 #[derive(Clone, Default)]
 pub struct ChildSpans(Arc<Mutex<Vec<Span>>>);
 
 impl ChildSpans {
-    /// Adds one.
-    pub fn push(&self, part: Span) {
+    /// Adds a finished span.
+    pub fn push(&self, span: Span) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(part);
+            .push(span);
     }
 
-    /// All of them, in the order in which they ended.
+    /// Removes and returns all spans, in the order in which they finished.
     pub fn take(&self) -> Vec<Span> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl RequestContext {
-    /// Where the request comes from.
+    /// Returns the client's address and user agent, as sessions store them.
     pub fn origin(&self) -> Origin<'_> {
         Origin {
             address: &self.address,
@@ -55,30 +56,30 @@ impl RequestContext {
         }
     }
 
-    /// Does a part of the work, and notes what it was if operators are told of it.
-    pub async fn during<T>(
+    /// Runs `work`, and records a child span if the trace is sampled.
+    pub async fn in_span<T>(
         &self,
         spans: &Spans,
         name: &'static str,
         work: impl Future<Output = T>,
     ) -> T {
-        let began = Timestamp::now();
-        let done = work.await;
-        // Only now: authentication decides which trace it is.
+        let started_at = Timestamp::now();
+        let result = work.await;
+        // Read after the work: authentication decides which trace the request belongs to.
         let span_context = self.trace.context().span_context;
         if spans.is_sampled(span_context.trace_id) {
             self.child_spans.push(Span::internal(
                 span_context.child(),
                 span_context.span_id,
                 name,
-                began,
+                started_at,
                 Timestamp::now(),
             ));
         }
-        done
+        result
     }
 }
 
-/// The address of the peer, set by the listener.
+/// The address of the connection's peer, set by the listener in the extensions of every request.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub IpAddr);

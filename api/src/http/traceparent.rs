@@ -1,4 +1,8 @@
 //! The trace that a request belongs to (W3C Trace Context, header `traceparent`).
+//!
+//! The header is parsed here and not by OpenTelemetry's `TraceContextPropagator`, which is less
+//! strict than the specification: it accepts ids and versions of any length, such as `0-1-1-1`, and
+//! a trailing dash in version 00.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,8 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use assay_core::runtime::trace_export::{SpanContext, SpanId, TraceId};
 use http::HeaderMap;
 
-/// A request's trace. Until the caller has shown a valid credential it is one of our own, which links to the caller's:
-/// strangers add no spans to the traces of others. Clones are the same.
+/// The trace of a request.
+///
+/// Until the caller has presented a valid credential, the request has a trace of its own, which
+/// links to the caller's span. Otherwise anybody could add spans to the traces of others. Clones
+/// share the state.
 #[derive(Clone)]
 pub struct Trace {
     claimed: TraceParent,
@@ -16,7 +23,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The trace of a request with these headers, whose caller is not known yet.
+    /// Returns the trace of a request whose caller is not authenticated yet.
     pub fn of(headers: &HeaderMap) -> Self {
         let claimed = TraceParent::of(headers);
         let own = if claimed.parent.is_some() {
@@ -31,12 +38,12 @@ impl Trace {
         }
     }
 
-    /// Joins the caller's trace, because the caller has a valid credential.
+    /// Joins the caller's trace. Call it once the caller's credential is known to be valid.
     pub fn join(&self) {
         self.is_joined.store(true, Ordering::Relaxed);
     }
 
-    /// The request's span_context, as it is now.
+    /// Returns the request's current span context and parent.
     pub fn context(&self) -> TraceParent {
         match self.is_joined.load(Ordering::Relaxed) {
             true => self.claimed,
@@ -50,7 +57,7 @@ impl Trace {
         }
     }
 
-    /// The caller's span, if its trace is not joined.
+    /// Returns the caller's span to link to, unless its trace is joined.
     pub fn link(&self) -> Option<SpanContext> {
         let is_joined = self.is_joined.load(Ordering::Relaxed);
         self.claimed
@@ -63,23 +70,23 @@ impl Trace {
     }
 }
 
-/// A request's span_context in its trace.
+/// The span context of a request, with its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
-    /// The request's own span_context.
+    /// The span context of the request itself.
     pub span_context: SpanContext,
-    /// The client's span; none when the trace begins here.
+    /// The client's span; `None` if the trace starts with this request.
     pub parent: Option<SpanId>,
 }
 
 impl TraceParent {
-    /// In the client's trace, if it sent a well-formed one; otherwise in a new one.
+    /// Returns a span in the client's trace if its header is well formed, otherwise in a new trace.
     pub fn of(headers: &HeaderMap) -> Self {
-        let given = headers
+        let from_client = headers
             .get("traceparent")
             .and_then(|value| value.to_str().ok())
             .and_then(Self::read);
-        match given {
+        match from_client {
             Some(client) => Self {
                 span_context: client.child(),
                 parent: Some(client.span_id),
@@ -91,26 +98,27 @@ impl TraceParent {
         }
     }
 
-    /// The client's span_context.
+    /// Parses the value of a `traceparent` header.
     pub fn read(text: &str) -> Option<SpanContext> {
         let mut parts = text.split('-');
         let (version, trace_id, span_id, flags) =
             (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let hex = |text: &str, length| {
+        let is_hex = |text: &str, length| {
             text.len() == length
                 && text
                     .bytes()
                     .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
         };
-        // All zeros is no id; version ff is forbidden, and 00 has no further parts.
-        let some = |text: &str| text.bytes().any(|byte| byte != b'0');
-        let well_formed = hex(version, 2)
+        // An id of zeros and version ff are invalid. Version 00 has four parts; later versions may
+        // have more.
+        let is_nonzero = |text: &str| text.bytes().any(|byte| byte != b'0');
+        let well_formed = is_hex(version, 2)
             && version != "ff"
-            && hex(trace_id, 32)
-            && some(trace_id)
-            && hex(span_id, 16)
-            && some(span_id)
-            && hex(flags, 2);
+            && is_hex(trace_id, 32)
+            && is_nonzero(trace_id)
+            && is_hex(span_id, 16)
+            && is_nonzero(span_id)
+            && is_hex(flags, 2);
         if well_formed && (version != "00" || parts.next().is_none()) {
             SpanContext::read(trace_id, span_id)
         } else {
@@ -124,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn callers_trace_is_joined_with_a_credential_only() {
+    fn trace_joins_callers_after_authentication() {
         let header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let trace = Trace::of(&HeaderMap::from_iter([(
             "traceparent".parse().unwrap(),
@@ -156,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_well_formed_header_is_taken() {
+    fn malformed_traceparent_is_ignored() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         assert_eq!(
             TraceParent::read(good).unwrap().trace_id.to_string(),
@@ -169,6 +177,8 @@ mod tests {
             &good.replace("00f067aa0ba902b7", "0000000000000000"),
             &format!("{good}-x"),
             &good.replacen("00", "ff", 1),
+            &format!("{good}-"),
+            "0-1-1-1",
         ] {
             assert_eq!(TraceParent::read(bad), None, "{bad}");
         }

@@ -1,4 +1,5 @@
-//! Who calls: from the `Authorization` header to a credential, or 401. What it may do is decided later.
+//! Authentication: looks the credential in the `Authorization` header up, or returns 401.
+//! Permissions are checked later, by the operation.
 
 use std::time::Duration;
 
@@ -14,7 +15,6 @@ use axum::response::{IntoResponse as _, Response};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use super::rate_limit;
 use super::traffic_class::TrafficClass;
 use crate::app::App;
 use crate::http::error_response::Failure;
@@ -22,10 +22,10 @@ use crate::http::request_context::RequestContext;
 use crate::limits::Allowance;
 use crate::limits::rejections::Caller;
 
-/// How long the look-up may take.
+/// Longest time of a look-up in the database.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1800);
 
-/// The layer. After it every request has a [`Credential`].
+/// Authenticates a request. Later layers and handlers find its [`Credential`] in the extensions.
 pub async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
     match identify(
         &app,
@@ -39,45 +39,14 @@ pub async fn authenticate(State(app): State<App>, mut request: Request, next: Ne
             request.extensions_mut().insert(credential);
             next.run(request).await
         }
-        Err(refusal) => refused(&app, request.extensions().get(), refusal).await,
+        Err(refusal) => refuse(&app, request.extensions().get(), refusal).await,
     }
 }
 
-/// The layer of unknown paths and of methods that a path does not take. Everybody gets the same 404 or 405, but a request with
-/// a valid credential is one of its organization's: it is counted, and shows the organization's limit.
-pub async fn count_unrouted(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    if !request.headers().contains_key(AUTHORIZATION) {
-        return next.run(request).await;
-    }
-    match identify(
-        &app,
-        TrafficClass::of(&request),
-        request.headers(),
-        request.extensions().get(),
-    )
-    .await
-    {
-        Ok(credential) => {
-            request.extensions_mut().insert(credential);
-            rate_limit::limit(State(app), request, next).await
-        }
-        Err(refusal) => {
-            let allowance = refused(&app, request.extensions().get(), refusal)
-                .await
-                .extensions()
-                .get::<Allowance>()
-                .copied();
-            let mut response = next.run(request).await;
-            allowance.map(|allowance| response.extensions_mut().insert(allowance));
-            response
-        }
-    }
-}
-
-/// Why a request is not authenticated, or not even looked at.
-struct Refusal {
+/// The refusal of a request whose caller is not authenticated.
+pub(super) struct Refusal {
     error: Error,
-    /// What is left, where it is known already and nothing is to be counted.
+    /// The allowance, if it is known without counting the refusal.
     allowance: Option<Allowance>,
 }
 
@@ -90,26 +59,27 @@ impl From<Error> for Refusal {
     }
 }
 
-/// The caller's credential, or the refusal. It takes parts of a request, because threads cannot share a body.
-async fn identify(
+/// Returns the caller's credential, or the refusal. Takes parts of a request, because the body of a
+/// request is not `Sync`.
+pub(super) async fn identify(
     app: &App,
     traffic_class: TrafficClass,
     headers: &HeaderMap,
-    call: Option<&RequestContext>,
+    context: Option<&RequestContext>,
 ) -> Result<Credential, Refusal> {
-    let (kind, hash) = secret::read(bearer(headers)?).ok_or_else(invalid)?;
-    if let Some(verdict) = caller(headers).and_then(|caller| app.lookups.refusal(&caller)) {
+    let (kind, hash) = secret::read(bearer(headers)?).ok_or_else(invalid_token)?;
+    if let Some(verdict) = caller(headers).and_then(|caller| app.rejections.refusal(&caller)) {
         return Err(Refusal {
-            error: rate_limit::refusal(verdict),
+            error: verdict.rate_limited(),
             allowance: Some(verdict.allowance),
         });
     }
-    if let Some(code) = app.lookups.rejection(&hash) {
+    if let Some(code) = app.rejections.rejection(&hash) {
         return Err(rejection(code).into());
     }
-    if let Some((call, (error, allowance))) =
-        call.and_then(|call| Some((call, app.limits.throttled(&call.address)?)))
-        && !app.lookups.may_look_up(&hash, &call.address)
+    if let Some((context, (error, allowance))) =
+        context.and_then(|context| Some((context, app.limits.throttled(&context.address)?)))
+        && !app.rejections.allows_lookup(&hash, &context.address)
     {
         return Err(Refusal {
             error,
@@ -117,46 +87,47 @@ async fn identify(
         });
     }
     let look_up = async {
-        // A database that does not even answer is away; what waits for it would only pile up.
-        // One address that asks very often leaves connections for the others.
-        let [of_jobs, others] = &app.credential_lookups;
+        // The limit keeps one busy address from taking all connections.
+        let [for_jobs, for_others] = &app.credential_lookups;
         let limit = if traffic_class == TrafficClass::Jobs {
-            of_jobs
+            for_jobs
         } else {
-            others
+            for_others
         };
         let _permit = limit
-            .acquire(call.map_or("unknown", |call| &call.address))
+            .acquire(context.map_or("unknown", |context| &context.address))
             .await?;
+        // A database that takes longer counts as unavailable: requests that wait for it would only
+        // accumulate.
         let found = tokio::time::timeout(
             LOOKUP_TIMEOUT,
-            credential(app, traffic_class, headers, kind, &hash, call),
+            look_up_credential(app, traffic_class, headers, kind, &hash, context),
         )
         .await;
-        let found = found.unwrap_or_else(|late| Err(Error::unavailable(late)));
-        if let (Ok(_), Some(call)) = (&found, call) {
-            call.trace.join();
+        let found = found.unwrap_or_else(|timeout| Err(Error::unavailable(timeout)));
+        if let (Ok(_), Some(context)) = (&found, context) {
+            context.trace.join();
         }
         found
     };
-    let found = match call {
-        Some(call) => call.during(&app.spans, "authenticate", look_up).await,
+    let found = match context {
+        Some(context) => context.in_span(&app.spans, "authenticate", look_up).await,
         None => look_up.await,
     };
     match &found {
         Ok(credential) => {
-            app.lookups.accepted(hash);
+            app.rejections.record_valid(hash);
             record_decision(plan(credential), "accepted");
         }
         Err(error) if matches!(error.code, Code::InvalidToken | Code::KeyRevoked) => {
-            app.lookups.rejected(hash, error.code);
+            app.rejections.record_rejection(hash, error.code);
         }
         Err(_) => {}
     }
     Ok(found?)
 }
 
-/// The caller as the headers name it.
+/// Returns the caller by its headers, before it is authenticated.
 pub fn caller(headers: &HeaderMap) -> Option<Caller> {
     let (_, hash) = secret::read(bearer(headers).ok()?)?;
     Some((
@@ -168,11 +139,11 @@ pub fn caller(headers: &HeaderMap) -> Option<Caller> {
     ))
 }
 
-fn invalid() -> Error {
+fn invalid_token() -> Error {
     rejection(Code::InvalidToken)
 }
 
-/// The error of a credential that does not hold.
+/// Returns the 401 of a credential that is not valid.
 fn rejection(code: Code) -> Error {
     let message = match code {
         Code::KeyRevoked => "This key was revoked. Create another one.",
@@ -181,7 +152,7 @@ fn rejection(code: Code) -> Error {
     Error::new(code, message)
 }
 
-/// The plan that a caller is on, for the metrics.
+/// Returns the plan of the caller's organization as a label of Prometheus metrics, or `none`.
 pub fn plan(credential: &Credential) -> &str {
     credential
         .membership
@@ -193,26 +164,28 @@ fn record_decision(plan: &str, decision: &'static str) {
     metrics::counter!(prometheus::AUTH_DECISIONS, "plan" => plan.to_owned(), "decision" => decision).increment(1);
 }
 
-async fn credential(
+/// Looks a credential up in the database, and records its use.
+async fn look_up_credential(
     app: &App,
     traffic_class: TrafficClass,
     headers: &HeaderMap,
     kind: SecretKind,
     hash: &SecretHash,
-    call: Option<&RequestContext>,
+    context: Option<&RequestContext>,
 ) -> Result<Credential> {
     let pool = if traffic_class == TrafficClass::Jobs {
         &app.jobs_db
     } else {
         &app.db
     };
-    // One connection for all of it: who holds one and waits for another stands in everybody's way.
+    // All statements use one connection: requests that hold one and wait for another could block
+    // each other.
     let mut db = store::acquire_within(pool, app.settings.pool_wait).await?;
     match kind {
-        // It signs in; it is not a credential.
-        SecretKind::Link => Err(invalid()),
+        // A sign-in link creates a session. It is not a credential.
+        SecretKind::Link => Err(invalid_token()),
         SecretKind::ApiKey => match credential::key(&mut *db, hash, &app.settings.terms).await? {
-            None => Err(invalid()),
+            None => Err(invalid_token()),
             Some(FoundKey::Revoked) => Err(rejection(Code::KeyRevoked)),
             Some(FoundKey::Live { credential, stale }) => {
                 if let (true, Principal::ApiKey { key_id }, Some(membership)) =
@@ -220,7 +193,7 @@ async fn credential(
                 {
                     credential::touch_key(&mut *db, &membership.org.id, key_id)
                         .await
-                        .best_effort("noting that a key was used");
+                        .best_effort("recording the use of a key");
                 }
                 Ok(restrict_to_requested_org(
                     *credential,
@@ -229,54 +202,55 @@ async fn credential(
             }
         },
         SecretKind::Session => {
-            let asked = RequestedOrg::of(headers);
-            let org_id = asked.org_id();
+            let requested = RequestedOrg::of(headers);
+            let org_id = requested.org_id();
             let found = credential::session(&mut db, hash, org_id, &app.settings.terms)
                 .await?
-                .ok_or_else(invalid)?;
+                .ok_or_else(invalid_token)?;
             let mut credential = found.credential;
-            credential.asked_for_org = asked.is_some();
-            if matches!(asked, RequestedOrg::Malformed) {
+            credential.is_org_requested = requested.is_some();
+            if matches!(requested, RequestedOrg::Malformed) {
                 credential.membership = None;
             }
-            if let (true, Some(call), Principal::Session { session_id, .. }) =
-                (found.stale, call, &credential.principal)
+            if let (true, Some(context), Principal::Session { session_id, .. }) =
+                (found.stale, context, &credential.principal)
             {
                 let chosen = org_id.filter(|_| credential.membership.is_some());
-                store::session::touch(&mut *db, session_id, chosen, call.origin())
+                store::session::touch(&mut *db, session_id, chosen, context.origin())
                     .await
-                    .best_effort("noting that a session was used");
+                    .best_effort("recording the use of a session");
             }
             Ok(credential)
         }
     }
 }
 
-/// A key has one organization: to it, any other that the caller asks for does not exist.
-fn restrict_to_requested_org(mut credential: Credential, asked: &RequestedOrg) -> Credential {
+/// Removes the membership of a key if the caller requests another organization than the key's. For
+/// a key, no other organization exists.
+fn restrict_to_requested_org(mut credential: Credential, requested: &RequestedOrg) -> Credential {
     let own = credential
         .membership
         .as_ref()
         .map(|membership| &membership.org.id);
-    if asked.is_some() && asked.org_id() != own {
-        credential.asked_for_org = true;
+    if requested.is_some() && requested.org_id() != own {
+        credential.is_org_requested = true;
         credential.membership = None;
     }
     credential
 }
 
-/// The organization that the caller asks for by the header `X-Org-Id`.
+/// The organization that the caller requests with the header `X-Org-Id`.
 pub enum RequestedOrg {
-    /// The header is not there.
+    /// The header is missing.
     None,
-    /// This one.
+    /// The header holds a well-formed id.
     Org(OrgId),
-    /// None that there could be.
+    /// The header holds no id that an organization could have.
     Malformed,
 }
 
 impl RequestedOrg {
-    /// Reads the header.
+    /// Reads the header `X-Org-Id`.
     pub fn of(headers: &HeaderMap) -> Self {
         match headers.get("x-org-id") {
             None => Self::None,
@@ -300,7 +274,10 @@ impl RequestedOrg {
     }
 }
 
-/// The token in the header `Authorization`.
+/// Returns the token of the header `Authorization`.
+///
+/// # Errors
+/// `unauthenticated` if the header is missing, `invalid_token` if it is not a bearer token.
 pub fn bearer(headers: &HeaderMap) -> Result<&str> {
     let missing = || {
         Error::new(
@@ -309,8 +286,7 @@ pub fn bearer(headers: &HeaderMap) -> Result<&str> {
         )
     };
     let value = headers.get(AUTHORIZATION).ok_or_else(missing)?;
-    // A header that is there but is not a bearer token is a credential that is not valid.
-    let invalid = || {
+    let malformed = || {
         Error::new(
             Code::InvalidToken,
             "The Authorization header must be: Bearer <TOKEN>",
@@ -320,24 +296,25 @@ pub fn bearer(headers: &HeaderMap) -> Result<&str> {
         .to_str()
         .ok()
         .and_then(|text| text.trim().split_once(' '))
-        .ok_or_else(invalid)?;
+        .ok_or_else(malformed)?;
     if scheme.eq_ignore_ascii_case("bearer") {
         Ok(token.trim())
     } else {
-        Err(invalid())
+        Err(malformed())
     }
 }
 
-/// The response to a refusal. A credential that was presented and did not hold is counted against the address that it came from.
-async fn refused(
+/// Returns the response to a refusal. Counts an invalid credential as a failed authentication of
+/// the client's address.
+pub(super) async fn refuse(
     app: &App,
-    call: Option<&RequestContext>,
+    context: Option<&RequestContext>,
     Refusal { error, allowance }: Refusal,
 ) -> Response {
-    let failed = matches!(error.code, Code::InvalidToken | Code::KeyRevoked);
-    let (error, allowance) = match call.filter(|_| failed) {
-        Some(call) => {
-            let (error, allowance) = app.limits.failed(&call.address, error).await;
+    let is_failure = matches!(error.code, Code::InvalidToken | Code::KeyRevoked);
+    let (error, allowance) = match context.filter(|_| is_failure) {
+        Some(context) => {
+            let (error, allowance) = app.limits.record_failure(&context.address, error).await;
             (error, Some(allowance))
         }
         None => (error, allowance),

@@ -1,4 +1,5 @@
-//! Pages of other origins: which may call, and what of an answer they may read. Without the setting there is nothing here.
+//! CORS: which pages of other origins may call the API, and which response headers they may read.
+//! Without `ASSAY_CORS_ORIGINS`, responses have no CORS headers.
 
 use std::time::Duration;
 
@@ -14,8 +15,9 @@ use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 
 use crate::http::origin::Origin;
 
-/// What a page may send beyond what every page may: of REST, of gRPC-web.
-const SENT: [&str; 7] = [
+/// Request headers of REST and gRPC-web that pages may set, in addition to `Authorization` and
+/// `Content-Type`.
+const REQUEST_HEADERS: [&str; 7] = [
     "idempotency-key",
     "x-org-id",
     "x-request-id",
@@ -25,8 +27,8 @@ const SENT: [&str; 7] = [
     "x-user-agent",
 ];
 
-/// What a page may read beyond what every page may.
-const READ: [&str; 8] = [
+/// Response headers that pages may read, in addition to `Allow` and `Retry-After`.
+const RESPONSE_HEADERS: [&str; 8] = [
     "x-request-id",
     "x-ratelimit-limit",
     "x-ratelimit-remaining",
@@ -37,10 +39,10 @@ const READ: [&str; 8] = [
     "grpc-status-details-bin",
 ];
 
-/// How long a browser need not ask again.
+/// Time for which a browser may cache the response to a preflight request.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// What browsers are told about these origins. Nothing, when there are none.
+/// Returns the CORS rules for these origins, or `None` if there are none.
 pub fn rules(origins: &[Origin]) -> Option<CorsLayer> {
     let allowed = match origins {
         [] => return None,
@@ -62,59 +64,33 @@ pub fn rules(origins: &[Origin]) -> Option<CorsLayer> {
         .allow_headers(
             [AUTHORIZATION, CONTENT_TYPE]
                 .into_iter()
-                .chain(SENT.map(HeaderName::from_static))
+                .chain(REQUEST_HEADERS.map(HeaderName::from_static))
                 .collect::<Vec<_>>(),
         )
         .expose_headers(
             [ALLOW, RETRY_AFTER]
                 .into_iter()
-                .chain(READ.map(HeaderName::from_static))
+                .chain(RESPONSE_HEADERS.map(HeaderName::from_static))
                 .collect::<Vec<_>>(),
         )
         .max_age(PREFLIGHT_MAX_AGE);
     Some(layer)
 }
 
-/// The layer. The library's takes every `OPTIONS` for a browser's question; what is none is for the routes to refuse.
+/// Applies the rules to requests of pages. `CorsLayer` takes every `OPTIONS` request for a
+/// preflight; those without its headers go to the routes, which refuse them.
 pub async fn cors(
     State(rules): State<Option<CorsLayer>>,
     request: Request,
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    let is_question =
+    let is_preflight =
         request.method() == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-    let by_page =
-        headers.contains_key(ORIGIN) && (is_question || request.method() != Method::OPTIONS);
+    let is_from_page =
+        headers.contains_key(ORIGIN) && (is_preflight || request.method() != Method::OPTIONS);
     match rules {
-        Some(rules) if by_page => rules.layer(next).oneshot(request).await.into_response(),
+        Some(rules) if is_from_page => rules.layer(next).oneshot(request).await.into_response(),
         _ => next.run(request).await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_origin_is_a_scheme_and_a_host() {
-        for good in [
-            "https://app.example.org",
-            "http://localhost:3000",
-            "http://127.0.0.1:8080",
-            "*",
-        ] {
-            assert!(good.parse::<Origin>().is_ok(), "{good}");
-        }
-        for bad in [
-            "",
-            "app.example.org",
-            "https://app.example.org/",
-            "https://App.example.org",
-            "https://a/b",
-            "https://*.example.org/x",
-        ] {
-            assert!(bad.parse::<Origin>().is_err(), "{bad}");
-        }
     }
 }

@@ -1,5 +1,6 @@
-//! How long a request may take on either protocol: no more than the caller will wait, as `grpc-timeout` says, and no more
-//! than [`REQUEST_TIMEOUT`], or [`LARGE`] where much is sent or read. Bodies that do not arrive fall under it, too.
+//! The timeout of a request, on every protocol: the client's own `grpc-timeout`, at most
+//! [`REQUEST_TIMEOUT`], or [`LARGE_REQUEST_TIMEOUT`] for requests that send or read much. The time
+//! in which the body arrives is included.
 
 use std::time::Duration;
 
@@ -12,30 +13,26 @@ use http::HeaderMap;
 use super::traffic_class::TrafficClass;
 use crate::http::error_response::Failure;
 
-/// Waiting for a job may take 30 s; the rest is moments.
+/// Longest time of an ordinary request. It exceeds the 30 s for which a request may wait for a job.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// A part of an upload may come on a slow line, and a large upload takes its time to be read.
-const LARGE: Duration = Duration::from_secs(15 * 60);
+/// Longest time of a request that sends or reads much: a part of an upload may arrive over a slow
+/// connection, and reading a large upload takes minutes.
+const LARGE_REQUEST_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// The layer.
+/// Returns 503 (`DEADLINE_EXCEEDED` for gRPC) if a request takes longer than its timeout.
 pub async fn deadline(request: Request, next: Next) -> Response {
-    let longest = if TrafficClass::of(&request) == TrafficClass::Large {
-        LARGE
+    let max = if TrafficClass::of(&request) == TrafficClass::Large {
+        LARGE_REQUEST_TIMEOUT
     } else {
         REQUEST_TIMEOUT
     };
-    let allowed = client_timeout(request.headers()).map_or(longest, |asked| asked.min(longest));
-    match tokio::time::timeout(allowed, next.run(request)).await {
+    let timeout = client_timeout(request.headers()).map_or(max, |requested| requested.min(max));
+    match tokio::time::timeout(timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            let error = Error {
-                retry_after: Some(1),
-                ..Error::new(
-                    Code::Unavailable,
-                    "The request took longer than it may. Retry with backoff.",
-                )
-            };
+            let message = "The request took longer than its timeout. Retry with backoff.";
+            let error = Error::new(Code::Unavailable, message).with_retry_after(1);
             Failure {
                 grpc_status: Some(tonic::Code::DeadlineExceeded),
                 ..error.into()
@@ -45,13 +42,13 @@ pub async fn deadline(request: Request, next: Next) -> Response {
     }
 }
 
-/// What `grpc-timeout` says: at most eight digits and a unit.
+/// Parses the header `grpc-timeout`: one to eight digits and a unit.
 pub fn client_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let well_formed =
+    let is_number =
         (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let count: u64 = digits.parse().ok().filter(|_| well_formed)?;
+    let count: u64 = digits.parse().ok().filter(|_| is_number)?;
     match unit {
         "H" => Some(Duration::from_secs(count * 3600)),
         "M" => Some(Duration::from_secs(count * 60)),
@@ -68,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeout_is_digits_and_a_unit() {
+    fn grpc_timeout_is_digits_and_unit() {
         let read = |text: &str| {
             client_timeout(&HeaderMap::from_iter([(
                 "grpc-timeout".parse().unwrap(),

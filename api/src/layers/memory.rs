@@ -1,5 +1,5 @@
-//! The memory of a request: charged before anything is done for it, until its response has been read. Its body is charged as
-//! it arrives, and must arrive at a minimum rate.
+//! The memory of a request: charged to the budget before the request is processed, until its
+//! response has been read. The body is charged as it arrives, and must arrive at a minimum rate.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,87 +16,91 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::app::App;
-use crate::http::connections::account::Account;
+use crate::http::connections::activity::ConnectionActivity;
 use crate::http::error_response::Failure;
 use crate::http::request_context::RequestContext;
 use crate::http::response_markers::{NoRoom, SharedBody};
 use crate::limits::Allowance;
-use crate::limits::request_memory::{self, Held};
+use crate::limits::request_memory::{self, SharedReservation};
 
-/// The charge for a request without its body: its headers and the state of its handler.
+/// Charge for a request without its body, in bytes: its headers and the state of its handler.
 const REQUEST_BYTES: u64 = 24 * 1024;
-/// The longest time in which nothing of a body arrives.
+/// Longest time in which nothing of a body arrives.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// The average rate at which a body must arrive, in bytes per second.
+/// Average rate at which a body must arrive, in bytes per second.
 const RATE_MIN: u64 = 1024;
-/// The time that a body may take before its rate is checked.
+/// Time that a body may take before its rate is checked.
 const RATE_GRACE: Duration = Duration::from_secs(5);
 
-/// The layer. Until the caller is known, the client's address holds the memory.
-pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    let Some(call) = request.extensions().get::<RequestContext>() else {
-        return Failure::from(Error::internal("a request without an address")).into_response();
+/// Charges the memory of a request to the client's address, or returns 503. After authentication,
+/// the charge moves to the organization.
+pub async fn reserve(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let Some(context) = request.extensions().get::<RequestContext>() else {
+        return Failure::from(Error::internal("a request has no context")).into_response();
     };
-    let held = match app
+    let reservation = match app
         .memory
-        .reserve(&format!("address {}", call.address), REQUEST_BYTES)
+        .reserve(&format!("address {}", context.address), REQUEST_BYTES)
         .await
     {
-        Ok(held) => Arc::new(held),
+        Ok(reservation) => Arc::new(reservation),
         Err(error) => {
             let mut response = Failure::from(error).into_response();
             response.extensions_mut().insert(NoRoom);
             return response;
         }
     };
-    // Charged first: requests that wait hold memory, too.
-    if let Some(account) = request.extensions().get::<Arc<Account>>().cloned() {
-        account.room().await;
+    // This wait comes after the charge, because waiting requests hold memory too.
+    let activity = request.extensions().get::<Arc<ConnectionActivity>>();
+    if let Some(activity) = activity.cloned() {
+        activity.wait_until_read().await;
     }
     let refusal = Refusal::default();
-    let is_dialogue = is_dialogue(request.uri().path());
-    request.extensions_mut().insert(Arc::clone(&held));
+    let may_be_silent = may_be_silent(request.uri().path());
+    request.extensions_mut().insert(Arc::clone(&reservation));
     let request = request.map(|body| {
-        Body::new(Received::new(
+        Body::new(RequestBody::new(
             body,
-            Arc::clone(&held),
+            Arc::clone(&reservation),
             refusal.clone(),
-            is_dialogue,
+            may_be_silent,
         ))
     });
     let mut response = next.run(request).await;
-    // A handler sees no more than that the body broke off.
+    // The handler only sees that the body ended early, so the refusal replaces its response.
     if let Some(error) = refusal.take() {
         let allowance = response.extensions_mut().remove::<Allowance>();
         response = Failure::from(error).into_response();
         allowance.map(|allowance| response.extensions_mut().insert(allowance));
     }
-    // The handler has dropped the request's body by now. A stream has no length: its connection holds at most 64 KiB and one message.
+    // The handler has dropped the request's body by now. A streamed response has no length: its
+    // connection holds at most 64 KiB and one message of it.
     let is_shared = response.extensions().get::<SharedBody>().is_some();
     let body = if is_shared {
         0
     } else {
         response.body().size_hint().exact().unwrap_or(0)
     };
-    held.set(REQUEST_BYTES + body);
-    response.extensions_mut().insert(held);
+    reservation.set(REQUEST_BYTES + body);
+    response.extensions_mut().insert(reservation);
     response
 }
 
-/// The memory that a request holds.
-pub fn held(extensions: &Extensions) -> Result<Held> {
+/// Returns the memory reservation of a request.
+pub fn reservation(extensions: &Extensions) -> Result<SharedReservation> {
     extensions
-        .get::<Held>()
+        .get::<SharedReservation>()
         .cloned()
-        .ok_or_else(|| Error::internal("a request whose memory nobody holds"))
+        .ok_or_else(|| Error::internal("a request has no memory reservation"))
 }
 
-/// Whether this is a stream on which the client may be silent for a while.
-fn is_dialogue(path: &str) -> bool {
+/// Returns `true` if the client of this method may be silent between messages, so that no minimum
+/// rate applies.
+fn may_be_silent(path: &str) -> bool {
     path.starts_with("/grpc.reflection.")
 }
 
-/// The error for which a request's body was not read on.
+/// The error for which the body of a request was refused, if any. Clones share it.
 #[derive(Clone, Default)]
 struct Refusal(Arc<Mutex<Option<Error>>>);
 
@@ -110,49 +114,55 @@ impl Refusal {
     }
 }
 
-/// A request's body. It is charged as it arrives, and ends with an error if it arrives too slowly or there is no room for it.
-struct Received {
+/// The body of a request. It is charged as it arrives, and ends with an error if it arrives too
+/// slowly or finds no memory.
+struct RequestBody {
     body: Body,
-    held: Held,
+    reservation: SharedReservation,
     refusal: Refusal,
-    is_dialogue: bool,
-    /// The number of bytes that have arrived, and the time that the server spent waiting for them.
+    may_be_silent: bool,
+    /// The number of bytes that have arrived.
     bytes: u64,
+    /// The time that the server has spent waiting for these bytes.
     waited: Duration,
-    /// Since when the server waits for the next frame.
-    waits_since: Option<Instant>,
-    /// A frame that waits for room, and until when it may.
+    /// The time since which the server waits for the next frame.
+    waiting_since: Option<Instant>,
+    /// A frame that waits for memory, and the end of its wait.
     arrived: Option<(Frame<Bytes>, Instant)>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Received {
-    fn new(body: Body, held: Held, refusal: Refusal, is_dialogue: bool) -> Self {
-        let waited = Duration::ZERO;
+impl RequestBody {
+    fn new(
+        body: Body,
+        reservation: SharedReservation,
+        refusal: Refusal,
+        may_be_silent: bool,
+    ) -> Self {
         Self {
             body,
-            held,
+            reservation,
             refusal,
-            is_dialogue,
+            may_be_silent,
             bytes: 0,
-            waited,
-            waits_since: None,
+            waited: Duration::ZERO,
+            waiting_since: None,
             arrived: None,
             timer: None,
         }
     }
 
-    /// When the next frame is too late.
-    fn due(&self, waits_since: Instant) -> Instant {
-        let silence = waits_since + SILENCE_MAX;
-        if self.is_dialogue {
+    /// Returns the time after which the next frame is too late.
+    fn frame_deadline(&self, waiting_since: Instant) -> Instant {
+        let silence = waiting_since + SILENCE_MAX;
+        if self.may_be_silent {
             return silence;
         }
         let allowed = RATE_GRACE + Duration::from_secs(self.bytes / RATE_MIN);
-        silence.min(waits_since + allowed.saturating_sub(self.waited))
+        silence.min(waiting_since + allowed.saturating_sub(self.waited))
     }
 
-    /// Returns `Ready` when this time has come.
+    /// Returns `Ready` once `time` is reached.
     fn poll_until(&mut self, time: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let timer = self
             .timer
@@ -162,13 +172,13 @@ impl Received {
     }
 
     fn refuse(&self, error: Error) -> Poll<Option<std::result::Result<Frame<Bytes>, axum::Error>>> {
-        let told = axum::Error::new(error.message.to_string());
+        let body_error = axum::Error::new(error.message.to_string());
         self.refusal.set(error);
-        Poll::Ready(Some(Err(told)))
+        Poll::Ready(Some(Err(body_error)))
     }
 }
 
-impl http_body::Body for Received {
+impl http_body::Body for RequestBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -180,7 +190,7 @@ impl http_body::Body for Received {
         loop {
             if let Some((frame, until)) = this.arrived.take() {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-                if this.held.try_grow(bytes) {
+                if this.reservation.try_grow(bytes) {
                     this.bytes += bytes;
                     return Poll::Ready(Some(Ok(frame)));
                 }
@@ -197,17 +207,17 @@ impl http_body::Body for Received {
             match Pin::new(&mut this.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     this.waited += this
-                        .waits_since
+                        .waiting_since
                         .take()
                         .map_or(Duration::ZERO, |since| since.elapsed());
                     this.arrived = Some((frame, Instant::now() + request_memory::ACQUIRE_TIMEOUT));
                 }
                 Poll::Ready(ended) => return Poll::Ready(ended),
                 Poll::Pending => {
-                    let since = *this.waits_since.get_or_insert_with(Instant::now);
-                    ready!(this.poll_until(this.due(since), cx));
+                    let since = *this.waiting_since.get_or_insert_with(Instant::now);
+                    ready!(this.poll_until(this.frame_deadline(since), cx));
                     let message = format!(
-                        "The request body arrives too slowly: at least {RATE_MIN} bytes per second, and never nothing for {} s.",
+                        "The request body arrives too slowly. Send at least {RATE_MIN} bytes per second, without a pause of {} s.",
                         SILENCE_MAX.as_secs()
                     );
                     return this.refuse(Error::new(Code::InvalidRequest, message));
@@ -221,7 +231,7 @@ impl http_body::Body for Received {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // A frame that waits for room is not in the inner body any more.
+        // A frame that waits for memory has left the inner body already.
         if self.arrived.is_some() {
             SizeHint::default()
         } else {

@@ -1,10 +1,22 @@
-//! What every request goes through on its way in and out, on both wires. One layer a file.
+//! The layers that every request passes, for REST and gRPC alike: one layer per file.
+//!
+//! From the outside in: `observe`, `memory`, `deadline`, `cors`, `syntax`, then the layers of
+//! routes: `auth` and `rate_limit`, or `unrouted` for a path or method without a route. The other
+//! files are modules of these layers: `request_id`, `errors`, `telemetry` and `response_headers` of
+//! `observe`, `concurrency` of `rate_limit`. `traffic_class` chooses the limits of a request by its
+//! route.
 
 pub mod auth;
+mod concurrency;
 pub mod cors;
 pub mod deadline;
+mod errors;
 pub mod memory;
 pub mod observe;
 pub mod rate_limit;
+pub mod request_id;
+mod response_headers;
 pub mod syntax;
-pub mod traffic_class;
+mod telemetry;
+mod traffic_class;
+pub mod unrouted;

@@ -1,42 +1,34 @@
-//! How often: one request of the organization's allowance, or 429.
+//! Rate limit: consumes one request of the organization's allowance, or returns 429. Counts
+//! admitted requests for the usage, then applies the concurrency limit.
 
 use assay_core::model::permissions::{Credential, Principal};
 use assay_core::runtime::prometheus;
-use assay_core::{Code, Error};
+use assay_core::{Error, Result};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use super::traffic_class::TrafficClass;
-use super::{auth, memory};
+use super::{auth, concurrency, memory};
 use crate::app::App;
 use crate::http::client_address;
 use crate::http::error_response::Failure;
 use crate::http::request_context::RequestContext;
 use crate::limits::{Allowance, Verdict};
 
-/// What a person without an organization may ask, as on the plan `free`.
-const WITHOUT_ORG: u32 = 60;
+/// Requests per minute of a user without an organization, as on the plan `free`.
+const LIMIT_WITHOUT_ORG: u32 = 60;
 
-/// The layer. It stands behind authentication.
+/// Limits the requests of an organization, or of a user without one. Must run after authentication.
 pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Response {
     let Some(credential) = request.extensions().get::<Credential>() else {
-        return Failure::from(Error::internal(
-            "the limit stands before the authentication",
-        ))
-        .into_response();
+        return Failure::from(Error::internal("the rate limit runs before authentication"))
+            .into_response();
     };
-    let (who, limit) = match (&credential.membership, &credential.principal) {
-        (Some(membership), _) => (
-            membership.org.id.as_str(),
-            membership.plan.requests_per_minute,
-        ),
-        (None, Principal::Session { user_id, .. }) => (user_id.as_str(), WITHOUT_ORG),
-        (None, Principal::ApiKey { key_id }) => (key_id.as_str(), WITHOUT_ORG),
-    };
-    let admit = app.limits.admit(who, limit);
+    let (caller, limit) = caller_limit(credential);
+    let admit = app.limits.admit(caller, limit);
     let verdict = match request.extensions().get::<RequestContext>() {
-        Some(call) => call.during(&app.spans, "limit", admit).await,
+        Some(context) => context.in_span(&app.spans, "limit", admit).await,
         None => admit.await,
     };
     let verdict = match verdict {
@@ -45,25 +37,18 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
     };
     let mut permit = None;
     if let (None, Some(membership)) = (verdict.refused_for, &credential.membership) {
-        app.usage.count(&membership.org.id);
-        let taken = match TrafficClass::of(&request) {
-            TrafficClass::Ordinary => app
-                .requests_in_progress
-                .acquire(membership.org.id.as_str())
-                .await
-                .map(Some)
-                .map_err(saturated),
-            TrafficClass::Jobs | TrafficClass::Submission | TrafficClass::Large => Ok(None),
-        };
-        let held = memory::held(request.extensions());
-        let admitted = async {
-            permit = taken?;
-            // From here on the organization holds the memory of the request.
-            held?.move_to(who).await
-        };
-        if let Err(error) = admitted.await {
-            record_decision(credential, "saturated");
-            return attach_allowance(verdict.allowance, Failure::from(error).into_response());
+        let org_id = &membership.org.id;
+        app.usage.count(org_id);
+        let (class, memory) = (
+            TrafficClass::of(&request),
+            memory::reservation(request.extensions()),
+        );
+        match concurrency::acquire(&app, org_id, class, memory).await {
+            Ok(acquired) => permit = acquired,
+            Err(error) => {
+                record_decision(credential, "saturated");
+                return attach_allowance(verdict.allowance, Failure::from(error).into_response());
+            }
         }
     }
     record_decision(
@@ -75,11 +60,23 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
         },
     );
     if let (Some(_), Some(caller)) = (verdict.refused_for, auth::caller(request.headers())) {
-        app.lookups.refused(caller, verdict);
+        app.rejections.record_refusal(caller, verdict);
     }
     let response = run_if_admitted(verdict, request, next).await;
     drop(permit);
     response
+}
+
+/// Returns the id that the requests are counted for, and their limit per minute.
+fn caller_limit(credential: &Credential) -> (&str, u32) {
+    match (&credential.membership, &credential.principal) {
+        (Some(membership), _) => (
+            membership.org.id.as_str(),
+            membership.plan.requests_per_minute,
+        ),
+        (None, Principal::Session { user_id, .. }) => (user_id.as_str(), LIMIT_WITHOUT_ORG),
+        (None, Principal::ApiKey { key_id }) => (key_id.as_str(), LIMIT_WITHOUT_ORG),
+    }
 }
 
 fn record_decision(credential: &Credential, decision: &'static str) {
@@ -88,72 +85,47 @@ fn record_decision(credential: &Credential, decision: &'static str) {
         .increment(1);
 }
 
-/// One organization asks for very much at the same time, and what was begun for it does not end.
-fn saturated(error: Error) -> Error {
-    let message = "Too many requests of your organization are under way at once. Let some of them end, and retry with backoff.";
-    Error {
-        message: message.into(),
-        ..error
+/// Limits the requests that send email and need no credential, by the client's address and its
+/// wider prefixes.
+pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) -> Response {
+    let Some(context) = request.extensions().get::<RequestContext>() else {
+        return Failure::from(Error::internal("a request has no context")).into_response();
+    };
+    match admit_mail(&app, &context.address).await {
+        Ok(Some(verdict)) => run_if_admitted(verdict, request, next).await,
+        Ok(None) => next.run(request).await,
+        Err(error) => Failure::from(error).into_response(),
     }
 }
 
-/// The layer of what sends mail and asks for no credential: it is limited by the client's address, and by the networks around it.
-pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) -> Response {
-    let Some(call) = request.extensions().get::<RequestContext>() else {
-        return Failure::from(Error::internal("a request without an address")).into_response();
-    };
+/// Counts a request that sends email for each prefix of the address, until one refuses it. The
+/// allowance is that of the address itself, unless a wider prefix refuses the request.
+async fn admit_mail(app: &App, address: &str) -> Result<Option<Verdict>> {
     let mut verdict = None;
-    for (prefix, multiple) in client_address::counting_prefixes(&call.address) {
+    for (prefix, multiple) in client_address::counting_prefixes(address) {
         let limit = app
             .settings
             .sign_in_mails_per_minute
             .saturating_mul(multiple);
-        match app.limits.admit(&format!("mail.{prefix}"), limit).await {
-            Err(error) => return Failure::from(error).into_response(),
-            Ok(refused) if refused.refused_for.is_some() => {
-                verdict = Some(refused);
-                break;
-            }
-            // Callers see the allowance of their own address, unless a wider network has none left.
-            Ok(admitted) => verdict = verdict.or(Some(admitted)),
+        let of_prefix = app.limits.admit(&format!("mail.{prefix}"), limit).await?;
+        if of_prefix.refused_for.is_some() {
+            return Ok(Some(of_prefix));
         }
+        verdict = verdict.or(Some(of_prefix));
     }
-    match verdict {
-        Some(verdict) => run_if_admitted(verdict, request, next).await,
-        None => next.run(request).await,
-    }
+    Ok(verdict)
 }
 
 async fn run_if_admitted(verdict: Verdict, request: Request, next: Next) -> Response {
-    let Verdict {
-        refused_for,
-        allowance,
-    } = verdict;
-    let response = match refused_for {
+    let response = match verdict.refused_for {
         None => next.run(request).await,
-        Some(_) => Failure::from(refusal(verdict)).into_response(),
+        Some(_) => Failure::from(verdict.rate_limited()).into_response(),
     };
-    attach_allowance(allowance, response)
+    attach_allowance(verdict.allowance, response)
 }
 
-/// The error of a request beyond the limit.
-pub fn refusal(
-    Verdict {
-        refused_for,
-        allowance,
-    }: Verdict,
-) -> Error {
-    let seconds = refused_for.unwrap_or(1);
-    let message = format!(
-        "More than {} requests in a minute. Wait {seconds} s.",
-        allowance.limit
-    );
-    Error {
-        retry_after: Some(seconds),
-        ..Error::new(Code::RateLimited, message)
-    }
-}
-
+/// Stores the allowance in the response's extensions, from which the outermost layer sets the
+/// headers.
 fn attach_allowance(allowance: Allowance, mut response: Response) -> Response {
     response.extensions_mut().insert(allowance);
     response

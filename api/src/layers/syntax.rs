@@ -1,6 +1,7 @@
-//! Syntax of a request's first line and headers: 400, 414 or 431 before anything else is looked at.
+//! Syntax check of the request line and the headers: 400, 414 or 431 before the route is handled.
 //!
-//! hyper rejects by itself what it cannot read, without a body and without our headers. So its limits are above ours.
+//! hyper's own refusals have neither an error body nor the API's headers. So its limits are higher
+//! than those of this layer.
 
 use std::str::FromStr as _;
 
@@ -16,63 +17,65 @@ use crate::http::error_response::Failure;
 use crate::http::header_limits::{MAX_HEADERS, MAX_HEADERS_BYTES};
 use crate::http::protocol::Protocol;
 
-/// Largest request target (path and query) in bytes.
+/// Largest size of path and query together, in bytes.
 pub const MAX_TARGET_BYTES: usize = 8 * 1024;
 
-/// Headers that identify the caller or the body. A proxy that reads another one of two would see another request.
-const ONCE: [HeaderName; 3] = [
+/// Headers that identify the caller or the body. If there were two, a proxy could read another one
+/// than the API.
+const UNIQUE_HEADERS: [HeaderName; 3] = [
     AUTHORIZATION,
     CONTENT_TYPE,
     HeaderName::from_static("x-org-id"),
 ];
 
-/// The layer.
+/// Refuses a request whose target or headers are malformed or too large.
 pub async fn check_syntax(request: Request, next: Next) -> Response {
-    match fault(&request) {
+    match check(&request) {
         None => next.run(request).await,
         Some(failure) => failure.into_response(),
     }
 }
 
-/// What is wrong with the head of a request, if anything.
-fn fault(request: &Request) -> Option<Failure> {
+/// Returns the first error in the target or the headers of a request.
+fn check(request: &Request) -> Option<Failure> {
     let headers = request.headers();
     if request
         .uri()
         .path_and_query()
         .is_some_and(|target| target.as_str().len() > MAX_TARGET_BYTES)
     {
-        return Some(rejected(
+        return Some(refusal(
             StatusCode::URI_TOO_LONG,
-            format!("Path and query may have {MAX_TARGET_BYTES} bytes together."),
+            format!("Path and query must have at most {MAX_TARGET_BYTES} bytes together."),
         ));
     }
     if headers.len() > MAX_HEADERS || size(headers) > MAX_HEADERS_BYTES {
         let message = format!(
-            "A request may have {MAX_HEADERS} headers, of {MAX_HEADERS_BYTES} bytes together."
+            "A request must have at most {MAX_HEADERS} headers, of {MAX_HEADERS_BYTES} bytes together."
         );
-        return Some(rejected(
+        return Some(refusal(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             message,
         ));
     }
-    if let Some(name) = ONCE
+    if let Some(name) = UNIQUE_HEADERS
         .iter()
         .find(|name| headers.get_all(*name).iter().nth(1).is_some())
     {
-        return Some(rejected(
+        return Some(refusal(
             StatusCode::BAD_REQUEST,
             format!("Send the header `{name}` once."),
         ));
     }
-    // A client that maps REST's headers to metadata would lose its idempotency without a word.
+    // gRPC does not read this header. A client that sends it as metadata would lose its idempotency
+    // unnoticed.
     if Protocol::of(headers) != Protocol::Rest && headers.contains_key("idempotency-key") {
         let message = "Send the idempotency key as the field `idempotency_key` of the message, not as metadata.";
-        return Some(rejected(StatusCode::BAD_REQUEST, message.into()));
+        return Some(refusal(StatusCode::BAD_REQUEST, message.into()));
     }
-    // In HTTP/2 the pseudo-header `:authority` takes its place, and in HTTP/1.0 it is optional.
+    // HTTP/2 has the pseudo-header `:authority` instead, and HTTP/1.0 does not require `Host`.
     if request.version() == Version::HTTP_11 && !has_one_host(headers) {
-        return Some(rejected(
+        return Some(refusal(
             StatusCode::BAD_REQUEST,
             "Send the header `Host` once: a host, and a port if there is one.".into(),
         ));
@@ -80,7 +83,7 @@ fn fault(request: &Request) -> Option<Failure> {
     None
 }
 
-fn rejected(status: StatusCode, message: String) -> Failure {
+fn refusal(status: StatusCode, message: String) -> Failure {
     Failure {
         status: Some(status),
         ..Error::new(Code::InvalidRequest, message).into()
@@ -99,7 +102,7 @@ fn has_one_host(headers: &HeaderMap) -> bool {
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
         return false;
     };
-    // A target without an authority has an empty one.
+    // The header is empty if the target URI has no authority.
     host.is_empty()
         || host
             .to_str()
@@ -112,7 +115,7 @@ mod tests {
 
     #[test]
     fn host_is_one_authority() {
-        let read = |hosts: &[&str]| {
+        let accepts = |hosts: &[&str]| {
             has_one_host(
                 &hosts
                     .iter()
@@ -128,7 +131,7 @@ mod tests {
             "[::1]:8080",
             "EXAMPLE.org.",
         ] {
-            assert!(read(&[good]), "{good}");
+            assert!(accepts(&[good]), "{good}");
         }
         for bad in [
             &[][..],
@@ -139,7 +142,7 @@ mod tests {
             &["a/b"],
             &["a, b"],
         ] {
-            assert!(!read(bad), "{bad:?}");
+            assert!(!accepts(bad), "{bad:?}");
         }
     }
 }

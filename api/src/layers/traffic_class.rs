@@ -1,22 +1,34 @@
-//! What of the things that all share a request is let near, by its route alone.
+//! The traffic class of a request, by which the shared resources are divided.
+//!
+//! The class is looked up by route here and not set where the route is registered. A value that a
+//! route sets is visible only inside of it, and [`deadline`](super::deadline) runs outside of all
+//! routes. Also, tonic registers a service as one route, and the methods of one service have
+//! different classes.
 
 use axum::extract::{MatchedPath, Request};
 
-/// See the module.
+/// The traffic class of a request, chosen by its route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficClass {
-    /// Asks after a job, or cancels it: that goes on when there is too much of everything else, with connections of its
-    /// own. Who waits for a job in a request holds nothing meanwhile.
+    /// Reads or cancels jobs. Has connections of its own, so that clients can follow their jobs
+    /// while everything else is overloaded. A request that waits for a job holds none meanwhile.
     Jobs,
-    /// Submits: its turn begins when its body has arrived.
+    /// Submits predictions. Gets its permit when its body has arrived.
     Submission,
-    /// Sends or reads through much, for minutes; how many do is limited where it is done.
+    /// Sends or reads so much that it may take minutes. The operations themselves limit their
+    /// number.
     Large,
-    /// Everything else, which takes moments.
+    /// Everything else. Takes well below a second.
     Ordinary,
 }
 
-/// Routes and rpcs in which much is sent or read.
+/// The start of the routes and gRPC methods that read or cancel jobs.
+const JOBS_PREFIX: [&str; 2] = ["/v1/jobs/", "/assay.v1.JobService/"];
+
+/// The routes and gRPC methods that submit predictions.
+const SUBMISSION: [&str; 2] = ["/v1/evals", "/assay.v1.EvalService/CreateEval"];
+
+/// The routes and gRPC methods that send or read much.
 const LARGE: [&str; 6] = [
     "/v1/uploads/{upload_id}/parts/{number}",
     "/v1/uploads/{upload_id}/complete",
@@ -27,22 +39,48 @@ const LARGE: [&str; 6] = [
 ];
 
 impl TrafficClass {
-    /// That of a request whose route was found.
+    /// Returns the class of a request that the router has matched.
     pub fn of(request: &Request) -> Self {
-        let rpc = request.uri().path();
-        let path = request
+        // A gRPC service is one route with a wildcard, so its methods differ by the path only.
+        let path = request.uri().path();
+        let route = request
             .extensions()
             .get::<MatchedPath>()
-            .map_or(rpc, MatchedPath::as_str);
-        match path {
-            "/v1/jobs" => Self::Jobs,
-            _ if path.starts_with("/v1/jobs/") || rpc.starts_with("/assay.v1.JobService/") => {
-                Self::Jobs
-            }
-            "/v1/evals" => Self::Submission,
-            _ if rpc == "/assay.v1.EvalService/CreateEval" => Self::Submission,
-            _ if LARGE.contains(&path) || LARGE.contains(&rpc) => Self::Large,
-            _ => Self::Ordinary,
+            .map_or(path, MatchedPath::as_str);
+        let [rest_jobs, grpc_jobs] = JOBS_PREFIX;
+        if route == "/v1/jobs" || route.starts_with(rest_jobs) || path.starts_with(grpc_jobs) {
+            Self::Jobs
+        } else if SUBMISSION.contains(&route) || SUBMISSION.contains(&path) {
+            Self::Submission
+        } else if LARGE.contains(&route) || LARGE.contains(&path) {
+            Self::Large
+        } else {
+            Self::Ordinary
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::protocol;
+
+    #[test]
+    fn classified_routes_and_methods_exist() {
+        let routes = include_str!("../rest/mod.rs");
+        for path in SUBMISSION.into_iter().chain(LARGE).chain(["/v1/jobs"]) {
+            let exists = match path.starts_with("/v1/") {
+                true => routes.contains(&format!("\"{path}\"")),
+                false => protocol::is_method(path),
+            };
+            assert!(exists, "{path}");
+        }
+        let [rest_jobs, grpc_jobs] = JOBS_PREFIX;
+        assert!(routes.contains(&format!("\"{rest_jobs}{{job_id}}\"")));
+        assert!(
+            protocol::METHODS
+                .iter()
+                .any(|method| method.starts_with(grpc_jobs))
+        );
     }
 }

@@ -1,6 +1,9 @@
-//! How much of one kind of work may be under way in this process, in all and for one holder: an organization, or a client
-//! address. A turn is taken when the work starts; while a client still sends, it holds memory of the budget and no turn. The
-//! holder that has fewest permits is served first: one that has none waits for no more than one piece of work.
+//! Concurrency limits: how many operations of one kind this process runs at once, in total and per
+//! holder (an organization or a client address).
+//!
+//! An operation acquires its permit when the work starts. A request whose body still arrives holds
+//! memory of the budget but no permit. The holder with the fewest permits is served first, so a
+//! holder without one waits for at most one operation.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,60 +13,69 @@ use assay_core::{Error, Result};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// The number of requests of one holder that wait for a turn of one kind.
+/// Largest number of requests of one holder that wait for a permit of one kind.
 const WAITING_MAX: usize = 1000;
 
-/// Whose turn it is.
+/// A limit on the concurrent operations of one kind.
 pub struct ConcurrencyLimit {
-    wait_max: Duration,
+    acquire_timeout: Duration,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    of_one: usize,
+    max_per_holder: usize,
     state: Mutex<State>,
 }
 
 struct State {
-    free: usize,
+    free_permits: usize,
     holders: HashMap<Arc<str>, Holder>,
-    /// The number of the next that waits.
-    next: u64,
+    /// The sequence number of the next waiter.
+    next_waiter: u64,
 }
 
 #[derive(Default)]
 struct Holder {
     permits: usize,
+    /// The waiters with their sequence numbers, oldest first.
     waiting: VecDeque<(u64, oneshot::Sender<ConcurrencyPermit>)>,
 }
 
-/// A turn, which ends when it is dropped.
+/// The permission to run one operation, released when it is dropped.
 pub struct ConcurrencyPermit {
     holder: Arc<str>,
     shared: Arc<Shared>,
 }
 
 impl ConcurrencyLimit {
-    /// So many of one holder and of all, each waiting no longer than `wait_max`.
-    pub fn new(of_one: usize, of_all: usize, wait_max: Duration) -> Self {
+    /// Creates a limit of `max_per_holder` permits for each holder and `max` in total. A request
+    /// waits at most `acquire_timeout` for its permit.
+    pub fn new(max_per_holder: usize, max: usize, acquire_timeout: Duration) -> Self {
         let state = Mutex::new(State {
-            free: of_all,
+            free_permits: max,
             holders: HashMap::new(),
-            next: 0,
+            next_waiter: 0,
         });
         Self {
-            wait_max,
-            shared: Arc::new(Shared { of_one, state }),
+            acquire_timeout,
+            shared: Arc::new(Shared {
+                max_per_holder,
+                state,
+            }),
         }
     }
 
-    /// Waits for a turn. 503 when it takes too long, or when too many of the holder's requests wait already.
+    /// Waits for a permit.
+    ///
+    /// # Errors
+    /// 503 if the wait takes longer than the timeout, or if too many requests of the holder wait
+    /// already.
     pub async fn acquire(&self, holder: &str) -> Result<ConcurrencyPermit> {
         let refused =
             || Error::overloaded("The server is busy with other requests. Retry with backoff.");
         let receiver = self.shared.enter(holder).ok_or_else(refused)?;
         self.shared.grant();
-        timeout(self.wait_max, receiver)
+        timeout(self.acquire_timeout, receiver)
             .await
             .map_err(|_| refused())?
             .map_err(Error::internal)
@@ -82,18 +94,19 @@ impl Shared {
             return None;
         }
         let (sender, receiver) = oneshot::channel();
-        own.waiting.push_back((state.next, sender));
-        state.next += 1;
+        own.waiting.push_back((state.next_waiter, sender));
+        state.next_waiter += 1;
         Some(receiver)
     }
 
-    /// Gives free permits to those who wait.
+    /// Grants free permits to waiters.
     fn grant(self: &Arc<Self>) {
         loop {
-            // The lock must be free again: one who has given up drops the turn, which frees it.
-            let next = self.state().take_next(self.of_one);
-            let Some((holder, waits)) = next else { return };
-            drop(waits.send(ConcurrencyPermit {
+            // Release the lock before sending: a waiter that timed out drops the permit at once,
+            // which locks again.
+            let next = self.state().take_next(self.max_per_holder);
+            let Some((holder, waiter)) = next else { return };
+            drop(waiter.send(ConcurrencyPermit {
                 holder,
                 shared: Arc::clone(self),
             }));
@@ -102,30 +115,30 @@ impl Shared {
 }
 
 impl State {
-    /// The one who waits longest, of the holders with the fewest permits.
+    /// Removes and returns the longest waiter among the holders with the fewest permits.
     fn take_next(
         &mut self,
-        of_one: usize,
+        max_per_holder: usize,
     ) -> Option<(Arc<str>, oneshot::Sender<ConcurrencyPermit>)> {
         for own in self.holders.values_mut() {
-            // Those who have given up since do not count.
+            // Waiters that timed out must not get a permit.
             while own
                 .waiting
                 .front()
-                .is_some_and(|(_, waits)| waits.is_closed())
+                .is_some_and(|(_, waiter)| waiter.is_closed())
             {
                 own.waiting.pop_front();
             }
         }
         self.holders
             .retain(|_, own| own.permits > 0 || !own.waiting.is_empty());
-        if self.free == 0 {
+        if self.free_permits == 0 {
             return None;
         }
         let waiting = self
             .holders
             .iter_mut()
-            .filter(|(_, own)| own.permits < of_one);
+            .filter(|(_, own)| own.permits < max_per_holder);
         let first = waiting.filter_map(|(holder, own)| {
             own.waiting
                 .front()
@@ -133,10 +146,10 @@ impl State {
                 .map(|key| (key, holder, own))
         });
         let (_, holder, own) = first.min_by_key(|(key, ..)| *key)?;
-        let (_, waits) = own.waiting.pop_front()?;
+        let (_, waiter) = own.waiting.pop_front()?;
         own.permits += 1;
-        self.free -= 1;
-        Some((Arc::clone(holder), waits))
+        self.free_permits -= 1;
+        Some((Arc::clone(holder), waiter))
     }
 }
 
@@ -144,7 +157,7 @@ impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
         {
             let state = &mut *self.shared.state();
-            state.free += 1;
+            state.free_permits += 1;
             if let Some(own) = state.holders.get_mut(&self.holder) {
                 own.permits -= 1;
             }
@@ -160,45 +173,45 @@ mod tests {
     const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
     #[tokio::test(start_paused = true)]
-    async fn holder_without_a_turn_is_served_first() {
-        let permits = Arc::new(ConcurrencyLimit::new(4, 4, TEST_TIMEOUT));
+    async fn holder_without_permit_is_served_first() {
+        let limit = Arc::new(ConcurrencyLimit::new(4, 4, TEST_TIMEOUT));
         let mut held = Vec::new();
         for _ in 0..4 {
-            held.push(permits.acquire("greedy").await.unwrap());
+            held.push(limit.acquire("greedy").await.unwrap());
         }
         let take = |holder: &'static str| {
-            let permits = Arc::clone(&permits);
-            tokio::spawn(async move { permits.acquire(holder).await })
+            let limit = Arc::clone(&limit);
+            tokio::spawn(async move { limit.acquire(holder).await })
         };
         let more: Vec<_> = (0..20).map(|_| take("greedy")).collect();
         tokio::time::sleep(Duration::from_millis(1)).await;
         let first = take("newcomer");
         tokio::time::sleep(Duration::from_millis(1)).await;
         held.pop();
-        let turn = timeout(Duration::from_millis(1), first)
+        let permit = timeout(Duration::from_millis(1), first)
             .await
             .unwrap()
             .unwrap();
-        assert!(turn.is_ok());
-        assert!(more.iter().all(|waits| !waits.is_finished()));
+        assert!(permit.is_ok());
+        assert!(more.iter().all(|task| !task.is_finished()));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn turn_given_to_one_who_has_given_up_is_free_again() {
-        let permits = ConcurrencyLimit::new(1, 1, TEST_TIMEOUT);
-        let held = permits.acquire("one").await.unwrap();
-        assert!(permits.acquire("one").await.is_err());
+    async fn permit_granted_after_timeout_is_free_again() {
+        let limit = ConcurrencyLimit::new(1, 1, TEST_TIMEOUT);
+        let held = limit.acquire("one").await.unwrap();
+        assert!(limit.acquire("one").await.is_err());
         assert!(
-            timeout(Duration::from_secs(1), permits.acquire("other"))
+            timeout(Duration::from_secs(1), limit.acquire("other"))
                 .await
                 .is_err()
         );
         drop(held);
-        drop(permits.acquire("other").await.unwrap());
-        drop(permits.acquire("one").await.unwrap());
-        assert_eq!(permits.shared.state().free, 1);
+        drop(limit.acquire("other").await.unwrap());
+        drop(limit.acquire("one").await.unwrap());
+        assert_eq!(limit.shared.state().free_permits, 1);
         assert!(
-            permits
+            limit
                 .shared
                 .state()
                 .holders
@@ -208,14 +221,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_than_the_limits_are_given() {
-        let permits = ConcurrencyLimit::new(2, 3, TEST_TIMEOUT);
+    async fn limits_per_holder_and_in_total_hold() {
+        let limit = ConcurrencyLimit::new(2, 3, TEST_TIMEOUT);
         let _held = [
-            permits.acquire("one").await.unwrap(),
-            permits.acquire("one").await.unwrap(),
-            permits.acquire("other").await.unwrap(),
+            limit.acquire("one").await.unwrap(),
+            limit.acquire("one").await.unwrap(),
+            limit.acquire("other").await.unwrap(),
         ];
-        assert!(permits.acquire("one").await.is_err());
-        assert!(permits.acquire("other").await.is_err());
+        assert!(limit.acquire("one").await.is_err());
+        assert!(limit.acquire("other").await.is_err());
     }
 }

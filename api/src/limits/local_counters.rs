@@ -1,23 +1,25 @@
-//! The counters of one process. While Redis is available they follow what it reports, and decide nothing. While it is
-//! unavailable they decide, starting from the last reported counts, over this process's share of what was left.
+//! The counters of one process, the fallback for Redis.
+//!
+//! While Redis is available, they follow its reports and decide nothing. While it is unavailable,
+//! they grant this process's share of what the last reports left.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::redis::Reply;
-use super::{Operation, THROTTLE, Verdict, WINDOW, allowance};
+use super::verdict::{Allowance, Operation, THROTTLE_FIRST, THROTTLE_MAX, Verdict, WINDOW};
 
-/// A second in microseconds, the unit of all timestamps here.
+/// A second in microseconds, the unit of all timestamps in this file.
 const SECOND: i64 = 1_000_000;
 
-/// How many keys an access checks for expiry. Each key is checked once per [`WINDOW`], so two per access suffice: one
-/// access adds at most one key.
+/// The number of keys that an access checks for expiry. Each key is checked once per [`WINDOW`] and
+/// an access adds at most one, so two suffice.
 const CHECKED_PER_ACCESS: usize = 2;
 
-/// Requests of the last sixty seconds.
+/// The requests of the last sixty seconds, in one-second buckets.
 #[derive(Default)]
 struct Window {
-    /// Timestamp of the latest request of a second, and their count, oldest first.
+    /// Per second the timestamp of its latest request and the count, oldest first.
     buckets: VecDeque<(i64, u32)>,
 }
 
@@ -48,8 +50,8 @@ impl Window {
         }
     }
 
-    /// Makes the sum equal to what Redis reported. Requests that other processes admitted get the time of the report,
-    /// which is never before their own: so none is forgotten too early.
+    /// Makes the sum equal to the reported one. Requests of other processes get the time of the
+    /// report. It is never before their own time, so none expires too early.
     fn follow(&mut self, used: i64, now: i64) {
         self.expire(now);
         let mut surplus = self.used() - used;
@@ -77,21 +79,23 @@ impl Window {
     }
 }
 
-/// When an address may fail again, in seconds since 1970, and how often it was throttled.
+/// The throttle of an address after too many failed authentications.
 #[derive(Default)]
 struct Throttle {
+    /// Its end, in seconds since 1970.
     until: i64,
+    /// The number of consecutive throttles, which doubles the duration of each.
     times: u32,
 }
 
 #[derive(Default)]
 struct Counter {
-    /// What Redis reported last.
+    /// The requests that Redis reported last.
     reported: Window,
-    /// Redis's clock at that report.
+    /// The time of that report by Redis's clock.
     reported_at: i64,
-    /// What this process admitted without Redis. It stays when Redis is available again: a Redis that comes and goes
-    /// must not grant the share again each time.
+    /// The requests that this process admitted without Redis. They stay when Redis is available
+    /// again: a Redis that comes and goes must not grant the share again each time.
     own: Window,
     throttle: Throttle,
 }
@@ -104,19 +108,19 @@ impl Counter {
 
     fn is_live(&self, now: i64) -> bool {
         let is_throttled =
-            self.throttle.times > 0 && self.throttle.until + THROTTLE.1 > now / SECOND;
+            self.throttle.times > 0 && self.throttle.until + THROTTLE_MAX > now / SECOND;
         is_throttled || self.reported.is_live(now) || self.own.is_live(now)
     }
 
-    /// This process's share of what the last report left, rounded up: a share of nothing would refuse a caller whom the
-    /// limit still has room for.
+    /// Returns this process's share of what the last report left. It is rounded up: a share of zero
+    /// would refuse a caller that is still below the limit.
     fn share(&self, limit: u32, processes: u32) -> i64 {
         let left = (i64::from(limit) - self.reported.used()).max(0);
         let processes = i64::from(processes.max(1));
         (left + processes - 1) / processes
     }
 
-    /// In how many seconds there may be room again.
+    /// Returns the seconds until the oldest request expires, at least 1.
     fn wait(&self, now: i64) -> u32 {
         let oldest = self
             .reported
@@ -142,7 +146,7 @@ impl Counter {
             .unwrap_or(now);
         Verdict {
             refused_for,
-            allowance: allowance(limit, i64::from(limit) - left, oldest / SECOND),
+            allowance: Allowance::new(limit, i64::from(limit) - left, oldest / SECOND),
         }
     }
 
@@ -160,8 +164,7 @@ impl Counter {
 
     fn fail(&mut self, limit: u32, processes: u32, now: i64) -> Verdict {
         let now_seconds = now / SECOND;
-        let (first, longest) = THROTTLE;
-        if self.throttle.until + longest <= now_seconds {
+        if self.throttle.until + THROTTLE_MAX <= now_seconds {
             self.throttle.times = 0;
         }
         if self.throttle.until <= now_seconds {
@@ -170,9 +173,9 @@ impl Counter {
                 return self.verdict(limit, processes, None, now);
             }
             self.throttle.until = now_seconds
-                + first
+                + THROTTLE_FIRST
                     .saturating_mul(1 << self.throttle.times.min(20))
-                    .min(longest);
+                    .min(THROTTLE_MAX);
             self.throttle.times += 1;
         }
         let wait = u32::try_from(self.throttle.until - now_seconds).unwrap_or(u32::MAX);
@@ -188,11 +191,12 @@ impl Counter {
     }
 }
 
-/// Counters by key. Expired ones are removed a few at a time, so that no access scans all of them under the lock.
+/// Counters by key. Expired ones are removed a few at a time, so that no access scans all of them
+/// under the lock.
 #[derive(Default)]
 struct Counters {
     by_key: HashMap<Arc<str>, Counter>,
-    /// Every key once, with the time at which it is checked for expiry, earliest first.
+    /// Each key once, with the time of its next check for expiry, earliest first.
     checks: VecDeque<(i64, Arc<str>)>,
 }
 
@@ -214,7 +218,8 @@ impl Counters {
         }
     }
 
-    /// Uses the counter of a key. A counter that is used without counting anything is not stored.
+    /// Calls `use_counter` with the counter of a key. Does not store a new counter that has counted
+    /// nothing.
     fn with<T>(&mut self, key: &str, now: i64, use_counter: impl FnOnce(&mut Counter) -> T) -> T {
         self.remove_expired(now);
         if let Some(counter) = self.by_key.get_mut(key) {
@@ -233,13 +238,14 @@ impl Counters {
     }
 }
 
+/// The counters of all organizations and addresses.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct LocalCounters {
     requests: Counters,
     failures: Counters,
 }
 
-impl Memory {
+impl LocalCounters {
     fn counters(&mut self, operation: Operation) -> &mut Counters {
         match operation {
             Operation::Admit => &mut self.requests,
@@ -247,7 +253,7 @@ impl Memory {
         }
     }
 
-    /// Decides without Redis, as one of this many processes.
+    /// Decides without Redis, as one of `processes` API processes.
     pub(super) fn decide(
         &mut self,
         operation: Operation,
@@ -264,7 +270,7 @@ impl Memory {
             })
     }
 
-    /// The refusal of an address that is throttled as far as this process knows.
+    /// Returns the refusal of an address if this process knows that it is throttled.
     pub(super) fn throttled(&mut self, address: &str, limit: u32, now: i64) -> Option<Verdict> {
         let counter = self.failures.by_key.get(address)?;
         let left = u32::try_from(counter.throttle.until - now / SECOND)
@@ -277,11 +283,11 @@ impl Memory {
             .unwrap_or(now);
         Some(Verdict {
             refused_for: Some(left),
-            allowance: allowance(limit, i64::from(limit), oldest / SECOND),
+            allowance: Allowance::new(limit, i64::from(limit), oldest / SECOND),
         })
     }
 
-    /// Notes what Redis decided.
+    /// Records a decision of Redis.
     pub(super) fn follow(&mut self, operation: Operation, key: &str, reply: &Reply, now: i64) {
         self.counters(operation).with(key, now, |counter| {
             counter.follow(reply, now);
@@ -303,17 +309,23 @@ mod tests {
         Reply {
             verdict: Verdict {
                 refused_for: None,
-                allowance: allowance(60, used, 0),
+                allowance: Allowance::new(60, used, 0),
             },
             used,
             at,
         }
     }
 
-    fn admitted(memory: &mut Memory, key: &str, limit: u32, processes: u32, now: i64) -> usize {
+    fn admitted(
+        counters: &mut LocalCounters,
+        key: &str,
+        limit: u32,
+        processes: u32,
+        now: i64,
+    ) -> usize {
         (0..1000)
             .filter(|_| {
-                memory
+                counters
                     .decide(Operation::Admit, key, limit, processes, now)
                     .refused_for
                     .is_none()
@@ -322,12 +334,12 @@ mod tests {
     }
 
     #[test]
-    fn any_sixty_seconds_admit_at_most_the_limit() {
-        let mut memory = Memory::default();
+    fn sixty_seconds_admit_at_most_limit() {
+        let mut counters = LocalCounters::default();
         let mut admitted = Vec::new();
-        // Ten a second, never at the beginning of one.
+        // Ten requests a second, never at the start of one.
         for now in (0..300 * SECOND).step_by(100_000).map(|now| now + 90_001) {
-            if memory
+            if counters
                 .decide(Operation::Admit, "org", 10, 1, now)
                 .refused_for
                 .is_none()
@@ -348,10 +360,10 @@ mod tests {
     }
 
     #[test]
-    fn one_request_a_second_is_sixty_a_minute() {
-        let mut memory = Memory::default();
+    fn one_request_per_second_is_admitted() {
+        let mut counters = LocalCounters::default();
         let admits = |second| {
-            memory
+            counters
                 .decide(Operation::Admit, "org", 60, 1, second * SECOND + 500_000)
                 .refused_for
                 .is_none()
@@ -360,10 +372,10 @@ mod tests {
     }
 
     #[test]
-    fn refusal_states_when_the_oldest_request_expires() {
-        let mut memory = Memory::default();
+    fn refusal_reports_expiry_of_oldest_request() {
+        let mut counters = LocalCounters::default();
         let at = |seconds: f64| (seconds * 1e6) as i64;
-        let mut admit = |key, now| memory.decide(Operation::Admit, key, 1, 1, now);
+        let mut admit = |key, now| counters.decide(Operation::Admit, key, 1, 1, now);
         admit("org", at(100.7));
         let refused = admit("org", at(130.0));
         assert_eq!(refused.refused_for, Some(31));
@@ -375,11 +387,11 @@ mod tests {
 
     #[test]
     fn throttle_doubles_up_to_fifteen_minutes() {
-        let mut memory = Memory::default();
+        let mut counters = LocalCounters::default();
         let mut now = 0;
         let mut waits = Vec::new();
         while waits.len() < 6 {
-            match memory
+            match counters
                 .decide(Operation::Fail, "a", 10, 1, now * SECOND)
                 .refused_for
             {
@@ -394,56 +406,56 @@ mod tests {
     }
 
     #[test]
-    fn fallback_shares_what_the_last_report_left() {
-        let mut memory = Memory::default();
-        memory.follow(Operation::Admit, "org", &reply(50, 1), SECOND);
+    fn fallback_shares_remaining_allowance() {
+        let mut counters = LocalCounters::default();
+        counters.follow(Operation::Admit, "org", &reply(50, 1), SECOND);
         assert_eq!(
-            admitted(&mut memory, "org", 60, 4, 2 * SECOND),
+            admitted(&mut counters, "org", 60, 4, 2 * SECOND),
             3,
-            "a quarter of ten, rounded up"
+            "a quarter of the remaining ten, rounded up"
         );
-        assert_eq!(admitted(&mut memory, "unknown", 60, 4, 2 * SECOND), 15);
-        memory.follow(Operation::Admit, "full", &reply(60, 1), SECOND);
-        assert_eq!(admitted(&mut memory, "full", 60, 4, 2 * SECOND), 0);
-        // A minute after the report all of its requests have expired, and so have those of this process.
-        assert_eq!(admitted(&mut memory, "full", 60, 4, 61 * SECOND), 15);
-        assert_eq!(admitted(&mut memory, "org", 60, 4, 63 * SECOND), 15);
+        assert_eq!(admitted(&mut counters, "unknown", 60, 4, 2 * SECOND), 15);
+        counters.follow(Operation::Admit, "full", &reply(60, 1), SECOND);
+        assert_eq!(admitted(&mut counters, "full", 60, 4, 2 * SECOND), 0);
+        // A minute later, the requests of the report and of this process have expired.
+        assert_eq!(admitted(&mut counters, "full", 60, 4, 61 * SECOND), 15);
+        assert_eq!(admitted(&mut counters, "org", 60, 4, 63 * SECOND), 15);
     }
 
     #[test]
-    fn redis_that_comes_and_goes_grants_the_share_once() {
-        let mut memory = Memory::default();
+    fn flapping_redis_grants_share_once() {
+        let mut counters = LocalCounters::default();
         let mut total = 0;
         for round in 0..20 {
-            memory.follow(Operation::Admit, "org", &reply(0, round), round * SECOND);
-            total += admitted(&mut memory, "org", 60, 4, round * SECOND);
+            counters.follow(Operation::Admit, "org", &reply(0, round), round * SECOND);
+            total += admitted(&mut counters, "org", 60, 4, round * SECOND);
         }
         assert_eq!(total, 15);
     }
 
     #[test]
     fn late_report_does_not_lower_the_count() {
-        let mut memory = Memory::default();
-        memory.follow(Operation::Admit, "org", &reply(60, 2), SECOND);
-        memory.follow(Operation::Admit, "org", &reply(10, 1), SECOND);
-        assert_eq!(admitted(&mut memory, "org", 60, 1, SECOND), 0);
-        // Those of the first bucket have expired; the rest is younger than that.
-        memory.follow(Operation::Admit, "org", &reply(40, 3), 2 * SECOND);
-        assert_eq!(admitted(&mut memory, "org", 60, 1, 2 * SECOND), 20);
+        let mut counters = LocalCounters::default();
+        counters.follow(Operation::Admit, "org", &reply(60, 2), SECOND);
+        counters.follow(Operation::Admit, "org", &reply(10, 1), SECOND);
+        assert_eq!(admitted(&mut counters, "org", 60, 1, SECOND), 0);
+        // A later report lowers it: twenty of the first bucket have expired by then.
+        counters.follow(Operation::Admit, "org", &reply(40, 3), 2 * SECOND);
+        assert_eq!(admitted(&mut counters, "org", 60, 1, 2 * SECOND), 20);
     }
 
     #[test]
-    fn expired_keys_are_removed_and_peeks_store_none() {
-        let mut memory = Memory::default();
+    fn expired_and_peeked_keys_are_dropped() {
+        let mut counters = LocalCounters::default();
         for number in 0..1000 {
-            memory.decide(Operation::Peek, &format!("peeked {number}"), 10, 1, 0);
+            counters.decide(Operation::Peek, &format!("peeked {number}"), 10, 1, 0);
         }
-        assert_eq!(memory.failures.by_key.len(), 0);
+        assert_eq!(counters.failures.by_key.len(), 0);
         for number in 0..10_000 {
-            memory.decide(Operation::Admit, &format!("old {number}"), 10, 1, 0);
+            counters.decide(Operation::Admit, &format!("old {number}"), 10, 1, 0);
         }
         for number in 0..10_000 {
-            memory.decide(
+            counters.decide(
                 Operation::Admit,
                 &format!("new {number}"),
                 10,
@@ -451,7 +463,7 @@ mod tests {
                 60 * SECOND,
             );
         }
-        let Counters { by_key, checks } = &memory.requests;
+        let Counters { by_key, checks } = &counters.requests;
         assert_eq!((by_key.len(), checks.len()), (10_000, 10_000));
         assert!(by_key.keys().all(|key| key.starts_with("new")));
     }

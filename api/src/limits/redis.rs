@@ -1,16 +1,19 @@
-//! The counters in Redis: one atomic call each, by Redis's own clock.
+//! The counters in Redis. Each operation is one atomic script, which uses Redis's own clock.
 
 use std::time::Duration;
 
 use assay_core::runtime::redis_connection::Connection;
 use redis::{AsyncCommands as _, RedisResult, Script};
 
-use super::{Operation, THROTTLE, Verdict, WINDOW, allowance};
+use super::process_time::process_time;
+use super::verdict::{Allowance, Operation, THROTTLE_FIRST, THROTTLE_MAX, Verdict, WINDOW};
 
-/// Sums the live buckets of KEYS[1] and drops the dead ones. A bucket is a second, with the count and the microsecond of
-/// its latest request: it lives until sixty seconds after that one, so that no sixty seconds hold more than the limit,
-/// wherever in its second a burst came. Gives `used`, the `oldest` bucket's second (0 when there is none), the time, and in
-/// how many seconds that bucket counts no more.
+/// Sums the live buckets of `KEYS[1]` and deletes the expired ones.
+///
+/// A bucket is a second, with the count and the microsecond of its latest request. It expires sixty
+/// seconds after that request, so that no sixty seconds hold more than the limit, at whatever point
+/// of its second a burst came. Computes `used`, the second of the `oldest` bucket (0 if there is
+/// none), the current time, and `wait`, the seconds until that bucket expires.
 const WINDOW_LUA: &str = r"
 local time = redis.call('time')
 local now, micros = tonumber(time[1]), tonumber(time[2])
@@ -48,7 +51,8 @@ return {0, used, oldest, now, wait, micros}
 
 const PEEK_LUA: &str = "return {0, used, oldest, now, wait, micros}";
 
-/// KEYS[2] holds until when an address is throttled, and how often it was.
+/// Counts a failed authentication, or throttles the address. `KEYS[2]` holds the end of its
+/// throttle and the number of its throttles so far.
 const FAIL_LUA: &str = r"
 local block = redis.call('hmget', KEYS[2], 'until', 'times')
 local till, times = tonumber(block[1] or 0), tonumber(block[2] or 0)
@@ -63,7 +67,7 @@ redis.call('expire', KEYS[2], wait + tonumber(ARGV[3]))
 return {1, used, oldest, now, wait, micros}
 ";
 
-pub(super) struct Counters {
+pub(super) struct RedisCounters {
     connection: Connection,
     prefix: String,
     admit: Script,
@@ -71,7 +75,7 @@ pub(super) struct Counters {
     fail: Script,
 }
 
-impl Counters {
+impl RedisCounters {
     pub(super) fn new(connection: Connection, prefix: &str) -> Self {
         let script = |end: &str| Script::new(&format!("{WINDOW_LUA}{end}"));
         Self {
@@ -83,7 +87,7 @@ impl Counters {
         }
     }
 
-    /// A check that Redis accepts writes.
+    /// Returns a check that Redis accepts writes, on the connection of the counters.
     pub(super) fn probe(&self) -> Probe {
         Probe {
             connection: self.connection.clone(),
@@ -116,13 +120,12 @@ impl Counters {
                 .await
             }
             Operation::Fail => {
-                let (first, longest) = THROTTLE;
                 let mut call = self.fail.key(format!("{prefix}.failures.{who}"));
                 let call = call
                     .key(format!("{prefix}.throttle.{who}"))
                     .arg(limit)
-                    .arg(first)
-                    .arg(longest);
+                    .arg(THROTTLE_FIRST)
+                    .arg(THROTTLE_MAX);
                 self.call(call, limit).await
             }
         }
@@ -132,7 +135,7 @@ impl Counters {
         let mut connection = self.connection.get();
         let reply: (bool, i64, i64, i64, i64, i64) = call.invoke_async(&mut connection).await?;
         let (refused, used, oldest, now, wait, micros) = reply;
-        let allowance = allowance(limit, used, if oldest > 0 { oldest } else { now });
+        let allowance = Allowance::new(limit, used, if oldest > 0 { oldest } else { now });
         let refused_for = refused.then(|| u32::try_from(wait.max(1)).unwrap_or(u32::MAX));
         Ok(Reply {
             verdict: Verdict {
@@ -145,39 +148,40 @@ impl Counters {
     }
 }
 
-/// What Redis decided, and what it knew.
+/// A decision of Redis, with the state that it was based on.
 pub(super) struct Reply {
     pub(super) verdict: Verdict,
-    /// Requests (or failures) of the last sixty seconds, over all processes.
+    /// The number of requests (or failures) of the last sixty seconds, over all processes.
     pub(super) used: i64,
-    /// Redis's clock, in microseconds since 1970.
+    /// The time by Redis's clock, in microseconds since 1970.
     pub(super) at: i64,
 }
 
-/// A check that Redis accepts writes. It uses the connection that the counters use, and Redis replies in order: when it
-/// succeeds, the replies to all earlier calls have arrived.
+/// A check that Redis accepts writes. It uses the connection that the counters use, and Redis
+/// replies in order: when it succeeds, the replies to all earlier calls have arrived.
 pub(super) struct Probe {
     connection: Connection,
     key: String,
 }
 
 impl Probe {
-    /// Whether the write succeeded within this [process time](super::process_time). If not, later calls use a new
-    /// connection: the network may have dropped this one without a word.
+    /// Returns `true` if the write succeeded within this [process time](process_time). Without a
+    /// reply, later calls use a new connection: the network may have dropped this one without
+    /// closing it.
     pub(super) async fn succeeds(&self, timeout: Duration) -> bool {
         let mut connection = self.connection.get();
         let write = connection.set_ex(&self.key, 1, 60);
         let written: Option<RedisResult<()>> = tokio::select! {
             biased;
             written = write => Some(written),
-            () = super::process_time(timeout) => None,
+            () = process_time(timeout) => None,
         };
         if written.is_none() {
-            self.connection.give_up();
+            self.connection.reconnect();
         }
         matches!(written, Some(Ok(())))
     }
 }
 
-// The script says 60 where Rust says WINDOW.
+// The script contains the literal 60 for WINDOW.
 const _: () = assert!(WINDOW == 60);

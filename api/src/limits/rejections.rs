@@ -1,5 +1,6 @@
-//! Rejections that this process repeats without asking the database. It remembers no acceptance: a revoked key is rejected
-//! at once.
+//! Rejections that this process repeats without a look-up in the database.
+//!
+//! It never repeats an acceptance, so a revoked key is rejected at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -9,64 +10,64 @@ use std::time::{Duration, Instant};
 use assay_core::Code;
 use assay_core::model::secret::SecretHash;
 
-use crate::limits::Verdict;
+use super::verdict::Verdict;
 
 /// Largest number of entries of each kind.
 const CAPACITY: usize = 10_000;
-/// How long a rejection is remembered.
-const REJECTED: Duration = Duration::from_secs(30);
-/// How long a credential that was valid has priority over others from a throttled address.
-const ACCEPTED: Duration = Duration::from_secs(600);
+/// Time for which a rejection is repeated.
+const REJECTION_LIFETIME: Duration = Duration::from_secs(30);
+/// Time for which a credential that was valid has priority over others from a throttled address.
+const VALID_LIFETIME: Duration = Duration::from_secs(600);
 /// Length of the window in which look-ups and refusals are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// How many other credentials from a throttled address are looked up in a [`WINDOW`].
+/// The number of other credentials from a throttled address that are looked up in a [`WINDOW`].
 const LOOKUPS_OF_THROTTLED: u32 = 100;
-/// How long a caller far beyond its limit is refused without a look-up.
-const REFUSED: Duration = Duration::from_secs(1);
+/// Time for which a caller far beyond its rate limit is refused without a look-up.
+const REFUSAL_LIFETIME: Duration = Duration::from_secs(1);
 
-/// A caller as its headers name it: the credential, and the organization that it asks for.
+/// A caller by its headers: the credential, and the organization that `X-Org-Id` names.
 pub type Caller = (SecretHash, Option<Box<str>>);
 
-/// See the module.
+/// A cache of rejections and refusals, which save look-ups of credentials.
 #[derive(Default)]
-pub struct Lookups(Mutex<Inner>);
+pub struct RejectionCache(Mutex<Inner>);
 
 struct Inner {
-    /// Credentials that do not exist, or are revoked. Neither ever changes: a secret is random, so that nobody can send it
-    /// before it was created, and a revoked key or an ended session stays so. A rejection that can be undone must have another
-    /// code than `invalid_token` and `key_revoked`.
+    /// Credentials that do not exist or are revoked. Neither changes: a secret is random, so nobody
+    /// can send it before it exists, and a revoked key or an ended session stays invalid. A
+    /// rejection that can be undone must have another code than `invalid_token` and `key_revoked`.
     rejected: Recent<SecretHash, Code>,
-    /// Credentials that were valid lately. They are looked up all the same.
+    /// Credentials that were valid recently. They are looked up nevertheless.
     accepted: Recent<SecretHash, ()>,
-    /// Look-ups for throttled addresses.
+    /// The number of look-ups for each throttled address.
     lookups: Recent<Arc<str>, u32>,
-    /// Refusals of callers beyond their limit.
+    /// Refusals of callers beyond their rate limit.
     refusals: Recent<Caller, Refusals>,
 }
 
 struct Refusals {
     count: u32,
-    /// The last one, and since when it is repeated.
+    /// The last refusal and its time, once the caller is far beyond its limit.
     repeated: Option<(Verdict, Instant)>,
 }
 
 impl Default for Inner {
     fn default() -> Self {
         Self {
-            rejected: Recent::new(REJECTED),
-            accepted: Recent::new(ACCEPTED),
+            rejected: Recent::new(REJECTION_LIFETIME),
+            accepted: Recent::new(VALID_LIFETIME),
             lookups: Recent::new(WINDOW),
             refusals: Recent::new(WINDOW),
         }
     }
 }
 
-impl Lookups {
+impl RejectionCache {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why this credential was rejected just now.
+    /// Returns the code with which this credential was rejected recently.
     pub fn rejection(&self, credential: &SecretHash) -> Option<Code> {
         self.inner()
             .rejected
@@ -74,28 +75,29 @@ impl Lookups {
             .copied()
     }
 
-    /// Notes that a credential was rejected, with `invalid_token` or `key_revoked`.
-    pub fn rejected(&self, credential: SecretHash, code: Code) {
+    /// Records a rejection with `invalid_token` or `key_revoked`.
+    pub fn record_rejection(&self, credential: SecretHash, code: Code) {
         self.inner()
             .rejected
             .insert(credential, code, Instant::now());
     }
 
-    /// Notes that a credential is valid.
-    pub fn accepted(&self, credential: SecretHash) {
+    /// Records that a credential is valid.
+    pub fn record_valid(&self, credential: SecretHash) {
         let (mut inner, now) = (self.inner(), Instant::now());
-        // Once in a while suffices.
+        // Refreshing an entry at half its lifetime suffices, and keeps `order` short.
         if inner
             .accepted
             .age(&credential, now)
-            .is_none_or(|age| age > ACCEPTED / 2)
+            .is_none_or(|age| age > VALID_LIFETIME / 2)
         {
             inner.accepted.insert(credential, (), now);
         }
     }
 
-    /// Whether a credential from a throttled address is looked up. One that was valid lately always is.
-    pub fn may_look_up(&self, credential: &SecretHash, address: &Arc<str>) -> bool {
+    /// Returns `true` if a credential from a throttled address may be looked up, and counts the
+    /// look-up. One that was valid recently may always be looked up and is not counted.
+    pub fn allows_lookup(&self, credential: &SecretHash, address: &Arc<str>) -> bool {
         let (mut inner, now) = (self.inner(), Instant::now());
         if inner.accepted.get(credential, now).is_some() {
             return true;
@@ -112,9 +114,9 @@ impl Lookups {
         }
     }
 
-    /// Notes that a caller was beyond its limit. One who was refused as often as its limit in a minute is then refused for a
-    /// second without a look-up.
-    pub fn refused(&self, caller: Caller, verdict: Verdict) {
+    /// Records that a caller was beyond its rate limit. A caller that was refused as often as its
+    /// limit within a minute is then refused for a second without a look-up.
+    pub fn record_refusal(&self, caller: Caller, verdict: Verdict) {
         let (mut inner, now) = (self.inner(), Instant::now());
         match inner.refusals.get(&caller, now) {
             Some(refusals) => {
@@ -133,12 +135,13 @@ impl Lookups {
         }
     }
 
-    /// The refusal of a caller far beyond its limit, for a second, and never beyond the refusal itself.
+    /// Returns the refusal of a caller far beyond its limit, for a second and never after the
+    /// refusal itself has ended.
     pub fn refusal(&self, caller: &Caller) -> Option<Verdict> {
         let (mut inner, now) = (self.inner(), Instant::now());
         let (verdict, since) = inner.refusals.get(caller, now)?.repeated?;
-        // A refusal that said one second may have been for less.
-        (now < since + REFUSED && verdict.refused_for.is_some_and(|seconds| seconds > 1))
+        // Seconds are rounded up, so a refusal for one second may end earlier.
+        (now < since + REFUSAL_LIFETIME && verdict.refused_for.is_some_and(|seconds| seconds > 1))
             .then_some(verdict)
     }
 }
@@ -146,7 +149,7 @@ impl Lookups {
 /// Entries that expire after a fixed time, the oldest first when there are too many.
 struct Recent<K, V> {
     entries: HashMap<K, (Instant, V)>,
-    /// Every entry once, in the order of insertion. One that was inserted again is there again.
+    /// The keys in the order of insertion. A key that was inserted again is listed again.
     order: VecDeque<(Instant, K)>,
     lifetime: Duration,
 }
@@ -173,7 +176,7 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
     }
 
     fn insert(&mut self, key: K, value: V, now: Instant) {
-        // Two at most, so that no insertion clears many under the lock.
+        // At most two, so that no insertion removes many entries under the lock.
         for _ in 0..2 {
             let (is_full, lifetime) = (self.order.len() >= CAPACITY, self.lifetime);
             let Some((at, key)) = self
@@ -200,7 +203,7 @@ mod tests {
     use assay_core::model::secret::{self, Secret, SecretKind};
 
     use super::*;
-    use crate::limits::Allowance;
+    use crate::limits::verdict::Allowance;
 
     fn credential() -> SecretHash {
         secret::read(&Secret::random(SecretKind::ApiKey).unwrap().into_text())
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_expire_and_never_exceed_the_capacity() {
+    fn entries_expire_and_stay_within_capacity() {
         let (mut recent, start) = (Recent::new(Duration::from_secs(10)), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         recent.insert(0, "first", at(0));
@@ -230,24 +233,28 @@ mod tests {
         for number in 0..10_000 {
             recent.insert(100_000 + number, "later", at(30));
         }
-        assert_eq!(recent.entries.len(), 10_000, "what has expired is gone");
+        assert_eq!(recent.entries.len(), 10_000, "expired entries are removed");
     }
 
     #[test]
-    fn throttled_address_has_few_lookups_and_valid_credentials_all() {
-        let (lookups, address, valid) = (Lookups::default(), Arc::from("192.0.2.1"), credential());
-        lookups.accepted(valid);
+    fn throttled_address_gets_few_lookups() {
+        let (cache, address, valid) = (
+            RejectionCache::default(),
+            Arc::from("192.0.2.1"),
+            credential(),
+        );
+        cache.record_valid(valid);
         let looked_up = (0..500)
-            .filter(|_| lookups.may_look_up(&credential(), &address))
+            .filter(|_| cache.allows_lookup(&credential(), &address))
             .count();
         assert_eq!(looked_up, LOOKUPS_OF_THROTTLED as usize);
-        assert!((0..500).all(|_| lookups.may_look_up(&valid, &address)));
-        assert!(lookups.may_look_up(&credential(), &Arc::from("192.0.2.2")));
+        assert!((0..500).all(|_| cache.allows_lookup(&valid, &address)));
+        assert!(cache.allows_lookup(&credential(), &Arc::from("192.0.2.2")));
     }
 
     #[test]
-    fn refusal_is_repeated_only_far_beyond_the_limit() {
-        let (lookups, caller) = (Lookups::default(), (credential(), None));
+    fn refusal_repeats_only_far_beyond_limit() {
+        let (cache, caller) = (RejectionCache::default(), (credential(), None));
         let verdict = Verdict {
             refused_for: Some(30),
             allowance: Allowance {
@@ -257,17 +264,17 @@ mod tests {
             },
         };
         for _ in 0..3 {
-            lookups.refused(caller.clone(), verdict);
-            assert_eq!(lookups.refusal(&caller), None);
+            cache.record_refusal(caller.clone(), verdict);
+            assert_eq!(cache.refusal(&caller), None);
         }
-        lookups.refused(caller.clone(), verdict);
-        assert_eq!(lookups.refusal(&caller), Some(verdict));
+        cache.record_refusal(caller.clone(), verdict);
+        assert_eq!(cache.refusal(&caller), Some(verdict));
         assert_eq!(
-            lookups.refusal(&(caller.0, Some("org_x".into()))),
+            cache.refusal(&(caller.0, Some("org_x".into()))),
             None,
             "another organization"
         );
-        lookups.refused(
+        cache.record_refusal(
             caller.clone(),
             Verdict {
                 refused_for: Some(1),
@@ -275,9 +282,9 @@ mod tests {
             },
         );
         assert_eq!(
-            lookups.refusal(&caller),
+            cache.refusal(&caller),
             None,
-            "it may be over in less than a second"
+            "it may end in less than a second"
         );
     }
 }

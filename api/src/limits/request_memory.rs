@@ -1,9 +1,11 @@
-//! The memory budget of a process: the bytes that it holds for clients, as request bodies that arrive and as responses that
-//! are not read yet. Every byte is charged to a holder: an organization, a user without one, or a client address.
+//! The memory budget of a process: the bytes of request bodies that arrive and of responses that
+//! are not read yet. Every byte is charged to a holder: an organization, a user without one, or a
+//! client address.
 //!
-//! A holder may hold at most half of what is free at the time. One holder alone gets a third of the budget; with twenty
-//! holders that take all they can, a newcomer still gets a twentieth. (Choudhury and Hahne, Dynamic Queue Length Thresholds for
-//! Shared-Memory Packet Switches, 1998.)
+//! A holder may hold at most half of the bytes that are free at that time. A single holder thus
+//! gets a third of the budget. With twenty holders that take all they can, a newcomer still gets a
+//! twentieth. (Choudhury and Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet
+//! Switches, 1998.)
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +14,17 @@ use std::time::Duration;
 use assay_core::{Error, Result};
 use tokio::time::{Instant, sleep};
 
-/// The longest wait for room.
+/// Longest time that a request waits for memory.
 pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The interval at which a waiting request looks for room. Waking all that wait at every release would cost more.
+/// Interval at which a waiting request tries again. Waking all waiting requests at every release
+/// would cost more.
 pub const ACQUIRE_INTERVAL: Duration = Duration::from_millis(50);
-/// The largest number of requests that wait for room: of one holder, and of all.
-const WAITING_MAX: (usize, usize) = (64, 1024);
+/// Largest number of waiting requests of one holder.
+const WAITING_PER_HOLDER_MAX: usize = 64;
+/// Largest number of waiting requests in total.
+const WAITING_MAX: usize = 1024;
 
-/// See the module.
+/// The memory budget of a process. Clones share it.
 #[derive(Clone)]
 pub struct Budget(Arc<Inner>);
 
@@ -42,7 +47,7 @@ struct Holder {
 }
 
 impl Budget {
-    /// A budget of `total` bytes.
+    /// Creates a budget of `total` bytes.
     pub fn new(total: u64) -> Self {
         Self(Arc::new(Inner {
             total,
@@ -50,7 +55,10 @@ impl Budget {
         }))
     }
 
-    /// Charges bytes to a holder, and waits for room if need be. 503 if there is none in time, or too many wait already.
+    /// Charges bytes to a holder, and waits if the holder has no room for them.
+    ///
+    /// # Errors
+    /// 503 if there is no room within [`ACQUIRE_TIMEOUT`], or if too many requests wait already.
     pub async fn reserve(&self, holder: &str, bytes: u64) -> Result<Reservation> {
         let reservation = Reservation {
             budget: self.clone(),
@@ -63,7 +71,7 @@ impl Budget {
         Ok(reservation)
     }
 
-    /// Charges bytes to a holder if there is room for them now.
+    /// Charges bytes to a holder if there is room for them now; does not wait.
     pub fn try_reserve(&self, holder: &Arc<str>, bytes: u64) -> Option<Reservation> {
         let charge = || {
             Mutex::new(Charge {
@@ -77,7 +85,7 @@ impl Budget {
         })
     }
 
-    /// The number of bytes that are held.
+    /// Returns the number of bytes that are charged to all holders together.
     pub fn held(&self) -> u64 {
         self.state().held
     }
@@ -109,11 +117,11 @@ impl State {
         if let Some(own) = self.holders.get_mut(holder) {
             own.held -= bytes;
         }
-        self.forget(holder);
+        self.remove_if_idle(holder);
     }
 
-    /// Removes a holder that neither holds nor waits for anything.
-    fn forget(&mut self, holder: &Arc<str>) {
+    /// Removes a holder without charges and waiting requests.
+    fn remove_if_idle(&mut self, holder: &Arc<str>) {
         if self
             .holders
             .get(holder)
@@ -124,24 +132,23 @@ impl State {
     }
 }
 
-/// A place among those who wait for room.
+/// A request that waits for memory, counted until it is dropped.
 struct Waiting<'a> {
     budget: &'a Budget,
     holder: Arc<str>,
 }
 
 impl<'a> Waiting<'a> {
-    /// `None` if too many wait.
+    /// Counts a waiting request. Returns `None` if too many wait.
     fn enter(budget: &'a Budget, holder: &Arc<str>) -> Option<Self> {
         let state = &mut *budget.state();
-        let (of_one, of_all) = WAITING_MAX;
         let own = state.holders.entry(Arc::clone(holder)).or_default();
-        let may_wait = own.waiting < of_one && state.waiting < of_all;
+        let may_wait = own.waiting < WAITING_PER_HOLDER_MAX && state.waiting < WAITING_MAX;
         if may_wait {
             own.waiting += 1;
             state.waiting += 1;
         }
-        state.forget(holder);
+        state.remove_if_idle(holder);
         may_wait.then(|| Self {
             budget,
             holder: Arc::clone(holder),
@@ -156,11 +163,11 @@ impl Drop for Waiting<'_> {
         if let Some(own) = state.holders.get_mut(&self.holder) {
             own.waiting -= 1;
         }
-        state.forget(&self.holder);
+        state.remove_if_idle(&self.holder);
     }
 }
 
-/// Bytes that are charged to a holder until this is dropped.
+/// Bytes that are charged to a holder until the reservation is dropped.
 pub struct Reservation {
     budget: Budget,
     charge: Mutex<Charge>,
@@ -171,15 +178,15 @@ struct Charge {
     bytes: u64,
 }
 
-/// The reservation of a request and of its response. In the extensions of both.
-pub type Held = Arc<Reservation>;
+/// The reservation of a request and its response, stored in the extensions of both.
+pub type SharedReservation = Arc<Reservation>;
 
 impl Reservation {
     fn charge(&self) -> MutexGuard<'_, Charge> {
         self.charge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Charges more bytes if there is room for them.
+    /// Charges more bytes if there is room for them now; does not wait.
     pub fn try_grow(&self, bytes: u64) -> bool {
         let charge = &mut *self.charge();
         let fits = self.budget.try_charge(&charge.holder, bytes);
@@ -189,7 +196,10 @@ impl Reservation {
         fits
     }
 
-    /// Charges more bytes, and waits for room if need be. 503 as [`Budget::reserve`].
+    /// Charges more bytes, and waits if the holder has no room for them.
+    ///
+    /// # Errors
+    /// 503, as [`Budget::reserve`].
     pub async fn grow(&self, bytes: u64) -> Result<()> {
         if self.try_grow(bytes) {
             return Ok(());
@@ -206,8 +216,8 @@ impl Reservation {
         Err(no_room())
     }
 
-    /// Sets the number of charged bytes to that of memory that exists already, whether or not there is room: what comes next
-    /// waits for it.
+    /// Sets the number of charged bytes without waiting for room, because the memory exists
+    /// already. Later requests wait for it instead.
     pub fn set(&self, bytes: u64) {
         let charge = &mut *self.charge();
         let state = &mut *self.budget.state();
@@ -219,10 +229,14 @@ impl Reservation {
         charge.bytes = bytes;
     }
 
-    /// Charges all of it to another holder from now on, and waits for that holder's room if need be.
+    /// Moves the charge to another holder, and waits if that holder has no room for it.
+    ///
+    /// # Errors
+    /// 503, as [`Budget::reserve`]. The charge then stays with the present holder.
     pub async fn move_to(&self, holder: &str) -> Result<()> {
         let bytes = self.charge().bytes;
-        // The new holder is charged first: at no time are the bytes nobody's.
+        // The new holder is charged before the old one is released, so that the bytes are charged
+        // at all times.
         let moved = self.budget.reserve(holder, bytes).await?;
         std::mem::swap(&mut *self.charge(), &mut *moved.charge());
         Ok(())
@@ -239,7 +253,7 @@ impl Drop for Reservation {
     }
 }
 
-/// The refusal of a request for which there is no room.
+/// Returns the 503 of a request for which there is no memory.
 pub fn no_room() -> Error {
     Error::overloaded(
         "The server holds too much data for you or in all. Read the responses, send fewer requests at once, and retry with backoff.",
@@ -263,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn newcomer_gets_room_beside_twenty_greedy_holders() {
+    async fn newcomer_gets_room_among_twenty_greedy_holders() {
         let budget = Budget::new(192 << 20);
         let mut held = Vec::new();
         for holder in 0..20 {
@@ -280,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn request_waits_for_room_and_is_refused_without_any() {
+    async fn request_without_room_waits_then_fails() {
         let budget = Budget::new(300);
         let held = budget.reserve("a", 100).await.unwrap();
         let freed = async {
@@ -289,16 +303,16 @@ mod tests {
         };
         let (granted, ()) = tokio::join!(budget.reserve("a", 50), freed);
         let granted = granted.unwrap();
-        let began = Instant::now();
+        let start = Instant::now();
         assert!(granted.grow(100).await.is_err());
-        assert!(began.elapsed() >= ACQUIRE_TIMEOUT);
+        assert!(start.elapsed() >= ACQUIRE_TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_some_may_wait() {
+    async fn waiting_requests_are_limited() {
         let budget = Budget::new(300);
         let _held = budget.reserve("a", 100).await.unwrap();
-        let waiting: Vec<_> = (0..WAITING_MAX.0)
+        let waiting: Vec<_> = (0..WAITING_PER_HOLDER_MAX)
             .map(|_| {
                 tokio::spawn({
                     let budget = budget.clone();
@@ -307,18 +321,21 @@ mod tests {
             })
             .collect();
         sleep(Duration::from_millis(10)).await;
-        let began = Instant::now();
+        let start = Instant::now();
         assert!(budget.reserve("a", 50).await.is_err());
-        assert_eq!(began.elapsed(), Duration::ZERO, "it does not wait");
-        assert!(budget.reserve("b", 50).await.is_ok(), "others have room");
-        for waits in waiting {
-            assert!(waits.await.unwrap().is_err());
+        assert_eq!(start.elapsed(), Duration::ZERO, "refused without waiting");
+        assert!(
+            budget.reserve("b", 50).await.is_ok(),
+            "another holder has room"
+        );
+        for task in waiting {
+            assert!(task.await.unwrap().is_err());
         }
         assert_eq!(budget.held(), 100);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn moved_bytes_are_charged_to_the_new_holder_alone() {
+    async fn moved_bytes_leave_the_old_holder() {
         let budget = Budget::new(3000);
         let held = budget.reserve("address", 1000).await.unwrap();
         held.move_to("org").await.unwrap();

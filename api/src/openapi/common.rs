@@ -1,12 +1,12 @@
-//! What operations have in common: security, headers, and the refusals of their class.
+//! The parts of operations that follow from their class: security, headers and error responses.
 
 use assay_core::Code;
 use serde_json::{Value, json};
 
 use super::errors;
 
-/// Completes every operation. Which refusals it has follows from what it says of itself: from its security, whether it
-/// wants a session or a role; from its body, whether that can be unfit; and the rest it names.
+/// Completes every operation. Its error responses follow from its security (sessions and roles) and
+/// from its body. Handlers describe the other errors.
 pub fn finish(document: &mut Value) {
     let components = &mut document["components"];
     components["securitySchemes"] = security();
@@ -21,12 +21,12 @@ pub fn finish(document: &mut Value) {
         if operation["security"] == json!([{}]) {
             operation["security"] = json!([]);
         } else {
-            forbidden.extend(forbid(operation));
-            choice_of_org(operation);
+            forbidden.extend(add_forbidden(operation));
+            add_org_parameter(operation);
         }
-        refusals(operation);
-        complete(operation);
-        replays(operation);
+        add_error_responses(operation);
+        complete_responses(operation);
+        add_replay_header(operation);
     }
     let responses = &mut document["components"]["responses"];
     for (name, response) in forbidden {
@@ -42,6 +42,7 @@ pub fn finish(document: &mut Value) {
     }
 }
 
+/// The shared error responses: the names of the components, and their statuses.
 const STATUSES: [(&str, &str); 7] = [
     ("BadRequest", "400"),
     ("Unauthorized", "401"),
@@ -52,19 +53,20 @@ const STATUSES: [(&str, &str); 7] = [
     ("Unavailable", "503"),
 ];
 
-/// Adds the refusals that follow from what an operation says of itself, where it has not said more.
-fn refusals(operation: &mut Value) {
+/// Adds the shared error responses that apply to an operation, unless the handler describes them.
+fn add_error_responses(operation: &mut Value) {
     let is_open = operation["security"] == json!([]);
     let has_body = operation.get("requestBody").is_some();
-    let takes_header = operation["parameters"]
+    let has_header_parameter = operation["parameters"]
         .as_array()
         .is_some_and(|all| all.iter().any(|one| one["in"] == "header"));
     if is_open && !has_body {
         operation["responses"]["4XX"] = errors::response(
-            "The request itself is at fault, such as its method (405).",
+            "The request is invalid, for example its method (405).",
             [errors::example(
                 Code::InvalidRequest,
-                "This path does not take this method; the header Allow says which it takes.",
+                "This path does not support this method. The header `Allow` lists the methods that \
+                 it supports.",
                 None,
             )],
         );
@@ -75,7 +77,7 @@ fn refusals(operation: &mut Value) {
     };
     for (name, status) in STATUSES {
         let applies = match status {
-            "400" => has_body || takes_header,
+            "400" => has_body || has_header_parameter,
             "401" => !is_open,
             "413" => has_body,
             _ => true,
@@ -86,20 +88,21 @@ fn refusals(operation: &mut Value) {
     }
 }
 
+/// Returns a reference to a shared response.
 fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/responses/{name}")})
 }
 
-/// Adds the 403 of those who may not call; returns it, if others have the same. An operation with a further reason to
-/// refuse has said which.
-fn forbid(operation: &mut Value) -> Option<(&'static str, Value)> {
+/// Adds the 403 of callers without the permission. Returns it as a shared component, unless the
+/// handler describes further reasons.
+fn add_forbidden(operation: &mut Value) -> Option<(&'static str, Value)> {
     let security = operation["security"]
         .as_array()
         .cloned()
         .unwrap_or_default();
-    let takes_keys = security.iter().any(|one| one.get("api_key").is_some());
+    let accepts_keys = security.iter().any(|one| one.get("api_key").is_some());
     let role = security.iter().find_map(|one| one["session"][0].as_str());
-    let (name, mut forbidden) = errors::forbidden(!takes_keys, role);
+    let (name, mut forbidden) = errors::forbidden(!accepts_keys, role);
     let Some(further) = operation["responses"]["403"]["description"].as_str() else {
         operation["responses"]["403"] = reference(name);
         return Some((name, forbidden));
@@ -113,9 +116,8 @@ fn forbid(operation: &mut Value) -> Option<(&'static str, Value)> {
     None
 }
 
-/// Every session says for which organization it acts, and may name one that is not the caller's; but for what a person
-/// does for themselves.
-fn choice_of_org(operation: &mut Value) {
+/// Adds the parameter `X-Org-Id` and its errors, except to operations on the user alone.
+fn add_org_parameter(operation: &mut Value) {
     if operation["security"] == json!([{"session": ["person"]}]) {
         return;
     }
@@ -125,42 +127,48 @@ fn choice_of_org(operation: &mut Value) {
     if let Some(parameters) = operation["parameters"].as_array_mut() {
         parameters.push(json!({"$ref": "#/components/parameters/X-Org-Id"}));
     }
-    let org = errors::example(Code::NotFound, "No such organization.", None);
-    let missing = &mut operation["responses"]["404"];
-    if missing.is_null() {
-        *missing = errors::response("`X-Org-Id` names no organization of the caller.", [org]);
+    let no_org = errors::example(Code::NotFound, "No such organization.", None);
+    let not_found = &mut operation["responses"]["404"];
+    if not_found.is_null() {
+        *not_found = errors::response("`X-Org-Id` names no organization of the caller.", [no_org]);
     }
-    let choose = "The caller belongs to several organizations by invites and has not chosen one: send `X-Org-Id`.";
+    let condition = "caller belongs to several organizations by invites and has not chosen one \
+                     with `X-Org-Id`.";
     let conflict = &mut operation["responses"]["409"];
     match conflict["description"].as_str() {
-        Some(own) => conflict["description"] = format!("{own} Or: {choose}").into(),
+        Some(own) => {
+            conflict["description"] = format!("{own} It is also returned if the {condition}").into()
+        }
         None => {
             let details = json!({"reason": "choose_organization", "header": "X-Org-Id", "orgs": [
-                {"id": "org_2ZKJqvzEYcyr5PBmRLOzVu", "name": "Acme"}, {"id": "org_7TGlmJTLG9Xk1kCsQ0mqzL", "name": "Hopper & Co"},
+                {"id": "org_2ZKJqvzEYcyr5PBmRLOzVu", "name": "Acme"},
+                {"id": "org_7TGlmJTLG9Xk1kCsQ0mqzL", "name": "Hopper & Co"},
             ]});
-            let message = "You belong to several organizations. Choose an organization with the header X-Org-Id; the session stays with it.";
+            let message = "You belong to several organizations. Choose one with the header \
+                           X-Org-Id; the session keeps it.";
             *conflict = errors::response(
-                choose,
+                &format!("The {condition}"),
                 [errors::example(Code::Conflict, message, Some(details))],
             );
         }
     }
 }
 
-/// Where an idempotency key may be sent, the answer tells whether it was known.
-fn replays(operation: &mut Value) {
-    let takes_key = operation["parameters"]
+/// Adds the header `Idempotency-Replayed` to the success responses of operations with an
+/// idempotency key.
+fn add_replay_header(operation: &mut Value) {
+    let has_key_parameter = operation["parameters"]
         .as_array()
         .is_some_and(|all| all.iter().any(|one| one["name"] == "Idempotency-Key"));
     for (status, response) in operation["responses"].as_object_mut().into_iter().flatten() {
-        if takes_key && status.starts_with('2') {
+        if has_key_parameter && status.starts_with('2') {
             response["headers"]["Idempotency-Replayed"] = header("Idempotency-Replayed");
         }
     }
 }
 
-/// Every refusal has the one body, every response the headers of all, and statuses are in order.
-fn complete(operation: &mut Value) {
+/// Sorts the responses by status, adds the error body to the errors, and the common headers to all.
+fn complete_responses(operation: &mut Value) {
     let Some(responses) = operation["responses"].as_object_mut() else {
         return;
     };
@@ -180,10 +188,12 @@ fn complete(operation: &mut Value) {
     }
 }
 
+/// Returns a reference to a shared header.
 fn header(name: &str) -> Value {
     json!({"$ref": format!("#/components/headers/{name}")})
 }
 
+/// Adds the headers of all responses, and those of the status.
 fn add_headers(status: &str, response: &mut Value) {
     let own = match status {
         "401" => Some("WWW-Authenticate"),
@@ -203,46 +213,85 @@ fn add_headers(status: &str, response: &mut Value) {
     }
 }
 
+/// Returns the security schemes.
 fn security() -> Value {
     json!({
         "api_key": {
             "type": "http", "scheme": "bearer", "bearerFormat": "svc_live_…",
-            "description": "An API key, for programs. It acts for its organization, as a member.",
+            "description": "An API key, for programs. It acts for its organization with the role \
+                            `member`.",
         },
         "session": {
             "type": "http", "scheme": "bearer", "bearerFormat": "svc_sess_…",
-            "description": "A session of a signed-in person. A role that is named is the least that the person must have: a viewer reads; a \
-                            member also submits and manages keys; an owner also manages people, domains and terms. A `person` need not \
-                            belong to an organization.",
+            "description": "The session token of a user who has signed in. A named role is the \
+                            lowest that suffices: a `viewer` can read; a `member` can also submit \
+                            and manage keys; an `owner` can also manage members, invites, domains \
+                            and terms. With `person`, the user need not belong to an organization.",
         },
     })
 }
 
+/// Returns the shared headers.
 fn headers() -> Value {
-    let count = |description: &str, minimum: u8, example: u64| json!({"description": description, "required": true, "schema": {"type": "integer", "minimum": minimum}, "example": example});
+    let count = |description: &str, minimum: u8, example: u64| {
+        json!({
+            "description": description,
+            "required": true,
+            "schema": {"type": "integer", "minimum": minimum},
+            "example": example,
+        })
+    };
     json!({
         "X-Request-Id": {
-            "description": "The server's id of the request; quote it when you ask for help.",
+            "description": "The id of the request, which the server creates. Quote it in support \
+                            requests.",
             "required": true,
             "schema": {"type": "string", "pattern": "^req_[0-9A-Za-z]{22}$"},
             "example": errors::REQUEST_ID,
         },
-        "X-RateLimit-Limit": count("Requests that are admitted in any sixty consecutive seconds.", 0, 60),
-        "X-RateLimit-Remaining": count("How many of them are left.", 0, 59),
-        "X-RateLimit-Reset": count("When the next of them comes back, in seconds since 1970.", 0, 1_769_904_000),
-        "Retry-After": count("After how many seconds it makes sense to try again.", 1, 12),
-        "WWW-Authenticate": {"description": "How to present a credential.", "required": true, "schema": {"type": "string", "const": "Bearer"}, "example": "Bearer"},
-        "Idempotency-Replayed": {"description": "There when an earlier request with this `Idempotency-Key` made the job.", "schema": {"type": "string", "const": "true"}, "example": "true"},
+        "X-RateLimit-Limit": count(
+            "The number of requests that are admitted in any 60 consecutive seconds.",
+            0,
+            60
+        ),
+        "X-RateLimit-Remaining": count(
+            "The number of requests that are left in the current window.",
+            0,
+            59
+        ),
+        "X-RateLimit-Reset": count(
+            "The time at which the oldest counted request stops counting, in seconds since \
+             1970-01-01T00:00:00Z.",
+            0,
+            1_769_904_000
+        ),
+        "Retry-After": count("The number of seconds after which to retry.", 1, 12),
+        "WWW-Authenticate": {
+            "description": "The authentication scheme of the credential.",
+            "required": true,
+            "schema": {"type": "string", "const": "Bearer"},
+            "example": "Bearer",
+        },
+        "Idempotency-Replayed": {
+            "description": "Present if an earlier request with this `Idempotency-Key` created the \
+                            job.",
+            "schema": {"type": "string", "const": "true"},
+            "example": "true",
+        },
     })
 }
 
+/// Returns the shared parameter `X-Org-Id`.
 fn org_parameter() -> Value {
     json!({
         "name": "X-Org-Id",
         "in": "header",
-        "description": "The organization that a session acts for; without it, the one that it last chose, or else the oldest membership. A \
-                        user of several organizations whose oldest membership began with an invite must choose: 409 `conflict`. \
-                        An API key has one organization; to it there is no other.",
+        "description": "The id of the organization that the session acts for. If absent, the \
+                        session acts for the organization that it last chose, or else for that of \
+                        the oldest membership. A user of several organizations whose oldest \
+                        membership began with an invite must choose one, or gets 409 `conflict`. An \
+                        API key acts for its own organization; another one does not exist for it \
+                        (404).",
         "schema": {"type": "string", "pattern": "^org_[0-9A-Za-z]{1,40}$", "maxLength": 44},
     })
 }

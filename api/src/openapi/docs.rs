@@ -1,4 +1,5 @@
-//! `GET /openapi.json`, and `GET /docs`, a page that shows it. Neither needs a credential nor anything from elsewhere.
+//! `GET /openapi.json`, and `GET /docs`, an interactive page of the document. Neither requires a
+//! credential, and the page loads nothing from other servers.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -19,25 +20,29 @@ use utoipa_swagger_ui::Config;
 
 use crate::app::App;
 use crate::http::error_response::Failure;
-use crate::http::not_found::nothing;
+use crate::http::not_found::not_found_error;
 use crate::http::response_markers::SharedBody;
 use crate::rest::Id;
 
-/// The page loads nothing but its own files and calls nobody but this api. Swagger UI shows small pictures that it
-/// carries with it, and writes one style sheet into the page: the hash is that one's.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'sha256-RL3ie0nH+Lzz2YNqQN83mnU0J1ot4QL7b99vMdIX99w='; img-src 'self' data:; \
-                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// The content security policy of the page. It allows the page's own files and requests to this
+/// API. Swagger UI embeds images as data URLs and one style sheet; the hash is of that style sheet.
+const POLICY: &str = "default-src 'none'; script-src 'self'; \
+                      style-src 'self' 'sha256-RL3ie0nH+Lzz2YNqQN83mnU0J1ot4QL7b99vMdIX99w='; \
+                      img-src 'self' data:; connect-src 'self'; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
 
-/// What is no operation of the contract, and has no rpc.
+/// Returns the routes of the document and of the page. They are not operations of the API and have
+/// no rpc.
 pub fn routes() -> Router<App> {
     Router::new()
         .route("/openapi.json", get(document))
-        .route("/docs", get(to_page))
+        .route("/docs", get(redirect_to_page))
         .route("/docs/", get(page))
-        .route("/docs/{*path}", get(part))
+        .route("/docs/{*path}", get(page_file))
 }
 
-/// It is the same for every caller, and takes a while to make.
+/// Returns the document. It is the same for every caller, and is generated once because that is
+/// slow.
 async fn document(State(app): State<App>) -> Response {
     static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
     let document = DOCUMENT.get_or_init(|| {
@@ -50,8 +55,8 @@ async fn document(State(app): State<App>) -> Response {
     response
 }
 
-/// A page's files stand beside it, so it must end with a slash.
-async fn to_page() -> Response {
+/// Redirects to the path with a slash, because the page names its files relative to it.
+async fn redirect_to_page() -> Response {
     (StatusCode::PERMANENT_REDIRECT, [(LOCATION, "/docs/")]).into_response()
 }
 
@@ -59,10 +64,11 @@ async fn page() -> Result<Response, Failure> {
     Ok(file("index.html")?)
 }
 
-async fn part(Id(path): Id) -> Result<Response, Failure> {
+async fn page_file(Id(path): Id) -> Result<Response, Failure> {
     Ok(file(&path)?)
 }
 
+/// Returns a file of Swagger UI.
 fn file(path: &str) -> Result<Response> {
     let config = Arc::new(
         Config::from("/openapi.json")
@@ -71,10 +77,10 @@ fn file(path: &str) -> Result<Response> {
     );
     let found = utoipa_swagger_ui::serve(path, config)
         .map_err(|error| Error::internal(error.to_string()))?;
-    let file = found.ok_or_else(nothing)?;
+    let file = found.ok_or_else(not_found_error)?;
     let mut response = match file.bytes {
         Cow::Borrowed(bytes) => Response::new(Body::from(Bytes::from_static(bytes))),
-        // The page's settings, about a kilobyte, are written anew each time.
+        // The settings of the page, about 1 KB, are rendered for each request.
         Cow::Owned(bytes) => Response::new(Body::from(bytes)),
     };
     response.extensions_mut().insert(SharedBody);

@@ -1,12 +1,12 @@
-//! The refusals that many operations have in common.
+//! The error responses that operations share.
 
 use assay_core::{Code, Error};
 use serde_json::{Value, json};
 
-/// The id that stands in examples of errors.
+/// The request id in examples.
 pub const REQUEST_ID: &str = "req_3vQn6mYc1TzKx8rWb0LdHa";
 
-/// An example of a refusal, by its code.
+/// Returns an example of an error, with its code as the name of the example.
 pub fn example(code: Code, message: &str, details: Option<Value>) -> (String, Value) {
     let mut error = json!({"code": code.as_str(), "message": message, "request_id": REQUEST_ID});
     if let Some(details) = details {
@@ -15,7 +15,7 @@ pub fn example(code: Code, message: &str, details: Option<Value>) -> (String, Va
     (code.as_str().to_owned(), json!({"value": {"error": error}}))
 }
 
-/// A response with the one body that every refusal has.
+/// Returns a response with the error body.
 pub fn response(description: &str, examples: impl IntoIterator<Item = (String, Value)>) -> Value {
     let examples: serde_json::Map<_, _> = examples.into_iter().collect();
     let mut content = json!({"schema": {"$ref": "#/components/schemas/Error"}});
@@ -25,15 +25,23 @@ pub fn response(description: &str, examples: impl IntoIterator<Item = (String, V
     json!({"description": description, "content": {"application/json": content}})
 }
 
-/// What any operation behind a credential may answer, by the name of the component.
+/// Returns the shared error responses except 403, with the names of their components.
 pub fn common() -> [(&'static str, Value); 7] {
-    let fields = json!({"fields": [{"field": "limit", "reason": "range", "message": "must be a whole number from 1 to 200"}]});
-    let quota = json!({"limit": "eval_items_per_month", "max": 20000, "resets_at": "2026-02-01T00:00:00.000000Z"});
+    let fields = json!({"fields": [{
+        "field": "limit",
+        "reason": "range",
+        "message": "must be an integer from 1 to 200",
+    }]});
+    let quota = json!({
+        "limit": "eval_items_per_month",
+        "max": 20000,
+        "resets_at": "2026-02-01T00:00:00.000000Z",
+    });
     [
         (
             "BadRequest",
             response(
-                "The body cannot be read: it is not JSON, or not announced as JSON, or a header is malformed.",
+                "The body is not JSON, its `Content-Type` is not JSON, or a header is malformed.",
                 [example(
                     Code::InvalidRequest,
                     "The body must be JSON: Content-Type: application/json",
@@ -44,7 +52,7 @@ pub fn common() -> [(&'static str, Value); 7] {
         (
             "Unauthorized",
             response(
-                "There is no credential, or none that is valid.",
+                "The credential is missing or not valid.",
                 [
                     example(
                         Code::Unauthenticated,
@@ -67,10 +75,11 @@ pub fn common() -> [(&'static str, Value); 7] {
         (
             "PayloadTooLarge",
             response(
-                "The body is larger than the operation takes. It is refused before it is read whole.",
+                "The body is larger than the operation accepts. It is rejected before it is read \
+                 completely.",
                 [example(
                     Code::PayloadTooLarge,
-                    "The body is larger than the 5242880 bytes that this operation takes.",
+                    "The body is larger than the 5242880 bytes that this operation accepts.",
                     None,
                 )],
             ),
@@ -78,10 +87,11 @@ pub fn common() -> [(&'static str, Value); 7] {
         (
             "ValidationFailed",
             response(
-                "Something in the request is missing, of the wrong type, out of range or unknown; `details` says what.",
+                "A field, parameter or header is missing, of the wrong type, out of range or \
+                 unknown. `details` lists every field error.",
                 [example(
                     Code::ValidationFailed,
-                    "limit: must be a whole number from 1 to 200",
+                    "limit: must be an integer from 1 to 200",
                     Some(fields),
                 )],
             ),
@@ -89,7 +99,8 @@ pub fn common() -> [(&'static str, Value); 7] {
         (
             "TooManyRequests",
             response(
-                "Too many requests in a minute, too many failed authentications or sign-in mails from this address, or a limit of the plan.",
+                "Too many requests in a minute, too many failed authentications or sign-in emails \
+                 from the network address, or a limit of the plan or the suite is reached.",
                 [
                     example(
                         Code::RateLimited,
@@ -107,10 +118,12 @@ pub fn common() -> [(&'static str, Value); 7] {
         (
             "InternalError",
             response(
-                "A fault of the server. Retry with the same idempotency key, and quote the `request_id`.",
+                "The server failed. Retry with the same idempotency key, and quote the \
+                 `request_id`.",
                 [example(
                     Code::Internal,
-                    "Something went wrong on our side. Retry with the same idempotency key and quote the request id.",
+                    "Something went wrong on our side. Retry with the same idempotency key and \
+                     quote the request id.",
                     None,
                 )],
             ),
@@ -118,10 +131,10 @@ pub fn common() -> [(&'static str, Value); 7] {
         (
             "Unavailable",
             response(
-                "The service is away for the moment. Retry with backoff.",
+                "The service is temporarily unavailable. Retry with backoff.",
                 [example(
                     Code::Unavailable,
-                    "The service is not available for the moment. Retry with backoff.",
+                    "The service is temporarily unavailable. Retry with backoff.",
                     None,
                 )],
             ),
@@ -129,38 +142,39 @@ pub fn common() -> [(&'static str, Value); 7] {
     ]
 }
 
-/// 403: a name, and what is told, for operations that want a session or not, and a role or not.
+/// Returns the 403 of operations that require a session or not, and a role or not, with the name of
+/// its component.
 pub fn forbidden(session: bool, role: Option<&str>) -> (&'static str, Value) {
-    let mut told = Vec::new();
+    let mut examples = Vec::new();
     if session {
-        told.push(example(
+        examples.push(example(
             Code::SessionRequired,
-            "This operation needs a session token of a signed-in person; an API key cannot do it.",
+            "This operation requires a session token; an API key cannot be used.",
             None,
         ));
     }
     if role == Some("person") {
         return (
             "ForbiddenToKeys",
-            response("An API key cannot do this.", told),
+            response("The credential is an API key.", examples),
         );
     }
-    told.push(example(
+    examples.push(example(
         Code::OrgRequired,
         "This credential resolves to no organization. Join one or create one first.",
         None,
     ));
     let suspended = Error::org_suspended();
-    let (_, refusal) = example(
+    let (_, org_suspended) = example(
         suspended.code,
         &suspended.message,
         suspended.details.map(|details| json!(details)),
     );
-    told.push((String::from("org_suspended"), refusal));
+    examples.push((String::from("org_suspended"), org_suspended));
     if let Some(role) = role {
         let message =
-            format!("Your role in this organization is viewer; this operation needs {role}.");
-        told.push(example(Code::Forbidden, &message, None));
+            format!("Your role in this organization is viewer; this operation requires {role}.");
+        examples.push(example(Code::Forbidden, &message, None));
     }
     let (name, description) = match (session, role) {
         (false, None) => (
@@ -169,20 +183,23 @@ pub fn forbidden(session: bool, role: Option<&str>) -> (&'static str, Value) {
         ),
         (false, Some(_)) => (
             "ForbiddenBelowMember",
-            "The credential resolves to no organization, its role is too small, or the organization is suspended.",
+            "The credential resolves to no organization, the role of the user does not suffice, or \
+             the organization is suspended.",
         ),
         (true, None) => (
             "ForbiddenWithoutSession",
-            "An API key cannot do this, the session resolves to no organization, or the organization is suspended.",
+            "The credential is an API key, the session resolves to no organization, or the \
+             organization is suspended.",
         ),
         (true, Some("owner")) => (
             "ForbiddenBelowOwner",
-            "Only a session of an owner can do this, while the organization is not suspended.",
+            "The credential is not a session of an owner, or the organization is suspended.",
         ),
         (true, Some(_)) => (
             "ForbiddenWithoutMember",
-            "Only a session of a member or owner can do this, while the organization is not suspended.",
+            "The credential is not a session of a member or owner, or the organization is \
+             suspended.",
         ),
     };
-    (name, response(description, told))
+    (name, response(description, examples))
 }

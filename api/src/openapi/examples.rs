@@ -1,9 +1,9 @@
-//! Examples of requests and answers, taken from real ones: `examples.json`, by operation. A test keeps them in the form
-//! of today's answers.
+//! Examples of requests and responses, by operation, in `examples.json`. They are from real
+//! responses. A test validates them against the schemas.
 
 use serde_json::{Value, json};
 
-/// Adds the examples.
+/// Adds the examples to the operations.
 pub fn finish(document: &mut Value) {
     let Ok(examples) = serde_json::from_str::<Value>(include_str!("examples.json")) else {
         return;
@@ -15,12 +15,12 @@ pub fn finish(document: &mut Value) {
         if let Some(request) = of.get("request") {
             operation["requestBody"]["content"]["application/json"]["example"] = request.clone();
         }
-        for (status, answer) in of["responses"].as_object().into_iter().flatten() {
+        for (status, response) in of["responses"].as_object().into_iter().flatten() {
             let content = &mut operation["responses"][status]["content"]["application/json"];
             match content.get_mut("examples") {
-                // It has those of its class.
-                Some(examples) => examples["further"] = json!({"value": answer}),
-                None => content["example"] = answer.clone(),
+                // The response already has the examples of its class.
+                Some(examples) => examples["further"] = json!({"value": response}),
+                None => content["example"] = response.clone(),
             }
         }
     }

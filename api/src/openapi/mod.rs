@@ -1,7 +1,8 @@
-//! The description of the REST api, OpenAPI 3.1, made from the code.
+//! The OpenAPI 3.1 document of the REST API, generated from the code.
 //!
-//! Handlers describe their operations and resources their fields (`utoipa`); `rest::Operations` lists them. What all
-//! operations have in common, such as errors and headers, is added here, once.
+//! Handlers describe their operations, and resources their fields (`utoipa`). `rest::Operations`
+//! lists the operations. This module adds the parts that operations share, such as errors and
+//! headers.
 
 mod common;
 mod docs;
@@ -16,14 +17,14 @@ pub use docs::routes;
 
 use crate::rest::Operations;
 
-/// The document. `git_sha` is the build that serves it; the committed file names none, so that it changes only when the
-/// api does.
+/// Returns the document. `git_sha` is the build that serves it. The committed file names no build,
+/// so that it changes only if the API does.
 pub fn document(git_sha: Option<&str>) -> Value {
     let mut described = json!(Operations::openapi());
     let mut document = json!({
         "openapi": "3.1.0",
         "info": info(git_sha),
-        "servers": [{"url": "/", "description": "The api that serves this document."}],
+        "servers": [{"url": "/", "description": "The API that serves this document."}],
         "tags": tags(),
         "paths": described["paths"].take(),
         "components": described["components"].take(),
@@ -34,6 +35,7 @@ pub fn document(git_sha: Option<&str>) -> Value {
     document
 }
 
+/// Returns the title, version and introduction of the document.
 fn info(git_sha: Option<&str>) -> Value {
     let mut info = json!({
         "title": "Assay",
@@ -48,39 +50,61 @@ fn info(git_sha: Option<&str>) -> Value {
     info
 }
 
+/// Returns the tags, in the order of the page `/docs`.
 fn tags() -> Value {
     [
-        ("evals", "Submitting predictions."),
-        (
-            "comparisons",
-            "How two jobs over the same hidden items differ.",
-        ),
+        ("evals", "Submission of predictions."),
+        ("comparisons", "Comparisons of two jobs, item by item."),
         (
             "uploads",
-            "Predictions that are sent in parts, before they are submitted.",
+            "Predictions that are sent in parts before they are submitted. Create an upload, send \
+             its parts, complete it, and submit its `input_ref`.",
         ),
-        ("jobs", "What becomes of a submission."),
+        (
+            "jobs",
+            "The jobs of the organization: submissions, their states and results.",
+        ),
         (
             "suites",
-            "What there is to predict. Suites belong to the platform.",
+            "Suites and their items. Every organization sees all suites. No response contains an \
+             answer.",
         ),
-        ("usage", "What an organization has used of its plan."),
-        ("me", "Who calls."),
-        ("auth", "Signing in and out."),
-        ("orgs", "Organizations."),
-        ("keys", "API keys, managed by people."),
-        ("members", "The people of an organization."),
-        ("invites", "Invites to an organization."),
-        ("domains", "Domains that are known to be an organization's."),
-        ("terms", "What an organization must accept first."),
-        ("models", "The catalog of models."),
-        ("health", "Whether the api answers."),
+        (
+            "usage",
+            "The usage of the organization, and the limits of its plan.",
+        ),
+        ("me", "The caller and its organizations."),
+        ("auth", "Sign-in by email, and the sessions of the caller."),
+        ("orgs", "The creation and settings of organizations."),
+        (
+            "keys",
+            "The API keys of the organization. Users manage them with a session token.",
+        ),
+        (
+            "members",
+            "The members of the organization, and their roles.",
+        ),
+        (
+            "invites",
+            "Invites to the organization. Every operation requires the session token of an owner.",
+        ),
+        ("domains", "The email domains of the organization."),
+        (
+            "terms",
+            "The terms of the installation. If it has any, an organization must accept them before \
+             it creates keys or submits.",
+        ),
+        (
+            "models",
+            "The catalog of models. Every organization sees all models.",
+        ),
+        ("health", "The build and name of the installation."),
     ]
     .map(|(name, description)| json!({"name": name, "description": description}))
     .into()
 }
 
-/// Every operation of the document, with its path and method.
+/// Returns every operation of the document, with its path and method.
 fn operations(document: &mut Value) -> impl Iterator<Item = (String, String, &mut Value)> {
     let paths = document["paths"].as_object_mut().into_iter().flatten();
     paths.flat_map(|(path, item)| {

@@ -1,9 +1,10 @@
-//! Schemas: those that no struct has, and rules that hold for all.
+//! The schemas that no struct describes, and the rules for all schemas.
 
 use assay_core::Code;
 use serde_json::{Map, Value, json};
 
-/// Adds what no struct describes, and makes the rules of the protocol out of what `utoipa` writes.
+/// Adds the schemas that no struct describes, and applies the rules of the API to those of
+/// `utoipa`.
 pub fn finish(document: &mut Value) {
     let mut bodies = Vec::new();
     for (_, _, operation) in super::operations(document) {
@@ -24,7 +25,7 @@ pub fn finish(document: &mut Value) {
     for (name, schema) in schemas.as_object_mut().into_iter().flatten() {
         inline(schema, &scalars);
         if bodies.contains(name) {
-            // Only what is known now is taken. Answers may grow, so nothing is said of theirs.
+            // Requests reject unknown fields. Responses may gain fields.
             schema["additionalProperties"] = false.into();
         } else {
             require_nullable(schema);
@@ -44,20 +45,26 @@ pub fn finish(document: &mut Value) {
     }
 }
 
+/// Returns the name of the schema that a reference names.
 fn name(reference: &str) -> String {
     reference
         .trim_start_matches("#/components/schemas/")
         .to_owned()
 }
 
-/// A struct within a struct of which JSON knows nothing: one object with the fields of both.
+/// Replaces a schema of flattened structs by one object with the fields of all.
 fn merge(schemas: &mut Value) {
     let before = schemas.clone();
     for (_, schema) in schemas.as_object_mut().into_iter().flatten() {
         let Some(parts) = schema.get("allOf").and_then(Value::as_array) else {
             continue;
         };
-        let mut merged = json!({"type": "object", "description": schema["description"], "required": [], "properties": {}});
+        let mut merged = json!({
+            "type": "object",
+            "description": schema["description"],
+            "required": [],
+            "properties": {},
+        });
         for part in parts {
             let part = part["$ref"]
                 .as_str()
@@ -76,7 +83,7 @@ fn merge(schemas: &mut Value) {
     }
 }
 
-/// Takes out the schemas that are one text of a certain form, such as ids.
+/// Removes and returns the schemas of strings of a certain form, such as ids.
 fn take_scalars(schemas: &mut Value) -> Map<String, Value> {
     let is_scalar = |schema: &Value| schema["type"] == "string" && schema.get("enum").is_none();
     let Some(all) = schemas.as_object_mut() else {
@@ -89,8 +96,8 @@ fn take_scalars(schemas: &mut Value) -> Map<String, Value> {
     scalars
 }
 
-/// Writes such schemas where they are used, with the description of the place. One that may also be null becomes one
-/// with two types rather than a choice of two schemas.
+/// Replaces the references to these schemas by the schemas, with the description of the reference.
+/// A nullable one becomes one schema with two types instead of a choice of two schemas.
 fn inline(value: &mut Value, scalars: &Map<String, Value>) {
     if let Some(scalar) = value
         .get("$ref")
@@ -115,7 +122,7 @@ fn inline(value: &mut Value, scalars: &Map<String, Value>) {
     }
 }
 
-/// `oneOf: [{type: null}, {type: string, …}]` becomes `type: [string, null], …`.
+/// Replaces `oneOf: [{type: null}, {type: string, …}]` by `type: [string, null], …`.
 fn nullable(fields: &mut Map<String, Value>) {
     let Some(Value::Array(choices)) = fields.get("oneOf") else {
         return;
@@ -143,8 +150,8 @@ fn nullable(fields: &mut Map<String, Value>) {
     *fields = merged;
 }
 
-/// A parameter is there or not; there is no null in a path, a query or a header. And one that may be left out has no
-/// example: whoever tries the operation on the page would send it.
+/// Removes `null` from the types of a parameter, because paths, queries and headers have no null.
+/// Removes the examples of an optional parameter, because the page `/docs` would send them.
 fn parameter(parameter: &mut Value) {
     let optional = parameter["required"] != true;
     let Some(schema) = parameter.get_mut("schema").and_then(Value::as_object_mut) else {
@@ -163,20 +170,21 @@ fn parameter(parameter: &mut Value) {
     }
 }
 
-/// A field that may be null is always there.
+/// Makes nullable fields required, because responses always contain them.
 fn require_nullable(schema: &mut Value) {
     let Some(properties) = schema["properties"].as_object() else {
         return;
     };
     let required = schema["required"].as_array().cloned().unwrap_or_default();
-    let always = |(name, property): (&String, &Value)| {
-        let there = required.contains(&json!(name)) || may_be_null(property);
-        there.then(|| json!(name))
+    let is_always_present = |(name, property): (&String, &Value)| {
+        let is_required = required.contains(&json!(name)) || is_nullable(property);
+        is_required.then(|| json!(name))
     };
-    schema["required"] = properties.iter().filter_map(always).collect();
+    schema["required"] = properties.iter().filter_map(is_always_present).collect();
 }
 
-fn may_be_null(property: &Value) -> bool {
+/// Returns `true` if the schema of a field allows null.
+fn is_nullable(property: &Value) -> bool {
     let null = json!("null");
     let choices = property["oneOf"].as_array();
     property["type"]
@@ -185,105 +193,240 @@ fn may_be_null(property: &Value) -> bool {
         || choices.is_some_and(|choices| choices.iter().any(|choice| choice["type"] == null))
 }
 
-/// Of two fields that may be null, one is given.
+/// Requires exactly one of two nullable fields.
 fn exactly_one(schema: &mut Value, one: &str, other: &str) {
-    let given = |given: &str, not: &str| json!({"required": [given], "properties": {given: {"not": {"type": "null"}}, not: {"type": "null"}}});
+    let given = |given: &str, absent: &str| {
+        json!({
+            "required": [given],
+            "properties": {given: {"not": {"type": "null"}}, absent: {"type": "null"}},
+        })
+    };
     schema["oneOf"] = json!([given(one, other), given(other, one)]);
 }
 
-/// Of fields that may be null, one or more are given.
+/// Requires at least one of several nullable fields.
 fn at_least_one<const N: usize>(schema: &mut Value, fields: [&str; N]) {
     schema["anyOf"] = fields
         .map(|field| json!({"required": [field], "properties": {field: {"not": {"type": "null"}}}}))
         .into();
 }
 
+/// Returns the schema of the error body.
 fn error() -> Value {
     let codes: Vec<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
     json!({
         "type": "object",
-        "description": "What every answer but a 2xx has as its body.",
+        "description": "The body of every error response.",
         "required": ["error"],
         "properties": {"error": {
             "type": "object",
-            "description": "What went wrong.",
+            "description": "The error.",
             "required": ["code", "message", "request_id"],
             "properties": {
-                "code": {"type": "string", "enum": codes, "description": "From a closed set; safe to branch on."},
-                "message": {"type": "string", "description": "For people: what is wrong and what to do. May change."},
-                "request_id": {"$ref": "#/components/schemas/RequestId", "description": "As in the header `X-Request-Id`."},
+                "code": {
+                    "type": "string",
+                    "enum": codes,
+                    "description": "The code of the error, from a closed set. Programs can rely on \
+                                    it.",
+                },
+                "message": {
+                    "type": "string",
+                    "description": "A description for people: what is wrong and what to do. It can \
+                                    change.",
+                },
+                "request_id": {
+                    "$ref": "#/components/schemas/RequestId",
+                    "description": "The id of the request, as in the header `X-Request-Id`.",
+                },
                 "details": {"$ref": "#/components/schemas/ErrorDetails"},
             },
         }},
     })
 }
 
+/// Returns the schema of the error details.
 fn details() -> Value {
     json!({
         "type": "object",
-        "description": "Only where there is something specific to say; which of the fields are there depends on the code.",
+        "description": "The details of the error. The code determines which fields are present.",
         "properties": {
             "fields": {
                 "type": "array",
-                "description": "`validation_failed`: what is wrong, field by field.",
+                "description": "`validation_failed`: the field errors.",
                 "items": {
                     "type": "object",
                     "required": ["field", "reason", "message"],
                     "properties": {
-                        "field": {"type": "string", "description": "Where: a path such as `predictions[3].item_id`, a parameter or a header."},
-                        "reason": {"type": "string", "description": "What kind of fault, such as `required`, `type`, `range`, `format`, `duplicate` or `unknown_field`."},
-                        "message": {"type": "string", "description": "For people."},
+                        "field": {
+                            "type": "string",
+                            "description": "The position of the error: a path such as \
+                                            `predictions[3].item_id`, a parameter or a header.",
+                        },
+                        "reason": {
+                            "type": "string",
+                            "description": "The kind of the error, such as `required`, `type`, \
+                                            `range`, `format`, `duplicate` or `unknown_field`.",
+                        },
+                        "message": {
+                            "type": "string",
+                            "description": "A description for people. It can change.",
+                        },
                     },
                 },
             },
-            "job_id": {"$ref": "#/components/schemas/JobId", "description": "`validation_failed` of an `Idempotency-Key`: the job that it stands for."},
-            "limit": {"type": "string", "description": "`quota_exceeded`: name of the limit, such as `eval_items_per_month`."},
-            "max": {"type": "integer", "format": "int64", "minimum": 0, "description": "`quota_exceeded`, and `forbidden` of `submissions_used_up`: what the plan, or the suite, grants."},
-            "active": {"type": "integer", "format": "int64", "minimum": 0, "description": "`quota_exceeded` of `concurrent_jobs`: how many are active."},
-            "reason": {"type": "string", "description": "`forbidden`: `terms_not_accepted`, where the organization must first accept the terms; `org_suspended`, where the operator has suspended the organization; `suite_access`, where it may not submit to the suite; `submissions_used_up`, where the submissions that the suite allows are used up for good. `conflict`: `choose_organization`, where the caller belongs to several organizations and must choose one."},
-            "header": {"type": "string", "description": "`conflict` of `choose_organization`: the header that names the chosen organization, `X-Org-Id`."},
-            "orgs": {"type": "array", "maxItems": 20, "description": "`conflict` of `choose_organization`: organizations of the caller.", "items": {
-                "type": "object", "required": ["id", "name"], "additionalProperties": false,
-                "properties": {"id": {"$ref": "#/components/schemas/OrgId"}, "name": {"type": "string", "description": "As its owner named it."}},
-            }},
-            "access": {"$ref": "#/components/schemas/SuiteAccess", "description": "`forbidden` of `suite_access`: who may submit."},
-            "version": {"type": "string", "description": "`forbidden`: the version of the terms that is to be accepted."},
-            "url": {"type": "string", "format": "uri", "description": "`forbidden`: where the terms can be read."},
-            "resets_at": {"$ref": "#/components/schemas/Timestamp", "description": "`quota_exceeded`: when there is room again at the latest."},
+            "job_id": {
+                "$ref": "#/components/schemas/JobId",
+                "description": "`validation_failed` of an `Idempotency-Key`: the job that an \
+                                earlier request with the key created.",
+            },
+            "limit": {
+                "type": "string",
+                "description": "`quota_exceeded`: the name of the limit, such as \
+                                `eval_items_per_month`.",
+            },
+            "max": {
+                "type": "integer",
+                "format": "int64",
+                "minimum": 0,
+                "description": "`quota_exceeded`, and `forbidden` with `submissions_used_up`: the \
+                                value of the limit.",
+            },
+            "active": {
+                "type": "integer",
+                "format": "int64",
+                "minimum": 0,
+                "description": "`quota_exceeded`: the current number, unless the limit counts per \
+                                period.",
+            },
+            "reason": {
+                "type": "string",
+                "description": "`forbidden`: `terms_not_accepted` (the organization must accept \
+                                the terms first), `org_suspended` (the operator has suspended the \
+                                organization), `suite_access` (the organization may not submit to \
+                                the suite) or `submissions_used_up` (the submissions that the \
+                                suite allows are used up permanently). `conflict`: \
+                                `choose_organization` (the caller belongs to several organizations \
+                                and must choose one).",
+            },
+            "header": {
+                "type": "string",
+                "description": "`conflict` with `choose_organization`: the request header that \
+                                names the chosen organization, `X-Org-Id`.",
+            },
+            "orgs": {
+                "type": "array",
+                "maxItems": 20,
+                "description": "`conflict` with `choose_organization`: the organizations of the \
+                                caller, at most 20.",
+                "items": {
+                    "type": "object",
+                    "required": ["id", "name"],
+                    "additionalProperties": false,
+                    "properties": {
+                        "id": {"$ref": "#/components/schemas/OrgId"},
+                        "name": {
+                            "type": "string",
+                            "description": "The name of the organization.",
+                        },
+                    },
+                },
+            },
+            "access": {
+                "$ref": "#/components/schemas/SuiteAccess",
+                "description": "`forbidden` with `suite_access`: the organizations that may \
+                                submit.",
+            },
+            "version": {
+                "type": "string",
+                "description": "`forbidden` with `terms_not_accepted`: the version of the terms to \
+                                accept.",
+            },
+            "url": {
+                "type": "string",
+                "format": "uri",
+                "description": "`forbidden` with `terms_not_accepted`: the URL of the terms.",
+            },
+            "resets_at": {
+                "$ref": "#/components/schemas/Timestamp",
+                "description": "`quota_exceeded`: the latest time at which there is room again.",
+            },
         },
     })
 }
 
-/// What can be said of a trace without saying all of OTLP again.
+/// Returns the schema of a trace, with the fields of OTLP that this API uses.
 fn trace() -> Value {
-    let attributes = json!({"type": "array", "items": {"type": "object", "required": ["key", "value"], "properties": {"key": {"type": "string"}, "value": {"type": "object"}}}});
+    let attribute = json!({
+        "type": "object",
+        "required": ["key", "value"],
+        "properties": {"key": {"type": "string"}, "value": {"type": "object"}},
+    });
+    let attributes = json!({"type": "array", "items": attribute});
     let hex =
         |digits: usize| json!({"type": "string", "pattern": format!("^[0-9a-f]{{{digits}}}$")});
-    let nanos =
-        json!({"type": "string", "pattern": "^[0-9]+$", "description": "Nanoseconds since 1970."});
+    let nanos = json!({
+        "type": "string",
+        "pattern": "^[0-9]+$",
+        "description": "Nanoseconds since 1970-01-01T00:00:00Z.",
+    });
     let span = json!({
         "type": "object",
-        "description": "A span of OpenTelemetry.",
-        "required": ["traceId", "spanId", "parentSpanId", "name", "kind", "startTimeUnixNano", "endTimeUnixNano", "attributes", "status"],
+        "description": "An OpenTelemetry span.",
+        "required": [
+            "traceId", "spanId", "parentSpanId", "name", "kind", "startTimeUnixNano",
+            "endTimeUnixNano", "attributes", "status",
+        ],
         "properties": {
             "traceId": hex(32),
             "spanId": hex(16),
-            "parentSpanId": {"type": "string", "pattern": "^([0-9a-f]{16})?$", "description": "Empty at the root, unless the client sent a `traceparent`."},
+            "parentSpanId": {
+                "type": "string",
+                "pattern": "^([0-9a-f]{16})?$",
+                "description": "The id of the parent span. Empty in the root span, unless the \
+                                client sent a `traceparent`.",
+            },
             "name": {"type": "string"},
             "kind": {"type": "integer", "minimum": 1, "maximum": 5},
             "startTimeUnixNano": nanos,
             "endTimeUnixNano": nanos,
             "attributes": attributes,
-            "status": {"type": "object", "properties": {"code": {"type": "integer", "minimum": 1, "maximum": 2}}},
+            "status": {
+                "type": "object",
+                "properties": {"code": {"type": "integer", "minimum": 1, "maximum": 2}},
+            },
         },
     });
-    let scoped = json!({"type": "object", "required": ["scope", "spans"], "properties": {"scope": {"type": "object"}, "spans": {"type": "array", "items": span}}});
-    let resource = json!({"type": "object", "required": ["attributes"], "properties": {"attributes": attributes}});
-    let resources = json!({"type": "object", "required": ["resource", "scopeSpans"], "properties": {"resource": resource, "scopeSpans": {"type": "array", "items": scoped}}});
+    let scope_spans = json!({
+        "type": "object",
+        "required": ["scope", "spans"],
+        "properties": {
+            "scope": {"type": "object"},
+            "spans": {"type": "array", "items": span},
+        },
+    });
+    let resource = json!({
+        "type": "object",
+        "required": ["attributes"],
+        "properties": {"attributes": attributes},
+    });
+    let resource_spans = json!({
+        "type": "object",
+        "required": ["resource", "scopeSpans"],
+        "properties": {
+            "resource": resource,
+            "scopeSpans": {"type": "array", "items": scope_spans},
+        },
+    });
     json!({
         "type": "object",
-        "description": "Spans in OTLP/JSON.",
+        "description": "A trace in OTLP/JSON.",
         "required": ["resourceSpans"],
-        "properties": {"resourceSpans": {"type": "array", "description": "The spans of one resource: this api.", "items": resources}},
+        "properties": {
+            "resourceSpans": {
+                "type": "array",
+                "description": "The spans of one resource, this API.",
+                "items": resource_spans,
+            },
+        },
     })
 }

@@ -1,18 +1,19 @@
-//! `/v1/auth/email`: signing in with a link that comes by e-mail. Whoever calls needs no credential.
+//! Sign-in with a link that is sent by email: `/v1/auth/email`. The operations require no
+//! credential.
 
 use assay_core::model::auth::{SignInRequested, SignedIn};
 use assay_core::model::secret::{self, Secret, SecretHash, SecretKind};
 use assay_core::model::session::Origin;
 use assay_core::model::validation;
-use assay_core::store::auth::{Link, LinkMail};
+use assay_core::store::auth::{LINK_LIFETIME, Link, LinkMail};
 use assay_core::{Code, Error, Result, SessionId, UserId, store};
 use assay_eval::FieldError;
 
 use crate::app::App;
 use crate::background::mail;
 
-/// Sends a link to an address. The response is the same whether or not the address is known, and whether or not its mailbox has
-/// live links already, and whether or not it may sign up.
+/// Sends a sign-in link to an address. The response does not depend on whether the address is
+/// known, has live links, or may sign up.
 pub async fn request(app: &App, email: &str) -> Result<SignInRequested> {
     let email = validation::email("email", email)?;
     let token = Secret::random(SecretKind::Link)?;
@@ -32,7 +33,7 @@ pub async fn request(app: &App, email: &str) -> Result<SignInRequested> {
         LinkMail::Link => None,
         LinkMail::LastLink { next_at } => Some(next_at),
     };
-    app.mailer.put(mail::sign_in(
+    app.mailer.enqueue(mail::sign_in(
         &app.settings.public_url,
         &email,
         &token.into_text(),
@@ -41,13 +42,13 @@ pub async fn request(app: &App, email: &str) -> Result<SignInRequested> {
     Ok(SignInRequested { email, expires_at })
 }
 
-/// The domain of an address in its one form.
+/// Returns the domain of a normalized address.
 fn domain(email: &str) -> &str {
     email.rsplit_once('@').map_or("", |(_, domain)| domain)
 }
 
-/// Makes a session of a link, once. `origin` is the client's: a token that is not valid counts as a failed authentication of its
-/// address.
+/// Exchanges the token of a link for a session, once. An invalid token counts as a failed
+/// authentication of the network address in `origin`.
 pub async fn verify(app: &App, origin: Origin<'_>, token: &str) -> Result<SignedIn> {
     if token.is_empty() {
         return Err(FieldError::required("token").into());
@@ -63,16 +64,20 @@ pub async fn verify(app: &App, origin: Origin<'_>, token: &str) -> Result<Signed
         None => {
             let invalid = Error::new(
                 Code::InvalidToken,
-                "This link is not valid: it or a later one was used, or it is older than 15 minutes. Ask for another one.",
+                format!(
+                    "This link is not valid: it or another link of the address was used, or it is \
+                     older than {} minutes. Request a new one.",
+                    LINK_LIFETIME.as_secs() / 60
+                ),
             );
-            let (told, _) = app.limits.failed(origin.address, invalid).await;
-            Err(told)
+            let (error, _) = app.limits.record_failure(origin.address, invalid).await;
+            Err(error)
         }
     }
 }
 
-/// One transaction: the link is used up, and its person is known, is where they were invited, and has a session; or
-/// nothing is.
+/// Uses the link, creates its user and session, accepts invites and joins by domain, in one
+/// transaction. Returns `None`, and changes nothing, if the link is not valid.
 async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Option<SignedIn>> {
     let token = Secret::random(SecretKind::Session)?;
     let session_id = SessionId::random()?;
@@ -88,16 +93,17 @@ async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Opt
     let user_id = store::org::user(&mut transaction, &email, &UserId::random()?).await?;
     store::auth::accept_invites(&mut transaction, &email, domain, &user_id).await?;
     store::auth::join_by_domain(&mut transaction, domain, &user_id).await?;
-    // The session of a user with one organization stays with it, also when the user is invited to others later. Others choose.
+    // The session of a user with one organization keeps acting for it, even if the user is invited
+    // to others later. Other users choose.
     let orgs = store::org::choices(&mut *transaction, &user_id).await?;
-    let only = if let [only] = orgs.as_slice() {
+    let only_org = if let [only] = orgs.as_slice() {
         Some(&only.id)
     } else {
         None
     };
     let expires_at = store::org::insert_session(
         &mut *transaction,
-        only,
+        only_org,
         &session_id,
         &user_id,
         &token.hash(),

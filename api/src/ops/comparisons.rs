@@ -1,4 +1,4 @@
-//! `POST /v1/comparisons`
+//! Comparison of two jobs, item by item: `POST /v1/comparisons`.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use assay_core::model::job::{ITEM_SCORES_DAYS, JobStatus};
 use assay_core::model::permissions::Caller;
 use assay_core::model::suite::Allowance;
 use assay_core::store::allowance::{self, Decision, Use};
-use assay_core::store::job::Compared;
+use assay_core::store::job::ComparedJob;
 use assay_core::{Code, Error, JobId, Resource, Result, store};
 use assay_eval::{DisclosurePolicy, FieldError, Metric};
 use tokio::task::block_in_place;
@@ -16,17 +16,18 @@ use super::stored_item_scores::StoredItemScores;
 use crate::app::App;
 use assay_eval::compare::{self, Aggregate, Contribution, Pairs, StoredItems};
 
-/// Of how many items what two jobs keep is in memory at once: at most some 20 MB.
-const ITEMS: u64 = 1 << 19;
+/// Number of items whose scores are in memory at once, for two jobs at most about 20 MB.
+const ITEMS_PER_READ: u64 = 1 << 19;
 
-/// A succeeded job, with what only such a one has.
-struct Scored {
-    job: Compared,
+/// A succeeded job with its score and the object key of its item scores.
+struct ScoredJob {
+    job: ComparedJob,
     value: f64,
     scores_key: String,
 }
 
-/// How two of the organization's jobs differ. Nothing is stored: asked again, it is the same.
+/// Compares two jobs of the organization. The result depends only on the jobs and is not stored, so
+/// that a repeated comparison returns the same.
 pub async fn create(app: &App, caller: &Caller, job_a: &str, job_b: &str) -> Result<Comparison> {
     let fields = [("job_a", job_a), ("job_b", job_b)];
     let missing: Vec<_> = fields
@@ -37,34 +38,35 @@ pub async fn create(app: &App, caller: &Caller, job_a: &str, job_b: &str) -> Res
     if !missing.is_empty() {
         return Err(Error::fields(missing));
     }
-    let nothing = |field: &str| Error::missing(Resource::Job, format!("No such job: {field}."));
-    let id = |(field, id): (&str, &str)| id.parse::<JobId>().map_err(|_| nothing(field));
+    let not_found =
+        |field: &str| Error::not_found_with(Resource::Job, format!("No such job: {field}."));
+    let id = |(field, id): (&str, &str)| id.parse::<JobId>().map_err(|_| not_found(field));
     let (id_a, id_b) = (id(fields[0])?, id(fields[1])?);
     let found = store::job::compared(&app.db, caller.org_id(), [&id_a, &id_b]).await?;
-    let of = |field: &str, id: &JobId| {
+    let job = |field: &str, id: &JobId| {
         found
             .iter()
             .find(|job| job.job_id == *id)
             .cloned()
-            .ok_or_else(|| nothing(field))
+            .ok_or_else(|| not_found(field))
     };
-    let (a, b) = (of("job_a", &id_a)?, of("job_b", &id_b)?);
+    let (a, b) = (job("job_a", &id_a)?, job("job_b", &id_b)?);
     let (a, b) = (scored("job_a", a)?, scored("job_b", b)?);
-    let (of_a, of_b) = (&a.job, &b.job);
-    if (&of_a.suite_id, &of_a.suite_version) != (&of_b.suite_id, &of_b.suite_version) {
-        let told = format!(
-            "The jobs are not on the same items: job_a is on {} in version {}, job_b on {} in version {}.",
-            of_a.suite_id, of_a.suite_version, of_b.suite_id, of_b.suite_version
+    let (job_a, job_b) = (&a.job, &b.job);
+    if (&job_a.suite_id, &job_a.suite_version) != (&job_b.suite_id, &job_b.suite_version) {
+        let message = format!(
+            "The jobs are on different items: job_a is on {} in version {}, job_b on {} in version \
+             {}.",
+            job_a.suite_id, job_a.suite_version, job_b.suite_id, job_b.suite_version
         );
-        return Err(Error::invalid_state(Resource::Job, told));
+        return Err(Error::invalid_state(Resource::Job, message));
     }
     compare(app, caller, a, b).await
 }
 
-/// Counts a comparison on a suite that bounds submissions as one of them. The same two jobs are counted once, however often they
-/// are compared.
-async fn use_allowance(app: &App, caller: &Caller, a: &Compared, b: &Compared) -> Result<()> {
-    let Compared {
+/// Counts the first comparison of two jobs as a submission if the suite limits submissions.
+async fn use_allowance(app: &App, caller: &Caller, a: &ComparedJob, b: &ComparedJob) -> Result<()> {
+    let ComparedJob {
         suite_id,
         suite_version,
         max_submissions,
@@ -84,7 +86,7 @@ async fn use_allowance(app: &App, caller: &Caller, a: &Compared, b: &Compared) -
     if allowance::has_compared(&mut transaction, org_id, first, second).await? {
         return Ok(());
     }
-    // A caller who may only read must not use up what others may submit.
+    // A caller who can only read must not use up the submissions of others.
     caller.submitter()?;
     let at = store::now(&mut *transaction).await?;
     let (max_submissions, max_submissions_per_day) = (*max_submissions, *max_submissions_per_day);
@@ -95,7 +97,8 @@ async fn use_allowance(app: &App, caller: &Caller, a: &Compared, b: &Compared) -
         max_submissions_per_day,
     };
     let decision = allowance::permit(&mut transaction, org_id, &allowance, at).await?;
-    // Another request may have compared the same two while this transaction waited for the allowance.
+    // Another request may have compared the two jobs while this transaction waited for the lock of
+    // the allowance.
     if !matches!(decision, Decision::Granted(_))
         && allowance::has_compared(&mut transaction, org_id, first, second).await?
     {
@@ -126,67 +129,72 @@ async fn use_allowance(app: &App, caller: &Caller, a: &Compared, b: &Compared) -
     }
 }
 
-fn scored(field: &str, mut job: Compared) -> Result<Scored> {
+/// Returns the job with its score, or the reason why it cannot be compared.
+fn scored(field: &str, mut job: ComparedJob) -> Result<ScoredJob> {
     if !DisclosurePolicy::published(&job.release)?.allows_comparisons() {
-        let told = "The suite discloses scores by a ladder; its jobs cannot be compared.";
-        return Err(Error::new(Code::Forbidden, told));
+        let message = "The suite discloses scores by a ladder; its jobs cannot be compared.";
+        return Err(Error::new(Code::Forbidden, message));
     }
-    let refused = |why: String| {
+    let cannot_compare = |why: String| {
         Err(Error::invalid_state(
             Resource::Job,
             format!("{field} cannot be compared: {why}"),
         ))
     };
     match (job.value, job.scores_key.take()) {
-        (Some(value), Some(scores_key)) => Ok(Scored {
+        (Some(value), Some(scores_key)) => Ok(ScoredJob {
             job,
             value,
             scores_key,
         }),
-        _ if job.status == JobStatus::Succeeded => refused(format!(
-            "nothing is stored of its items. That is stored for {ITEM_SCORES_DAYS} days, and of jobs that predict at least one item in \
-             1,000; submit it again."
+        _ if job.status == JobStatus::Succeeded => cannot_compare(format!(
+            "it has no stored item scores. They are stored for {ITEM_SCORES_DAYS} days, and only \
+             for jobs that predict at least one item in 1,000. Submit the predictions again."
         )),
-        _ => refused(format!(
+        _ => cannot_compare(format!(
             "it is {}; only a succeeded job has scores.",
             job.status
         )),
     }
 }
 
-async fn compare(app: &App, caller: &Caller, a: Scored, b: Scored) -> Result<Comparison> {
-    let _turn = app.comparisons.acquire(caller.org_id().as_str()).await?;
+/// Compares two jobs on the same items, and uses up an allowance if the suite has one.
+async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Result<Comparison> {
+    let _permit = app.comparisons.acquire(caller.org_id().as_str()).await?;
     let n_items = u64::from(a.job.n_items.unsigned_abs());
     let (items_a, items_b) = tokio::try_join!(
         StoredItemScores::open(app, &a.scores_key, n_items),
         StoredItemScores::open(app, &b.scores_key, n_items)
     )?;
     use_allowance(app, caller, &a.job, &b.job).await?;
-    let Compared {
+    let ComparedJob {
         job_id,
         suite_id,
         suite_version,
         metric: name,
         release,
-        is_sure,
+        has_stderr,
         ..
     } = a.job;
     let metric = Metric::published(&name)?;
     let policy = DisclosurePolicy::published(&release)?;
-    let (parts_a, parts_b) = tokio::try_join!(
-        parts(metric, &items_a, n_items),
-        parts(metric, &items_b, n_items)
+    let (contribution_a, contribution_b) = tokio::try_join!(
+        contribution(metric, &items_a, n_items),
+        contribution(metric, &items_b, n_items)
     )?;
     let mut pairs = Pairs::new(metric);
-    for items in pieces(n_items) {
-        let (one, other) = tokio::try_join!(items_a.read(items.clone()), items_b.read(items))?;
-        block_in_place(|| pairs.add((&one, &parts_a), (&other, &parts_b)));
+    for range in ranges(n_items) {
+        let (scores_a, scores_b) =
+            tokio::try_join!(items_a.read(range.clone()), items_b.read(range))?;
+        block_in_place(|| {
+            pairs.add((&scores_a, &contribution_a), (&scores_b, &contribution_b));
+        });
     }
     let (difference, point) = (a.value - b.value, compare::point(metric, a.value, b.value));
-    let found = block_in_place(|| pairs.finish(difference, point, is_sure && b.job.is_sure));
+    let found = block_in_place(|| pairs.finish(difference, point, has_stderr && b.job.has_stderr));
     let disclosed = policy.disclose_difference(difference, found);
     let (difference, found) = disclosed.ok_or_else(|| {
-        Error::internal("a comparison that the suite's policy refuses was computed")
+        Error::internal("the suite's policy does not allow a comparison that was computed")
     })?;
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     Ok(Comparison {
@@ -210,18 +218,27 @@ async fn compare(app: &App, caller: &Caller, a: Scored, b: Scored) -> Result<Com
     })
 }
 
-fn pieces(n_items: u64) -> impl Iterator<Item = Range<u64>> {
-    (0..n_items.div_ceil(ITEMS)).map(move |piece| piece * ITEMS..n_items.min((piece + 1) * ITEMS))
+/// Splits the items into ranges of at most [`ITEMS_PER_READ`].
+fn ranges(n_items: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..n_items.div_ceil(ITEMS_PER_READ)).map(move |index| {
+        let start = index * ITEMS_PER_READ;
+        start..n_items.min(start + ITEMS_PER_READ)
+    })
 }
 
-/// How much each item is of the figure; most metrics need nothing of the items for that.
-async fn parts(metric: Metric, items: &StoredItemScores<'_>, n_items: u64) -> Result<Contribution> {
-    let mut figure = Aggregate::new(metric);
+/// Returns the contribution of each item to the value of a job. Most metrics need no pass over the
+/// items for it.
+async fn contribution(
+    metric: Metric,
+    items: &StoredItemScores<'_>,
+    n_items: u64,
+) -> Result<Contribution> {
+    let mut aggregate = Aggregate::new(metric);
     if Aggregate::is_needed(metric) {
-        for range in pieces(n_items) {
-            let kept: StoredItems = items.read(range).await?;
-            block_in_place(|| figure.add(&kept));
+        for range in ranges(n_items) {
+            let stored: StoredItems = items.read(range).await?;
+            block_in_place(|| aggregate.add(&stored));
         }
     }
-    Ok(figure.parts())
+    Ok(aggregate.contribution())
 }

@@ -1,7 +1,9 @@
-//! `POST /v1/uploads/{upload_id}/complete`: reading an upload through before it can be submitted.
+//! Completion of an upload: `POST /v1/uploads/{upload_id}/complete` reads and validates the content
+//! before it can be submitted.
 //!
-//! No transaction is open while it is read. What was read is a list of objects, none of which ever changes; the end is
-//! written only if the upload still consists of these. So whatever happens meanwhile, what was checked is what counts.
+//! No transaction is open during the read. The objects of parts never change, and the result is
+//! stored only if the upload still consists of the objects that were read. The stored result
+//! therefore always describes the content that was validated.
 
 use std::ops::ControlFlow;
 
@@ -11,97 +13,100 @@ use assay_core::model::upload;
 use assay_core::model::upload::{Upload, UploadFailure, UploadRow, UploadStatus};
 use assay_core::runtime::prometheus;
 use assay_core::runtime::upload_reader::{
-    self, Content, ContentFault, Ended, PartObject, read_through,
+    ContentError, ContentFormat, ContentReader, PartObject, ReadEnd, read_upload,
 };
-use assay_core::store::upload::ReadThrough;
+use assay_core::store::upload::UploadContent;
 use assay_core::{BestEffort as _, Code, Error, Result, UploadId, store};
 use assay_eval::FieldError;
-use assay_eval::prediction::{MAX_FAULTS, Prediction, SubmissionDigest};
+use assay_eval::prediction::{FIELD_ERRORS_MAX, Prediction, PredictionSink, SubmissionDigest};
 
-use super::uploads::{hex, missing, refuse_unless_pending, upload_response};
+use super::uploads::{ensure_pending, hex, not_found, upload_response};
 use crate::app::App;
 
-/// Reads an upload through: afterwards it is ready, or has failed, or lacks something and waits for it. Doing it again
-/// changes nothing.
+/// Reads and validates an upload. Afterwards it is `ready` or `failed`, or stays `pending` if a
+/// part is missing or the announced size or checksum does not match. Completing a ready upload
+/// again changes nothing.
 pub async fn complete(app: &App, submitter: &Submitter, upload_id: &str) -> Result<Upload> {
     let caller = submitter.caller();
-    let upload_id: UploadId = upload_id.parse().map_err(|_| missing())?;
+    let upload_id: UploadId = upload_id.parse().map_err(|_| not_found())?;
     let row = store::upload::find(&app.db, caller.org_id(), &upload_id)
         .await?
-        .ok_or_else(missing)?;
+        .ok_or_else(not_found)?;
     if row.status != UploadStatus::Ready {
-        refuse_unless_pending(&row)?;
-        let turn = app
+        ensure_pending(&row)?;
+        let permit = app
             .upload_completions
             .acquire(caller.org_id().as_str())
             .await?;
         let (app, caller) = (app.clone(), caller.clone());
-        // It goes on when the caller does not wait any longer: whoever asks again finds it done.
+        // A task of its own continues after the caller has disconnected, so that a retry finds the
+        // result.
         let completed = tokio::spawn(async move {
-            let _turn = turn;
-            read_and_note(&app, &caller, &upload_id).await
+            let _permit = permit;
+            read_and_record(&app, &caller, &upload_id).await
         });
         return completed.await.map_err(Error::internal)?;
     }
     upload_response(app, caller, row).await
 }
 
-/// What became of the content.
-enum Verdict {
-    Good { n_items: i64, digest: [u8; 32] },
-    Bad { code: UploadFailure, error: Error },
+/// The result of the validation.
+enum Outcome {
+    Valid { n_items: i64, digest: [u8; 32] },
+    Invalid { code: UploadFailure, error: Error },
 }
 
-async fn read_and_note(app: &App, caller: &Caller, upload_id: &UploadId) -> Result<Upload> {
-    // Another one may have completed it while this one waited for its turn.
+/// Reads the content, and records the outcome if the parts have not changed meanwhile.
+async fn read_and_record(app: &App, caller: &Caller, upload_id: &UploadId) -> Result<Upload> {
+    // Another request may have completed the upload while this one waited for its permit.
     let row = store::upload::find(&app.db, caller.org_id(), upload_id)
         .await?
-        .ok_or_else(missing)?;
+        .ok_or_else(not_found)?;
     if row.status == UploadStatus::Ready {
         return upload_response(app, caller, row).await;
     }
-    refuse_unless_pending(&row)?;
+    ensure_pending(&row)?;
     let parts = store::upload::part_objects(&app.db, caller.org_id(), upload_id).await?;
-    let bytes = whole(&row, &parts)?;
-    let read = read(app, caller, &row, &parts).await;
+    let bytes = total_bytes(&row, &parts)?;
+    let outcome = validate(app, caller, &row, &parts).await;
 
     let mut transaction = app.db.begin().await?;
     let now = store::upload::lock(&mut transaction, caller.org_id(), upload_id)
         .await?
-        .ok_or_else(missing)?;
+        .ok_or_else(not_found)?;
     if now.status == UploadStatus::Ready {
         return upload_response(app, caller, now).await;
     }
-    refuse_unless_pending(&now)?;
+    ensure_pending(&now)?;
     if store::upload::part_objects(&mut *transaction, caller.org_id(), upload_id).await? != parts {
         return Err(Error::new(
             Code::Conflict,
             "A part was sent again while the upload was read. Complete it again.",
         ));
     }
-    match read? {
-        Verdict::Good { n_items, digest } => {
-            let read = ReadThrough {
+    match outcome? {
+        Outcome::Valid { n_items, digest } => {
+            let content = UploadContent {
                 bytes,
                 n_items,
                 digest: &digest,
             };
-            store::upload::ready(
+            store::upload::mark_ready(
                 &mut transaction,
                 caller.org_id(),
                 upload_id,
-                &read,
-                hours(app, caller),
+                &content,
+                ready_hours(app, caller),
             )
             .await?;
             transaction.commit().await?;
             metrics::counter!(prometheus::UPLOADS_COMPLETED, "outcome" => "ready").increment(1);
             let row = store::upload::find(&app.db, caller.org_id(), upload_id)
                 .await?
-                .ok_or_else(missing)?;
+                .ok_or_else(not_found)?;
             upload_response(app, caller, row).await
         }
-        Verdict::Bad { code, error } => {
+        Outcome::Invalid { code, error } => {
             store::upload::fail(
                 &mut transaction,
                 caller.org_id(),
@@ -116,16 +121,18 @@ async fn read_and_note(app: &App, caller: &Caller, upload_id: &UploadId) -> Resu
                 .artifacts
                 .delete_under(&upload::prefix(caller.org_id(), upload_id))
                 .await;
-            removed.best_effort("removing an upload that failed; the dispatcher removes it later");
+            removed.best_effort("removing a failed upload; cleanup removes it later");
             Err(error)
         }
     }
 }
 
-/// How many hours an upload that is ready can be submitted.
+/// Number of hours for which a ready upload can be submitted, unless the organization is on the
+/// plan `free`.
 const READY_HOURS: u32 = 7 * 24;
 
-fn hours(app: &App, caller: &Caller) -> u32 {
+/// Returns the number of hours for which a ready upload of the caller can be submitted.
+fn ready_hours(app: &App, caller: &Caller) -> u32 {
     if caller.org().plan == FREE {
         app.settings.free_upload_hours
     } else {
@@ -133,15 +140,18 @@ fn hours(app: &App, caller: &Caller) -> u32 {
     }
 }
 
-/// How many bytes there are, if no part is missing and there are as many as were announced.
-fn whole(row: &UploadRow, parts: &[PartObject]) -> Result<i64> {
-    let missing = (1..)
+/// Returns the number of bytes of all parts.
+///
+/// # Errors
+/// If a part is missing, or the number is not the announced one.
+fn total_bytes(row: &UploadRow, parts: &[PartObject]) -> Result<i64> {
+    let missing_part = (1..)
         .zip(parts)
         .find(|(expected, part)| *expected != part.number)
         .map(|(expected, _)| expected);
-    if let Some(number) = missing.or(if parts.is_empty() { Some(1) } else { None }) {
-        let told = format!("part {number} is missing: parts are numbered from 1 without a gap");
-        return Err(Error::field("parts", "required", told));
+    if let Some(number) = missing_part.or(if parts.is_empty() { Some(1) } else { None }) {
+        let message = format!("part {number} is missing: parts are numbered from 1 without a gap");
+        return Err(Error::field("parts", "required", message));
     }
     let bytes = parts.iter().map(|part| part.bytes).sum();
     match row.bytes {
@@ -154,28 +164,32 @@ fn whole(row: &UploadRow, parts: &[PartObject]) -> Result<i64> {
     }
 }
 
-/// Reads all. An error says that nothing is known of the content, or that it is not what was announced.
-async fn read(
+/// Reads and validates the content.
+///
+/// # Errors
+/// If the content could not be read, or its checksum is not the announced one. The upload stays
+/// pending.
+async fn validate(
     app: &App,
     caller: &Caller,
     row: &UploadRow,
     parts: &[PartObject],
-) -> Result<Verdict> {
-    let content = Content {
+) -> Result<Outcome> {
+    let content = ContentFormat {
         content_type: row.content_type,
         content_encoding: row.content_encoding,
         bytes_max: caller.plan().upload_bytes_max.unsigned_abs(),
-        hashed: row.sha256.is_some(),
+        compute_sha256: row.sha256.is_some(),
     };
-    let survey = |content: upload_reader::Decoded<'_>| {
+    let survey = |content: ContentReader<'_>| {
         let mut survey = Survey::default();
-        let ended =
-            content.predictions(|| ControlFlow::Continue(()), &mut |next| survey.take(next));
+        let ended = content.read(|| ControlFlow::Continue(()), &mut survey);
         (survey, ended)
     };
-    let found = read_through(&app.artifacts, parts, content, survey).await?;
-    let found = found
-        .ok_or_else(|| Error::internal("an object of an upload is not in the artifact store"))?;
+    let found = read_upload(&app.artifacts, parts, content, survey).await?;
+    let found = found.ok_or_else(|| {
+        Error::internal("an object of the upload is missing in the artifact store")
+    })?;
     let received = found.sha256.map(|sha256| hex(&sha256));
     if let (Some(announced), Some(received)) = (&row.sha256, &received)
         && announced != received
@@ -190,62 +204,64 @@ async fn read(
         Survey {
             digest,
             n_items,
-            faults,
+            errors,
         },
         ended,
     ) = found.value;
     Ok(match ended {
-        Ended::Whole if faults.is_empty() => Verdict::Good {
+        ReadEnd::Complete if errors.is_empty() => Outcome::Valid {
             n_items,
             digest: digest.finish(),
         },
-        Ended::Fault(ContentFault::TooLarge) => {
-            let told = format!(
-                "Decompressed, the upload is larger than the {} bytes that the plan allows.",
+        ReadEnd::Invalid(ContentError::TooLarge) => {
+            let message = format!(
+                "The decompressed upload is larger than the {} bytes that the plan allows.",
                 content.bytes_max
             );
-            Verdict::Bad {
+            Outcome::Invalid {
                 code: UploadFailure::PayloadTooLarge,
-                error: Error::new(Code::PayloadTooLarge, told),
+                error: Error::new(Code::PayloadTooLarge, message),
             }
         }
-        Ended::Fault(ContentFault::Encoding) => {
-            let told = match row.content_encoding {
+        ReadEnd::Invalid(ContentError::Encoding) => {
+            let message = match row.content_encoding {
                 upload::ContentEncoding::Zstd => {
-                    "the content is not zstd with a window of at most 8 MiB, or ends in the middle"
+                    "the content is not zstd with a window of at most 8 MiB, or is truncated"
                 }
-                _ => "the content is not gzip, or ends in the middle",
+                _ => "the content is not gzip, or is truncated",
             };
-            Verdict::Bad {
+            Outcome::Invalid {
                 code: UploadFailure::InvalidPredictions,
-                error: Error::field("content_encoding", "format", told),
+                error: Error::field("content_encoding", "format", message),
             }
         }
-        _ => Verdict::Bad {
+        _ => Outcome::Invalid {
             code: UploadFailure::InvalidPredictions,
-            error: Error::fields(faults),
+            error: Error::fields(errors),
         },
     })
 }
 
-/// What is looked for: how many predictions there are, what they stand for, and what is wrong with them.
+/// The digest and number of the predictions, and the errors in them.
 #[derive(Default)]
 struct Survey {
     digest: SubmissionDigest,
     n_items: i64,
-    faults: Vec<FieldError>,
+    errors: Vec<FieldError>,
 }
 
-impl Survey {
-    fn take(&mut self, next: Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<()> {
-        match next {
+impl<'a> PredictionSink<'a> for Survey {
+    type Stop = ();
+
+    fn take(&mut self, prediction: Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<()> {
+        match prediction {
             Ok(prediction) => {
                 self.digest.add(&prediction);
                 self.n_items += 1;
             }
-            Err(fault) => self.faults.push(fault),
+            Err(error) => self.errors.push(error),
         }
-        if self.faults.len() < MAX_FAULTS {
+        if self.errors.len() < FIELD_ERRORS_MAX {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())

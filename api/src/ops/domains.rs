@@ -1,4 +1,4 @@
-//! `/v1/domains`
+//! Domain claims of an organization, and their verification: `/v1/domains`.
 
 use assay_core::model::cursor::{Listing, PageQuery};
 use assay_core::model::email_domain::{
@@ -6,29 +6,29 @@ use assay_core::model::email_domain::{
 };
 use assay_core::model::permissions::{Owner, Session};
 use assay_core::model::validation;
-use assay_core::store::email_domain::{Claim, Standing, Verified};
+use assay_core::store::email_domain::{Claim, ClaimStatus, Verified};
 use assay_core::{Code, Error, Resource, Result, Timestamp, store};
 use assay_eval::FieldError;
 
 use crate::app::App;
 
-fn missing() -> Error {
+fn not_found() -> Error {
     Error::not_found(Resource::Domain)
 }
 
-fn taken(domain: &str) -> Error {
+fn already_verified(domain: &str) -> Error {
     Error::new(
         Code::Conflict,
-        format!("{domain} is claimed and verified already."),
+        format!("{domain} is already verified, by this or another organization."),
     )
 }
 
-/// The domain that a path names.
-fn named(domain: &str) -> Result<String> {
-    validation::domain("domain", domain).map_err(|_| missing())
+/// Normalizes a domain of a path. An invalid one names no claim.
+fn parse_domain(domain: &str) -> Result<String> {
+    validation::domain("domain", domain).map_err(|_| not_found())
 }
 
-/// A page of the organization's verified domains, by name.
+/// Returns a page of the verified domains of the organization, by name.
 pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Domains> {
     let page = page.read(Listing::Domains)?;
     let mut domains = store::email_domain::list(&app.db, session.org_id(), &page).await?;
@@ -41,22 +41,28 @@ pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Domai
     })
 }
 
-/// Whether the name server shows the record of a claim with this token.
-async fn is_shown(app: &App, domain: &str, token: &str) -> Result<bool> {
+/// Returns `true` if DNS has the record of a claim with this token.
+async fn has_record(app: &App, domain: &str, token: &str) -> Result<bool> {
     let record = DomainRecord::new(domain, token);
-    Ok(app.dns.texts(&record.name).await?.contains(&record.value))
+    Ok(app
+        .dns
+        .txt_records(&record.name)
+        .await?
+        .contains(&record.value))
 }
 
-/// Claims a domain for a week, in which its name server must come to show a record. Nothing is reserved by that. A domain that
-/// another organization has verified can be claimed once that organization's record is gone.
+/// Claims a domain. The claim can be verified for a week, with a DNS record, and reserves nothing.
+///
+/// # Errors
+/// If this organization has verified the domain, or another one has and its record still exists.
 pub async fn claim(app: &App, owner: &Owner, domain: &str) -> Result<DomainClaim> {
     let domain = email_domain::claimable("domain", domain)?;
     let session = owner.session();
     if let Some(holder) =
         store::email_domain::other_holder(&app.db, session.org_id(), &domain).await?
-        && is_shown(app, &domain, &holder.token).await?
+        && has_record(app, &domain, &holder.token).await?
     {
-        return Err(taken(&domain));
+        return Err(already_verified(&domain));
     }
     let claim = store::email_domain::claim(
         &app.db,
@@ -66,7 +72,7 @@ pub async fn claim(app: &App, owner: &Owner, domain: &str) -> Result<DomainClaim
         session.user_id(),
     )
     .await?;
-    let Claim { token, expires_at } = claim.ok_or_else(|| taken(&domain))?;
+    let Claim { token, expires_at } = claim.ok_or_else(|| already_verified(&domain))?;
     Ok(DomainClaim {
         record: DomainRecord::new(&domain, &token),
         domain,
@@ -74,14 +80,15 @@ pub async fn claim(app: &App, owner: &Owner, domain: &str) -> Result<DomainClaim
     })
 }
 
-/// Looks whether the record is there. From then on the domain is the organization's. If another organization has verified the
-/// domain, it loses it, provided that the same response of the name server does not show its record any more.
+/// Looks the record of a claim up. If it exists, the domain belongs to the organization. Another
+/// organization that has verified the domain loses it if the same DNS response does not contain its
+/// record.
 pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVerification> {
-    let domain = named(domain)?;
+    let domain = parse_domain(domain)?;
     let org_id = owner.session().org_id();
     let token = match store::email_domain::find(&app.db, org_id, &domain).await? {
-        None => return Err(missing()),
-        Some(Standing::Verified {
+        None => return Err(not_found()),
+        Some(ClaimStatus::Verified {
             domain, misses: 0, ..
         }) => {
             return Ok(DomainVerification {
@@ -89,11 +96,11 @@ pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVeri
                 domain: Some(domain),
             });
         }
-        Some(Standing::Verified { token, .. } | Standing::Pending(token)) => token,
+        Some(ClaimStatus::Verified { token, .. } | ClaimStatus::Pending(token)) => token,
     };
     let record = DomainRecord::new(&domain, &token);
-    let shown = app.dns.texts(&record.name).await?;
-    if !shown.contains(&record.value) {
+    let records = app.dns.txt_records(&record.name).await?;
+    if !records.contains(&record.value) {
         return Ok(DomainVerification {
             verified: false,
             domain: None,
@@ -103,10 +110,16 @@ pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVeri
     if let Some(holder) =
         store::email_domain::other_holder(&mut *transaction, org_id, &domain).await?
     {
-        if shown.contains(&DomainRecord::new(&domain, &holder.token).value) {
-            return Err(taken(&domain));
+        if records.contains(&DomainRecord::new(&domain, &holder.token).value) {
+            return Err(already_verified(&domain));
         }
-        store::email_domain::lose(&mut transaction, &holder.org_id, &domain, &holder.token).await?;
+        store::email_domain::remove_verified(
+            &mut transaction,
+            &holder.org_id,
+            &domain,
+            &holder.token,
+        )
+        .await?;
         tracing::warn!(from = %holder.org_id, to = %org_id, "domain taken over by a new proof");
     }
     let verified = store::email_domain::verify(&mut *transaction, org_id, &domain, &token).await?;
@@ -118,12 +131,12 @@ pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVeri
             verified: true,
             domain: Some(domain),
         }),
-        Verified::Taken => Err(taken(&domain)),
-        Verified::Gone => Err(missing()),
+        Verified::Taken => Err(already_verified(&domain)),
+        Verified::Gone => Err(not_found()),
     }
 }
 
-/// Says whether people with an address of the domain become members when they sign in.
+/// Sets whether users with an address of the domain become members when they sign in.
 pub async fn update(
     app: &App,
     owner: &Owner,
@@ -131,7 +144,7 @@ pub async fn update(
     auto_join: Option<bool>,
 ) -> Result<ClaimedDomain> {
     let auto_join = auto_join.ok_or_else(|| FieldError::required("auto_join"))?;
-    let domain = named(domain)?;
+    let domain = parse_domain(domain)?;
     let org_id = owner.session().org_id();
     if let Some(changed) =
         store::email_domain::set_auto_join(&app.db, org_id, &domain, auto_join).await?
@@ -139,21 +152,22 @@ pub async fn update(
         return Ok(changed);
     }
     match store::email_domain::find(&app.db, org_id, &domain).await? {
-        Some(Standing::Verified { .. }) => {
+        Some(ClaimStatus::Verified { .. }) => {
             let message = format!(
-                "The record of {domain} was missing {MISSES_MAX} times in a row. Restore it and verify the domain again, then set auto_join."
+                "The DNS record of {domain} was missing {MISSES_MAX} times in a row. Restore it, \
+                 verify the domain again, and then set auto_join."
             );
             Err(Error::invalid_state(Resource::Domain, message))
         }
-        _ => Err(missing()),
+        _ => Err(not_found()),
     }
 }
 
-/// Gives a domain up. Who joined by it stays a member.
+/// Releases a domain claim, verified or not. Users who joined through the domain remain members.
 pub async fn release(app: &App, owner: &Owner, domain: &str) -> Result<()> {
-    let domain = named(domain)?;
+    let domain = parse_domain(domain)?;
     match store::email_domain::remove(&app.db, owner.session().org_id(), &domain).await? {
         true => Ok(()),
-        false => Err(missing()),
+        false => Err(not_found()),
     }
 }

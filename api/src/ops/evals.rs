@@ -1,4 +1,4 @@
-//! `POST /v1/evals`
+//! Submission of predictions: `POST /v1/evals`.
 
 use std::time::Instant;
 
@@ -19,117 +19,105 @@ use assay_eval::prediction::{self, Checked};
 use assay_eval::{FieldError, Metric};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
-use utoipa::openapi::{RefOr, Schema};
-use utoipa::{PartialSchema, ToSchema};
 
 use crate::app::App;
 use crate::http::request_context::{ChildSpans, RequestContext};
 use crate::http::traceparent::TraceParent;
 use crate::limits::concurrency::ConcurrencyPermit;
 
-/// Largest body of a submission on either protocol, in bytes.
+/// Maximum size of the body or message of a submission, in bytes.
 pub const BODY_MAX: usize = 5 * 1024 * 1024;
 
-/// Longest idempotency key, in characters.
-const KEY_MAX: usize = 128;
+/// Maximum length of an idempotency key, in characters.
+pub const IDEMPOTENCY_KEY_MAX: usize = 128;
 
-/// What clients that met `concurrent_jobs` should wait: a job takes moments, not the hour that it might.
-const JOBS_FULL_RETRY: u32 = 5;
+/// Number of seconds after which a client that reached `concurrent_jobs` should retry. Most jobs
+/// take seconds, although their time limit is much longer.
+const JOBS_FULL_RETRY_AFTER: u32 = 5;
 
-/// An idempotency key, as it is described to clients.
-pub struct KeySchema;
-
-impl PartialSchema for KeySchema {
-    fn schema() -> RefOr<Schema> {
-        assay_core::model::openapi_schema::text(
-            "1 to 128 visible ASCII characters; spaces within.",
-            "^[!-~]([ -~]{0,126}[!-~])?$",
-            KEY_MAX,
-            "my-first",
-        )
-    }
-}
-
-impl ToSchema for KeySchema {}
-
-/// Above this many bytes predictions are checked on a thread where waiting harms nobody.
+/// Maximum number of bytes of predictions that are checked on an async thread. Larger ones are
+/// checked on the blocking thread pool.
 const CHECK_INLINE_MAX: usize = 64 * 1024;
 
-/// A submission as it came, from either protocol.
+/// The fields of a submission, not validated yet.
 pub struct Submission {
-    /// The suite.
+    /// The id of the suite. Required.
     pub suite_id: String,
     /// A JSON array of predictions.
     pub predictions: Option<Bytes>,
-    /// A reference to an upload.
+    /// The id of a ready upload, instead of `predictions`.
     pub input_ref: Option<String>,
-    /// The caller's name for the job.
+    /// The caller's label of the job.
     pub label: Option<String>,
-    /// The caller's key.
+    /// The caller's idempotency key.
     pub idempotency_key: Option<String>,
 }
 
 /// The request that carries a submission.
 pub struct Origin {
-    /// Its id.
+    /// The id of the request.
     pub request_id: RequestId,
-    /// When it began.
-    pub began: Instant,
-    /// The trace that it belongs to.
+    /// The time at which the headers had arrived.
+    pub received_at: Instant,
+    /// The trace of the request.
     pub trace: TraceParent,
-    /// What was done for it so far.
+    /// The child spans of the request so far.
     pub child_spans: ChildSpans,
 }
 
 impl Origin {
-    /// That of a call.
-    pub fn of(call: RequestContext) -> Self {
+    /// Returns the origin of a request.
+    pub fn from_context(context: RequestContext) -> Self {
         let RequestContext {
             request_id,
-            began,
+            received_at,
             trace,
             child_spans,
             address: _,
             user_agent: _,
-        } = call;
+        } = context;
         Self {
             request_id,
-            began,
+            received_at,
             trace: trace.context(),
             child_spans,
         }
     }
 }
 
-/// A job that was accepted, now or before.
+/// The job of an accepted submission.
 pub struct Accepted {
-    /// The job.
+    /// The job, new or original.
     pub job: Job,
-    /// Whether an earlier request with the same idempotency key made it.
+    /// `true` if an earlier request with the same idempotency key created the job.
     pub replayed: bool,
 }
 
-/// Accepts predictions for a suite: queues one job, charged once, or does nothing and says why.
+/// Validates a submission, stores its predictions, and queues and charges one job.
+///
+/// # Errors
+/// If the submission is invalid or a limit is reached. Then no job is stored and nothing is
+/// charged.
 pub async fn submit(
     app: &App,
     submitter: &TermsAccepted<Submitter>,
     submission: Submission,
     origin: Origin,
 ) -> Result<Accepted> {
-    let caller = submitter.who().caller();
-    // The predictions have arrived: the work begins here.
-    let turn = app
+    let caller = submitter.proof().caller();
+    // The predictions have arrived. A permit before that would be held by slow clients.
+    let permit = app
         .submission_bodies
         .acquire(caller.org_id().as_str())
         .await?;
-    let Valid {
+    let ValidSubmission {
         suite,
         input,
         checked,
         label,
         idempotency_key,
     } = validate(app, caller, submission).await?;
-    let request_sha256 = digest(&suite, &checked, label.as_deref());
+    let request_sha256 = request_digest(&suite, &checked, label.as_deref());
     if let Some(key) = &idempotency_key
         && let Some((job_id, before)) =
             store::submission::repeated(&app.db, caller.org_id(), key).await?
@@ -153,7 +141,7 @@ pub async fn submit(
             None,
         ),
         Input::Upload { id, usable: true } => (None, Some(id)),
-        Input::Upload { usable: false, .. } => return Err(no_upload().into()),
+        Input::Upload { usable: false, .. } => return Err(upload_not_ready().into()),
     };
     let stored_as = origin.trace.span_context.child();
     let new = NewJob {
@@ -170,22 +158,22 @@ pub async fn submit(
         allowance: suite.allowance()?,
         idempotency_key: idempotency_key.as_deref(),
         request_sha256: &request_sha256,
-        elapsed_us: i64::try_from(origin.began.elapsed().as_micros()).unwrap_or(i64::MAX),
+        elapsed_us: i64::try_from(origin.received_at.elapsed().as_micros()).unwrap_or(i64::MAX),
         stored_as,
         is_exported: app.spans.is_sampled(stored_as.trace_id),
         client_span: origin.trace.parent,
     };
-    let began = Timestamp::now();
+    let send_started_at = Timestamp::now();
     let submitted = match &predictions {
         Some((key, predictions)) => {
-            store_with_predictions(app, caller, &new, key, predictions.clone(), turn).await
+            store_with_predictions(app, caller, &new, key, predictions.clone(), permit).await
         }
         None => {
-            drop(turn);
+            drop(permit);
             store(app, caller, &new).await
         }
     };
-    count(&submitted, &suite);
+    record_quota_decisions(&submitted, &suite);
     match submitted? {
         Submitted::Accepted(row) => {
             metrics::counter!(prometheus::JOBS_SUBMITTED, "type" => row.r#type.as_str())
@@ -197,7 +185,7 @@ pub async fn submit(
                     stored_as,
                     parent,
                     &job_id,
-                    began,
+                    send_started_at,
                     Timestamp::now(),
                 ));
             }
@@ -211,9 +199,9 @@ pub async fn submit(
             job_id,
             request_sha256: before,
         } => replay(app, caller, &job_id, before == request_sha256).await,
-        Submitted::UploadGone => Err(no_upload().into()),
+        Submitted::UploadGone => Err(upload_not_ready().into()),
         Submitted::Abandoned => Err(Error::unavailable(
-            "cleanup gave the submission up before it was stored",
+            "cleanup abandoned the submission before it was stored",
         )),
         Submitted::StorageFull {
             used,
@@ -242,7 +230,7 @@ pub async fn submit(
             Err(Error::quota(
                 format!("{active} jobs are active; the plan allows {max} at once."),
                 details,
-                JOBS_FULL_RETRY,
+                JOBS_FULL_RETRY_AFTER,
             ))
         }
         Submitted::MonthFull { resets_at, seconds } => {
@@ -262,50 +250,52 @@ pub async fn submit(
     }
 }
 
-/// Records the predictions, writes them to the artifact store, and stores the job. What a process that dies in between leaves is
-/// found by cleanup.
+/// Records the predictions, writes them to the artifact store, and stores the job. If the process
+/// dies in between, cleanup finds the record and removes the predictions.
 async fn store_with_predictions(
     app: &App,
     caller: &Caller,
     new: &NewJob<'_>,
     key: &str,
     predictions: Bytes,
-    turn: ConcurrencyPermit,
+    permit: ConcurrencyPermit,
 ) -> Result<Submitted> {
     if let Some(rejected) = reserve(app, caller, new, predictions.len()).await? {
         return Ok(rejected);
     }
     if let Err(error) = app.artifacts.put(key, predictions).await {
-        discard(app, caller, new.id, key).await;
+        delete_predictions(app, caller, new.id, key).await;
         return Err(error);
     }
-    drop(turn);
+    drop(permit);
     let submitted = store(app, caller, new).await;
-    // After an error it is not known whether the job was stored; then its predictions stay, and cleanup finds out.
+    // After an error, the job may have been stored, so its predictions stay. Cleanup decides later.
     if !matches!(submitted, Ok(Submitted::Accepted(_)) | Err(_)) {
-        discard(app, caller, new.id, key).await;
+        delete_predictions(app, caller, new.id, key).await;
     }
     submitted
 }
 
-/// Removes the predictions of a submission that did not become a job, and then their record. Best effort: cleanup does it later.
-async fn discard(app: &App, caller: &Caller, job_id: &JobId, key: &str) {
+/// Removes the predictions of a rejected submission, and then their record. Best effort: cleanup
+/// removes them later.
+async fn delete_predictions(app: &App, caller: &Caller, job_id: &JobId, key: &str) {
     match app.artifacts.delete(key).await {
-        Ok(()) => store::storage::forget(&app.db, caller.org_id(), job_id)
+        Ok(()) => store::storage::delete_unaccepted(&app.db, caller.org_id(), job_id)
             .await
             .best_effort("deleting the record of rejected predictions"),
         failed => failed.best_effort("removing the predictions of a rejected submission"),
     }
 }
 
-/// Checks the limits, and records the predictions that are to be written.
+/// Checks the limits, and records the predictions before they are written. Returns the rejection,
+/// if there is one.
 async fn reserve(
     app: &App,
     caller: &Caller,
     new: &NewJob<'_>,
     bytes: usize,
 ) -> Result<Option<Submitted>> {
-    let _turn = app.job_inserts.acquire(caller.org_id().as_str()).await?;
+    let _permit = app.job_inserts.acquire(caller.org_id().as_str()).await?;
     let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
     let mut transaction = app.db.begin().await?;
     let Some(rejected) =
@@ -316,7 +306,8 @@ async fn reserve(
         return Ok(None);
     };
     transaction.rollback().await?;
-    // The request with the same key that was in progress may be what reached the limit.
+    // A concurrent request with the same key may have used up the limit. Then this one is a
+    // repetition.
     if let Some(key) = new.idempotency_key
         && let Some((job_id, request_sha256)) =
             store::submission::repeated(&app.db, caller.org_id(), key).await?
@@ -329,10 +320,11 @@ async fn reserve(
     Ok(Some(rejected))
 }
 
-/// One transaction: everything of the submission, or nothing.
+/// Stores the job and its charge in one transaction.
 async fn store(app: &App, caller: &Caller, new: &NewJob<'_>) -> Result<Submitted> {
-    let _turn = app.job_inserts.acquire(caller.org_id().as_str()).await?;
-    // Without a timeout, submissions on dead connections would hold the organization's turns until their requests end.
+    let _permit = app.job_inserts.acquire(caller.org_id().as_str()).await?;
+    // Without a timeout, submissions on dead database connections would hold the permits of the
+    // organization until their requests end.
     store::within_response_timeout(async {
         let mut transaction = app.db.begin().await?;
         let submitted =
@@ -347,9 +339,9 @@ async fn store(app: &App, caller: &Caller, new: &NewJob<'_>) -> Result<Submitted
     .await
 }
 
-/// What was held against quotas, and how that went.
-fn count(submitted: &Result<Submitted>, suite: &SuiteRow) {
-    let refused_by = match submitted {
+/// Counts the decision of each quota in the Prometheus metrics.
+fn record_quota_decisions(submitted: &Result<Submitted>, suite: &SuiteRow) {
+    let exceeded = match submitted {
         Ok(Submitted::Accepted(_)) => None,
         Ok(Submitted::SuiteUsedUp { .. }) => Some("max_submissions"),
         Ok(Submitted::DayFull { .. }) => Some("submissions_per_day"),
@@ -360,56 +352,55 @@ fn count(submitted: &Result<Submitted>, suite: &SuiteRow) {
             return;
         }
     };
-    // In the order in which they are held against; what stands behind the one that refuses is not asked.
-    let of_suite = [
+    // The quotas in the order in which they are checked. Those after the exceeded one are not
+    // checked.
+    let suite_limits = [
         suite.max_submissions.map(|_| "max_submissions"),
         suite.max_submissions_per_day.map(|_| "submissions_per_day"),
     ];
-    for limit in of_suite.into_iter().flatten().chain([
+    for limit in suite_limits.into_iter().flatten().chain([
         "concurrent_jobs",
         "eval_items_per_month",
         "storage_bytes",
     ]) {
-        let decision = if refused_by == Some(limit) {
+        let decision = if exceeded == Some(limit) {
             "refused"
         } else {
             "admitted"
         };
         metrics::counter!(prometheus::QUOTA_DECISIONS, "limit" => limit, "decision" => decision)
             .increment(1);
-        if refused_by == Some(limit) {
+        if exceeded == Some(limit) {
             return;
         }
     }
 }
 
-/// The answer to a repeated idempotency key.
-async fn replay(app: &App, caller: &Caller, job_id: &JobId, same: bool) -> Result<Accepted> {
-    if !same {
-        let fault = FieldError::new(
+/// Returns the original job of an idempotency key, or an error if the submissions differ.
+async fn replay(app: &App, caller: &Caller, job_id: &JobId, is_same: bool) -> Result<Accepted> {
+    if !is_same {
+        let error = FieldError::new(
             "Idempotency-Key",
             "conflict",
-            "stands for a different submission; use a new key",
+            "was used for a different submission; use a new key",
         );
         let details = Details::Replay {
-            fields: vec![fault.clone()],
+            fields: vec![error.clone()],
             job_id: job_id.clone(),
         };
-        return Err(Error {
-            details: Some(details),
-            ..Error::fields(vec![fault])
-        });
+        return Err(Error::fields(vec![error]).with_details(details));
     }
     let row = store::job::find(&app.db, caller.org_id(), job_id).await?;
-    let row = row.ok_or_else(|| Error::internal("a job that was there is gone"))?;
+    let row =
+        row.ok_or_else(|| Error::internal("the job of the idempotency key does not exist"))?;
     Ok(Accepted {
         job: row.into_job(&app.settings.public_url),
         replayed: true,
     })
 }
 
-/// A submission with nothing wrong in it.
-struct Valid {
+/// A validated submission.
+struct ValidSubmission {
     suite: SuiteRow,
     input: Input,
     checked: Checked,
@@ -417,26 +408,31 @@ struct Valid {
     idempotency_key: Option<String>,
 }
 
-/// Where the predictions are.
+/// The location of the predictions.
 enum Input {
     Inline(Bytes),
-    /// One that can not be submitted any more may still be what an idempotency key stands for.
+    /// An upload that was ready once. If it is no longer `usable`, only a repetition of an earlier
+    /// submission is accepted.
     Upload {
         id: UploadId,
         usable: bool,
     },
 }
 
-fn no_upload() -> FieldError {
+fn upload_not_ready() -> FieldError {
     FieldError::new(
         "input_ref",
         "not_found",
-        "there is no such upload that is ready",
+        "there is no ready upload with this id",
     )
 }
 
-/// The upload that a reference names, if it was ever ready.
-async fn upload(app: &App, caller: &Caller, input_ref: &str) -> Result<Option<(Input, Checked)>> {
+/// Returns the upload with this id, if it was ever ready.
+async fn find_upload(
+    app: &App,
+    caller: &Caller,
+    input_ref: &str,
+) -> Result<Option<(Input, Checked)>> {
     let Ok(id) = input_ref.parse() else {
         return Ok(None);
     };
@@ -450,14 +446,18 @@ async fn upload(app: &App, caller: &Caller, input_ref: &str) -> Result<Option<(I
     };
     let digest = digest
         .try_into()
-        .map_err(|_| Error::internal("the digest of an upload is not one"))?;
+        .map_err(|_| Error::internal("the stored digest of the upload is malformed"))?;
     Ok(Some((
         Input::Upload { id, usable },
         Checked { n_items, digest },
     )))
 }
 
-async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<Valid> {
+/// Validates all fields of a submission.
+///
+/// # Errors
+/// All field errors at once.
+async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<ValidSubmission> {
     let Submission {
         suite_id,
         predictions,
@@ -465,42 +465,48 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
         label,
         idempotency_key,
     } = submission;
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let suite = match suite_id.parse() {
         _ if suite_id.is_empty() => None,
         Ok(suite_id) => store::suite::find(&app.db, &suite_id, None).await?,
         Err(_) => None,
     };
     match &suite {
-        // A ladder that was published before ladders had a grid cannot be scored.
-        Some(suite) if suite.release.starts_with("ladder") && suite.ladder().is_none() => faults.push(FieldError::new(
+        // A suite with a ladder that was published before ladders had a grid cannot be scored.
+        Some(suite) if suite.release.starts_with("ladder") && suite.ladder().is_none() => errors
+            .push(FieldError::new(
             "suite_id",
             "not_available",
-            "this version of the suite has a ladder without a grid; the operator must publish a new version",
+            "this version of the suite has a ladder without a grid; the operator must publish a \
+             new version",
         )),
         Some(_) => {}
-        None if suite_id.is_empty() => faults.push(FieldError::required("suite_id")),
-        None => faults.push(FieldError::new("suite_id", "not_found", "there is no such suite; GET /v1/suites lists them")),
+        None if suite_id.is_empty() => errors.push(FieldError::required("suite_id")),
+        None => errors.push(FieldError::new(
+            "suite_id",
+            "not_found",
+            "there is no such suite; GET /v1/suites lists them",
+        )),
     }
     if predictions.is_some() == input_ref.is_some() {
-        faults.push(FieldError::new(
+        errors.push(FieldError::new(
             "predictions",
             "exactly_one_of",
             "give exactly one of predictions and input_ref",
         ));
     }
     let label = validation::ok_or_collect(
-        &mut faults,
+        &mut errors,
         label
             .map(|label| validation::text("label", &label))
             .transpose(),
     );
-    faults.extend(idempotency_key.as_deref().and_then(bad_key));
+    errors.extend(idempotency_key.as_deref().and_then(key_error));
     let input = match (&suite, predictions, input_ref) {
         (_, None, Some(input_ref)) => {
-            let found = upload(app, caller, &input_ref).await?;
+            let found = find_upload(app, caller, &input_ref).await?;
             if found.is_none() {
-                faults.push(no_upload());
+                errors.push(upload_not_ready());
             }
             found
         }
@@ -511,7 +517,7 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
                     details: Some(Details::Fields { fields }),
                     ..
                 }) => {
-                    faults.extend(fields);
+                    errors.extend(fields);
                     None
                 }
                 Err(error) => return Err(error),
@@ -520,32 +526,34 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
         _ => None,
     };
     match (suite, input) {
-        (Some(suite), Some((input, checked))) if faults.is_empty() => Ok(Valid {
+        (Some(suite), Some((input, checked))) if errors.is_empty() => Ok(ValidSubmission {
             suite,
             input,
             checked,
             label,
             idempotency_key,
         }),
-        _ => Err(Error::fields(faults)),
+        _ => Err(Error::fields(errors)),
     }
 }
 
-fn bad_key(key: &str) -> Option<FieldError> {
-    let fault = |reason, message: String| Some(FieldError::new("Idempotency-Key", reason, message));
+/// Returns the error in an idempotency key, if there is one.
+fn key_error(key: &str) -> Option<FieldError> {
+    let error = |reason, message: String| Some(FieldError::new("Idempotency-Key", reason, message));
     match key.chars().count() {
-        0 => fault("range", "must not be empty".into()),
-        n if n > KEY_MAX => fault(
+        0 => error("range", "must not be empty".into()),
+        n if n > IDEMPOTENCY_KEY_MAX => error(
             "range",
-            format!("must not be longer than {KEY_MAX} characters"),
+            format!("must not be longer than {IDEMPOTENCY_KEY_MAX} characters"),
         ),
         _ if key.chars().any(char::is_control) => {
-            fault("format", "must not hold control characters".into())
+            error("format", "must not contain control characters".into())
         }
         _ => None,
     }
 }
 
+/// Checks predictions, on the blocking thread pool if they are large.
 async fn check(metric: &str, predictions: Bytes) -> Result<Checked> {
     let metric = Metric::published(metric)?;
     if predictions.len() <= CHECK_INLINE_MAX {
@@ -556,8 +564,9 @@ async fn check(metric: &str, predictions: Bytes) -> Result<Checked> {
     Ok(checked.map_err(Error::internal)??)
 }
 
-/// What an idempotency key stands for: the content of the submission, however it was written and whichever way it came.
-fn digest(suite: &SuiteRow, checked: &Checked, label: Option<&str>) -> [u8; 32] {
+/// Returns the digest of a submission's content, which an idempotency key stands for. It does not
+/// depend on the protocol, the formatting of the JSON, or whether the predictions were uploaded.
+fn request_digest(suite: &SuiteRow, checked: &Checked, label: Option<&str>) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update((suite.suite_id.as_str().len() as u64).to_le_bytes());
     hash.update(suite.suite_id.as_str());

@@ -1,14 +1,14 @@
-//! `GET /health`
+//! The build and name of the installation: `GET /health`.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
 
-/// Answer of `GET /health`.
+/// The build and name of the installation.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Health {
-    /// The build of the api.
+    /// The build of the API.
     pub git_sha: String,
     /// The build of the scoring and model library.
     pub hfm_sha: String,
@@ -16,7 +16,8 @@ pub struct Health {
     pub env: String,
 }
 
-/// That the api answers, and as which build. It asks nobody else: whether the api is fit to serve is `/readyz`.
+/// Returns the build and name of the installation. It does not check the dependencies; `/readyz`
+/// does.
 pub fn get(app: &App) -> Health {
     let settings = &app.settings;
     Health {

@@ -1,4 +1,4 @@
-//! `/v1/invites`
+//! Invites to an organization: `/v1/invites`.
 
 use assay_core::model::cursor::{Listing, PageQuery};
 use assay_core::model::invite::{Invite, Invites, OPEN_MAX};
@@ -11,7 +11,7 @@ use assay_core::{Code, Details, Error, InviteId, Resource, Result, store};
 use crate::app::App;
 use crate::background::mail;
 
-/// A page of the organization's invites, newest first.
+/// Returns a page of the invites of the organization, the newest first.
 pub async fn list(app: &App, owner: &Owner, page: PageQuery) -> Result<Invites> {
     let page = page.read(Listing::Invites)?;
     let mut invites = store::invite::list(&app.db, owner.session().org_id(), &page).await?;
@@ -24,17 +24,18 @@ pub async fn list(app: &App, owner: &Owner, page: PageQuery) -> Result<Invites> 
     })
 }
 
-/// Invites somebody by their address. They are told, and become a member when they sign in.
+/// Creates an invite, and sends an email to the address unless it has received too many. The user
+/// becomes a member when they sign in.
 pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -> Result<Invite> {
-    let mut faults = Vec::new();
-    let email = validation::ok_or_collect(&mut faults, validation::email("email", email));
+    let mut errors = Vec::new();
+    let email = validation::ok_or_collect(&mut errors, validation::email("email", email));
     let role: Option<Role> = validation::ok_or_collect(
-        &mut faults,
+        &mut errors,
         role.map(|role| validation::one_of("role", role))
             .transpose(),
     );
-    if !faults.is_empty() {
-        return Err(Error::fields(faults));
+    if !errors.is_empty() {
+        return Err(Error::fields(errors));
     }
     let session = owner.session();
     let new = NewInvite {
@@ -53,12 +54,13 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
     if store::invite::is_member(&mut *transaction, session.org_id(), &email).await? {
         return Err(Error::new(
             Code::Conflict,
-            format!("{email} is a member already."),
+            format!("{email} is already a member."),
         ));
     }
     if store::invite::lock_open(&mut transaction, session.org_id()).await? >= OPEN_MAX {
         let message = format!(
-            "The organization has {OPEN_MAX} open invites, and may have no more. Revoke some, or wait until they are accepted."
+            "The organization has {OPEN_MAX} open invites, the maximum. Revoke some, or wait until \
+             they are accepted."
         );
         return Err(Error::new(Code::Conflict, message));
     }
@@ -72,10 +74,11 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
     let invite = invite.ok_or_else(|| {
         Error::new(
             Code::Conflict,
-            format!("{email} is invited already; revoke that invite to make another one."),
+            format!("{email} is already invited. Revoke that invite to create another one."),
         )
     })?;
-    // After the conflicts, which a caller can resolve, and rolling the invite back.
+    // This check follows those for conflicts, which the caller can resolve. The error rolls the new
+    // invite back.
     if used >= max {
         let details = Details::Quota {
             limit: "invites_per_day",
@@ -84,7 +87,8 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
             resets_at,
         };
         let message = format!(
-            "{max} invites were created in the last 24 hours. Wait, verify a domain, or ask the operator for another plan."
+            "{max} invites were created in the last 24 hours. Wait, verify a domain, or ask the \
+             operator for another plan."
         );
         return Err(Error::quota(message, details, seconds.unsigned_abs()));
     }
@@ -93,7 +97,7 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
     let inviter = store::org::email(&mut *transaction, session.user_id()).await?;
     transaction.commit().await?;
     if sends {
-        app.mailer.put(mail::invite(
+        app.mailer.enqueue(mail::invite(
             &app.settings.public_url,
             &email,
             &org,
@@ -104,19 +108,19 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
     Ok(invite)
 }
 
-/// Takes an invite back. Doing it again changes nothing.
+/// Revokes an invite. Revoking it again changes nothing.
 pub async fn revoke(app: &App, owner: &Owner, invite_id: &str) -> Result<Invite> {
-    let missing = || Error::not_found(Resource::Invite);
-    let invite_id: InviteId = invite_id.parse().map_err(|_| missing())?;
+    let not_found = || Error::not_found(Resource::Invite);
+    let invite_id: InviteId = invite_id.parse().map_err(|_| not_found())?;
     let org_id = owner.session().org_id();
     if let Some(invite) = store::invite::revoke(&app.db, org_id, &invite_id).await? {
         return Ok(invite);
     }
     if store::invite::exists(&app.db, org_id, &invite_id).await? {
-        return Err(Error::missing(
+        return Err(Error::not_found_with(
             Resource::Invite,
-            "This invite was accepted already; to end the membership, remove the member.",
+            "This invite was already accepted. To end the membership, remove the member.",
         ));
     }
-    Err(missing())
+    Err(not_found())
 }

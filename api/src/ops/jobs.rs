@@ -1,16 +1,17 @@
-//! `/v1/jobs`
+//! Jobs of an organization: `/v1/jobs`.
 
 use std::time::Duration;
 
+use assay_core::model::cursor::bad_cursor;
 use assay_core::model::job::{
     FINAL_JOBS_MAX, ITEM_SCORES_DAYS, ItemScore, JOBS_PAGE, Job, JobItems, JobStatus, JobType,
     Jobs, Trigger,
 };
 use assay_core::model::permissions::{Caller, Submitter};
-use assay_core::model::suite::{ITEMS_PAGE, ItemCursor, bad_cursor};
+use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
 use assay_core::model::validation;
 use assay_core::runtime::prometheus;
-use assay_core::store::credential::Standing;
+use assay_core::store::credential::CredentialStatus;
 use assay_core::store::job::{Feedback, Finalized};
 use assay_core::{Code, Error, JobId, Resource, Result, store};
 use futures_util::stream::{self, Stream};
@@ -21,23 +22,23 @@ use crate::app::App;
 use crate::background::job_updates::JobSubscription;
 use crate::ops::trace_document::{self, TraceDocument};
 
-fn missing() -> Error {
+fn not_found() -> Error {
     Error::not_found(Resource::Job)
 }
 
-/// Which jobs are asked for, as it came.
+/// The filter of a listing of jobs, not validated yet.
 pub struct Filter {
-    /// `eval` or `predict`.
+    /// The type of the jobs: `eval` or `predict`.
     pub r#type: Option<String>,
-    /// One of the five states.
+    /// The state of the jobs.
     pub status: Option<String>,
-    /// Size of the page.
+    /// The size of the page.
     pub limit: Option<i64>,
-    /// Only jobs made before this moment.
+    /// The time before which the jobs were created, in RFC 3339.
     pub before: Option<String>,
 }
 
-/// A page of the organization's jobs, newest first.
+/// Returns a page of the jobs of the organization, the newest first.
 pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
     let Filter {
         r#type,
@@ -45,46 +46,46 @@ pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
         limit,
         before,
     } = filter;
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let r#type = validation::ok_or_collect(
-        &mut faults,
+        &mut errors,
         r#type
             .map(|text| validation::one_of("type", &text))
             .transpose(),
     );
     let status = validation::ok_or_collect(
-        &mut faults,
+        &mut errors,
         status
             .map(|text| validation::one_of("status", &text))
             .transpose(),
     );
     let before = validation::ok_or_collect(
-        &mut faults,
+        &mut errors,
         before
-            .map(|text| validation::moment("before", &text))
+            .map(|text| validation::timestamp("before", &text))
             .transpose(),
     );
     let limit = validation::ok_or_collect(
-        &mut faults,
+        &mut errors,
         validation::limit(limit, JOBS_PAGE.0, JOBS_PAGE.1),
     );
-    if !faults.is_empty() {
-        return Err(Error::fields(faults));
+    if !errors.is_empty() {
+        return Err(Error::fields(errors));
     }
-    // All jobs are evals.
+    // There are no jobs of this type.
     if r#type == Some(JobType::Predict) {
         return Ok(Jobs {
             jobs: Vec::new(),
             next_before: None,
         });
     }
-    let _turn = app.job_lists.acquire(caller.org_id().as_str()).await?;
-    // One more than is shown tells whether there is a next page.
+    let _permit = app.job_lists.acquire(caller.org_id().as_str()).await?;
+    // One row more than the page has shows that there is a next page.
     let mut rows =
         store::job::list(&app.jobs_db, caller.org_id(), status, before, limit + 1).await?;
-    let more = rows.len() > limit as usize;
+    let has_more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
-    let next_before = rows.last().filter(|_| more).map(|row| row.created_at);
+    let next_before = rows.last().filter(|_| has_more).map(|row| row.created_at);
     Ok(Jobs {
         jobs: rows
             .into_iter()
@@ -94,23 +95,24 @@ pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
     })
 }
 
-/// Ends a job that waits or runs, at once: a worker that holds it notices, and its late write is refused.
+/// Cancels a queued or running job at once. Its worker stops, and a late result of the worker is
+/// rejected.
 pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Job> {
     let caller = submitter.caller();
-    let job_id: JobId = job_id.parse().map_err(|_| missing())?;
+    let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
     let cancelled = store::job::cancel(&app.jobs_db, caller.org_id(), &job_id).await?;
     metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => "cancelled")
         .increment(u64::from(cancelled));
     let job = store::job::find(&app.jobs_db, caller.org_id(), &job_id)
         .await?
-        .ok_or_else(missing)?;
+        .ok_or_else(not_found)?;
     if cancelled {
         return Ok(job.into_job(&app.settings.public_url));
     }
-    let refused = job.status.after(Trigger::Cancel).err();
-    let why = refused.map_or_else(
-        || String::from("it changed just now"),
-        |refused| refused.to_string(),
+    let illegal = job.status.after(Trigger::Cancel).err();
+    let why = illegal.map_or_else(
+        || String::from("its state has just changed"),
+        |illegal| illegal.to_string(),
     );
     Err(Error::invalid_state(
         Resource::Job,
@@ -118,11 +120,12 @@ pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Jo
     ))
 }
 
-/// Marks a succeeded job as one whose sealed figures are disclosed after its suite has closed. Marking it again changes nothing.
+/// Marks a succeeded job as final: its sealed figures are disclosed after its suite has closed.
+/// Marking it again changes nothing.
 pub async fn finalize(app: &App, submitter: &Submitter, job_id: &str) -> Result<Job> {
     let caller = submitter.caller();
-    let job_id: JobId = job_id.parse().map_err(|_| missing())?;
-    let refused = |why: String| {
+    let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
+    let cannot_finalize = |why: String| {
         Err(Error::invalid_state(
             Resource::Job,
             format!("The job cannot be marked as final: {why}."),
@@ -130,23 +133,25 @@ pub async fn finalize(app: &App, submitter: &Submitter, job_id: &str) -> Result<
     };
     match store::job::finalize(&app.jobs_db, caller.org_id(), &job_id).await? {
         Finalized::Done => get(app, caller, job_id.as_str(), None).await,
-        Finalized::Missing => Err(missing()),
-        Finalized::NotSucceeded(status) => refused(format!(
+        Finalized::Missing => Err(not_found()),
+        Finalized::NotSucceeded(status) => cannot_finalize(format!(
             "it is {status}, and only a succeeded job has figures"
         )),
-        Finalized::NotSealed => refused("its suite has no sealed items".into()),
-        Finalized::Closed(closed_at) => refused(format!("its suite closed at {closed_at}")),
-        Finalized::Full => refused(format!(
-            "{FINAL_JOBS_MAX} jobs of this version of the suite are final, and there may be no more; organizations of one domain, and \
-             those on the plan free that one user created, share them"
+        Finalized::NotSealed => cannot_finalize("its suite has no sealed items".into()),
+        Finalized::Closed(closed_at) => cannot_finalize(format!("its suite closed at {closed_at}")),
+        Finalized::Full => cannot_finalize(format!(
+            "{FINAL_JOBS_MAX} jobs of this version of the suite are final, the maximum; \
+             organizations of one domain, and those on the plan `free` that one user created, share \
+             them"
         )),
     }
 }
 
-/// The longest that a request waits for a job, in seconds.
+/// Longest time that a request waits for a job, in seconds.
 const WAIT_MAX: i64 = 30;
 
-/// A job of the organization; with `wait`, as soon as it has ended, after that many seconds at the latest.
+/// Returns a job of the organization. With `wait`, returns when the job has finished, at the latest
+/// after that many seconds.
 pub async fn get(app: &App, caller: &Caller, job_id: &str, wait: Option<i64>) -> Result<Job> {
     let wait = match wait.unwrap_or(0) {
         seconds @ 0..=WAIT_MAX => Duration::from_secs(seconds.unsigned_abs()),
@@ -154,96 +159,106 @@ pub async fn get(app: &App, caller: &Caller, job_id: &str, wait: Option<i64>) ->
             return Err(Error::field(
                 "wait",
                 "range",
-                format!("must be a whole number of seconds from 0 to {WAIT_MAX}"),
+                format!("must be an integer from 0 to {WAIT_MAX}, in seconds"),
             ));
         }
     };
-    let job_id: JobId = job_id.parse().map_err(|_| missing())?;
-    let until = Instant::now() + wait;
-    let mut ear = app.job_updates.listen();
+    let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
+    let deadline = Instant::now() + wait;
+    let mut subscription = app.job_updates.subscribe();
     loop {
         let row = store::job::find(&app.jobs_db, caller.org_id(), &job_id)
             .await?
-            .ok_or_else(missing)?;
-        if row.status.is_final() || !ear.changed_before(&job_id, until).await {
+            .ok_or_else(not_found)?;
+        if row.status.is_final() || !subscription.changed_before(&job_id, deadline).await {
             return Ok(row.into_job(&app.settings.public_url));
         }
-        still_valid(app, caller).await?;
+        ensure_still_valid(app, caller).await?;
     }
 }
 
-/// Rejects a caller whose credential was revoked, or whose organization was suspended, while it waited for the response.
-async fn still_valid(app: &App, caller: &Caller) -> Result<()> {
-    match store::credential::standing(&app.jobs_db, caller.org_id(), caller.principal()).await? {
-        Standing::Valid => Ok(()),
-        Standing::Suspended => Err(Error::org_suspended()),
-        Standing::Invalid => Err(Error::new(
+/// Rejects a caller whose credential was revoked, or whose organization was suspended, while it
+/// waited for the response.
+async fn ensure_still_valid(app: &App, caller: &Caller) -> Result<()> {
+    match store::credential::credential_status(&app.jobs_db, caller.org_id(), caller.principal())
+        .await?
+    {
+        CredentialStatus::Valid => Ok(()),
+        CredentialStatus::Suspended => Err(Error::org_suspended()),
+        CredentialStatus::Invalid => Err(Error::new(
             Code::InvalidToken,
-            "The key or session token is not valid any more.",
+            "The key or session token is no longer valid.",
         )),
     }
 }
 
-/// After how long without a change one who watches is told that there is none.
-const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Time without a change after which a watch sends a heartbeat.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A job now and after each change, until it has ended; nothing where nothing has changed for ten seconds. A change that
-/// is followed by the next at once may be passed over; the last one never is.
+/// Returns a stream of a job: now, after each change, and finally when it has finished. An element
+/// is `None` after [`HEARTBEAT_INTERVAL`] without a change. A change that the next one follows
+/// quickly can be skipped; the final state never is.
 pub async fn watch(
     app: App,
     caller: Caller,
     job_id: &str,
 ) -> Result<impl Stream<Item = Result<Option<Job>>> + use<>> {
-    let job_id: JobId = job_id.parse().map_err(|_| missing())?;
-    let ear = app.job_updates.listen();
-    // What is not there is refused before anything is told.
+    let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
+    let subscription = app.job_updates.subscribe();
+    // A missing job is an error of the call, not of the stream.
     store::job::find(&app.jobs_db, caller.org_id(), &job_id)
         .await?
-        .ok_or_else(missing)?;
+        .ok_or_else(not_found)?;
     Ok(stream::try_unfold(
         Watch {
             app,
             caller,
             job_id,
-            ear,
-            seen: None,
+            subscription,
+            last_sent: None,
         },
         Watch::next,
     ))
 }
 
+/// The state of the stream of [`watch`].
 struct Watch {
     app: App,
     caller: Caller,
     job_id: JobId,
-    ear: JobSubscription,
-    /// What was told last.
-    seen: Option<(JobStatus, i32)>,
+    subscription: JobSubscription,
+    /// The status and the attempts of the job as it was last sent.
+    last_sent: Option<(JobStatus, i32)>,
 }
 
 impl Watch {
+    /// Returns the next element and the state after it, or `None` after the final state.
     async fn next(mut self) -> Result<Option<(Option<Job>, Self)>> {
-        if self.seen.is_some_and(|(status, _)| status.is_final()) {
+        if self.last_sent.is_some_and(|(status, _)| status.is_final()) {
             return Ok(None);
         }
-        let heartbeat = Instant::now() + HEARTBEAT;
+        let heartbeat_at = Instant::now() + HEARTBEAT_INTERVAL;
         loop {
             let row = store::job::find(&self.app.jobs_db, self.caller.org_id(), &self.job_id)
                 .await?
-                .ok_or_else(missing)?;
-            still_valid(&self.app, &self.caller).await?;
-            let now = Some((row.status, row.attempts));
-            if now != self.seen {
-                self.seen = now;
+                .ok_or_else(not_found)?;
+            ensure_still_valid(&self.app, &self.caller).await?;
+            let current = Some((row.status, row.attempts));
+            if current != self.last_sent {
+                self.last_sent = current;
                 return Ok(Some((
                     Some(row.into_job(&self.app.settings.public_url)),
                     self,
                 )));
             }
-            if !self.ear.changed_before(&self.job_id, heartbeat).await {
-                if self.ear.is_shutting_down() {
+            if !self
+                .subscription
+                .changed_before(&self.job_id, heartbeat_at)
+                .await
+            {
+                if self.subscription.is_shutting_down() {
                     return Err(Error::unavailable(
-                        "the process ends while a job is watched",
+                        "the process shuts down while a client watches a job",
                     ));
                 }
                 return Ok(Some((None, self)));
@@ -252,7 +267,8 @@ impl Watch {
     }
 }
 
-/// A page of the scores of a succeeded job's items, where its suite allows them to be read. Never an answer.
+/// Returns a page of the item scores of a succeeded job, if the suite allows reading them. They
+/// contain no answer.
 pub async fn items(
     app: &App,
     caller: &Caller,
@@ -262,10 +278,10 @@ pub async fn items(
 ) -> Result<JobItems> {
     let limit = validation::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
-    let job_id: JobId = job_id.parse().map_err(|_| missing())?;
+    let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
     let found = store::job::feedback(&app.jobs_db, caller.org_id(), &job_id)
         .await?
-        .ok_or_else(missing)?;
+        .ok_or_else(not_found)?;
     let Feedback {
         status,
         suite_id,
@@ -277,7 +293,7 @@ pub async fn items(
     if !per_item_feedback {
         return Err(Error::new(
             Code::Forbidden,
-            "The suite does not give feedback on single items.",
+            "The suite does not allow reading the scores of single items.",
         ));
     }
     let cursor = cursor.map(|cursor| cursor.of(&suite_id)).transpose()?;
@@ -288,18 +304,20 @@ pub async fn items(
     let Some(scores_key) = scores_key else {
         let message = match status {
             JobStatus::Succeeded => format!(
-                "Nothing is stored of the job's items. That is stored for {ITEM_SCORES_DAYS} days, and of jobs that predict at least one \
-                 item in 1,000; submit it again."
+                "The job has no stored item scores. They are stored for {ITEM_SCORES_DAYS} days, \
+                 and only for jobs that predict at least one item in 1,000. Submit the predictions \
+                 again."
             ),
-            _ => format!("The job is {status}; only a succeeded one has scores."),
+            _ => format!("The job is {status}; only a succeeded job has item scores."),
         };
         return Err(Error::invalid_state(Resource::Job, message));
     };
     let item_ids =
         store::suite::item_ids(&app.jobs_db, &suite_id, &suite_version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(item_ids.len()).unwrap_or(i32::MAX));
-    let kept = StoredItemScores::open(app, &scores_key, u64::from(n_items.unsigned_abs())).await?;
-    let scores = kept
+    let stored =
+        StoredItemScores::open(app, &scores_key, u64::from(n_items.unsigned_abs())).await?;
+    let scores = stored
         .scores(u64::from(from.unsigned_abs())..u64::from(next.unsigned_abs()))
         .await?;
     let items = item_ids
@@ -318,18 +336,18 @@ pub async fn items(
     })
 }
 
-/// The trace of a job that has run.
+/// Returns the trace of a job that has succeeded or failed.
 pub async fn trace(app: &App, caller: &Caller, job_id: &str) -> Result<TraceDocument> {
     let job = get(app, caller, job_id, None).await?;
     if job.trace_url.is_none() {
-        return Err(Error::missing(
+        return Err(Error::not_found_with(
             Resource::Trace,
-            "No such trace: the job has not run.",
+            "No such trace: the job has neither succeeded nor failed.",
         ));
     }
-    let head = store::trace::find(&app.jobs_db, caller.org_id(), &job.id)
+    let row = store::trace::find(&app.jobs_db, caller.org_id(), &job.id)
         .await?
-        .ok_or_else(missing)?;
+        .ok_or_else(not_found)?;
     let attempts = store::trace::attempts(&app.jobs_db, caller.org_id(), &job.id).await?;
-    Ok(trace_document::of(&job, &head, &attempts))
+    Ok(trace_document::build(&job, &row, &attempts))
 }

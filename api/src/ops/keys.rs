@@ -1,4 +1,4 @@
-//! `/v1/keys`
+//! API keys of an organization: `/v1/keys`.
 
 use assay_core::model::cursor::{Listing, PageQuery};
 use assay_core::model::key::{ApiKey, ApiKeyCreated, ApiKeys, LIVE_MAX, NewKey};
@@ -8,7 +8,7 @@ use assay_core::{Code, Error, Resource, Result, store};
 
 use crate::app::App;
 
-/// A page of the organization's keys, revoked ones too, newest first.
+/// Returns a page of the API keys of the organization, the newest first. Revoked keys are included.
 pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<ApiKeys> {
     let page = page.read(Listing::Keys)?;
     let mut keys = store::key::list(&app.db, session.org_id(), &page).await?;
@@ -16,19 +16,19 @@ pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<ApiKe
     Ok(ApiKeys { keys, next_cursor })
 }
 
-/// Makes a key. Its secret is in this answer only.
+/// Creates an API key. The response is the only one that contains its secret.
 pub async fn create(
     app: &App,
     member: &TermsAccepted<Member>,
     name: &str,
 ) -> Result<ApiKeyCreated> {
     let name = validation::text("name", name)?;
-    let session = member.who().session();
+    let session = member.proof().session();
     let new = NewKey::random(name, session.user_id().clone())?;
     let mut transaction = app.db.begin().await?;
     if store::key::lock_live(&mut transaction, session.org_id()).await? >= LIVE_MAX {
         let message = format!(
-            "The organization has {LIVE_MAX} live keys, and may have no more. Revoke a key that is not used."
+            "The organization has {LIVE_MAX} live keys, the maximum. Revoke a key that is not used."
         );
         return Err(Error::new(Code::Conflict, message));
     }
@@ -40,11 +40,11 @@ pub async fn create(
     })
 }
 
-/// Revokes a key. Doing it again changes nothing.
+/// Revokes an API key. Revoking it again changes nothing.
 pub async fn revoke(app: &App, member: &Member, key_id: &str) -> Result<ApiKey> {
-    let missing = || Error::not_found(Resource::Key);
-    let key_id = key_id.parse().map_err(|_| missing())?;
+    let not_found = || Error::not_found(Resource::Key);
+    let key_id = key_id.parse().map_err(|_| not_found())?;
     store::key::revoke(&app.db, member.session().org_id(), &key_id)
         .await?
-        .ok_or_else(missing)
+        .ok_or_else(not_found)
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/me`
+//! The caller of a request: `GET /v1/me`.
 
 use assay_core::Result;
 use assay_core::model::org::{Me, PrincipalKind};
@@ -7,7 +7,8 @@ use assay_core::store;
 
 use crate::app::App;
 
-/// Who calls. A key belongs to its organization alone; a person may belong to several.
+/// Returns the caller and its organizations. An API key belongs to one organization, a user to any
+/// number.
 pub async fn get(app: &App, caller: &Caller) -> Result<Me> {
     let (principal, orgs) = match caller.principal() {
         Principal::ApiKey { .. } => (PrincipalKind::ApiKey, vec![caller.org().clone()]),

@@ -1,4 +1,4 @@
-//! `/v1/members`
+//! Members of an organization: `/v1/members`.
 
 use assay_core::model::cursor::{Listing, PageQuery};
 use assay_core::model::member::{Member, Members};
@@ -11,11 +11,11 @@ use assay_eval::FieldError;
 
 use crate::app::App;
 
-fn missing() -> Error {
+fn not_found() -> Error {
     Error::not_found(Resource::Member)
 }
 
-/// A page of the organization's members, the longest membership first.
+/// Returns a page of the members of the organization, the longest membership first.
 pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Members> {
     let page = page.read(Listing::Members)?;
     let mut members = store::member::list(&app.db, session.org_id(), &page).await?;
@@ -28,22 +28,22 @@ pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Membe
     })
 }
 
-/// JobUpdates a member's role. An owner may demote themselves once there is another. The open invites of a member who is not an owner
-/// any more are revoked.
+/// Changes the role of a member. A member who is no longer an owner loses the open invites that
+/// they created, and those to their address.
 pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Result<Member> {
     let role: Role = match role {
         "" => return Err(FieldError::required("role").into()),
         role => validation::one_of("role", role)?,
     };
-    let user_id: UserId = user_id.parse().map_err(|_| missing())?;
+    let user_id: UserId = user_id.parse().map_err(|_| not_found())?;
     let org_id = owner.session().org_id();
     let mut transaction = app.db.begin().await?;
     if role != Role::Owner {
-        keep_an_owner(&mut transaction, org_id, &user_id).await?;
+        ensure_owner_remains(&mut transaction, org_id, &user_id).await?;
     }
     let member = store::member::set_role(&mut transaction, org_id, &user_id, role)
         .await?
-        .ok_or_else(missing)?;
+        .ok_or_else(not_found)?;
     if role != Role::Owner {
         store::invite::revoke_of_member(&mut transaction, org_id, &user_id).await?;
     }
@@ -51,27 +51,34 @@ pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Re
     Ok(member)
 }
 
-/// Ends a membership, and revokes the open invites by which the member could come back. Keys that the member created keep working;
-/// they are revoked separately.
+/// Ends a membership, and revokes the open invites by which the member could return. API keys that
+/// the member created keep working until they are revoked.
 pub async fn remove(app: &App, owner: &Owner, user_id: &str) -> Result<()> {
-    let user_id: UserId = user_id.parse().map_err(|_| missing())?;
+    let user_id: UserId = user_id.parse().map_err(|_| not_found())?;
     let org_id = owner.session().org_id();
     let mut transaction = app.db.begin().await?;
-    keep_an_owner(&mut transaction, org_id, &user_id).await?;
+    ensure_owner_remains(&mut transaction, org_id, &user_id).await?;
     if !store::member::remove(&mut transaction, org_id, &user_id).await? {
-        return Err(missing());
+        return Err(not_found());
     }
     store::invite::revoke_of_member(&mut transaction, org_id, &user_id).await?;
     transaction.commit().await?;
     Ok(())
 }
 
-/// An organization always keeps at least one owner.
-async fn keep_an_owner(db: &mut PgConnection, org_id: &OrgId, leaving: &UserId) -> Result<()> {
+/// Locks the owners of the organization until the transaction ends.
+///
+/// # Errors
+/// If `leaving` is the last owner.
+async fn ensure_owner_remains(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    leaving: &UserId,
+) -> Result<()> {
     match store::member::lock_owners(db, org_id).await?.as_slice() {
         [only] if only == leaving => Err(Error::invalid_state(
             Resource::Member,
-            "The last owner must stay an owner. Make somebody else an owner first.",
+            "The member is the last owner. Make another member an owner first.",
         )),
         _ => Ok(()),
     }

@@ -1,5 +1,5 @@
-//! What the platform does, one function an operation, the same for both wires: `(&App, proof, input) -> Result<T>`.
-//! What may not live here: axum, tonic.
+//! The operations of the platform, which both protocols share. Each is one function
+//! `(&App, proof, input) -> Result<T>`. This module uses neither axum nor tonic.
 
 pub mod auth;
 pub mod comparisons;

@@ -1,4 +1,4 @@
-//! `/v1/models`
+//! The catalog of models: `/v1/models`.
 
 use assay_core::model::catalog::{ModelCard, ModelFile, Models};
 use assay_core::model::permissions::Caller;
@@ -6,7 +6,7 @@ use assay_core::{Error, Resource, Result, store};
 
 use crate::app::App;
 
-/// The catalog. Models belong to the platform: every organization sees them all.
+/// Returns the catalog. Every organization sees all models.
 pub async fn list(app: &App, _: &Caller) -> Result<Models> {
     Ok(Models {
         models: store::catalog::list(&app.db)
@@ -17,15 +17,15 @@ pub async fn list(app: &App, _: &Caller) -> Result<Models> {
     })
 }
 
-/// A model's card.
+/// Returns the card of a model.
 pub async fn get(app: &App, _: &Caller, model_id: &str) -> Result<ModelCard> {
-    let missing = || Error::not_found(Resource::Model);
-    // No id has a NUL character, and PostgreSQL could not be asked for one.
+    let not_found = || Error::not_found(Resource::Model);
+    // PostgreSQL rejects parameters with a NUL character; no model has one in its id.
     let model_id = Some(model_id)
         .filter(|id| !id.contains('\0'))
-        .ok_or_else(missing)?;
+        .ok_or_else(not_found)?;
     Ok(store::catalog::find(&app.db, model_id)
         .await?
-        .ok_or_else(missing)?
+        .ok_or_else(not_found)?
         .into_card())
 }

@@ -1,17 +1,18 @@
-//! `/v1/orgs`
+//! Organizations: `/v1/orgs`.
 
 use assay_core::model::auth::SignUp;
 use assay_core::model::org::{CREATED_MAX, DataUse, FREE, Org, Role};
-use assay_core::model::permissions::{Owner, Person};
+use assay_core::model::permissions::{Owner, User};
 use assay_core::model::validation;
 use assay_core::{Code, Error, OrgId, Resource, Result, store};
 
 use crate::app::App;
 
-/// Makes an organization with the caller as its owner. Where sign-up is not open, the caller must own one already.
-pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
+/// Creates an organization with the caller as its owner. If sign-up is not open, only users who own
+/// an organization can create one.
+pub async fn create(app: &App, user: &User, name: &str) -> Result<Org> {
     if app.settings.sign_up != SignUp::Open
-        && !store::org::owns_any(&app.db, person.user_id()).await?
+        && !store::org::owns_any(&app.db, user.user_id()).await?
     {
         return Err(Error::new(
             Code::Forbidden,
@@ -21,10 +22,11 @@ pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
     let name = validation::org_name("name", name)?;
     let org_id = OrgId::random()?;
     let mut transaction = app.db.begin().await?;
-    let created = store::org::lock_created(&mut transaction, person.user_id()).await?;
+    let created = store::org::lock_created(&mut transaction, user.user_id()).await?;
     if created >= CREATED_MAX {
         let message = format!(
-            "You have created {created} organizations, whoever owns them now; a user may create {CREATED_MAX}. Ask the operator for more."
+            "You have created {created} organizations, including those that others own now; a user \
+             may create {CREATED_MAX}. Ask the operator for more."
         );
         return Err(Error::invalid_state(Resource::Organization, message));
     }
@@ -33,15 +35,15 @@ pub async fn create(app: &App, person: &Person, name: &str) -> Result<Org> {
         &org_id,
         &name,
         FREE,
-        Some(person.user_id()),
+        Some(user.user_id()),
     )
     .await?;
-    store::org::add_member(&mut *transaction, &org_id, person.user_id(), Role::Owner).await?;
+    store::org::add_member(&mut *transaction, &org_id, user.user_id(), Role::Owner).await?;
     transaction.commit().await?;
     Ok(org)
 }
 
-/// JobUpdates the organization that the session acts for. What is not given stays.
+/// Updates the organization that the session acts for. Absent fields remain unchanged.
 pub async fn update(
     app: &App,
     owner: &Owner,
@@ -49,20 +51,20 @@ pub async fn update(
     name: Option<&str>,
     data_use: Option<&str>,
 ) -> Result<Org> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let new_name = validation::ok_or_collect(
-        &mut faults,
+        &mut errors,
         name.map(|name| validation::org_name("name", name))
             .transpose(),
     );
     let new_use: Option<DataUse> = validation::ok_or_collect(
-        &mut faults,
+        &mut errors,
         data_use
             .map(|text| validation::one_of("data_use", text))
             .transpose(),
     );
-    if !faults.is_empty() {
-        return Err(Error::fields(faults));
+    if !errors.is_empty() {
+        return Err(Error::fields(errors));
     }
     if name.is_none() && data_use.is_none() {
         return Err(Error::field(
@@ -72,16 +74,17 @@ pub async fn update(
         ));
     }
     let own = owner.session().org_id();
-    let missing = || {
-        Error::missing(
+    let not_found = || {
+        Error::not_found_with(
             Resource::Organization,
-            "No such organization, or not the one that this session acts for: name it in the header X-Org-Id.",
+            "No such organization, or not the one that this session acts for: name it in the \
+             header X-Org-Id.",
         )
     };
     if org_id != own.as_str() {
-        return Err(missing());
+        return Err(not_found());
     }
     store::org::update(&app.db, own, new_name.as_deref(), new_use)
         .await?
-        .ok_or_else(missing)
+        .ok_or_else(not_found)
 }

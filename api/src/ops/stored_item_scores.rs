@@ -1,4 +1,4 @@
-//! Reading what jobs keep of their items, some items at a time.
+//! The stored item scores of a job, read in ranges of items.
 
 use std::ops::Range;
 
@@ -9,43 +9,49 @@ use bytes::Bytes;
 use crate::app::App;
 use assay_eval::compare::StoredItems;
 
-/// What one job keeps. Nothing of it is in memory but its head and its dictionary.
+/// The stored item scores of one job. Only the header and the dictionary are in memory.
 pub struct StoredItemScores<'a> {
     app: &'a App,
     key: &'a str,
-    /// None: it is one number an item, and nothing else.
-    head: Option<(Header, Bytes)>,
+    /// The header, and the bytes of the object up to the end of the dictionary. `None` if the
+    /// object has the older format `.f64`: one number per item.
+    header: Option<(Header, Bytes)>,
 }
 
 impl<'a> StoredItemScores<'a> {
-    /// Finds out how it is laid out. The error is that it is not of so many items.
+    /// Reads the header and the dictionary of an object.
+    ///
+    /// # Errors
+    /// If the object is missing or corrupt, or does not have `n_items` items.
     pub async fn open(app: &'a App, key: &'a str, n_items: u64) -> Result<Self> {
-        let mut kept = Self {
+        let mut stored = Self {
             app,
             key,
-            head: None,
+            header: None,
         };
         if !key.ends_with(".f64") {
-            // The dictionary is mostly short.
-            let mut first = kept.part(0..item_scores::HEADER_BYTES + 8 * 64).await?;
-            let head = Header::read(&first)?;
-            if head.dictionary_range().end > first.len() as u64 {
-                first = kept.part(0..head.dictionary_range().end).await?;
+            // Most dictionaries have at most 64 entries, so that one read suffices.
+            let mut prefix = stored
+                .read_bytes(0..item_scores::HEADER_BYTES + 8 * 64)
+                .await?;
+            let header = Header::read(&prefix)?;
+            if header.dictionary_range().end > prefix.len() as u64 {
+                prefix = stored.read_bytes(0..header.dictionary_range().end).await?;
             }
-            if head.n != n_items {
+            if header.n != n_items {
                 return Err(Error::internal(
-                    "what a job kept of its items is not of its suite's",
+                    "the stored item scores are not of the items of the suite",
                 ));
             }
-            kept.head = Some((head, first));
+            stored.header = Some((header, prefix));
         }
-        Ok(kept)
+        Ok(stored)
     }
 
-    /// What is kept of these items, in at most two reads however many they are.
+    /// Reads the stored values of these items, in at most two reads.
     pub async fn read(&self, items: Range<u64>) -> Result<StoredItems> {
-        let Some((head, first)) = &self.head else {
-            let bytes = self.part(8 * items.start..8 * items.end).await?;
+        let Some((header, prefix)) = &self.header else {
+            let bytes = self.read_bytes(8 * items.start..8 * items.end).await?;
             return Ok(StoredItems {
                 values: bytes
                     .as_chunks()
@@ -56,29 +62,32 @@ impl<'a> StoredItemScores<'a> {
                 rights: Vec::new(),
             });
         };
-        let (codes, right) = head.ranges(items.clone());
-        let codes = self.part(codes).await?;
+        let (codes, right) = header.ranges(items.clone());
+        let codes = self.read_bytes(codes).await?;
         let rights = match right {
-            Some(range) => head.rights(items.clone(), &self.part(range).await?)?,
+            Some(range) => header.rights(items.clone(), &self.read_bytes(range).await?)?,
             None => Vec::new(),
         };
         Ok(StoredItems {
-            values: head.values(items, first, &codes)?,
+            values: header.values(items, prefix, &codes)?,
             rights,
         })
     }
 
-    /// The items' own scores.
+    /// Returns the scores of these items, for a metric that has item scores.
     pub async fn scores(&self, items: Range<u64>) -> Result<Vec<f64>> {
         let StoredItems { values, rights } = self.read(items).await?;
-        Ok(match &self.head {
-            Some((head, _)) => head.scores(values, &rights),
+        Ok(match &self.header {
+            Some((header, _)) => header.scores(values, &rights),
             None => values,
         })
     }
 
-    async fn part(&self, range: Range<u64>) -> Result<Bytes> {
+    /// Reads a byte range of the object.
+    async fn read_bytes(&self, range: Range<u64>) -> Result<Bytes> {
         let found = self.app.artifacts.get_range(self.key, range).await?;
-        found.ok_or_else(|| Error::internal("what a job kept of its items is gone"))
+        found.ok_or_else(|| {
+            Error::internal("the stored item scores of a job are missing in the artifact store")
+        })
     }
 }

@@ -1,16 +1,16 @@
-//! `/v1/suites`
+//! Suites and their items: `/v1/suites`.
 
+use assay_core::model::cursor::bad_cursor;
 use assay_core::model::permissions::Caller;
-use assay_core::model::suite::{
-    ITEMS_PAGE, ItemCursor, LadderGrid, Suite, SuiteId, SuiteItems, Suites, bad_cursor,
-};
+use assay_core::model::suite::{LadderGrid, Suite, SuiteId, Suites};
+use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
 use assay_core::model::validation;
 use assay_core::store::suite::SuiteRow;
 use assay_core::{Error, Resource, Result, store};
 
 use crate::app::App;
 
-/// The current version of each suite. Suites belong to the platform: every organization sees them all.
+/// Returns the current version of each suite. Every organization sees all suites.
 pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
     let suite = |row: SuiteRow| {
         let ladder = row.ladder().map(LadderGrid::from);
@@ -59,7 +59,8 @@ pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
     })
 }
 
-/// A page of a suite's items, of the version that the cursor began with.
+/// Returns a page of the items of a suite, of the version that the cursor names or else of the
+/// current one.
 pub async fn items(
     app: &App,
     _: &Caller,
@@ -69,8 +70,8 @@ pub async fn items(
 ) -> Result<SuiteItems> {
     let limit = validation::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
-    let missing = || Error::not_found(Resource::Suite);
-    let suite_id: SuiteId = suite_id.parse().map_err(|_| missing())?;
+    let not_found = || Error::not_found(Resource::Suite);
+    let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
     let cursor = cursor.map(|cursor| cursor.of(&suite_id)).transpose()?;
     let found = store::suite::find(
         &app.db,
@@ -80,7 +81,7 @@ pub async fn items(
     .await?;
     let suite = match (found, &cursor) {
         (Some(suite), _) => suite,
-        // The suite may be there, without the version that the cursor names.
+        // The suite may exist without the version that the cursor names.
         (None, Some(_))
             if store::suite::find(&app.db, &suite_id, None)
                 .await?
@@ -88,7 +89,7 @@ pub async fn items(
         {
             return Err(bad_cursor());
         }
-        (None, _) => return Err(missing()),
+        (None, _) => return Err(not_found()),
     };
     let from = cursor.map_or(0, |cursor| cursor.ordinal);
     if from >= suite.n_items {

@@ -1,4 +1,4 @@
-//! `/v1/terms`
+//! The terms of the installation, and their acceptance: `/v1/terms`.
 
 use assay_core::model::permissions::{Caller, Owner};
 use assay_core::model::terms::{CurrentTerms, Terms};
@@ -7,20 +7,20 @@ use assay_eval::FieldError;
 
 use crate::app::App;
 
-/// The terms that hold now, and whether the organization accepted them.
+/// Returns the current terms, and their acceptance by the organization.
 pub async fn get(app: &App, caller: &Caller) -> Result<Terms> {
-    found(app, current(app)?, caller.org_id()).await
+    with_acceptance(app, current_terms(app)?, caller.org_id()).await
 }
 
-/// Accepts the terms for the organization. The first acceptance stays.
+/// Accepts the current terms for the organization. A repeated acceptance keeps the first one.
 pub async fn accept(app: &App, owner: &Owner, version: &str) -> Result<Terms> {
     if version.is_empty() {
         return Err(FieldError::required("version").into());
     }
-    let current = current(app)?;
+    let current = current_terms(app)?;
     if version != current.version {
         let message = format!(
-            "The terms that hold now are version {}: {}",
+            "The current terms are version {}: {}",
             current.version, current.url
         );
         return Err(Error::new(Code::Conflict, message));
@@ -33,17 +33,19 @@ pub async fn accept(app: &App, owner: &Owner, version: &str) -> Result<Terms> {
         session.user_id(),
     )
     .await?;
-    found(app, current, session.org_id()).await
+    with_acceptance(app, current, session.org_id()).await
 }
 
-fn current(app: &App) -> Result<&CurrentTerms> {
+/// Returns the current terms, or an error if the installation has none.
+fn current_terms(app: &App) -> Result<&CurrentTerms> {
     app.settings
         .terms
         .as_deref()
-        .ok_or_else(|| Error::missing(Resource::Terms, "This installation has no terms."))
+        .ok_or_else(|| Error::not_found_with(Resource::Terms, "This installation has no terms."))
 }
 
-async fn found(app: &App, current: &CurrentTerms, org_id: &OrgId) -> Result<Terms> {
+/// Returns the terms with their acceptance by the organization, if it has accepted them.
+async fn with_acceptance(app: &App, current: &CurrentTerms, org_id: &OrgId) -> Result<Terms> {
     let CurrentTerms { version, url } = current.clone();
     let acceptance = store::terms::find(&app.db, org_id, &version).await?;
     let (accepted_at, accepted_by) = acceptance

@@ -1,9 +1,10 @@
-//! A job's trace as OTLP/JSON, which any OpenTelemetry collector takes as it is.
+//! The trace of a job in OTLP/JSON, which an OpenTelemetry collector accepts unchanged.
 //!
-//! It is made from the job's rows when it is asked for: nothing has to be written when a job ends, so there is a trace
-//! also of a job whose every worker died. It holds no prediction and no answer. Field names and the spelling of ids and
-//! times are those of the OTLP specification, JSON protobuf encoding; `gen_ai.evaluation.*` are OpenTelemetry's
-//! semantic conventions for generative AI.
+//! The document is built from the rows of the job at each request. Nothing is written when a job
+//! finishes, so that even a job whose workers all crashed has a trace. The document contains no
+//! predictions and no answers. Field names, ids and times follow the JSON protobuf encoding of the
+//! OTLP specification. `gen_ai.evaluation.*` are the semantic conventions of OpenTelemetry for
+//! generative AI.
 
 use assay_core::Timestamp;
 use assay_core::model::job::{Job, JobStatus};
@@ -11,21 +12,24 @@ use assay_core::store::trace::{AttemptRow, TraceRow};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// The document: `{"resourceSpans": […]}`.
+/// A trace in OTLP/JSON: an object with the field `resourceSpans`.
 pub type TraceDocument = serde_json::Map<String, Value>;
 
+/// The status codes of spans in OTLP.
 const OK: u8 = 1;
 const ERROR: u8 = 2;
 
+/// The spans of a job, as they are added to the document.
 struct Spans<'a> {
     job: &'a Job,
-    head: &'a TraceRow,
+    row: &'a TraceRow,
     spans: Vec<Value>,
 }
 
+/// A span before it is encoded.
 struct Span<'a> {
     name: &'a str,
-    /// Tells spans of one name apart.
+    /// Distinguishes spans with the same name.
     key: String,
     parent: Option<String>,
     kind: u8,
@@ -35,11 +39,11 @@ struct Span<'a> {
     status: Option<u8>,
 }
 
-/// The trace of a job that has run.
-pub fn of(job: &Job, head: &TraceRow, attempts: &[AttemptRow]) -> TraceDocument {
+/// Builds the trace of a job that has succeeded or failed.
+pub fn build(job: &Job, row: &TraceRow, attempts: &[AttemptRow]) -> TraceDocument {
     let mut spans = Spans {
         job,
-        head,
+        row,
         spans: Vec::new(),
     };
     let end = job.finished_at.unwrap_or(job.created_at);
@@ -61,14 +65,14 @@ pub fn of(job: &Job, head: &TraceRow, attempts: &[AttemptRow]) -> TraceDocument 
     let root = spans.add(Span {
         name: "eval",
         key: String::new(),
-        parent: head.parent_span_id.clone(),
+        parent: row.parent_span_id.clone(),
         kind: 1,
-        from: head.requested_at,
+        from: row.requested_at,
         to: end,
         attributes,
         status,
     });
-    spans.child("request", "", &root, 2, head.requested_at, job.created_at);
+    spans.child("request", "", &root, 2, row.requested_at, job.created_at);
     let mut waiting_since = job.created_at;
     for attempt in attempts {
         spans.child(
@@ -83,8 +87,13 @@ pub fn of(job: &Job, head: &TraceRow, attempts: &[AttemptRow]) -> TraceDocument 
         spans.attempt(attempt, &root, ended);
         waiting_since = ended;
     }
-    let resource = json!({"attributes": [text("service.name", "assay"), text("service.version", &job.versions.hfm_sha)]});
-    let document = json!({"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "assay"}, "spans": spans.spans}]}]});
+    let document = json!({"resourceSpans": [{
+        "resource": {"attributes": [
+            text("service.name", "assay"),
+            text("service.version", &job.versions.hfm_sha),
+        ]},
+        "scopeSpans": [{"scope": {"name": "assay"}, "spans": spans.spans}],
+    }]});
     match document {
         Value::Object(document) => document,
         _ => TraceDocument::new(),
@@ -92,8 +101,9 @@ pub fn of(job: &Job, head: &TraceRow, attempts: &[AttemptRow]) -> TraceDocument 
 }
 
 impl Spans<'_> {
+    /// Adds a span, and returns its id.
     fn add(&mut self, span: Span<'_>) -> String {
-        // The same span has the same id each time that the document is made.
+        // The id is a hash, so that a span has the same id in each document of the job.
         let digest = Sha256::digest(format!("{} {} {}", self.job.id, span.name, span.key));
         let id: String = digest
             .iter()
@@ -111,7 +121,7 @@ impl Spans<'_> {
             status,
         } = span;
         self.spans.push(json!({
-            "traceId": self.head.trace_id,
+            "traceId": self.row.trace_id,
             "spanId": id,
             "parentSpanId": parent.unwrap_or_default(),
             "name": name,
@@ -124,6 +134,7 @@ impl Spans<'_> {
         id
     }
 
+    /// Adds a child span without attributes and status.
     fn child(
         &mut self,
         name: &str,
@@ -145,6 +156,8 @@ impl Spans<'_> {
         });
     }
 
+    /// Adds the span of an attempt, with child spans for its phases and, if it succeeded, its
+    /// result.
     fn attempt(&mut self, row: &AttemptRow, root: &str, ended: Timestamp) {
         let AttemptRow {
             attempt,
@@ -188,20 +201,23 @@ impl Spans<'_> {
             .iter()
             .find(|phase| phase.name == "score")
             .map_or(ended, |phase| started_at.plus_micros(phase.end_us));
-        if let Some(measured) = phases.iter().map(|phase| phase.end_us).max() {
+        if let Some(measured_until) = phases.iter().map(|phase| phase.end_us).max() {
             self.child(
                 "persist",
                 &key,
                 &id,
                 3,
-                started_at.plus_micros(measured),
+                started_at.plus_micros(measured_until),
                 ended,
             );
         }
         if let (Some(result), "succeeded") = (&self.job.result, outcome) {
             let attributes = vec![
                 text("gen_ai.evaluation.name", &result.metric),
-                json!({"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": result.value}}),
+                json!({
+                    "key": "gen_ai.evaluation.score.value",
+                    "value": {"doubleValue": result.value},
+                }),
                 integer("assay.eval.n", result.n),
                 integer("assay.eval.n_submitted", result.n_submitted),
                 integer("assay.eval.n_unmatched", result.n_unmatched),

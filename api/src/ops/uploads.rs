@@ -1,4 +1,4 @@
-//! `/v1/uploads`
+//! Uploads and their parts: `/v1/uploads`.
 
 use assay_core::model::permissions::{Caller, Submitter};
 use assay_core::model::upload::{
@@ -18,26 +18,26 @@ use sha2::{Digest as _, Sha256};
 use crate::app::App;
 use crate::limits::request_memory::Reservation;
 
-/// An upload that is asked for, as it came.
+/// The fields of a new upload, not validated yet.
 #[derive(Default)]
 pub struct NewUploadFields {
-    /// What it will hold.
+    /// The kind of the content. Required: `predictions`.
     pub kind: String,
-    /// How the predictions will be written.
+    /// The format of the predictions.
     pub content_type: Option<String>,
-    /// How they will be compressed.
+    /// The compression of the bytes.
     pub content_encoding: Option<String>,
-    /// How many bytes will be sent.
+    /// The number of bytes of all parts.
     pub bytes: Option<i64>,
-    /// Their SHA-256, in hex.
+    /// The SHA-256 of all parts in the order of their numbers, in hex.
     pub sha256: Option<String>,
 }
 
-pub(super) fn missing() -> Error {
+pub(super) fn not_found() -> Error {
     Error::not_found(Resource::Upload)
 }
 
-/// Opens an upload.
+/// Creates an upload, which waits for its parts.
 pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -> Result<Upload> {
     let NewUploadFields {
         kind,
@@ -46,42 +46,42 @@ pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -
         bytes,
         sha256,
     } = fields;
-    let mut faults = Vec::new();
-    let one_of_kinds = if kind.is_empty() {
+    let mut errors = Vec::new();
+    let parsed_kind = if kind.is_empty() {
         Err(FieldError::required("kind"))
     } else {
         validation::one_of::<UploadKind>("kind", &kind)
     };
-    let kind = validation::ok_or_collect(&mut faults, one_of_kinds.map(Some));
+    let kind = validation::ok_or_collect(&mut errors, parsed_kind.map(Some));
     let content_type = validation::ok_or_collect(
-        &mut faults,
+        &mut errors,
         content_type
             .map(|text| validation::one_of("content_type", &text))
             .transpose(),
     );
     let content_encoding = validation::ok_or_collect(
-        &mut faults,
+        &mut errors,
         content_encoding
             .map(|text| validation::one_of("content_encoding", &text))
             .transpose(),
     );
     if bytes.is_some_and(|bytes| !(1..=BYTES_MAX).contains(&bytes)) {
-        faults.push(FieldError::new(
+        errors.push(FieldError::new(
             "bytes",
             "range",
-            format!("must be a whole number from 1 to {BYTES_MAX}"),
+            format!("must be an integer from 1 to {BYTES_MAX}"),
         ));
     }
     let sha256 = validation::ok_or_collect(
-        &mut faults,
+        &mut errors,
         sha256.map(|text| hex_digest(&text)).transpose(),
     );
-    let (Some(kind), true) = (kind, faults.is_empty()) else {
-        return Err(Error::fields(faults));
+    let (Some(kind), true) = (kind, errors.is_empty()) else {
+        return Err(Error::fields(errors));
     };
     let caller = submitter.caller();
     if let Some(bytes) = bytes {
-        refuse_too_many(bytes, caller)?;
+        ensure_within_plan(bytes, caller)?;
     }
     let id = UploadId::random()?;
     let new = NewUpload {
@@ -103,7 +103,8 @@ pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -
             resets_at,
         };
         let message = format!(
-            "{active} uploads are open; at most {OPEN_MAX} may be. Complete or delete some."
+            "{active} uploads wait for their parts; an organization may have {OPEN_MAX}. Complete \
+             or delete some."
         );
         return Err(Error::quota(message, details, seconds));
     }
@@ -121,28 +122,30 @@ fn hex_digest(text: &str) -> Result<String, FieldError> {
     }
 }
 
-/// An upload with its parts.
+/// Returns an upload with its parts.
 pub async fn get(app: &App, caller: &Caller, upload_id: &str) -> Result<Upload> {
-    let upload_id: UploadId = upload_id.parse().map_err(|_| missing())?;
+    let upload_id: UploadId = upload_id.parse().map_err(|_| not_found())?;
     let row = store::upload::find(&app.db, caller.org_id(), &upload_id)
         .await?
-        .ok_or_else(missing)?;
+        .ok_or_else(not_found)?;
     upload_response(app, caller, row).await
 }
 
+/// Returns the upload of a row, with its parts.
 pub(super) async fn upload_response(app: &App, caller: &Caller, row: UploadRow) -> Result<Upload> {
     let parts = store::upload::parts(&app.db, caller.org_id(), &row.id).await?;
     Ok(row.into_upload(parts, &app.settings.public_url))
 }
 
-/// Receives a part. It may be sent again; the last one that came whole counts.
+/// Receives a part. `content_length` is the announced size, if any. A part that is sent again
+/// replaces the earlier one, once it was received completely.
 pub async fn put_part(
     app: &App,
     submitter: &Submitter,
     upload_id: &str,
     number: i64,
-    announced: Option<u64>,
-    held: &Reservation,
+    content_length: Option<u64>,
+    reservation: &Reservation,
     body: &mut (impl Stream<Item = Result<Bytes>> + Unpin + Send),
 ) -> Result<Part> {
     let caller = submitter.caller();
@@ -153,93 +156,99 @@ pub async fn put_part(
         Error::field(
             "number",
             "range",
-            format!("must be a whole number from 1 to {PARTS_MAX}"),
+            format!("must be an integer from 1 to {PARTS_MAX}"),
         )
     })?;
-    if announced.is_some_and(|bytes| bytes > PART_MAX) {
+    if content_length.is_some_and(|bytes| bytes > PART_MAX) {
         return Err(part_too_large());
     }
-    let upload_id: UploadId = upload_id.parse().map_err(|_| missing())?;
+    let upload_id: UploadId = upload_id.parse().map_err(|_| not_found())?;
     let row = store::upload::find(&app.db, caller.org_id(), &upload_id)
         .await?
-        .ok_or_else(missing)?;
-    refuse_unless_pending(&row)?;
+        .ok_or_else(not_found)?;
+    ensure_pending(&row)?;
     let received = store::upload::received(&app.db, caller.org_id(), &upload_id, number).await?;
-    refuse_too_many(
+    ensure_within_plan(
         received
             .others
-            .saturating_add_unsigned(announced.unwrap_or(0)),
+            .saturating_add_unsigned(content_length.unwrap_or(0)),
         caller,
     )?;
-    // Read without a lock: it spares most parts that do not fit. What is stored when the part is recorded decides.
+    // This check is not exact, because it takes no lock. It rejects most parts that do not fit
+    // before they are received. `record_part` decides.
     let stored = store::storage::used(&app.db, caller.org_id()).await?;
     if stored
         .saturating_sub(received.part)
-        .saturating_add_unsigned(announced.unwrap_or(1))
+        .saturating_add_unsigned(content_length.unwrap_or(1))
         > caller.plan().storage_bytes
     {
         return Err(storage_full(app, caller, stored).await?);
     }
 
-    let _turn = app.upload_parts.acquire(caller.org_id().as_str()).await?;
+    let _permit = app.upload_parts.acquire(caller.org_id().as_str()).await?;
     let object_key = upload::part_key(caller.org_id(), &upload_id, number)?;
-    let (bytes, sha256) = receive(app, &object_key, held, body).await?;
+    let (bytes, sha256) = receive(app, &object_key, reservation, body).await?;
     metrics::counter!(prometheus::UPLOAD_BYTES).increment(bytes.unsigned_abs());
     let object = PartObject {
         number,
         object_key,
         bytes,
     };
-    match note(app, caller, &upload_id, &object, &sha256).await {
+    match record_part(app, caller, &upload_id, &object, &sha256).await {
         Ok((part, replaced)) => {
             if let Some(replaced) = replaced {
                 app.artifacts
                     .delete(&replaced)
                     .await
-                    .best_effort("removing a part that was sent again; it goes with the upload");
+                    .best_effort("removing a replaced part; it is removed with the upload");
             }
             Ok(part)
         }
         Err(error) => {
-            // After an error of ours it is not known whether the part was noted; then its object must stay.
+            // After an internal error, the part may have been recorded, so its object must stay.
             if !matches!(error.code, Code::Internal | Code::Unavailable) {
                 app.artifacts
                     .delete(&object.object_key)
                     .await
-                    .best_effort("removing a part that was refused; it goes with the upload");
+                    .best_effort("removing a rejected part; it is removed with the upload");
             }
             Err(error)
         }
     }
 }
 
-/// Writes a part as it comes. One that breaks off leaves nothing.
+/// Writes a part to the artifact store as it arrives, and returns its size and SHA-256. An
+/// incomplete part leaves no object.
 async fn receive(
     app: &App,
     object_key: &str,
-    held: &Reservation,
+    reservation: &Reservation,
     body: &mut (impl Stream<Item = Result<Bytes>> + Unpin + Send),
 ) -> Result<(i64, String)> {
     let mut writer = app.artifacts.writer(object_key);
     let (mut bytes, mut hash) = (0_u64, Sha256::new());
-    while let Some(piece) = body.next().await {
-        let piece = piece?;
-        bytes += piece.len() as u64;
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk?;
+        bytes += chunk.len() as u64;
         if bytes > PART_MAX {
             return Err(part_too_large());
         }
-        hash.update(&piece);
-        writer.write(&piece).await?;
-        // What the writer has passed on is not in memory any more.
-        held.set(writer.buffered() as u64);
+        hash.update(&chunk);
+        writer.write(&chunk).await?;
+        // Only the bytes that the writer buffers are in memory.
+        reservation.set(writer.buffered() as u64);
     }
     writer.finish().await?;
     let sha256: [u8; 32] = hash.finalize().into();
     Ok((i64::try_from(bytes).unwrap_or(i64::MAX), hex(&sha256)))
 }
 
-/// One transaction: the part counts, or nothing has changed.
-async fn note(
+/// Records a part in one transaction, and returns it with the object key of the part that it
+/// replaces.
+///
+/// # Errors
+/// If the upload does not wait for parts, or the part exceeds a limit of the plan.
+async fn record_part(
     app: &App,
     caller: &Caller,
     upload_id: &UploadId,
@@ -249,13 +258,13 @@ async fn note(
     let mut transaction = app.db.begin().await?;
     let row = store::upload::lock(&mut transaction, caller.org_id(), upload_id)
         .await?
-        .ok_or_else(missing)?;
-    refuse_unless_pending(&row)?;
+        .ok_or_else(not_found)?;
+    ensure_pending(&row)?;
     let received =
         store::upload::received(&mut *transaction, caller.org_id(), upload_id, object.number)
             .await?;
-    refuse_too_many(received.others.saturating_add(object.bytes), caller)?;
-    let noted =
+    ensure_within_plan(received.others.saturating_add(object.bytes), caller)?;
+    let recorded =
         store::upload::put_part(&mut transaction, caller.org_id(), upload_id, object, sha256)
             .await?;
     let stored = store::storage::used(&mut *transaction, caller.org_id()).await?;
@@ -271,13 +280,23 @@ async fn note(
         .await?);
     }
     transaction.commit().await?;
-    metrics::counter!(prometheus::QUOTA_DECISIONS, "limit" => "storage_bytes", "decision" => "admitted").increment(1);
-    Ok(noted)
+    count_storage_decision("admitted");
+    Ok(recorded)
 }
 
-/// The rejection of a part for which there is no room.
+/// Counts a decision of the storage quota in the Prometheus metrics.
+fn count_storage_decision(decision: &'static str) {
+    metrics::counter!(
+        prometheus::QUOTA_DECISIONS,
+        "limit" => "storage_bytes",
+        "decision" => decision
+    )
+    .increment(1);
+}
+
+/// Returns the error of a part that exceeds the storage of the plan, and counts the decision.
 async fn storage_full(app: &App, caller: &Caller, stored: i64) -> Result<Error> {
-    metrics::counter!(prometheus::QUOTA_DECISIONS, "limit" => "storage_bytes", "decision" => "refused").increment(1);
+    count_storage_decision("refused");
     let (resets_at, seconds) = store::storage::frees_at(&app.db, caller.org_id()).await?;
     Ok(Error::storage_full(
         stored,
@@ -287,18 +306,18 @@ async fn storage_full(app: &App, caller: &Caller, stored: i64) -> Result<Error> 
     ))
 }
 
-/// Drops an upload. One that a job needs stays.
+/// Deletes an upload and its parts, unless a queued or running job needs it.
 pub async fn delete(app: &App, submitter: &Submitter, upload_id: &str) -> Result<()> {
-    let upload_id: UploadId = upload_id.parse().map_err(|_| missing())?;
+    let upload_id: UploadId = upload_id.parse().map_err(|_| not_found())?;
     let org_id = submitter.caller().org_id();
     let mut transaction = app.db.begin().await?;
     store::upload::lock(&mut transaction, org_id, &upload_id)
         .await?
-        .ok_or_else(missing)?;
+        .ok_or_else(not_found)?;
     if store::upload::is_needed(&mut *transaction, org_id, &upload_id).await? {
-        let told =
-            "A job that waits or runs needs this upload. Cancel the job or wait for its end.";
-        return Err(Error::invalid_state(Resource::Upload, told));
+        let message = "A queued or running job needs this upload. Cancel the job, or wait until it \
+                       has finished.";
+        return Err(Error::invalid_state(Resource::Upload, message));
     }
     store::upload::delete(&mut transaction, org_id, &upload_id).await?;
     transaction.commit().await?;
@@ -306,26 +325,26 @@ pub async fn delete(app: &App, submitter: &Submitter, upload_id: &str) -> Result
         .artifacts
         .delete_under(&upload::prefix(org_id, &upload_id))
         .await;
-    removed.best_effort("removing an upload; the dispatcher removes it later");
+    removed.best_effort("removing a deleted upload; cleanup removes it later");
     Ok(())
 }
 
-pub(super) fn refuse_unless_pending(row: &UploadRow) -> Result<()> {
-    let told = match row.status {
+/// Returns an error unless the upload waits for parts.
+pub(super) fn ensure_pending(row: &UploadRow) -> Result<()> {
+    let message = match row.status {
         UploadStatus::Pending => return Ok(()),
-        UploadStatus::Ready => {
-            String::from("The upload is complete; it cannot be changed any more.")
-        }
+        UploadStatus::Ready => String::from("The upload is complete and cannot be changed."),
         UploadStatus::Failed => format!(
-            "The upload failed: {}. Make another one.",
+            "The upload failed: {}. Create another one.",
             row.error_message.as_deref().unwrap_or_default()
         ),
-        UploadStatus::Expired => String::from("The upload has expired. Make another one."),
+        UploadStatus::Expired => String::from("The upload has expired. Create another one."),
     };
-    Err(Error::invalid_state(Resource::Upload, told))
+    Err(Error::invalid_state(Resource::Upload, message))
 }
 
-fn refuse_too_many(bytes: i64, caller: &Caller) -> Result<()> {
+/// Returns an error if the plan does not allow an upload of this size.
+fn ensure_within_plan(bytes: i64, caller: &Caller) -> Result<()> {
     let max = caller.plan().upload_bytes_max;
     if bytes <= max {
         return Ok(());
@@ -339,15 +358,16 @@ fn refuse_too_many(bytes: i64, caller: &Caller) -> Result<()> {
 fn part_too_large() -> Error {
     Error::new(
         Code::PayloadTooLarge,
-        format!("The part is larger than {PART_MAX} bytes; send it as several."),
+        format!("The part is larger than {PART_MAX} bytes. Send it as several parts."),
     )
 }
 
+/// Returns bytes as lower-case hex digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
 
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

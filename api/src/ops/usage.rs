@@ -1,4 +1,4 @@
-//! `GET /v1/usage`
+//! The usage of an organization: `GET /v1/usage`.
 
 use assay_core::model::permissions::Caller;
 use assay_core::model::usage::{Usage, UsageLimits, UsageTotals};
@@ -7,10 +7,11 @@ use assay_core::{Result, store};
 
 use crate::app::App;
 
-/// How often the month is read until no request was written meanwhile. They are written once a second.
+/// Number of attempts to read the month while no counted request is written. The counts are written
+/// once a second.
 const MONTH_ATTEMPTS: u32 = 3;
 
-/// What the organization has used of its plan in the present month.
+/// Returns the usage of the organization in the current month, and the limits of its plan.
 pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
     let (
         MonthRow {
@@ -43,14 +44,15 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
     })
 }
 
-/// The stored month, and the requests that are not part of it yet. The number of requests may lag, and is never too high.
+/// Returns the stored month, and the number of requests that it does not contain yet. The sum can
+/// lag, and is never too high.
 async fn month(app: &App, caller: &Caller) -> Result<(MonthRow, i64)> {
     let mut attempts = 0;
     loop {
         let pending = app.usage.pending(caller.org_id());
         let row = store::usage::month(&app.db, caller.org_id()).await?;
         attempts += 1;
-        // Requests that were written in between may be in both numbers.
+        // Requests that were written during the read may be in both numbers.
         if app.usage.is_disjoint(&pending) {
             return Ok((row, pending.requests));
         }

@@ -1,4 +1,4 @@
-//! `/v1/domains`
+//! Handlers of `/v1/domains`.
 
 use assay_core::model::cursor::{Cursor, PAGE};
 use assay_core::model::email_domain::{
@@ -10,21 +10,41 @@ use axum::Json;
 use axum::extract::{Request, State};
 use http::{StatusCode, Uri};
 
-use super::extract::{Id, Permitted, SMALL, json_body};
+use super::extract::{Id, Permitted, SMALL_BODY_MAX, read_json_body};
 use super::input::{Fields, page_query};
 use crate::app::App;
 use crate::http::error_response::Failure;
 use crate::ops::domains;
 
-/// List domains
+/// List verified domains
 ///
-/// Verified domains of the organization, by name. Page on with `next_cursor` until it is null.
-#[utoipa::path(get, path = "/v1/domains", operation_id = "listDomains", tag = "domains", security(("session" = [])),
+/// Returns the verified domains of the organization, by name. To get the next page, send
+/// `next_cursor` as `cursor`, until it is null.
+///
+/// Requires a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/domains",
+    operation_id = "listDomains",
+    tag = "domains",
+    security(("session" = [])),
     params(
-        ("limit" = inline(Option<PageSize<{ PAGE.0 }, { PAGE.1 }>>), Query, description = "Size of the page."),
-        ("cursor" = inline(Option<Cursor>), Query, description = "`next_cursor` of the page before; without it, the first page."),
+        (
+            "limit" = inline(Option<PageSize<{ PAGE.0 }, { PAGE.1 }>>),
+            Query,
+            description = "The maximum number of domains on the page.",
+        ),
+        (
+            "cursor" = inline(Option<Cursor>),
+            Query,
+            description =
+                "The `next_cursor` of the previous page. If absent, the first page is returned.",
+        ),
     ),
-    responses((status = 200, description = "A page of domains.", body = Domains)))]
+    responses(
+        (status = 200, description = "A page of domains.", body = Domains),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<App>,
     Permitted(session): Permitted<Session>,
@@ -37,22 +57,34 @@ pub(super) async fn list(
 
 /// Claim a domain
 ///
-/// Says which record its name server must show, so that it can be verified within seven days. A claim reserves nothing;
-/// claiming again gives the same record, and seven more days.
-#[utoipa::path(post, path = "/v1/domains", operation_id = "claimDomain", tag = "domains", security(("session" = ["owner"])),
+/// The response names the DNS record that proves the claim. Create the record, then call
+/// `POST /v1/domains/{domain}/verify`. A domain claim is valid for 7 days and reserves nothing.
+/// Claiming again returns the same record and another 7 days.
+///
+/// Requires the session token of an owner.
+#[utoipa::path(
+    post,
+    path = "/v1/domains",
+    operation_id = "claimDomain",
+    tag = "domains",
+    security(("session" = ["owner"])),
     request_body = DomainCreate,
     responses(
-        (status = 201, description = "The claim.", body = DomainClaim),
-        (status = 409, description = "The domain is somebody's already, perhaps this organization's."),
-    ))]
+        (status = 201, description = "The domain claim.", body = DomainClaim),
+        (
+            status = 409,
+            description = "The domain is already verified, by this or another organization.",
+        ),
+    ),
+)]
 pub(super) async fn claim(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,
     request: Request,
 ) -> Result<(StatusCode, Json<DomainClaim>), Failure> {
-    let body = json_body(request, SMALL).await?;
+    let body = read_json_body(request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
-    let domain = fields.text("domain");
+    let domain = fields.string("domain");
     fields.finish()?;
     Ok((
         StatusCode::CREATED,
@@ -60,18 +92,30 @@ pub(super) async fn claim(
     ))
 }
 
-/// Verify a domain
+/// Verify a domain claim
 ///
-/// Looks whether the record is there. One that is not there yet is no error: `verified` is false. Keep the record: it is looked up
-/// again every week, and if it is missing three times in a row, `auto_join` is disabled until the domain is verified again. If
-/// another organization has verified the domain and its record is gone, the domain passes to yours.
-#[utoipa::path(post, path = "/v1/domains/{domain}/verify", operation_id = "verifyDomain", tag = "domains", security(("session" = ["owner"])),
-    params(("domain" = validation::Domain, Path, description = "The domain.")),
+/// Looks up the DNS record. A missing record is not an error: `verified` is `false`. Keep the
+/// record: the server looks the record of a verified domain up again every week, and disables
+/// `auto_join` after three misses in a row, until the domain is verified again. If another
+/// organization has verified the domain and its record is gone, the domain passes to the caller's
+/// organization.
+///
+/// Requires the session token of an owner.
+#[utoipa::path(
+    post,
+    path = "/v1/domains/{domain}/verify",
+    operation_id = "verifyDomain",
+    tag = "domains",
+    security(("session" = ["owner"])),
+    params(
+        ("domain" = validation::Domain, Path, description = "The claimed domain."),
+    ),
     responses(
-        (status = 200, description = "Whether the domain is the organization's now.", body = DomainVerification),
+        (status = 200, description = "The result of the verification.", body = DomainVerification),
         (status = 404, description = "The organization has no claim to the domain."),
-        (status = 409, description = "Another organization has verified it first."),
-    ))]
+        (status = 409, description = "Another organization has verified the domain."),
+    ),
+)]
 pub(super) async fn verify(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,
@@ -80,40 +124,66 @@ pub(super) async fn verify(
     Ok(Json(domains::verify(&app, &owner, &domain).await?))
 }
 
-/// Change a domain
+/// Update a verified domain
 ///
-/// With `auto_join`, people with an address of the domain become members when they sign in.
-#[utoipa::path(patch, path = "/v1/domains/{domain}", operation_id = "updateDomain", tag = "domains", security(("session" = ["owner"])),
-    params(("domain" = validation::Domain, Path, description = "The domain.")), request_body = DomainUpdate,
+/// With `auto_join`, users with an address of the domain become members when they sign in.
+///
+/// Requires the session token of an owner.
+#[utoipa::path(
+    patch,
+    path = "/v1/domains/{domain}",
+    operation_id = "updateDomain",
+    tag = "domains",
+    security(("session" = ["owner"])),
+    params(
+        ("domain" = validation::Domain, Path, description = "The verified domain."),
+    ),
+    request_body = DomainUpdate,
     responses(
-        (status = 200, description = "The domain as it is now.", body = ClaimedDomain),
+        (status = 200, description = "The domain after the update.", body = ClaimedDomain),
         (status = 404, description = "The organization has not verified the domain."),
-        (status = 409, description = "The record of the domain was missing three times in a row: nobody can join by it until it is verified again."),
-    ))]
+        (
+            status = 409,
+            description =
+                "The DNS record was missing three times in a row. Verify the domain again first \
+                 (`POST /v1/domains/{domain}/verify`).",
+        ),
+    ),
+)]
 pub(super) async fn update(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,
     Id(domain): Id,
     request: Request,
 ) -> Result<Json<ClaimedDomain>, Failure> {
-    let body = json_body(request, SMALL).await?;
+    let body = read_json_body(request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
-    let auto_join = fields.optional_flag("auto_join");
+    let auto_join = fields.optional_boolean("auto_join");
     fields.finish()?;
     Ok(Json(
         domains::update(&app, &owner, &domain, auto_join).await?,
     ))
 }
 
-/// Give a domain up
+/// Release a domain claim
 ///
-/// Its claim ends, verified or not. Who joined by it stays a member.
-#[utoipa::path(delete, path = "/v1/domains/{domain}", operation_id = "releaseDomain", tag = "domains", security(("session" = ["owner"])),
-    params(("domain" = validation::Domain, Path, description = "The domain.")),
+/// Releases the claim, verified or not. Users who joined through the domain remain members.
+///
+/// Requires the session token of an owner.
+#[utoipa::path(
+    delete,
+    path = "/v1/domains/{domain}",
+    operation_id = "releaseDomain",
+    tag = "domains",
+    security(("session" = ["owner"])),
+    params(
+        ("domain" = validation::Domain, Path, description = "The claimed domain, verified or not."),
+    ),
     responses(
-        (status = 204, description = "The domain is not the organization's any more."),
+        (status = 204, description = "The domain claim was released."),
         (status = 404, description = "The organization has no claim to the domain."),
-    ))]
+    ),
+)]
 pub(super) async fn release(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,

@@ -1,4 +1,4 @@
-//! `POST /v1/evals`
+//! Handler of `POST /v1/evals`.
 
 use assay_core::model::eval::EvalCreate;
 use assay_core::model::job::Job;
@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::extract::{IdempotencyKey, Permitted, json_body};
+use super::extract::{IdempotencyKey, IdempotencyKeySchema, Permitted, read_json_body};
 use super::input::Fields;
 use crate::app::App;
 use crate::http::error_response::Failure;
@@ -17,38 +17,68 @@ use crate::ops::evals::{self, Accepted, BODY_MAX, Origin, Submission};
 
 /// Submit predictions
 ///
-/// Queues a job that scores the predictions against the suite's current version, and charges one `eval_items` for each, and
-/// at least one for every 1,000 items of the suite.
-/// Give exactly one of `predictions` and `input_ref`. With an `Idempotency-Key` the same submission can be sent again
-/// without harm: it is answered with the original job, at no charge.
-#[utoipa::path(post, path = "/v1/evals", operation_id = "createEval", tag = "evals", security(("api_key" = []), ("session" = ["member"])),
-    params(("Idempotency-Key" = inline(Option<evals::KeySchema>), Header, description = "Stands for this submission, for good.")),
+/// Creates a job that scores the predictions against the current version of the suite. Poll the job
+/// with `GET /v1/jobs/{job_id}`. The body has exactly one of `predictions` and `input_ref`, and at
+/// most 5 MiB. Send larger submissions as an upload (`POST /v1/uploads`).
+///
+/// Each prediction is charged as one item of `eval_items_per_month`, and each submission as at
+/// least one item for every 1,000 items of the suite. Validation errors are returned before
+/// anything is charged. With an `Idempotency-Key`, a repeated request returns the original job and
+/// charges nothing.
+///
+/// Requires an API key, or the session token of a member. The organization must have accepted the
+/// terms.
+#[utoipa::path(
+    post,
+    path = "/v1/evals",
+    operation_id = "createEval",
+    tag = "evals",
+    security(("api_key" = []), ("session" = ["member"])),
+    params(
+        (
+            "Idempotency-Key" = inline(Option<IdempotencyKeySchema>),
+            Header,
+            description =
+                "Identifies the submission permanently. A repeated request with the same content \
+                 returns the original job. A request with another content fails with 422.",
+        ),
+    ),
     request_body = EvalCreate,
     responses(
-        (status = 202, description = "The job: queued, or the original one, however far it has come.", body = Job),
-        (status = 403, description = "Or the organization has not accepted the terms, may not submit to the suite, or has used up the submissions that the suite allows."),
-    ))]
+        (
+            status = 202,
+            description = "The job: a new one, or the original one in its current state.",
+            body = Job,
+        ),
+        (
+            status = 403,
+            description =
+                "It is also returned if the organization has not accepted the terms, may not \
+                 submit to the suite, or has used up the submissions that the suite allows.",
+        ),
+    ),
+)]
 pub(super) async fn create(
     State(app): State<App>,
     Permitted(submitter): Permitted<TermsAccepted<Submitter>>,
-    call: RequestContext,
+    context: RequestContext,
     key: Option<IdempotencyKey>,
     request: Request,
 ) -> Result<(StatusCode, HeaderMap, Json<Job>), Failure> {
-    let body = json_body(request, BODY_MAX).await?;
+    let body = read_json_body(request, BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let submission = Submission {
-        suite_id: fields.text("suite_id"),
-        // A part of the body, not a copy of it.
+        suite_id: fields.string("suite_id"),
+        // A slice of the body, not a copy.
         predictions: fields
             .raw("predictions")
             .map(|raw| body.slice_ref(raw.get().as_bytes())),
-        input_ref: fields.optional_text("input_ref"),
-        label: fields.optional_text("label"),
+        input_ref: fields.optional_string("input_ref"),
+        label: fields.optional_string("label"),
         idempotency_key: key.map(|IdempotencyKey(key)| key),
     };
     fields.finish()?;
-    let origin = Origin::of(call);
+    let origin = Origin::from_context(context);
     let Accepted { job, replayed } = evals::submit(&app, &submitter, submission, origin).await?;
     let mut headers = HeaderMap::new();
     if replayed {

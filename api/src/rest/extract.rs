@@ -1,8 +1,10 @@
-//! From a request to what operations want, with every refusal in the contract's form.
+//! Extractors: the proof, path parameters, headers and body that operations need. Every rejection
+//! has the error format of the API.
 
 use std::time::Duration;
 
-use assay_core::model::permissions::{Credential, Permit};
+use assay_core::model::openapi_schema;
+use assay_core::model::permissions::{Credential, Proof};
 use assay_core::{BestEffort as _, Code, Error, Result};
 use axum::extract::{FromRequestParts, OptionalFromRequestParts, RawPathParams, Request};
 use bytes::{Bytes, BytesMut};
@@ -11,37 +13,41 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::http::error_response::Failure;
-use crate::http::not_found::nothing;
+use crate::http::not_found::not_found_error;
 use crate::http::request_context::RequestContext;
 use crate::layers::memory;
-use crate::limits::request_memory::Held;
+use crate::limits::request_memory::SharedReservation;
+use crate::ops::evals::IDEMPOTENCY_KEY_MAX;
 
-/// How long a body may take to arrive.
+/// Longest time in which a body must arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How much of a body that was refused is read nevertheless.
-const DISCARD_MAX: usize = 64 * 1024 * 1024;
+/// Number of bytes that are read of a body after its request was rejected.
+const DRAIN_MAX: usize = 64 * 1024 * 1024;
 
-/// Largest body of a request that carries no predictions.
-pub const SMALL: usize = 64 * 1024;
+/// Maximum size of a body without predictions, in bytes.
+pub const SMALL_BODY_MAX: usize = 64 * 1024;
 
-/// The proof that an operation asks for, or 403.
+/// The proof of the permission that an operation requires. A credential without it is rejected.
 pub struct Permitted<P>(pub P);
 
-impl<P: Permit, S: Sync> FromRequestParts<S> for Permitted<P> {
+impl<P: Proof, S: Sync> FromRequestParts<S> for Permitted<P> {
     type Rejection = Failure;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
         let credential = parts
             .extensions
             .get::<Credential>()
-            .ok_or_else(|| Error::internal("a route without authentication"))?;
-        Ok(Self(P::permit(credential)?))
+            .ok_or_else(|| Error::internal("the route has no authentication"))?;
+        Ok(Self(P::from_credential(credential)?))
     }
 }
 
-/// The route's parameters, in order. One that is not UTF-8 names nothing.
+/// The path parameters, in the order of the path. A parameter that is not UTF-8 cannot name a
+/// resource, so it is rejected with 404.
 pub struct Ids<const N: usize>(pub [String; N]);
 
 impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Ids<N> {
@@ -49,16 +55,16 @@ impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Ids<N> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let parameters = RawPathParams::from_request_parts(parts, state)
             .await
-            .map_err(|_| nothing())?;
+            .map_err(|_| not_found_error())?;
         let ids: Vec<_> = parameters
             .iter()
             .map(|(_, value)| value.to_owned())
             .collect();
-        Ok(Self(ids.try_into().map_err(|_| nothing())?))
+        Ok(Self(ids.try_into().map_err(|_| not_found_error())?))
     }
 }
 
-/// The route's one parameter.
+/// The path parameter of a route that has one.
 pub struct Id(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Id {
@@ -72,24 +78,43 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
 impl<S: Sync> FromRequestParts<S> for RequestContext {
     type Rejection = Failure;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
-        let call = parts.extensions.get::<Self>().cloned();
-        Ok(call.ok_or_else(|| Error::internal("a request without an id"))?)
+        let context = parts.extensions.get::<Self>().cloned();
+        Ok(context.ok_or_else(|| Error::internal("the request has no context"))?)
     }
 }
 
-/// The header `Idempotency-Key`, if it is there.
+/// The value of the header `Idempotency-Key`.
 pub struct IdempotencyKey(pub String);
+
+/// The OpenAPI schema of an [`IdempotencyKey`].
+pub struct IdempotencyKeySchema;
+
+impl PartialSchema for IdempotencyKeySchema {
+    fn schema() -> RefOr<Schema> {
+        openapi_schema::text(
+            "1 to 128 visible ASCII characters, with spaces between them.",
+            "^[!-~]([ -~]{0,126}[!-~])?$",
+            IDEMPOTENCY_KEY_MAX,
+            "my-first",
+        )
+    }
+}
+
+impl ToSchema for IdempotencyKeySchema {}
 
 impl<S: Sync> OptionalFromRequestParts<S> for IdempotencyKey {
     type Rejection = Failure;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Failure> {
-        Ok(Self::of(&parts.headers)?)
+        Ok(Self::from_headers(&parts.headers)?)
     }
 }
 
 impl IdempotencyKey {
-    /// Reads the header.
-    pub fn of(headers: &HeaderMap) -> Result<Option<Self>> {
+    /// Returns the key, or `None` if the header is absent.
+    ///
+    /// # Errors
+    /// If the header is repeated, or is not visible ASCII. Operations check the length.
+    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>> {
         let mut values = headers
             .get_all(HeaderName::from_static("idempotency-key"))
             .iter();
@@ -103,41 +128,42 @@ impl IdempotencyKey {
                 "must be given once",
             ));
         }
-        let text = value.to_str().map_err(|_| {
+        let key = value.to_str().map_err(|_| {
             Error::new(
                 Code::InvalidRequest,
                 "The header Idempotency-Key must be visible ASCII.",
             )
         })?;
-        Ok(Some(Self(text.to_owned())))
+        Ok(Some(Self(key.to_owned())))
     }
 }
 
-fn too_large(max: usize) -> Error {
+fn body_too_large(max: usize) -> Error {
     Error::new(
         Code::PayloadTooLarge,
-        format!("The body is larger than the {max} bytes that this operation takes."),
+        format!("The body is larger than the {max} bytes that this operation accepts."),
     )
 }
 
-/// The length that a body is announced with.
-pub fn announced(headers: &HeaderMap) -> Option<u64> {
+/// Returns the length that the header `Content-Length` announces, if it is a number.
+pub fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Reads a JSON body of at most `max` bytes. A larger announced length is refused before anything is read.
-pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
+/// Reads a JSON body of at most `max` bytes. A larger `Content-Length` is rejected before the body
+/// is read.
+pub async fn read_json_body(request: Request, max: usize) -> Result<Bytes> {
     let (parts, body) = request.into_parts();
-    let announced = announced(&parts.headers);
-    if announced.is_some_and(|length| length > max as u64) {
-        // Whoever asked first has not sent anything, and will not.
+    let length = content_length(&parts.headers);
+    if length.is_some_and(|length| length > max as u64) {
+        // A client that waits for `100 Continue` has not sent the body, and will not.
         if !parts.headers.contains_key(EXPECT) {
-            tokio::spawn(discard(
+            tokio::spawn(drain(
                 body.into_data_stream(),
-                memory::held(&parts.extensions)?,
+                memory::reservation(&parts.extensions)?,
             ));
         }
-        return Err(too_large(max));
+        return Err(body_too_large(max));
     }
     if !is_json(&parts.headers) {
         return Err(Error::new(
@@ -145,15 +171,15 @@ pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
             "The body must be JSON: Content-Type: application/json",
         ));
     }
-    let late = |_| {
+    let timed_out = |_| {
         Error::new(
             Code::InvalidRequest,
             "The body did not arrive within 30 seconds.",
         )
     };
-    // One copy of the whole, into which each frame goes as it arrives.
-    let mut whole = BytesMut::with_capacity(
-        announced
+    // Each frame is copied once, into the buffer of the body.
+    let mut buffer = BytesMut::with_capacity(
+        length
             .and_then(|length| usize::try_from(length).ok())
             .unwrap_or(0),
     );
@@ -161,7 +187,7 @@ pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
         let mut body = Limited::new(body, max);
         while let Some(frame) = body.frame().await {
             if let Ok(data) = frame?.into_data() {
-                whole.extend_from_slice(&data);
+                buffer.extend_from_slice(&data);
             }
         }
         Ok(())
@@ -169,33 +195,36 @@ pub async fn json_body(request: Request, max: usize) -> Result<Bytes> {
     let collected: std::result::Result<(), axum::BoxError> =
         tokio::time::timeout(BODY_TIMEOUT, collect)
             .await
-            .map_err(late)?;
+            .map_err(timed_out)?;
     match collected {
-        Ok(()) => Ok(whole.freeze()),
+        Ok(()) => Ok(buffer.freeze()),
         Err(error) if error.is::<LengthLimitError>() || is_length_limit(error.as_ref()) => {
-            Err(too_large(max))
+            Err(body_too_large(max))
         }
-        Err(_) => Err(Error::new(Code::InvalidRequest, "The body broke off.")),
+        Err(_) => Err(Error::new(Code::InvalidRequest, "The body is incomplete.")),
     }
 }
 
-/// Reads on for a while, into nothing: many clients look at the answer only when they have sent all, and take a closed
-/// connection for a broken one.
-pub async fn discard<E>(mut body: impl Stream<Item = Result<Bytes, E>> + Unpin, held: Held) {
+/// Reads and drops the rest of a rejected body, within limits. Many clients read the response only
+/// after they have sent the whole body, and report a connection that closes earlier as broken.
+pub async fn drain<E>(
+    mut body: impl Stream<Item = Result<Bytes, E>> + Unpin,
+    reservation: SharedReservation,
+) {
     let read = async {
-        let mut left = DISCARD_MAX;
-        while let Some(Ok(piece)) = body.next().await {
-            let Some(less) = left.checked_sub(piece.len()) else {
+        let mut left = DRAIN_MAX;
+        while let Some(Ok(chunk)) = body.next().await {
+            let Some(rest) = left.checked_sub(chunk.len()) else {
                 break;
             };
-            left = less;
-            // It is not in memory any more.
-            held.set(0);
+            left = rest;
+            // The chunk is dropped, so it occupies no memory.
+            reservation.set(0);
         }
     };
     tokio::time::timeout(BODY_TIMEOUT, read)
         .await
-        .best_effort("waiting for the end of a body that was refused");
+        .best_effort("draining a rejected body");
 }
 
 fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {
@@ -209,7 +238,7 @@ fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// Whether the header `Content-Type` says JSON.
+/// Returns `true` if the header `Content-Type` names JSON, without a charset or with UTF-8.
 pub fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers
         .get(CONTENT_TYPE)
@@ -221,7 +250,7 @@ pub fn is_json(headers: &HeaderMap) -> bool {
     let json = parts
         .next()
         .is_some_and(|media_type| media_type.eq_ignore_ascii_case("application/json"));
-    // JSON has one encoding.
+    // JSON has no other encoding (RFC 8259, section 8.1).
     json && parts.all(|parameter| {
         parameter.is_empty() || parameter.to_ascii_lowercase().replace('"', "") == "charset=utf-8"
     })

@@ -1,4 +1,4 @@
-//! `GET /health`
+//! Handler of `GET /health`.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,11 +6,22 @@ use axum::extract::State;
 use crate::app::App;
 use crate::ops::health::{self, Health};
 
-/// Tell the build
+/// Get the build of the API
 ///
-/// That the api answers, and as which build. It needs no credential, is not counted as a request and is never limited.
-#[utoipa::path(get, path = "/health", operation_id = "getHealth", tag = "health", security(()),
-    responses((status = 200, description = "The api answers.", body = Health)))]
+/// The response says that the API accepts requests. It does not check the dependencies. The request
+/// is neither counted nor rate-limited.
+///
+/// Requires no credential.
+#[utoipa::path(
+    get,
+    path = "/health",
+    operation_id = "getHealth",
+    tag = "health",
+    security(()),
+    responses(
+        (status = 200, description = "The API accepts requests.", body = Health),
+    ),
+)]
 pub(super) async fn get(State(app): State<App>) -> Json<Health> {
     Json(health::get(&app))
 }

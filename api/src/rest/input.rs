@@ -1,4 +1,5 @@
-//! Reading the fields of a JSON object, and of a query, so that all that is wrong is told at once.
+//! Readers of the fields of a JSON object and of the parameters of a query. A response reports all
+//! field errors at once.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,18 +12,22 @@ use http::Uri;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// How many fields a body, and parameters a query, may have: more than any operation knows.
+/// Maximum number of fields of a body, and of parameters of a query. No operation has as many.
 const FIELDS_MAX: usize = 32;
 
-/// The fields of a request's body. Each is taken once; what is left at the end is unknown, and refused.
+/// The fields of a request body. Each known field is read once. The fields that remain at the end
+/// are unknown and rejected.
 pub struct Fields<'a> {
     fields: Vec<(Cow<'a, str>, &'a RawValue)>,
-    faults: Vec<FieldError>,
+    errors: Vec<FieldError>,
     too_many: bool,
 }
 
 impl<'a> Fields<'a> {
-    /// Reads a body: 400 if it is not JSON, 422 if it is not an object.
+    /// Parses a body.
+    ///
+    /// # Errors
+    /// 400 if the body is not JSON, 422 if it is not an object or has too many fields.
     pub fn read(body: &'a [u8]) -> Result<Self> {
         let malformed = |error: String| {
             Error::new(
@@ -43,7 +48,7 @@ impl<'a> Fields<'a> {
         }
         let mut read = Self {
             fields: Vec::new(),
-            faults: Vec::new(),
+            errors: Vec::new(),
             too_many: false,
         };
         let mut json = serde_json::Deserializer::from_str(raw.get());
@@ -60,90 +65,95 @@ impl<'a> Fields<'a> {
         Ok(read)
     }
 
-    /// A field as it was written. `null` is the same as absence.
+    /// Returns the JSON text of a field, verbatim. `null` is the same as absence.
     pub fn raw(&mut self, name: &'static str) -> Option<&'a RawValue> {
         let at = self.fields.iter().position(|(field, _)| field == name)?;
         let (_, raw) = self.fields.swap_remove(at);
         (raw.get() != "null").then_some(raw)
     }
 
-    /// A text.
-    pub fn optional_text(&mut self, name: &'static str) -> Option<String> {
+    /// Returns a string, or `None` if the field is absent or not a valid string.
+    pub fn optional_string(&mut self, name: &'static str) -> Option<String> {
         let raw = self.raw(name)?;
         match serde_json::from_str(raw.get()) {
             Ok(text) => Some(text),
             Err(_) if raw.get().starts_with('"') => {
-                self.fault(FieldError::new(name, "format", "is not valid Unicode"))
+                self.fail(FieldError::new(name, "format", "is not valid Unicode"))
             }
-            Err(_) => self.fault(FieldError::new(name, "type", "must be a string")),
+            Err(_) => self.fail(FieldError::new(name, "type", "must be a string")),
         }
     }
 
-    /// A flag.
-    pub fn optional_flag(&mut self, name: &'static str) -> Option<bool> {
+    /// Returns a boolean, or `None` if the field is absent or not a boolean.
+    pub fn optional_boolean(&mut self, name: &'static str) -> Option<bool> {
         let raw = self.raw(name)?;
         match serde_json::from_str(raw.get()) {
             Ok(flag) => Some(flag),
-            Err(_) => self.fault(FieldError::new(name, "type", "must be true or false")),
+            Err(_) => self.fail(FieldError::new(name, "type", "must be true or false")),
         }
     }
 
-    /// A text that must be there.
-    pub fn text(&mut self, name: &'static str) -> String {
-        let there = self
+    /// Returns a required string, or an empty one if the field is absent or not a valid string.
+    pub fn string(&mut self, name: &'static str) -> String {
+        let is_present = self
             .fields
             .iter()
             .any(|(field, raw)| field == name && raw.get() != "null");
-        if there {
-            return self.optional_text(name).unwrap_or_default();
+        if is_present {
+            return self.optional_string(name).unwrap_or_default();
         }
         self.raw(name);
-        self.fault::<String>(FieldError::required(name))
+        self.fail::<String>(FieldError::required(name))
             .unwrap_or_default()
     }
 
-    /// A whole number, however it is written: to JSON, `2`, `2.0` and `2e0` are one.
+    /// Returns an integer, or `None` if the field is absent or not an integer. JSON does not
+    /// distinguish `2`, `2.0` and `2e0`.
     pub fn optional_integer(&mut self, name: &'static str) -> Option<i64> {
         let raw = self.raw(name)?;
-        // Beyond that, numbers with a point do not tell whole ones apart.
+        // Larger floats do not represent every integer, so the value would be ambiguous.
         let exact = |number: &f64| {
             number.fract() == 0.0 && number.abs() <= (1_i64 << f64::MANTISSA_DIGITS) as f64
         };
-        let whole = || {
+        let float = || {
             serde_json::from_str(raw.get())
                 .ok()
                 .filter(exact)
                 .map(|number| number as i64)
         };
         match serde_json::from_str::<serde_json::Number>(raw.get()) {
-            Err(_) => self.fault(FieldError::new(name, "type", "must be a whole number")),
-            Ok(number) => match number.as_i64().or_else(whole) {
+            Err(_) => self.fail(FieldError::new(name, "type", "must be an integer")),
+            Ok(number) => match number.as_i64().or_else(float) {
                 Some(integer) => Some(integer),
-                None => self.fault(FieldError::new(name, "range", "must be a whole number")),
+                None => self.fail(FieldError::new(name, "range", "must be an integer")),
             },
         }
     }
 
-    fn fault<T>(&mut self, fault: FieldError) -> Option<T> {
-        self.faults.push(fault);
+    /// Adds a field error, and returns `None` as the value of the field.
+    fn fail<T>(&mut self, error: FieldError) -> Option<T> {
+        self.errors.push(error);
         None
     }
 
-    /// All is taken: 422 with everything that is wrong.
+    /// Ends the reading, and adds an error for each unknown field.
+    ///
+    /// # Errors
+    /// 422 with all field errors.
     pub fn finish(mut self) -> Result<()> {
         let unknown = self.fields.iter().map(|(name, _)| {
-            FieldError::new(name.as_ref(), "unknown_field", "there is no such field")
+            FieldError::new(name.as_ref(), "unknown_field", "is not a known field")
         });
-        self.faults.extend(unknown);
-        if self.faults.is_empty() {
+        self.errors.extend(unknown);
+        if self.errors.is_empty() {
             Ok(())
         } else {
-            Err(Error::fields(self.faults))
+            Err(Error::fields(self.errors))
         }
     }
 }
 
-/// Reads the object into the fields, noting keys that come twice.
+/// Deserializes an object into the fields, and adds an error for each repeated key.
 struct Object<'r, 'a>(&'r mut Fields<'a>);
 
 impl<'a> DeserializeSeed<'a> for Object<'_, 'a> {
@@ -163,20 +173,20 @@ impl<'a> Visitor<'a> for Object<'_, 'a> {
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
         let Fields {
             fields,
-            faults,
+            errors,
             too_many,
         } = self.0;
         while let Some(Key(name)) = map.next_key()? {
-            if fields.len() + faults.len() >= FIELDS_MAX {
-                // What is left is passed over: neither the time nor the answer may grow with it.
+            if fields.len() + errors.len() >= FIELDS_MAX {
+                // The rest is skipped, so that neither the time nor the response grows with it.
                 map.next_value::<IgnoredAny>()?;
                 *too_many = true;
             } else if fields.iter().any(|(field, _)| *field == name) {
                 map.next_value::<IgnoredAny>()?;
-                faults.push(FieldError::new(
+                errors.push(FieldError::new(
                     name.as_ref(),
                     "duplicate",
-                    "is given twice",
+                    "must be given once",
                 ));
             } else {
                 fields.push((name, map.next_value()?));
@@ -186,13 +196,13 @@ impl<'a> Visitor<'a> for Object<'_, 'a> {
     }
 }
 
-/// A key, borrowed unless it has escapes.
+/// A key of an object, borrowed unless it has escapes.
 struct Key<'a>(Cow<'a, str>);
 
 impl<'de> serde::Deserialize<'de> for Key<'de> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl<'de> Visitor<'de> for Text {
+        struct KeyVisitor;
+        impl<'de> Visitor<'de> for KeyVisitor {
             type Value = Key<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a key")
@@ -207,22 +217,23 @@ impl<'de> serde::Deserialize<'de> for Key<'de> {
                 Ok(Key(Cow::Owned(text.to_owned())))
             }
         }
-        deserializer.deserialize_str(Text)
+        deserializer.deserialize_str(KeyVisitor)
     }
 }
 
-/// The parameters of a query. An unknown one is refused, as an unknown field is: a typo must not be lost.
+/// The parameters of a query. Unknown parameters are rejected, as unknown fields are, so that a
+/// typo is reported.
 pub struct Query {
     parameters: Vec<(String, String)>,
-    faults: Vec<FieldError>,
+    errors: Vec<FieldError>,
 }
 
 impl Query {
-    /// Reads a query.
+    /// Parses the query of a URI.
     pub fn read(uri: &Uri) -> Self {
         let mut read = Self {
             parameters: Vec::new(),
-            faults: Vec::new(),
+            errors: Vec::new(),
         };
         for (name, value) in
             form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).take(FIELDS_MAX)
@@ -232,8 +243,8 @@ impl Query {
                 .iter()
                 .any(|(parameter, _)| *parameter == name)
             {
-                read.faults
-                    .push(FieldError::new(name, "duplicate", "is given twice"));
+                read.errors
+                    .push(FieldError::new(name, "duplicate", "must be given once"));
             } else {
                 read.parameters
                     .push((name.into_owned(), value.into_owned()));
@@ -242,8 +253,8 @@ impl Query {
         read
     }
 
-    /// A text.
-    pub fn text(&mut self, name: &'static str) -> Option<String> {
+    /// Returns a parameter, or `None` if it is absent.
+    pub fn string(&mut self, name: &'static str) -> Option<String> {
         let at = self
             .parameters
             .iter()
@@ -251,41 +262,44 @@ impl Query {
         Some(self.parameters.swap_remove(at).1)
     }
 
-    /// A whole number.
+    /// Returns an integer, or `None` if the parameter is absent or not an integer.
     pub fn integer(&mut self, name: &'static str) -> Option<i64> {
-        let text = self.text(name)?;
+        let text = self.string(name)?;
         let digits = text.strip_prefix('-').unwrap_or(&text);
         match text.parse() {
             Ok(number) if digits.bytes().all(|byte| byte.is_ascii_digit()) => Some(number),
             _ => {
-                self.faults
-                    .push(FieldError::new(name, "type", "must be a whole number"));
+                self.errors
+                    .push(FieldError::new(name, "type", "must be an integer"));
                 None
             }
         }
     }
 
-    /// All is taken: 422 with everything that is wrong.
+    /// Ends the reading, and adds an error for each unknown parameter.
+    ///
+    /// # Errors
+    /// 422 with all field errors.
     pub fn finish(mut self) -> Result<()> {
         let unknown = self
             .parameters
             .into_iter()
-            .map(|(name, _)| FieldError::new(name, "unknown_field", "there is no such parameter"));
-        self.faults.extend(unknown);
-        if self.faults.is_empty() {
+            .map(|(name, _)| FieldError::new(name, "unknown_field", "is not a known parameter"));
+        self.errors.extend(unknown);
+        if self.errors.is_empty() {
             Ok(())
         } else {
-            Err(Error::fields(self.faults))
+            Err(Error::fields(self.errors))
         }
     }
 }
 
-/// Reads the query of a listing with pages.
+/// Reads the parameters `limit` and `cursor` of a paged listing.
 pub fn page_query(uri: &Uri) -> Result<PageQuery> {
     let mut query = Query::read(uri);
     let page = PageQuery {
         limit: query.integer("limit"),
-        cursor: query.text("cursor"),
+        cursor: query.string("cursor"),
     };
     query.finish()?;
     Ok(page)
@@ -300,7 +314,7 @@ mod tests {
         match result.unwrap_err().details {
             Some(Details::Fields { fields }) => fields
                 .into_iter()
-                .map(|fault| (fault.field, fault.reason))
+                .map(|error| (error.field, error.reason))
                 .collect(),
             other => unreachable!("{other:?}"),
         }
@@ -308,14 +322,14 @@ mod tests {
 
     fn read(body: &str) -> Result<()> {
         let mut fields = Fields::read(body.as_bytes())?;
-        fields.text("name");
-        fields.optional_text("label");
+        fields.string("name");
+        fields.optional_string("label");
         fields.finish()
     }
 
     #[test]
-    fn everything_wrong_is_told_at_once() {
-        let wrong = reasons(read(r#"{"label": 7, "nmae": "x", "label": 8}"#));
+    fn field_errors_are_reported_together() {
+        let errors = reasons(read(r#"{"label": 7, "nmae": "x", "label": 8}"#));
         let expected = [
             ("label", "duplicate"),
             ("name", "required"),
@@ -323,13 +337,13 @@ mod tests {
             ("nmae", "unknown_field"),
         ];
         assert_eq!(
-            wrong,
+            errors,
             expected.map(|(field, reason)| (field.to_owned(), reason))
         );
     }
 
     #[test]
-    fn a_whole_number_may_be_written_in_several_ways() {
+    fn integers_accept_every_json_notation() {
         let integer = |text: &str| {
             let body = format!("{{\"n\": {text}}}");
             let mut fields = Fields::read(body.as_bytes())?;
@@ -361,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_absence_and_an_escaped_key_is_the_same_key() {
+    fn null_is_absent_and_keys_unescape() {
         assert!(read(r#"{"n\u0061me": "x", "label": null}"#).is_ok());
         assert_eq!(
             reasons(read(r#"{"name": null}"#)),
@@ -370,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_and_what_is_no_object_are_told_apart() {
+    fn malformed_json_and_non_objects_have_different_codes() {
         for (body, code) in [
             ("", Code::InvalidRequest),
             ("{", Code::InvalidRequest),
@@ -389,16 +403,16 @@ mod tests {
     }
 
     #[test]
-    fn a_body_with_very_many_fields_is_refused_without_being_taken_apart() {
+    fn many_fields_are_rejected_quickly() {
         let many: String = (0..200_000).map(|n| format!("\"f{n}\": 1,")).collect();
-        let began = std::time::Instant::now();
-        let refused = read(&format!("{{{many} \"name\": \"x\"}}")).unwrap_err();
-        assert_eq!(refused.message, "body: must not have more than 32 fields");
-        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+        let start = std::time::Instant::now();
+        let error = read(&format!("{{{many} \"name\": \"x\"}}")).unwrap_err();
+        assert_eq!(error.message, "body: must not have more than 32 fields");
+        assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
     }
 
     #[test]
-    fn a_half_of_a_surrogate_pair_is_not_a_text() {
+    fn lone_surrogate_is_rejected() {
         assert_eq!(
             reasons(read(r#"{"name": "\ud800"}"#)),
             [("name".to_owned(), "format")]
@@ -406,10 +420,10 @@ mod tests {
     }
 
     #[test]
-    fn queries_are_read_as_strictly() {
+    fn query_errors_are_reported_together() {
         let mut query = Query::read(&Uri::from_static("/x?limit=+5&cursor=a&cursor=b&limt=3"));
         assert_eq!(query.integer("limit"), None);
-        query.text("cursor");
+        query.string("cursor");
         assert_eq!(
             reasons(query.finish()),
             [

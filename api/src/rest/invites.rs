@@ -1,4 +1,4 @@
-//! `/v1/invites`
+//! Handlers of `/v1/invites`.
 
 use assay_core::InviteId;
 use assay_core::model::cursor::{Cursor, PAGE};
@@ -9,7 +9,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use http::{StatusCode, Uri};
 
-use super::extract::{Id, Permitted, SMALL, json_body};
+use super::extract::{Id, Permitted, SMALL_BODY_MAX, read_json_body};
 use super::input::{Fields, page_query};
 use crate::app::App;
 use crate::http::error_response::Failure;
@@ -17,14 +17,34 @@ use crate::ops::invites;
 
 /// List invites
 ///
-/// Invites of the organization, newest first: open ones, and those that were accepted or revoked or have expired. Page on with
-/// `next_cursor` until it is null.
-#[utoipa::path(get, path = "/v1/invites", operation_id = "listInvites", tag = "invites", security(("session" = ["owner"])),
+/// Returns the invites of the organization, the newest first: open ones, and those that were
+/// accepted or revoked or have expired. To get the next page, send `next_cursor` as `cursor`, until
+/// it is null.
+///
+/// Requires the session token of an owner.
+#[utoipa::path(
+    get,
+    path = "/v1/invites",
+    operation_id = "listInvites",
+    tag = "invites",
+    security(("session" = ["owner"])),
     params(
-        ("limit" = inline(Option<PageSize<{ PAGE.0 }, { PAGE.1 }>>), Query, description = "Size of the page."),
-        ("cursor" = inline(Option<Cursor>), Query, description = "`next_cursor` of the page before; without it, the first page."),
+        (
+            "limit" = inline(Option<PageSize<{ PAGE.0 }, { PAGE.1 }>>),
+            Query,
+            description = "The maximum number of invites on the page.",
+        ),
+        (
+            "cursor" = inline(Option<Cursor>),
+            Query,
+            description =
+                "The `next_cursor` of the previous page. If absent, the first page is returned.",
+        ),
     ),
-    responses((status = 200, description = "A page of invites.", body = Invites)))]
+    responses(
+        (status = 200, description = "A page of invites.", body = Invites),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,
@@ -33,24 +53,38 @@ pub(super) async fn list(
     Ok(Json(invites::list(&app, &owner, page_query(&uri)?).await?))
 }
 
-/// Invite somebody
+/// Invite a user by email
 ///
-/// They get a mail, and become a member when they sign in with this address while the invite is open. The number of invites in 24 hours is
-/// limited (`invites_per_day`).
-#[utoipa::path(post, path = "/v1/invites", operation_id = "createInvite", tag = "invites", security(("session" = ["owner"])),
+/// The user becomes a member when they sign in with this address while the invite is open. The
+/// server sends an email, unless the address has received five emails of invites within an hour.
+/// The number of invites in 24 hours is limited (`invites_per_day`).
+///
+/// Requires the session token of an owner.
+#[utoipa::path(
+    post,
+    path = "/v1/invites",
+    operation_id = "createInvite",
+    tag = "invites",
+    security(("session" = ["owner"])),
     request_body = InviteCreate,
     responses(
-        (status = 201, description = "The invite.", body = Invite),
-        (status = 409, description = "There is a member or an open invite with this address, or the organization has 200 open invites."),
-    ))]
+        (status = 201, description = "The new invite.", body = Invite),
+        (
+            status = 409,
+            description =
+                "The address belongs to a member or has an open invite, or the organization has \
+                 200 open invites.",
+        ),
+    ),
+)]
 pub(super) async fn create(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,
     request: Request,
 ) -> Result<(StatusCode, Json<Invite>), Failure> {
-    let body = json_body(request, SMALL).await?;
+    let body = read_json_body(request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
-    let (email, role) = (fields.text("email"), fields.optional_text("role"));
+    let (email, role) = (fields.string("email"), fields.optional_string("role"));
     fields.finish()?;
     Ok((
         StatusCode::CREATED,
@@ -60,13 +94,26 @@ pub(super) async fn create(
 
 /// Revoke an invite
 ///
-/// Nobody can become a member by it any more. Doing it again changes nothing.
-#[utoipa::path(delete, path = "/v1/invites/{invite_id}", operation_id = "revokeInvite", tag = "invites", security(("session" = ["owner"])),
-    params(("invite_id" = InviteId, Path, description = "The invite.")),
+/// The invite can no longer be accepted. Revoking it again changes nothing.
+///
+/// Requires the session token of an owner.
+#[utoipa::path(
+    delete,
+    path = "/v1/invites/{invite_id}",
+    operation_id = "revokeInvite",
+    tag = "invites",
+    security(("session" = ["owner"])),
+    params(
+        ("invite_id" = InviteId, Path, description = "The id of the invite."),
+    ),
     responses(
-        (status = 200, description = "The invite, revoked.", body = Invite),
-        (status = 404, description = "No such invite in the organization, or it was accepted."),
-    ))]
+        (status = 200, description = "The revoked invite.", body = Invite),
+        (
+            status = 404,
+            description = "The organization has no such invite, or the invite was accepted.",
+        ),
+    ),
+)]
 pub(super) async fn revoke(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,

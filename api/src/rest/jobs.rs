@@ -1,8 +1,8 @@
-//! `/v1/jobs`
+//! Handlers of `/v1/jobs`.
 
 use assay_core::model::job::{JOBS_PAGE, Job, JobItems, JobStatus, JobType, Jobs};
 use assay_core::model::permissions::{Caller, Submitter};
-use assay_core::model::suite::{ITEMS_PAGE, ItemCursor};
+use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
 use assay_core::model::validation::PageSize;
 use assay_core::{JobId, Timestamp};
 use axum::Json;
@@ -18,16 +18,41 @@ use crate::ops::trace_document::TraceDocument;
 
 /// List jobs
 ///
-/// The organization's jobs, newest first. Page on with `next_before`; its absence means the end. No two jobs share a
-/// `created_at`, so that paging neither skips nor repeats one.
-#[utoipa::path(get, path = "/v1/jobs", operation_id = "listJobs", tag = "jobs", security(("api_key" = []), ("session" = [])),
+/// Returns the jobs of the organization, the newest first. To get the next page, send `next_before`
+/// as `before`, until it is absent. No two jobs of an organization have the same `created_at`, so
+/// that paging neither skips nor repeats a job.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/jobs",
+    operation_id = "listJobs",
+    tag = "jobs",
+    security(("api_key" = []), ("session" = [])),
     params(
-        ("type" = inline(Option<JobType>), Query, description = "Only jobs of this type."),
-        ("status" = inline(Option<JobStatus>), Query, description = "Only jobs in this state."),
-        ("limit" = inline(Option<PageSize<{ JOBS_PAGE.0 }, { JOBS_PAGE.1 }>>), Query, description = "Size of the page."),
-        ("before" = inline(Option<Timestamp>), Query, description = "Only jobs created before this: `next_before` of the page before."),
+        ("type" = inline(Option<JobType>), Query, description = "Return only jobs of this type."),
+        (
+            "status" = inline(Option<JobStatus>),
+            Query,
+            description = "Return only jobs in this state.",
+        ),
+        (
+            "limit" = inline(Option<PageSize<{ JOBS_PAGE.0 }, { JOBS_PAGE.1 }>>),
+            Query,
+            description = "The maximum number of jobs on the page.",
+        ),
+        (
+            "before" = inline(Option<Timestamp>),
+            Query,
+            description =
+                "Return only jobs that were created before this time: the `next_before` of the \
+                 previous page.",
+        ),
     ),
-    responses((status = 200, description = "A page of jobs.", body = Jobs)))]
+    responses(
+        (status = 200, description = "A page of jobs.", body = Jobs),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,
@@ -35,10 +60,10 @@ pub(super) async fn list(
 ) -> Result<Json<Jobs>, Failure> {
     let mut query = Query::read(&uri);
     let filter = Filter {
-        r#type: query.text("type"),
-        status: query.text("status"),
+        r#type: query.string("type"),
+        status: query.string("status"),
         limit: query.integer("limit"),
-        before: query.text("before"),
+        before: query.string("before"),
     };
     query.finish()?;
     Ok(Json(jobs::list(&app, &caller, filter).await?))
@@ -46,15 +71,25 @@ pub(super) async fn list(
 
 /// Cancel a job
 ///
-/// A job that waits or runs is `cancelled` at once; a worker that holds it stops. What was charged is given back if the
-/// job had not begun.
-#[utoipa::path(post, path = "/v1/jobs/{job_id}/cancel", operation_id = "cancelJob", tag = "jobs",
-    security(("api_key" = []), ("session" = ["member"])), params(("job_id" = JobId, Path, description = "The job.")),
+/// A queued or running job is `cancelled` at once, and its worker stops. The charge is refunded if
+/// the job was cancelled before its first attempt.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    post,
+    path = "/v1/jobs/{job_id}/cancel",
+    operation_id = "cancelJob",
+    tag = "jobs",
+    security(("api_key" = []), ("session" = ["member"])),
+    params(
+        ("job_id" = JobId, Path, description = "The id of the job."),
+    ),
     responses(
-        (status = 200, description = "The job, cancelled.", body = Job),
-        (status = 404, description = "No such job in the organization."),
-        (status = 409, description = "The job has ended."),
-    ))]
+        (status = 200, description = "The cancelled job.", body = Job),
+        (status = 404, description = "The organization has no such job."),
+        (status = 409, description = "The job has finished."),
+    ),
+)]
 pub(super) async fn cancel(
     State(app): State<App>,
     Permitted(submitter): Permitted<Submitter>,
@@ -65,16 +100,33 @@ pub(super) async fn cancel(
 
 /// Mark a job as final
 ///
-/// Of a suite with sealed items, at most three succeeded jobs can be final. After the suite has closed, the figures of the sealed
-/// items of these jobs, and of no others, appear as `result.sealed`. A mark cannot be taken back; marking a job again changes
-/// nothing.
-#[utoipa::path(post, path = "/v1/jobs/{job_id}/final", operation_id = "finalizeJob", tag = "jobs",
-    security(("api_key" = []), ("session" = ["member"])), params(("job_id" = JobId, Path, description = "The job.")),
+/// At most three succeeded jobs of a version of a suite with sealed items can be final.
+/// Organizations of one domain, and those on the plan `free` that one user created, share the
+/// three. After the suite has closed, the figures of the sealed items are disclosed as
+/// `result.sealed` of the final jobs, and of no others. A mark cannot be removed; marking a job
+/// again changes nothing.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    post,
+    path = "/v1/jobs/{job_id}/final",
+    operation_id = "finalizeJob",
+    tag = "jobs",
+    security(("api_key" = []), ("session" = ["member"])),
+    params(
+        ("job_id" = JobId, Path, description = "The id of the job."),
+    ),
     responses(
-        (status = 200, description = "The job, final.", body = Job),
-        (status = 404, description = "No such job in the organization."),
-        (status = 409, description = "The job has not succeeded, its suite has no sealed items or has closed, or three jobs are final."),
-    ))]
+        (status = 200, description = "The final job.", body = Job),
+        (status = 404, description = "The organization has no such job."),
+        (
+            status = 409,
+            description =
+                "The job has not succeeded, its suite has no sealed items or has closed, or three \
+                 jobs are final.",
+        ),
+    ),
+)]
 pub(super) async fn finalize(
     State(app): State<App>,
     Permitted(submitter): Permitted<Submitter>,
@@ -83,16 +135,33 @@ pub(super) async fn finalize(
     Ok(Json(jobs::finalize(&app, &submitter, &job_id).await?))
 }
 
-/// Read a job
+/// Get a job
 ///
-/// With `wait` the answer comes as soon as the job has ended, after that many seconds at the latest: then with the job as
-/// it stands.
-#[utoipa::path(get, path = "/v1/jobs/{job_id}", operation_id = "getJob", tag = "jobs", security(("api_key" = []), ("session" = [])),
+/// Returns the job as it is. With `wait`, the response is delayed until the job has finished, at
+/// most by that many seconds.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/jobs/{job_id}",
+    operation_id = "getJob",
+    tag = "jobs",
+    security(("api_key" = []), ("session" = [])),
     params(
-        ("job_id" = JobId, Path, description = "The job."),
-        ("wait" = Option<i64>, Query, description = "How many seconds to wait for the job's end.", minimum = 0, maximum = 30),
+        ("job_id" = JobId, Path, description = "The id of the job."),
+        (
+            "wait" = Option<i64>,
+            Query,
+            description = "The longest wait for the job to finish, in seconds. The default is 0.",
+            minimum = 0,
+            maximum = 30,
+        ),
     ),
-    responses((status = 200, description = "The job.", body = Job), (status = 404, description = "No such job in the organization.")))]
+    responses(
+        (status = 200, description = "The job.", body = Job),
+        (status = 404, description = "The organization has no such job."),
+    ),
+)]
 pub(super) async fn get(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,
@@ -105,16 +174,35 @@ pub(super) async fn get(
     Ok(Json(jobs::get(&app, &caller, &job_id, wait).await?))
 }
 
-/// Read a job's trace
+/// Get the trace of a job
 ///
-/// OTLP/JSON, as any OpenTelemetry collector takes it: the request, the wait in the queue, each attempt with its phases,
-/// and the score. It is there once the job has succeeded or failed. It holds no predictions and no answers.
-#[utoipa::path(get, path = "/v1/jobs/{job_id}/trace", operation_id = "getJobTrace", tag = "jobs",
-    security(("api_key" = []), ("session" = [])), params(("job_id" = JobId, Path, description = "The job.")),
+/// Returns the trace of a job that has succeeded or failed in OTLP/JSON, which an OpenTelemetry
+/// collector accepts unchanged. Its spans are the request, the wait in the queue, each attempt with
+/// its phases, and the score. It contains no predictions and no answers.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/jobs/{job_id}/trace",
+    operation_id = "getJobTrace",
+    tag = "jobs",
+    security(("api_key" = []), ("session" = [])),
+    params(
+        ("job_id" = JobId, Path, description = "The id of the job."),
+    ),
     responses(
-        (status = 200, description = "The trace.", body = ref("#/components/schemas/TraceDocument")),
-        (status = 404, description = "No such job in the organization, or it has not run."),
-    ))]
+        (
+            status = 200,
+            description = "The trace.",
+            body = ref("#/components/schemas/TraceDocument"),
+        ),
+        (
+            status = 404,
+            description =
+                "The organization has no such job, or the job has neither succeeded nor failed.",
+        ),
+    ),
+)]
 pub(super) async fn trace(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,
@@ -123,22 +211,46 @@ pub(super) async fn trace(
     Ok(Json(jobs::trace(&app, &caller, &job_id).await?))
 }
 
-/// Read the scores of a job's items
+/// List the item scores of a job
 ///
-/// In the suite's order, a page at a time; only where the suite gives feedback on single items. Never an answer.
-#[utoipa::path(get, path = "/v1/jobs/{job_id}/items", operation_id = "listJobItems", tag = "jobs",
+/// Returns the item scores of a succeeded job, in the order of the suite's items. Item scores are
+/// stored for 30 days, and only for jobs that predict at least one item in 1,000. To get the next
+/// page, send `next_cursor` as `cursor`, until it is null.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/jobs/{job_id}/items",
+    operation_id = "listJobItems",
+    tag = "jobs",
     security(("api_key" = []), ("session" = [])),
     params(
-        ("job_id" = JobId, Path, description = "The job."),
-        ("limit" = inline(Option<PageSize<{ ITEMS_PAGE.0 }, { ITEMS_PAGE.1 }>>), Query, description = "Size of the page."),
-        ("cursor" = inline(Option<ItemCursor>), Query, description = "`next_cursor` of the page before."),
+        ("job_id" = JobId, Path, description = "The id of the job."),
+        (
+            "limit" = inline(Option<PageSize<{ ITEMS_PAGE.0 }, { ITEMS_PAGE.1 }>>),
+            Query,
+            description = "The maximum number of item scores on the page.",
+        ),
+        (
+            "cursor" = inline(Option<ItemCursor>),
+            Query,
+            description =
+                "The `next_cursor` of the previous page. If absent, the first page is returned.",
+        ),
     ),
     responses(
-        (status = 200, description = "A page of scores.", body = JobItems),
-        (status = 403, description = "Or the suite does not give feedback on single items."),
-        (status = 404, description = "No such job in the organization."),
-        (status = 409, description = "The job has not succeeded, or nothing is stored of its items any more."),
-    ))]
+        (status = 200, description = "A page of item scores.", body = JobItems),
+        (
+            status = 403,
+            description = "It is also returned if the suite has no `per_item_feedback`.",
+        ),
+        (status = 404, description = "The organization has no such job."),
+        (
+            status = 409,
+            description = "The job has not succeeded, or its item scores are not stored.",
+        ),
+    ),
+)]
 pub(super) async fn items(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,
@@ -146,7 +258,7 @@ pub(super) async fn items(
     uri: Uri,
 ) -> Result<Json<JobItems>, Failure> {
     let mut query = Query::read(&uri);
-    let (cursor, limit) = (query.text("cursor"), query.integer("limit"));
+    let (cursor, limit) = (query.string("cursor"), query.integer("limit"));
     query.finish()?;
     Ok(Json(
         jobs::items(&app, &caller, &job_id, cursor.as_deref(), limit).await?,

@@ -1,4 +1,4 @@
-//! `GET /v1/me`
+//! Handler of `GET /v1/me`.
 
 use assay_core::model::org::Me;
 use assay_core::model::permissions::Caller;
@@ -10,12 +10,23 @@ use crate::app::App;
 use crate::http::error_response::Failure;
 use crate::ops::me;
 
-/// Tell who calls
+/// Get the caller
 ///
-/// The kind of the credential, the organization that it resolves to, and the organizations of the caller. A key lists its
-/// own organization only, with the role `member`; a person lists all of theirs.
-#[utoipa::path(get, path = "/v1/me", operation_id = "getMe", tag = "me", security(("api_key" = []), ("session" = [])),
-    responses((status = 200, description = "Who calls.", body = Me)))]
+/// Returns the kind of the credential, the organization that it resolves to, and the organizations
+/// of the caller. A user gets all of their organizations. An API key gets its own organization
+/// only, with the role `member`.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/me",
+    operation_id = "getMe",
+    tag = "me",
+    security(("api_key" = []), ("session" = [])),
+    responses(
+        (status = 200, description = "The caller.", body = Me),
+    ),
+)]
 pub(super) async fn get(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,

@@ -1,4 +1,5 @@
-//! REST: extract, call the operation, answer. One file a resource. What may not live here: decisions.
+//! The REST adapter, one file per resource: extracts the input, calls the operation, returns the
+//! response. Decisions belong to the operations.
 
 mod auth;
 mod comparisons;
@@ -30,8 +31,8 @@ use crate::layers;
 
 pub use extract::Id;
 
-/// Every route. Layers of routes run only where a route and its method match, so that an unknown path is 404 and a
-/// wrong method 405 whoever asks.
+/// Returns every route. Its layers run only if a route and its method match, so that an unknown
+/// path is 404 and a wrong method 405 for every caller.
 pub fn routes(app: &App) -> Router<App> {
     let v1 = Router::new()
         .route("/v1/me", get(me::get))
@@ -96,7 +97,7 @@ pub fn routes(app: &App) -> Router<App> {
     open.merge(v1)
 }
 
-/// Every operation, as its handler describes it.
+/// The OpenAPI description of every operation, as its handler defines it.
 #[derive(utoipa::OpenApi)]
 #[openapi(paths(
     health::get,

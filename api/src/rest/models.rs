@@ -1,4 +1,4 @@
-//! `/v1/models`
+//! Handlers of `/v1/models`.
 
 use assay_core::model::catalog::{ModelCard, Models};
 use assay_core::model::permissions::Caller;
@@ -12,9 +12,20 @@ use crate::ops::models;
 
 /// List models
 ///
-/// The catalog: each model in its version published last. Models belong to the platform: every organization sees them all.
-#[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "models", security(("api_key" = []), ("session" = [])),
-    responses((status = 200, description = "All models, by id.", body = Models)))]
+/// Returns the catalog, by id. Each model has the version that was published last. Every
+/// organization sees all models.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/models",
+    operation_id = "listModels",
+    tag = "models",
+    security(("api_key" = []), ("session" = [])),
+    responses(
+        (status = 200, description = "All models, by id.", body = Models),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,
@@ -22,12 +33,26 @@ pub(super) async fn list(
     Ok(Json(models::list(&app, &caller).await?))
 }
 
-/// Read a model's card
+/// Get the card of a model
 ///
-/// Ids are stable: a retrain that changes behaviour is a new `version`, what would break a client is a new id.
-#[utoipa::path(get, path = "/v1/models/{model_id}", operation_id = "getModel", tag = "models", security(("api_key" = []), ("session" = [])),
-    params(("model_id" = String, Path, description = "The model.", example = "next-small")),
-    responses((status = 200, description = "The card.", body = ModelCard), (status = 404, description = "No such model.")))]
+/// The id of a model is stable: a retrain that changes its behaviour changes the version, and a
+/// change that breaks clients gets a new id.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/models/{model_id}",
+    operation_id = "getModel",
+    tag = "models",
+    security(("api_key" = []), ("session" = [])),
+    params(
+        ("model_id" = String, Path, description = "The id of the model.", example = "next-small"),
+    ),
+    responses(
+        (status = 200, description = "The card of the model.", body = ModelCard),
+        (status = 404, description = "There is no such model."),
+    ),
+)]
 pub(super) async fn get(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,

@@ -1,7 +1,8 @@
-//! `/v1/suites`
+//! Handlers of `/v1/suites`.
 
 use assay_core::model::permissions::Caller;
-use assay_core::model::suite::{ITEMS_PAGE, ItemCursor, SuiteId, SuiteItems, Suites};
+use assay_core::model::suite::{SuiteId, Suites};
+use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor, SuiteItems};
 use assay_core::model::validation::PageSize;
 use axum::Json;
 use axum::extract::State;
@@ -15,9 +16,20 @@ use crate::ops::suites;
 
 /// List suites
 ///
-/// The current version of each suite. Suites belong to the platform: every organization sees them all.
-#[utoipa::path(get, path = "/v1/suites", operation_id = "listSuites", tag = "suites", security(("api_key" = []), ("session" = [])),
-    responses((status = 200, description = "All suites, by id.", body = Suites)))]
+/// Returns all suites, by id. Each suite has its current version. Every organization sees all
+/// suites.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/suites",
+    operation_id = "listSuites",
+    tag = "suites",
+    security(("api_key" = []), ("session" = [])),
+    responses(
+        (status = 200, description = "All suites, by id.", body = Suites),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,
@@ -25,18 +37,39 @@ pub(super) async fn list(
     Ok(Json(suites::list(&app, &caller).await?))
 }
 
-/// Read the items of a suite
+/// List the items of a suite
 ///
-/// One page in the order of publication, which never changes. Answers are in no page of any suite. Page on with
-/// `next_cursor` until it is null; a cursor names the suite's version, so that paging ends in the version that it began in.
-#[utoipa::path(get, path = "/v1/suites/{suite_id}/items", operation_id = "listSuiteItems", tag = "suites",
+/// Returns the items in the order of publication, which never changes. No response contains an
+/// answer. To get the next page, send `next_cursor` as `cursor`, until it is null. A cursor names
+/// the version of the suite. Paging therefore ends in the version that it began with, even if a new
+/// version is published meanwhile.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/suites/{suite_id}/items",
+    operation_id = "listSuiteItems",
+    tag = "suites",
     security(("api_key" = []), ("session" = [])),
     params(
-        ("suite_id" = SuiteId, Path, description = "The suite."),
-        ("cursor" = inline(Option<ItemCursor>), Query, description = "`next_cursor` of the page before; without it, the first page."),
-        ("limit" = inline(Option<PageSize<{ ITEMS_PAGE.0 }, { ITEMS_PAGE.1 }>>), Query, description = "Size of the page."),
+        ("suite_id" = SuiteId, Path, description = "The id of the suite."),
+        (
+            "cursor" = inline(Option<ItemCursor>),
+            Query,
+            description =
+                "The `next_cursor` of the previous page. If absent, the first page is returned.",
+        ),
+        (
+            "limit" = inline(Option<PageSize<{ ITEMS_PAGE.0 }, { ITEMS_PAGE.1 }>>),
+            Query,
+            description = "The maximum number of items on the page.",
+        ),
     ),
-    responses((status = 200, description = "A page of items.", body = SuiteItems), (status = 404, description = "No such suite.")))]
+    responses(
+        (status = 200, description = "A page of items.", body = SuiteItems),
+        (status = 404, description = "There is no such suite."),
+    ),
+)]
 pub(super) async fn items(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,
@@ -44,7 +77,7 @@ pub(super) async fn items(
     uri: Uri,
 ) -> Result<Json<SuiteItems>, Failure> {
     let mut query = Query::read(&uri);
-    let (cursor, limit) = (query.text("cursor"), query.integer("limit"));
+    let (cursor, limit) = (query.string("cursor"), query.integer("limit"));
     query.finish()?;
     Ok(Json(
         suites::items(&app, &caller, &suite_id, cursor.as_deref(), limit).await?,

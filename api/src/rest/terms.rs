@@ -1,21 +1,32 @@
-//! `/v1/terms`
+//! Handlers of `/v1/terms`.
 
 use assay_core::model::permissions::{Caller, Owner};
 use assay_core::model::terms::{Terms, TermsAccept};
 use axum::Json;
 use axum::extract::{Request, State};
 
-use super::extract::{Permitted, SMALL, json_body};
+use super::extract::{Permitted, SMALL_BODY_MAX, read_json_body};
 use super::input::Fields;
 use crate::app::App;
 use crate::http::error_response::Failure;
 use crate::ops::terms;
 
-/// Read the terms
+/// Get the terms
 ///
-/// The version that holds now, and whether the organization accepted it.
-#[utoipa::path(get, path = "/v1/terms", operation_id = "getTerms", tag = "terms", security(("api_key" = []), ("session" = [])),
-    responses((status = 200, description = "The terms.", body = Terms), (status = 404, description = "This installation has no terms.")))]
+/// Returns the current terms, and their acceptance by the organization.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/terms",
+    operation_id = "getTerms",
+    tag = "terms",
+    security(("api_key" = []), ("session" = [])),
+    responses(
+        (status = 200, description = "The current terms.", body = Terms),
+        (status = 404, description = "The installation has no terms."),
+    ),
+)]
 pub(super) async fn get(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,
@@ -25,23 +36,31 @@ pub(super) async fn get(
 
 /// Accept the terms
 ///
-/// For the organization. Where there are terms, keys are made and predictions submitted only after that. Doing it again
-/// changes nothing.
-#[utoipa::path(post, path = "/v1/terms/accept", operation_id = "acceptTerms", tag = "terms", security(("session" = ["owner"])),
+/// Accepts the current terms for the organization. If the installation has terms, an organization
+/// must accept them before it creates keys or submits. Accepting them again changes nothing.
+///
+/// Requires the session token of an owner.
+#[utoipa::path(
+    post,
+    path = "/v1/terms/accept",
+    operation_id = "acceptTerms",
+    tag = "terms",
+    security(("session" = ["owner"])),
     request_body = TermsAccept,
     responses(
-        (status = 200, description = "The terms, accepted.", body = Terms),
-        (status = 404, description = "This installation has no terms."),
-        (status = 409, description = "This is not the version that holds now."),
-    ))]
+        (status = 200, description = "The accepted terms.", body = Terms),
+        (status = 404, description = "The installation has no terms."),
+        (status = 409, description = "The version is not the current one."),
+    ),
+)]
 pub(super) async fn accept(
     State(app): State<App>,
     Permitted(owner): Permitted<Owner>,
     request: Request,
 ) -> Result<Json<Terms>, Failure> {
-    let body = json_body(request, SMALL).await?;
+    let body = read_json_body(request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
-    let version = fields.text("version");
+    let version = fields.string("version");
     fields.finish()?;
     Ok(Json(terms::accept(&app, &owner, &version).await?))
 }

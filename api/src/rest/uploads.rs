@@ -1,4 +1,4 @@
-//! `/v1/uploads`
+//! Handlers of `/v1/uploads`.
 
 use assay_core::model::permissions::{Caller, Submitter};
 use assay_core::model::upload::{Part, Upload, UploadCreate};
@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use http::StatusCode;
 use http::header::EXPECT;
 
-use super::extract::{Id, Ids, Permitted, SMALL, announced, discard, json_body};
+use super::extract::{Id, Ids, Permitted, SMALL_BODY_MAX, content_length, drain, read_json_body};
 use super::input::Fields;
 use crate::app::App;
 use crate::http::error_response::Failure;
@@ -17,26 +17,39 @@ use crate::layers::memory;
 use crate::ops::complete_upload;
 use crate::ops::uploads::{self, NewUploadFields};
 
-/// Open an upload
+/// Create an upload
 ///
-/// For predictions that are larger than a request may be. The answer says where their parts go, and by which `input_ref` a
-/// submission names them afterwards. There are 24 hours to complete it.
-#[utoipa::path(post, path = "/v1/uploads", operation_id = "createUpload", tag = "uploads",
-    security(("api_key" = []), ("session" = ["member"])), request_body = UploadCreate,
-    responses((status = 201, description = "The upload, which waits for its parts.", body = Upload)))]
+/// An upload holds predictions that are larger than the body of a submission may be. Send its parts
+/// (`PUT /v1/uploads/{upload_id}/parts/{number}`), complete it
+/// (`POST /v1/uploads/{upload_id}/complete`), and submit its `input_ref` (`POST /v1/evals`). The
+/// upload must be completed within 24 hours. An organization has at most 100 uploads that wait for
+/// their parts.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    post,
+    path = "/v1/uploads",
+    operation_id = "createUpload",
+    tag = "uploads",
+    security(("api_key" = []), ("session" = ["member"])),
+    request_body = UploadCreate,
+    responses(
+        (status = 201, description = "The new upload, which waits for its parts.", body = Upload),
+    ),
+)]
 pub(super) async fn create(
     State(app): State<App>,
     Permitted(submitter): Permitted<Submitter>,
     request: Request,
 ) -> Result<(StatusCode, Json<Upload>), Failure> {
-    let body = json_body(request, SMALL).await?;
+    let body = read_json_body(request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let new = NewUploadFields {
-        kind: fields.text("kind"),
-        content_type: fields.optional_text("content_type"),
-        content_encoding: fields.optional_text("content_encoding"),
+        kind: fields.string("kind"),
+        content_type: fields.optional_string("content_type"),
+        content_encoding: fields.optional_string("content_encoding"),
         bytes: fields.optional_integer("bytes"),
-        sha256: fields.optional_text("sha256"),
+        sha256: fields.optional_string("sha256"),
     };
     fields.finish()?;
     Ok((
@@ -45,12 +58,26 @@ pub(super) async fn create(
     ))
 }
 
-/// Read an upload
+/// Get an upload
 ///
-/// With the parts that have arrived, so that an upload that broke off goes on where it stopped.
-#[utoipa::path(get, path = "/v1/uploads/{upload_id}", operation_id = "getUpload", tag = "uploads",
-    security(("api_key" = []), ("session" = [])), params(("upload_id" = UploadId, Path, description = "The upload.")),
-    responses((status = 200, description = "The upload.", body = Upload), (status = 404, description = "No such upload in the organization.")))]
+/// Returns the upload and the parts that were received, so that a client can continue an
+/// interrupted upload.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/uploads/{upload_id}",
+    operation_id = "getUpload",
+    tag = "uploads",
+    security(("api_key" = []), ("session" = [])),
+    params(
+        ("upload_id" = UploadId, Path, description = "The id of the upload."),
+    ),
+    responses(
+        (status = 200, description = "The upload.", body = Upload),
+        (status = 404, description = "The organization has no such upload."),
+    ),
+)]
 pub(super) async fn get(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,
@@ -61,17 +88,36 @@ pub(super) async fn get(
 
 /// Complete an upload
 ///
-/// Puts the parts together in the order of their numbers, checks their size and SHA-256, and reads everything through once.
-/// Then it is `ready`. Predictions that are at fault are told with their lines, and the upload has failed; if a part is
-/// missing, or the size is not the announced one, it still waits. Doing it again changes nothing.
-#[utoipa::path(post, path = "/v1/uploads/{upload_id}/complete", operation_id = "completeUpload", tag = "uploads",
-    security(("api_key" = []), ("session" = ["member"])), params(("upload_id" = UploadId, Path, description = "The upload.")),
+/// Reads the parts in the order of their numbers, checks `bytes` and `sha256`, validates every
+/// prediction and counts them. The parts are not concatenated. Then the upload is `ready` and can
+/// be submitted until `expires_at`.
+///
+/// If a part is missing, or `bytes` or `sha256` do not match, the upload stays `pending`. If the
+/// content is invalid, the error names the lines, and the upload is `failed`. Completing a ready
+/// upload again changes nothing.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    post,
+    path = "/v1/uploads/{upload_id}/complete",
+    operation_id = "completeUpload",
+    tag = "uploads",
+    security(("api_key" = []), ("session" = ["member"])),
+    params(
+        ("upload_id" = UploadId, Path, description = "The id of the upload."),
+    ),
     responses(
-        (status = 200, description = "The upload, ready.", body = Upload),
-        (status = 404, description = "No such upload in the organization."),
-        (status = 409, description = "The upload has failed or expired, or changed while it was read."),
-        (status = 413, description = "Decompressed, the upload is larger than the plan allows."),
-    ))]
+        (status = 200, description = "The ready upload.", body = Upload),
+        (status = 404, description = "The organization has no such upload."),
+        (
+            status = 409,
+            description =
+                "The upload has failed or expired, or a part was sent again while the upload was \
+                 read.",
+        ),
+        (status = 413, description = "The decompressed content is larger than the plan allows."),
+    ),
+)]
 pub(super) async fn complete(
     State(app): State<App>,
     Permitted(submitter): Permitted<Submitter>,
@@ -82,16 +128,27 @@ pub(super) async fn complete(
     ))
 }
 
-/// Drop an upload
+/// Delete an upload
 ///
-/// With its parts, at once. One that a waiting or running job needs stays.
-#[utoipa::path(delete, path = "/v1/uploads/{upload_id}", operation_id = "deleteUpload", tag = "uploads",
-    security(("api_key" = []), ("session" = ["member"])), params(("upload_id" = UploadId, Path, description = "The upload.")),
+/// Deletes the upload and its parts at once. An upload that a queued or running job needs cannot be
+/// deleted.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    delete,
+    path = "/v1/uploads/{upload_id}",
+    operation_id = "deleteUpload",
+    tag = "uploads",
+    security(("api_key" = []), ("session" = ["member"])),
+    params(
+        ("upload_id" = UploadId, Path, description = "The id of the upload."),
+    ),
     responses(
-        (status = 204, description = "The upload is gone."),
-        (status = 404, description = "No such upload in the organization."),
-        (status = 409, description = "A job that waits or runs needs it."),
-    ))]
+        (status = 204, description = "The upload was deleted."),
+        (status = 404, description = "The organization has no such upload."),
+        (status = 409, description = "A queued or running job needs the upload."),
+    ),
+)]
 pub(super) async fn delete(
     State(app): State<App>,
     Permitted(submitter): Permitted<Submitter>,
@@ -101,51 +158,75 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Send a part
+/// Send a part of an upload
 ///
-/// Its bytes are the body, at most 64 MiB. Parts may come in any order, several at once, and again: the last one that came
-/// whole counts.
-#[utoipa::path(put, path = "/v1/uploads/{upload_id}/parts/{number}", operation_id = "putUploadPart", tag = "uploads",
+/// The body is the part, at most 64 MiB. Parts can be sent in any order and concurrently. A part
+/// that is sent again replaces the earlier one, once it was received completely. The parts of all
+/// uploads count towards the storage of the plan: 429 `quota_exceeded` with the limit
+/// `storage_bytes`.
+///
+/// Requires an API key, or the session token of a member.
+#[utoipa::path(
+    put,
+    path = "/v1/uploads/{upload_id}/parts/{number}",
+    operation_id = "putUploadPart",
+    tag = "uploads",
     security(("api_key" = []), ("session" = ["member"])),
     params(
-        ("upload_id" = UploadId, Path, description = "The upload."),
-        ("number" = i32, Path, description = "The part's place, from 1.", minimum = 1, maximum = 10000),
+        ("upload_id" = UploadId, Path, description = "The id of the upload."),
+        (
+            "number" = i32,
+            Path,
+            description = "The number of the part. Numbers start at 1.",
+            minimum = 1,
+            maximum = 10000,
+        ),
     ),
-    request_body(content_type = "application/octet-stream", description = "The part's bytes, as they are."),
+    request_body(
+        content_type = "application/octet-stream",
+        description = "The bytes of the part, unchanged.",
+    ),
     responses(
-        (status = 200, description = "The part, as it arrived.", body = Part),
-        (status = 400, description = "The body broke off, or arrived too slowly."),
-        (status = 404, description = "No such upload in the organization."),
-        (status = 409, description = "The upload does not wait for parts any more."),
-        (status = 413, description = "The part is larger than 64 MiB, or the upload larger than the plan allows."),
-    ))]
+        (status = 200, description = "The part that was received.", body = Part),
+        (status = 400, description = "The body is incomplete, or arrived too slowly."),
+        (status = 404, description = "The organization has no such upload."),
+        (status = 409, description = "The upload no longer waits for parts."),
+        (
+            status = 413,
+            description =
+                "The part is larger than 64 MiB, or the upload is larger than the plan allows.",
+        ),
+    ),
+)]
 pub(super) async fn put_part(
     State(app): State<App>,
     Permitted(submitter): Permitted<Submitter>,
     Ids([upload_id, number]): Ids<2>,
     request: Request,
 ) -> Result<Json<Part>, Failure> {
-    // What is no number is none that a part may have.
-    let digits = number.bytes().all(|byte| byte.is_ascii_digit());
-    let number = number.parse().ok().filter(|_| digits).unwrap_or(0);
+    // 0 is out of range, so the operation rejects a number that cannot be parsed. `parse` alone
+    // would accept a sign.
+    let is_unsigned = number.bytes().all(|byte| byte.is_ascii_digit());
+    let number = number.parse().ok().filter(|_| is_unsigned).unwrap_or(0);
     let (head, body) = request.into_parts();
-    let broke = |error| Error::new(Code::InvalidRequest, "The body broke off.").because(error);
+    let incomplete =
+        |error| Error::new(Code::InvalidRequest, "The body is incomplete.").with_cause(error);
     let mut body = body
         .into_data_stream()
-        .map(move |piece| piece.map_err(broke));
-    let held = memory::held(&head.extensions)?;
+        .map(move |chunk| chunk.map_err(incomplete));
+    let reservation = memory::reservation(&head.extensions)?;
     let received = uploads::put_part(
         &app,
         &submitter,
         &upload_id,
         number,
-        announced(&head.headers),
-        &held,
+        content_length(&head.headers),
+        &reservation,
         &mut body,
     )
     .await;
     if received.is_err() && !head.headers.contains_key(EXPECT) {
-        tokio::spawn(discard(body, held));
+        tokio::spawn(drain(body, reservation));
     }
     Ok(Json(received?))
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/usage`
+//! Handler of `GET /v1/usage`.
 
 use assay_core::model::permissions::Caller;
 use assay_core::model::usage::Usage;
@@ -10,11 +10,22 @@ use crate::app::App;
 use crate::http::error_response::Failure;
 use crate::ops::usage;
 
-/// Tell the usage
+/// Get the current usage
 ///
-/// What the organization has used of its plan in the present calendar month (UTC), and what the plan grants.
-#[utoipa::path(get, path = "/v1/usage", operation_id = "getUsage", tag = "usage", security(("api_key" = []), ("session" = [])),
-    responses((status = 200, description = "The month so far.", body = Usage)))]
+/// Returns the usage of the organization in the current calendar month, UTC, and the limits of its
+/// plan.
+///
+/// Requires an API key or a session token.
+#[utoipa::path(
+    get,
+    path = "/v1/usage",
+    operation_id = "getUsage",
+    tag = "usage",
+    security(("api_key" = []), ("session" = [])),
+    responses(
+        (status = 200, description = "The usage of the current month.", body = Usage),
+    ),
+)]
 pub(super) async fn get(
     State(app): State<App>,
     Permitted(caller): Permitted<Caller>,

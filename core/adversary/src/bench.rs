@@ -1,4 +1,5 @@
-//! The table of `docs/threats.md`: what the best attack knows of random suites, by metric, policy and caps.
+//! The table of `docs/threats.md`: the share of answers that the best attack finds in random
+//! suites, by metric, policy and caps.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -12,7 +13,8 @@ use crate::{Caps, Outcome, attacks};
 /// The number of items of each suite of the table.
 pub const N: usize = 500;
 
-/// The number of random suites in each cell of the published table. They take about 55 s on one core, and half of that on two.
+/// The number of random suites in each cell of the published table. The table takes about 55 s on
+/// one core, and half of that on two.
 pub const TRIALS: u64 = 4;
 
 /// The metrics of the table.
@@ -64,12 +66,13 @@ pub struct Cell {
     pub known: f64,
     /// The mean share of sealed items whose answer it knows.
     pub known_sealed: Option<f64>,
-    /// Under a ladder, the largest share that anybody can know of answers that are known by half without.
+    /// Under a ladder, the proven bound: the largest share that any attack can know, if half of the
+    /// answers are known by chance.
     pub bound: Option<f64>,
 }
 
-/// Makes a suite of answers that are random out of two: the labels `a` and `b`, or the numbers 0 and 1. Under a ladder the
-/// loss of an item is bounded where it has to be.
+/// Builds a suite with random answers: the labels `a` and `b`, or the numbers 0 and 1. Under a
+/// ladder, unbounded losses are clipped, as the grid requires it.
 pub fn suite(
     metric: Metric,
     policy: DisclosurePolicy,
@@ -105,8 +108,9 @@ pub fn suite(
     Suite::new(metric, clip, policy, items.collect())
 }
 
-/// Attacks `trials` random suites in each cell, and returns every `step`-th row of the table, from the first on. A row is always
-/// the same for the same number of trials. Under a ladder there is no row for a metric that has no grid.
+/// Attacks `trials` random suites in each cell, and returns every `step`-th row of the table,
+/// starting with the first. Equal `trials` give equal rows. A metric without a grid has no rows for
+/// ladders.
 pub fn rows(trials: u64, step: usize) -> Vec<Row> {
     let of = |metric: &str| {
         let metric = metric.parse::<Metric>().ok()?;
@@ -129,7 +133,7 @@ pub fn rows(trials: u64, step: usize) -> Vec<Row> {
     let [even, odd] = std::thread::scope(|scope| {
         let other = scope.spawn(|| half(1));
         let even = half(0);
-        // A thread that failed has no rows, which a test finds.
+        // A thread that panicked returns no rows, which a test detects.
         [even, other.join().unwrap_or_default()]
     });
     let (mut even, mut odd) = (even.into_iter(), odd.into_iter());
@@ -137,7 +141,7 @@ pub fn rows(trials: u64, step: usize) -> Vec<Row> {
     alternately.flatten().flatten().collect()
 }
 
-/// One row; `None` where the policy does not fit the metric.
+/// Computes one row. Returns `None` if the policy does not fit the metric.
 fn row(metric: Metric, policy: DisclosurePolicy, trials: u64) -> Option<Row> {
     let suites: Vec<Suite> = (0..trials)
         .map(|trial| suite(metric, policy, N, trial).ok())
@@ -157,7 +161,7 @@ fn row(metric: Metric, policy: DisclosurePolicy, trials: u64) -> Option<Row> {
     })
 }
 
-/// One cell: the strategy that is best on average.
+/// Computes one cell: the outcome of the strategy that is best on average.
 fn cell(suites: &[Suite], caps: Caps) -> Cell {
     let mut outcomes: Vec<Vec<Outcome>> = Vec::new();
     for (trial, suite) in suites.iter().enumerate() {
@@ -202,8 +206,8 @@ fn cell(suites: &[Suite], caps: Caps) -> Cell {
     }
 }
 
-/// Renders rows as a table in Markdown, in percent. Behind a share of open items stands that of sealed items, or the proven
-/// bound in brackets.
+/// Renders rows as a Markdown table, in percent. After the share of open items comes that of sealed
+/// items, or the proven bound in parentheses.
 pub fn render(rows: &[Row]) -> String {
     let mut text = String::from("| metric | policy |");
     for (submissions, organizations) in CAPS {

@@ -1,8 +1,9 @@
 //! An adversary who computes the hidden answers of a suite from disclosed figures.
 //!
-//! A suite under attack is scored by the real scorer and disclosed by the real policy of `assay-eval`. The strategies see
-//! nothing but what the platform discloses, and what is public: item ids, metric, policy, grid, the candidate answers and their
-//! frequencies. What each policy is worth against them is in `docs/threats.md`; [`mod@bench`] makes its table.
+//! The real scorer and the real disclosure policies of `assay-eval` score and disclose a suite
+//! under attack. The strategies see only disclosed figures and public facts: item ids, metric,
+//! policy, grid, the candidate answers and their frequencies. `docs/threats.md` states the results
+//! for each policy; [`mod@bench`] generates its table.
 
 pub mod bench;
 mod platform;
@@ -21,23 +22,26 @@ use random::Random;
 pub struct Outcome {
     /// The strategy's name.
     pub strategy: &'static str,
-    /// The number of submissions that it used, over all organizations, with comparisons that count.
+    /// The number of submissions used by all organizations, including comparisons that count.
     pub submissions: u32,
-    /// The number of items that were attacked: those of the suite, or of its sample.
+    /// The number of attacked items: those of the suite, or of its sample.
     pub n: usize,
-    /// The share of open items whose answer it guessed right.
+    /// The share of open items whose answer the strategy guessed correctly, from 0 to 1.
     pub known: f64,
-    /// The share of sealed items whose answer it guessed right.
+    /// The share of sealed items whose answer the strategy guessed correctly, from 0 to 1. `None`
+    /// without sealed items.
     pub known_sealed: Option<f64>,
-    /// The share of open items that are known without submissions: the most frequent answer for each.
+    /// The share of open items that are known without submissions, by guessing the most frequent
+    /// answer.
     pub chance: f64,
     /// The same share of sealed items.
     pub chance_sealed: Option<f64>,
 }
 
-/// Attacks a suite with every applicable strategy, and returns the outcome that knows the largest share of open items.
+/// Attacks a suite with every applicable strategy, and returns the outcome with the largest share
+/// of known open items.
 ///
-/// Of a suite with more than [`ITEMS_MAX`] items a random sample of that size is attacked, as if it were the suite.
+/// A suite with more than [`ITEMS_MAX`] items is replaced by a random sample of that size.
 pub fn attack(suite: &Suite, caps: Caps, seed: u64) -> Outcome {
     let better = |best: Option<Outcome>, next: Outcome| match best {
         Some(best) if best.known >= next.known => Some(best),
@@ -47,8 +51,8 @@ pub fn attack(suite: &Suite, caps: Caps, seed: u64) -> Outcome {
     best.unwrap_or_else(|| run(suite, caps, seed, &strategies::ALL[0]))
 }
 
-/// Attacks a suite with one applicable strategy after the other, and returns all outcomes; otherwise like [`attack`]. It ends with
-/// the first strategy that knows every answer.
+/// Attacks a suite with each applicable strategy in turn, and returns all outcomes. Stops after the
+/// first strategy that knows every answer. Samples large suites like [`attack`].
 pub fn attacks(suite: &Suite, caps: Caps, seed: u64) -> Vec<Outcome> {
     let sample = suite.sample(seed);
     let suite = sample.as_ref().unwrap_or(suite);
@@ -66,9 +70,12 @@ pub fn attacks(suite: &Suite, caps: Caps, seed: u64) -> Vec<Outcome> {
     outcomes
 }
 
-/// Returns how many submissions from one organization disclose every answer of a suite of `n` items of the kind of `suite`: under
-/// `sealed`, of the open items. Under `rounded`, where no strategy reads the answers one by one, it is how many disclose about every
-/// answer. Comparisons are free, unless `comparisons_count`. `None`: no such strategy is known, as under a ladder.
+/// Returns the number of submissions from one organization that disclose every answer of a suite of
+/// `n` items like `suite`; under `sealed`, of its open items.
+///
+/// Under `rounded`, if no strategy decodes every answer, the number discloses nearly every answer.
+/// Comparisons are free unless `comparisons_count` is set. Returns `None` if no such strategy is
+/// known, as under a ladder.
 pub fn submissions_until_known(suite: &Suite, n: usize, comparisons_count: bool) -> Option<u32> {
     let caps = Caps {
         submissions: 0,

@@ -1,59 +1,60 @@
-//! The platform as an attacker sees it: submissions are scored by the real scorer, and disclosed by the real policy.
+//! The platform as seen by an attacker: the real scorer scores submissions, and the real policy
+//! discloses the figures.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use assay_eval::compare::{Aggregate, Difference, Pairs, StoredItems, point};
 use assay_eval::item_scores::ItemScores;
-use assay_eval::prediction::{Prediction, Value};
-use assay_eval::score::{Figures, Prefetch, Progress, Scorer};
+use assay_eval::prediction::{Prediction, PredictionSink as _, Value};
+use assay_eval::score::{Figures, Progress, Scorer};
 
 use crate::suite::{Candidate, Public, Suite};
 
-/// A label that no suite has: an id that takes a place in a ranking, or a label whose probability is lost.
+/// A label that no suite contains. It fills ranks of a ranking, or takes the remaining probability.
 const FILLER: &str = "\u{1}filler";
 
 /// The numbers of submissions that the attacker may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// Submissions per organization.
+    /// The number of submissions per organization.
     pub submissions: u32,
-    /// Organizations, each with its own allowance and its own ladder.
+    /// The number of organizations, each with its own allowance and its own ladder.
     pub organizations: u32,
-    /// Whether a comparison takes one submission of the allowance.
+    /// `true` if a comparison uses one submission of the allowance.
     pub comparisons_count: bool,
 }
 
 /// The prediction for an item.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Predicted {
-    /// Nothing.
+    /// No prediction for the item.
     Missing,
-    /// This candidate at this rank, from 1, below ranks that hold no candidate.
+    /// A candidate and its rank, from 1. No candidate is at the ranks above it.
     Rank(u8, u8),
     /// Candidates, the most probable first.
     Ranking(Vec<u8>),
-    /// The label of this candidate.
+    /// The label of a candidate.
     Label(u8),
-    /// A number.
+    /// A number, not necessarily a candidate.
     Number(f64),
-    /// A probability for each candidate, and what is left to 1 for a label that no item has.
+    /// A probability for each candidate. The remainder to 1 goes to a label that no item has.
     Probabilities(Vec<f64>),
 }
 
 /// The disclosed figures of a submission.
 #[derive(Debug, Clone)]
 pub struct Disclosed {
-    /// The number of the job within its organization.
+    /// The index of the job within its organization, from 0.
     pub job: usize,
     /// The number of open items.
     pub n: i64,
-    /// The figures, as far as the policy discloses them.
+    /// The figures that the policy discloses.
     pub figures: Figures,
 }
 
 impl Disclosed {
-    /// Returns a figure by its name, whether it is the metric's value or stands beside it.
+    /// Returns a figure by its name: the metric's value, or one of the additional metrics.
     pub fn figure(&self, public: &Public, name: &str) -> Option<f64> {
         if public.metric.to_string() == name {
             Some(self.figures.value)
@@ -115,44 +116,45 @@ impl<'s> Platform<'s> {
         &self.suite.public
     }
 
-    /// The caps.
+    /// Returns the caps of the attack.
     pub fn caps(&self) -> Caps {
         self.caps
     }
 
-    /// The candidates of a suite of numbers.
+    /// Returns the candidates of a suite of numbers; 0.0 for each label.
     pub fn numbers(&self) -> &[f64] {
         &self.numbers
     }
 
-    /// The number of submissions, with comparisons that count, over all organizations.
+    /// Returns the number of submissions used by all organizations, including comparisons that
+    /// count.
     pub fn used(&self) -> u32 {
         self.accounts.iter().map(|account| account.used).sum()
     }
 
-    /// The number of submissions that an organization has left.
+    /// Returns the number of submissions that an organization has left.
     pub fn left(&self, organization: usize) -> u32 {
         self.accounts
             .get(organization)
             .map_or(0, |account| self.caps.submissions - account.used)
     }
 
-    /// The number of submissions that all organizations together have left.
-    pub fn left_in_all(&self) -> u32 {
+    /// Returns the number of submissions that all organizations together have left.
+    pub fn total_left(&self) -> u32 {
         (0..self.accounts.len())
             .map(|organization| self.left(organization))
             .sum()
     }
 
-    /// Submits from the first organization that still may.
+    /// Submits from the first organization with submissions left.
     pub fn submit_from_any(&mut self, predictions: &[Predicted]) -> Option<Disclosed> {
         let organization =
             (0..self.accounts.len()).find(|organization| self.left(*organization) > 0)?;
         self.submit(organization, predictions)
     }
 
-    /// Submits predictions, one for each item in the suite's order. `None`: the cap is reached, or the predictions are
-    /// refused, which takes a submission too.
+    /// Submits predictions, one for each item in the suite's order. Returns `None` if the cap is
+    /// reached, or if the predictions are rejected, which uses a submission too.
     pub fn submit(&mut self, organization: usize, predictions: &[Predicted]) -> Option<Disclosed> {
         if self.left(organization) == 0 {
             return None;
@@ -166,9 +168,8 @@ impl<'s> Platform<'s> {
         } = self.suite;
         let account = self.accounts.get_mut(organization)?;
         account.used += 1;
-        let (pulse, foresight) = (Progress::default(), Prefetch::default());
-        let mut tally =
-            Scorer::new(open, public.metric, &pulse, &foresight).with_sealed(sealed.as_ref());
+        let progress = Progress::default();
+        let mut scorer = Scorer::new(open, public.metric, &progress).with_sealed(sealed.as_ref());
         let filler = self.labels.len() - 1;
         let mut ids: Vec<Cow<'_, str>> = Vec::new();
         let mut shares: Vec<(Cow<'_, str>, f64)> = Vec::new();
@@ -214,11 +215,11 @@ impl<'s> Platform<'s> {
                 item_id: Cow::Borrowed(item_id),
                 value,
             };
-            if let ControlFlow::Break(_) = tally.add(Ok(prediction)) {
+            if let ControlFlow::Break(_) = scorer.take(Ok(prediction)) {
                 return None;
             }
         }
-        let score = tally.finish().ok()?;
+        let score = scorer.finish().ok()?;
         let ladder = public.ladder.map(|ladder| (ladder, &mut account.level));
         let figures = public.policy.disclose(score.figures, ladder).ok()?;
         account.jobs.push((figures.value, score.items));
@@ -229,8 +230,9 @@ impl<'s> Platform<'s> {
         })
     }
 
-    /// Compares two jobs of an organization: the difference of their values, and what was computed from the items. `None`
-    /// where comparisons are not allowed, or a comparison counts and the cap is reached.
+    /// Compares two jobs of an organization. Returns the disclosed difference of their values and
+    /// the statistics of the items, or `None` if the policy does not allow comparisons, or if
+    /// comparisons count and the cap is reached.
     pub fn compare(
         &mut self,
         organization: usize,
@@ -247,21 +249,21 @@ impl<'s> Platform<'s> {
         account.used += u32::from(self.caps.comparisons_count);
         let ((value, items), (other_value, other_items)) =
             (account.jobs.get(one)?, account.jobs.get(other)?);
-        let (one, other) = (kept(items), kept(other_items));
-        let parts = |kept: &StoredItems| {
+        let (one, other) = (stored_items(items), stored_items(other_items));
+        let contribution = |stored: &StoredItems| {
             let mut figure = Aggregate::new(public.metric);
-            figure.add(kept);
-            figure.parts()
+            figure.add(stored);
+            figure.contribution()
         };
         let mut pairs = Pairs::new(public.metric);
-        pairs.add((&one, &parts(&one)), (&other, &parts(&other)));
+        pairs.add((&one, &contribution(&one)), (&other, &contribution(&other)));
         let difference = value - other_value;
         let found = pairs.finish(difference, point(public.metric, *value, *other_value), true);
         public.policy.disclose_difference(difference, found)
     }
 }
 
-fn kept(items: &ItemScores) -> StoredItems {
+fn stored_items(items: &ItemScores) -> StoredItems {
     let rights = if items.kind().has_right() {
         (0..items.len()).map(|item| items.is_right(item)).collect()
     } else {

@@ -8,17 +8,17 @@ use rand::{Rng as _, SeedableRng as _};
 pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// Creates the generator of a seed.
+    /// Creates a generator with a seed.
     pub fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// Draws a number from 0 to below 1.
+    /// Draws a number in the interval [0, 1).
     pub fn unit(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Draws an integer from 0 to below `n`, which is at least 1.
+    /// Draws an integer from 0 to `n - 1`. `n` must be at least 1.
     pub fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.0.next_u64()) * n as u128) >> 64) as usize
     }
@@ -35,7 +35,7 @@ impl Random {
         weights.len().saturating_sub(1)
     }
 
-    /// Draws a permutation of the integers from 0 to below `n`.
+    /// Draws a permutation of the integers from 0 to `n - 1`.
     pub fn order(&mut self, n: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..n).collect();
         for at in (1..n).rev() {

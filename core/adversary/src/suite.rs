@@ -1,4 +1,4 @@
-//! A suite under attack: its hidden answers in the tables of the real scorer, and what is public of it.
+//! A suite under attack: its hidden answers in the tables of the real scorer, and its public facts.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,31 +9,31 @@ use assay_eval::{Answer, Clip, Corrupt, DisclosurePolicy, Ladder, Metric};
 use crate::random::Random;
 use crate::strategies::most_frequent;
 
-/// The largest number of candidate answers that an attacker considers per item.
+/// The maximum number of candidate answers that an attacker considers per item.
 pub const CANDIDATES_MAX: usize = 16;
 
-/// The largest number of items that [`crate::attack`] attacks. Of a larger suite it attacks a random sample of this size.
+/// The maximum number of items that [`crate::attack`] attacks. It samples a larger suite at random.
 pub const ITEMS_MAX: usize = 1000;
 
 /// One item of a suite with its answer.
 #[derive(Debug, Clone)]
 pub struct Item<'a> {
-    /// Its id.
+    /// The item's id.
     pub item_id: Cow<'a, str>,
-    /// Its answer, which an attacker does not see.
+    /// The item's answer, which the attacker does not see.
     pub answer: Answer<'a>,
-    /// Whether it is sealed.
+    /// `true` if the item is sealed.
     pub is_sealed: bool,
 }
 
-/// Why a suite cannot be attacked.
+/// The reason why a suite cannot be attacked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SuiteError {
     /// The suite has no open items.
     Empty,
     /// The policy is a ladder, and the metric has no grid.
     NoGrid,
-    /// The answers do not fit together.
+    /// The answers are inconsistent. Holds the message of the scorer.
     Corrupt(String),
 }
 
@@ -55,22 +55,22 @@ impl From<Corrupt> for SuiteError {
     }
 }
 
-/// A possible answer, as an attacker predicts it.
+/// A possible answer that an attacker can predict.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Candidate {
     /// An id or a label.
     Label(Cow<'static, str>),
-    /// A number.
+    /// The value of a numeric answer.
     Number(f64),
 }
 
-/// What an attacker knows of a suite without submissions: everything but which item has which answer, and which items are
-/// sealed.
+/// The facts that an attacker knows without submissions: everything except the items' answers and
+/// which items are sealed.
 #[derive(Debug, Clone)]
 pub struct Public {
-    /// The metric.
+    /// The suite's primary metric.
     pub metric: Metric,
-    /// The bounds of the loss of an item.
+    /// The bounds of an item's loss, if the suite clips it.
     pub clip: Option<Clip>,
     /// The disclosure policy.
     pub policy: DisclosurePolicy,
@@ -82,9 +82,9 @@ pub struct Public {
     pub n_open: usize,
     /// The candidate answers, the most frequent first.
     pub candidates: Vec<Candidate>,
-    /// The share of items that each candidate is the answer of.
+    /// For each candidate, the share of items whose answer it is.
     pub frequencies: Vec<f64>,
-    /// Whether each item has exactly one answer, which is one of the candidates.
+    /// `true` if each item has exactly one answer, which is one of the candidates.
     pub is_complete: bool,
 }
 
@@ -94,13 +94,13 @@ pub struct Suite {
     pub(crate) public: Public,
     pub(crate) open: AnswerTable,
     pub(crate) sealed: Option<AnswerTable>,
-    /// Of each item in the order in which it is predicted: its id, the set of candidates that are right, as bits, and whether
-    /// it is sealed.
+    /// For each item, in the order of the predictions: the id, a bit set of the correct candidates,
+    /// and `true` if the item is sealed.
     pub(crate) truth: Vec<(String, u32, bool)>,
     items: Vec<Item<'static>>,
 }
 
-/// Builds the table of some items.
+/// Builds the answer table of these items.
 fn table<'i>(
     items: impl Iterator<Item = &'i Item<'static>> + Clone,
     metric: Metric,
@@ -134,11 +134,13 @@ fn owned(item: Item<'_>) -> Item<'static> {
 }
 
 impl Suite {
-    /// Builds a suite. Under [`DisclosurePolicy::Sealed`] the sealed items have their own table, like those of a published suite; under
-    /// any other policy all items are open. The grid of a ladder starts at the best trivial submission to the open items.
+    /// Builds a suite. Under [`DisclosurePolicy::Sealed`] the sealed items have their own table,
+    /// like those of a published suite; under any other policy all items are open. The grid of a
+    /// ladder starts at the best trivial submission to the open items.
     ///
-    /// The candidates are the most frequent answers, at most [`CANDIDATES_MAX`]; of numbers with more distinct values, as
-    /// many quantiles, and then a number counts as known if the nearest quantile is found.
+    /// The candidates are the most frequent answers, at most [`CANDIDATES_MAX`]. Numbers with more
+    /// distinct values are represented by as many quantiles; a number then counts as known if the
+    /// attacker finds the nearest quantile.
     pub fn new(
         metric: Metric,
         clip: Option<Clip>,
@@ -214,12 +216,12 @@ impl Suite {
         })
     }
 
-    /// The grid, if the policy is a ladder.
+    /// Returns the grid, if the policy is a ladder.
     pub fn ladder(&self) -> Option<Ladder> {
         self.public.ladder
     }
 
-    /// The number of items, open and sealed.
+    /// Returns the number of items, open and sealed.
     pub fn n(&self) -> usize {
         self.public.n
     }
@@ -229,8 +231,8 @@ impl Suite {
         &self.public
     }
 
-    /// Builds a suite of a random sample of [`ITEMS_MAX`] items, in the suite's order, with a grid of its own. `None` if the
-    /// suite has no more items than that.
+    /// Builds a suite of a random sample of [`ITEMS_MAX`] items, in the suite's order, with its own
+    /// grid. Returns `None` if the suite has no more items than that, or if the sample has no grid.
     pub fn sample(&self, seed: u64) -> Option<Self> {
         if self.items.len() <= ITEMS_MAX {
             return None;
@@ -242,7 +244,7 @@ impl Suite {
             .into_iter()
             .map(|at| self.items[at].clone())
             .collect();
-        // A sample without a grid of its own is not attacked: the suite itself is.
+        // If the sample has no grid, the caller attacks the suite itself.
         Self::new(
             self.public.metric,
             self.public.clip,
@@ -252,12 +254,13 @@ impl Suite {
         .ok()
     }
 
-    /// Returns the shares of open and of sealed items that are known without submissions: the most frequent candidate is right.
+    /// Returns the shares of open and of sealed items whose answer is the most frequent candidate,
+    /// and which are therefore known without submissions.
     pub fn chance(&self) -> (f64, Option<f64>) {
         self.grade(&most_frequent(&self.public))
     }
 
-    /// Returns the shares of open and of sealed items whose guessed candidate is right.
+    /// Returns the shares of open and of sealed items whose guessed candidate is correct.
     pub fn grade(&self, guesses: &[u8]) -> (f64, Option<f64>) {
         let share = |of_sealed: bool| {
             let graded = self
@@ -274,7 +277,8 @@ impl Suite {
     }
 }
 
-/// The set of candidates that are right for an answer, as bits. Of numbers it is the nearest candidate.
+/// Returns a bit set of the candidates that are correct for an answer; for a number, the nearest
+/// one.
 fn right_candidates(answer: &Answer<'_>, candidates: &[Candidate]) -> u32 {
     match answer {
         Answer::Number(number) => {
@@ -305,7 +309,8 @@ fn right_candidates(answer: &Answer<'_>, candidates: &[Candidate]) -> u32 {
     }
 }
 
-/// The candidates of a suite with their frequencies, the most frequent first; equally frequent ones in their own order.
+/// Returns the candidates of a suite with their frequencies, the most frequent first. Equally
+/// frequent candidates keep their natural order.
 fn candidates(items: &[Item<'_>]) -> (Vec<Candidate>, Vec<f64>) {
     let mut numbers: Vec<f64> = items
         .iter()

@@ -1,4 +1,5 @@
-//! The attacks against random suites: where they must succeed, and where they must not.
+//! Attacks against random suites: the cases in which they must succeed, and in which they must
+//! fail.
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
 use std::borrow::Cow;
@@ -21,7 +22,7 @@ fn suite(metric: &str, policy: &str, n: usize, seed: u64) -> Result<Suite, Suite
     bench::suite(metric.parse().unwrap(), policy.parse().unwrap(), n, seed)
 }
 
-/// The mean share known of open items.
+/// Returns the mean share of known open items over three random suites.
 fn known(metric: &str, policy: &str, caps: Caps) -> f64 {
     let trials = 3;
     (0..trials)
@@ -30,13 +31,13 @@ fn known(metric: &str, policy: &str, caps: Caps) -> f64 {
         / trials as f64
 }
 
-/// Three standard errors of a share of `n` answers that are known with probability `p`.
+/// Returns three standard errors of a share of `n` answers that are known with probability `p`.
 fn three_standard_errors(p: f64, n: usize) -> f64 {
     3.0 * (p * (1.0 - p) / n as f64).sqrt()
 }
 
 #[test]
-fn exact_figures_disclose_every_answer_after_a_few_submissions() {
+fn exact_figures_disclose_every_answer() {
     for metric in ["accuracy", "ndcg@10", "hit_rate@10", "mrr@10"] {
         assert_eq!(known(metric, "exact", caps(18, 1)), 1.0, "{metric}");
     }
@@ -122,7 +123,7 @@ fn sealed_items_are_known_by_chance() {
 }
 
 #[test]
-fn open_items_of_a_sealed_suite_are_known_like_those_of_exact() {
+fn sealed_suite_discloses_open_items() {
     for metric in METRICS {
         let share = if matches!(metric, "exact_match" | "f1_macro") {
             0.73
@@ -161,7 +162,7 @@ fn ladder_discloses_less_than_its_bound() {
 }
 
 #[test]
-fn ladder_on_a_loss_discloses_nothing_near_its_start() {
+fn ladder_on_loss_discloses_nothing() {
     for metric in ["rmse", "log_loss", "brier"] {
         let suite = suite(metric, "ladder(0.05)", N, 3).unwrap();
         assert!(
@@ -172,7 +173,7 @@ fn ladder_on_a_loss_discloses_nothing_near_its_start() {
 }
 
 #[test]
-fn ladder_discloses_something_where_chance_reaches_a_level() {
+fn ladder_discloses_levels_reached_by_chance() {
     assert!(known("accuracy", "ladder(0.05)", caps(500, 5)) > 0.58);
     assert!(known("accuracy", "ladder(0.1)", caps(500, 1)) < 0.56);
 }
@@ -251,7 +252,7 @@ fn attacks_are_deterministic() {
     }
 }
 
-/// A suite with these labels by turns, the first of them for half of the items.
+/// Builds a suite with these labels. Half of the items have the first label.
 fn labelled(metric: &str, policy: &str, n: usize, labels: &[&str]) -> Suite {
     let label = |at: usize| {
         if at.is_multiple_of(2) {
@@ -291,7 +292,8 @@ fn suites_with_several_labels_are_attacked() {
         assert_eq!(outcome.known, 1.0, "{metric} {outcome:?}");
         assert!(outcome.chance > 0.5 && outcome.chance < 0.7);
     }
-    // 28 submissions with their 378 comparisons tell all answers; far fewer where each comparison counts as a submission.
+    // 28 submissions with their 378 comparisons disclose all answers, but far fewer if each
+    // comparison counts as a submission.
     let suite = labelled("exact_match", "exact", 120, &["w", "x", "y", "z"]);
     assert_eq!(attack(&suite, caps(28, 1), 1).known, 1.0);
     let outcome = attack(
@@ -378,7 +380,7 @@ fn numbers_are_read_from_unbounded_losses() {
         .unwrap()
     };
     for metric in ["rmse", "mae", "spearman"] {
-        // Ratings: several per submission. More values than candidates: one per submission.
+        // Ratings: several per submission. With more values than candidates: one per submission.
         for (policy, values, most) in [
             ("exact", 5, 25),
             ("exact", 11, 40),
@@ -399,7 +401,7 @@ fn numbers_are_read_from_unbounded_losses() {
 }
 
 #[test]
-fn staircase_fails_where_losses_are_bounded() {
+fn staircase_fails_with_bounded_losses() {
     for metric in ["rmse", "mae"] {
         let outcomes = attacks(
             &suite(metric, "ladder(0.05)", N, 1).unwrap(),
@@ -419,7 +421,7 @@ fn staircase_fails_where_losses_are_bounded() {
 }
 
 #[test]
-fn large_suite_is_attacked_by_a_sample() {
+fn large_suite_is_sampled() {
     let suite = suite("accuracy", "ladder(0.05)", 5000, 1).unwrap();
     let outcome = attack(&suite, caps(50, 1), 1);
     assert_eq!(outcome.n, 1000);
@@ -427,7 +429,7 @@ fn large_suite_is_attacked_by_a_sample() {
 }
 
 #[test]
-fn suite_without_items_or_grid_is_refused() {
+fn suite_without_items_or_grid_fails() {
     let policy: DisclosurePolicy = "exact".parse().unwrap();
     assert_eq!(
         Suite::new(Metric::Accuracy, None, policy, Vec::new()).unwrap_err(),
@@ -440,9 +442,9 @@ fn suite_without_items_or_grid_is_refused() {
 }
 
 #[test]
-fn the_table_has_a_row_for_each_metric_and_policy() {
+fn table_covers_each_metric_and_policy() {
     let rows = bench::rows(1, 1);
-    // Every metric with every policy, but no ladder on ece.
+    // Every metric has every policy, except ece, which has no ladder.
     assert_eq!(rows.len(), METRICS.len() * bench::POLICIES.len() - 2);
     for row in &rows {
         for cell in &row.cells {

@@ -1,6 +1,7 @@
-//! How much of a score is disclosed. A caller who sees exact figures of enough submissions can compute the answers from them,
-//! so the publisher of a suite chooses a policy. What each policy is worth against known attacks is measured by
-//! `assay-adversary` and stated in `docs/threats.md`.
+//! Disclosure policies: how much of a score is disclosed. A caller who sees exact figures of enough
+//! submissions can compute the answers from them, so the publisher of a suite chooses a policy.
+//! `assay-adversary` measures the protection of each policy against known attacks;
+//! `docs/threats.md` states the results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,17 +12,19 @@ use crate::error::Corrupt;
 use crate::metric::{Clip, Metric};
 use crate::score::{AnswerTable, Figures, best_trivial, trivial_submissions};
 
-/// How the figures of a suite are disclosed. Written `exact`, `rounded(2)`, `ladder(0.05)`, `sealed(0.5)`.
+/// The disclosure policy of a suite, written `exact`, `rounded(2)`, `ladder(0.05)`, `sealed(0.5)`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum DisclosurePolicy {
     /// Every figure and comparison, for open practice.
     #[default]
     Exact,
-    /// Every figure with this number of decimals. For readability: it protects nothing.
+    /// Every figure with this number of decimals. For readability only: rounding does not protect
+    /// the answers.
     Rounded(Decimals),
     /// The best value so far, on a grid with this step, and no other figure.
     Ladder(Step),
-    /// Every figure of the open items. This share of the items is sealed: scored, and disclosed after the suite has closed.
+    /// Every figure of the open items. This share of the items is sealed: scored now, and disclosed
+    /// after the suite has closed.
     Sealed(Fraction),
 }
 
@@ -37,7 +40,8 @@ pub struct Step(f64);
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fraction(f64);
 
-/// The number with this many decimals, as it would be read from a string: 0.3, not 0.30000000000000004; never −0.
+/// Returns the number with this many decimals, as it is read from a string: 0.3, not
+/// 0.30000000000000004; never −0.
 fn to_decimals(figure: f64, decimals: usize) -> f64 {
     format!("{figure:.decimals$}").parse().unwrap_or(figure) + 0.0
 }
@@ -51,7 +55,7 @@ impl Decimals {
             .then_some(Self(decimals))
     }
 
-    /// The number of decimals.
+    /// Returns the number of decimals.
     pub const fn get(self) -> u8 {
         self.0
     }
@@ -62,21 +66,21 @@ impl Decimals {
     }
 }
 
-/// A number above `min`, in its one canonical spelling.
+/// Reads an allowed number in its one canonical spelling.
 fn canonical(text: &str, is_allowed: impl Fn(f64) -> bool) -> Option<f64> {
     let number: f64 = text.parse().ok()?;
     (is_allowed(number) && number.to_string() == text).then_some(number)
 }
 
 impl Step {
-    /// The smallest step. A finer grid would have more steps than a suite has items.
+    /// The smallest step. A finer grid could have more levels than the suite has items.
     pub const MIN: f64 = 0.0001;
 
     fn parse(text: &str) -> Option<Self> {
         canonical(text, |step| (Self::MIN..=0.5).contains(&step)).map(Self)
     }
 
-    /// The step as a share of the metric's range.
+    /// Returns the step as a share of the metric's range.
     pub const fn get(self) -> f64 {
         self.0
     }
@@ -89,31 +93,35 @@ impl Fraction {
 
     const MIN: f64 = 0.001;
 
-    /// The number of sealed items of `n` items: at least one, and never all.
+    /// Returns the number of sealed items of `n` items: at least one, and never all of two or more.
     pub fn of(self, n: usize) -> usize {
         ((self.0 * n as f64).round() as usize).clamp(1, n.saturating_sub(1).max(1))
     }
 }
 
-/// The grid of a ladder: values from `start`, which is that of the best trivial submission, towards the best possible value.
+/// The grid of a ladder: values from `start`, the value of the best trivial submission, towards the
+/// best possible value.
 ///
-/// After A. Blum and M. Hardt, "The Ladder: A Reliable Leaderboard for Machine Learning Competitions", ICML 2015, with a fixed
-/// step; here a value is always rounded down to the grid, so that the sequence of responses is a non-decreasing sequence of
-/// levels, and the number of such sequences bounds what they disclose ([`Ladder::bits`]).
+/// After A. Blum and M. Hardt, "The Ladder: A Reliable Leaderboard for Machine Learning
+/// Competitions", ICML 2015, with a fixed step; here a value is always rounded down to the grid, so
+/// that the sequence of responses is a non-decreasing sequence of levels, and the number of such
+/// sequences bounds what they disclose ([`Ladder::bits`]).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ladder {
-    /// The value of level 0: what every submission is shown at least.
+    /// The value of level 0, the least that any submission is shown.
     pub start: f64,
-    /// The difference of two neighbouring levels, in units of the metric; negative where lower is better.
+    /// The difference of two neighbouring levels, in units of the metric; negative where lower is
+    /// better.
     pub step: f64,
-    /// The number of levels above 0.
+    /// The number of levels above level 0, at least 1.
     pub levels: u32,
 }
 
 impl Ladder {
-    /// The grid of a suite whose best trivial submission has the value `trivial`. It starts there, rounded up by at most a
-    /// 10,000th of the metric's range, so that the first level is a whole step above what takes no knowledge. `None` if the metric
-    /// has no bounds, or no level lies between the start and the best value.
+    /// Returns the grid of a suite whose best trivial submission has the value `trivial`. It starts
+    /// there, rounded up by at most a 10,000th of the metric's range, so that the first level is a
+    /// whole step above a value that takes no knowledge. `None` if the metric has no bounds, or no
+    /// level lies between the start and the best value.
     pub fn new(
         step: Step,
         metric: Metric,
@@ -125,7 +133,7 @@ impl Ladder {
 
         let [worst, best] = metric.bounds(clip, n_labels)?;
         let range = best - worst;
-        // A value that has four places up to rounding errors keeps them.
+        // A value with four decimals stays as it is, in spite of rounding errors.
         let share = (((trivial - worst) / range * PLACES - 1e-6).ceil() / PLACES).clamp(0.0, 1.0);
         let levels = ((1.0 - share) / step.0 + 1e-9).floor();
         (levels >= 1.0).then_some(Self {
@@ -135,7 +143,7 @@ impl Ladder {
         })
     }
 
-    /// The grid of a suite with these open answers: it starts at the best trivial submission.
+    /// Returns the grid of a suite with these open answers; see [`Ladder::new`].
     pub fn of_suite(
         step: Step,
         metric: Metric,
@@ -146,7 +154,7 @@ impl Ladder {
         Self::new(step, metric, clip, open.n_labels(), trivial.value)
     }
 
-    /// The level that a value reaches, at least `best`, the highest level so far.
+    /// Returns the level that a value reaches, and at least `best`, the highest level so far.
     pub fn climb(self, best: u32, value: f64) -> u32 {
         let reached = ((value - self.start) / self.step + 1e-9)
             .floor()
@@ -154,7 +162,7 @@ impl Ladder {
         best.max(reached as u32)
     }
 
-    /// The value of a level.
+    /// Returns the value of a level. A level above the last one counts as the last.
     pub fn value(self, level: u32) -> f64 {
         to_decimals(
             self.start + f64::from(level.min(self.levels)) * self.step,
@@ -162,8 +170,9 @@ impl Ladder {
         )
     }
 
-    /// The largest number of bits that the responses to `submissions` submissions can carry: log2 C(k+M, M), the number of
-    /// non-decreasing sequences of k out of M+1 levels.
+    /// Returns the largest number of bits that the scores of `submissions` submissions can carry:
+    /// log2 C(k+M, M), where C(k+M, M) is the number of non-decreasing sequences of k out of M+1
+    /// levels.
     pub fn bits(self, submissions: u32) -> f64 {
         let (k, m) = (f64::from(submissions), f64::from(self.levels));
         (1..=submissions.min(self.levels))
@@ -172,9 +181,9 @@ impl Ladder {
     }
 }
 
-/// The largest expected share of `n` independent answers that anybody can know who received `bits` bits about them and would
-/// know the share `chance` without: the p ≥ chance with n·D(p‖chance) = bits, by Fano's inequality in its form for binary
-/// divergence (data-processing inequality).
+/// Returns the largest expected share of `n` independent answers that can be known from `bits`
+/// bits, if the share `chance` is known without them: the p ≥ chance with n·D(p‖chance) = bits, by
+/// Fano's inequality in its form for binary divergence (data-processing inequality).
 pub fn known_at_most(bits: f64, n: usize, chance: f64) -> f64 {
     let divergence = |p: f64| {
         let term = |p: f64, q: f64| if p > 0.0 { p * (p / q).log2() } else { 0.0 };
@@ -197,24 +206,25 @@ pub fn known_at_most(bits: f64, n: usize, chance: f64) -> f64 {
 }
 
 impl DisclosurePolicy {
-    /// The policy of a published suite, which was checked then: the error is [`Corrupt`].
+    /// Reads the policy of a published suite, which was checked when it was published.
     pub fn published(text: &str) -> Result<Self, Corrupt> {
         text.parse()
             .map_err(|_| Corrupt::new("a published suite has an unknown disclosure policy"))
     }
 
-    /// Whether two jobs may be compared, and what is stored for that of each item.
+    /// Returns `true` if two jobs may be compared, and so values of their items are stored.
     pub const fn allows_comparisons(self) -> bool {
         !matches!(self, Self::Ladder(_))
     }
 
-    /// Whether figures are held back, so that the time that scoring takes must not tell them either.
+    /// Returns `true` if figures are held back, so that the duration of scoring must not disclose
+    /// them either.
     pub const fn hides_figures(self) -> bool {
         matches!(self, Self::Ladder(_) | Self::Sealed(_))
     }
 
-    /// Discloses the difference of two values that were disclosed, with what was computed from the items. `None` where
-    /// comparisons are not allowed.
+    /// Discloses the difference of two disclosed values, and its uncertainty `found` from the
+    /// items. `None` if the policy does not allow comparisons.
     pub fn disclose_difference(
         self,
         difference: f64,
@@ -233,8 +243,9 @@ impl DisclosurePolicy {
         }
     }
 
-    /// Discloses the figures of a score (under [`DisclosurePolicy::Sealed`], of its open items). `ladder` is the suite's grid
-    /// with the highest level that whoever shares it has reached; the level is raised. The error is a ladder without a grid.
+    /// Discloses the figures of a score; under [`DisclosurePolicy::Sealed`], those of its open
+    /// items. `ladder` is the suite's grid and the highest level that the holder of the allowance
+    /// has reached so far, which is raised. Fails if a ladder has no grid.
     pub fn disclose(
         self,
         figures: Figures,
@@ -277,7 +288,8 @@ impl DisclosurePolicy {
 impl FromStr for DisclosurePolicy {
     type Err = &'static str;
 
-    /// Only the one canonical spelling: `ladder(0.05)`, never `ladder(.05)` or `ladder(0.050)`.
+    /// Reads a policy in its one canonical spelling: `ladder(0.05)`, never `ladder(.05)` or
+    /// `ladder(0.050)`.
     fn from_str(text: &str) -> Result<Self, &'static str> {
         let within = |name: &str| {
             text.strip_prefix(name)?
@@ -332,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_is_written_as_it_was_read() {
+    fn policy_round_trips_through_its_name() {
         let good = [
             "exact",
             "rounded(1)",
@@ -394,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_leaves_no_noise_and_no_negative_zero() {
+    fn rounding_leaves_no_noise() {
         assert_eq!(
             [1, 2, 6].map(|decimals| Decimals(decimals).round(0.1 + 0.2)),
             [0.3; 3]
@@ -405,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn grid_starts_at_the_trivial_value_and_ends_at_the_best() {
+    fn grid_starts_at_trivial_value() {
         let grid = |ladder: Ladder| {
             (0..=ladder.levels)
                 .map(|level| ladder.value(level))
@@ -415,7 +427,8 @@ mod tests {
             grid(ladder(0.1, "accuracy", None, 0.73).unwrap()),
             [0.73, 0.83, 0.93]
         );
-        // The start has four places, and is not below the trivial value; its last bits do not matter.
+        // The start has four places, and is not below the trivial value; its last bits do not
+        // matter.
         assert_eq!(
             grid(ladder(0.2, "accuracy", None, 1.0 / 3.0).unwrap()),
             [0.3334, 0.5334, 0.7334, 0.9334]
@@ -428,7 +441,7 @@ mod tests {
             grid(ladder(0.25, "spearman", None, 0.0).unwrap()),
             [0.0, 0.5, 1.0]
         );
-        // Of errors the grid falls; the step is a share of the clipped range.
+        // For errors the grid descends; the step is a share of the clipped range.
         let clip = Clip::new(2.0, 22.0);
         assert_eq!(
             grid(ladder(0.25, "rmse", clip, 13.0).unwrap()),
@@ -438,7 +451,7 @@ mod tests {
             grid(ladder(0.3, "accuracy", None, 0.5).unwrap()),
             [0.5, 0.8]
         );
-        // Without bounds, or where a trivial submission is as good as any, there is none.
+        // There is no grid without bounds, or if a trivial submission leaves no room for a step.
         assert_eq!(ladder(0.1, "rmse", None, 13.0), None);
         assert_eq!(ladder(0.1, "ece@15", None, 0.0), None);
         assert_eq!(ladder(0.5, "accuracy", None, 0.7), None);
@@ -449,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn level_rises_only_when_a_value_reaches_the_next_one() {
+    fn level_rises_only_at_next_step() {
         let ladder = ladder(0.1, "accuracy", None, 0.5).unwrap();
         let mut level = 0;
         let disclosed = [0.3, 0.5, 0.59, 0.6, 0.55, 0.79, 0.8, 0.1, 1.0, 0.0].map(|value| {
@@ -467,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn falling_metric_climbs_towards_zero() {
+    fn ladder_of_errors_descends() {
         let clip = Clip::new(0.0, 20.0);
         let ladder = ladder(0.1, "rmse", clip, 9.0).unwrap();
         let mut level = 0;
@@ -479,8 +492,8 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_those_of_the_number_of_non_decreasing_sequences() {
-        // Counted by hand: sequences of k out of m + 1 levels.
+    fn bits_count_non_decreasing_sequences() {
+        // Counts the non-decreasing sequences of k out of m + 1 levels by recursion.
         fn count(k: u32, m: u32) -> u64 {
             if k == 0 {
                 1
@@ -512,17 +525,17 @@ mod tests {
     }
 
     #[test]
-    fn share_known_is_bounded_by_the_bits() {
+    fn known_share_is_bounded_by_bits() {
         assert!((known_at_most(0.0, 500, 0.5) - 0.5).abs() < 1e-9);
         assert_eq!(known_at_most(500.0, 500, 0.5), 1.0);
-        // H(0.11) is 0.4999 bits: half a bit of each answer makes 89 % known.
+        // H(0.11) is 0.4999 bits: half a bit per answer is enough to know 89 %.
         assert!((known_at_most(250.0, 500, 0.5) - 0.89).abs() < 1e-3);
         let bound = known_at_most(14.5, 500, 0.5);
         assert!((0.599..0.601).contains(&bound), "{bound}");
     }
 
     #[test]
-    fn number_of_sealed_items_is_never_none_and_never_all() {
+    fn sealed_items_are_neither_none_nor_all() {
         let sealed = |fraction: f64, n| Fraction(fraction).of(n);
         assert_eq!(
             [
@@ -536,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn sealed_and_exact_figures_are_disclosed_as_they_are() {
+    fn exact_and_sealed_policies_keep_figures() {
         for text in ["exact", "sealed(0.5)"] {
             assert_eq!(
                 policy(text).disclose(figures(0.123_456), None).unwrap(),

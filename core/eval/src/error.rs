@@ -1,20 +1,22 @@
-//! The two errors of this crate: what is wrong with a field of a submission, and stored data that cannot be read.
+//! The two errors of this crate: a field error of a submission, and stored data that cannot be
+//! read.
 
 use serde::Serialize;
 
 /// One thing that is wrong with one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldError {
-    /// Where: a path such as `predictions[3].item_id`.
+    /// The path of the field, such as `predictions[3].item_id`.
     pub field: String,
-    /// What kind of fault, from a small stable vocabulary: `required`, `type`, `range`, `format`, `unknown_field`, …
+    /// The kind of error, one of a small stable set: `required`, `type`, `range`, `format`,
+    /// `unknown_field`, …
     pub reason: &'static str,
-    /// What to do, for humans.
+    /// An explanation for people: what is wrong and what is expected.
     pub message: String,
 }
 
 impl FieldError {
-    /// A fault of a field.
+    /// Creates the error of a field.
     pub fn new(field: impl Into<String>, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             field: field.into(),
@@ -23,19 +25,20 @@ impl FieldError {
         }
     }
 
-    /// The fault of a required field that is not there.
+    /// Creates the error of a required field that is missing.
     pub fn required(field: impl Into<String>) -> Self {
         Self::new(field, "required", "this field is required")
     }
 }
 
-/// Stored data that this crate wrote or checked earlier and cannot read now. The message is for the operator's log only.
+/// Stored data that was checked when it was written and cannot be read now. The message is for the
+/// operator's log only.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Corrupt(pub String);
 
 impl Corrupt {
-    /// An error with this message.
+    /// Creates the error with a message for the log.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }

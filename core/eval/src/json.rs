@@ -1,18 +1,18 @@
-//! What is demanded of JSON beyond its grammar.
+//! Limits on JSON documents beyond the grammar.
 
-/// How deeply the body of a request may be nested.
+/// The deepest nesting of arrays and objects that a request body may have.
 pub const DEPTH_MAX: usize = 127;
 
-/// How deeply JSON is nested that is known to be well formed. The parser passes over what it need not look into without
-/// counting.
+/// Returns the depth of the nesting of arrays and objects in well-formed JSON. The parser does not
+/// count the depth of values that it skips, so it is counted here.
 pub fn depth(json: &[u8]) -> usize {
-    let (mut depth, mut deepest, mut in_text, mut escaped) = (0_usize, 0, false, false);
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
     for byte in json {
         match byte {
             _ if escaped => escaped = false,
-            b'\\' if in_text => escaped = true,
-            b'"' => in_text = !in_text,
-            _ if in_text => {}
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
             b'[' | b'{' => {
                 depth += 1;
                 deepest = deepest.max(depth);
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brackets_in_texts_do_not_count() {
+    fn brackets_in_strings_are_not_counted() {
         assert_eq!(depth(br#"{"a\\\"[[": [{}, []]}"#), 3);
     }
 }

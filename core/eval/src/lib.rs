@@ -1,7 +1,8 @@
-//! Everything that turns predictions into figures, as pure functions: reading predictions, scoring them against the hidden
-//! answers of a suite, comparing two jobs, and deciding how much of a score is disclosed.
+//! Scoring, comparison and disclosure as pure functions: reading predictions, scoring them against
+//! the hidden answers of a suite, comparing two jobs, and deciding how much of a score is
+//! disclosed.
 //!
-//! What may not live here: I/O, clocks, databases, HTTP.
+//! Nothing here uses a clock, a database or the network. Only [`suite::folder`] reads files.
 
 pub mod compare;
 mod disclosure;
@@ -11,11 +12,13 @@ pub mod json;
 mod metric;
 pub mod prediction;
 pub mod score;
+mod scoring;
 pub mod stats;
 pub mod suite;
 
 pub use disclosure::{Decimals, DisclosurePolicy, Fraction, Ladder, Step, known_at_most};
 pub use error::{Corrupt, FieldError};
-pub use metric::{Clip, Family, K, Metric, Scoring};
+pub use metric::{Clip, Family, K, Metric, SignificanceTest};
+pub use scoring::Scoring;
 pub use stats::compensated_sum::Sum;
 pub use suite::answers::{Answer, AnswersCheck};

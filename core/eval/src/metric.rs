@@ -1,88 +1,112 @@
-//! Metrics: their names, families, bounds and directions. How they are computed is in `score`.
+//! Metrics: names, families, bounds, directions and significance tests. The [`score`](crate::score)
+//! module computes them.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::disclosure::{DisclosurePolicy, Ladder};
 use crate::error::Corrupt;
 
-/// At how many places a ranking is cut: 1 to 10,000.
+/// The number of ranks of a ranking that a metric looks at: 1 to 10,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct K(u16);
 
 impl K {
     const MAX: u16 = 10_000;
 
-    /// Where a ranking is cut for the figures beside a metric that has no k of its own.
-    pub const USUAL: Self = Self(10);
+    /// The k of the additional figures of a metric without a k of its own.
+    pub const DEFAULT: Self = Self(10);
 
-    /// The number of places.
+    /// Returns k as a number of ranks.
     pub fn get(self) -> usize {
         usize::from(self.0)
     }
 
-    /// Only the one canonical spelling, so that a metric has one name: `5`, never `05` or `+5`.
+    /// Reads k in its one canonical spelling, so that a metric has one name: `5`, never `05` or
+    /// `+5`.
     fn parse(text: &str) -> Option<Self> {
         let k: u16 = text.parse().ok()?;
         ((1..=Self::MAX).contains(&k) && k.to_string() == text).then_some(Self(k))
     }
 }
 
-/// What a suite measures. Written `accuracy`, `ndcg@10`, `rmse`. What each of them means, and which reference it agrees
-/// with, is in `docs/metrics.md`.
+/// A scoring metric, written `accuracy`, `ndcg@10`, `rmse`. `docs/metrics.md` defines each one and
+/// names the reference implementation that it agrees with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Metric {
-    /// Is the first of the ranking, or the label, a right answer?
+    /// The share of items whose first ranked id, or label, is a right answer.
     Accuracy,
-    /// Is any of the first k a right answer?
+    /// The share of items with a right answer among the first k ids.
     HitRate(K),
-    /// Which part of the right answers is among the first k?
+    /// The mean share of the right answers that are among the first k ids.
     Recall(K),
-    /// Which part of the first k places holds a right answer?
+    /// The mean share of the first k ranks that hold a right answer.
     Precision(K),
-    /// Normalized discounted cumulative gain of the first k.
+    /// The mean normalized discounted cumulative gain of the first k ids.
     Ndcg(K),
-    /// One over the place of the first right answer among the first k.
+    /// The mean reciprocal rank of the first right answer among the first k ids.
     Mrr(K),
-    /// Average precision of the first k.
+    /// The mean average precision of the first k ids.
     Map(K),
-    /// Is the label, byte by byte, a right answer?
+    /// The share of items whose label is, byte for byte, a right answer.
     ExactMatch,
-    /// The mean of the classes' F1.
+    /// The mean of the F1 scores of the classes.
     F1Macro,
-    /// F1 over all classes together.
+    /// The F1 score over all classes together.
     F1Micro,
-    /// The root of the mean squared error.
+    /// The square root of the mean squared error.
     Rmse,
-    /// The mean absolute error.
+    /// The mean absolute error of the predicted numbers.
     Mae,
-    /// The correlation of the ranks.
+    /// Spearman's correlation between the ranks of the predictions and of the answers.
     Spearman,
-    /// The mean negative logarithm of the right label's probability.
+    /// The mean negative natural logarithm of the right label's probability.
     LogLoss,
-    /// The mean squared error of the probabilities.
+    /// The mean squared error of the predicted probabilities.
     Brier,
-    /// The area under the receiver operating characteristic, for two labels.
+    /// The area under the receiver operating characteristic curve, for suites with two labels.
     Auc,
     /// The expected calibration error, over 15 bins of equal width.
     Ece,
 }
 
-/// What a prediction is.
+/// The form of the predictions that a metric scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// Ids, best first, or one id.
+    /// A list of ids, best first, or a single id.
     Rankings,
-    /// One label.
+    /// A single label per item.
     Labels,
-    /// A number.
+    /// A finite number per item.
     Numbers,
     /// A probability for each label.
     Probabilities,
 }
 
+/// A test of the hypothesis that two jobs over the same items are equally good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignificanceTest {
+    /// McNemar's exact test, for metrics whose item scores are 0 or 1.
+    McNemar,
+    /// The paired permutation test, for metrics that are a mean over items or grow with one: if two
+    /// jobs swap their scores of an item, the difference at this item changes its sign.
+    Permutation,
+    /// The difference over its standard error, for metrics over all items together.
+    Wald,
+}
+
+impl SignificanceTest {
+    /// Returns the name of the test in responses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::McNemar => "mcnemar",
+            Self::Permutation => "permutation",
+            Self::Wald => "wald",
+        }
+    }
+}
+
 impl Metric {
-    /// What it scores.
+    /// Returns the form of the predictions that this metric scores.
     pub const fn family(self) -> Family {
         match self {
             Self::Accuracy
@@ -98,7 +122,7 @@ impl Metric {
         }
     }
 
-    /// Whether less is better: of errors and losses.
+    /// Returns `true` if a lower value is better: for errors and losses.
     pub const fn lower_is_better(self) -> bool {
         matches!(
             self,
@@ -106,13 +130,13 @@ impl Metric {
         )
     }
 
-    /// That of a published suite, which was checked then: the error is [`Corrupt`].
+    /// Reads the metric of a published suite, which was checked when it was published.
     pub fn published(name: &str) -> Result<Self, Corrupt> {
         name.parse()
             .map_err(|_| Corrupt::new("a published suite has an unknown metric"))
     }
 
-    /// At how many places rankings are cut, for the metric and for the figures beside it.
+    /// Returns the k at which rankings are cut, for the metric and its additional figures.
     pub const fn cut(self) -> K {
         match self {
             Self::HitRate(k)
@@ -121,16 +145,18 @@ impl Metric {
             | Self::Ndcg(k)
             | Self::Mrr(k)
             | Self::Map(k) => k,
-            _ => K::USUAL,
+            _ => K::DEFAULT,
         }
     }
 
-    /// Whether the suite may bound the loss of an item: where a loss is a distance or a logarithm.
+    /// Returns `true` if the suite may bound the loss of an item: if the loss is a distance or a
+    /// logarithm.
     pub const fn takes_clip(self) -> bool {
         matches!(self, Self::Rmse | Self::Mae | Self::LogLoss)
     }
 
-    /// The worst and the best value. `n_labels` is the number of labels among the answers. `None`: the metric is unbounded.
+    /// Returns the worst and the best value, or `None` if the metric is unbounded. `n_labels` is
+    /// the number of distinct labels among the answers.
     pub fn bounds(self, clip: Option<Clip>, n_labels: usize) -> Option<[f64; 2]> {
         match self {
             Self::Rmse | Self::Mae | Self::LogLoss => clip.map(|clip| [clip.high, clip.low]),
@@ -141,19 +167,39 @@ impl Metric {
         }
     }
 
-    /// Whether it is defined only where every item has a prediction.
+    /// Returns `true` if the metric is defined only with a prediction for every item.
     pub const fn needs_all_predictions(self) -> bool {
         matches!(self, Self::Spearman | Self::Auc)
     }
 
-    /// Whether an item has a value of its own. A correlation and an area are of all items together.
+    /// Returns the test of the hypothesis that two jobs over the same items are equally good.
+    pub const fn significance_test(self) -> SignificanceTest {
+        match self {
+            Self::Accuracy | Self::HitRate(_) | Self::ExactMatch => SignificanceTest::McNemar,
+            Self::F1Macro | Self::F1Micro | Self::Spearman | Self::Auc | Self::Ece => {
+                SignificanceTest::Wald
+            }
+            Self::Recall(_)
+            | Self::Precision(_)
+            | Self::Ndcg(_)
+            | Self::Mrr(_)
+            | Self::Map(_)
+            | Self::Rmse
+            | Self::Mae
+            | Self::LogLoss
+            | Self::Brier => SignificanceTest::Permutation,
+        }
+    }
+
+    /// Returns `true` if an item has a score of its own. A correlation or an area exists for all
+    /// items together only.
     pub const fn has_item_scores(self) -> bool {
         !matches!(self, Self::Spearman | Self::Auc)
     }
 }
 
-/// The largest Brier score. With two labels it is the squared error of one of them, as it was first defined; otherwise the sum
-/// over all labels.
+/// Returns the largest Brier score of an item. With at most two labels the sum over the labels is
+/// halved, so that it is the squared error of one label's probability.
 pub(crate) const fn brier_max(n_labels: usize) -> f64 {
     if n_labels <= 2 { 1.0 } else { 2.0 }
 }
@@ -176,7 +222,7 @@ impl FromStr for Metric {
                 "auc" => Some(Self::Auc),
                 _ => None,
             },
-            // The bins, not places.
+            // The number of bins, which is not a k.
             Some(("ece", bins)) => (bins == "15").then_some(Self::Ece),
             Some((name, k)) => K::parse(k).and_then(|k| match name {
                 "hit_rate" => Some(Self::HitRate(k)),
@@ -222,39 +268,27 @@ impl fmt::Display for Metric {
     }
 }
 
-/// The bounds of the loss of one item: a smaller loss counts as `low`, a larger one as `high`. Without them the loss of a
-/// number or of a probability has no bound that is small enough for a ladder.
+/// The bounds of the loss of one item: a smaller loss counts as `low`, a larger one as `high`. A
+/// ladder needs them, because the losses of `rmse`, `mae` and `log_loss` are otherwise unbounded or
+/// too widely bounded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clip {
-    /// The least loss, at least 0.
+    /// The smallest loss, at least 0.
     pub low: f64,
-    /// The largest loss, which is also that of an item without a prediction.
+    /// The largest loss, above `low`. It is also the loss of an item without a prediction.
     pub high: f64,
 }
 
 impl Clip {
-    /// The bounds, if `low` and `high` are finite and 0 ≤ `low` < `high`.
+    /// Returns the bounds, or `None` unless both are finite and 0 ≤ `low` < `high`.
     pub fn new(low: f64, high: f64) -> Option<Self> {
         (high.is_finite() && 0.0 <= low && low < high).then_some(Self { low, high })
     }
 
-    /// The loss within the bounds.
+    /// Returns the loss, clamped to the bounds.
     pub const fn apply(self, loss: f64) -> f64 {
         loss.clamp(self.low, self.high)
     }
-}
-
-/// How a suite's version is scored and disclosed.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Scoring {
-    /// By which metric.
-    pub metric: Metric,
-    /// The bounds of the loss of an item, if the suite has them.
-    pub clip: Option<Clip>,
-    /// How much of the figures is disclosed.
-    pub policy: DisclosurePolicy,
-    /// The grid, if the policy is a ladder.
-    pub ladder: Option<Ladder>,
 }
 
 #[cfg(test)]
@@ -262,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metric_is_written_as_it_was_read() {
+    fn metric_round_trips_through_its_name() {
         let with_k = [
             "hit_rate@10",
             "recall@5",
@@ -290,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn of_errors_and_losses_less_is_better() {
+    fn lower_is_better_for_errors_and_losses() {
         let lower = ["rmse", "mae", "log_loss", "brier", "ece@15"];
         let higher = [
             "accuracy",
@@ -320,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_refused_with_the_list_of_metrics() {
+    fn unknown_name_is_rejected_with_list() {
         let bad = [
             "",
             "Accuracy",

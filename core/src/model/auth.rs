@@ -1,4 +1,4 @@
-//! Signing in by e-mail.
+//! Sign-in by email.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -9,51 +9,55 @@ use crate::model::validation;
 use crate::text_enum;
 
 text_enum! {
-    /// Who may sign up. Existing users always sign in.
+    /// The users who can sign up. Existing users can always sign in.
     pub enum SignUp {
-        /// Everybody.
+        /// Every user can sign up.
         Open = "open",
-        /// Those who have an open invite.
+        /// Users with an open invite can sign up.
         Invited = "invited",
-        /// Also those whose address has a domain that an organization has verified.
+        /// Users with an open invite, or with an address of a verified domain, can sign up.
         Domains = "domains",
     }
 }
 
-/// Who wants to sign in.
+/// The request body of `POST /v1/auth/email`.
 #[derive(ToSchema)]
 pub struct SignInRequest {
-    /// Where the link is to go.
+    /// The email address that the link is sent to.
     #[schema(value_type = validation::Email)]
     pub email: String,
 }
 
-/// Answer of the request for a link. It is the same whether or not the address is known.
+/// The confirmation of a request for a sign-in link. It is the same for known and unknown
+/// addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SignInRequested {
-    /// The address in its one form.
+    /// The address in its normalized form: trimmed, in lower case, the domain in ASCII as IDNA
+    /// writes it.
     #[schema(value_type = validation::Email)]
     pub email: String,
-    /// When the link ends.
+    /// The time at which the link expires, 15 minutes after the request.
     pub expires_at: Timestamp,
 }
 
-/// What the mail brought.
+/// The request body of `POST /v1/auth/email/verify`.
 #[derive(ToSchema)]
 pub struct SignIn {
-    /// The token that stands behind `#token=` in the link.
+    /// The token that follows `#token=` in the link. It is valid once.
     #[schema(min_length = 1)]
     pub token: String,
 }
 
-/// A session that has just begun. No `Debug`: it holds a secret.
+/// A new session with its token.
+// Without `Debug`, so that the token cannot be logged.
 #[derive(Serialize, ToSchema)]
 pub struct SignedIn {
-    /// The session's token, in this answer only.
+    /// The session token, `svc_sess_` and 38 letters or digits. No other response contains it.
     #[schema(pattern = "^svc_sess_[0-9A-Za-z]{38}$", format = Password)]
     pub token: String,
-    /// When the session ends at the latest.
+    /// The latest time at which the session ends, 30 days after the sign-in. It ends earlier if it
+    /// is unused for 7 days.
     pub expires_at: Timestamp,
-    /// The person.
+    /// The id of the user who has signed in.
     pub user_id: UserId,
 }

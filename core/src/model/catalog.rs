@@ -1,4 +1,4 @@
-//! The catalog of models, and their cards.
+//! The catalog of models and their cards.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,19 +9,19 @@ use crate::text_enum;
 use assay_eval::FieldError;
 
 text_enum! {
-    /// What a model can be asked for.
+    /// An operation of a model.
     pub enum Endpoint {
-        /// Sequences to come.
+        /// Generates sequences to come.
         Generate = "generate",
-        /// The next event.
+        /// Predicts the next event.
         Predict = "predict",
-        /// A vector of a sequence.
+        /// Returns a vector of a sequence.
         Embed = "embed",
     }
 }
 
 text_enum! {
-    /// How the codes of a level of the codebook are laid out.
+    /// The layout of the levels of a codebook.
     pub enum Resolution {
         /// Every level has `base_size` codes.
         Uniform = "uniform",
@@ -30,73 +30,73 @@ text_enum! {
     }
 }
 
-/// How items are written as codes, such as `12-4-9`.
+/// The encoding of items as codes, such as `12-4-9`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Codebook {
-    /// Number of levels.
+    /// The number of levels.
     #[schema(minimum = 1, maximum = 32)]
     pub levels: i64,
-    /// How the levels are laid out.
+    /// The layout of the levels.
     pub resolution: Resolution,
-    /// Number of codes of the first level.
+    /// The number of codes of the first level.
     #[schema(minimum = 1)]
     pub base_size: i64,
 }
 
-/// A model, as the catalog lists it.
+/// An entry of the catalog of models.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Model {
-    /// Stable: what breaks a client is a new id.
+    /// The id of the model. It is stable: a change that breaks clients gets a new id.
     pub id: String,
-    /// What it is for.
+    /// The task of the model, such as `next-event`.
     pub task: String,
-    /// Such as `beta`.
+    /// The release status of the model, such as `beta`.
     pub status: String,
-    /// Events that it looks back on.
+    /// The number of events that the model looks back on.
     #[schema(minimum = 1)]
     pub context_length: i64,
-    /// Whether a fitted tokenizer is needed before catalog items can be returned.
+    /// `true` if the model needs a fitted tokenizer before it can return catalog items.
     pub requires_tokenizer: bool,
-    /// What it can be asked for.
+    /// The operations of the model.
     pub endpoints: Vec<Endpoint>,
 }
 
-/// Answer of the listing of models, by id.
+/// The models of the catalog, by id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Models {
-    /// All that are published, each in its version published last.
+    /// All models, each in the version that was published last.
     pub models: Vec<Model>,
 }
 
-/// A model's card.
+/// The card of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ModelCard {
-    /// Stable: what breaks a client is a new id.
+    /// The id of the model. It is stable: a change that breaks clients gets a new id.
     pub id: String,
-    /// What it is for.
+    /// The task of the model, such as `next-event`.
     pub task: String,
-    /// Such as `beta`.
+    /// The release status of the model, such as `beta`.
     pub status: String,
-    /// What a retrain changes.
+    /// The version of the model. A retrain that changes its behaviour changes the version.
     pub version: String,
-    /// Events that it looks back on.
+    /// The number of events that the model looks back on.
     #[schema(minimum = 1)]
     pub context_length: i64,
-    /// Length of an embedding.
+    /// The number of dimensions of an embedding.
     #[schema(minimum = 1)]
     pub embedding_dim: i64,
-    /// How items are written as codes.
+    /// The codebook of the model.
     pub codebook: Codebook,
-    /// Whether supervised fine-tuning on the caller's sequences has landed.
+    /// `true` if the model was fine-tuned with supervision on the caller's sequences.
     pub adapted: bool,
-    /// When it has.
+    /// The time of the fine-tuning. Null unless `adapted` is `true`.
     pub adapted_at: Option<Timestamp>,
-    /// What the backbone was pretrained on.
+    /// The domains of the data that the backbone was pretrained on.
     pub pretrain_domains: Vec<String>,
 }
 
-/// What the operator publishes: the card and the catalog's entry in one file.
+/// The file that the operator publishes: the catalog entry and the card of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the fields are those of Model and ModelCard")]
@@ -119,12 +119,16 @@ pub struct ModelFile {
 }
 
 impl ModelFile {
-    /// What is wrong with it, if anything is.
-    pub fn faults(&self) -> Vec<FieldError> {
-        let word = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        let id = (1..=64).contains(&self.id.len()) && self.id.bytes().all(word);
+    /// Validates the file and returns its field errors, of which there may be none.
+    pub fn field_errors(&self) -> Vec<FieldError> {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let is_id = (1..=64).contains(&self.id.len()) && self.id.bytes().all(is_allowed);
         let checks = [
-            ("id", id, "must be 1 to 64 letters, digits, '.', '_' or '-'"),
+            (
+                "id",
+                is_id,
+                "must be 1 to 64 letters, digits, '.', '_' or '-'",
+            ),
             (
                 "version",
                 is_version(&self.version),
@@ -164,12 +168,12 @@ impl ModelFile {
         ];
         checks
             .into_iter()
-            .filter(|(_, fine, _)| !fine)
+            .filter(|(_, is_valid, _)| !is_valid)
             .map(|(field, _, message)| FieldError::new(field, "range", message))
             .collect()
     }
 
-    /// The catalog's entry.
+    /// Returns the catalog entry of the model.
     pub fn into_model(self) -> Model {
         let Self {
             id,
@@ -190,7 +194,7 @@ impl ModelFile {
         }
     }
 
-    /// The card.
+    /// Returns the card of the model.
     pub fn into_card(self) -> ModelCard {
         let Self {
             id,
@@ -228,16 +232,20 @@ mod tests {
         "endpoints": ["generate", "predict"], "embedding_dim": 256, "codebook": {"levels": 3, "resolution": "multi", "base_size": 256}}"#;
 
     #[test]
-    fn a_file_is_read_and_its_faults_are_told_by_field() {
+    fn model_file_errors_name_their_fields() {
         let good: ModelFile = serde_json::from_str(GOOD).unwrap();
-        assert_eq!(good.faults(), []);
+        assert_eq!(good.field_errors(), []);
         let bad = ModelFile {
             id: "a b".into(),
             adapted: true,
             context_length: 0,
             ..good
         };
-        let fields: Vec<_> = bad.faults().into_iter().map(|fault| fault.field).collect();
+        let fields: Vec<_> = bad
+            .field_errors()
+            .into_iter()
+            .map(|error| error.field)
+            .collect();
         assert_eq!(fields, ["id", "context_length", "adapted_at"]);
         assert!(serde_json::from_str::<ModelFile>(&GOOD.replace("\"task\"", "\"tasks\"")).is_err());
     }

@@ -1,4 +1,4 @@
-//! Comparisons of two jobs over the same hidden items.
+//! Comparisons of two jobs, item by item.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -6,60 +6,67 @@ use utoipa::ToSchema;
 use crate::model::ids::JobId;
 use crate::model::suite::SuiteId;
 
-/// Which two jobs to compare.
+/// The request body of `POST /v1/comparisons`.
 #[derive(ToSchema)]
 pub struct ComparisonCreate {
-    /// A succeeded job of the organization.
+    /// The id of a succeeded job of the organization.
     #[schema(value_type = JobId)]
     pub job_a: String,
-    /// Another one, on the same version of the same suite.
+    /// The id of a succeeded job of the organization on the same version of the same suite.
     #[schema(value_type = JobId)]
     pub job_b: String,
 }
 
-/// How two jobs differ, and how sure that is. What an item's two scores are is never told.
+/// The difference of two jobs, and its uncertainty. The scores of single items are not disclosed.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Comparison {
-    /// The one.
+    /// The id of the first job.
     pub job_a: JobId,
-    /// The other.
+    /// The id of the second job.
     pub job_b: JobId,
-    /// The suite of both.
+    /// The id of the suite of both jobs.
     pub suite_id: SuiteId,
-    /// The version that both were scored against.
+    /// The version of the suite that both jobs were scored against.
     pub suite_version: String,
-    /// The suite's metric.
+    /// The metric of the suite, such as `accuracy` or `ndcg@10`.
     pub metric: String,
-    /// Number of items in the suite, which are compared pair by pair.
+    /// The number of items that are compared pair by pair: all items of the suite, or its open
+    /// items.
     #[schema(minimum = 1)]
     pub n: i64,
-    /// Job a's value.
+    /// The value of the first job, in units of the metric.
     pub value_a: f64,
-    /// Job b's value.
+    /// The value of the second job, in units of the metric.
     pub value_b: f64,
-    /// `value_a` less `value_b`.
+    /// `value_a` minus `value_b`.
     pub difference: f64,
-    /// Standard error of the difference, from the differences of the items; null where there is none of one of the values.
+    /// The standard error of the difference, from the differences of the items. Null if one of the
+    /// two values has no standard error.
     #[schema(minimum = 0)]
     pub stderr: Option<f64>,
-    /// The difference's interval of 95 % confidence: low, high. Null where `stderr` is.
+    /// The 95 % confidence interval of the difference: its low end, then its high end. Null if
+    /// `stderr` is null.
     #[schema(min_items = 2, max_items = 2)]
     pub ci95: Option<[f64; 2]>,
-    /// How it was found: `bonett_price`, `normal` or `delta`.
+    /// The method of `ci95`: `bonett_price`, `normal` or `delta`. Null if `ci95` is null.
     pub ci_method: Option<String>,
-    /// How likely a difference at least as large is, either way, if the two are equally good; 1 where nothing can be said.
+    /// The two-sided p-value of the hypothesis that the two jobs are equally good: the probability
+    /// of a difference at least as large. It is 1 if the data do not allow a test.
     #[schema(minimum = 0, maximum = 1)]
     pub p_value: f64,
-    /// How it was found: `mcnemar`, `permutation` or `wald`.
+    /// The method of `p_value`: `mcnemar`, `permutation` or `wald`.
     pub p_method: String,
-    /// Number of items whose two scores differ; null where an item has no score of its own, or scores are released rounded.
+    /// The number of items whose two scores differ. Null if the items have no scores of their own,
+    /// or if the suite rounds its figures.
     #[schema(minimum = 0)]
     pub n_differ: Option<i64>,
-    /// What counts as one point of this metric: 0.01, or a hundredth of the larger value where there is no largest.
+    /// The size of one point of this metric: 0.01, or a hundredth of the larger of the two values
+    /// for `rmse`, `mae` and `log_loss`.
     #[schema(minimum = 0)]
     pub point: f64,
-    /// How many items a suite would need for a difference of one point between such two to be found four times of five; null
-    /// where nothing differs, or scores are released rounded.
+    /// The number of items that a suite needs to show a difference of one point between two such
+    /// jobs, at a level of 5 % and with a power of 80 %. Null if no item differs, or if the suite
+    /// rounds its figures.
     #[schema(minimum = 1)]
     pub n_needed: Option<i64>,
 }

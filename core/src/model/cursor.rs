@@ -1,4 +1,4 @@
-//! Pages of keys, invites, members and domains, and the cursors that lead from one to the next.
+//! Pages of keys, invites, members and domains, and their cursors.
 
 use std::fmt;
 
@@ -9,22 +9,22 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::model::error::{Error, Result};
-use crate::model::suite::bad_cursor;
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
 
-/// Default and largest size of a page.
+/// Default and maximum size of a page.
 pub const PAGE: (u32, u32) = (100, 200);
 
-/// The largest length of a cursor, in characters: that of a domain name of 253.
+/// Maximum length of a cursor, in characters. The cursor of a domain of 253 characters fits.
 const CURSOR_MAX: usize = 400;
 
-/// A listing. Its name is part of its cursors, so that a cursor of one listing is not valid for another.
+/// A listing that is paged. Its name is part of its cursors, so that a cursor of one listing is not
+/// valid for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listing {
-    /// Keys, newest first.
+    /// API keys, the newest first.
     Keys,
-    /// Invites, newest first.
+    /// Invites, the newest first.
     Invites,
     /// Members, the longest membership first.
     Members,
@@ -43,17 +43,18 @@ impl Listing {
     }
 }
 
-/// The place of a row in a listing: the next page begins after it, whether the row is still there or not.
+/// The position of a row in a listing. The next page begins after it, even if the row no longer
+/// exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     listing: Listing,
-    /// The time by which the listing is ordered; 1970 where it is ordered by id.
+    /// The time by which the listing is ordered, or 1970 in a listing that is ordered by id.
     at: Timestamp,
     id: String,
 }
 
 impl Cursor {
-    fn read(listing: Listing, text: &str) -> Option<Self> {
+    fn parse(listing: Listing, text: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (name, rest) = std::str::from_utf8(&bytes).ok()?.split_once(':')?;
         let (micros, id) = rest.split_once(':')?;
@@ -65,7 +66,8 @@ impl Cursor {
             at: Timestamp::from_unix_micros(micros.parse().ok()?)?,
             id: id.to_owned(),
         };
-        // Written again it must be the same, so that a position has one cursor.
+        // Formatting the cursor again must give the same text, so that a position has only one
+        // cursor.
         (name == listing.as_str() && is_id && cursor.to_string() == text).then_some(cursor)
     }
 }
@@ -91,7 +93,7 @@ impl Serialize for Cursor {
 impl PartialSchema for Cursor {
     fn schema() -> RefOr<Schema> {
         crate::model::openapi_schema::text(
-            "The position where a page begins. Opaque.",
+            "The position at which a page begins. Opaque.",
             "^[A-Za-z0-9_-]+$",
             CURSOR_MAX,
             "a2V5czowOmtleV8x",
@@ -101,27 +103,30 @@ impl PartialSchema for Cursor {
 
 impl ToSchema for Cursor {}
 
-/// The page that a caller asks for, as it was sent.
+/// The page that a caller requests, not yet validated.
 #[derive(Debug, Default)]
 pub struct PageQuery {
-    /// Its size.
+    /// The requested size of the page.
     pub limit: Option<i64>,
-    /// The `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page. `None` requests the first page.
     pub cursor: Option<String>,
 }
 
 impl PageQuery {
-    /// Checks the fields.
+    /// Validates the fields.
+    ///
+    /// # Errors
+    /// `validation_failed` if the limit is out of range or the cursor is not one of this listing.
     pub fn read(self, listing: Listing) -> Result<Page> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let limit =
-            validation::ok_or_collect(&mut faults, validation::limit(self.limit, PAGE.0, PAGE.1));
-        if !faults.is_empty() {
-            return Err(Error::fields(faults));
+            validation::ok_or_collect(&mut errors, validation::limit(self.limit, PAGE.0, PAGE.1));
+        if !errors.is_empty() {
+            return Err(Error::fields(errors));
         }
         let after = self
             .cursor
-            .map(|text| Cursor::read(listing, &text).ok_or_else(bad_cursor))
+            .map(|text| Cursor::parse(listing, &text).ok_or_else(bad_cursor))
             .transpose()?;
         let (at, id) = after.map(|cursor| (cursor.at, cursor.id)).unzip();
         Ok(Page {
@@ -133,32 +138,35 @@ impl PageQuery {
     }
 }
 
-/// A page of a listing.
+/// A valid page of a listing.
 #[derive(Debug)]
 pub struct Page {
     listing: Listing,
     limit: u32,
-    /// The page begins after the row with this time …
+    /// The time of the row after which the page begins. `None` for the first page.
     pub at: Option<Timestamp>,
-    /// … and this id.
+    /// The id of the row after which the page begins. `None` for the first page.
     pub id: Option<String>,
 }
 
 impl Page {
-    /// How many rows to read: one more than the page has shows whether there is a next page.
+    /// Returns the number of rows to read: one more than the page has, which shows if there is a
+    /// next page.
     pub fn rows(&self) -> i64 {
         i64::from(self.limit) + 1
     }
 
-    /// Cuts what was read to the page, and returns where the next page begins. `place` gives a row's time and id.
+    /// Truncates the rows to the page, and returns the cursor of the next page, if there is one.
+    ///
+    /// `position` returns the time and the id of a row.
     pub fn cut<T>(
         &self,
         rows: &mut Vec<T>,
-        place: impl Fn(&T) -> (Timestamp, String),
+        position: impl Fn(&T) -> (Timestamp, String),
     ) -> Option<Cursor> {
         let has_next = rows.len() > self.limit as usize;
         rows.truncate(self.limit as usize);
-        let (at, id) = place(rows.last().filter(|_| has_next)?);
+        let (at, id) = position(rows.last().filter(|_| has_next)?);
         Some(Cursor {
             listing: self.listing,
             at,
@@ -167,20 +175,29 @@ impl Page {
     }
 }
 
+/// Returns the field error of a cursor that does not belong to the listing.
+pub fn bad_cursor() -> Error {
+    Error::field(
+        "cursor",
+        "format",
+        "must be the next_cursor of a page of this listing; leave it out to begin again",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn cursor_is_read_back_by_its_listing_alone() {
+    fn cursor_is_valid_in_its_own_listing_only() {
         let cursor = Cursor {
             listing: Listing::Keys,
             at: "2026-01-31T23:59:59.000001Z".parse().unwrap(),
             id: "key_1".into(),
         };
         let text = cursor.to_string();
-        assert_eq!(Cursor::read(Listing::Keys, &text), Some(cursor));
-        assert_eq!(Cursor::read(Listing::Invites, &text), None);
+        assert_eq!(Cursor::parse(Listing::Keys, &text), Some(cursor));
+        assert_eq!(Cursor::parse(Listing::Invites, &text), None);
         for bad in [
             "",
             "x",
@@ -189,7 +206,7 @@ mod tests {
             &URL_SAFE_NO_PAD.encode("keys:01:k"),
             &URL_SAFE_NO_PAD.encode("keys:1:\0"),
         ] {
-            assert_eq!(Cursor::read(Listing::Keys, bad), None, "{bad:?}");
+            assert_eq!(Cursor::parse(Listing::Keys, bad), None, "{bad:?}");
         }
         let longest = Cursor {
             listing: Listing::Domains,
@@ -200,16 +217,16 @@ mod tests {
     }
 
     #[test]
-    fn page_is_cut_and_names_the_next_one() {
+    fn page_is_truncated_and_has_next_cursor() {
         let page = PageQuery {
             limit: Some(2),
             cursor: None,
         }
         .read(Listing::Domains)
         .unwrap();
-        let place = |id: &&str| (Timestamp::from_unix_micros(0).unwrap(), (*id).to_owned());
+        let position = |id: &&str| (Timestamp::from_unix_micros(0).unwrap(), (*id).to_owned());
         let mut rows = vec!["a", "b", "c"];
-        let next = page.cut(&mut rows, place).unwrap().to_string();
+        let next = page.cut(&mut rows, position).unwrap().to_string();
         assert_eq!(rows, ["a", "b"]);
         let second = PageQuery {
             limit: None,
@@ -218,6 +235,6 @@ mod tests {
         .read(Listing::Domains)
         .unwrap();
         assert_eq!((second.id.as_deref(), second.rows()), (Some("b"), 101));
-        assert_eq!(page.cut(&mut rows, place), None);
+        assert_eq!(page.cut(&mut rows, position), None);
     }
 }

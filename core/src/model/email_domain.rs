@@ -1,4 +1,4 @@
-//! Domains that organizations claim.
+//! Email domains that organizations claim, and the DNS records that prove the claims.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -7,13 +7,13 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::model::cursor::Cursor;
-use crate::model::error::Result;
 use crate::model::ids::{OrgId, UserId};
+use crate::model::random::{self, RandomError};
 use crate::model::timestamp::Timestamp;
-use crate::model::{random, validation};
+use crate::model::validation;
 use assay_eval::FieldError;
 
-/// Where anybody can have an e-mail address; a domain a line.
+/// The domains of public email providers, from a file with one domain per line.
 static PUBLIC_MAIL: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     include_str!("public_mail_domains.txt")
         .lines()
@@ -21,85 +21,86 @@ static PUBLIC_MAIL: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         .collect()
 });
 
-/// A domain that is known to be the organization's.
+/// A domain that the organization has verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ClaimedDomain {
-    /// The organization.
+    /// The id of the organization.
     pub org_id: OrgId,
-    /// In ASCII, as IDNA writes it.
+    /// The domain, in ASCII as IDNA writes it.
     #[schema(value_type = validation::Domain)]
     pub domain: String,
-    /// Who claimed it.
+    /// The id of the user who claimed the domain.
     pub claimed_by: UserId,
-    /// Since when it is known.
+    /// The time at which the domain was verified.
     pub verified_at: Timestamp,
-    /// When it was claimed.
+    /// The time at which the domain was claimed.
     pub created_at: Timestamp,
-    /// Whether people with an address of this domain become members when they sign in.
+    /// If `true`, users with an address of the domain become members when they sign in.
     pub auto_join: bool,
 }
 
-/// A page of domains, by name.
+/// One page of verified domains, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Domains {
-    /// Those that were verified.
+    /// The verified domains of the page, by name.
     #[schema(max_items = 200)]
     pub domains: Vec<ClaimedDomain>,
-    /// Where the next page begins; null at the end.
+    /// The `cursor` of the next page. Null on the last page.
     pub next_cursor: Option<Cursor>,
 }
 
-/// The domain that is to be claimed.
+/// The request body of `POST /v1/domains`.
 #[derive(ToSchema)]
 pub struct DomainCreate {
-    /// A name below a public suffix, such as `example.org`; not one at which anybody can have an e-mail address.
+    /// A domain below a public suffix, such as `example.org`. Domains of public email providers are
+    /// rejected.
     #[schema(format = "hostname", max_length = 238)]
     pub domain: String,
 }
 
-/// What is to change of a domain.
+/// The request body of `PATCH /v1/domains/{domain}`.
 #[derive(ToSchema)]
 pub struct DomainUpdate {
-    /// Whether people with an address of this domain become members when they sign in.
+    /// If `true`, users with an address of the domain become members when they sign in.
     pub auto_join: bool,
 }
 
-/// Answer of a claim: what to do so that it can be verified.
+/// A domain claim that is not verified yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DomainClaim {
-    /// In ASCII, as IDNA writes it.
+    /// The domain, in ASCII as IDNA writes it.
     #[schema(value_type = validation::Domain)]
     pub domain: String,
-    /// What the domain's name server must show.
+    /// The DNS record that proves the claim.
     pub record: DomainRecord,
-    /// Until when it can be verified.
+    /// The time until which the claim can be verified, 7 days after the claim.
     pub expires_at: Timestamp,
 }
 
-/// A record of a name server.
+/// A DNS record that proves a domain claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DomainRecord {
-    /// Always `TXT`.
+    /// The type of the record, always `TXT`.
     pub r#type: &'static str,
-    /// Its name.
+    /// The name of the record: `_svc-challenge.` and the domain.
     pub name: String,
-    /// Its text.
+    /// The text of the record.
     pub value: String,
 }
 
-/// Answer of a verification.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DomainVerification {
-    /// Whether the record is there.
+    /// `true` if the domain belongs to the organization now.
     pub verified: bool,
-    /// The domain, once it is verified.
+    /// The domain. Present if `verified` is `true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub domain: Option<ClaimedDomain>,
 }
 
 impl DomainRecord {
-    /// The record that proves a claim.
+    /// Returns the record that proves the claim with this token.
     pub fn new(domain: &str, token: &str) -> Self {
         Self {
             r#type: "TXT",
@@ -109,47 +110,51 @@ impl DomainRecord {
     }
 }
 
-/// After how many checks in a row that do not find the record of a verified domain nobody joins by it any more.
+/// Number of consecutive checks without the record of a verified domain after which `auto_join` is
+/// disabled.
 pub const MISSES_MAX: i32 = 3;
 
-/// A new token of a claim. It is no secret: everybody can look it up.
-pub fn token() -> Result<String> {
+/// Returns a new token for a domain claim. It is not secret, because the DNS record is public.
+pub fn token() -> Result<String, RandomError> {
     random::base62(32)
 }
 
-/// A domain that an organization may claim, in its one form: a name below a public suffix, and not one at which anybody
-/// can have an address.
+/// Validates a domain that an organization claims, and returns its normalized form.
+///
+/// # Errors
+/// A field error if it is not a domain below a public suffix, if it belongs to a public email
+/// provider, or if it is too long for the DNS record of the claim.
 pub fn claimable(field: &str, value: &str) -> Result<String, FieldError> {
     let domain = validation::domain(field, value)?;
     if psl::domain(domain.as_bytes()).is_none() {
-        let message =
-            format!("{domain} is open to everybody's registrations; claim a domain below it");
+        let message = format!("{domain} is a public suffix; claim a domain below it");
         return Err(FieldError::new(field, "public_suffix", message));
     }
     if is_public_mail(&domain) {
         return Err(FieldError::new(
             field,
             "public_mail",
-            format!("anybody can have an e-mail address at {domain}; it cannot be claimed"),
+            format!("{domain} belongs to a public email provider and cannot be claimed"),
         ));
     }
     if DomainRecord::new(&domain, "").name.len() > validation::DOMAIN_MAX {
         return Err(FieldError::new(
             field,
             "range",
-            "is too long: the name of the record that proves the claim would not fit",
+            "is too long for the DNS record that proves the claim",
         ));
     }
     Ok(domain)
 }
 
-/// The domain that was registered, of a claimable domain: `example.co.uk` of `a.b.example.co.uk`. Who owns it can verify any
-/// number of domains below it.
+/// Returns the registered domain of a claimable domain: `example.co.uk` for `a.b.example.co.uk`.
+///
+/// Its owner can verify any number of domains below it.
 pub fn registrable(domain: &str) -> &str {
     psl::domain_str(domain).unwrap_or(domain)
 }
 
-/// Whether the domain, or one that it is below, is a public mail provider's.
+/// Returns `true` if the domain or one of its parents belongs to a public email provider.
 fn is_public_mail(domain: &str) -> bool {
     let mut rest = Some(domain);
     while let Some(name) = rest {
@@ -166,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_belongs_to_everybody_cannot_be_claimed() {
+    fn public_domains_cannot_be_claimed() {
         for own in [
             "example.org",
             "mail.example.co.uk",
@@ -206,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn domains_below_one_registration_are_one() {
+    fn subdomains_share_registered_domain() {
         for (domain, registered) in [
             ("example.org", "example.org"),
             ("a.b.example.co.uk", "example.co.uk"),
@@ -218,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_in_the_form_in_which_it_is_asked() {
+    fn public_email_list_is_normalized() {
         assert!(PUBLIC_MAIL.len() > 4_000);
         for name in PUBLIC_MAIL.iter() {
             assert_eq!(validation::domain("domain", name).as_deref(), Ok(*name));

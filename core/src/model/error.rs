@@ -1,63 +1,60 @@
-//! The one error of the platform and its closed set of codes.
+//! The error type of the platform and its closed set of codes.
 //!
-//! What lives here: the codes with their status on both wires, and what may be told to a caller.
-//! What may not: how an error is written on a wire (the api does that, in one place).
+//! The table in [`Code`] maps a code to its HTTP and gRPC status. The API renders errors, in one
+//! place.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
 
 use assay_eval::prediction::{Malformed, Rejected};
-use serde::Serialize;
 
 pub use assay_eval::FieldError;
 
-use crate::model::ids::JobId;
-use crate::model::org::OrgChoice;
-use crate::model::suite::{SuiteAccess, SuiteId};
-use crate::model::timestamp::Timestamp;
+use crate::model::error_details::{Details, Resource};
+use crate::model::random::RandomError;
 
-/// What every fallible operation of the platform returns.
+/// The result of every fallible operation of the platform.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The closed set of error codes. A client may branch on them.
+/// An error code from a closed set. Clients may branch on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// Malformed request.
+    /// The request is malformed.
     InvalidRequest,
-    /// A field is missing, of the wrong type or out of range.
+    /// A field is missing, has the wrong type or is out of range.
     ValidationFailed,
-    /// The body is larger than the operation takes.
+    /// The request body is larger than the operation accepts.
     PayloadTooLarge,
-    /// No credential supplied.
+    /// The request has no credential.
     Unauthenticated,
-    /// Key or session token not valid.
+    /// The API key or session token is not valid.
     InvalidToken,
-    /// The key was revoked.
+    /// The API key was revoked.
     KeyRevoked,
-    /// Valid credential, action not allowed.
+    /// The credential is valid, but the action is not allowed.
     Forbidden,
-    /// The operation needs a session, not an API key.
+    /// The operation requires a session token; an API key is not enough.
     SessionRequired,
     /// The credential resolves to no organization.
     OrgRequired,
-    /// No such resource in the caller's organization.
+    /// The caller's organization has no such resource.
     NotFound,
-    /// Already exists, or a stale version.
+    /// The resource exists already, or the request names a stale version.
     Conflict,
-    /// Illegal transition.
+    /// The state of the resource does not allow the action.
     InvalidState,
-    /// A plan's limit.
+    /// A limit of the plan or of the suite is reached.
     QuotaExceeded,
-    /// Too many requests this minute.
+    /// The rate limit is reached.
     RateLimited,
-    /// A fault of the server.
+    /// The server failed, not the client.
     Internal,
-    /// Try again with backoff.
+    /// The service is temporarily unavailable. Clients retry with backoff.
     Unavailable,
 }
 
 impl Code {
-    /// Every code, in the order of the contract's table.
+    /// Every code, in the order of the documented table.
     pub const ALL: [Self; 16] = [
         Self::InvalidRequest,
         Self::ValidationFailed,
@@ -77,7 +74,7 @@ impl Code {
         Self::Unavailable,
     ];
 
-    /// Name, HTTP status and canonical gRPC status: the one table for both wires.
+    /// Returns the name, the HTTP status and the canonical gRPC status.
     const fn row(self) -> (&'static str, u16, i32) {
         match self {
             Self::InvalidRequest => ("invalid_request", 400, 3),
@@ -99,154 +96,45 @@ impl Code {
         }
     }
 
-    /// The code as it is written on the wire.
+    /// Returns the name of the code, as in the JSON field `code`.
     pub const fn as_str(self) -> &'static str {
         self.row().0
     }
 
-    /// The HTTP status that carries this code.
+    /// Returns the HTTP status of the code.
     pub const fn http_status(self) -> u16 {
         self.row().1
     }
 
-    /// The canonical gRPC status code that carries this code.
+    /// Returns the canonical gRPC status of the code, as a number.
     pub const fn grpc_status(self) -> i32 {
         self.row().2
     }
 }
 
-/// The kinds of things that an error may be about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum Resource {
-    Domain,
-    Invite,
-    Job,
-    Key,
-    Member,
-    Model,
-    Organization,
-    Session,
-    Suite,
-    Terms,
-    Trace,
-    Upload,
-}
-
-impl Resource {
-    /// As people are told it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Domain => "claimed domain",
-            Self::Invite => "invite",
-            Self::Job => "job",
-            Self::Key => "key",
-            Self::Member => "member",
-            Self::Model => "model",
-            Self::Organization => "organization",
-            Self::Session => "session",
-            Self::Suite => "suite",
-            Self::Terms => "terms",
-            Self::Trace => "trace",
-            Self::Upload => "upload",
-        }
-    }
-}
-
-/// The machine-readable part of an error, where there is something specific to say.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Details {
-    /// Which fields are at fault.
-    Fields {
-        /// The faults, in the order in which they were found.
-        fields: Vec<FieldError>,
-    },
-    /// An idempotency key that stands for another body.
-    Replay {
-        /// Always the header `Idempotency-Key`.
-        fields: Vec<FieldError>,
-        /// The job that the key stands for.
-        job_id: JobId,
-    },
-    /// The organization has not accepted the terms yet.
-    Terms {
-        /// Always `terms_not_accepted`.
-        reason: &'static str,
-        /// The version to accept.
-        version: String,
-        /// Where it can be read.
-        url: String,
-    },
-    /// The operator has suspended the organization.
-    OrgSuspended {
-        /// Always `org_suspended`.
-        reason: &'static str,
-    },
-    /// The caller belongs to several organizations and has not chosen one.
-    ChooseOrg {
-        /// Always `choose_organization`.
-        reason: &'static str,
-        /// The header that names the chosen one.
-        header: &'static str,
-        /// The organizations, at most 20.
-        orgs: Vec<OrgChoice>,
-    },
-    /// The organization may not submit to the suite.
-    SuiteAccess {
-        /// Always `suite_access`.
-        reason: &'static str,
-        /// Who may.
-        access: SuiteAccess,
-    },
-    /// The submissions that a suite's version allows are used up for good. No code of a limit that resets fits: trying again
-    /// never helps.
-    SubmissionsUsedUp {
-        /// Always `submissions_used_up`.
-        reason: &'static str,
-        /// How many it allows.
-        max: i64,
-    },
-    /// A plan's limit is reached.
-    Quota {
-        /// Name of the limit, as in the caller's usage.
-        limit: &'static str,
-        /// The limit.
-        max: i64,
-        /// How many are active now, where the limit counts active things.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        active: Option<i64>,
-        /// When there is room again at the latest.
-        resets_at: Timestamp,
-    },
-}
-
-/// What went wrong, in two halves that never mix: what the caller is told, and the cause, which is only logged.
+/// An error with a public part, which is sent to the caller, and a private cause, which is only
+/// logged.
+///
+/// [`Display`](std::fmt::Display) writes the public part. [`Error::log_text`] adds the cause.
 #[derive(Debug)]
 pub struct Error {
-    /// From the closed set.
+    /// The code, from a closed set.
     pub code: Code,
-    /// For humans; says what to do. Never holds SQL, a library's words or a secret.
+    /// A message for people that says how to correct the request. It never contains SQL, messages
+    /// of libraries or secrets.
     pub message: Cow<'static, str>,
-    /// Something specific, or nothing.
+    /// Details that a client can act on.
     pub details: Option<Details>,
-    /// After how many seconds it makes sense to try again.
+    /// The number of seconds after which a retry can succeed.
     pub retry_after: Option<u32>,
-    /// The kind of thing that it is about, where a client may want to know.
+    /// The kind of resource that the error is about. Set for `not_found` and `invalid_state`.
     pub resource: Option<Resource>,
-    /// For the log only.
+    /// The private cause, for logs and for the operator.
     pub cause: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
-    /// What an operator is told, who may know the cause.
-    pub fn cause_or_message(&self) -> String {
-        self.cause
-            .as_ref()
-            .map_or_else(|| self.message.to_string(), ToString::to_string)
-    }
-
-    /// An error with nothing specific to say.
+    /// Creates an error that has a code and a message only.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             code,
@@ -258,55 +146,45 @@ impl Error {
         }
     }
 
-    /// A fault of the server; the caller learns nothing of the cause.
+    /// Creates an error for a failure of the server. The caller does not see the cause.
     pub fn internal(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self::new(Code::Internal, "Something went wrong on our side. Retry with the same idempotency key and quote the request id.")
-            .because(cause)
+        let message = "Something went wrong on our side. Retry with the same idempotency key and \
+                       quote the request id.";
+        Self::new(Code::Internal, message).with_cause(cause)
     }
 
-    /// Something that the server needs is away for the moment.
+    /// Creates an error for a dependency that is temporarily unavailable.
     pub fn unavailable(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self {
-            retry_after: Some(1),
-            ..Self::new(
-                Code::Unavailable,
-                "The service is not available for the moment. Retry with backoff.",
-            )
-        }
-        .because(cause)
+        let message = "The service is temporarily unavailable. Retry with backoff.";
+        Self::new(Code::Unavailable, message)
+            .with_retry_after(1)
+            .with_cause(cause)
     }
 
-    /// The server has too much to do for this caller, or in all. Nothing is logged: whoever sends too much would fill the logs,
-    /// and the metrics count such responses.
+    /// Creates an error for a server that is overloaded, by this caller or in total.
+    ///
+    /// It has no cause, so it is not logged: a caller that sends too many requests would fill the
+    /// logs. Prometheus metrics count these responses.
     pub fn overloaded(message: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            retry_after: Some(1),
-            ..Self::new(Code::Unavailable, message)
-        }
+        Self::new(Code::Unavailable, message).with_retry_after(1)
     }
 
-    /// No such thing in the caller's organization; `resource` names its kind.
+    /// Creates an error for a resource that the caller's organization does not have.
     pub fn not_found(resource: Resource) -> Self {
-        Self::missing(resource, format!("No such {}.", resource.as_str()))
+        Self::not_found_with(resource, format!("No such {}.", resource.as_str()))
     }
 
-    /// The same, with more to say.
-    pub fn missing(resource: Resource, message: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            resource: Some(resource),
-            ..Self::new(Code::NotFound, message)
-        }
+    /// Creates the same error as [`Error::not_found`] with another message.
+    pub fn not_found_with(resource: Resource, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::NotFound, message).with_resource(resource)
     }
 
-    /// What is asked for does not fit the state of a thing; `resource` names its kind.
+    /// Creates an error for a resource whose state does not allow the action.
     pub fn invalid_state(resource: Resource, message: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            resource: Some(resource),
-            ..Self::new(Code::InvalidState, message)
-        }
+        Self::new(Code::InvalidState, message).with_resource(resource)
     }
 
-    /// Faults of fields. There must be at least one.
+    /// Creates an error for field errors, of which there must be at least one.
     pub fn fields(fields: Vec<FieldError>) -> Self {
         let message = match fields.as_slice() {
             [only] => format!("{}: {}", only.field, only.message),
@@ -318,13 +196,10 @@ impl Error {
             ),
             [] => String::from("The request is not valid."),
         };
-        Self {
-            details: Some(Details::Fields { fields }),
-            ..Self::new(Code::ValidationFailed, message)
-        }
+        Self::new(Code::ValidationFailed, message).with_details(Details::Fields { fields })
     }
 
-    /// A fault of one field.
+    /// Creates an error for one field error.
     pub fn field(
         field: impl Into<String>,
         reason: &'static str,
@@ -333,116 +208,60 @@ impl Error {
         FieldError::new(field, reason, message).into()
     }
 
-    /// A plan's limit is reached. `seconds` is the time until it resets.
-    pub fn quota(message: String, details: Details, seconds: u32) -> Self {
-        Self {
-            details: Some(details),
-            retry_after: Some(seconds.max(1)),
-            ..Self::new(Code::QuotaExceeded, message)
-        }
-    }
-
-    /// The operator has suspended the organization.
-    pub fn org_suspended() -> Self {
-        let message = "The operator has suspended this organization. Ask the operator why, or name another organization in the header \
-                       X-Org-Id.";
-        Self {
-            details: Some(Details::OrgSuspended {
-                reason: "org_suspended",
-            }),
-            ..Self::new(Code::Forbidden, message)
-        }
-    }
-
-    /// The organization stores as many bytes as its plan allows. `seconds` is the time until space becomes free.
-    pub fn storage_full(used: i64, max: i64, resets_at: Timestamp, seconds: u32) -> Self {
-        let details = Details::Quota {
-            limit: "storage_bytes",
-            max,
-            active: Some(used),
-            resets_at,
-        };
-        let message = format!(
-            "{used} bytes are stored; the plan allows {max} at once. Delete uploads that you do not need, or wait until jobs have finished."
-        );
-        Self::quota(message, details, seconds)
-    }
-
-    /// The caller belongs to several organizations and has not chosen one.
-    pub fn choose_org(orgs: Vec<OrgChoice>) -> Self {
-        let details = Details::ChooseOrg {
-            reason: "choose_organization",
-            header: "X-Org-Id",
-            orgs,
-        };
-        let message = "You belong to several organizations. Choose an organization with the header X-Org-Id; the session stays with it.";
-        Self {
-            details: Some(details),
-            ..Self::new(Code::Conflict, message)
-        }
-    }
-
-    /// The organization may not submit to the suite.
-    pub fn suite_access(access: SuiteAccess) -> Self {
-        let message = match access {
-            SuiteAccess::Everyone => "The organization may not submit to this suite.",
-            SuiteAccess::VerifiedDomain => {
-                "Only organizations with a verified domain may submit to this suite. Claim one with POST /v1/domains."
-            }
-            SuiteAccess::Granted => {
-                "Only organizations with a grant may submit to this suite. Ask the operator for one."
-            }
-        };
-        Self {
-            details: Some(Details::SuiteAccess {
-                reason: "suite_access",
-                access,
-            }),
-            ..Self::new(Code::Forbidden, message)
-        }
-    }
-
-    /// The submissions that a suite allows per day are used up. `seconds` is the time until the next day.
-    pub fn day_used_up(suite_id: &SuiteId, max: i64, resets_at: Timestamp, seconds: u32) -> Self {
-        let details = Details::Quota {
-            limit: "submissions_per_day",
-            max,
-            active: None,
-            resets_at,
-        };
-        let message = format!(
-            "{suite_id} takes {max} submissions and comparisons of an organization, and of all that share its allowance, a day. The next \
-             day begins at midnight UTC."
-        );
-        Self::quota(message, details, seconds)
-    }
-
-    /// The submissions that a suite's version allows are used up for good.
-    pub fn submissions_used_up(max: i64) -> Self {
-        let message = format!(
-            "This version of the suite allows {max} submissions and comparisons, and they are used up for good. Organizations of one \
-             domain, and those on the plan free that one user created, share them."
-        );
-        Self {
-            details: Some(Details::SubmissionsUsedUp {
-                reason: "submissions_used_up",
-                max,
-            }),
-            ..Self::new(Code::Forbidden, message)
-        }
-    }
-
-    /// The same error with its cause, for the log.
+    /// Adds details that a client can act on.
     #[must_use]
-    pub fn because(mut self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+    pub fn with_details(mut self, details: Details) -> Self {
+        self.details = Some(details);
+        self
+    }
+
+    /// Adds the number of seconds after which a retry can succeed.
+    #[must_use]
+    pub fn with_retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+
+    /// Adds the kind of resource that the error is about.
+    #[must_use]
+    pub fn with_resource(mut self, resource: Resource) -> Self {
+        self.resource = Some(resource);
+        self
+    }
+
+    /// Adds the private cause.
+    #[must_use]
+    pub fn with_cause(mut self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.cause = Some(cause.into());
         self
+    }
+
+    /// Returns the code, the message and the private cause, for logs.
+    pub fn log_text(&self) -> String {
+        match &self.cause {
+            Some(cause) => format!("{self} ({cause})"),
+            None => self.to_string(),
+        }
+    }
+
+    /// Returns the private cause, or the message if there is none. It is for the operator, who may
+    /// see the cause.
+    pub fn cause_or_message(&self) -> String {
+        self.cause
+            .as_ref()
+            .map_or_else(|| self.message.to_string(), ToString::to_string)
     }
 }
 
 impl From<FieldError> for Error {
-    fn from(fault: FieldError) -> Self {
-        Self::fields(vec![fault])
+    fn from(field_error: FieldError) -> Self {
+        Self::fields(vec![field_error])
+    }
+}
+
+impl From<RandomError> for Error {
+    fn from(error: RandomError) -> Self {
+        Self::internal(error)
     }
 }
 
@@ -467,13 +286,10 @@ impl From<assay_eval::Corrupt> for Error {
     }
 }
 
+/// Writes the public part only, so that an error can be formatted anywhere.
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.code.as_str(), self.message)?;
-        match &self.cause {
-            Some(cause) => write!(f, " ({cause})"),
-            None => Ok(()),
-        }
+        write!(f, "{}: {}", self.code.as_str(), self.message)
     }
 }
 
@@ -485,17 +301,22 @@ impl StdError for Error {
     }
 }
 
-/// Swallowing an error, aloud.
+/// Operations whose failure is logged and otherwise ignored.
 pub trait BestEffort {
-    /// Logs the error, if there is one, with what was being done, and goes on.
-    fn best_effort(self, doing: &'static str);
+    /// Logs the error with its cause, if there is one, and continues.
+    ///
+    /// `operation` names the operation as a short noun phrase, such as "sending the last emails".
+    fn best_effort(self, operation: &'static str);
 }
 
-impl<T, E: std::fmt::Display> BestEffort for std::result::Result<T, E> {
-    fn best_effort(self, doing: &'static str) {
-        if let Err(error) = self {
-            tracing::warn!(%error, "failed, and it was allowed to: {doing}");
-        }
+impl<T, E: Into<Box<dyn StdError + Send + Sync>>> BestEffort for std::result::Result<T, E> {
+    fn best_effort(self, operation: &'static str) {
+        let Err(error) = self else { return };
+        let error: Box<dyn StdError + Send + Sync> = error.into();
+        let error = error
+            .downcast_ref()
+            .map_or_else(|| error.to_string(), Error::log_text);
+        tracing::warn!(operation, error, "best-effort operation failed");
     }
 }
 
@@ -504,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_codes_are_distinct_and_statuses_are_errors() {
+    fn codes_have_distinct_names_and_error_statuses() {
         let names: std::collections::HashSet<_> =
             Code::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(names.len(), 16);
@@ -517,11 +338,23 @@ mod tests {
     }
 
     #[test]
-    fn several_faults_are_told_at_once() {
+    fn message_counts_further_field_errors() {
         let error = Error::fields(vec![
             FieldError::required("name"),
             FieldError::new("nmae", "unknown_field", "no such field"),
         ]);
         assert_eq!(error.message, "name: this field is required (and 1 more)");
+    }
+
+    #[test]
+    fn display_does_not_contain_the_cause() {
+        let error = Error::unavailable("connection to 10.0.0.5 refused");
+        let public = "unavailable: The service is temporarily unavailable. Retry with backoff.";
+        assert_eq!(error.to_string(), public);
+        assert_eq!(
+            error.log_text(),
+            format!("{public} (connection to 10.0.0.5 refused)")
+        );
+        assert_eq!(error.cause_or_message(), "connection to 10.0.0.5 refused");
     }
 }

@@ -1,4 +1,4 @@
-//! Submissions as they are described to clients. Reading and checking them is in `assay_eval::prediction`.
+//! The schemas of submissions. `assay_eval::prediction` parses and validates them.
 
 use utoipa::openapi::schema::{Array, Object, OneOf, Type};
 use utoipa::openapi::{RefOr, Schema};
@@ -10,36 +10,38 @@ use crate::model::ids::UploadId;
 use crate::model::suite::SuiteId;
 use crate::model::validation;
 
-/// A text without NUL, as a pattern.
+/// Pattern of a string without NUL.
 const NO_NUL: &str = r"^[^\u0000]*$";
 
-/// A submission. Exactly one of `predictions` and `input_ref` is given.
+/// A submission. It has exactly one of `predictions` and `input_ref`.
 #[derive(ToSchema)]
 pub struct EvalCreate {
-    /// The suite to be scored against, in its current version.
+    /// The id of the suite. The predictions are scored against its current version.
     pub suite_id: SuiteId,
-    /// The predictions, inline: instead of `input_ref`. The body may have 5 MiB.
+    /// The predictions, at most one for each item, instead of `input_ref`. The request body has at
+    /// most 5 MiB.
     #[schema(min_items = 1)]
     pub predictions: Option<Vec<SubmittedPrediction>>,
-    /// The `input_ref` of an upload that is ready: instead of `predictions`.
+    /// The `input_ref` of an upload that is ready, instead of `predictions`.
     pub input_ref: Option<UploadId>,
-    /// The caller's name for the job.
+    /// A name for the job.
     #[schema(value_type = Option<validation::Text>)]
     pub label: Option<String>,
 }
 
-/// A prediction for one item. Further fields are ignored.
+/// A prediction for one item. Unknown fields are ignored.
 #[derive(ToSchema)]
 #[schema(as = Prediction)]
 pub struct SubmittedPrediction {
-    /// From the suite's item, verbatim: at most 512 bytes of UTF-8.
+    /// The id of the item, verbatim from the suite: 1 to 512 bytes of UTF-8. An item that is not in
+    /// the suite is accepted and counted in `n_unmatched`.
     #[schema(min_length = 1, max_length = 512, pattern = "^[^\\u0000]*$")]
     pub item_id: String,
-    /// What is predicted for it.
+    /// The predicted value. The metric of the suite decides which kind is valid.
     pub prediction: PredictionValue,
 }
 
-/// What is predicted, as it is described to clients. See [`Value`].
+/// The schema of a predicted value. [`Value`] is the parsed one.
 pub struct PredictionValue;
 
 impl PartialSchema for PredictionValue {
@@ -51,15 +53,15 @@ impl PartialSchema for PredictionValue {
         };
         let ranking = Array::builder()
             .title(Some("Ranking"))
-            .description(Some("Ids, best first. There may be none."))
+            .description(Some("A ranking of ids, the best first, for accuracy, hit_rate@k, recall@k, precision@k, ndcg@k, mrr@k and map@k. An empty ranking is valid and scores as the worst."))
             .items(text().build());
         let label = text()
             .title(Some("Label"))
-            .description(Some("One id: the same as a ranking of one."));
+            .description(Some("A label, for exact_match, f1_macro and f1_micro. For the metrics of rankings, it is a ranking of one id."));
         let number = Object::builder()
             .schema_type(Type::Number)
             .title(Some("Number"))
-            .description(Some("For rmse, mae and spearman."))
+            .description(Some("A number, for rmse, mae and spearman."))
             .minimum(Some(-NUMBER_MAX))
             .maximum(Some(NUMBER_MAX));
         let probability = Object::builder()
@@ -69,7 +71,7 @@ impl PartialSchema for PredictionValue {
         let probabilities = Object::builder()
             .schema_type(Type::Object)
             .title(Some("Probabilities"))
-            .description(Some("Label → probability, for log_loss, brier, auc and ece@15. They sum to 1, within 1e-6."))
+            .description(Some("The probability of each label, for log_loss, brier, auc and ece@15. They sum to 1 within 1e-6. An absent label has the probability 0."))
             .property_names(Some(text().build()))
             .additional_properties(Some(probability));
         OneOf::builder()

@@ -1,17 +1,16 @@
-//! Identifiers: a prefix that says what a thing is, and 22 random characters (131 bits).
+//! Identifiers: a prefix that names the kind of resource, and 22 random characters (131 bits).
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::model::error::Result;
-use crate::model::random;
+use crate::model::random::{self, RandomError};
 
-/// A text that is not an identifier of the wanted kind.
+/// The string is not an identifier of the expected kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an identifier of this kind")]
 pub struct MalformedId;
 
-fn well_formed(text: &str, prefix: &str) -> bool {
+fn is_well_formed(text: &str, prefix: &str) -> bool {
     text.strip_prefix(prefix).is_some_and(|rest| {
         (1..=40).contains(&rest.len()) && rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
     })
@@ -26,12 +25,12 @@ macro_rules! ids {
         pub struct $name(String);
 
         impl $name {
-            #[doc = concat!("A new identifier, `", $prefix, "` and 22 random characters.")]
-            pub fn random() -> Result<Self> {
+            #[doc = concat!("Returns a new identifier: `", $prefix, "` and 22 random characters.")]
+            pub fn random() -> Result<Self, RandomError> {
                 Ok(Self(format!("{}{}", $prefix, random::base62(22)?)))
             }
 
-            /// The identifier as text.
+            /// Returns the identifier with its prefix.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -40,7 +39,7 @@ macro_rules! ids {
         impl FromStr for $name {
             type Err = MalformedId;
             fn from_str(text: &str) -> Result<Self, MalformedId> {
-                if well_formed(text, $prefix) { Ok(Self(text.to_owned())) } else { Err(MalformedId) }
+                if is_well_formed(text, $prefix) { Ok(Self(text.to_owned())) } else { Err(MalformedId) }
             }
         }
 
@@ -67,23 +66,23 @@ macro_rules! ids {
 }
 
 ids! {
-    /// An organization.
+    /// The id of an organization.
     OrgId = "org_";
-    /// An API key (not its secret).
+    /// The id of an API key. It is not the secret.
     KeyId = "key_";
-    /// A person.
+    /// The id of a user.
     UserId = "usr_";
-    /// A session (not its token).
+    /// The id of a session. It is not the token.
     SessionId = "ses_";
-    /// An invite.
+    /// The id of an invite.
     InviteId = "inv_";
-    /// A job.
+    /// The id of a job.
     JobId = "job_";
-    /// An upload.
+    /// The id of an upload.
     UploadId = "upl_";
-    /// A process that scores, from its start to its end.
+    /// The id of a worker process, from its start to its exit.
     WorkerId = "wrk_";
-    /// One request, as the header `X-Request-Id` names it.
+    /// The id of a request, as in the header `X-Request-Id`.
     RequestId = "req_";
 }
 
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_read_back_and_other_kinds_are_refused() {
+    fn id_parses_as_its_own_kind_only() {
         let id = OrgId::random().unwrap();
         assert_eq!(id.as_str().parse(), Ok(id.clone()));
         assert_eq!(id.as_str().parse::<KeyId>(), Err(MalformedId));

@@ -9,51 +9,51 @@ use crate::model::org::Role;
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
 
-/// An invite. It is consumed when the person with this address signs in.
+/// An invite to an organization. It is accepted when the user with this address signs in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Invite {
-    /// `inv_…`
+    /// The id of the invite.
     pub id: InviteId,
-    /// The organization.
+    /// The id of the organization.
     pub org_id: OrgId,
-    /// Who is invited.
+    /// The normalized email address of the invited user.
     #[schema(value_type = validation::Email)]
     pub email: String,
-    /// What they will be.
+    /// The role that the user gets.
     pub role: Role,
-    /// Who invited them.
+    /// The id of the user who created the invite.
     pub invited_by: UserId,
-    /// When.
+    /// The time at which the invite was created.
     pub created_at: Timestamp,
-    /// Until when it can be consumed.
+    /// The time at which the invite expires, 14 days after its creation.
     pub expires_at: Timestamp,
-    /// When it was consumed.
+    /// The time at which the invite was accepted. Null unless it was.
     pub accepted_at: Option<Timestamp>,
-    /// By whom.
+    /// The id of the user who accepted the invite. Null unless it was accepted.
     pub accepted_by: Option<UserId>,
-    /// When it was taken back.
+    /// The time at which the invite was revoked. Null unless it was.
     pub revoked_at: Option<Timestamp>,
 }
 
-/// Whom to invite.
+/// The request body of `POST /v1/invites`.
 #[derive(ToSchema)]
 pub struct InviteCreate {
-    /// Their address.
+    /// The email address of the invited user.
     #[schema(value_type = validation::Email)]
     pub email: String,
-    /// What they will be; `member` if it is not given.
+    /// The role of the new member. The default is `member`.
     pub role: Option<Role>,
 }
 
-/// How many open invites an organization may have.
+/// Maximum number of open invites of an organization.
 pub const OPEN_MAX: i64 = 200;
 
-/// A page of invites, newest first.
+/// One page of invites, the newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Invites {
-    /// Open ones, and those that were consumed or revoked or have expired.
+    /// The invites of the page: open ones, and those that were accepted or revoked or have expired.
     #[schema(max_items = 200)]
     pub invites: Vec<Invite>,
-    /// Where the next page begins; null at the end.
+    /// The `cursor` of the next page. Null on the last page.
     pub next_cursor: Option<Cursor>,
 }

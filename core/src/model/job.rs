@@ -1,4 +1,4 @@
-//! Jobs: their states, the transitions between them, and the form in which callers see them.
+//! Jobs: their states, the transitions between them, and their representation for callers.
 
 use std::collections::BTreeMap;
 
@@ -9,185 +9,194 @@ use utoipa::ToSchema;
 
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, RequestId};
-use crate::model::suite::{ItemCursor, SuiteId};
+use crate::model::suite::SuiteId;
+use crate::model::suite_items::ItemCursor;
 use crate::model::timestamp::Timestamp;
 use crate::text_enum;
 use assay_eval::DisclosurePolicy;
 use assay_eval::score::Figures;
 
-/// How often a job is begun at most: the first try and three retries.
+/// Maximum number of attempts of a job: the first one and three retries.
 pub const ATTEMPTS_MAX: i32 = 4;
 
 text_enum! {
-    /// What a job does.
+    /// The type of a job.
     pub enum JobType {
-        /// Scores predictions for a suite.
+        /// The job scores predictions for a suite.
         Eval = "eval",
-        /// Serves a model.
+        /// The job serves a model.
         Predict = "predict",
     }
 }
 
 text_enum! {
-    /// Where a job stands.
+    /// The state of a job.
     pub enum JobStatus {
-        /// Waits for a worker.
+        /// The job waits for a worker.
         Queued = "queued",
-        /// A worker holds it.
+        /// A worker runs an attempt.
         Running = "running",
-        /// Ended with a result.
+        /// The job has a result. This state is final.
         Succeeded = "succeeded",
-        /// Ended with an error.
+        /// The job has an error. This state is final.
         Failed = "failed",
-        /// Ended by the caller.
+        /// The caller has cancelled the job. This state is final.
         Cancelled = "cancelled",
     }
 }
 
-/// What moves a job from one state to the next.
+/// An event that changes the state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
-    /// A worker begins an attempt.
+    /// A worker starts an attempt.
     Claim,
-    /// The attempt ended with a result.
+    /// The attempt finished with a result.
     Succeed,
-    /// The attempt ended with an error that another try would not mend, or there are no tries left.
+    /// The attempt finished with an error that a retry cannot correct, or no attempts are left.
     Fail,
-    /// The attempt ended without a result, and there are tries left.
-    Release,
-    /// The caller wants it no more.
+    /// The attempt ended without a result, and attempts are left.
+    Requeue,
+    /// The caller cancels the job.
     Cancel,
 }
 
-/// The transition is not in the table.
+/// A transition that the table does not contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is {from}")]
 pub struct IllegalTransition {
-    /// Where the job stood.
+    /// The state of the job.
     pub from: JobStatus,
-    /// What was tried.
+    /// The event that the state does not allow.
     pub trigger: Trigger,
 }
 
 impl JobStatus {
-    /// The one table of transitions. The guards of the statements in `store::{dispatch, job, work}` say the same.
+    /// Returns the state after the event: the one table of transitions. The guards of the
+    /// statements in `store::{job, leases, work}` are equivalent.
+    ///
+    /// # Errors
+    /// If the state does not allow the event.
     pub fn after(self, trigger: Trigger) -> Result<Self, IllegalTransition> {
         match (self, trigger) {
             (Self::Queued, Trigger::Claim) => Ok(Self::Running),
             (Self::Running, Trigger::Succeed) => Ok(Self::Succeeded),
             (Self::Running, Trigger::Fail) => Ok(Self::Failed),
-            (Self::Running, Trigger::Release) => Ok(Self::Queued),
+            (Self::Running, Trigger::Requeue) => Ok(Self::Queued),
             (Self::Queued | Self::Running, Trigger::Cancel) => Ok(Self::Cancelled),
             (from, trigger) => Err(IllegalTransition { from, trigger }),
         }
     }
 
-    /// Whether nothing can change any more.
+    /// Returns `true` if the state cannot change.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
     }
 }
 
 text_enum! {
-    /// Why a job failed.
+    /// The code of the error of a failed job.
     pub enum FailureCode {
-        /// A fault of ours that four tries did not get past.
+        /// The server failed in each of four attempts. The charge is refunded.
         Internal = "internal",
-        /// It took longer than it may.
+        /// The job exceeded its time limit. The charge is refunded.
         Timeout = "timeout",
-        /// The submission does not fit the suite; the message names the place.
+        /// The submission does not fit the suite. The message names the position.
         InvalidPredictions = "invalid_predictions",
-        /// The submission is not there any more.
+        /// The submission no longer exists.
         InputUnavailable = "input_unavailable",
     }
 }
 
 impl FailureCode {
-    /// Whether the fault is ours: then the charge is given back.
-    pub const fn is_ours(self) -> bool {
+    /// Returns `true` if the server is responsible for the failure, so that the charge is refunded.
+    pub const fn is_refunded(self) -> bool {
         matches!(self, Self::Internal | Self::Timeout)
     }
 }
 
-/// Why a job failed, as the caller sees it.
+/// The error of a failed job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct JobError {
-    /// From a closed set.
+    /// The code of the error.
     pub code: FailureCode,
-    /// For humans.
+    /// A description for people. It can change.
     pub message: String,
 }
 
-/// Which builds and which suite a job belongs to.
+/// The suite of a job and the build of the scoring library.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Versions {
-    /// The build of the scoring library.
+    /// The build of the scoring library. For a succeeded job, the build that computed the result.
     pub hfm_sha: String,
-    /// The suite.
+    /// The id of the suite.
     pub suite_id: SuiteId,
-    /// The suite's version, once the job has run.
+    /// The version of the suite. Present if the job has succeeded or failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub suite_version: Option<String>,
 }
 
-/// What an eval found.
+/// The result of an eval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EvalResult {
-    /// The build of the scoring library that computed it.
+    /// The build of the scoring library that computed the result.
     pub hfm_sha: String,
-    /// The suite's metric.
+    /// The metric of the suite, such as `accuracy` or `ndcg@10`.
     pub metric: String,
-    /// Number of items that `value` covers: all items of the suite, or its open items where `release` is `sealed(fraction)`.
+    /// The number of items that `value` covers: all items of the suite, or its open items if
+    /// `release` is `sealed(fraction)`.
     #[schema(minimum = 0)]
     pub n: i64,
-    /// Number of predictions sent.
+    /// The number of predictions in the submission.
     #[schema(minimum = 0)]
     pub n_submitted: i64,
-    /// How many of these match no item of the suite.
+    /// The number of predictions for items that are not in the suite.
     #[schema(minimum = 0)]
     pub n_unmatched: i64,
-    /// Number of these items without a prediction; each counts as a wrong one.
+    /// The number of the `n` items without a prediction. Each counts as a wrong one.
     #[schema(minimum = 0)]
     pub n_missing: i64,
-    /// The suite.
+    /// The id of the suite.
     #[schema(value_type = SuiteId)]
     pub suite_id: String,
-    /// The version of the suite that it was scored against.
+    /// The version of the suite that the job was scored against.
     pub suite_version: String,
-    /// The metric's value, as far as `release` lets it be told.
+    /// The value of the metric, as far as `release` discloses it.
     pub value: f64,
-    /// Its standard error; null where too few items say nothing of it, where `release` is a ladder, and in jobs that ended
-    /// before there was one.
+    /// The standard error of `value`. Null if the suite has too few items, if `release` is a
+    /// ladder, and in jobs that finished before the field existed.
     #[serde(default)]
     #[schema(minimum = 0)]
     pub stderr: Option<f64>,
-    /// Its interval of 95 % confidence: low, high. Null where `stderr` is.
+    /// The 95 % confidence interval of `value`: its low end, then its high end. Null if `stderr` is
+    /// null.
     #[serde(default)]
     #[schema(min_items = 2, max_items = 2)]
     pub ci95: Option<[f64; 2]>,
-    /// How both were found: `wilson`, `normal`, `delta`, `delong`, `fisher` or `bootstrap`.
+    /// The method of `stderr` and `ci95`: `wilson`, `normal`, `delta`, `delong`, `fisher` or
+    /// `bootstrap`. Null if `stderr` is null.
     #[serde(default)]
     pub ci_method: Option<String>,
-    /// The family's other figures: name → value.
+    /// The other figures of the metric's family, by name. Empty if `release` is a ladder.
     #[serde(default)]
     #[schema(required)]
     pub metrics: BTreeMap<String, f64>,
-    /// How much of the score is disclosed: `exact`; `rounded(d)`, each figure with d decimals; `ladder(step)`, the best value so
-    /// far on a grid, and no other figure; or `sealed(fraction)`, every figure of the open items.
+    /// The disclosure policy of the suite. `exact` discloses every figure. `rounded(d)` discloses
+    /// every figure with d decimals. `ladder(step)` discloses only the best value so far on a grid.
+    /// `sealed(fraction)` discloses every figure of the open items.
     #[serde(default = "exact")]
     #[schema(required, pattern = r"^[a-z]+(\([0-9.]+\))?$")]
     pub release: String,
-    /// The figures of the sealed items: of a final job, after the suite has closed.
+    /// The figures of the sealed items. Present in final jobs, after the suite has closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub sealed: Option<SealedFigures>,
 }
 
 impl EvalResult {
-    /// The result with these figures instead of its own.
+    /// Returns the result with these figures instead of its own.
     #[must_use]
-    pub fn with(self, figures: Figures) -> Self {
+    pub fn with_figures(self, figures: Figures) -> Self {
         let Figures {
             value,
             estimate,
@@ -204,18 +213,19 @@ impl EvalResult {
     }
 }
 
-/// The figures of the sealed items of a suite, disclosed after it has closed.
+/// The figures of the sealed items of a suite. They are disclosed after the suite has closed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SealedFigures {
-    /// The metric's value over the sealed items.
+    /// The value of the metric over the sealed items.
     pub value: f64,
-    /// Its standard error; null where too few items say nothing of it.
+    /// The standard error of `value`. Null if there are too few sealed items.
     #[schema(minimum = 0)]
     pub stderr: Option<f64>,
-    /// Its interval of 95 % confidence: low, high. Null where `stderr` is.
+    /// The 95 % confidence interval of `value`: its low end, then its high end. Null if `stderr` is
+    /// null.
     #[schema(min_items = 2, max_items = 2)]
     pub ci95: Option<[f64; 2]>,
-    /// Number of sealed items.
+    /// The number of sealed items.
     #[schema(minimum = 1)]
     pub n: i64,
 }
@@ -241,124 +251,129 @@ impl From<Sealed> for SealedFigures {
     }
 }
 
-/// The number of jobs of a suite's version that may be marked as final, for each holder of an allowance.
+/// Maximum number of jobs of a suite's version that each holder of an allowance can mark as final.
 pub const FINAL_JOBS_MAX: i64 = 3;
 
-/// A job is charged for, and its item scores are stored, as if it predicted at least one item in this many: that is what
-/// scoring costs by itself, whatever was sent.
+/// Number of suite items per charged item. Scoring costs time in proportion to the suite, even for
+/// a small submission, so a job is charged for at least one item in this many. A submission with
+/// fewer predictions has no stored item scores.
 const ITEMS_PER_PREDICTION_MAX: i64 = 1000;
 
-/// The number of items that a submission is charged for: its predictions, and at least a thousandth of the suite's items.
+/// Returns the number of items that a submission is charged for: its predictions, but at least a
+/// thousandth of the suite's items.
 pub fn charged_items(n_submitted: i64, n_items: i64) -> i64 {
     n_submitted.max(n_items / ITEMS_PER_PREDICTION_MAX)
 }
 
-/// Whether the scores of the items are stored, with this number of items predicted: a smaller submission would take more
-/// storage than it pays for.
+/// Returns `true` if the item scores of a job with this number of predicted items are stored. A
+/// smaller submission would occupy more storage than it is charged for.
 pub fn stores_item_scores(n_predicted: i64, n_items: i64) -> bool {
     n_predicted.saturating_mul(ITEMS_PER_PREDICTION_MAX) >= n_items
 }
 
-/// How long the scores of items are stored, in days.
+/// Number of days for which item scores are stored.
 pub const ITEM_SCORES_DAYS: i32 = 30;
 
-/// How results were released before there was a choice.
+/// Returns the disclosure policy of results that were stored before the field existed.
 fn exact() -> String {
     DisclosurePolicy::Exact.to_string()
 }
 
-/// A job, as the callers of its organization see it.
+/// A submission that was accepted, and its result.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Job {
-    /// `job_…`
+    /// The id of the job.
     pub id: JobId,
-    /// The organization that submitted it.
+    /// The id of the organization that submitted the job.
     pub org_id: OrgId,
-    /// What it does.
+    /// The type of the job.
     pub r#type: JobType,
-    /// Where it stands.
+    /// The state of the job. `succeeded`, `failed` and `cancelled` are final.
     pub status: JobStatus,
-    /// The request that made it.
+    /// The id of the request that created the job.
     #[schema(value_type = RequestId)]
     pub request_id: String,
-    /// As the caller named it.
+    /// The name that the caller gave the job. Null if it has none.
     #[schema(max_length = 200)]
     pub label: Option<String>,
-    /// Which builds and which suite it belongs to.
+    /// The suite and the build of the scoring library.
     pub versions: Versions,
-    /// How often it was begun; 0 while it waits for the first time.
+    /// The number of attempts that were started.
     #[schema(minimum = 0, maximum = 4)]
     pub attempts: i32,
-    /// How much of the submission is scored, 0 to 1, while it runs; else null. Noted once a second.
+    /// The share of the submission that has been scored, from 0 to 1, updated once a second. Null
+    /// unless the job is running.
     #[schema(minimum = 0, maximum = 1)]
     pub progress: Option<f64>,
-    /// When it was accepted. No two jobs of an organization share it.
+    /// The time at which the job was accepted. No two jobs of an organization have the same.
     pub created_at: Timestamp,
-    /// When the present or last attempt began; null while it waits.
+    /// The time at which the current or last attempt started. Null while the job is queued.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// The time at which the job reached a final state. Null until then.
     pub finished_at: Option<Timestamp>,
-    /// Whether it is one of the at most three jobs whose sealed figures are disclosed after the suite has closed.
+    /// `true` if the job is one of the at most three whose sealed figures are disclosed after the
+    /// suite has closed.
     pub r#final: bool,
-    /// What it found, if it succeeded.
+    /// The result. Present if the job has succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub result: Option<EvalResult>,
-    /// Why it failed, if it did.
+    /// The error. Present if the job has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub error: Option<JobError>,
-    /// Where its trace is, once it has run.
+    /// The URL of the trace. Present if the job has succeeded or failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = "uri")]
     pub trace_url: Option<String>,
 }
 
-/// One page of jobs, newest first.
+/// One page of jobs, the newest first.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Jobs {
-    /// The jobs.
+    /// The jobs of the page, the newest first.
     #[schema(max_items = 200)]
     pub jobs: Vec<Job>,
-    /// To be passed back as `before` for the next page; absent at the end.
+    /// The `before` of the next page. Absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub next_before: Option<Timestamp>,
 }
 
-/// How one item of the suite was scored.
+/// The score of one item in one job.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ItemScore {
-    /// As in the suite.
+    /// The id of the item.
     #[schema(min_length = 1, max_length = 512)]
     pub item_id: String,
-    /// The metric's value for this item alone; of an item without a prediction, what a wrong one counts as.
+    /// The value of the metric for this item alone. An item without a prediction has the score of a
+    /// wrong one.
     pub score: f64,
 }
 
-/// One page of a job's scores, in the order of the suite's items.
+/// One page of the item scores of a job, in the order of the suite's items.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct JobItems {
-    /// The job.
+    /// The id of the job.
     pub job_id: JobId,
-    /// The suite.
+    /// The id of the suite.
     pub suite_id: SuiteId,
-    /// The version that the job was scored against.
+    /// The version of the suite that the job was scored against.
     pub suite_version: String,
-    /// The scores.
+    /// The item scores of the page, in the order of the suite's items.
     #[schema(max_items = 1000)]
     pub items: Vec<ItemScore>,
-    /// Number of items in the suite, not in the page.
+    /// The number of items in the suite, not in the page.
     #[schema(minimum = 1)]
     pub n_items: i64,
-    /// Where the next page begins; null at the end.
+    /// The `cursor` of the next page. Null on the last page.
     pub next_cursor: Option<ItemCursor>,
 }
 
-/// Default and largest size of a page of jobs.
+/// Default and maximum size of a page of jobs.
 pub const JOBS_PAGE: (u32, u32) = (50, 200);
 
-/// A job's row, as far as its callers may see it. For the fields see [`Job`].
+/// The columns of a job's row that its callers may see. The fields are those of [`Job`], flat.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the fields are those of Job, flat")]
 pub struct JobRow {
@@ -368,10 +383,12 @@ pub struct JobRow {
     pub status: JobStatus,
     pub request_id: String,
     pub label: Option<String>,
-    /// The build of the scoring library when the job was accepted; the result names the one that scored.
+    /// The build of the scoring library when the job was accepted. The result names the build that
+    /// scored the job.
     pub hfm_sha: String,
     pub suite_id: SuiteId,
-    /// Fixed when the job is accepted, told when it has run.
+    /// The version is fixed when the job is accepted, but callers see it only after the job has
+    /// run.
     pub suite_version: String,
     pub attempts: i32,
     pub created_at: Timestamp,
@@ -379,7 +396,7 @@ pub struct JobRow {
     pub finished_at: Option<Timestamp>,
     pub is_final: bool,
     pub result: Option<Json<EvalResult>>,
-    /// Only after the suite has closed, and of a final job.
+    /// Set for a final job, after the suite has closed.
     pub sealed: Option<Json<SealedFigures>>,
     pub progress: Option<f64>,
     pub error_code: Option<FailureCode>,
@@ -387,7 +404,7 @@ pub struct JobRow {
 }
 
 impl JobRow {
-    /// The job as callers see it; `public_url` is where the api can be reached.
+    /// Returns the job as callers see it. `public_url` is the public address of the API.
     pub fn into_job(self, public_url: &str) -> Job {
         let Self {
             id,
@@ -449,13 +466,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn final_states_stay_as_they_are() {
+    fn final_states_do_not_change() {
         for from in JobStatus::ALL {
             for trigger in [
                 Trigger::Claim,
                 Trigger::Succeed,
                 Trigger::Fail,
-                Trigger::Release,
+                Trigger::Requeue,
                 Trigger::Cancel,
             ] {
                 assert!(
@@ -467,9 +484,9 @@ mod tests {
     }
 
     #[test]
-    fn a_late_write_of_an_attempt_that_was_taken_back_is_refused() {
-        let taken_back = JobStatus::Running.after(Trigger::Release).unwrap();
-        assert_eq!(taken_back, JobStatus::Queued);
-        assert!(taken_back.after(Trigger::Succeed).is_err());
+    fn requeued_job_rejects_late_result() {
+        let requeued = JobStatus::Running.after(Trigger::Requeue).unwrap();
+        assert_eq!(requeued, JobStatus::Queued);
+        assert!(requeued.after(Trigger::Succeed).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! API keys.
+//! API keys: their representation without the secret, and their creation.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -10,75 +10,77 @@ use crate::model::secret::{Secret, SecretKind};
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
 
-/// An API key, without its secret.
+/// An API key without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ApiKey {
-    /// `key_…`
+    /// The id of the key.
     pub id: KeyId,
-    /// The organization that owns it; not its creator's.
+    /// The id of the organization that owns the key. The key does not belong to the user who
+    /// created it.
     pub org_id: OrgId,
-    /// As its creator named it.
+    /// The name of the key.
     #[schema(min_length = 1, max_length = 200)]
     pub name: String,
-    /// Leading characters of the secret, for recognition only.
+    /// The first characters of the secret, for recognition: `svc_live_` and 4 letters or digits.
     #[schema(pattern = "^svc_live_[0-9A-Za-z]{4}$")]
     pub prefix: String,
-    /// Who made it.
+    /// The id of the user who created the key.
     pub created_by: UserId,
-    /// When it was made.
+    /// The time at which the key was created.
     pub created_at: Timestamp,
-    /// When it was last used, to about a minute.
+    /// The time at which the key was last used, exact to about a minute. Null if it was never used.
     pub last_used_at: Option<Timestamp>,
-    /// When it was revoked. A revoked key is listed for 90 days, or as the operator sets it.
+    /// The time at which the key was revoked. Null for live keys. A revoked key is listed for 90
+    /// days, unless the operator sets another time.
     pub revoked_at: Option<Timestamp>,
 }
 
-/// What a new key is to be.
+/// The request body of `POST /v1/keys`.
 #[derive(ToSchema)]
 pub struct ApiKeyCreate {
-    /// For people: what the key is for.
+    /// The name of the key, for people.
     #[schema(value_type = validation::Text, example = "ci")]
     pub name: String,
 }
 
-/// Answer of the creation of a key: the only one that holds the secret.
+/// A new API key with its secret. No other response contains the secret.
 #[derive(Serialize, ToSchema)]
 pub struct ApiKeyCreated {
-    /// The key.
+    /// The key without its secret.
     #[serde(flatten)]
     pub api_key: ApiKey,
-    /// The full secret. It is in no other answer.
+    /// The secret, `svc_live_` and 38 letters or digits. No other response contains it.
     #[schema(pattern = "^svc_live_[0-9A-Za-z]{38}$", format = Password)]
     pub key: String,
 }
 
-/// A page of keys, newest first.
+/// One page of API keys, the newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ApiKeys {
-    /// Keys of the organization, revoked ones too.
+    /// The keys of the page. Revoked keys are included.
     #[schema(max_items = 200)]
     pub keys: Vec<ApiKey>,
-    /// Where the next page begins; null at the end.
+    /// The `cursor` of the next page. Null on the last page.
     pub next_cursor: Option<Cursor>,
 }
 
-/// How many live keys an organization may have.
+/// Maximum number of live keys of an organization.
 pub const LIVE_MAX: i64 = 100;
 
-/// A key that is about to be stored.
+/// A new key that is not stored yet.
 pub struct NewKey {
-    /// Its id.
+    /// The id of the key.
     pub id: KeyId,
-    /// Its name.
+    /// The name of the key.
     pub name: String,
-    /// Who makes it.
+    /// The user who creates the key.
     pub created_by: UserId,
-    /// Its secret.
+    /// The secret, of which only the hash is stored.
     pub secret: Secret,
 }
 
 impl NewKey {
-    /// A new key with a fresh id and secret.
+    /// Creates a key with a random id and secret.
     pub fn random(name: String, created_by: UserId) -> Result<Self> {
         Ok(Self {
             id: KeyId::random()?,

@@ -1,4 +1,4 @@
-//! Members of an organization.
+//! The members of an organization.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -9,36 +9,36 @@ use crate::model::org::Role;
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
 
-/// A person in an organization.
+/// A user in an organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Member {
-    /// `usr_…`
+    /// The id of the user.
     pub user_id: UserId,
-    /// Their address.
+    /// The normalized email address of the user.
     #[schema(value_type = validation::Email)]
     pub email: String,
-    /// What they may do.
+    /// The role of the user.
     pub role: Role,
-    /// When they joined.
+    /// The time at which the user joined.
     pub created_at: Timestamp,
-    /// API keys that they created and that are not revoked, the oldest first. The keys belong to the organization and keep working when
-    /// the member is removed.
+    /// The ids of the API keys that the user created and that are not revoked, the oldest first.
+    /// The keys belong to the organization and keep working after the member is removed.
     pub live_keys: Vec<KeyId>,
 }
 
-/// What is to change of a member.
+/// The request body of `PATCH /v1/members/{user_id}`.
 #[derive(ToSchema)]
 pub struct MemberUpdate {
-    /// What the member may do from now on.
+    /// The new role of the member.
     pub role: Role,
 }
 
-/// A page of members, the longest membership first.
+/// One page of members, the longest membership first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Members {
-    /// The members.
+    /// The members of the page, the longest membership first.
     #[schema(max_items = 200)]
     pub members: Vec<Member>,
-    /// Where the next page begins; null at the end.
+    /// The `cursor` of the next page. Null on the last page.
     pub next_cursor: Option<Cursor>,
 }

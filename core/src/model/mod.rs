@@ -1,5 +1,5 @@
-//! The resources of the platform: ids, the error and its codes, permissions, and one file per resource, whose structs are
-//! the JSON bodies. Pure rules only: no SQL and no I/O.
+//! The resources of the platform: ids, the error and its codes, permissions, and one file per
+//! resource, whose structs are the JSON bodies. Pure rules only: no SQL and no I/O.
 
 pub mod auth;
 pub mod catalog;
@@ -7,6 +7,7 @@ pub mod comparison;
 pub mod cursor;
 pub mod email_domain;
 pub mod error;
+pub mod error_details;
 pub mod eval;
 pub mod ids;
 pub mod invite;
@@ -16,10 +17,12 @@ pub mod member;
 pub mod openapi_schema;
 pub mod org;
 pub mod permissions;
-pub(crate) mod random;
+pub mod random;
+mod refusals;
 pub mod secret;
 pub mod session;
 pub mod suite;
+pub mod suite_items;
 pub mod terms;
 mod text_enum;
 pub mod timestamp;

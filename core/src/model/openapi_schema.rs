@@ -1,10 +1,10 @@
-//! How what is one word on the wire is described to clients: ids, moments, and words of closed sets. Structs derive
-//! their description (`utoipa::ToSchema`); the api makes the whole document.
+//! OpenAPI schemas of strings: ids, timestamps, and words of closed sets. Structs derive their
+//! schemas (`utoipa::ToSchema`), and the API assembles the document.
 
 use utoipa::openapi::schema::{KnownFormat, Object, ObjectBuilder, SchemaFormat, Type};
 use utoipa::openapi::{RefOr, Schema};
 
-/// A text of this form.
+/// Returns the schema of a string with a pattern.
 pub fn text(description: &str, pattern: &str, max: usize, example: &str) -> RefOr<Schema> {
     string()
         .description(Some(description))
@@ -14,7 +14,7 @@ pub fn text(description: &str, pattern: &str, max: usize, example: &str) -> RefO
         .into()
 }
 
-/// An id: its prefix, and letters and digits.
+/// Returns the schema of an id: its prefix, then letters and digits.
 pub fn id(prefix: &str) -> RefOr<Schema> {
     let (pattern, example) = (
         format!("^{prefix}[0-9A-Za-z]{{1,40}}$"),
@@ -28,7 +28,7 @@ pub fn id(prefix: &str) -> RefOr<Schema> {
     )
 }
 
-/// One word of a closed set, each with what it means.
+/// Returns the schema of a word of a closed set, with the meaning of each word.
 pub fn word(meanings: &[(&'static str, &str)]) -> RefOr<Schema> {
     let lines: Vec<_> = meanings
         .iter()
@@ -40,18 +40,18 @@ pub fn word(meanings: &[(&'static str, &str)]) -> RefOr<Schema> {
         .into()
 }
 
-/// A text of a form that has a name.
+/// Returns the schema of a string with a named format.
 pub fn format(format: KnownFormat, description: &str, max: usize, example: &str) -> RefOr<Schema> {
-    let described = string()
+    let schema = string()
         .description(Some(description))
         .format(Some(SchemaFormat::KnownFormat(format)));
-    described.max_length(Some(max)).examples([example]).into()
+    schema.max_length(Some(max)).examples([example]).into()
 }
 
-/// A moment.
-pub fn moment() -> RefOr<Schema> {
-    let described = string().description(Some("A moment in RFC 3339, in UTC with microseconds."));
-    described
+/// Returns the schema of a timestamp.
+pub fn timestamp() -> RefOr<Schema> {
+    let schema = string().description(Some("A timestamp in RFC 3339, in UTC with microseconds."));
+    schema
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))
         .examples(["2026-01-31T23:59:59.000000Z"])
         .into()

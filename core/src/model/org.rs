@@ -1,4 +1,4 @@
-//! Organizations, their plans, and who is in them.
+//! Organizations, their plans, and the roles of their members.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -9,150 +9,157 @@ use crate::model::validation;
 use crate::text_enum;
 
 text_enum! {
-    /// What a member may do. The order is that of power.
+    /// The role of a member, in ascending order of rights.
     #[derive(PartialOrd, Ord)]
     pub enum Role {
-        /// May read.
+        /// A viewer can read.
         Viewer = "viewer",
-        /// May also create and revoke keys, upload, submit and cancel.
+        /// A member can also create and revoke keys, upload, submit and cancel.
         Member = "member",
-        /// May also manage members, invites, domains and terms.
+        /// An owner can also manage members, invites, domains and terms.
         Owner = "owner",
     }
 }
 
 text_enum! {
-    /// What the operator may use an organization's submissions for.
+    /// The uses of submissions that an organization allows the operator.
     pub enum DataUse {
-        /// To score them, and nothing else.
+        /// The operator scores the submissions and does nothing else with them.
         ScoringOnly = "scoring_only",
-        /// Also for research over many organizations at once.
+        /// The operator also uses them for research over many organizations.
         AggregateResearch = "aggregate_research",
-        /// Also to improve models.
+        /// The operator also uses them to improve models.
         ModelImprovement = "model_improvement",
     }
 }
 
 text_enum! {
-    /// Kind of a credential.
+    /// The kind of a credential.
     pub enum PrincipalKind {
-        /// An API key of an organization.
+        /// An API key, which belongs to an organization.
         ApiKey = "api_key",
-        /// A signed-in person.
+        /// A session of a user who has signed in.
         Session = "session",
     }
 }
 
-/// An organization as one of its members sees it.
+/// An organization as the caller sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Org {
-    /// `org_…`
+    /// The id of the organization.
     pub id: OrgId,
-    /// As its owner named it.
+    /// The name of the organization.
     pub name: String,
-    /// Name of its plan.
+    /// The name of the plan, such as `free`.
     pub plan: String,
-    /// What its submissions may be used for.
+    /// The uses of submissions that the organization allows the operator.
     pub data_use: DataUse,
-    /// The caller's role in it.
+    /// The role of the caller.
     pub role: Role,
-    /// When it was made.
+    /// The time at which the organization was created.
     pub created_at: Timestamp,
 }
 
-/// An organization among which a session must choose.
+/// An organization that a session can choose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OrgChoice {
-    /// `org_…`
+    /// The id of the organization.
     pub id: OrgId,
-    /// As its owner named it.
+    /// The name of the organization.
     pub name: String,
 }
 
-/// What a new organization is to be.
+/// The request body of `POST /v1/orgs`.
 #[derive(ToSchema)]
 pub struct OrgCreate {
-    /// For people. Without links, because the mails of invites show it.
+    /// The name of the organization. It must not contain a link, because the emails of invites show
+    /// it.
     #[schema(value_type = validation::Text)]
     pub name: String,
 }
 
-/// What is to change of an organization. What is not given stays; at least one is given.
+/// The request body of `PATCH /v1/orgs/{org_id}`. It has at least one field. Absent fields remain
+/// unchanged.
 #[derive(ToSchema)]
 pub struct OrgUpdate {
-    /// Its new name, without links.
+    /// The new name. It must not contain a link.
     #[schema(value_type = Option<validation::Text>)]
     pub name: Option<String>,
-    /// What its submissions may be used for from now on.
+    /// The uses of submissions that the organization allows the operator from now on.
     pub data_use: Option<DataUse>,
 }
 
-/// Answer of `GET /v1/me`.
+/// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Me {
-    /// Kind of credential in use.
+    /// The kind of the credential.
     pub principal: PrincipalKind,
-    /// The organization that the credential resolves to.
+    /// The id of the organization that the request acts for.
     pub org_id: OrgId,
-    /// The organizations that the caller belongs to, the oldest membership first; at most 200.
+    /// The organizations of the caller, the oldest membership first, at most 200. An API key has
+    /// its own organization only, with the role `member`.
     #[schema(max_items = 200)]
     pub orgs: Vec<Org>,
 }
 
-/// The plan of organizations that users create.
+/// The name of the plan of organizations that users create.
 pub const FREE: &str = "free";
 
-/// How many organizations a user may create.
+/// Maximum number of organizations that a user can create.
 pub const CREATED_MAX: i64 = 20;
 
-/// What a plan grants.
+/// The limits of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// Requests admitted in any sixty consecutive seconds.
+    /// The number of requests that are admitted in any 60 consecutive seconds.
     pub requests_per_minute: u32,
-    /// Predictions scored in a calendar month.
+    /// The number of items that can be charged in a calendar month.
     pub eval_items_per_month: i64,
-    /// Jobs queued or running at once.
+    /// The number of jobs that can be queued or running at once.
     pub concurrent_jobs: i64,
-    /// Bytes of an upload, as it is sent and decompressed.
+    /// The size of the largest upload in bytes. It applies to the bytes as they are sent, and to
+    /// the decompressed content.
     pub upload_bytes_max: i64,
-    /// Bytes stored at once: parts of uploads, and inline predictions of jobs that have not finished.
+    /// The number of bytes that can be stored at once: parts of uploads, and inline predictions of
+    /// jobs that have not finished.
     pub storage_bytes: i64,
 }
 
-/// Bytes that a plan stores at once unless the operator set it: ten times its largest upload.
+/// Returns the number of bytes that a plan stores at once unless the operator has set it: ten times
+/// its largest upload.
 pub const fn default_storage_bytes(upload_bytes_max: i64) -> i64 {
     upload_bytes_max.saturating_mul(10)
 }
 
-/// What the operator changes of a plan. What is not given stays.
+/// The operator's changes to a plan. `None` leaves a limit unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlanChange {
-    /// Requests admitted in any sixty consecutive seconds.
+    /// The number of requests that are admitted in any 60 consecutive seconds.
     pub requests_per_minute: Option<i32>,
-    /// Predictions scored in a calendar month.
+    /// The number of items that can be charged in a calendar month.
     pub eval_items_per_month: Option<i64>,
-    /// Jobs queued or running at once.
+    /// The number of jobs that can be queued or running at once.
     pub concurrent_jobs: Option<i32>,
-    /// Bytes of the largest upload.
+    /// The size of the largest upload in bytes.
     pub upload_bytes_max: Option<i64>,
-    /// Bytes stored at once.
+    /// The number of bytes that can be stored at once.
     pub storage_bytes: Option<i64>,
 }
 
-/// A plan as the operator sees it.
+/// A row of the table of plans, as the operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlanRow {
-    /// Its name.
+    /// The name of the plan.
     pub plan: String,
-    /// Requests admitted in any sixty consecutive seconds.
+    /// The number of requests that are admitted in any 60 consecutive seconds.
     pub requests_per_minute: i32,
-    /// Predictions scored in a calendar month.
+    /// The number of items that can be charged in a calendar month.
     pub eval_items_per_month: i64,
-    /// Jobs queued or running at once.
+    /// The number of jobs that can be queued or running at once.
     pub concurrent_jobs: i32,
-    /// Bytes of the largest upload.
+    /// The size of the largest upload in bytes.
     pub upload_bytes_max: i64,
-    /// Bytes stored at once; ten times the largest upload, unless it was set.
+    /// The number of bytes that can be stored at once: ten times the largest upload, unless the
+    /// operator has set it.
     pub storage_bytes: i64,
 }

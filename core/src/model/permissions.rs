@@ -1,66 +1,72 @@
-//! Who calls, and the proofs of what they may do.
+//! The caller of a request, and proofs of permissions.
 //!
-//! Operations take a proof as a parameter. Only this module makes proofs, so no transport can skip a check, and
-//! the credential column of the endpoint table can be read off the operations' signatures.
+//! Operations take a proof as a parameter. Only this module creates proofs, so neither REST nor
+//! gRPC can skip a check, and the signature of an operation shows the credential that it requires.
 
 use std::sync::Arc;
 
-use crate::model::error::{Code, Details, Error, Resource, Result};
+use crate::model::error::{Code, Error, Result};
+use crate::model::error_details::Resource;
 use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
 use crate::model::org::{Org, OrgChoice, Plan, Role};
 use crate::model::terms::CurrentTerms;
 
-/// What kind of credential was presented, and whose it is.
+/// The caller that a credential identifies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Principal {
-    /// An API key. It belongs to its organization, not to the person who made it.
+    /// An API key. It belongs to its organization, not to the user who created it.
     ApiKey {
-        /// The key.
+        /// The id of the key.
         key_id: KeyId,
     },
-    /// A signed-in person.
+    /// A user who has signed in.
     Session {
-        /// The session.
+        /// The id of the session.
         session_id: SessionId,
-        /// The person.
+        /// The id of the user.
         user_id: UserId,
     },
 }
 
-/// An organization as the credential's holder sees it, with what its plan grants.
+/// The organization that a credential resolves to, with its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
-    /// The organization, with the caller's role.
+    /// The organization, with the role of the caller.
     pub org: Org,
-    /// What its plan grants.
+    /// The limits of the organization's plan.
     pub plan: Plan,
-    /// The terms that hold now, if it has not accepted them.
-    pub terms_owed: Option<Arc<CurrentTerms>>,
-    /// Whether the operator has suspended the organization. Then no proof that names it can be made.
+    /// The current terms, if the organization has not accepted them.
+    pub unaccepted_terms: Option<Arc<CurrentTerms>>,
+    /// Set while the operator has suspended the organization. Then no proof for it can be created.
     pub is_suspended: bool,
 }
 
-/// A valid credential. It proves who calls, not that they may do anything.
+/// A valid credential. It identifies the caller, but grants no permission by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// Who calls.
+    /// The key or the session of the caller.
     pub principal: Principal,
-    /// For whom, if for anyone.
+    /// The organization that the credential resolves to, if there is one.
     pub membership: Option<Membership>,
-    /// Where the caller must choose an organization first: those there are. Otherwise empty.
+    /// The organizations of a caller that must choose one first. Otherwise empty.
     pub choices: Vec<OrgChoice>,
-    /// Whether the caller asked for a certain organization. Then having none means that there is no such one.
-    pub asked_for_org: bool,
+    /// `true` if the request names an organization. Without a membership, that organization does
+    /// not exist for the caller.
+    pub is_org_requested: bool,
 }
 
-/// A proof that can be had from a credential, or the refusal that its absence means.
-pub trait Permit: Sized {
-    /// The proof, or 403 with the code that says why not.
-    fn permit(credential: &Credential) -> Result<Self>;
+/// A proof of a permission, which a credential may or may not have.
+pub trait Proof: Sized {
+    /// Returns the proof.
+    ///
+    /// # Errors
+    /// The reason why the credential does not have the permission: 403, or 404 or 409 if it
+    /// resolves to no organization.
+    fn from_credential(credential: &Credential) -> Result<Self>;
 }
 
 fn membership(credential: &Credential) -> Result<&Membership> {
-    let none = || match credential.asked_for_org {
+    let no_org = || match credential.is_org_requested {
         true => Error::not_found(Resource::Organization),
         false if !credential.choices.is_empty() => Error::choose_org(credential.choices.clone()),
         false => Error::new(
@@ -68,7 +74,7 @@ fn membership(credential: &Credential) -> Result<&Membership> {
             "This credential resolves to no organization. Join one or create one first.",
         ),
     };
-    let membership = credential.membership.as_ref().ok_or_else(none)?;
+    let membership = credential.membership.as_ref().ok_or_else(no_org)?;
     if membership.is_suspended {
         Err(Error::org_suspended())
     } else {
@@ -84,23 +90,23 @@ fn signed_in(credential: &Credential) -> Result<(&SessionId, &UserId)> {
         } => Ok((session_id, user_id)),
         Principal::ApiKey { .. } => Err(Error::new(
             Code::SessionRequired,
-            "This operation needs a session token of a signed-in person; an API key cannot do it.",
+            "This operation requires a session token; an API key cannot be used.",
         )),
     }
 }
 
-fn at_least(role: Role, membership: &Membership) -> Result<()> {
+fn require_role(role: Role, membership: &Membership) -> Result<()> {
     if membership.org.role >= role {
         return Ok(());
     }
     let message = format!(
-        "Your role in this organization is {}; this operation needs {role}.",
+        "Your role in this organization is {}; this operation requires {role}.",
         membership.org.role
     );
     Err(Error::new(Code::Forbidden, message))
 }
 
-/// Any credential of an organization: may read.
+/// Proof of any credential of an organization, which can read.
 #[derive(Debug, Clone)]
 pub struct Caller {
     principal: Principal,
@@ -108,35 +114,39 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The organization that opens every query.
+    /// Returns the id of the organization, to which every query is restricted.
     pub fn org_id(&self) -> &OrgId {
         &self.membership.org.id
     }
 
-    /// Who calls.
+    /// Returns the key or the session of the caller.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// The organization as the caller sees it.
+    /// Returns the organization as the caller sees it.
     pub fn org(&self) -> &Org {
         &self.membership.org
     }
 
-    /// What the organization's plan grants.
+    /// Returns the limits of the organization's plan.
     pub fn plan(&self) -> &Plan {
         &self.membership.plan
     }
 
-    /// The proof that the caller may also submit, for operations that only sometimes use up an allowance. The error is 403.
+    /// Returns the proof that the caller can also submit, for operations that use up an allowance
+    /// only sometimes.
+    ///
+    /// # Errors
+    /// 403 if the caller's role is `viewer`.
     pub fn submitter(&self) -> Result<Submitter> {
-        at_least(Role::Member, &self.membership)?;
+        require_role(Role::Member, &self.membership)?;
         Ok(Submitter(self.clone()))
     }
 }
 
-impl Permit for Caller {
-    fn permit(credential: &Credential) -> Result<Self> {
+impl Proof for Caller {
+    fn from_credential(credential: &Credential) -> Result<Self> {
         let membership = membership(credential)?.clone();
         Ok(Self {
             principal: credential.principal.clone(),
@@ -145,45 +155,45 @@ impl Permit for Caller {
     }
 }
 
-/// A key, or the session of a member or owner: may submit.
+/// Proof of an API key, or of the session of a member or owner, which can submit.
 #[derive(Debug, Clone)]
 pub struct Submitter(Caller);
 
 impl Submitter {
-    /// The same caller, for what any credential may do.
+    /// Returns the proof for operations that any credential can use.
     pub fn caller(&self) -> &Caller {
         &self.0
     }
 }
 
-impl Permit for Submitter {
-    fn permit(credential: &Credential) -> Result<Self> {
-        at_least(Role::Member, membership(credential)?)?;
-        Caller::permit(credential).map(Self)
+impl Proof for Submitter {
+    fn from_credential(credential: &Credential) -> Result<Self> {
+        require_role(Role::Member, membership(credential)?)?;
+        Caller::from_credential(credential).map(Self)
     }
 }
 
-/// The session of a person, whether or not they belong to an organization.
+/// Proof of a session. The user need not belong to an organization.
 #[derive(Debug, Clone)]
-pub struct Person {
+pub struct User {
     session_id: SessionId,
     user_id: UserId,
 }
 
-impl Person {
-    /// The session.
+impl User {
+    /// Returns the id of the session.
     pub fn session_id(&self) -> &SessionId {
         &self.session_id
     }
 
-    /// The person.
+    /// Returns the id of the user.
     pub fn user_id(&self) -> &UserId {
         &self.user_id
     }
 }
 
-impl Permit for Person {
-    fn permit(credential: &Credential) -> Result<Self> {
+impl Proof for User {
+    fn from_credential(credential: &Credential) -> Result<Self> {
         let (session_id, user_id) = signed_in(credential)?;
         Ok(Self {
             session_id: session_id.clone(),
@@ -192,7 +202,7 @@ impl Permit for Person {
     }
 }
 
-/// The session of a person in an organization, whatever their role.
+/// Proof of a session that acts for an organization, with any role.
 #[derive(Debug, Clone)]
 pub struct Session {
     user_id: UserId,
@@ -200,19 +210,19 @@ pub struct Session {
 }
 
 impl Session {
-    /// The person.
+    /// Returns the id of the user.
     pub fn user_id(&self) -> &UserId {
         &self.user_id
     }
 
-    /// The organization that opens every query.
+    /// Returns the id of the organization, to which every query is restricted.
     pub fn org_id(&self) -> &OrgId {
         &self.org_id
     }
 }
 
-impl Permit for Session {
-    fn permit(credential: &Credential) -> Result<Self> {
+impl Proof for Session {
+    fn from_credential(credential: &Credential) -> Result<Self> {
         let (_, user_id) = signed_in(credential)?;
         Ok(Self {
             user_id: user_id.clone(),
@@ -221,80 +231,70 @@ impl Permit for Session {
     }
 }
 
-/// The session of a member or owner: may manage keys.
+/// Proof of the session of a member or owner, which can manage keys.
 #[derive(Debug, Clone)]
 pub struct Member(Session);
 
 impl Member {
-    /// The same person, for what any session may do.
+    /// Returns the proof for operations that any session of the organization can use.
     pub fn session(&self) -> &Session {
         &self.0
     }
 }
 
-impl Permit for Member {
-    fn permit(credential: &Credential) -> Result<Self> {
-        let session = Session::permit(credential)?;
-        at_least(Role::Member, membership(credential)?)?;
+impl Proof for Member {
+    fn from_credential(credential: &Credential) -> Result<Self> {
+        let session = Session::from_credential(credential)?;
+        require_role(Role::Member, membership(credential)?)?;
         Ok(Self(session))
     }
 }
 
-/// The session of an owner: may manage the organization, its members, invites, domains and terms.
+/// Proof of the session of an owner, which can manage the organization, its members, invites,
+/// domains and terms.
 #[derive(Debug, Clone)]
 pub struct Owner(Session);
 
 impl Owner {
-    /// The same person, for what any session may do.
+    /// Returns the proof for operations that any session of the organization can use.
     pub fn session(&self) -> &Session {
         &self.0
     }
 }
 
-impl Permit for Owner {
-    fn permit(credential: &Credential) -> Result<Self> {
-        let session = Session::permit(credential)?;
-        at_least(Role::Owner, membership(credential)?)?;
+impl Proof for Owner {
+    fn from_credential(credential: &Credential) -> Result<Self> {
+        let session = Session::from_credential(credential)?;
+        require_role(Role::Owner, membership(credential)?)?;
         Ok(Self(session))
     }
 }
 
-/// A proof of somebody whose organization has accepted the terms that hold now, where there are any.
+/// The proof `P` of a caller whose organization has accepted the current terms, if there are any.
 #[derive(Debug, Clone)]
 pub struct TermsAccepted<P>(P);
 
 impl<P> TermsAccepted<P> {
-    /// The proof of who it is.
-    pub fn who(&self) -> &P {
+    /// Returns the proof without the acceptance of the terms.
+    pub fn proof(&self) -> &P {
         &self.0
     }
 }
 
-impl<P: Permit> Permit for TermsAccepted<P> {
-    fn permit(credential: &Credential) -> Result<Self> {
-        let proof = P::permit(credential)?;
-        let Some(terms) = &membership(credential)?.terms_owed else {
+impl<P: Proof> Proof for TermsAccepted<P> {
+    fn from_credential(credential: &Credential) -> Result<Self> {
+        let proof = P::from_credential(credential)?;
+        let Some(terms) = &membership(credential)?.unaccepted_terms else {
             return Ok(Self(proof));
         };
-        let CurrentTerms { version, url } = terms.as_ref();
-        let message = format!(
-            "An owner of your organization must first accept version {version} of the terms: {url}"
-        );
-        let details = Details::Terms {
-            reason: "terms_not_accepted",
-            version: version.clone(),
-            url: url.clone(),
-        };
-        Err(Error {
-            details: Some(details),
-            ..Error::new(Code::Forbidden, message)
-        })
+        Err(Error::terms_not_accepted(terms))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::error_details::Details;
     use crate::model::org::DataUse;
     use crate::model::timestamp::Timestamp;
 
@@ -326,23 +326,23 @@ mod tests {
                 upload_bytes_max: 1,
                 storage_bytes: 10,
             },
-            terms_owed: None,
+            unaccepted_terms: None,
             is_suspended: false,
         });
         Credential {
             principal,
             membership,
             choices: Vec::new(),
-            asked_for_org: false,
+            is_org_requested: false,
         }
     }
 
-    fn code<P: Permit>(credential: &Credential) -> Option<Code> {
-        P::permit(credential).err().map(|error| error.code)
+    fn code<P: Proof>(credential: &Credential) -> Option<Code> {
+        P::from_credential(credential).err().map(|error| error.code)
     }
 
     #[test]
-    fn each_proof_is_given_to_those_who_may_and_refused_with_the_reason() {
+    fn proofs_require_credential_and_role() {
         let key = credential(true, Some(Role::Member));
         let viewer = credential(false, Some(Role::Viewer));
         let member = credential(false, Some(Role::Member));
@@ -352,7 +352,7 @@ mod tests {
             [
                 code::<Caller>(c),
                 code::<Submitter>(c),
-                code::<Person>(c),
+                code::<User>(c),
                 code::<Session>(c),
                 code::<Member>(c),
                 code::<Owner>(c),
@@ -377,12 +377,12 @@ mod tests {
     }
 
     #[test]
-    fn suspended_org_gives_no_proof_but_of_the_person() {
+    fn suspended_org_allows_user_proof_only() {
         let suspended = |mut credential: Credential| {
             credential.membership.as_mut().unwrap().is_suspended = true;
             credential
         };
-        let refused = |error: Error| {
+        let refusal = |error: Error| {
             (
                 error.code,
                 matches!(error.details, Some(Details::OrgSuspended { .. })),
@@ -392,35 +392,43 @@ mod tests {
         let owner = suspended(credential(false, Some(Role::Owner)));
         for caller in [&key, &owner] {
             assert_eq!(
-                Caller::permit(caller).map_err(refused).unwrap_err(),
+                Caller::from_credential(caller)
+                    .map_err(refusal)
+                    .unwrap_err(),
                 (Code::Forbidden, true)
             );
             assert_eq!(
-                Submitter::permit(caller).map_err(refused).unwrap_err(),
+                Submitter::from_credential(caller)
+                    .map_err(refusal)
+                    .unwrap_err(),
                 (Code::Forbidden, true)
             );
         }
         assert_eq!(
-            Session::permit(&owner).map_err(refused).unwrap_err(),
+            Session::from_credential(&owner)
+                .map_err(refusal)
+                .unwrap_err(),
             (Code::Forbidden, true)
         );
         assert_eq!(
-            Member::permit(&owner).map_err(refused).unwrap_err(),
+            Member::from_credential(&owner)
+                .map_err(refusal)
+                .unwrap_err(),
             (Code::Forbidden, true)
         );
         assert_eq!(
-            Owner::permit(&owner).map_err(refused).unwrap_err(),
+            Owner::from_credential(&owner).map_err(refusal).unwrap_err(),
             (Code::Forbidden, true)
         );
         assert_eq!(
-            code::<Person>(&owner),
+            code::<User>(&owner),
             None,
-            "a person can sign out, and may belong to other organizations"
+            "a user can sign out, and may belong to other organizations"
         );
     }
 
     #[test]
-    fn session_that_must_choose_is_a_conflict() {
+    fn session_without_chosen_org_is_a_conflict() {
         let mut credential = credential(false, None);
         credential.choices = vec![OrgChoice {
             id: OrgId::random().unwrap(),
@@ -428,14 +436,14 @@ mod tests {
         }];
         assert_eq!(code::<Caller>(&credential), Some(Code::Conflict));
         assert_eq!(code::<Owner>(&credential), Some(Code::Conflict));
-        assert_eq!(code::<Person>(&credential), None);
-        credential.asked_for_org = true;
+        assert_eq!(code::<User>(&credential), None);
+        credential.is_org_requested = true;
         assert_eq!(code::<Caller>(&credential), Some(Code::NotFound));
     }
 
     #[test]
-    fn who_must_accept_terms_first_is_told_so_after_what_they_may_not_do_at_all() {
-        let mut owing = [
+    fn missing_permission_precedes_missing_terms() {
+        let mut credentials = [
             credential(true, Some(Role::Member)),
             credential(false, Some(Role::Viewer)),
             credential(false, Some(Role::Owner)),
@@ -444,19 +452,19 @@ mod tests {
             version: "2".into(),
             url: "https://example.org/terms".into(),
         });
-        for credential in &mut owing {
+        for credential in &mut credentials {
             assert_eq!(code::<TermsAccepted<Caller>>(credential), None);
-            credential.membership.as_mut().unwrap().terms_owed = Some(Arc::clone(&terms));
+            credential.membership.as_mut().unwrap().unaccepted_terms = Some(Arc::clone(&terms));
         }
-        let owed = |credential: &Credential| {
-            let error = TermsAccepted::<Member>::permit(credential).unwrap_err();
+        let terms_refusal = |credential: &Credential| {
+            let error = TermsAccepted::<Member>::from_credential(credential).unwrap_err();
             (
                 error.code,
                 matches!(error.details, Some(Details::Terms { .. })),
             )
         };
         assert_eq!(
-            owing.map(|credential| owed(&credential)),
+            credentials.map(|credential| terms_refusal(&credential)),
             [
                 (Code::SessionRequired, false),
                 (Code::Forbidden, false),

@@ -1,65 +1,66 @@
 //! Secrets: API keys, session tokens, and the tokens of sign-in links.
 //!
-//! Form: a prefix, 32 random base62 characters (190 bits) and a 6-character base62 CRC-32 of all that stands
-//! before it. The checksum lets a typo be refused without a look-up; it protects nothing. Only the SHA-256 of a
-//! secret is stored: 190 random bits cannot be guessed, so a slow hash would add cost and no safety.
+//! A secret is a prefix, 32 random base62 characters (190 bits), and the CRC-32 of all characters
+//! before it as 6 base62 characters. The checksum rejects typos without a database query; it is not
+//! a protection. Only the SHA-256 of a secret is stored: 190 random bits cannot be guessed, so a
+//! slow hash would add cost but no security.
 
 use sha2::{Digest as _, Sha256};
 
-use crate::model::error::Result;
-use crate::model::random;
+use crate::model::random::{self, RandomError};
 
 const KEY_PREFIX: &str = "svc_live_";
 const SESSION_PREFIX: &str = "svc_sess_";
 const LINK_PREFIX: &str = "svc_link_";
-const RANDOM: usize = 32;
-const CHECKSUM: usize = 6;
+const RANDOM_LENGTH: usize = 32;
+const CHECKSUM_LENGTH: usize = 6;
 
-/// What kind of secret a token is, by its form.
+/// The kind of a secret, which its prefix shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretKind {
-    /// `svc_live_…`
+    /// The secret of an API key, `svc_live_…`.
     ApiKey,
-    /// `svc_sess_…`
+    /// The token of a session, `svc_sess_…`.
     Session,
-    /// `svc_link_…`: of a link to sign in with. It is not a credential.
+    /// The token of a sign-in link, `svc_link_…`. It is not a credential.
     Link,
 }
 
-/// A freshly made secret. It is shown once and never logged: it has no `Debug`.
+/// A new secret. It is returned once and never logged, so it has no `Debug`.
 pub struct Secret(String);
 
 impl Secret {
-    /// A new secret of this kind.
-    pub fn random(kind: SecretKind) -> Result<Self> {
+    /// Creates a random secret of this kind.
+    pub fn random(kind: SecretKind) -> Result<Self, RandomError> {
         let mut text = String::from(match kind {
             SecretKind::ApiKey => KEY_PREFIX,
             SecretKind::Session => SESSION_PREFIX,
             SecretKind::Link => LINK_PREFIX,
         });
-        text.push_str(&random::base62(RANDOM)?);
+        text.push_str(&random::base62(RANDOM_LENGTH)?);
         let checksum = checksum(&text);
         text.push_str(&checksum);
         Ok(Self(text))
     }
 
-    /// The leading characters, enough to recognize a key by and no help to guess it.
+    /// Returns the prefix and the first 4 random characters: enough to recognize a key, but no help
+    /// to guess it.
     pub fn prefix(&self) -> &str {
         &self.0[..KEY_PREFIX.len() + 4]
     }
 
-    /// What is stored in place of the secret.
+    /// Returns the hash that is stored instead of the secret.
     pub fn hash(&self) -> SecretHash {
         SecretHash::of(&self.0)
     }
 
-    /// The secret itself, for the one answer that shows it.
+    /// Returns the secret itself, for the only response that contains it.
     pub fn into_text(self) -> String {
         self.0
     }
 }
 
-/// The SHA-256 of a secret: what is stored and looked up.
+/// The SHA-256 of a secret, by which it is stored and looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SecretHash([u8; 32]);
 
@@ -68,13 +69,13 @@ impl SecretHash {
         Self(Sha256::digest(text.as_bytes()).into())
     }
 
-    /// The bytes as they are stored.
+    /// Returns the 32 bytes of the hash.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Reads a token. `None` when its form or its checksum is not that of a secret of ours.
+/// Parses a token and returns its kind and hash, or `None` if its format or checksum is wrong.
 pub fn read(token: &str) -> Option<(SecretKind, SecretHash)> {
     let kind = if token.starts_with(KEY_PREFIX) {
         SecretKind::ApiKey
@@ -85,21 +86,22 @@ pub fn read(token: &str) -> Option<(SecretKind, SecretHash)> {
     } else {
         return None;
     };
-    let well_formed = token.len() == KEY_PREFIX.len() + RANDOM + CHECKSUM
+    let is_well_formed = token.len() == KEY_PREFIX.len() + RANDOM_LENGTH + CHECKSUM_LENGTH
         && token[KEY_PREFIX.len()..]
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric());
-    if !well_formed {
+    if !is_well_formed {
         return None;
     }
-    let (body, given) = token.split_at(token.len() - CHECKSUM);
+    let (body, given) = token.split_at(token.len() - CHECKSUM_LENGTH);
     (checksum(body) == given).then(|| (kind, SecretHash::of(token)))
 }
 
-/// The CRC-32 (IEEE) of a text as 6 base62 digits, the highest first. 62⁶ > 2³², so it always fits.
+/// Returns the CRC-32 (IEEE) of a string as 6 base62 digits, the highest first. They always
+/// suffice, because 62⁶ > 2³².
 fn checksum(text: &str) -> String {
     let mut rest = crc32fast::hash(text.as_bytes());
-    let mut digits = [0_u8; CHECKSUM];
+    let mut digits = [0_u8; CHECKSUM_LENGTH];
     for digit in digits.iter_mut().rev() {
         *digit = random::BASE62[(rest % 62) as usize];
         rest /= 62;
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_read_back_as_its_hash() {
+    fn parsed_secret_has_same_hash() {
         for kind in [SecretKind::ApiKey, SecretKind::Session, SecretKind::Link] {
             let secret = Secret::random(kind).unwrap();
             let hash = secret.hash();
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_single_typo_is_refused() {
+    fn secret_with_typo_is_rejected() {
         let text = Secret::random(SecretKind::ApiKey).unwrap().into_text();
         for at in 0..text.len() {
             let mut typo = text.clone().into_bytes();

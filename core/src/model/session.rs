@@ -1,4 +1,4 @@
-//! Sessions of a user.
+//! The sessions of a user.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -6,38 +6,41 @@ use utoipa::ToSchema;
 use crate::model::ids::SessionId;
 use crate::model::timestamp::Timestamp;
 
-/// A session of the caller, without its token.
+/// A session of the caller without its token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Session {
-    /// `ses_…`
+    /// The id of the session.
     pub id: SessionId,
-    /// When the user signed in.
+    /// The time at which the user signed in.
     pub created_at: Timestamp,
-    /// When it was last used, to about a minute.
+    /// The time at which the session was last used, exact to about a minute.
     pub last_used_at: Timestamp,
-    /// When it ends if it is not used again: 7 days after its last use, at most 30 days after the sign-in.
+    /// The time at which the session ends if it is not used again: 7 days after its last use, and
+    /// at most 30 days after the sign-in.
     pub expires_at: Timestamp,
-    /// The client's address at its last use, to about a minute; the first 64 bits of an IPv6 address. Null until a session that the
-    /// operator created is used.
+    /// The network address of the client at the last use, exact to about a minute. An IPv6 address
+    /// is cut to its first 64 bits. Null in a session that the operator created and that was not
+    /// used yet.
     pub address: Option<String>,
-    /// The `User-Agent` of the same request, at most 200 characters; null if it sent none.
+    /// The `User-Agent` of the client at the last use, at most 200 characters. Null if the client
+    /// sent none.
     pub user_agent: Option<String>,
-    /// Whether this is the session that calls.
+    /// `true` if this is the session that calls.
     pub current: bool,
 }
 
-/// The live sessions of the caller, the newest first.
+/// The live sessions of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Sessions {
-    /// All of them, at most 100.
+    /// The live sessions, the newest first, at most 100.
     pub sessions: Vec<Session>,
 }
 
-/// Where a request comes from, as its session shows it.
+/// The client of a request, as its session records it.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin<'a> {
-    /// The client's address.
+    /// The network address of the client.
     pub address: &'a str,
-    /// Its `User-Agent`.
+    /// The `User-Agent` of the client, if it sent one.
     pub user_agent: Option<&'a str>,
 }

@@ -1,4 +1,4 @@
-//! The terms of an installation, and who accepted them.
+//! The terms of an installation, and their acceptance.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -6,33 +6,33 @@ use utoipa::ToSchema;
 use crate::model::ids::UserId;
 use crate::model::timestamp::Timestamp;
 
-/// The terms that hold now, as the operator configured them.
+/// The current terms, as the operator has configured them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CurrentTerms {
-    /// Their version.
+    /// The version of the terms.
     pub version: String,
-    /// Where they can be read.
+    /// The URL of the terms.
     pub url: String,
 }
 
-/// Which terms are accepted.
+/// The request body of `POST /v1/terms/accept`.
 #[derive(ToSchema)]
 pub struct TermsAccept {
-    /// The version that was read.
+    /// The current version of the terms.
     #[schema(min_length = 1)]
     pub version: String,
 }
 
-/// The terms as an organization sees them.
+/// The current terms as an organization sees them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Terms {
-    /// Their version.
+    /// The version of the terms.
     pub version: String,
-    /// Where they can be read.
+    /// The URL of the terms.
     #[schema(format = "uri")]
     pub url: String,
-    /// When the organization accepted this version.
+    /// The time at which the organization accepted this version. Null until it has.
     pub accepted_at: Option<Timestamp>,
-    /// Who accepted it for the organization.
+    /// The id of the user who accepted this version for the organization. Null until somebody has.
     pub accepted_by: Option<UserId>,
 }

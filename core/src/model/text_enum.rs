@@ -1,7 +1,7 @@
-//! Enums that are one word in JSON, in SQL and in a request.
+//! Enums that are one word in JSON, in SQL and in requests.
 
-/// Declares an enum whose variants have one spelling everywhere: `as_str`, `FromStr`, `Display`, serde and sqlx
-/// (as `text`) all use it.
+/// Declares an enum whose variants have one spelling, which `as_str`, `FromStr`, `Display`, serde
+/// and sqlx (as `text`) share. The doc comments of the variants are part of the OpenAPI document.
 #[macro_export]
 macro_rules! text_enum {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[doc = $doc:literal])* $variant:ident = $text:literal,)+ }) => {
@@ -13,7 +13,7 @@ macro_rules! text_enum {
             /// Every value, in order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The value as it is written everywhere.
+            /// Returns the spelling of the value in JSON, SQL and requests.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }

@@ -1,4 +1,4 @@
-//! Moments: how they are written, and the one place where this process reads its own clock.
+//! Timestamps: their format, and the only place that reads the clock of the process.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,20 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime, UtcOffset};
 
-/// A moment in UTC with microseconds, written `2026-01-31T23:59:59.000000Z`.
+/// A point in time in UTC, formatted with microseconds: `2026-01-31T23:59:59.000000Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, sqlx::Type)]
 #[sqlx(transparent)]
 pub struct Timestamp(OffsetDateTime);
 
 impl Timestamp {
-    /// The beginning of 1970.
+    /// Midnight UTC at the start of 1970.
     pub const UNIX_EPOCH: Self = Self(OffsetDateTime::UNIX_EPOCH);
 
-    /// This process's own clock. What is stored or compared comes from the database's clock instead;
-    /// this one is for what no database can say: the limits while Redis is away.
+    /// Returns the time of the process's own clock.
+    ///
+    /// Times that are stored or compared come from the database's clock instead. This clock is for
+    /// times that no database can provide, such as those of the fallback counters while Redis is
+    /// unavailable.
     #[expect(
         clippy::disallowed_methods,
         reason = "the one place that reads the process's clock"
@@ -26,17 +29,18 @@ impl Timestamp {
         Self(OffsetDateTime::now_utc())
     }
 
-    /// Seconds since 1970, rounded down.
+    /// Returns the seconds since 1970, rounded down.
     pub fn unix_seconds(self) -> i64 {
         self.0.unix_timestamp()
     }
 
-    /// Microseconds since 1970, rounded down, as the written form is.
+    /// Returns the microseconds since 1970, rounded down, as the formatted timestamp is.
     pub fn unix_micros(self) -> i64 {
         i64::try_from(self.0.unix_timestamp_nanos().div_euclid(1000)).unwrap_or(i64::MAX)
     }
 
-    /// The time so many microseconds after 1970. `None` if its year is not one of 1 to 9999.
+    /// Returns the timestamp this many microseconds after the start of 1970, or `None` if its year
+    /// is not between 1 and 9999.
     pub fn from_unix_micros(micros: i64) -> Option<Self> {
         OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000)
             .ok()
@@ -44,24 +48,24 @@ impl Timestamp {
             .map(Self)
     }
 
-    /// Nanoseconds since 1970.
+    /// Returns the nanoseconds since the start of 1970.
     pub fn unix_nanos(self) -> i128 {
         self.0.unix_timestamp_nanos()
     }
 
-    /// The part of a second, in nanoseconds.
+    /// Returns the fraction of the second, in nanoseconds.
     pub fn subsecond_nanos(self) -> u32 {
         self.0.nanosecond()
     }
 
-    /// How long until `later`, in whole seconds rounded up, 0 if it has passed.
+    /// Returns the seconds until `later`, rounded up, or 0 if it has passed.
     pub fn seconds_until(self, later: Self) -> u32 {
         let left = later.0 - self.0;
         let seconds = left.whole_seconds() + i64::from(left.subsec_nanoseconds() > 0);
         u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
     }
 
-    /// The moment this many microseconds later.
+    /// Returns the timestamp this many microseconds later.
     #[must_use]
     pub fn plus_micros(self, micros: i64) -> Self {
         Self(self.0.saturating_add(Duration::microseconds(micros)))
@@ -74,14 +78,15 @@ impl From<Timestamp> for std::time::SystemTime {
     }
 }
 
-/// A text that is not a moment.
+/// The string is not a timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be RFC 3339, such as 2026-01-31T23:59:59Z")]
 pub struct MalformedTimestamp;
 
 impl FromStr for Timestamp {
     type Err = MalformedTimestamp;
-    /// Reads RFC 3339. A moment whose year in UTC is not one of 1 to 9999 cannot be written back, and is refused.
+    /// Parses RFC 3339. A timestamp whose year in UTC is not between 1 and 9999 is rejected,
+    /// because it could not be formatted again.
     fn from_str(text: &str) -> Result<Self, MalformedTimestamp> {
         let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| MalformedTimestamp)?;
         let at = at
@@ -111,7 +116,7 @@ impl fmt::Display for Timestamp {
 
 impl utoipa::PartialSchema for Timestamp {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        crate::model::openapi_schema::moment()
+        crate::model::openapi_schema::timestamp()
     }
 }
 
@@ -135,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_written_with_microseconds_in_utc() {
+    fn timestamp_has_microseconds_in_utc() {
         let read: Timestamp = serde_json::from_str("\"2026-01-31T23:59:59+01:00\"").unwrap();
         assert_eq!(read.to_string(), "2026-01-31T22:59:59.000000Z");
         assert_eq!(
@@ -145,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_microsecond_is_rounded_down_before_1970_too() {
+    fn nanoseconds_are_rounded_down() {
         for text in [
             "0162-12-31T23:59:60Z",
             "1969-12-31T23:59:59.999999999Z",
@@ -158,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_beyond_the_calendar_is_refused() {
+    fn timestamp_outside_calendar_is_rejected() {
         for bad in [
             "9999-12-31T23:59:59-23:59",
             "0000-12-31T23:59:59Z",
@@ -176,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_times_are_rounded_up() {
+    fn seconds_until_is_rounded_up() {
         let at: Timestamp = serde_json::from_str("\"2026-01-31T23:59:59Z\"").unwrap();
         assert_eq!(at.seconds_until(at.plus_micros(1)), 1);
         assert_eq!(at.seconds_until(at.plus_micros(2_000_000)), 2);

@@ -1,39 +1,38 @@
-//! Uploads: predictions that are sent in parts before they are submitted.
+//! Uploads: predictions that a client sends in parts before it submits them.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::model::error::Result;
 use crate::model::ids::{OrgId, UploadId};
-use crate::model::random;
+use crate::model::random::{self, RandomError};
 use crate::model::timestamp::Timestamp;
 use crate::text_enum;
 use assay_eval::prediction::Layout;
 
-/// The largest part, in bytes.
+/// Maximum size of a part, in bytes.
 pub const PART_MAX: u64 = 64 * 1024 * 1024;
 
-/// The highest number of a part.
+/// Highest number of a part. Numbers start at 1.
 pub const PARTS_MAX: i32 = 10_000;
 
-/// The largest upload that parts can make up, in bytes.
+/// Maximum size of an upload, in bytes: all parts at their maximum size.
 pub const BYTES_MAX: i64 = PART_MAX.cast_signed() * PARTS_MAX as i64;
 
-/// How many uploads of an organization may wait for their parts.
+/// Maximum number of uploads of an organization that wait for their parts.
 pub const OPEN_MAX: i64 = 100;
 
 text_enum! {
-    /// How predictions are written one after the other.
+    /// The format of the predictions.
     pub enum ContentType {
-        /// One on each line; lines may be blank.
+        /// One prediction a line. Blank lines are ignored.
         Ndjson = "application/x-ndjson",
-        /// A JSON array.
+        /// One JSON array of predictions.
         Json = "application/json",
     }
 }
 
 impl ContentType {
-    /// The layout that the reader is told.
+    /// Returns the layout that the parser of predictions expects.
     pub const fn layout(self) -> Layout {
         match self {
             Self::Ndjson => Layout::Lines,
@@ -43,7 +42,7 @@ impl ContentType {
 }
 
 text_enum! {
-    /// What an upload holds.
+    /// The kind of the content of an upload.
     pub enum UploadKind {
         /// Predictions for a suite.
         Predictions = "predictions",
@@ -51,136 +50,139 @@ text_enum! {
 }
 
 text_enum! {
-    /// Where an upload stands.
+    /// The state of an upload.
     pub enum UploadStatus {
-        /// Waits for its parts, and to be completed.
+        /// The upload waits for parts and completion.
         Pending = "pending",
-        /// Was read through, and can be submitted.
+        /// The content is valid and can be submitted.
         Ready = "ready",
-        /// Holds something else than predictions.
+        /// The content is invalid.
         Failed = "failed",
-        /// Its time is over.
+        /// The upload was not completed or submitted in time.
         Expired = "expired",
     }
 }
 
 text_enum! {
-    /// How the bytes that are sent are compressed.
+    /// The compression of the bytes that are sent.
     pub enum ContentEncoding {
-        /// Not at all.
+        /// The bytes are not compressed.
         Identity = "identity",
-        /// RFC 1952, of one member or several.
+        /// The bytes are compressed with gzip (RFC 1952), with one or several members.
         Gzip = "gzip",
-        /// RFC 8878, of one frame or several.
+        /// The bytes are compressed with Zstandard (RFC 8878), with one or several frames.
         Zstd = "zstd",
     }
 }
 
 text_enum! {
-    /// Why an upload failed.
+    /// The code of the error of a failed upload.
     pub enum UploadFailure {
-        /// It is not what it should be; the message names the place.
+        /// The content is invalid. The message names the position.
         InvalidPredictions = "invalid_predictions",
-        /// Decompressed it is larger than the plan allows.
+        /// The decompressed content is larger than the plan allows.
         PayloadTooLarge = "payload_too_large",
     }
 }
 
-/// Why an upload failed, as the caller sees it.
+/// The error of a failed upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct UploadError {
-    /// From a closed set.
+    /// The code of the error.
     pub code: UploadFailure,
-    /// For humans.
+    /// A description for people. It can change.
     pub message: String,
 }
 
-/// A part that was received whole.
+/// A part that was received completely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = UploadPart)]
 pub struct Part {
-    /// Its place, from 1.
+    /// The number of the part. Parts are read in the order of their numbers.
     #[schema(minimum = 1, maximum = 10000)]
     pub number: i32,
-    /// Its length.
+    /// The size of the part, in bytes.
     #[schema(minimum = 0, maximum = 67_108_864)]
     pub bytes: i64,
-    /// SHA-256 of its bytes, in hex.
+    /// The SHA-256 of the part, 64 lower-case hex digits.
     #[schema(pattern = "^[0-9a-f]{64}$")]
     pub sha256: String,
-    /// When it had arrived.
+    /// The time at which the part was received.
     pub received_at: Timestamp,
 }
 
-/// What a new upload is to hold.
+/// The request body of `POST /v1/uploads`.
 #[derive(ToSchema)]
 pub struct UploadCreate {
-    /// What it will hold.
+    /// The kind of the content.
     pub kind: UploadKind,
-    /// How the predictions will be written; `application/x-ndjson` if it is not given.
+    /// The format of the predictions. The default is `application/x-ndjson`.
     pub content_type: Option<ContentType>,
-    /// How the bytes will be compressed; `identity` if it is not given.
+    /// The compression of the bytes. The default is `identity`.
     pub content_encoding: Option<ContentEncoding>,
-    /// How many bytes will be sent in all.
+    /// The number of bytes of all parts as they are sent. Completion checks it.
     #[schema(minimum = 1, maximum = 671_088_640_000_i64)]
     pub bytes: Option<i64>,
-    /// SHA-256 of all bytes as they will be sent, in hex.
+    /// The SHA-256 of all parts as they are sent, in the order of their numbers: 64 hex digits.
+    /// Completion checks it.
     #[schema(pattern = "^[0-9a-fA-F]{64}$")]
     pub sha256: Option<String>,
 }
 
-/// An upload, as the callers of its organization see it.
+/// An upload of the caller's organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Upload {
-    /// `upl_…`
+    /// The id of the upload.
     pub id: UploadId,
-    /// The organization that sends it.
+    /// The id of the organization that owns the upload.
     pub org_id: OrgId,
-    /// What it holds.
+    /// The kind of the content.
     pub kind: UploadKind,
-    /// Where it stands.
+    /// The state of the upload.
     pub status: UploadStatus,
-    /// How the predictions are written.
+    /// The format of the predictions.
     pub content_type: ContentType,
-    /// How they are compressed.
+    /// The compression of the bytes.
     pub content_encoding: ContentEncoding,
-    /// What a submission names it by: its id.
+    /// The value for `input_ref` of a submission.
     pub input_ref: UploadId,
-    /// Where its parts go: `PUT {upload_url}/{number}`.
+    /// The URL of the parts: `PUT {upload_url}/{number}`.
     #[schema(format = "uri")]
     pub upload_url: String,
-    /// The largest part.
+    /// The maximum size of a part, in bytes.
     #[schema(minimum = 1)]
     pub part_max_bytes: u64,
-    /// How many bytes are sent in all, as announced; when it is ready, as received.
+    /// The number of bytes of all parts as they are sent. Until the upload is ready, the announced
+    /// number; null if none was announced.
     #[schema(minimum = 1)]
     pub bytes: Option<i64>,
-    /// SHA-256 of all bytes as they are sent, in hex, as announced.
+    /// The announced SHA-256 of all parts as they are sent, 64 lower-case hex digits. Null if none
+    /// was announced.
     #[schema(pattern = "^[0-9a-f]{64}$")]
     pub sha256: Option<String>,
-    /// How many predictions it holds, once it is ready.
+    /// The number of predictions. Null until the upload is ready.
     #[schema(minimum = 1)]
     pub n_items: Option<i64>,
-    /// When it was made.
+    /// The time at which the upload was created.
     pub created_at: Timestamp,
-    /// Until when it can be completed; when it is ready, until when it can be submitted.
+    /// The time until which the upload can be completed, or, if it is ready, submitted.
     pub expires_at: Timestamp,
-    /// When it became ready.
+    /// The time at which the upload became ready. Null until then.
     pub completed_at: Option<Timestamp>,
-    /// Why it failed, if it did.
+    /// The error. Null unless the upload has failed.
     pub error: Option<UploadError>,
-    /// The parts that were received, by number.
+    /// The parts that were received, in the order of their numbers.
     pub parts: Vec<Part>,
 }
 
-/// An upload's row. For the fields see [`Upload`].
+/// An upload's row. The fields are those of [`Upload`], flat.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the fields are those of Upload, flat")]
 pub struct UploadRow {
     pub id: UploadId,
     pub org_id: OrgId,
     pub kind: UploadKind,
-    /// What has expired says so, whether it was noted or not.
+    /// `expired` after `expires_at`, even if the stored status was not updated yet.
     pub status: UploadStatus,
     pub content_type: ContentType,
     pub content_encoding: ContentEncoding,
@@ -195,7 +197,7 @@ pub struct UploadRow {
 }
 
 impl UploadRow {
-    /// The upload as callers see it; `public_url` is where the api can be reached.
+    /// Returns the upload as callers see it. `public_url` is the public address of the API.
     pub fn into_upload(self, parts: Vec<Part>, public_url: &str) -> Upload {
         let Self {
             id,
@@ -238,13 +240,15 @@ impl UploadRow {
     }
 }
 
-/// Where the artifact store keeps an upload: all of its objects' names begin with this and a slash.
+/// Returns the prefix of an upload's objects in the artifact store. Their names begin with it and a
+/// slash.
 pub fn prefix(org_id: &OrgId, upload_id: &UploadId) -> String {
     format!("{org_id}/{upload_id}")
 }
 
-/// A name for a part that no other has, so that two that are sent at once are two objects.
-pub fn part_key(org_id: &OrgId, upload_id: &UploadId, number: i32) -> Result<String> {
+/// Returns a unique name for the object of a part, so that two parts with the same number that are
+/// sent concurrently are two objects.
+pub fn part_key(org_id: &OrgId, upload_id: &UploadId, number: i32) -> Result<String, RandomError> {
     Ok(format!(
         "{}/{number}-{}",
         prefix(org_id, upload_id),

@@ -1,4 +1,4 @@
-//! What an organization has used of its plan.
+//! The usage of an organization, and the limits of its plan.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -6,50 +6,52 @@ use utoipa::ToSchema;
 use crate::model::ids::OrgId;
 use crate::model::timestamp::Timestamp;
 
-/// Answer of `GET /v1/usage`.
+/// The usage of an organization in the current calendar month, UTC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Usage {
-    /// The organization.
+    /// The id of the organization.
     pub org_id: OrgId,
-    /// Name of its plan.
+    /// The name of the plan, such as `free`.
     pub plan: String,
-    /// First moment of the calendar month, UTC.
+    /// The start of the current calendar month, UTC.
     pub period_start: Timestamp,
-    /// First moment of the next.
+    /// The start of the next calendar month, UTC.
     pub period_end: Timestamp,
-    /// What was used in between.
+    /// The usage in the current month.
     pub totals: UsageTotals,
-    /// Jobs queued or running now.
+    /// The number of jobs that are queued or running.
     #[schema(minimum = 0)]
     pub active_jobs: i64,
-    /// Bytes stored now: parts of uploads, and inline predictions of jobs that have not finished or finished a minute ago.
+    /// The number of bytes that are stored: parts of uploads, and inline predictions until a minute
+    /// after their job has finished.
     #[schema(minimum = 0)]
     pub stored_bytes: i64,
-    /// What the plan grants.
+    /// The limits of the plan.
     pub limits: UsageLimits,
 }
 
-/// What an organization has used in the period.
+/// The usage of an organization in a month.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub struct UsageTotals {
-    /// Predictions charged, less those given back.
+    /// The number of items that were charged, minus those that were refunded.
     #[schema(minimum = 0)]
     pub eval_items: i64,
-    /// Requests admitted, over all processes; those of the last moments may not be counted yet.
+    /// The number of requests that were admitted by all processes. It can lag by a few seconds, and
+    /// is never too high.
     #[schema(minimum = 0)]
     pub requests: i64,
 }
 
-/// What an organization's plan grants.
+/// The limits of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub struct UsageLimits {
-    /// Jobs queued or running at once.
+    /// The number of jobs that can be queued or running at once.
     #[schema(minimum = 0)]
     pub concurrent_jobs: i64,
-    /// Predictions in a calendar month.
+    /// The number of items that can be charged in a calendar month.
     #[schema(minimum = 0)]
     pub eval_items_per_month: i64,
-    /// Bytes stored at once.
+    /// The number of bytes that can be stored at once.
     #[schema(minimum = 1)]
     pub storage_bytes: i64,
 }

@@ -1,4 +1,4 @@
-//! Rules for single fields of requests, written once for both wires.
+//! Validation of single request fields, shared by REST and gRPC.
 
 use std::str::FromStr;
 
@@ -11,45 +11,47 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::model::timestamp::Timestamp;
 use assay_eval::FieldError;
 
-/// Longest name or label, in characters.
+/// Maximum length of a name or label, in characters.
 pub const TEXT_MAX: usize = 200;
 
-/// Longest e-mail address, in bytes: what fits into an envelope.
+/// Maximum length of an email address, in bytes: the longest that an SMTP envelope can contain.
 const EMAIL_MAX: usize = 254;
 
-/// Longest domain, in bytes.
+/// Maximum length of a domain, in bytes.
 pub const DOMAIN_MAX: usize = 253;
 
-/// Longest part of an address before the `@`, in bytes.
+/// Maximum length of an email address before the `@`, in bytes.
 const LOCAL_MAX: usize = 64;
 
-/// How [`text`] is described to clients.
+/// The schema of a [`text`].
 pub struct Text;
 
 impl PartialSchema for Text {
     fn schema() -> RefOr<Schema> {
         let pattern = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
-        let described = Object::builder()
+        let schema = Object::builder()
             .schema_type(Type::String)
             .min_length(Some(1))
             .max_length(Some(TEXT_MAX));
-        described
+        schema
             .pattern(Some(pattern))
-            .description(Some("Trimmed; not blank; no control characters."))
+            .description(Some(
+                "It is trimmed, and must not be blank or contain control characters.",
+            ))
             .into()
     }
 }
 
 impl ToSchema for Text {}
 
-/// How [`email`] is described to clients.
+/// The schema of an [`email`].
 pub struct Email;
 
 impl PartialSchema for Email {
     fn schema() -> RefOr<Schema> {
         crate::model::openapi_schema::format(
             KnownFormat::Email,
-            "An e-mail address.",
+            "An email address.",
             EMAIL_MAX,
             "ada@example.org",
         )
@@ -58,14 +60,14 @@ impl PartialSchema for Email {
 
 impl ToSchema for Email {}
 
-/// How [`domain`] is described to clients.
+/// The schema of a [`domain`].
 pub struct Domain;
 
 impl PartialSchema for Domain {
     fn schema() -> RefOr<Schema> {
         crate::model::openapi_schema::format(
             KnownFormat::Hostname,
-            "A domain.",
+            "A domain name.",
             DOMAIN_MAX,
             "example.org",
         )
@@ -74,24 +76,28 @@ impl PartialSchema for Domain {
 
 impl ToSchema for Domain {}
 
-/// A page's size, as [`limit`] takes it, described to clients.
+/// The schema of a page size, as [`limit`] accepts it.
 pub struct PageSize<const DEFAULT: u32, const MAX: u32>;
 
 impl<const DEFAULT: u32, const MAX: u32> PartialSchema for PageSize<DEFAULT, MAX> {
     fn schema() -> RefOr<Schema> {
-        let described = Object::builder()
+        let schema = Object::builder()
             .schema_type(Type::Integer)
             .minimum(Some(1))
             .maximum(Some(MAX));
-        described.default(Some(DEFAULT.into())).into()
+        schema.default(Some(DEFAULT.into())).into()
     }
 }
 
 impl<const DEFAULT: u32, const MAX: u32> ToSchema for PageSize<DEFAULT, MAX> {}
 
-/// A text for people, such as a name: at most [`TEXT_MAX`] characters, trimmed, not blank, no control characters.
+/// Validates a string for people, such as a name, and returns it trimmed.
+///
+/// # Errors
+/// A field error if it has more than [`TEXT_MAX`] characters, is blank or contains control
+/// characters.
 pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
-    // White space counts, so that the limit is one that a schema can state.
+    // The limit includes white space at the ends, so that a schema can state it.
     if value.chars().count() > TEXT_MAX {
         return Err(FieldError::new(
             field,
@@ -103,18 +109,20 @@ pub fn text(field: &str, value: &str) -> Result<String, FieldError> {
     if trimmed.is_empty() {
         return Err(FieldError::required(field));
     }
-    // PostgreSQL cannot store NUL, and no other control character belongs into a name, at its ends neither.
+    // PostgreSQL cannot store NUL, and names contain no other control characters, not even at their
+    // ends.
     if value.chars().any(char::is_control) {
         return Err(FieldError::new(
             field,
             "format",
-            "must not hold control characters",
+            "must not contain control characters",
         ));
     }
     Ok(trimmed.to_owned())
 }
 
-/// An organization's name: a [`text`] without links, because the mails of its invites carry the name to strangers.
+/// Validates the name of an organization: a [`text`] without links, because the emails of its
+/// invites show the name to strangers.
 pub fn org_name(field: &str, value: &str) -> Result<String, FieldError> {
     let name = text(field, value)?;
     if has_link(&name) {
@@ -124,7 +132,8 @@ pub fn org_name(field: &str, value: &str) -> Result<String, FieldError> {
     }
 }
 
-/// Whether mail clients would show a part of the text as a link: an address with a scheme, `www.`, or a host with a path or a port.
+/// Returns `true` if email clients would show a part of the text as a link: an address with a
+/// scheme, `www.`, or a host with a path or a port.
 pub fn has_link(text: &str) -> bool {
     let text = text.to_lowercase();
     let is_host = |host: &str| {
@@ -146,8 +155,8 @@ pub fn has_link(text: &str) -> bool {
         })
 }
 
-/// An e-mail address in the one form in which addresses are compared: trimmed and in lower case, its domain in ASCII as
-/// IDNA writes it.
+/// Validates an email address and returns the normalized form in which addresses are compared:
+/// trimmed, in lower case, the domain in ASCII as IDNA writes it.
 pub fn email(field: &str, value: &str) -> Result<String, FieldError> {
     let value = value.trim();
     if value.is_empty() {
@@ -166,24 +175,24 @@ pub fn email(field: &str, value: &str) -> Result<String, FieldError> {
         None => Err(FieldError::new(
             field,
             "format",
-            "must be an e-mail address, such as ada@example.org",
+            "must be an email address, such as ada@example.org",
         )),
     }
 }
 
-/// What stands before the `@`, in lower case. ASCII only, looked at before it is lowered: there are other letters that
-/// become ASCII in lower case, and then two people would have one address.
+/// Returns the part before the `@` in lower case, if it is valid. It must be ASCII before it is
+/// converted: other letters become ASCII in lower case, and then two users would have one address.
 fn mailbox(local: &str) -> Option<String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte);
-    let well_formed = local.len() <= LOCAL_MAX
+    let is_well_formed = local.len() <= LOCAL_MAX
         && local
             .split('.')
             .all(|part| !part.is_empty() && part.bytes().all(allowed));
-    well_formed.then(|| local.to_ascii_lowercase())
+    is_well_formed.then(|| local.to_ascii_lowercase())
 }
 
-/// A domain in the one form in which domains are compared: in ASCII as IDNA (UTS 46) writes it, in lower case, without
-/// a dot at its end, at most 253 characters.
+/// Validates a domain and returns the normalized form in which domains are compared: in ASCII as
+/// IDNA (UTS 46) writes it, in lower case, without a dot at its end, at most 253 characters.
 pub fn domain(field: &str, value: &str) -> Result<String, FieldError> {
     let value = value.trim();
     if value.is_empty() {
@@ -199,7 +208,7 @@ pub fn domain(field: &str, value: &str) -> Result<String, FieldError> {
 }
 
 fn ascii_domain(value: &str) -> Option<String> {
-    // So long a text is no domain, however it is written; it need not be looked at.
+    // A longer string is never a domain, so converting it would waste time.
     let short = Some(value).filter(|value| value.len() <= 1024)?;
     let ascii = Uts46::new()
         .to_ascii(
@@ -209,7 +218,7 @@ fn ascii_domain(value: &str) -> Option<String> {
             DnsLength::Verify,
         )
         .ok()?;
-    // No domain ends in a number, but IP addresses do.
+    // IP addresses end in a number. Domains do not.
     let ends_in_number = ascii
         .rsplit('.')
         .next()
@@ -217,15 +226,16 @@ fn ascii_domain(value: &str) -> Option<String> {
     (!ends_in_number).then(|| ascii.into_owned())
 }
 
-/// Notes a fault among others that are told with it; the default stands in for the value.
-pub fn ok_or_collect<T: Default>(faults: &mut Vec<FieldError>, read: Result<T, FieldError>) -> T {
-    read.unwrap_or_else(|fault| {
-        faults.push(fault);
+/// Returns the value, or adds the field error to `errors` and returns the default, so that a
+/// response reports all field errors at once.
+pub fn ok_or_collect<T: Default>(errors: &mut Vec<FieldError>, value: Result<T, FieldError>) -> T {
+    value.unwrap_or_else(|error| {
+        errors.push(error);
         T::default()
     })
 }
 
-/// A page's size: `default` when absent, otherwise 1 to `max`.
+/// Validates the size of a page, from 1 to `max`. Returns `default` if it is absent.
 pub fn limit(value: Option<i64>, default: u32, max: u32) -> Result<u32, FieldError> {
     let Some(value) = value else {
         return Ok(default);
@@ -237,25 +247,25 @@ pub fn limit(value: Option<i64>, default: u32, max: u32) -> Result<u32, FieldErr
             FieldError::new(
                 "limit",
                 "range",
-                format!("must be a whole number from 1 to {max}"),
+                format!("must be an integer from 1 to {max}"),
             )
         })
 }
 
-/// One of the values of a closed set.
+/// Parses a value of a closed set. The error lists the allowed values.
 pub fn one_of<T: FromStr<Err = String>>(field: &str, value: &str) -> Result<T, FieldError> {
     value
         .parse()
         .map_err(|message| FieldError::new(field, "unknown_value", message))
 }
 
-/// A moment, in RFC 3339.
-pub fn moment(field: &str, value: &str) -> Result<Timestamp, FieldError> {
+/// Parses a timestamp in RFC 3339.
+pub fn timestamp(field: &str, value: &str) -> Result<Timestamp, FieldError> {
     value.parse().map_err(|_| {
         FieldError::new(
             field,
             "format",
-            "must be a moment such as 2026-01-31T23:59:59.000000Z",
+            "must be an RFC 3339 timestamp, such as 2026-01-31T23:59:59.000000Z",
         )
     })
 }
@@ -316,15 +326,15 @@ mod tests {
     }
 
     #[test]
-    fn addresses_have_one_form() {
-        for (given, one) in [
+    fn email_addresses_are_normalized() {
+        for (given, normalized) in [
             (" Ada@Example.ORG ", "ada@example.org"),
             ("ada+x@BÜCHER.example", "ada+x@xn--bcher-kva.example"),
             ("ada@XN--bcher-kva.example", "ada@xn--bcher-kva.example"),
             ("ada@example\u{3002}org", "ada@example.org"),
             ("o'brien.a_b@r3---sn.example", "o'brien.a_b@r3---sn.example"),
         ] {
-            assert_eq!(email("email", given).as_deref(), Ok(one), "{given}");
+            assert_eq!(email("email", given).as_deref(), Ok(normalized), "{given}");
         }
         let longest = format!(
             "{}@{}.example",
@@ -370,13 +380,17 @@ mod tests {
     }
 
     #[test]
-    fn domains_have_one_form() {
-        for (given, one) in [
+    fn domains_are_normalized() {
+        for (given, normalized) in [
             (" Example.ORG. ", "example.org"),
             ("bücher.example", "xn--bcher-kva.example"),
             ("ﬁnance.example", "finance.example"),
         ] {
-            assert_eq!(domain("domain", given).as_deref(), Ok(one), "{given}");
+            assert_eq!(
+                domain("domain", given).as_deref(),
+                Ok(normalized),
+                "{given}"
+            );
         }
         let longest = [
             &"a".repeat(63) as &str,

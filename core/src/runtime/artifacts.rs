@@ -1,4 +1,4 @@
-//! Where submissions and uploads are kept: an object store, by default a folder.
+//! The artifact store of submissions and uploads: an object store, by default a folder.
 
 use std::ops::Range;
 use std::path::{Path as FilePath, PathBuf};
@@ -16,77 +16,83 @@ use object_store::{ObjectStore, ObjectStoreExt as _, PutPayloadMut, RetryConfig,
 use crate::model::error::{BestEffort as _, Error, Result};
 use crate::model::ids::{JobId, OrgId};
 
-/// Marks a place as the one in which an api keeps submissions.
+/// Name of the object that marks the artifact store of an API. Workers check for it.
 const MARKER: &str = ".assay-artifacts";
 
-/// How long a worker waits for that mark.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+/// Longest wait of a worker for the marker.
+const MARKER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How much of an object is sent at once: the least that S3 takes as a part that is not the last.
+/// Size of the chunks in which an object is written, in bytes: the minimum of S3 for a part that is
+/// not the last one.
 const CHUNK: usize = 5 * 1024 * 1024;
 
-/// How much of an object is fetched at once when it is read through.
-const WINDOW: u64 = 4 * 1024 * 1024;
+/// Size of the ranges in which an object is read, in bytes.
+const RANGE_SIZE: u64 = 4 * 1024 * 1024;
 
-/// How long a request to a remote store is tried again.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for which a request to a remote store is retried.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The object store of an installation. Api and workers must see the same one.
+/// The artifact store of an installation. The API and the workers must use the same one.
 #[derive(Clone, Debug)]
 pub struct Artifacts {
     store: Arc<dyn ObjectStore>,
-    /// Where the store is a folder.
+    /// The folder of the store. `None` for a bucket.
     folder: Option<PathBuf>,
 }
 
 impl Artifacts {
-    /// The place where the api keeps submissions, a folder or `s3://bucket/prefix`; it is marked as such, and a folder
-    /// is made if it is not there.
-    pub async fn create(place: &str) -> Result<Self> {
-        if !is_remote(place) {
-            std::fs::create_dir_all(place).map_err(Error::internal)?;
+    /// Opens the store of an API and writes the marker. `location` is a folder, which is created if
+    /// it does not exist, or `s3://bucket/prefix`.
+    pub async fn create(location: &str) -> Result<Self> {
+        if !is_remote(location) {
+            std::fs::create_dir_all(location).map_err(Error::internal)?;
         }
-        let artifacts = Self::of(place)?;
-        let marked = artifacts
+        let artifacts = Self::at(location)?;
+        let written = artifacts
             .put(
                 MARKER,
                 Bytes::from_static(b"Assay keeps submissions here.\n"),
             )
             .await;
-        marked.map_err(|error| {
+        written.map_err(|error| {
             Error::internal(format!(
-                "cannot write to {place}, which ASSAY_ARTIFACTS names: {error}"
+                "cannot write to {location}, which ASSAY_ARTIFACTS names: {}",
+                error.cause_or_message()
             ))
         })?;
         Ok(artifacts)
     }
 
-    /// The same place, for a worker. It is waited for a while, because both may start at once. A place without the mark
-    /// is another one, or a volume that is not there: every job would fail for want of its submission.
-    pub async fn open(place: &str) -> Result<Self> {
-        let began = tokio::time::Instant::now();
-        while began.elapsed() < REQUEST_TIMEOUT {
-            if let Ok(artifacts) = Self::of(place)
+    /// Opens the store of a worker. Waits up to 15 s for the marker, because the API may start at
+    /// the same time.
+    ///
+    /// # Errors
+    /// If there is no marker: then the location is wrong, or a volume is not mounted, and every job
+    /// would fail because its submission is missing.
+    pub async fn open(location: &str) -> Result<Self> {
+        let start = tokio::time::Instant::now();
+        while start.elapsed() < MARKER_TIMEOUT {
+            if let Ok(artifacts) = Self::at(location)
                 && artifacts.store.head(&Path::from(MARKER)).await.is_ok()
             {
                 return Ok(artifacts);
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        let told = format!(
-            "{place} is not the place in which an api keeps submissions: set ASSAY_ARTIFACTS to that one"
+        let message = format!(
+            "{location} is not the artifact store of an API: set ASSAY_ARTIFACTS to the same value as in the API"
         );
-        Err(Error::internal(told))
+        Err(Error::internal(message))
     }
 
-    fn of(place: &str) -> Result<Self> {
-        if let Some(bucket) = place.strip_prefix("s3://") {
+    fn at(location: &str) -> Result<Self> {
+        if let Some(bucket) = location.strip_prefix("s3://") {
             let (bucket, prefix) = bucket.split_once('/').unwrap_or((bucket, ""));
             let store = AmazonS3Builder::from_env()
                 .with_bucket_name(bucket)
                 .with_retry(RetryConfig {
                     max_retries: 3,
-                    retry_timeout: TIMEOUT,
+                    retry_timeout: RETRY_TIMEOUT,
                     ..RetryConfig::default()
                 })
                 .build()
@@ -96,26 +102,29 @@ impl Artifacts {
                 folder: None,
             });
         }
-        let store = LocalFileSystem::new_with_prefix(place).map_err(Error::internal)?;
-        // A job that was accepted must find its submission after a power cut, too.
+        let store = LocalFileSystem::new_with_prefix(location).map_err(Error::internal)?;
+        // Without fsync, a power failure could lose the submission of an accepted job.
         Ok(Self {
             store: Arc::new(store.with_fsync(true)),
-            folder: Some(FilePath::new(place).to_path_buf()),
+            folder: Some(FilePath::new(location).to_path_buf()),
         })
     }
 
-    /// The name under which the inline predictions of a job are kept.
+    /// Returns the name of the object with the inline predictions of a job.
     pub fn predictions_key(org_id: &OrgId, job_id: &JobId) -> String {
         format!("{org_id}/{job_id}.predictions.json")
     }
 
-    /// The name under which an attempt keeps the scores of its job's items, as `item_scores` writes them. (Once there were
-    /// names that end in `.f64`: a 64-bit floating-point number an item, the low byte first, and nothing else.)
+    /// Returns the name of the object with the item scores of an attempt, in the format of
+    /// `item_scores`.
+    ///
+    /// Names that end in `.f64` are from earlier versions: one little-endian 64-bit floating-point
+    /// number per item.
     pub fn scores_key(org_id: &OrgId, job_id: &JobId, attempt: i32) -> String {
         format!("{org_id}/{job_id}.{attempt}.scores")
     }
 
-    /// Writes an object whole: afterwards it is there under its name, or nothing is.
+    /// Writes an object atomically: it exists completely, or not at all.
     pub async fn put(&self, key: &str, bytes: Bytes) -> Result<()> {
         self.store
             .put(&Path::from(key), bytes.into())
@@ -124,7 +133,7 @@ impl Artifacts {
         Ok(())
     }
 
-    /// Begins an object that is written as its bytes come.
+    /// Creates a writer of an object whose bytes arrive in pieces.
     pub fn writer(&self, key: &str) -> Writer {
         Writer {
             store: Arc::clone(&self.store),
@@ -135,23 +144,24 @@ impl Artifacts {
         }
     }
 
-    /// Reads an object. `None` when there is none of that name.
+    /// Reads an object. Returns `None` if it does not exist.
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>> {
         match self.store.get(&Path::from(key)).await {
             Ok(found) => found.bytes().await.map(Some).map_err(Error::unavailable),
-            Err(error) => missing(error),
+            Err(error) => none_if_missing(error),
         }
     }
 
-    /// Reads a part of an object. `None` when there is none of that name. What lies behind its end is left out.
+    /// Reads a range of an object. Returns `None` if it does not exist. Bytes after its end are
+    /// left out.
     pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Option<Bytes>> {
         match self.store.get_range(&Path::from(key), range).await {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(error) => missing(error),
+            Err(error) => none_if_missing(error),
         }
     }
 
-    /// Removes an object; that it is not there is no error.
+    /// Removes an object. A missing object is not an error.
     pub async fn delete(&self, key: &str) -> Result<()> {
         match self.store.delete(&Path::from(key)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -159,20 +169,21 @@ impl Artifacts {
         }
     }
 
-    /// Whether this is the object that marks the store as one.
+    /// Returns `true` if this is the name of the marker.
     pub fn is_marker(key: &str) -> bool {
         key == MARKER
     }
 
-    /// Whether there is an object of this name.
+    /// Returns `true` if the object exists.
     pub async fn exists(&self, key: &str) -> Result<bool> {
         match self.store.head(&Path::from(key)).await {
             Ok(_) => Ok(true),
-            Err(error) => Ok(missing::<()>(error)?.is_some()),
+            Err(error) => Ok(none_if_missing::<()>(error)?.is_some()),
         }
     }
 
-    /// All objects of the store, in no order. The listing holds a bounded number of them in memory.
+    /// Lists all objects of the store, in no particular order. The stream buffers a bounded number
+    /// of them.
     pub fn list(&self) -> impl Stream<Item = Result<Object>> + Send + Unpin + use<> {
         let objects = self.store.list(None).map_err(Error::unavailable);
         objects
@@ -184,8 +195,11 @@ impl Artifacts {
             .boxed()
     }
 
-    /// Counts the files that hold objects whose writer died, and that were written before this time; removes them if `remove`. Only
-    /// folders have such files. A bucket has incomplete multipart uploads, which a rule of the bucket removes.
+    /// Counts the files of unfinished objects whose writer has crashed and that were last written
+    /// before this time. Removes them if `remove` is `true`.
+    ///
+    /// Only folders have such files. A bucket has incomplete multipart uploads, which a lifecycle
+    /// rule of the bucket removes.
     pub async fn remove_unfinished(&self, before: SystemTime, remove: bool) -> Result<u64> {
         let Some(folder) = self.folder.clone() else {
             return Ok(0);
@@ -196,8 +210,10 @@ impl Artifacts {
         found.map_err(Error::unavailable)
     }
 
-    /// Removes all objects whose names begin with `prefix` and a slash, those that were begun and never finished
-    /// included. (In S3 these are parts that no listing shows: let a rule of the bucket's remove them.)
+    /// Removes all objects whose names begin with `prefix` and a slash, unfinished ones included.
+    ///
+    /// In S3, unfinished objects are parts that no listing shows. A lifecycle rule of the bucket
+    /// must remove them.
     pub async fn delete_under(&self, prefix: &str) -> Result<()> {
         let prefix = Path::from(prefix);
         if let Some(folder) = &self.folder {
@@ -224,86 +240,95 @@ impl Artifacts {
     }
 }
 
-/// An object as a listing shows it.
+/// An object of the store, without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// Its name.
+    /// The name of the object.
     pub key: String,
-    /// Its length.
+    /// The size of the object, in bytes.
     pub bytes: u64,
-    /// When it was written, by the store's clock.
+    /// The time at which it was written, by the clock of the store.
     pub modified: SystemTime,
 }
 
 fn remove_unfinished(folder: &FilePath, before: SystemTime, remove: bool) -> std::io::Result<u64> {
-    let gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    let is_missing = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     let entries = match std::fs::read_dir(folder) {
-        Err(error) if gone(&error) => return Ok(0),
+        Err(error) if is_missing(&error) => return Ok(0),
         entries => entries?,
     };
     let mut found = 0;
     for entry in entries {
         let entry = entry?;
-        // Others remove files and folders meanwhile.
-        let about = match entry.metadata() {
-            Err(error) if gone(&error) => continue,
-            about => about?,
+        // Other processes remove files and folders at the same time.
+        let metadata = match entry.metadata() {
+            Err(error) if is_missing(&error) => continue,
+            metadata => metadata?,
         };
-        if about.is_dir() {
+        if metadata.is_dir() {
             found += remove_unfinished(&entry.path(), before, remove)?;
-        } else if is_unfinished(&entry.file_name().to_string_lossy()) && about.modified()? < before
+        } else if is_unfinished(&entry.file_name().to_string_lossy())
+            && metadata.modified()? < before
         {
             found += 1;
             if remove {
-                std::fs::remove_file(entry.path())
-                    .or_else(|error| if gone(&error) { Ok(()) } else { Err(error) })?;
+                std::fs::remove_file(entry.path()).or_else(|error| {
+                    if is_missing(&error) {
+                        Ok(())
+                    } else {
+                        Err(error)
+                    }
+                })?;
             }
         }
     }
     Ok(found)
 }
 
-/// Whether a file holds an object that is being written: the store appends a number sign and digits to its name.
+/// Returns `true` if the file is an unfinished object. The store appends `#` and digits to its
+/// name.
 fn is_unfinished(name: &str) -> bool {
     name.rsplit_once('#').is_some_and(|(_, digits)| {
         !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
     })
 }
 
-/// The ranges in which an object of this many bytes is read through, so that no more than one of them is in memory.
+/// Returns the ranges in which to read an object of this many bytes, so that at most one of them is
+/// in memory.
 pub fn windows(bytes: u64) -> impl Iterator<Item = Range<u64>> {
-    (0..bytes.div_ceil(WINDOW)).map(move |at| at * WINDOW..bytes.min((at + 1) * WINDOW))
+    (0..bytes.div_ceil(RANGE_SIZE)).map(move |at| at * RANGE_SIZE..bytes.min((at + 1) * RANGE_SIZE))
 }
 
-fn is_remote(place: &str) -> bool {
-    place.starts_with("s3://")
+fn is_remote(location: &str) -> bool {
+    location.starts_with("s3://")
 }
 
-fn missing<T>(error: object_store::Error) -> Result<Option<T>> {
+fn none_if_missing<T>(error: object_store::Error) -> Result<Option<T>> {
     match error {
         object_store::Error::NotFound { .. } => Ok(None),
         error => Err(Error::unavailable(error)),
     }
 }
 
-/// An object that is being written. It holds twice `CHUNK` in memory at most. Dropped before it is finished, it
-/// leaves nothing behind.
+/// A writer of an object. It buffers at most twice `CHUNK`. If it is dropped before
+/// [`Writer::finish`], the object is discarded.
 pub struct Writer {
     store: Arc<dyn ObjectStore>,
     path: Path,
-    /// What has come so far, while it is less than a chunk.
+    /// The bytes that were written, while they are less than a chunk.
     small: PutPayloadMut,
     large: Option<WriteMultipart>,
     written: usize,
 }
 
 impl Writer {
-    /// The bytes that are in memory at most: a chunk that fills, and one that is on its way to the store.
+    /// Returns the maximum number of buffered bytes: those of the current chunk, and a chunk that
+    /// is being sent to the store.
     pub fn buffered(&self) -> usize {
         self.written.min(CHUNK + self.written % CHUNK)
     }
 
-    /// Writes more.
+    /// Appends bytes to the object. Waits while a chunk is being sent.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.written += bytes.len();
         if self.large.is_none() {
@@ -335,7 +360,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The object is whole: from here on it is there under its name.
+    /// Finishes the object. From then on it exists under its name.
     pub async fn finish(mut self) -> Result<()> {
         match self.large.take() {
             Some(large) => large.finish().await.map(drop).map_err(Error::unavailable),
@@ -358,7 +383,7 @@ impl Drop for Writer {
                 large
                     .abort()
                     .await
-                    .best_effort("giving up an object that was begun");
+                    .best_effort("discarding an unfinished object");
             });
         }
     }
@@ -368,7 +393,7 @@ impl Drop for Writer {
 mod tests {
     use super::*;
 
-    fn place(name: &str) -> String {
+    fn location(name: &str) -> String {
         std::env::temp_dir()
             .join(format!("assay-artifacts-{name}-{}", std::process::id()))
             .to_string_lossy()
@@ -376,9 +401,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_in_pieces_is_read_in_pieces() {
-        let place = place("pieces");
-        let artifacts = Artifacts::create(&place).await.unwrap();
+    async fn pieces_round_trip() {
+        let location = location("pieces");
+        let artifacts = Artifacts::create(&location).await.unwrap();
         for length in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 17] {
             let whole: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
             let mut writer = artifacts.writer("a/b");
@@ -397,20 +422,20 @@ mod tests {
             [3_u8, 4, 5].as_slice()
         );
         assert!(artifacts.get_range("a/none", 0..1).await.unwrap().is_none());
-        std::fs::remove_dir_all(place).unwrap();
+        std::fs::remove_dir_all(location).unwrap();
     }
 
     #[tokio::test]
-    async fn what_was_begun_and_what_lies_under_a_prefix_is_removed() {
-        let place = place("prefix");
-        let artifacts = Artifacts::create(&place).await.unwrap();
+    async fn prefix_and_unfinished_objects_are_removed() {
+        let location = location("prefix");
+        let artifacts = Artifacts::create(&location).await.unwrap();
         for key in ["o/u/1", "o/u/2", "o/ux"] {
             artifacts.put(key, Bytes::from_static(b"x")).await.unwrap();
         }
-        let mut begun = artifacts.writer("o/u/3");
-        begun.write(&vec![0; 2 * CHUNK]).await.unwrap();
-        // As when the process is killed.
-        std::mem::forget(begun);
+        let mut crashed = artifacts.writer("o/u/3");
+        crashed.write(&vec![0; 2 * CHUNK]).await.unwrap();
+        // A killed process does not drop the writer.
+        std::mem::forget(crashed);
         let mut unfinished = artifacts.writer("o/v/1");
         unfinished.write(&vec![0; 2 * CHUNK]).await.unwrap();
         std::mem::forget(unfinished);
@@ -434,7 +459,7 @@ mod tests {
         artifacts.delete_under("o/u").await.unwrap();
         artifacts.delete_under("o/u").await.unwrap();
         assert!(artifacts.get("o/ux").await.unwrap().is_some());
-        assert!(!FilePath::new(&place).join("o/u").exists());
-        std::fs::remove_dir_all(place).unwrap();
+        assert!(!FilePath::new(&location).join("o/u").exists());
+        std::fs::remove_dir_all(location).unwrap();
     }
 }

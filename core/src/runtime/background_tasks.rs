@@ -1,8 +1,8 @@
 //! The background tasks of a process, supervised as one set.
 //!
-//! A process that has lost one of them looks alive and no longer does all of its work: jobs are not dispatched, requests are
-//! not counted, a lease is not renewed. So the end of any task before shutdown ends the process, and its orchestrator
-//! starts another.
+//! A process without one of its tasks looks alive but no longer does all of its work: jobs are not
+//! dispatched, requests are not counted, or a lease is not renewed. The end of any task before
+//! shutdown therefore ends the process, and its orchestrator starts another one.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
 use crate::model::error::{Error, Result};
 
-/// Tasks that run until shutdown. Dropping the set cancels those that still run.
+/// The tasks that run until shutdown. Dropping the set cancels the running ones.
 #[derive(Default)]
 pub struct BackgroundTasks {
     running: JoinSet<Result<()>>,
@@ -19,7 +19,7 @@ pub struct BackgroundTasks {
 }
 
 impl BackgroundTasks {
-    /// Starts a task. Its name appears in the error that its early end causes.
+    /// Starts a task. If it ends before shutdown, the error contains its name.
     pub fn spawn(
         &mut self,
         name: &'static str,
@@ -41,15 +41,16 @@ impl BackgroundTasks {
         });
     }
 
-    /// Returns the names of the tasks that run, in alphabetical order.
+    /// Returns the names of the running tasks, in alphabetical order.
     pub fn names(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.handles.values().map(|(name, _)| *name).collect();
         names.sort_unstable();
         names
     }
 
-    /// Waits until a task ends, fails or panics, and returns the error to end the process with. Call it only before
-    /// shutdown: after that, tasks end by themselves.
+    /// Waits until a task ends, fails or panics, and returns the error that ends the process.
+    ///
+    /// Call it only before shutdown: afterwards, tasks end by themselves.
     pub async fn first_failure(&mut self) -> Error {
         match self.running.join_next_with_id().await {
             Some(ended) => self.failure(ended),
@@ -57,10 +58,10 @@ impl BackgroundTasks {
         }
     }
 
-    /// Waits until the task of this name has ended after the shutdown signal, at most for `timeout`.
+    /// Waits up to `timeout` for the task of this name to end after the shutdown signal.
     ///
     /// # Errors
-    /// When the task takes longer, fails or panics. It keeps running if it takes longer.
+    /// If the task fails, panics, or still runs after `timeout`. In the last case it keeps running.
     pub async fn join(&mut self, name: &'static str, timeout: Duration) -> Result<()> {
         let joined = tokio::time::timeout(timeout, async {
             while self.handles.values().any(|(running, _)| *running == name) {

@@ -1,8 +1,11 @@
-//! The channel: how a waiting job comes to a worker's notice. The only file that names the queue's backend.
+//! Job notifications through Redis. This is the only file that uses apalis, the library of the
+//! queue.
 //!
-//! apalis on Redis notifications; it is trusted with nothing else. A task is a job's id, its handler always succeeds, and
-//! whatever Redis loses or repeats is put right by the state in PostgreSQL: a claim finds the job waiting, or does
-//! nothing. `docs/decisions/0002-redis-is-a-channel.md` says why, and why each setting is what it is.
+//! The queue notifies workers of queued jobs and does nothing else. A task contains a job's id, and
+//! its handler always succeeds. Lost or repeated notifications are harmless, because the state is
+//! in PostgreSQL: a claim finds the job queued, or does nothing.
+//! `docs/decisions/0002-redis-is-a-channel.md` gives the reasons for this design and for each
+//! setting.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,29 +19,31 @@ use futures_util::{StreamExt as _, future, stream};
 use redis::{AsyncCommands as _, Client, Script};
 use tokio::sync::watch;
 
-use crate::model::error::BestEffort as _;
-use crate::model::error::{Error, Result};
+use crate::model::error::{BestEffort as _, Error, Result};
 use crate::model::ids::JobId;
 use crate::model::random;
 use crate::runtime::redis_connection::{self, Connection};
-use crate::store::dispatch::JobNotification;
+use crate::store::job_notifications::JobNotification;
 
-/// How many bells may be in Redis at once. The backend's own script fails for good at 8,000 due entries.
-pub const WINDOW: i64 = 2_000;
+/// Maximum number of notifications in Redis at once. A script of apalis fails permanently at 8,000
+/// due entries.
+pub const NOTIFICATIONS_MAX: i64 = 2_000;
 
-/// Slots of one apalis worker: with more than four times its batch size in flight its shutdown never ends.
+/// Slots of one apalis worker. With more than four times its batch size in flight, its shutdown
+/// never finishes.
 const SLOTS_PER_WORKER: usize = 4;
 
-/// How long fetching waits for an answer.
+/// Longest wait for a response of Redis while fetching tasks or subscribing.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After how long without a channel workers subscribe again, lest they listen to a connection that is dead.
+/// Time without a message after which a worker subscribes again, because the connection may be
+/// dead.
 const SUBSCRIPTION_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often an idle worker looks without having been notified.
+/// Interval at which an idle worker fetches tasks without a notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The names of one installation's queue in Redis.
+/// The names of an installation's queue in Redis.
 #[derive(Debug, Clone)]
 struct Names {
     queue: String,
@@ -62,7 +67,7 @@ impl Names {
     fn config(&self) -> Config {
         Config::default()
             .queue(&self.queue)
-            // With more than one, the heartbeat stops while fetched tasks wait in the buffer.
+            // With a larger batch, the heartbeat stops while fetched tasks wait in the buffer.
             .batch_size(1)
             .emit_events(false)
             .heartbeat_interval(Duration::from_secs(5))
@@ -70,7 +75,7 @@ impl Names {
     }
 }
 
-/// The side that notifications.
+/// The sender of job notifications.
 #[derive(Clone)]
 pub struct JobNotifier {
     names: Names,
@@ -78,7 +83,7 @@ pub struct JobNotifier {
 }
 
 impl JobNotifier {
-    /// A ringer for the queue under `prefix`.
+    /// Creates a sender for the queue with this prefix.
     pub fn new(connection: Connection, prefix: &str) -> Self {
         Self {
             names: Names::new(prefix),
@@ -86,18 +91,19 @@ impl JobNotifier {
         }
     }
 
-    /// Whether Redis still knows what was notified. It forgets by a restart or by being flushed.
-    pub async fn remembers(&self) -> Result<bool> {
-        let new: redis::RedisResult<bool> =
+    /// Returns `true` if Redis still has the notifications that were sent. It loses them when it is
+    /// restarted or flushed.
+    pub async fn is_epoch_known(&self) -> Result<bool> {
+        let created: redis::RedisResult<bool> =
             self.connection.get().set_nx(self.names.epoch(), 1).await;
-        if new.as_ref().is_err_and(redis::RedisError::is_timeout) {
-            self.connection.give_up();
+        if created.as_ref().is_err_and(redis::RedisError::is_timeout) {
+            self.connection.reconnect();
         }
-        Ok(!new.map_err(Error::unavailable)?)
+        Ok(!created.map_err(Error::unavailable)?)
     }
 
-    /// How many more bells may be notified now.
-    pub async fn room(&self) -> Result<i64> {
+    /// Returns the number of notifications that can be sent now.
+    pub async fn free_capacity(&self) -> Result<i64> {
         let config = self.names.config();
         let (scheduled, active): (i64, i64) = redis::pipe()
             .zcard(config.scheduled_jobs_set())
@@ -105,17 +111,17 @@ impl JobNotifier {
             .query_async(&mut self.connection.get())
             .await
             .map_err(Error::unavailable)?;
-        Ok((WINDOW - scheduled - active).max(0))
+        Ok((NOTIFICATIONS_MAX - scheduled - active).max(0))
     }
 
-    /// Rings for these jobs, in this order.
+    /// Notifies workers of these jobs, in this order.
     pub async fn notify(&self, notifications: &[JobNotification]) -> Result<()> {
         let mut storage =
             RedisStorage::<String>::new(self.connection.get()).with_config(self.names.config());
-        let task = |(place, notification): (usize, &JobNotification)| {
-            // Tasks that fall due in one second come in the order of their ids.
+        let task = |(position, notification): (usize, &JobNotification)| {
+            // Tasks that become due in the same second are fetched in the order of their ids.
             let id = format!(
-                "{}-{place:04}-{}-{}",
+                "{}-{position:04}-{}-{}",
                 notification.dispatched_at.unix_nanos() / 1000,
                 notification.job_id,
                 notification.dispatch_no
@@ -138,8 +144,8 @@ impl JobNotifier {
         Ok(())
     }
 
-    /// Removes what the backend never removes: finished tasks, and workers that are gone.
-    pub async fn tidy(&self) -> Result<()> {
+    /// Removes entries that apalis never removes: finished tasks, and workers that no longer exist.
+    pub async fn clean_up(&self) -> Result<()> {
         let config = self.names.config();
         let finished = Script::new(
             r"local ids = redis.call('spop', KEYS[1], 500)
@@ -159,8 +165,9 @@ impl JobNotifier {
                 }
             }
         }
-        // What a dead worker held is notified again for its job's sake, so its own lists can go.
-        let gone = Script::new(
+        // Jobs of a dead worker are notified again because of their state in PostgreSQL, so its
+        // lists can be removed.
+        let dead = Script::new(
             r"local before = redis.call('time')[1] - 600
               local names = redis.call('zrangebyscore', KEYS[1], '-inf', before)
               for _, name in ipairs(names) do
@@ -173,7 +180,7 @@ impl JobNotifier {
               end
               return #names",
         );
-        let mut call = gone.key(config.workers_set());
+        let mut call = dead.key(config.workers_set());
         call.key(config.inflight_jobs_set())
             .key(config.job_data_hash())
             .key(config.job_meta_hash());
@@ -185,11 +192,13 @@ impl JobNotifier {
     }
 }
 
-/// What is done when a job's channel is heard.
+/// The handler of a job notification.
 pub type OnJobNotification = Arc<dyn Fn(JobId) -> future::BoxFuture<'static, ()> + Send + Sync>;
 
-/// Hears bells until `stop` is set, with at least `slots` handlers at once, whatever Redis does. When it returns, no
-/// handler is begun any more; some may still run.
+/// Receives job notifications until `stop` is set, with at least `slots` handlers at once. Errors
+/// of Redis do not end it.
+///
+/// After it has returned, no handler is started; some may still run.
 pub async fn listen(
     url: &str,
     prefix: &str,
@@ -198,52 +207,53 @@ pub async fn listen(
     stop: watch::Receiver<bool>,
 ) -> Result<()> {
     let names = Names::new(prefix);
-    let (channel, notified) = watch::channel(());
-    // Fetching waits in Redis's line: more patience than a request has.
+    let (wake_up, notified) = watch::channel(());
+    // Fetching waits longer for Redis than a request of the API does.
     let connection = Connection::new(url, FETCH_TIMEOUT)?;
     let client = redis_connection::client(url)?;
     let workers = (0..slots.div_ceil(SLOTS_PER_WORKER))
         .map(|_| run(&names, &connection, &on_job_notification, &notified, &stop));
     let workers = future::join_all(workers);
-    // One task for all: a worker's future is not one that can be spawned.
+    // All workers run in one task, because the future of an apalis worker cannot be spawned.
     future::select(
         Box::pin(workers),
-        Box::pin(subscribe_to_notifications(&client, &names, &channel)),
+        Box::pin(subscribe_to_notifications(&client, &names, &wake_up)),
     )
     .await;
     Ok(())
 }
 
-/// Passes published bells on, subscribing again whenever the connection breaks or is silent for long.
-async fn subscribe_to_notifications(client: &Client, names: &Names, channel: &watch::Sender<()>) {
+/// Wakes the workers up for each published notification. Subscribes again if the connection closes
+/// or is idle for [`SUBSCRIPTION_IDLE_TIMEOUT`].
+async fn subscribe_to_notifications(client: &Client, names: &Names, wake_up: &watch::Sender<()>) {
     let subscribe = async || {
         let mut subscription = client.get_async_pubsub().await?;
         subscription.subscribe(names.channel()).await?;
         Ok::<_, redis::RedisError>(subscription)
     };
     loop {
-        let heard = async {
+        let received = async {
             let subscribed = tokio::time::timeout(FETCH_TIMEOUT, subscribe())
                 .await
                 .map_err(Error::unavailable)?;
             let mut messages = subscribed.map_err(Error::unavailable)?.into_on_message();
-            // Bells that were notified in between were not heard.
-            channel.send_replace(());
+            // Notifications that were published between two subscriptions were not received.
+            wake_up.send_replace(());
             while let Ok(Some(_)) =
                 tokio::time::timeout(SUBSCRIPTION_IDLE_TIMEOUT, messages.next()).await
             {
-                channel.send_replace(());
+                wake_up.send_replace(());
             }
             Ok::<_, Error>(())
         };
-        heard
+        received
             .await
-            .best_effort("hearing the channel; workers look once a second meanwhile");
+            .best_effort("receiving job notifications; workers poll meanwhile");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
-/// One apalis worker, begun again under a fresh name whenever an error of Redis ends it.
+/// Runs an apalis worker, and restarts it with a new name whenever an error of Redis ends it.
 async fn run(
     names: &Names,
     connection: &Connection,
@@ -254,7 +264,9 @@ async fn run(
     while !*stop.borrow() {
         let name = match random::base62(12) {
             Ok(name) => name,
-            Err(error) => return tracing::error!(%error, "no randomness for a worker's name"),
+            Err(error) => {
+                return tracing::error!(%error, "random name of a queue worker not created");
+            }
         };
         let backend = RedisStorage::<String>::new(connection.get()).with_config(names.config());
         let worker = WorkerBuilder::new(name)
@@ -266,13 +278,13 @@ async fn run(
             .build(handle);
         let mut stopped = stop.clone();
         let stopped = async move {
-            // An error means that the sender is gone, and with it the process's reason to go on.
+            // An error means that the sender was dropped, which also stops the worker.
             let _ = stopped.wait_for(|stop| *stop).await;
             Ok::<(), WorkerError>(())
         };
         if let Err(error) = worker.run_until(stopped).await {
-            tracing::warn!(%error, "the queue's worker ended; beginning again");
-            connection.give_up();
+            tracing::warn!(%error, "queue worker ended, restarting");
+            connection.reconnect();
         }
         if !*stop.borrow() {
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -280,16 +292,19 @@ async fn run(
     }
 }
 
-/// Always succeeds: what became of the job is in PostgreSQL, and the backend's retries must never begin.
+/// Handles a task. It always succeeds: the outcome of the job is in PostgreSQL, and apalis must not
+/// retry.
 async fn handle(job_id: String, on_job_notification: Data<OnJobNotification>) {
     match job_id.parse() {
         Ok(job_id) => on_job_notification(job_id).await,
-        Err(_) => tracing::warn!("a channel rang for something that is not a job"),
+        Err(_) => tracing::warn!("job notification without a valid job id"),
     }
 }
 
-/// When an idle worker looks: at the channel, and once a second. The strategies that apalis ships return without leaving
-/// a waker behind, and then nothing wakes the worker; this one polls until it is pending again.
+/// A poll strategy that wakes an idle worker up for each notification and every second.
+///
+/// The strategies of apalis return without registering a waker, so that nothing wakes the worker
+/// up. This one polls its future until it is pending.
 struct NotifyOrPoll {
     notified: watch::Receiver<()>,
     next: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,

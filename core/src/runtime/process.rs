@@ -1,5 +1,6 @@
-//! What both binaries do as processes: take a port, hear that they are to end, and answer operators on the private
-//! port. The only place in core that knows axum: a second copy in each binary would be worse.
+//! The process functions of both binaries: listening on a port, the shutdown signal, and the
+//! private port for operators. This is the only file of the crate that uses axum, because a copy in
+//! each binary would be worse.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,21 +18,21 @@ use crate::model::error::{BestEffort as _, Error, Result};
 use crate::runtime::settings::Setting;
 use crate::store::{PgPool, migrations};
 
-/// How long the database may take to answer. Who asks whether the process is ready does not wait much longer.
+/// Longest wait of the readiness check for the database. Kubernetes does not wait much longer.
 const READINESS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Takes a port, or says what to do when it is taken.
+/// Listens on an address. The error says how to resolve a conflict.
 pub async fn bind(setting: &Setting, address: SocketAddr) -> Result<TcpListener> {
-    let taken = |error| {
+    let occupied = |error| {
         let name = setting.name;
         Error::internal(format!(
-            "cannot listen on {address}: {error}. Set {name} to another address, or end what listens there."
+            "cannot listen on {address}: {error}. Set {name} to another address, or stop the process that listens there."
         ))
     };
-    TcpListener::bind(address).await.map_err(taken)
+    TcpListener::bind(address).await.map_err(occupied)
 }
 
-/// Returns when the process is told to end, by SIGTERM or SIGINT.
+/// Waits for the shutdown signal, SIGTERM or SIGINT.
 pub async fn shutdown_signal() -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::internal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::internal)?;
@@ -42,7 +43,7 @@ pub async fn shutdown_signal() -> Result<()> {
     Ok(())
 }
 
-/// Refuses a database whose schema this build does not know.
+/// Returns an error if migrations of this build have not been applied to the database.
 pub async fn ensure_schema_is_current(db: &PgPool) -> Result<()> {
     match migrations::pending(db).await? {
         0 => Ok(()),
@@ -52,14 +53,15 @@ pub async fn ensure_schema_is_current(db: &PgPool) -> Result<()> {
     }
 }
 
-/// Closes the database's connections. A query that hangs must not keep the process.
+/// Closes the connections to the database, within a second. A query without a response must not
+/// delay the exit of the process.
 pub async fn close(db: &PgPool) {
     tokio::time::timeout(Duration::from_secs(1), db.close())
         .await
-        .best_effort("closing the database's connections");
+        .best_effort("closing the database connections");
 }
 
-/// Serves `/metrics`, `/livez` and `/readyz` for as long as it is polled.
+/// Serves `/metrics`, `/livez` and `/readyz` for as long as the future is polled.
 pub async fn serve_admin(
     listener: TcpListener,
     metrics: PrometheusHandle,
@@ -69,7 +71,7 @@ pub async fn serve_admin(
     let upkeep = metrics.clone();
     let process = metrics_process::Collector::default();
     process.describe();
-    let shown = async move || {
+    let scrape = async move || {
         process.collect();
         (
             [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
@@ -77,37 +79,37 @@ pub async fn serve_admin(
         )
     };
     let routes = Router::new()
-        .route("/metrics", get(shown))
+        .route("/metrics", get(scrape))
         .route("/livez", get(async || "ok\n"))
-        .route("/readyz", get(async move || ready(&db, &stopped).await));
-    let served = async { axum::serve(listener, routes).await };
-    // Histograms keep what was recorded until it is drained.
-    let kept_up = async {
+        .route("/readyz", get(async move || readiness(&db, &stopped).await));
+    let serve = async { axum::serve(listener, routes).await };
+    // Histograms store every observation until the upkeep aggregates it.
+    let run_upkeep = async {
         loop {
             tokio::time::sleep(Duration::from_secs(5)).await;
             upkeep.run_upkeep();
         }
     };
     tokio::select! {
-        ended = served => ended.best_effort("serving operators"),
-        () = kept_up => {}
+        result = serve => result.best_effort("serving the private port"),
+        () = run_upkeep => {}
     }
 }
 
-/// Whether work should come to this process.
-async fn ready(db: &PgPool, stopped: &watch::Receiver<bool>) -> (StatusCode, &'static str) {
+/// Returns the response of the readiness check: 200 if the process accepts work.
+async fn readiness(db: &PgPool, stopped: &watch::Receiver<bool>) -> (StatusCode, &'static str) {
     if *stopped.borrow() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
     }
     let pending = tokio::time::timeout(READINESS_TIMEOUT, migrations::pending(db))
         .await
-        .unwrap_or_else(|late| Err(Error::unavailable(late)));
+        .unwrap_or_else(|elapsed| Err(Error::unavailable(elapsed)));
     match pending {
         Ok(0) => (StatusCode::OK, "ok\n"),
         Ok(_) => (StatusCode::SERVICE_UNAVAILABLE, "migrations are pending\n"),
         Err(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
-            "the database does not answer\n",
+            "the database does not respond\n",
         ),
     }
 }

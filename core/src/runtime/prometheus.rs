@@ -1,6 +1,6 @@
-//! Logs, and the one table of all metrics.
+//! Logging, and the table of all Prometheus metrics.
 //!
-//! Labels come from closed sets: no organization, person, job or request is ever a label.
+//! Labels come from closed sets. An organization, user, job or request is never a label.
 
 use metrics::{Label, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -9,43 +9,43 @@ use tracing_subscriber::EnvFilter;
 use crate::model::error::{Error, Result};
 use crate::runtime::settings::Common;
 
-/// How a metric is counted.
+/// The type of a Prometheus metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Only rises.
+    /// A number that only increases.
     Counter,
-    /// Rises and falls.
+    /// A number that increases and decreases.
     Gauge,
-    /// Counts by size.
+    /// Observations, counted in buckets by size.
     Histogram,
 }
 
-/// Which binary keeps a metric.
+/// The binary that exports a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binary {
-    /// `assay-api`.
+    /// Only the API, `assay-api`.
     Api,
-    /// `assay-worker`.
+    /// Only the worker, `assay-worker`.
     Worker,
-    /// Each of them.
+    /// The API and the worker.
     Both,
 }
 
-/// One metric, as operators see it.
+/// A Prometheus metric, as operators see it.
 #[derive(Debug, Clone, Copy)]
 pub struct Instrument {
-    /// Its name.
+    /// The name of the metric.
     pub name: &'static str,
-    /// How it is counted.
+    /// The type of the metric.
     pub kind: Kind,
-    /// What is counted.
+    /// The unit of its values.
     pub unit: Unit,
-    /// Who keeps it.
+    /// The binary that exports it.
     pub binary: Binary,
-    /// Its labels, each with its values, or none where they are a set that only the running process knows: the
-    /// operations, the plans, the build.
+    /// The labels, each with its values. A label has no values here if only the running process
+    /// knows them: the operations, the plans and the build.
     pub labels: &'static [(&'static str, &'static [&'static str])],
-    /// What it tells.
+    /// The help text, as in `docs/telemetry.md`.
     pub help: &'static str,
 }
 
@@ -53,7 +53,8 @@ macro_rules! metrics {
     ($($name:ident = $text:literal, $kind:ident, $unit:ident, $binary:ident, [$($label:ident $(= $($value:literal)|+)?),*]; $help:literal)*) => {
         $(#[doc = $help]
         pub const $name: &str = $text;)*
-        /// Every metric, in the order of the documentation. What `process_…` tells of the process is not among them.
+        /// Every metric, in the order of the documentation, except the `process_…` metrics of the
+        /// process.
         pub const ALL: &[Instrument] = &[$(Instrument {
             name: $text,
             kind: Kind::$kind,
@@ -92,7 +93,7 @@ metrics! {
     UPLOAD_BYTES = "assay_upload_bytes_total", Counter, Bytes, Api, []; "Bytes of upload parts received."
     UPLOADS_COMPLETED = "assay_uploads_completed_total", Counter, Count, Api, [outcome = "ready" | "failed"]; "Uploads completed, by outcome."
     ARTIFACTS_ORPHANED = "assay_artifacts_orphaned_total", Counter, Count, Api, []; "Objects that the daily reconciliation removed because they were a day old and no row named them."
-    ARTIFACTS_MISSING = "assay_artifacts_missing", Gauge, Count, Api, []; "Rows whose object the last reconciliation did not find in the artifact store; every api shows the same, from PostgreSQL."
+    ARTIFACTS_MISSING = "assay_artifacts_missing", Gauge, Count, Api, []; "Rows whose object the last reconciliation did not find in the artifact store; every API process exports the same value, read from PostgreSQL."
     ROWS_DELETED = "assay_rows_deleted_total", Counter, Count, Api, [kind = "sessions" | "keys" | "invites" | "domain_claims" | "jobs" | "uploads"]; "Rows deleted at the end of their retention, by kind."
     MAILS = "assay_mails_total", Counter, Count, Api, [outcome = "sent" | "failed" | "dropped"]; "Emails, by outcome; `dropped`: the queue was full."
     DATABASE_UP = "assay_database_up", Gauge, Count, Both, []; "1 if PostgreSQL responded to the last check of this process."
@@ -105,16 +106,17 @@ metrics! {
     BUILD = "assay_build_info", Gauge, Count, Both, [binary = "assay-api" | "assay-worker", version, git_sha]; "Always 1; the labels say which build runs."
 }
 
-/// PoolProfile of a request's buckets, in seconds. Few, for there is a set of them for each operation on each wire.
+/// Upper bounds of the buckets of request durations, in seconds. They are few, because each
+/// operation has a set of buckets for each protocol.
 const REQUEST_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 30.0];
 
-/// PoolProfile of a job's buckets, in seconds: up to its whole allowance.
+/// Upper bounds of the buckets of job durations, in seconds, up to the time limit of a job.
 const JOB_BUCKETS: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0,
 ];
 
-/// Makes this process keep metrics. The handle renders them for a scrape.
-pub fn metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandle> {
+/// Installs the recorder of Prometheus metrics. The handle renders them for a scrape.
+pub fn init_metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandle> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(REQUEST_SECONDS.into()), REQUEST_BUCKETS)
         .and_then(|builder| {
@@ -127,7 +129,7 @@ pub fn metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandle> {
             name,
             kind,
             unit,
-            binary: whose,
+            binary: exporter,
             labels,
             help,
         } = *instrument;
@@ -136,8 +138,8 @@ pub fn metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandle> {
             Kind::Gauge => metrics::describe_gauge!(name, unit, help),
             Kind::Histogram => metrics::describe_histogram!(name, unit, help),
         }
-        if kind == Kind::Counter && [binary, Binary::Both].contains(&whose) {
-            begin_at_zero(name, labels);
+        if kind == Kind::Counter && [binary, Binary::Both].contains(&exporter) {
+            start_at_zero(name, labels);
         }
     }
     let name = if binary == Binary::Api {
@@ -149,17 +151,22 @@ pub fn metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandle> {
     Ok(handle)
 }
 
-/// A counter that appears with its first event hides that event from whoever asks how much it rose.
-fn begin_at_zero(name: &'static str, labels: &[(&'static str, &'static [&'static str])]) {
+/// Exports a counter with the value 0 for all combinations of its labels. Otherwise a query for its
+/// increase would miss the first event.
+fn start_at_zero(name: &'static str, labels: &[(&'static str, &'static [&'static str])]) {
     let mut combinations = vec![Vec::new()];
     for (label, values) in labels {
-        // Where the values are not known here, there is no combination.
-        let with = |value: &&'static str, before: &Vec<Label>| {
+        // A label without known values has no combinations.
+        let with_label = |value: &&'static str, before: &Vec<Label>| {
             [before.as_slice(), &[Label::from_static_parts(label, value)]].concat()
         };
         combinations = values
             .iter()
-            .flat_map(|value| combinations.iter().map(move |before| with(value, before)))
+            .flat_map(|value| {
+                combinations
+                    .iter()
+                    .map(move |before| with_label(value, before))
+            })
             .collect();
     }
     for labels in combinations {
@@ -167,15 +174,15 @@ fn begin_at_zero(name: &'static str, labels: &[(&'static str, &'static [&'static
     }
 }
 
-/// Makes this process log to standard error.
-pub fn logs(settings: &Common) -> Result<()> {
+/// Installs the logger, which writes to standard error.
+pub fn init_logging(settings: &Common) -> Result<()> {
     let filter: EnvFilter = settings.log.parse().map_err(|_| {
-        Error::internal("ASSAY_LOG is not a filter such as info or info,sqlx=debug")
+        Error::internal("ASSAY_LOG must be a filter such as info or info,sqlx=debug")
     })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
-    let done = match settings.log_format.as_str() {
+    let installed = match settings.log_format.as_str() {
         "json" => builder
             .json()
             .flatten_event(true)
@@ -185,5 +192,5 @@ pub fn logs(settings: &Common) -> Result<()> {
         "text" => builder.try_init(),
         _ => return Err(Error::internal("ASSAY_LOG_FORMAT must be json or text")),
     };
-    done.map_err(|error| Error::internal(error.to_string()))
+    installed.map_err(|error| Error::internal(error.to_string()))
 }

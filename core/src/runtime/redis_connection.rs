@@ -1,4 +1,4 @@
-//! The way to Redis.
+//! The connection to Redis.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,40 +8,44 @@ use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 
 use crate::model::error::{BestEffort as _, Error, Result};
 
-/// A connection to Redis that all clones share. It is made when it is first used, and again when it breaks. One at whose
-/// other end nobody answers does not break until the system says so, after a quarter of an hour; its user gives it up.
+/// A connection to Redis, which all clones share.
+///
+/// It is opened at its first use, and again after it was closed. The operating system closes a
+/// connection to an unresponsive server only after a quarter of an hour, so callers replace it with
+/// [`Connection::reconnect`] after a timeout.
 #[derive(Clone)]
 pub struct Connection(Arc<Inner>);
 
 struct Inner {
     client: Client,
-    patience: Duration,
+    timeout: Duration,
     current: Mutex<ConnectionManager>,
 }
 
 impl Connection {
-    /// A connection to the server at this address. `patience` bounds the wait for one answer.
-    pub fn new(url: &str, patience: Duration) -> Result<Self> {
+    /// Creates a connection to the server at this address. `timeout` limits connecting and each
+    /// response.
+    pub fn new(url: &str, timeout: Duration) -> Result<Self> {
         let client = client(url)?;
-        let current = Mutex::new(manager(&client, patience)?);
+        let current = Mutex::new(manager(&client, timeout)?);
         Ok(Self(Arc::new(Inner {
             client,
-            patience,
+            timeout,
             current,
         })))
     }
 
-    /// As it is now.
+    /// Returns the current connection.
     pub fn get(&self) -> ConnectionManager {
         self.current().clone()
     }
 
-    /// After an answer that did not come in time: whoever asks next does so over a connection of its own.
-    pub fn give_up(&self) {
-        let fresh = manager(&self.0.client, self.0.patience);
-        fresh
-            .map(|fresh| *self.current() = fresh)
-            .best_effort("giving up a connection to Redis");
+    /// Replaces the connection after a timeout. Later commands use a new connection.
+    pub fn reconnect(&self) {
+        let replacement = manager(&self.0.client, self.0.timeout);
+        replacement
+            .map(|replacement| *self.current() = replacement)
+            .best_effort("replacing a connection to Redis");
     }
 
     fn current(&self) -> MutexGuard<'_, ConnectionManager> {
@@ -52,22 +56,23 @@ impl Connection {
     }
 }
 
-/// A client of the server at this address.
+/// Creates a client of the server at this address.
 pub fn client(url: &str) -> Result<Client> {
-    // Whoever builds more than one of rustls' providers into a program has to say which one it is. That there is one already
-    // is no fault.
+    // The binaries contain more than one provider of rustls, so one must be selected. An error
+    // means that one is selected already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // The cause is not kept: it would repeat the address, and with it the password.
+    // The cause is dropped, because it contains the address with the password.
     Client::open(url).map_err(|_| {
-        Error::internal("the address of Redis is not of the form redis://:password@host:6379/0")
+        Error::internal("the address of Redis must have the form redis://:password@host:6379/0")
     })
 }
 
-fn manager(client: &Client, patience: Duration) -> Result<ConnectionManager> {
+fn manager(client: &Client, timeout: Duration) -> Result<ConnectionManager> {
     let config = ConnectionManagerConfig::new()
-        .set_response_timeout(Some(patience))
-        .set_connection_timeout(Some(patience))
-        // The callers have their own ways to go on without Redis; a client that tries again for seconds is in their way.
+        .set_response_timeout(Some(timeout))
+        .set_connection_timeout(Some(timeout))
+        // The callers can continue without Redis. A client that retries for seconds would delay
+        // them.
         .set_number_of_retries(1)
         .set_max_delay(Duration::from_secs(1));
     client

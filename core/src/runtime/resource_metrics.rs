@@ -1,5 +1,6 @@
-//! How a process and what it hangs on are doing, looked at every few seconds for `/metrics`: PostgreSQL, Redis, the
-//! connections, the runtime, and, on behalf of all, the queue's depth.
+//! Samples of a process's resources and dependencies for `/metrics`: PostgreSQL, Redis, the
+//! connections and the runtime. An API process also samples the depth of the queue, which is the
+//! same for the whole installation.
 
 use std::time::Duration;
 
@@ -9,23 +10,24 @@ use crate::model::error::{Error, Result};
 use crate::runtime::prometheus;
 use crate::runtime::redis_connection::Connection;
 use crate::runtime::settings::Common;
-use crate::store::dispatch::{self, Depth};
+use crate::store::queue_depth::{self, QueueDepth};
 use crate::store::{PgPool, migrations};
 
-/// How often to look.
+/// Interval between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long an answer is waited for. Who answers later is as good as away.
+/// Longest wait for a response. A slower dependency counts as unavailable.
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is looked at.
+/// A sampler of the process's resources and dependencies.
 pub struct ResourceMetrics<const N: usize> {
     pools: [(&'static str, PgPool); N],
     redis: Connection,
 }
 
 impl<const N: usize> ResourceMetrics<N> {
-    /// Of a process with these connections to PostgreSQL, by what they are for. The first are the ones to ask with.
+    /// Creates a sampler of a process with these connection pools, each with its name. The first
+    /// pool runs the queries of the sampler.
     pub fn new(settings: &Common, pools: [(&'static str, &PgPool); N]) -> Result<Self> {
         let redis = Connection::new(&settings.redis_url, SAMPLE_TIMEOUT)?;
         Ok(Self {
@@ -34,28 +36,30 @@ impl<const N: usize> ResourceMetrics<N> {
         })
     }
 
-    /// Looks for as long as it is polled; at the queue, too, if it is told with which connections.
+    /// Samples for as long as the future is polled. Samples the depth of the queue as well if there
+    /// is a pool for it.
     pub async fn sample(self, queue: Option<PgPool>) {
         metrics::gauge!(prometheus::RUNTIME_LAG_SECONDS).set(0.0);
         loop {
-            self.connections();
-            runtime();
-            let (database, redis) = tokio::join!(self.database(), self.redis());
+            self.record_connections();
+            record_runtime();
+            let (database, redis) = tokio::join!(self.pending_migrations(), self.ping_redis());
             metrics::gauge!(prometheus::DATABASE_UP).set(f64::from(u8::from(database.is_ok())));
             metrics::gauge!(prometheus::REDIS_UP).set(f64::from(u8::from(redis.is_ok())));
             if let Ok(pending) = database {
                 metrics::gauge!(prometheus::MIGRATIONS_PENDING).set(pending as f64);
             }
             if let Some(db) = &queue {
-                show(depth(db).await.unwrap_or(UNKNOWN));
+                record_queue_depth(queue_depth_within_timeout(db).await.unwrap_or(UNKNOWN));
             }
-            let until = Instant::now() + SAMPLE_INTERVAL;
-            tokio::time::sleep_until(until).await;
-            metrics::gauge!(prometheus::RUNTIME_LAG_SECONDS).set(until.elapsed().as_secs_f64());
+            let wake_up_at = Instant::now() + SAMPLE_INTERVAL;
+            tokio::time::sleep_until(wake_up_at).await;
+            metrics::gauge!(prometheus::RUNTIME_LAG_SECONDS)
+                .set(wake_up_at.elapsed().as_secs_f64());
         }
     }
 
-    fn connections(&self) {
+    fn record_connections(&self) {
         for (name, pool) in &self.pools {
             let idle = pool.num_idle();
             let busy = (pool.size() as usize).saturating_sub(idle);
@@ -68,7 +72,7 @@ impl<const N: usize> ResourceMetrics<N> {
         }
     }
 
-    async fn database(&self) -> Result<usize> {
+    async fn pending_migrations(&self) -> Result<usize> {
         let Some((_, db)) = self.pools.first() else {
             return Ok(0);
         };
@@ -77,29 +81,30 @@ impl<const N: usize> ResourceMetrics<N> {
             .map_err(Error::unavailable)?
     }
 
-    async fn redis(&self) -> Result<()> {
+    async fn ping_redis(&self) -> Result<()> {
         let mut connection = self.redis.get();
         let ping = tokio::time::timeout(
             SAMPLE_TIMEOUT,
             redis::cmd("PING").query_async::<()>(&mut connection),
         )
         .await;
-        // A connection that hangs stays as it is until it is given up.
-        ping.map_err(|late| {
-            self.redis.give_up();
-            Error::unavailable(late)
+        // The client does not replace an unresponsive connection by itself.
+        ping.map_err(|elapsed| {
+            self.redis.reconnect();
+            Error::unavailable(elapsed)
         })?
         .map_err(Error::unavailable)
     }
 }
 
-fn runtime() {
+fn record_runtime() {
     let runtime = tokio::runtime::Handle::current().metrics();
     metrics::gauge!(prometheus::RUNTIME_TASKS).set(runtime.num_alive_tasks() as f64);
 }
 
-/// What is told while nobody can tell: what was seen before would be taken for what is.
-const UNKNOWN: Depth = Depth {
+/// The depth of the queue while PostgreSQL is unavailable. Exporting the last known values would
+/// hide the outage.
+const UNKNOWN: QueueDepth = QueueDepth {
     queued: f64::NAN,
     queued_seconds: f64::NAN,
     running: f64::NAN,
@@ -107,14 +112,14 @@ const UNKNOWN: Depth = Depth {
     workers: f64::NAN,
 };
 
-async fn depth(db: &PgPool) -> Result<Depth> {
-    tokio::time::timeout(SAMPLE_TIMEOUT, dispatch::depth(db))
+async fn queue_depth_within_timeout(db: &PgPool) -> Result<QueueDepth> {
+    tokio::time::timeout(SAMPLE_TIMEOUT, queue_depth::measure(db))
         .await
         .map_err(Error::unavailable)?
 }
 
-fn show(depth: Depth) {
-    let Depth {
+fn record_queue_depth(depth: QueueDepth) {
+    let QueueDepth {
         queued,
         queued_seconds,
         running,

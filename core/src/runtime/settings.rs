@@ -1,7 +1,8 @@
-//! Settings of both binaries, read from the environment.
+//! Settings of both binaries, which are read from the environment.
 //!
-//! One table names them all, so that a misspelt one is noticed and the README can be checked against it. A secret may
-//! also be given as a file: `ASSAY_…_FILE`. Faults are collected and told all at once.
+//! One table lists all settings, so that misspelt names are rejected and a test can compare
+//! `docs/configuration.md` with it. The value of a secret can also be in a file: `ASSAY_…_FILE`.
+//! All errors are collected and reported in one message.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,16 +10,16 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// One setting.
+/// A setting of one or both binaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// Its name in the environment.
+    /// The name of the environment variable.
     pub name: &'static str,
-    /// What holds when it is not given; nothing means that it must be.
+    /// The value of an absent setting. `None` if the setting is required.
     pub default: Option<&'static str>,
-    /// Whether it may also be given as a file, and is never shown.
+    /// `true` if the value can also be in a file, and is never printed.
     pub secret: bool,
-    /// What it is, for people.
+    /// The meaning of the setting, as in `docs/configuration.md`.
     pub help: &'static str,
 }
 
@@ -31,7 +32,7 @@ macro_rules! settings {
             secret: settings!(@secret $($secret)?),
             help: $help,
         };)*
-        /// Every setting, in the order of the README's table.
+        /// Every setting, in the order of `docs/configuration.md`.
         pub const ALL: &[Setting] = &[$($name),*];
     };
     (@default) => { None };
@@ -41,66 +42,66 @@ macro_rules! settings {
 }
 
 settings! {
-    DATABASE_URL, secret; "Address of PostgreSQL; several servers are separated by commas, as in `postgres://role:password@db-1,db-2:5433/assay`, and the one that accepts writes is used. `serve` wants a role in `assay_api`, the worker one in `assay_worker`, the operator's commands the owner of the schema."
-    REDIS_URL, secret; "Address of Redis."
-    REDIS_PREFIX = "assay"; "Begins every key and channel in Redis, so that installations can share one."
-    ARTIFACTS = "artifacts"; "Where submissions and uploads are kept: a folder, or `s3://bucket/prefix` with credentials, region and endpoint in the usual `AWS_…` variables. Api and workers must see the same one."
-    LISTEN = "127.0.0.1:8080"; "Where the api serves REST and gRPC."
-    ADMIN_LISTEN = "127.0.0.1:9090"; "Where `/metrics`, `/livez` and `/readyz` are served; keep it private."
-    PUBLIC_URL = ""; "Address under which callers reach the api, for links in answers; empty: `http://` and the listening address."
-    ENV = "development"; "Name of this installation, told by `GET /health`."
-    HFM_SHA = ""; "Build of the scoring and model library; empty: the build of the binary itself."
-    DATABASE_CONNECTIONS = "16"; "Largest number of connections to PostgreSQL of one process. An api opens all of them at its start, and keeps a quarter for those who ask after jobs or cancel them."
-    POOL_WAIT_MS = "200"; "Milliseconds that a request waits for a connection to PostgreSQL, where all are at work, before it is refused with 503."
-    TRUSTED_PROXIES = ""; "Networks, such as `10.0.0.0/8`, separated by commas, whose `X-Forwarded-For` is believed."
-    CORS_ORIGINS = ""; "Origins, such as `https://app.example.org`, separated by commas, whose pages may call from a browser; `*`: all."
-    CONNECTIONS_PER_ADDRESS = "200"; "Connections that one client address may have to an API process; more are closed at once. Trusted proxies may have any number."
-    REQUEST_MEMORY_MIB = "192"; "Mebibytes that an API process holds at most for request bodies that arrive and for responses that are not read yet; requests beyond wait 5 s for room and then get 503."
-    GRPC_REFLECTION = "true"; "Whether gRPC reflection describes the contract to callers, with or without a credential."
-    AUTH_FAILURES_PER_MINUTE = "10"; "Failed authentications from one address in 60 seconds before it is throttled."
-    SIGN_IN_MAILS_PER_MINUTE = "10"; "Mails to sign in with that may be asked for from one address in 60 seconds."
-    SIGN_UP = "open"; "Who may sign up: `open`: everybody; `invited`: those who have an open invite; `domains`: also those whose address has a domain that an organization has verified. Existing users always sign in. Unless it is `open`, only owners create further organizations."
-    SMTP_URL = "", secret; "Mail server, such as `smtps://user:password@host:465` or `smtp://localhost:1025`; empty: mails are written to `ASSAY_MAIL_FOLDER`."
-    MAIL_FROM = ""; "Sender of mails, such as `Assay <assay@example.org>`; required with `ASSAY_SMTP_URL`."
-    MAIL_FOLDER = "mail"; "Folder to which mails are written, one `.eml` each, when there is no mail server."
-    DNS_SERVER = ""; "Name server, such as `192.0.2.53:53`, that is asked when a domain is verified; empty: the system's."
-    DOMAIN_CHECK_DAYS = "7"; "Days after which the record of a verified domain is looked up again. After three checks in a row that do not find it, `auto_join` is disabled."
-    TERMS_VERSION = ""; "Version of the terms that organizations must accept before they make keys and submit; empty: there are no terms."
-    TERMS_URL = ""; "Where the terms can be read; required with `ASSAY_TERMS_VERSION`."
-    FREE_UPLOAD_HOURS = "24"; "Hours that a completed upload of an organization on the plan `free` can be submitted; on other plans it is 7 days."
-    JOB_DAYS = "400"; "Days that a job is stored after its submission, with its attempts and its rows of the usage ledger; at least 93. Jobs that count for an allowance of a suite stay."
-    CANCELLED_JOB_DAYS = "93"; "The same for cancelled jobs; at least 93."
-    UPLOAD_DAYS = "30"; "Days that the row of an upload is stored after its objects were removed. Uploads that a stored job names stay."
-    SESSION_DAYS = "7"; "Days that a session is stored after its end."
-    RECORD_DAYS = "90"; "Days that revoked keys, ended invites and expired domain claims are stored."
-    WORKER_SLOTS = "4"; "Jobs that one worker process scores at once."
-    WORKER_ANSWERS_MIB = "1024"; "Memory, in MiB, for the answers of suites, kept from one job to the next; those used longest ago go first. What is in use stays, whatever its size."
-    DRAIN_SECONDS = "25"; "How long a process that was told to end may finish what it has begun."
-    OTLP_ENDPOINT = ""; "Where traces are exported to, by OTLP over gRPC, such as `http://collector:4317` (headers in the usual `OTEL_EXPORTER_OTLP_HEADERS`); empty: nowhere."
-    TRACE_SHARE = "1"; "Share of the traces that is exported, from 0 to 1. A keyed hash of the trace's id decides: all API processes export the same ones, and callers cannot choose."
-    LOG = "info"; "What is logged: `error`, `warn`, `info`, `debug`, or directives such as `info,sqlx=debug`."
-    LOG_FORMAT = "json"; "`json` or `text`."
+    DATABASE_URL, secret; "Address of PostgreSQL. Separate several servers with commas, as in `postgres://role:password@db-1,db-2:5433/assay`; the one that accepts writes is used. `assay-api serve` requires a role in `assay_api`, the worker a role in `assay_worker`, and the operator's commands the owner of the schema."
+    REDIS_URL, secret; "Address of Redis, such as `redis://:password@host:6379/0`."
+    REDIS_PREFIX = "assay"; "Prefix of every key and channel in Redis. Installations with different prefixes can share one Redis."
+    ARTIFACTS = "artifacts"; "Artifact store for submissions and uploads: a folder, or `s3://bucket/prefix` with credentials, region and endpoint in the usual `AWS_…` variables. The API and the workers must use the same one."
+    LISTEN = "127.0.0.1:8080"; "Address and port on which the API serves REST and gRPC."
+    ADMIN_LISTEN = "127.0.0.1:9090"; "Address and port on which the process serves `/metrics`, `/livez` and `/readyz`. Keep it private."
+    PUBLIC_URL = ""; "Public address of the API, for links in responses and emails. If empty, it is `http://` and the value of `ASSAY_LISTEN`."
+    ENV = "development"; "Name of the installation, which `GET /health` returns."
+    HFM_SHA = ""; "Build of the scoring and model library. If empty, it is the build of the binary."
+    DATABASE_CONNECTIONS = "16"; "Maximum number of connections of one process to PostgreSQL, at least 4. An API process opens all of them when it starts, and reserves a quarter for requests that read or cancel jobs."
+    POOL_WAIT_MS = "200"; "Longest wait of a request for a free connection to PostgreSQL, in milliseconds. Then the response is 503."
+    TRUSTED_PROXIES = ""; "Networks of trusted proxies, such as `10.0.0.0/8`, separated by commas. The API uses `X-Forwarded-For` of requests from these networks only."
+    CORS_ORIGINS = ""; "Origins of web pages that can call the API from a browser, such as `https://app.example.org`, separated by commas. `*` allows all."
+    CONNECTIONS_PER_ADDRESS = "200"; "Maximum number of connections of one client address to an API process. Further connections are closed at once. Trusted proxies have no limit."
+    REQUEST_MEMORY_MIB = "192"; "Memory of an API process for request bodies that arrive and responses that are not read yet, in MiB. A request beyond it waits up to 5 s for memory; then the response is 503."
+    GRPC_REFLECTION = "true"; "`true` lets callers read the contract by gRPC reflection, with or without a credential. `false` disables reflection."
+    AUTH_FAILURES_PER_MINUTE = "10"; "Number of failed authentications of one client address in 60 seconds after which the address is throttled."
+    SIGN_IN_MAILS_PER_MINUTE = "10"; "Maximum number of sign-in emails that one client address can request in 60 seconds."
+    SIGN_UP = "open"; "Users who can sign up: `open`: everybody; `invited`: users with an open invite; `domains`: also users whose address has a domain that an organization has verified. Existing users can always sign in. Unless the value is `open`, only owners can create further organizations."
+    SMTP_URL = "", secret; "Mail server, such as `smtps://user:password@host:465` or `smtp://localhost:1025`. If empty, emails are written to `ASSAY_MAIL_FOLDER`."
+    MAIL_FROM = ""; "Sender of emails, such as `Assay <assay@example.org>`. Required with `ASSAY_SMTP_URL`."
+    MAIL_FOLDER = "mail"; "Folder for emails if there is no mail server. Each email is an `.eml` file."
+    DNS_SERVER = ""; "DNS server for the verification of domains, such as `192.0.2.53:53`. If empty, the DNS server of the system is used."
+    DOMAIN_CHECK_DAYS = "7"; "Days between the checks of a verified domain's DNS record. After three consecutive checks that do not find it, `auto_join` is disabled."
+    TERMS_VERSION = ""; "Version of the terms that an organization must accept before it creates keys or submits. If empty, there are no terms."
+    TERMS_URL = ""; "URL of the terms. Required with `ASSAY_TERMS_VERSION`."
+    FREE_UPLOAD_HOURS = "24"; "Hours for which an organization on the plan `free` can submit a completed upload. On other plans it is 7 days."
+    JOB_DAYS = "400"; "Days for which a job is stored after its submission, with its attempts and its rows of the usage ledger; at least 93. Jobs that count for an allowance of a suite are not deleted."
+    CANCELLED_JOB_DAYS = "93"; "Days for which a cancelled job is stored after its submission; at least 93."
+    UPLOAD_DAYS = "30"; "Days for which the row of an upload is stored after its objects were removed. Rows that a stored job refers to are not deleted."
+    SESSION_DAYS = "7"; "Days for which a session is stored after its end."
+    RECORD_DAYS = "90"; "Days for which revoked keys, expired domain claims and invites that are no longer open are stored."
+    WORKER_SLOTS = "4"; "Number of jobs that one worker process scores at once."
+    WORKER_ANSWERS_MIB = "1024"; "Memory of a worker process for cached answers of suites, in MiB. The least recently used answers are removed first. Answers in use are never removed, whatever their size."
+    DRAIN_SECONDS = "25"; "Seconds that a process may take to finish its work after a shutdown signal."
+    OTLP_ENDPOINT = ""; "Address of the collector to which traces are exported by OTLP over gRPC, such as `http://collector:4317`, with headers in the usual `OTEL_EXPORTER_OTLP_HEADERS`. If empty, traces are not exported."
+    TRACE_SHARE = "1"; "Share of the traces that are exported, from 0 to 1. A keyed hash of the trace id decides: all API processes export the same traces, and callers cannot influence the choice."
+    LOG = "info"; "Log filter: `error`, `warn`, `info` or `debug`, or directives such as `info,sqlx=debug`."
+    LOG_FORMAT = "json"; "Format of the logs: `json` or `text`."
 }
 
-/// Reads settings and collects what is wrong with them.
+/// A reader of settings that collects errors, so that one message reports all of them.
 pub struct Reader {
     given: BTreeMap<String, String>,
-    faults: Vec<String>,
+    errors: Vec<String>,
 }
 
-/// All that is wrong with the settings, a line each.
+/// The errors of the settings, one line each.
 #[derive(Debug, thiserror::Error)]
 pub struct BadSettings(Vec<String>);
 
 impl fmt::Display for BadSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the settings are not right:")?;
-        self.0.iter().try_for_each(|fault| write!(f, "\n  {fault}"))
+        write!(f, "the settings are not valid:")?;
+        self.0.iter().try_for_each(|error| write!(f, "\n  {error}"))
     }
 }
 
 impl Reader {
-    /// Reads this process's environment.
+    /// Creates a reader of the process's environment.
     pub fn from_env() -> Self {
         let given = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -108,13 +109,14 @@ impl Reader {
         Self::new(given)
     }
 
-    /// Reads the given variables; those that do not begin with `ASSAY_` are not ours.
+    /// Creates a reader of these variables. Variables whose names do not start with `ASSAY_` are
+    /// ignored.
     pub fn new(given: impl IntoIterator<Item = (String, String)>) -> Self {
         let given: BTreeMap<_, _> = given
             .into_iter()
             .filter(|(name, _)| name.starts_with("ASSAY_"))
             .collect();
-        let known = |name: &str| {
+        let is_known = |name: &str| {
             let setting = |name: &str| ALL.iter().find(|setting| setting.name == name);
             setting(name).is_some()
                 || name
@@ -122,16 +124,16 @@ impl Reader {
                     .and_then(setting)
                     .is_some_and(|setting| setting.secret)
         };
-        // What finds servers for the launcher, and what a build is told, is not the business of these binaries.
-        let foreign = |name: &str| {
+        // Tests and builds use these variables. The binaries ignore them.
+        let is_foreign = |name: &str| {
             ["ASSAY_POSTGRES_BIN", "ASSAY_REDIS_SERVER", "ASSAY_GIT_SHA"].contains(&name)
         };
-        let faults = given
+        let errors = given
             .keys()
-            .filter(|name| !known(name) && !foreign(name))
+            .filter(|name| !is_known(name) && !is_foreign(name))
             .map(|name| format!("{name}: there is no such setting"))
             .collect();
-        Self { given, faults }
+        Self { given, errors }
     }
 
     fn text(&mut self, setting: &Setting) -> Option<String> {
@@ -142,49 +144,51 @@ impl Reader {
             None
         };
         match (self.given.get(setting.name), by_file) {
-            (Some(_), Some(_)) => self.fault(
+            (Some(_), Some(_)) => self.error(
                 &file,
-                &format!("{} is given too; give one of them", setting.name),
+                &format!("{} is set too; set only one of them", setting.name),
             ),
             (Some(value), None) => Some(value.clone()),
             (None, Some(path)) => match std::fs::read_to_string(path) {
                 Ok(text) => Some(text.trim_end_matches(['\r', '\n']).to_owned()),
-                Err(error) => self.fault(&file, &format!("cannot be read: {error}")),
+                Err(error) => self.error(&file, &format!("cannot be read: {error}")),
             },
             (None, None) => match setting.default {
                 Some(default) => Some(default.to_owned()),
-                None if setting.secret => self.fault(
+                None if setting.secret => self.error(
                     setting.name,
                     &format!("is required (or {file}): {}", setting.help),
                 ),
-                None => self.fault(setting.name, &format!("is required: {}", setting.help)),
+                None => self.error(setting.name, &format!("is required: {}", setting.help)),
             },
         }
     }
 
-    fn fault<T>(&mut self, name: &str, message: &str) -> Option<T> {
-        self.faults.push(format!("{name}: {message}"));
+    /// Adds an error, and returns `None` for any type of value.
+    fn error<T>(&mut self, name: &str, message: &str) -> Option<T> {
+        self.errors.push(format!("{name}: {message}"));
         None
     }
 
-    /// A setting's value. Where it is wrong the fault is noted and `T::default()` stands in until [`Reader::finish`].
+    /// Returns the value of a setting. If it is not valid, adds an error, which [`Reader::finish`]
+    /// returns, and returns `T::default()`.
     pub fn get<T: FromStr<Err: fmt::Display> + Default>(&mut self, setting: &Setting) -> T {
         let Some(text) = self.text(setting) else {
             return T::default();
         };
         match text.parse() {
             Ok(value) => value,
-            // The value of a secret is not repeated.
+            // The message must not contain the value of a secret.
             Err(error) if setting.secret => self
-                .fault(setting.name, &error.to_string())
+                .error(setting.name, &error.to_string())
                 .unwrap_or_default(),
             Err(error) => self
-                .fault(setting.name, &format!("{text:?}: {error}"))
+                .error(setting.name, &format!("{text:?}: {error}"))
                 .unwrap_or_default(),
         }
     }
 
-    /// A setting that is a list, separated by commas.
+    /// Returns the values of a list, separated by commas.
     pub fn list<T: FromStr<Err: fmt::Display>>(&mut self, setting: &Setting) -> Vec<T> {
         let text = self.text(setting).unwrap_or_default();
         let mut values = Vec::new();
@@ -196,43 +200,43 @@ impl Reader {
             match part.parse() {
                 Ok(value) => values.push(value),
                 Err(error) => self
-                    .faults
+                    .errors
                     .push(format!("{}: {part:?}: {error}", setting.name)),
             }
         }
         values
     }
 
-    /// A number that must not be 0.
+    /// Returns a number of at least 1.
     pub fn positive(&mut self, setting: &Setting) -> u32 {
         self.at_least(setting, 1)
     }
 
-    /// A number that must not be less than `least`.
+    /// Returns a number of at least `least`.
     pub fn at_least(&mut self, setting: &Setting, least: u32) -> u32 {
         let value = self.get(setting);
         if value < least
             && !self
-                .faults
+                .errors
                 .iter()
-                .any(|fault| fault.starts_with(setting.name))
+                .any(|error| error.starts_with(setting.name))
         {
-            self.faults
+            self.errors
                 .push(format!("{}: must be at least {least}", setting.name));
         }
         value
     }
 
-    /// A number from 0 to 1.
+    /// Returns a number from 0 to 1.
     pub fn share(&mut self, setting: &Setting) -> f64 {
         let value = self.get(setting);
         if !(0.0..=1.0).contains(&value) {
-            self.refuse(setting, "must be a number from 0 to 1");
+            self.reject(setting, "must be a number from 0 to 1");
         }
         value
     }
 
-    /// An address to listen on.
+    /// Returns an address and a port to listen on.
     pub fn address(&mut self, setting: &Setting) -> SocketAddr {
         let unspecified = SocketAddr::from(([127, 0, 0, 1], 0));
         let Some(text) = self.text(setting) else {
@@ -241,7 +245,7 @@ impl Reader {
         match text.parse() {
             Ok(address) => address,
             Err(_) => self
-                .fault(
+                .error(
                     setting.name,
                     &format!("{text:?}: must be an address and a port, such as 127.0.0.1:8080"),
                 )
@@ -249,57 +253,61 @@ impl Reader {
         }
     }
 
-    /// Notes a fault that only its reader can see. The value is not repeated.
-    pub fn refuse(&mut self, setting: &Setting, message: &str) {
-        self.faults.push(format!("{}: {message}", setting.name));
+    /// Adds an error that the caller has found. The message does not contain the value.
+    pub fn reject(&mut self, setting: &Setting, message: &str) {
+        self.errors.push(format!("{}: {message}", setting.name));
     }
 
-    /// All is read: the faults, if there are any.
+    /// Finishes the reading.
+    ///
+    /// # Errors
+    /// All errors that were collected.
     pub fn finish(self) -> Result<(), BadSettings> {
-        if self.faults.is_empty() {
+        if self.errors.is_empty() {
             Ok(())
         } else {
-            Err(BadSettings(self.faults))
+            Err(BadSettings(self.errors))
         }
     }
 }
 
-/// Two connections only listen; the rest is for work.
+/// Minimum of `ASSAY_DATABASE_CONNECTIONS`. Two connections only listen for notifications; the
+/// others run statements.
 const CONNECTIONS_MIN: u32 = 4;
 
-/// What both binaries are told.
+/// The settings that both binaries read.
 #[derive(Clone)]
 pub struct Common {
-    /// As a role in `assay_api` or `assay_worker`.
+    /// The address of PostgreSQL, with a role in `assay_api` or `assay_worker`.
     pub database_url: String,
-    /// Largest number of connections.
+    /// The maximum number of connections to PostgreSQL.
     pub database_connections: u32,
-    /// Of the server that holds the bells and the limits.
+    /// The address of Redis, which stores job notifications and rate-limit counters.
     pub redis_url: String,
-    /// Begins every key and channel.
+    /// The prefix of every key and channel in Redis.
     pub redis_prefix: String,
-    /// Folder or bucket of submissions.
+    /// The folder or bucket of submissions and uploads.
     pub artifacts: String,
-    /// Where operators are served.
+    /// The private address of `/metrics`, `/livez` and `/readyz`.
     pub admin_listen: SocketAddr,
-    /// Build of this binary.
+    /// The commit that the binary was built from.
     pub git_sha: String,
-    /// Build of the scoring library.
+    /// The build of the scoring library.
     pub hfm_sha: String,
-    /// How long to finish what was begun.
+    /// The time in which the process finishes its work after a shutdown signal.
     pub drain: Duration,
-    /// Where traces are exported to; empty: nowhere.
+    /// The collector to which traces are exported. If empty, they are not exported.
     pub otlp_endpoint: String,
-    /// Which share of them, from 0 to 1.
+    /// The share of the traces that are exported, from 0 to 1.
     pub trace_share: f64,
-    /// What is logged.
+    /// The log filter, such as `info,sqlx=debug`.
     pub log: String,
-    /// `json` or `text`.
+    /// The format of the logs: `json` or `text`.
     pub log_format: String,
 }
 
 impl Common {
-    /// Reads them. `git_sha` is the build's own.
+    /// Reads the settings. `git_sha` is the commit that the binary was built from.
     pub fn read(read: &mut Reader, git_sha: &str) -> Self {
         let hfm_sha: String = read.get(&HFM_SHA);
         Self {
@@ -337,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_are_told_at_once_and_secrets_are_not() {
+    fn errors_are_collected_without_secrets() {
         let mut read = reader(&[
             ("ASSAY_LISTEM", "x"),
             ("ASSAY_WORKER_SLOTS", "many"),
@@ -348,20 +356,23 @@ mod tests {
         let _: String = read.get(&DATABASE_URL);
         let _: String = read.get(&REDIS_URL);
         let _ = read.positive(&WORKER_SLOTS);
-        let told = read.finish().unwrap_err().to_string();
+        let message = read.finish().unwrap_err().to_string();
         for part in [
             "ASSAY_LISTEM: there is no such setting",
             "ASSAY_DATABASE_URL: is required",
-            "ASSAY_REDIS_URL_FILE: ASSAY_REDIS_URL is given too",
+            "ASSAY_REDIS_URL_FILE: ASSAY_REDIS_URL is set too",
             "ASSAY_WORKER_SLOTS: \"many\"",
         ] {
-            assert!(told.contains(part), "{told}");
+            assert!(message.contains(part), "{message}");
         }
-        assert!(!told.contains("s3cret") && !told.contains("HOME"), "{told}");
+        assert!(
+            !message.contains("s3cret") && !message.contains("HOME"),
+            "{message}"
+        );
     }
 
     #[test]
-    fn a_secret_can_be_a_file() {
+    fn secret_is_read_from_file() {
         let file = std::env::temp_dir().join(format!("assay-settings-{}", std::process::id()));
         std::fs::write(&file, "postgres://x\n").unwrap();
         let mut read = reader(&[("ASSAY_DATABASE_URL_FILE", file.to_str().unwrap())]);

@@ -1,8 +1,10 @@
-//! Spans for operators, exported by OTLP: what a request and what an attempt at a job did, as one trace.
+//! Export of spans to operators by OTLP. The spans of a request and of its job's attempts are one
+//! trace.
 //!
-//! A span is told when it has ended, under an id that was given before: it can be the parent of what another process
-//! does, and a process that dies leaves nothing half told. Names and attributes are those of OpenTelemetry's semantic
-//! conventions where there are some. `docs/decisions/0006-spans-are-exported-when-they-end.md` says why.
+//! A span is exported when it has ended, under an id that was assigned before. It can therefore be
+//! the parent of spans of other processes, and a process that crashes exports no incomplete spans.
+//! Names and attributes follow the semantic conventions of OpenTelemetry, where there are any.
+//! `docs/decisions/0006-spans-are-exported-when-they-end.md` gives the reasons.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,30 +29,34 @@ use crate::model::random;
 use crate::model::timestamp::Timestamp;
 use crate::runtime::settings::Common;
 
-/// How many spans may wait to be sent: some seconds of a busy process. What comes on top is dropped.
-const QUEUE: usize = 16_384;
+/// Maximum number of spans that wait to be sent: some seconds of a busy process. Further spans are
+/// dropped.
+const QUEUE_MAX: usize = 16_384;
 
-/// How many are sent at once.
-const BATCH: usize = 1_024;
+/// Maximum number of spans that are sent at once.
+const BATCH_MAX: usize = 1_024;
 
-/// How long the spans of the last moments may take at the end of the process.
+/// Longest time for sending the last spans at the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A span_context in a trace: a span that may have children anywhere.
+/// The identity of a span, which can be the parent of spans in any process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanContext {
-    /// The trace.
+    /// The id of the trace.
     pub trace_id: TraceId,
-    /// The span.
+    /// The id of the span.
     pub span_id: SpanId,
 }
 
 impl SpanContext {
-    /// The beginning of a new trace.
-    #[expect(clippy::new_without_default, reason = "each is another one")]
+    /// Creates the context of the root span of a new trace.
+    #[expect(
+        clippy::new_without_default,
+        reason = "each call returns another trace"
+    )]
     pub fn new() -> Self {
         let [a, b] = random::words();
-        // Zero is no id.
+        // OpenTelemetry defines the id 0 as invalid.
         let trace_id = (u128::from(a) << 64 | u128::from(b)).max(1);
         Self {
             trace_id: TraceId::from_bytes(trace_id.to_be_bytes()),
@@ -59,7 +65,7 @@ impl SpanContext {
         .child()
     }
 
-    /// A new span_context in the same trace.
+    /// Creates the context of another span in the same trace.
     #[must_use]
     pub fn child(self) -> Self {
         let [span_id] = random::words::<1>();
@@ -69,7 +75,7 @@ impl SpanContext {
         }
     }
 
-    /// The span_context of this form, 32 and 16 hex digits.
+    /// Parses a trace id of 32 and a span id of 16 hex digits.
     pub fn read(trace_id: &str, span_id: &str) -> Option<Self> {
         Some(Self {
             trace_id: TraceId::from_hex(trace_id).ok()?,
@@ -78,48 +84,48 @@ impl SpanContext {
     }
 }
 
-/// What was done, from when to when.
+/// An operation that has ended. Its name, kind and attributes follow the semantic conventions.
 pub struct Span {
-    /// Its span_context.
+    /// The ids of the trace and the span.
     pub span_context: SpanContext,
-    /// What it is a part of.
+    /// The id of the parent span. `None` for a root span.
     pub parent: Option<SpanId>,
-    /// By the conventions; from a closed set.
+    /// The name, from a closed set.
     pub name: Cow<'static, str>,
-    /// By the conventions.
+    /// The kind: server, client, producer, consumer or internal.
     pub kind: SpanKind,
-    /// When it began.
-    pub began: Timestamp,
-    /// When it ended.
-    pub ended: Timestamp,
-    /// By the conventions; none of them a secret.
+    /// The time at which the operation started.
+    pub started_at: Timestamp,
+    /// The time at which the operation ended.
+    pub ended_at: Timestamp,
+    /// The attributes. They never contain secrets.
     pub attributes: Vec<KeyValue>,
-    /// What failed, if something of ours did: a code.
-    pub failed: Option<Cow<'static, str>>,
-    /// A span of another trace that it belongs with.
+    /// The code of the error, if the server failed.
+    pub error_type: Option<Cow<'static, str>>,
+    /// A related span of another trace.
     pub link: Option<SpanContext>,
 }
 
-/// What is done with a job as a message, by the conventions.
+/// The messaging operation on a job, by the semantic conventions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessagingOperation {
-    /// It is stored for a worker.
+    /// The API stores the job for a worker.
     Send,
-    /// A worker tries it.
+    /// A worker runs an attempt.
     Process,
 }
 
 impl Span {
-    /// That of a job that is sent or processed.
+    /// Creates the span of sending or processing a job.
     pub fn for_job(
-        handling: MessagingOperation,
+        operation: MessagingOperation,
         span_context: SpanContext,
         parent: Option<SpanId>,
         job_id: &JobId,
-        began: Timestamp,
-        ended: Timestamp,
+        started_at: Timestamp,
+        ended_at: Timestamp,
     ) -> Self {
-        let (operation, name, kind) = match handling {
+        let (operation, name, kind) = match operation {
             MessagingOperation::Send => ("send", "send jobs", SpanKind::Producer),
             MessagingOperation::Process => ("process", "process jobs", SpanKind::Consumer),
         };
@@ -135,78 +141,80 @@ impl Span {
             parent,
             name: name.into(),
             kind,
-            began,
-            ended,
+            started_at,
+            ended_at,
             attributes,
-            failed: None,
+            error_type: None,
             link: None,
         }
     }
 
-    /// That of a part of what was done.
+    /// Creates the span of a step within another span.
     pub fn internal(
         span_context: SpanContext,
         parent: SpanId,
         name: &'static str,
-        began: Timestamp,
-        ended: Timestamp,
+        started_at: Timestamp,
+        ended_at: Timestamp,
     ) -> Self {
         Self {
             span_context,
             parent: Some(parent),
             name: name.into(),
             kind: SpanKind::Internal,
-            began,
-            ended,
+            started_at,
+            ended_at,
             attributes: Vec::new(),
-            failed: None,
+            error_type: None,
             link: None,
         }
     }
 
-    /// The same of a try that ended with this result.
+    /// Adds the number and the result of an attempt.
     #[must_use]
     pub fn with_attempt(mut self, attempt: i32, result: &'static str) -> Self {
         self.attributes
             .push(KeyValue::new("assay.attempt", i64::from(attempt)));
         self.attributes
             .push(KeyValue::new("assay.attempt.result", result));
-        // What the predictions are at fault for is no error of the attempt's.
+        // Invalid predictions are an error of the client, not of the attempt.
         if !["succeeded", "failed"].contains(&result) {
             self.attributes.push(KeyValue::new("error.type", result));
-            self.failed = Some(result.into());
+            self.error_type = Some(result.into());
         }
         self
     }
 }
 
-/// Where spans go. Clones are the same.
+/// An exporter of spans. Clones share it.
 #[derive(Clone)]
-pub struct Spans(Option<Arc<Exporting>>);
+pub struct Spans(Option<Arc<Exporter>>);
 
-struct Exporting {
+struct Exporter {
     processor: BatchSpanProcessor,
     scope: InstrumentationScope,
     sampling: Sampling,
 }
 
-/// Which traces a process exports.
+/// The traces that a process exports.
 #[derive(Debug, Clone, Copy)]
 pub enum Sampling {
-    /// Those that another process has chosen: a job's row names the span that stored it only if its trace is exported.
-    Chosen,
-    /// A share of all, by a keyed hash of the trace's id. Callers choose their trace ids, and must not choose which are kept.
+    /// All traces that reach the process: the API has sampled them. A job's row names the span that
+    /// stored it only if its trace is exported.
+    Upstream,
+    /// A share of all traces, selected by a keyed hash of the trace id. Callers choose their trace
+    /// ids, but must not influence the selection.
     Share {
-        /// What callers do not know, and all processes that decide do.
+        /// The key, which all API processes share and callers do not know.
         key: [u8; 32],
-        /// The largest hash that is exported.
-        last: u64,
+        /// The largest hash of an exported trace.
+        max_hash: u64,
     },
 }
 
 impl Sampling {
-    /// The share that the settings name. The key comes from the database's address, which holds a password and is the same
-    /// for all API processes.
+    /// Returns the sampling of the settings. The key is derived from the address of the database,
+    /// which contains a password and is the same for all API processes.
     pub fn from_settings(settings: &Common) -> Self {
         let key = Sha256::new()
             .chain_update("assay trace sampling")
@@ -215,28 +223,29 @@ impl Sampling {
             .into();
         Self::Share {
             key,
-            last: (settings.trace_share * u64::MAX as f64) as u64,
+            max_hash: (settings.trace_share * u64::MAX as f64) as u64,
         }
     }
 
     fn is_sampled(&self, trace_id: TraceId) -> bool {
         match self {
-            Self::Chosen => true,
-            Self::Share { key, last } => {
+            Self::Upstream => true,
+            Self::Share { key, max_hash } => {
                 let hash: [u8; 32] = Sha256::new()
                     .chain_update(key)
                     .chain_update(trace_id.to_bytes())
                     .finalize()
                     .into();
                 let [a, b, c, d, e, f, g, h, ..] = hash;
-                u64::from_be_bytes([a, b, c, d, e, f, g, h]) <= *last
+                u64::from_be_bytes([a, b, c, d, e, f, g, h]) <= *max_hash
             }
         }
     }
 }
 
 impl Spans {
-    /// Spans of a service of this name. They go nowhere unless the settings say where. To be called in a runtime.
+    /// Creates an exporter for the service of this name. Without `ASSAY_OTLP_ENDPOINT`, it discards
+    /// all spans. Call it within a Tokio runtime.
     pub fn open(service: &'static str, settings: &Common, sampling: Sampling) -> Result<Self> {
         if settings.otlp_endpoint.is_empty() {
             return Ok(Self(None));
@@ -246,11 +255,11 @@ impl Spans {
             .with_endpoint(&settings.otlp_endpoint)
             .build();
         let exporter = exporter.map_err(|_| {
-            Error::internal("ASSAY_OTLP_ENDPOINT is not an address such as http://collector:4317")
+            Error::internal("ASSAY_OTLP_ENDPOINT must be an address such as http://collector:4317")
         })?;
         let config = BatchConfigBuilder::default()
-            .with_max_queue_size(QUEUE)
-            .with_max_export_batch_size(BATCH)
+            .with_max_queue_size(QUEUE_MAX)
+            .with_max_export_batch_size(BATCH_MAX)
             .build();
         let mut processor = BatchSpanProcessor::builder(exporter)
             .with_batch_config(config)
@@ -269,23 +278,23 @@ impl Spans {
                 .with_attributes(attributes)
                 .build(),
         );
-        Ok(Self(Some(Arc::new(Exporting {
+        Ok(Self(Some(Arc::new(Exporter {
             processor,
             scope: InstrumentationScope::builder("assay").build(),
             sampling,
         }))))
     }
 
-    /// Whether anybody is told of this trace.
+    /// Returns `true` if the spans of this trace are exported.
     pub fn is_sampled(&self, trace_id: TraceId) -> bool {
         self.0
             .as_ref()
-            .is_some_and(|exporting| exporting.sampling.is_sampled(trace_id))
+            .is_some_and(|exporter| exporter.sampling.is_sampled(trace_id))
     }
 
-    /// Tells of a span of this trace that has ended, if anybody is told of it. Never waits.
+    /// Exports a span of this trace that has ended, if the trace is sampled. It never waits.
     pub fn export(&self, trace_id: TraceId, span: impl FnOnce() -> Span) {
-        let Some(exporting) = self.0.as_ref().filter(|_| self.is_sampled(trace_id)) else {
+        let Some(exporter) = self.0.as_ref().filter(|_| self.is_sampled(trace_id)) else {
             return;
         };
         let Span {
@@ -293,10 +302,10 @@ impl Spans {
             parent,
             name,
             kind,
-            began,
-            ended,
+            started_at,
+            ended_at,
             attributes,
-            failed,
+            error_type,
             link,
         } = span();
         let to_otel = |span_context: SpanContext| {
@@ -312,33 +321,34 @@ impl Spans {
         links
             .links
             .extend(link.map(|link| Link::with_context(to_otel(link))));
-        exporting.processor.on_end(SpanData {
+        exporter.processor.on_end(SpanData {
             span_context: to_otel(span_context),
             parent_span_id: parent.unwrap_or(SpanId::INVALID),
             parent_span_is_remote: matches!(kind, SpanKind::Server | SpanKind::Consumer),
             span_kind: kind,
             name,
-            start_time: began.into(),
-            end_time: ended.max(began).into(),
+            start_time: started_at.into(),
+            end_time: ended_at.max(started_at).into(),
             attributes,
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
             links,
-            status: failed.map_or(Status::Unset, |description| Status::Error { description }),
-            instrumentation_scope: exporting.scope.clone(),
+            status: error_type.map_or(Status::Unset, |description| Status::Error { description }),
+            instrumentation_scope: exporter.scope.clone(),
         });
     }
 
-    /// Sends what waits. A collector that does not answer keeps the process for moments only.
+    /// Sends the waiting spans. An unresponsive collector delays the process by at most
+    /// [`SHUTDOWN_TIMEOUT`].
     pub async fn close(self) {
         let closing = tokio::task::spawn_blocking(move || {
             self.0
-                .map(|exporting| exporting.processor.shutdown_with_timeout(SHUTDOWN_TIMEOUT))
+                .map(|exporter| exporter.processor.shutdown_with_timeout(SHUTDOWN_TIMEOUT))
         });
         match tokio::time::timeout(SHUTDOWN_TIMEOUT, closing).await {
             Ok(Ok(Some(sent))) => sent.best_effort("sending the last spans"),
             Ok(_) => {}
-            Err(_) => tracing::warn!("the last spans could not be sent in time"),
+            Err(_) => tracing::warn!("last spans not sent in time"),
         }
     }
 }
@@ -351,26 +361,34 @@ mod tests {
     fn trace_ids_do_not_decide_sampling() {
         let share = |key, share: f64| Sampling::Share {
             key,
-            last: (share * u64::MAX as f64) as u64,
+            max_hash: (share * u64::MAX as f64) as u64,
         };
-        // All of these were exported when the last 64 bits decided.
-        let chosen: Vec<_> = (1..=1000_u128)
+        // Sampling by the last 64 bits of the trace id would export all of these.
+        let trace_ids: Vec<_> = (1..=1000_u128)
             .map(|high| TraceId::from_bytes((high << 64).to_be_bytes()))
             .collect();
-        let taken = |sampling: Sampling| {
-            chosen
+        let sampled = |sampling: Sampling| {
+            trace_ids
                 .iter()
                 .map(|trace_id| sampling.is_sampled(*trace_id))
                 .collect::<Vec<_>>()
         };
-        let tenth = taken(share([1; 32], 0.1));
-        assert!((50..200).contains(&tenth.iter().filter(|taken| **taken).count()));
+        let tenth = sampled(share([1; 32], 0.1));
+        assert!((50..200).contains(&tenth.iter().filter(|is_sampled| **is_sampled).count()));
         assert_eq!(
             tenth,
-            taken(share([1; 32], 0.1)),
-            "all processes decide alike"
+            sampled(share([1; 32], 0.1)),
+            "all processes select the same traces"
         );
-        assert_ne!(tenth, taken(share([2; 32], 0.1)), "nobody else knows how");
-        assert!(taken(share([1; 32], 1.0)).iter().all(|taken| *taken));
+        assert_ne!(
+            tenth,
+            sampled(share([2; 32], 0.1)),
+            "the selection depends on the key"
+        );
+        assert!(
+            sampled(share([1; 32], 1.0))
+                .iter()
+                .all(|is_sampled| *is_sampled)
+        );
     }
 }

@@ -1,9 +1,10 @@
-//! An upload's content, from its objects to predictions, in a bounded piece of memory: objects are fetched here, a thread
-//! where waiting harms nobody decompresses and reads them.
+//! Reads an upload from its objects to predictions, in bounded memory. An async task fetches the
+//! objects; a thread of the blocking thread pool decompresses and reads them.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::ops::ControlFlow;
 
+use assay_eval::prediction::{PredictionSink, Stream};
 use bytes::{Buf as _, Bytes};
 use flate2::bufread::MultiGzDecoder;
 use sha2::{Digest as _, Sha256};
@@ -12,102 +13,105 @@ use tokio::sync::mpsc;
 use crate::model::error::{Error, Result};
 use crate::model::upload::{ContentEncoding, ContentType};
 use crate::runtime::artifacts::{Artifacts, windows};
-use assay_eval::FieldError;
-use assay_eval::prediction::{Prediction, Stream};
 
-/// How many pieces wait between the two.
-const AHEAD: usize = 1;
+/// Number of fetched pieces that wait for the reader.
+const PIECES_AHEAD: usize = 1;
 
-/// How much is decompressed at once.
-const DECODED: usize = 256 * 1024;
+/// Number of bytes that are decompressed at once, and the largest number between two calls of
+/// `check_stop`.
+const DECODED_BYTES: usize = 256 * 1024;
 
-/// The largest window of zstd, as a power of two: what RFC 8878 asks of every decoder.
-const WINDOW_LOG: u32 = 23;
+/// The largest window of zstd, as a power of two: the window that RFC 8878 recommends every decoder
+/// to support.
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// An object that holds one part.
+/// An object that holds one part of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartObject {
-    /// Its place among the parts.
+    /// The part number, from 1.
     pub number: i32,
-    /// Its name in the artifact store.
+    /// The key of the object in the artifact store.
     pub object_key: String,
-    /// Its length.
+    /// The length of the object, in bytes.
     pub bytes: i64,
 }
 
-/// What was wrong with the content as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ContentFault {
-    /// It is not compressed in the way that was announced, or ends in the middle.
+/// An error of the content as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ContentError {
+    /// The content does not have the declared encoding, or is truncated.
+    #[error("the compression is invalid, or the content is truncated")]
     Encoding,
-    /// Decompressed it is larger than the given maximum.
+    /// The decompressed content exceeds [`ContentFormat::bytes_max`].
+    #[error("the decompressed content is too large")]
     TooLarge,
 }
 
-/// How reading ended.
+/// The way in which reading ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Ended<B> {
-    /// All was handed on.
-    Whole,
-    /// It was enough.
+pub enum ReadEnd<B> {
+    /// The sink received all predictions.
+    Complete,
+    /// The sink or `check_stop` broke off with this reason.
     Stopped(B),
-    /// The content is at fault.
-    Fault(ContentFault),
+    /// The content is invalid as a whole.
+    Invalid(ContentError),
 }
 
-/// How an upload is written.
+/// The format of an upload, and the limits for reading it.
 #[derive(Debug, Clone, Copy)]
-pub struct Content {
-    /// The form of the predictions.
+pub struct ContentFormat {
+    /// The format of the predictions.
     pub content_type: ContentType,
-    /// How they are compressed.
+    /// The compression of the bytes as they are sent.
     pub content_encoding: ContentEncoding,
-    /// Decompressed it may have at most this many bytes.
+    /// The largest decompressed size, in bytes.
     pub bytes_max: u64,
-    /// Whether the SHA-256 of all bytes as they were sent is asked for.
-    pub hashed: bool,
+    /// Set to compute the SHA-256 of all bytes as they were sent.
+    pub compute_sha256: bool,
 }
 
-/// What came of reading.
-pub struct Found<T> {
-    /// What the work returned.
+/// The result of reading an upload.
+pub struct ReadUpload<T> {
+    /// The value that the reading closure returned.
     pub value: T,
-    /// SHA-256 of all bytes as they were sent, if it was asked for.
+    /// The SHA-256 of all bytes as they were sent, if it was requested.
     pub sha256: Option<[u8; 32]>,
 }
 
-/// Reads an upload through, giving its content to `work` on a thread of its own. `None`: an object is not there. An error
-/// is one of the artifact store. In both cases what the work returned says nothing.
-pub async fn read_through<T: Send + 'static>(
+/// Reads an upload: passes its content to `read` on the blocking thread pool. Returns `None` if an
+/// object is missing, and fails if the artifact store does; the value of `read` is dropped in both
+/// cases, as it comes from incomplete content.
+pub async fn read_upload<T: Send + 'static>(
     artifacts: &Artifacts,
     parts: &[PartObject],
-    content: Content,
-    work: impl FnOnce(Decoded<'_>) -> T + Send + 'static,
-) -> Result<Option<Found<T>>> {
-    let (send, receive) = mpsc::channel(AHEAD);
-    let left = parts.iter().map(|part| part.bytes.unsigned_abs()).sum();
-    let read = tokio::task::spawn_blocking(move || {
-        let mut feed = Feed {
+    format: ContentFormat,
+    read: impl FnOnce(ContentReader<'_>) -> T + Send + 'static,
+) -> Result<Option<ReadUpload<T>>> {
+    let (send, receive) = mpsc::channel(PIECES_AHEAD);
+    let remaining = parts.iter().map(|part| part.bytes.unsigned_abs()).sum();
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut bytes = SentBytes {
             receive,
             piece: Bytes::new(),
-            left,
-            hash: content.hashed.then(Sha256::new),
+            remaining,
+            hash: format.compute_sha256.then(Sha256::new),
         };
-        let value = work(Decoded {
-            feed: &mut feed,
-            content,
+        let value = read(ContentReader {
+            bytes: &mut bytes,
+            format,
         });
-        Found {
+        ReadUpload {
             value,
-            sha256: feed.rest(),
+            sha256: bytes.finish_hash(),
         }
     });
     let fetched = fetch(artifacts, parts, send).await;
-    let found = read.await.map_err(Error::internal)?;
-    Ok(fetched?.map(|()| found))
+    let read = reading.await.map_err(Error::internal)?;
+    Ok(fetched?.map(|()| read))
 }
 
-/// Sends all bytes, until nobody takes them any more. `None`: an object is not there.
+/// Sends the bytes of all parts, until the receiver is dropped. `None` if an object is missing.
 async fn fetch(
     artifacts: &Artifacts,
     parts: &[PartObject],
@@ -115,13 +119,13 @@ async fn fetch(
 ) -> Result<Option<()>> {
     for part in parts {
         for range in windows(part.bytes.unsigned_abs()) {
-            let wanted = range.end - range.start;
+            let expected = range.end - range.start;
             let Some(piece) = artifacts.get_range(&part.object_key, range).await? else {
                 return Ok(None);
             };
-            if piece.len() as u64 != wanted {
+            if piece.len() as u64 != expected {
                 return Err(Error::internal(
-                    "an object of the artifact store is shorter than it was",
+                    "an object of the artifact store is shorter than when it was written",
                 ));
             }
             if send.send(piece).await.is_err() {
@@ -132,122 +136,103 @@ async fn fetch(
     Ok(Some(()))
 }
 
-/// The content, to be read once.
-pub struct Decoded<'f> {
-    feed: &'f mut Feed,
-    content: Content,
+/// The content of an upload, to be read once.
+pub struct ContentReader<'r> {
+    bytes: &'r mut SentBytes,
+    format: ContentFormat,
 }
 
-impl Decoded<'_> {
-    /// Hands on each prediction, or what is wrong with it, until `each` breaks, or `pause`, which is asked now and then.
-    pub fn predictions<B>(
+impl ContentReader<'_> {
+    /// Passes each prediction to the sink, or its errors. Calls `check_stop` before each piece of
+    /// at most 256 KiB, and stops when it breaks.
+    pub fn read<B>(
         self,
-        pause: impl FnMut() -> ControlFlow<B>,
-        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
-    ) -> Ended<B> {
-        decode(self.feed, self.content, pause, &mut |_| {}, each)
-    }
-
-    /// The same; `ahead` is told of item ids before their predictions are handed on (see [`Stream::feed_ahead`]).
-    pub fn predictions_ahead<B>(
-        self,
-        pause: impl FnMut() -> ControlFlow<B>,
-        ahead: &mut impl FnMut(&[&str]),
-        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
-    ) -> Ended<B> {
-        decode(self.feed, self.content, pause, ahead, each)
+        check_stop: impl FnMut() -> ControlFlow<B>,
+        sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
+    ) -> ReadEnd<B> {
+        read_content(self.bytes, self.format, check_stop, sink)
     }
 }
 
-/// Reads content from its bytes as they were sent: hands on each prediction, or what is wrong with it, until `each` breaks,
-/// or `pause`, which is asked now and then. For `ahead` see [`Stream::feed_ahead`].
-pub fn decode<B>(
+/// Reads content from its bytes as they were sent; see [`ContentReader::read`].
+pub fn read_content<B>(
     sent: impl BufRead,
-    content: Content,
-    pause: impl FnMut() -> ControlFlow<B>,
-    ahead: &mut impl FnMut(&[&str]),
-    each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
-) -> Ended<B> {
-    match content.content_encoding {
-        ContentEncoding::Identity => predictions(sent, content, pause, ahead, each),
-        ContentEncoding::Gzip => predictions(
-            BufReader::with_capacity(DECODED, MultiGzDecoder::new(sent)),
-            content,
-            pause,
-            ahead,
-            each,
-        ),
+    format: ContentFormat,
+    check_stop: impl FnMut() -> ControlFlow<B>,
+    sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
+) -> ReadEnd<B> {
+    match format.content_encoding {
+        ContentEncoding::Identity => read_decoded(sent, format, check_stop, sink),
+        ContentEncoding::Gzip => {
+            let decoder = BufReader::with_capacity(DECODED_BYTES, MultiGzDecoder::new(sent));
+            read_decoded(decoder, format, check_stop, sink)
+        }
         ContentEncoding::Zstd => match zstd_decoder(sent) {
-            Ok(decoder) => predictions(
-                BufReader::with_capacity(DECODED, decoder),
-                content,
-                pause,
-                ahead,
-                each,
-            ),
-            Err(_) => Ended::Fault(ContentFault::Encoding),
+            Ok(decoder) => {
+                let decoder = BufReader::with_capacity(DECODED_BYTES, decoder);
+                read_decoded(decoder, format, check_stop, sink)
+            }
+            Err(_) => ReadEnd::Invalid(ContentError::Encoding),
         },
     }
 }
 
-fn zstd_decoder<F: BufRead>(feed: F) -> io::Result<zstd::stream::read::Decoder<'static, F>> {
-    let mut decoder = zstd::stream::read::Decoder::with_buffer(feed)?;
-    decoder.window_log_max(WINDOW_LOG)?;
+fn zstd_decoder<R: BufRead>(sent: R) -> io::Result<zstd::stream::read::Decoder<'static, R>> {
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(sent)?;
+    decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
     Ok(decoder)
 }
 
-fn predictions<B>(
+fn read_decoded<B>(
     mut bytes: impl BufRead,
-    content: Content,
-    mut pause: impl FnMut() -> ControlFlow<B>,
-    ahead: &mut impl FnMut(&[&str]),
-    each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
-) -> Ended<B> {
-    let mut stream = Stream::new(content.content_type.layout());
-    let mut read = 0;
+    format: ContentFormat,
+    mut check_stop: impl FnMut() -> ControlFlow<B>,
+    sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
+) -> ReadEnd<B> {
+    let mut stream = Stream::new(format.content_type.layout());
+    let mut n_read = 0;
     loop {
         let piece = match bytes.fill_buf() {
             Ok([]) => break,
             Ok(piece) => piece,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => return Ended::Fault(ContentFault::Encoding),
+            Err(_) => return ReadEnd::Invalid(ContentError::Encoding),
         };
-        // Not too much at once, so that the wish to stop is heard.
-        let piece = &piece[..piece.len().min(DECODED)];
-        read += piece.len() as u64;
-        if read > content.bytes_max {
-            return Ended::Fault(ContentFault::TooLarge);
+        // Uncompressed pieces are as large as the store returns them.
+        let piece = &piece[..piece.len().min(DECODED_BYTES)];
+        n_read += piece.len() as u64;
+        if n_read > format.bytes_max {
+            return ReadEnd::Invalid(ContentError::TooLarge);
         }
-        let flow = pause();
-        let flow = if flow.is_continue() {
-            stream.feed_ahead(piece, ahead, each)
-        } else {
-            flow
-        };
+        let mut flow = check_stop();
+        if flow.is_continue() {
+            flow = stream.feed(piece, sink);
+        }
         if let ControlFlow::Break(stop) = flow {
-            return Ended::Stopped(stop);
+            return ReadEnd::Stopped(stop);
         }
-        let taken = piece.len();
-        bytes.consume(taken);
+        let consumed = piece.len();
+        bytes.consume(consumed);
     }
-    match stream.finish(each) {
-        ControlFlow::Continue(()) => Ended::Whole,
-        ControlFlow::Break(stop) => Ended::Stopped(stop),
+    match stream.finish(sink) {
+        ControlFlow::Continue(()) => ReadEnd::Complete,
+        ControlFlow::Break(stop) => ReadEnd::Stopped(stop),
     }
 }
 
-/// The bytes as they were sent.
-struct Feed {
+/// The bytes of an upload as they were sent, received from the task that fetches them.
+struct SentBytes {
     receive: mpsc::Receiver<Bytes>,
     piece: Bytes,
-    /// How many are yet to come. That none comes any more before is no end.
-    left: u64,
+    /// Number of bytes that were not received yet. If the sender ends before, the content is
+    /// truncated.
+    remaining: u64,
     hash: Option<Sha256>,
 }
 
-impl Feed {
-    /// Passes over what was not read, for the hash is of all.
-    fn rest(mut self) -> Option<[u8; 32]> {
+impl SentBytes {
+    /// Returns the hash of all bytes. Reads those that were not read.
+    fn finish_hash(mut self) -> Option<[u8; 32]> {
         self.hash.as_ref()?;
         while !self.fill_buf().ok()?.is_empty() {
             self.piece.clear();
@@ -256,7 +241,7 @@ impl Feed {
     }
 }
 
-impl Read for Feed {
+impl Read for SentBytes {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let piece = self.fill_buf()?;
         let n = piece.len().min(into.len());
@@ -266,14 +251,14 @@ impl Read for Feed {
     }
 }
 
-impl BufRead for Feed {
+impl BufRead for SentBytes {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        while self.piece.is_empty() && self.left > 0 {
+        while self.piece.is_empty() && self.remaining > 0 {
             self.piece = self
                 .receive
                 .blocking_recv()
                 .ok_or(io::ErrorKind::UnexpectedEof)?;
-            self.left = self.left.saturating_sub(self.piece.len() as u64);
+            self.remaining = self.remaining.saturating_sub(self.piece.len() as u64);
             if let Some(hash) = &mut self.hash {
                 hash.update(&self.piece);
             }

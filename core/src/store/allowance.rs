@@ -1,6 +1,9 @@
-//! What a suite's version allows: how many submissions, one ladder, and how many final jobs. An allowance is held by an
-//! organization, by all organizations of one registrable domain, and by all organizations on the plan `free` that one user
-//! created: what any of them uses, all have used.
+//! Allowances: the submissions, the ladder and the final jobs that a suite's version permits.
+//!
+//! An allowance is held by an organization, by all organizations of one registrable domain, and by
+//! all organizations on the plan `free` that one user created. A use by one of them counts for all.
+//! The checks live here rather than in the operations because they are exact only while the rows of
+//! the allowances are locked, in the transaction of the submission.
 
 use super::work::{Claim, Phase, succeed};
 use super::{PgConnection, PgPool};
@@ -14,26 +17,47 @@ use crate::model::timestamp::Timestamp;
 use assay_eval::score::Figures;
 use assay_eval::{DisclosurePolicy, Ladder};
 
-/// Organizations on this plan share the allowance of the user who created them.
+/// The plan whose organizations share the allowance of the user who created them.
 const SHARED_PLAN: &str = org::FREE;
 
-/// How much of an allowance is used, by the holder that has used most.
+/// The used part of an allowance, of the holder that has used most.
 struct Used {
-    /// Submissions and comparisons for the suite, in any version, on the present day, UTC.
+    /// Submissions and comparisons for the suite, in any version, on the current day (UTC).
     today: i64,
     /// Submissions and comparisons for the version.
     in_all: i64,
-    /// When the next day begins.
+    /// The start of the next day (UTC).
     resets_at: Timestamp,
 }
 
-/// Who holds the organization's allowances now.
+/// Returns the current holders of the organization's allowances.
 pub async fn holders(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<String>> {
     let row = sqlx::query!(
-        r#"select (select coalesce(created_by, (select m.user_id from memberships m where m.org_id = $1 and m.role = 'owner'
-                                                 order by m.created_at, m.user_id limit 1))
-                   from orgs where id = $1 and plan = $2) as creator,
-                  array(select domain from domain_claims where org_id = $1 and verified_at is not null) as "domains!""#,
+        r#"
+        select
+            (
+                select coalesce(
+                    created_by,
+                    (
+                        select m.user_id
+                        from memberships m
+                        where m.org_id = $1
+                          and m.role = 'owner'
+                        order by m.created_at, m.user_id
+                        limit 1
+                    )
+                )
+                from orgs
+                where id = $1
+                  and plan = $2
+            ) as creator,
+            array(
+                select domain
+                from domain_claims
+                where org_id = $1
+                  and verified_at is not null
+            ) as "domains!"
+        "#,
         org_id.as_str(),
         SHARED_PLAN
     )
@@ -51,14 +75,20 @@ pub async fn holders(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<String
     Ok(holders)
 }
 
-/// Who held the organization's allowances when the job was submitted.
+/// Returns the holders of the organization's allowances at the time of the job's submission.
 pub async fn holders_of_job(
     db: &mut PgConnection,
     org_id: &OrgId,
     job_id: &JobId,
 ) -> Result<Vec<String>> {
     let holders = sqlx::query_scalar!(
-        "select holder from suite_disclosures where org_id = $1 and job_id = $2 and kind = 'submission'",
+        "
+        select holder
+        from suite_disclosures
+        where org_id = $1
+          and job_id = $2
+          and kind = 'submission'
+        ",
         org_id.as_str(),
         job_id.as_str()
     )
@@ -67,18 +97,26 @@ pub async fn holders_of_job(
     Ok(holders)
 }
 
-/// Locks the allowances of these holders for a version of a suite until the transaction ends.
+/// Locks the allowances of the holders for a suite's version until the transaction ends.
 pub async fn lock(
     db: &mut PgConnection,
     holders: &[String],
     suite_id: &SuiteId,
     suite_version: &str,
 ) -> Result<()> {
-    // In order, so that two who share several allowances do not wait for each other.
+    // In a fixed order, so that two transactions that share several allowances do not deadlock.
     sqlx::query!(
-        "insert into suite_allowances as a (holder, suite_id, suite_version)
-         select distinct holder, $2, $3 from unnest($1::text[]) as h(holder) order by holder
-         on conflict (holder, suite_id, suite_version) do update set used_at = clock_timestamp()",
+        "
+        insert into suite_allowances as a (holder, suite_id, suite_version)
+        select distinct
+            holder,
+            $2,
+            $3
+        from unnest($1::text[]) as h(holder)
+        order by holder
+        on conflict (holder, suite_id, suite_version) do update
+            set used_at = clock_timestamp()
+        ",
         holders,
         suite_id.as_str(),
         suite_version
@@ -88,10 +126,11 @@ pub async fn lock(
     Ok(())
 }
 
-/// How much of the allowances of these holders is used at this time. They must be locked: a statement that waits for a lock
-/// still sees the past.
+/// Counts the uses of the holders' allowances at the given time. The allowances must be locked by
+/// an earlier statement: a statement that waits for a lock sees the snapshot from before the wait.
 ///
-/// Reads the uses of the present day, and of the version if `in_all` is wanted: both are bounded by the caps.
+/// Reads the uses of the current day, and those of the version if `in_all` is set. The limits bound
+/// both.
 async fn used(
     db: &mut PgConnection,
     holders: &[String],
@@ -102,17 +141,32 @@ async fn used(
 ) -> Result<Used> {
     let used = sqlx::query_as!(
         Used,
-        r#"with used as (
-             select count(*) filter (where d.created_at >= date_trunc('day', $4::timestamptz, 'UTC')) as today,
-                    count(*) filter (where d.suite_version = $3) as in_all
-             from suite_disclosures d join jobs j on j.id = d.job_id
-             where d.holder = any($1) and d.suite_id = $2 and d.kind <> 'final' and j.status not in ('failed', 'cancelled')
-               and (d.created_at >= date_trunc('day', $4, 'UTC') or ($5 and d.suite_version = $3))
-             group by d.holder
-         )
-         select coalesce(max(today), 0) as "today!", coalesce(max(in_all), 0) as "in_all!",
-                (date_trunc('day', $4 at time zone 'UTC') + interval '1 day') at time zone 'UTC' as "resets_at!: Timestamp"
-         from used"#,
+        r#"
+        /* all tenants: all organizations that share an allowance count towards it */
+        with used as (
+            select
+                count(*) filter (
+                    where d.created_at >= date_trunc('day', $4::timestamptz, 'UTC')
+                ) as today,
+                count(*) filter (where d.suite_version = $3) as in_all
+            from suite_disclosures d
+            join jobs j on j.id = d.job_id
+            where d.holder = any($1)
+              and d.suite_id = $2
+              -- Final jobs have a limit of their own; jobs without a result use nothing.
+              and d.kind <> 'final'
+              and j.status not in ('failed', 'cancelled')
+              and (d.created_at >= date_trunc('day', $4, 'UTC') or ($5 and d.suite_version = $3))
+            group by d.holder
+        )
+        select
+            coalesce(max(today), 0) as "today!",
+            coalesce(max(in_all), 0) as "in_all!",
+            (
+                date_trunc('day', $4 at time zone 'UTC') + interval '1 day'
+            ) at time zone 'UTC' as "resets_at!: Timestamp"
+        from used
+        "#,
         holders,
         suite_id.as_str(),
         suite_version,
@@ -124,18 +178,18 @@ async fn used(
     Ok(used)
 }
 
-/// What uses an allowance.
+/// A use of an allowance.
 #[derive(Debug, Clone, Copy)]
 pub enum Use<'a> {
-    /// The submission that made this job.
+    /// The submission that created this job.
     Submission(&'a JobId),
     /// The comparison of these two jobs, in the order of their ids.
     Comparison(&'a JobId, &'a JobId),
-    /// Marking this job as final.
+    /// The marking of this job as final.
     Final(&'a JobId),
 }
 
-/// Records a use by the organization for each holder. Recording it again changes nothing.
+/// Records a use by the organization for each holder. Idempotent.
 pub async fn record(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -151,9 +205,29 @@ pub async fn record(
         Use::Final(job_id) => ("final", job_id, ""),
     };
     sqlx::query!(
-        "insert into suite_disclosures (org_id, holder, kind, job_id, compared_to, suite_id, suite_version, created_at)
-         select $1, holder, $3, $4, $5, $6, $7, $8 from unnest($2::text[]) as h(holder)
-         on conflict do nothing",
+        "
+        insert into suite_disclosures (
+            org_id,
+            holder,
+            kind,
+            job_id,
+            compared_to,
+            suite_id,
+            suite_version,
+            created_at
+        )
+        select
+            $1,
+            holder,
+            $3,
+            $4,
+            $5,
+            $6,
+            $7,
+            $8
+        from unnest($2::text[]) as h(holder)
+        on conflict do nothing
+        ",
         org_id.as_str(),
         holders,
         kind,
@@ -168,7 +242,8 @@ pub async fn record(
     Ok(())
 }
 
-/// Whether the organization compared these two jobs before: then the comparison discloses nothing new.
+/// Returns `true` if the organization compared these two jobs before. A repeated comparison
+/// discloses nothing new.
 pub async fn has_compared(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -176,8 +251,15 @@ pub async fn has_compared(
     compared_to: &JobId,
 ) -> Result<bool> {
     let found = sqlx::query_scalar!(
-        r#"select exists(select from suite_disclosures
-                         where org_id = $1 and kind = 'comparison' and job_id = $2 and compared_to = $3) as "found!""#,
+        r#"
+        select exists(
+            select from suite_disclosures
+            where org_id = $1
+              and kind = 'comparison'
+              and job_id = $2
+              and compared_to = $3
+        ) as "found!"
+        "#,
         org_id.as_str(),
         job_id.as_str(),
         compared_to.as_str()
@@ -187,25 +269,26 @@ pub async fn has_compared(
     Ok(found)
 }
 
-/// Whether an allowance permits one more submission.
+/// The decision about one more submission.
 pub enum Decision {
-    /// It does. These hold it.
+    /// It is permitted. Carries the holders of the allowance.
     Granted(Vec<String>),
-    /// The day's submissions are used up.
+    /// The submissions of the day are used up.
     DayUsedUp {
-        /// The number of submissions per day.
+        /// Submissions per day.
         max: i64,
-        /// When the next day begins.
+        /// The start of the next day (UTC).
         resets_at: Timestamp,
     },
-    /// The version's submissions are used up for good.
+    /// The submissions of the version are used up for good.
     UsedUp {
-        /// The number of submissions.
+        /// Submissions for the version.
         max: i64,
     },
 }
 
-/// Locks the organization's allowances and checks whether they permit one more submission or comparison.
+/// Locks the organization's allowances and decides whether they permit one more submission or
+/// comparison.
 pub async fn permit(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -217,7 +300,8 @@ pub async fn permit(
     decide(db, holders, allowance, at).await
 }
 
-/// Checks whether the allowances of these holders permit one more submission or comparison. Exact only while they are locked.
+/// Decides whether the allowances of the holders permit one more submission or comparison. Exact
+/// only while they are locked.
 pub async fn decide(
     db: &mut PgConnection,
     holders: Vec<String>,
@@ -259,8 +343,9 @@ pub async fn decide(
     Ok(Decision::Granted(holders))
 }
 
-/// Ends a job with what the ladder discloses of its figures, and raises the level of all who share it. Returns `false` if the
-/// attempt was fenced: then nothing is written. Jobs of those who share a ladder end one after the other.
+/// Finishes a job with the figures that the ladder discloses, and raises the level of all who share
+/// it. Returns `false`, and writes nothing, if the attempt is no longer the job's current one. Jobs
+/// that share a ladder finish one after another.
 pub async fn succeed_on_ladder(
     pool: &PgPool,
     claim: &Claim,
@@ -276,7 +361,7 @@ pub async fn succeed_on_ladder(
     let done = succeed(
         &mut *transaction,
         claim,
-        &result.with(figures),
+        &result.with_figures(figures),
         None,
         phases,
     )
@@ -296,17 +381,34 @@ pub async fn succeed_on_ladder(
     Ok(done)
 }
 
-/// Locks the ladders of all who hold the job's allowance, and returns these holders with their highest level.
+/// Locks the ladders of all holders of the job's allowance, and returns the holders and their
+/// highest level.
 async fn lock_level(db: &mut PgConnection, claim: &Claim) -> Result<(Vec<String>, u32)> {
-    // An API of the release before records no holders; then the organization's own ladder counts.
+    // The API of the previous release records no holders. Then the organization's own ladder
+    // counts.
     let locked = sqlx::query!(
-        "insert into suite_allowances as a (holder, suite_id, suite_version)
-         select holder, $3, $4
-         from (select holder from suite_disclosures where org_id = $1 and job_id = $2 and kind = 'submission'
-               union select 'org:' || $1) h
-         order by holder
-         on conflict (holder, suite_id, suite_version) do update set level = a.level
-         returning holder, level",
+        "
+        insert into suite_allowances as a (holder, suite_id, suite_version)
+        select
+            holder,
+            $3,
+            $4
+        from (
+            select holder
+            from suite_disclosures
+            where org_id = $1
+              and job_id = $2
+              and kind = 'submission'
+            union
+            select 'org:' || $1
+        ) h
+        order by holder
+        on conflict (holder, suite_id, suite_version) do update
+            set level = a.level
+        returning
+            holder,
+            level
+        ",
         claim.org_id.as_str(),
         claim.job_id.as_str(),
         claim.suite_id.as_str(),
@@ -330,7 +432,14 @@ async fn raise_level(
     level: i32,
 ) -> Result<()> {
     sqlx::query!(
-        "update suite_allowances set level = $4 where holder = any($1) and suite_id = $2 and suite_version = $3 and level < $4",
+        "
+        update suite_allowances
+        set level = $4
+        where holder = any($1)
+          and suite_id = $2
+          and suite_version = $3
+          and level < $4
+        ",
         holders,
         claim.suite_id.as_str(),
         claim.suite_version,

@@ -1,4 +1,6 @@
-//! Links to sign in with, and what a sign-in does: the statements of one transaction, in the order in which they are used.
+//! Sign-in links and sign-ins: the statements of one transaction, in the order of their use.
+
+use std::time::Duration;
 
 use sqlx::PgExecutor;
 
@@ -9,32 +11,48 @@ use crate::model::ids::{OrgId, UserId};
 use crate::model::secret::SecretHash;
 use crate::model::timestamp::Timestamp;
 
-/// Live links that an address can have. A request beyond that sends no mail: the links in the mailbox outlive the wait until one of
-/// them expires, so that there is always a link to sign in with.
+/// The largest number of live links of an address. A request beyond it sends no email: the live
+/// links outlast the wait until one of them expires, so that the mailbox always holds a link that
+/// works.
 const LIVE_LINKS_MAX: i64 = 5;
 
-/// The outcome of a request for a link.
+/// The time for which a link works.
+pub const LINK_LIFETIME: Duration = Duration::from_secs(15 * 60);
+
+/// The shortest time between two links for an address.
+const LINK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Days for which an expired link is stored.
+const EXPIRED_LINK_DAYS: i32 = 1;
+
+/// The largest number of invite emails to an address in `INVITE_MAILS_WINDOW`.
+const INVITE_MAILS_MAX: i64 = 5;
+
+/// The time over which invite emails to an address are counted.
+const INVITE_MAILS_WINDOW: Duration = Duration::from_secs(60 * 60);
+
+/// The result of a request for a link.
 pub struct Link {
-    /// When the link expires, or would expire.
+    /// The time at which the link expires. Set even if the link is not sent.
     pub expires_at: Timestamp,
-    /// Whether the link is to be sent.
+    /// The email to send.
     pub mail: LinkMail,
 }
 
-/// What is sent for a request for a link.
+/// The email that a request for a link sends.
 pub enum LinkMail {
-    /// Nothing: the mailbox has a live link.
+    /// No email. The mailbox has a live link, or the address may not sign in.
     None,
-    /// The link.
+    /// An email with the link.
     Link,
-    /// The link, and that no mail follows before this time.
+    /// An email with the link, which says that no other email follows before `next_at`.
     LastLink {
-        /// When the next link can be sent.
+        /// The earliest time of the next link.
         next_at: Timestamp,
     },
 }
 
-/// Whether an address may sign in: it is an existing user's, or it may sign up.
+/// Returns `true` if an address may sign in: it belongs to an existing user, or it may sign up.
 pub async fn may_sign_in(
     db: &mut PgConnection,
     email: &str,
@@ -42,10 +60,30 @@ pub async fn may_sign_in(
     sign_up: SignUp,
 ) -> Result<bool> {
     let may = sqlx::query_scalar!(
-        r#"select ($3 or exists(select from users where email = $1)
-                   or exists(select from invites where email = $1 and accepted_at is null and revoked_at is null
-                             and replaced_at is null and expires_at > now())
-                   or ($4 and exists(select from domain_claims where domain = $2 and verified_at is not null))) as "may!""#,
+        r#"
+        /* all tenants: an address may sign up by the invite or domain of any organization */
+        select (
+            -- Open sign-up.
+            $3
+            or exists(select from users where email = $1)
+            or exists(
+                select from invites
+                where email = $1
+                  and accepted_at is null
+                  and revoked_at is null
+                  and replaced_at is null
+                  and expires_at > now()
+            )
+            or (
+                $4
+                and exists(
+                    select from domain_claims
+                    where domain = $2
+                      and verified_at is not null
+                )
+            )
+        ) as "may!"
+        "#,
         email,
         domain,
         sign_up == SignUp::Open,
@@ -58,8 +96,8 @@ fn lock_name(email: &str) -> String {
     format!("sign-in:{email}")
 }
 
-/// Stores a link for an address, to be sent if the address may sign in. A link that is not to be sent is stored as expired, so that the
-/// request does the same work whatever is known of the address.
+/// Stores a link for an address, to be sent if the address may sign in. A link that is not sent is
+/// stored as expired, so that the request does the same work for known and unknown addresses.
 pub async fn insert_link(
     db: &mut PgConnection,
     email: &str,
@@ -68,26 +106,47 @@ pub async fn insert_link(
 ) -> Result<Link> {
     super::lock_name(&mut *db, &lock_name(email)).await?;
     let row = sqlx::query!(
-        r#"with live as (
-             select count(*) as links, max(created_at) as newest, min(expires_at) as first_expiry
-             from sign_in_links where email = $2 and used_at is null and expires_at > clock_timestamp()
-         ),
-         decision as (
-             select links, first_expiry, clock_timestamp() as at,
-                    $4 and links < $3 and coalesce(newest <= clock_timestamp() - interval '30 seconds', true) as sends
-             from live
-         ),
-         link as (
-             insert into sign_in_links (token_hash, email, created_at, expires_at)
-             select $1, $2, at, case when sends then at + interval '15 minutes' else at end from decision
-         )
-         select sends as "sends!", at + interval '15 minutes' as "expires_at!: Timestamp",
-                case when links = $3 - 1 then first_expiry end as "next_at: Timestamp"
-         from decision"#,
+        r#"
+        with live as (
+            select
+                count(*) as links,
+                max(created_at) as newest,
+                min(expires_at) as first_expiry
+            from sign_in_links
+            where email = $2
+              and used_at is null
+              and expires_at > clock_timestamp()
+        ), decision as (
+            select
+                links,
+                first_expiry,
+                clock_timestamp() as at,
+                $4
+                and links < $3
+                and coalesce(newest <= clock_timestamp() - $5::float8 * interval '1 second', true)
+                    as sends
+            from live
+        ), link as (
+            insert into sign_in_links (token_hash, email, created_at, expires_at)
+            select
+                $1,
+                $2,
+                at,
+                case when sends then at + $6::float8 * interval '1 second' else at end
+            from decision
+        )
+        select
+            sends as "sends!",
+            at + $6::float8 * interval '1 second' as "expires_at!: Timestamp",
+            case when links = $3 - 1 then first_expiry end as "next_at: Timestamp"
+        from decision
+        "#,
         token.as_bytes(),
         email,
         LIVE_LINKS_MAX,
-        may_sign_in
+        may_sign_in,
+        LINK_INTERVAL.as_secs_f64(),
+        LINK_LIFETIME.as_secs_f64()
     )
     .fetch_one(db)
     .await?;
@@ -102,46 +161,77 @@ pub async fn insert_link(
     })
 }
 
-/// Counts the mail of an invite to an address: `false` when five went there within the last hour.
+/// Counts an invite email to an address. Returns `false` if `INVITE_MAILS_MAX` were sent to it
+/// within `INVITE_MAILS_WINDOW`.
 pub async fn count_invite_mail(db: impl PgExecutor<'_>, email: &str) -> Result<bool> {
-    // One statement: whoever comes second waits for the row and sees what the first one wrote.
+    // One statement: a concurrent one waits for the row and then sees the committed count.
     let done = sqlx::query!(
-        "insert into mailed as m (email, sent_at, empty_at) values ($1, array[clock_timestamp()], clock_timestamp() + interval '1 hour')
-         on conflict (email) do update
-             set sent_at = array(select at from unnest(m.sent_at) at where at > clock_timestamp() - interval '1 hour') || clock_timestamp(),
-                 empty_at = clock_timestamp() + interval '1 hour'
-             where (select count(*) from unnest(m.sent_at) at where at > clock_timestamp() - interval '1 hour') < 5",
-        email
+        "
+        insert into mailed as m (email, sent_at, empty_at)
+        values ($1, array[clock_timestamp()], clock_timestamp() + $2::float8 * interval '1 second')
+        on conflict (email) do update
+            set
+                sent_at = array(
+                    select at
+                    from unnest(m.sent_at) at
+                    where at > clock_timestamp() - $2::float8 * interval '1 second'
+                ) || clock_timestamp(),
+                empty_at = clock_timestamp() + $2::float8 * interval '1 second'
+            where (
+                select count(*)
+                from unnest(m.sent_at) at
+                where at > clock_timestamp() - $2::float8 * interval '1 second'
+            ) < $3
+        ",
+        email,
+        INVITE_MAILS_WINDOW.as_secs_f64(),
+        INVITE_MAILS_MAX
     )
     .execute(db)
     .await?;
     Ok(done.rows_affected() == 1)
 }
 
-/// Uses a link, ends the other links of its address, and returns the address. `None` when there is no such link, or it was used or
-/// ended, or it has expired.
+/// Uses a link, ends the other links of its address, and returns the address. Returns `None` if
+/// there is no such link, or if it was used, ended or has expired.
 ///
-/// Ending the others also makes room for the next mail: whoever uses a link has shown that the mailbox is theirs.
+/// Ending the others makes room for the next email: the use of a link proves that the mailbox is
+/// the user's.
 pub async fn use_link(db: &mut PgConnection, token: &SecretHash) -> Result<Option<String>> {
     let email = sqlx::query_scalar!(
-        "select email from sign_in_links where token_hash = $1 and used_at is null",
+        "
+        select email
+        from sign_in_links
+        where token_hash = $1
+          and used_at is null
+        ",
         token.as_bytes()
     );
     let Some(email) = email.fetch_optional(&mut *db).await? else {
         return Ok(None);
     };
-    // Two links of one address that are used at once would otherwise wait for each other's rows.
+    // Two links of one address that are used at the same time would otherwise deadlock.
     super::lock_name(&mut *db, &lock_name(&email)).await?;
     let used = sqlx::query!(
-        "update sign_in_links set used_at = clock_timestamp()
-         where token_hash = $1 and used_at is null and expires_at > clock_timestamp()",
+        "
+        update sign_in_links
+        set used_at = clock_timestamp()
+        where token_hash = $1
+          and used_at is null
+          and expires_at > clock_timestamp()
+        ",
         token.as_bytes()
     );
     if used.execute(&mut *db).await?.rows_affected() == 0 {
         return Ok(None);
     }
     sqlx::query!(
-        "update sign_in_links set used_at = clock_timestamp() where email = $1 and used_at is null",
+        "
+        update sign_in_links
+        set used_at = clock_timestamp()
+        where email = $1
+          and used_at is null
+        ",
         email
     )
     .execute(db)
@@ -149,8 +239,9 @@ pub async fn use_link(db: &mut PgConnection, token: &SecretHash) -> Result<Optio
     Ok(Some(email))
 }
 
-/// Consumes the open invites of an address: its person becomes a member of each organization that invited them. Who is
-/// one already stays what they are. An invite counts as such unless the organization owns the domain of the address.
+/// Accepts the open invites of an address: its user becomes a member of each organization that
+/// invited them. An existing membership does not change. A new membership is recorded as begun by
+/// an invite unless the organization owns the domain of the address.
 pub async fn accept_invites(
     db: &mut PgConnection,
     email: &str,
@@ -158,16 +249,34 @@ pub async fn accept_invites(
     user_id: &UserId,
 ) -> Result<()> {
     sqlx::query!(
-        "with accepted as (
-             update invites set accepted_at = now(), accepted_by = $2
-             where email = $1 and accepted_at is null and revoked_at is null and replaced_at is null and expires_at > now()
-             returning org_id, role
-         )
-         insert into memberships (org_id, user_id, role, by_invite)
-         select org_id, $2, role,
-                not exists (select from domain_claims c where c.org_id = a.org_id and c.domain = $3 and c.verified_at is not null)
-         from accepted a
-         on conflict (org_id, user_id) do nothing",
+        "
+        /* all tenants: a sign-in accepts the invites of every organization */
+        with accepted as (
+            update invites
+            set
+                accepted_at = now(),
+                accepted_by = $2
+            where email = $1
+              and accepted_at is null
+              and revoked_at is null
+              and replaced_at is null
+              and expires_at > now()
+            returning org_id, role
+        )
+        insert into memberships (org_id, user_id, role, by_invite)
+        select
+            org_id,
+            $2,
+            role,
+            not exists (
+                select from domain_claims c
+                where c.org_id = a.org_id
+                  and c.domain = $3
+                  and c.verified_at is not null
+            )
+        from accepted a
+        on conflict (org_id, user_id) do nothing
+        ",
         email,
         user_id.as_str(),
         domain
@@ -177,20 +286,33 @@ pub async fn accept_invites(
     Ok(())
 }
 
-/// Makes a person a member of the organization that owns their address's domain and takes in whoever has one. An owner
-/// who ended their membership has the last word.
+/// Makes a user a member of the organization that owns the domain of their address, if it lets
+/// users join by domain. A user whose membership an owner ended does not join again.
 pub async fn join_by_domain(
     db: &mut PgConnection,
     domain: &str,
     user_id: &UserId,
 ) -> Result<Option<OrgId>> {
     let joined = sqlx::query_scalar!(
-        r#"insert into memberships (org_id, user_id, role)
-           select c.org_id, $2, 'member' from domain_claims c
-           where c.domain = $1 and c.verified_at is not null and c.auto_join
-             and not exists (select from offboardings o where o.org_id = c.org_id and o.user_id = $2)
-           on conflict (org_id, user_id) do nothing
-           returning org_id as "org_id: OrgId""#,
+        r#"
+        /* all tenants: the domain of an address determines the organization */
+        insert into memberships (org_id, user_id, role)
+        select
+            c.org_id,
+            $2,
+            'member'
+        from domain_claims c
+        where c.domain = $1
+          and c.verified_at is not null
+          and c.auto_join
+          and not exists (
+              select from offboardings o
+              where o.org_id = c.org_id
+                and o.user_id = $2
+          )
+        on conflict (org_id, user_id) do nothing
+        returning org_id as "org_id: OrgId"
+        "#,
         domain,
         user_id.as_str()
     )
@@ -199,11 +321,18 @@ pub async fn join_by_domain(
     Ok(joined)
 }
 
-/// Deletes sign-in links that expired a day ago, and counts of emails of more than an hour ago.
-pub async fn forget(db: &mut PgConnection) -> Result<()> {
-    sqlx::query!("delete from sign_in_links where expires_at < now() - interval '1 day'")
-        .execute(&mut *db)
-        .await?;
+/// Deletes sign-in links that expired more than `EXPIRED_LINK_DAYS` days ago, and expired counts
+/// of emails.
+pub async fn delete_expired(db: &mut PgConnection) -> Result<()> {
+    sqlx::query!(
+        "
+        delete from sign_in_links
+        where expires_at < now() - $1::integer * interval '1 day'
+        ",
+        EXPIRED_LINK_DAYS
+    )
+    .execute(&mut *db)
+    .await?;
     sqlx::query!("delete from mailed where empty_at < now()")
         .execute(db)
         .await?;

@@ -1,5 +1,7 @@
-//! What cleanup deletes: objects that nobody needs, and rows whose time is over. The statements act for all organizations, each for a
+//! Cleanup of unused objects and old rows. The statements act for all organizations, each on a
 //! bounded number of rows, so that none holds its locks for long.
+
+use std::time::Duration;
 
 use sqlx::{Connection as _, PgExecutor};
 
@@ -15,40 +17,66 @@ pub const BATCH: usize = 500;
 /// The advisory lock of the process that cleans up: the letters "clean".
 const CLEANUP: i64 = 0x63_6c_65_61_6e;
 
-/// Whether this connection is the one that cleans up. The lock ends with the connection.
+/// The time after which the row of a worker whose lease expired is deleted.
+const WORKER_RETENTION: Duration = Duration::from_secs(60 * 60);
+
+/// The time after the end of a job by which no attempt reads or writes its objects any more.
+pub const CLEANUP_DELAY: Duration = Duration::from_secs(60);
+
+/// The time after which a submission that recorded predictions and did not become a job is given up.
+const ABANDONED_AFTER: Duration = Duration::from_secs(15 * 60);
+
+/// Tries to become the process that cleans up. The lock is released with the connection.
 pub async fn lead(db: &mut PgConnection) -> Result<bool> {
     super::try_lock(db, CLEANUP).await
 }
 
-/// Deletes the rows of worker processes whose lease expired an hour ago.
-pub async fn forget_workers(db: impl PgExecutor<'_>) -> Result<()> {
-    sqlx::query!("delete from workers where seen_at < now() - interval '1 hour'")
-        .execute(db)
-        .await?;
+/// Deletes the rows of workers whose lease has not been renewed for `WORKER_RETENTION`.
+pub async fn delete_expired_workers(db: impl PgExecutor<'_>) -> Result<()> {
+    sqlx::query!(
+        "delete from workers where seen_at < now() - $1::float8 * interval '1 second'",
+        WORKER_RETENTION.as_secs_f64()
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 
-/// A finished job with objects that nobody needs.
+/// A finished job with objects that are no longer needed.
 pub struct CleanupCandidate {
-    /// The job.
+    /// The job's id.
     pub job_id: JobId,
-    /// Its organization.
+    /// The organization of the job.
     pub org_id: OrgId,
-    /// The key of its inline predictions.
+    /// The object key of the inline predictions.
     pub input_key: Option<String>,
-    /// The number of its attempts.
+    /// The number of attempts that were started.
     pub attempts: i32,
-    /// The key of the item scores that count.
+    /// The object key of the item scores that count.
     pub scores_key: Option<String>,
 }
 
-/// Jobs that finished more than a minute ago, by when no attempt reads or writes any more, and whose objects are not removed yet.
+/// Returns jobs that finished more than [`CLEANUP_DELAY`] ago and whose objects are not removed
+/// yet.
 pub async fn list_cleanup_candidates(db: impl PgExecutor<'_>) -> Result<Vec<CleanupCandidate>> {
     let jobs = sqlx::query_as!(
         CleanupCandidate,
-        r#"select id as "job_id: JobId", org_id as "org_id: OrgId", input_key, attempts, scores_key from jobs
-           where tidied_at is null and finished_at < now() - interval '1 minute' order by finished_at limit $1"#,
-        BATCH as i64
+        r#"
+        /* all tenants: cleanup removes the objects of every organization */
+        select
+            id as "job_id: JobId",
+            org_id as "org_id: OrgId",
+            input_key,
+            attempts,
+            scores_key
+        from jobs
+        where tidied_at is null
+          and finished_at < now() - $2::float8 * interval '1 second'
+        order by finished_at
+        limit $1
+        "#,
+        BATCH as i64,
+        CLEANUP_DELAY.as_secs_f64()
     )
     .fetch_all(db)
     .await?;
@@ -58,10 +86,21 @@ pub async fn list_cleanup_candidates(db: impl PgExecutor<'_>) -> Result<Vec<Clea
 /// Records that the objects of these jobs were removed.
 pub async fn mark_cleaned_up(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
     sqlx::query!(
-        "with tidied as (
-             update jobs set input_key = null, tidied_at = now() where id = any($1) and finished_at is not null returning id
-         )
-         delete from stored_predictions p using tidied t where p.job_id = t.id",
+        "
+        /* all tenants: cleanup removes the objects of every organization */
+        with tidied as (
+            update jobs
+            set
+                input_key = null,
+                tidied_at = now()
+            where id = any($1)
+              and finished_at is not null
+            returning id
+        )
+        delete from stored_predictions p
+        using tidied t
+        where p.job_id = t.id
+        ",
         job_ids
     )
     .execute(db)
@@ -71,34 +110,55 @@ pub async fn mark_cleaned_up(db: impl PgExecutor<'_>, job_ids: &[String]) -> Res
 
 /// Inline predictions of a submission that never became a job.
 pub struct Abandoned {
-    /// The organization.
+    /// The organization of the submission.
     pub org_id: OrgId,
-    /// The job that they were for.
+    /// The id that the job would have had.
     pub job_id: JobId,
 }
 
-/// Gives up submissions that recorded their predictions 15 minutes ago and did not become a job: their client disconnected, or their
-/// process died. A request ends after 40 s. From here on none of them can become a job, so that its object can be removed.
+/// Abandons submissions that recorded their predictions more than `ABANDONED_AFTER` ago and did
+/// not become a job, because their client disconnected or their process died. A request ends after
+/// 40 s. An abandoned submission can no longer become a job, so its object can be removed.
 pub async fn abandon_predictions(db: impl PgExecutor<'_>) -> Result<Vec<Abandoned>> {
     let abandoned = sqlx::query_as!(
         Abandoned,
-        r#"update stored_predictions set abandoned_at = coalesce(abandoned_at, now())
-           where job_id in (
-               select job_id from stored_predictions where accepted_at is null and created_at < now() - interval '15 minutes'
-               order by created_at limit $1 for update skip locked
-           )
-           returning org_id as "org_id: OrgId", job_id as "job_id: JobId""#,
-        BATCH as i64
+        r#"
+        /* all tenants: cleanup abandons the submissions of every organization */
+        update stored_predictions
+        set abandoned_at = coalesce(abandoned_at, now())
+        where job_id in (
+            select job_id
+            from stored_predictions
+            where accepted_at is null
+              and created_at < now() - $2::float8 * interval '1 second'
+            order by created_at
+            limit $1
+            for update skip locked
+        )
+        returning
+            org_id as "org_id: OrgId",
+            job_id as "job_id: JobId"
+        "#,
+        BATCH as i64,
+        ABANDONED_AFTER.as_secs_f64()
     )
     .fetch_all(db)
     .await?;
     Ok(abandoned)
 }
 
-/// Records that the objects of these submissions were removed.
-pub async fn forget_predictions(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
+/// Deletes the rows of abandoned submissions whose objects were removed.
+pub async fn delete_abandoned_predictions(
+    db: impl PgExecutor<'_>,
+    job_ids: &[String],
+) -> Result<()> {
     sqlx::query!(
-        "delete from stored_predictions where abandoned_at is not null and job_id = any($1)",
+        "
+        /* all tenants: cleanup removes the objects of every organization */
+        delete from stored_predictions
+        where abandoned_at is not null
+          and job_id = any($1)
+        ",
         job_ids
     )
     .execute(db)
@@ -106,19 +166,28 @@ pub async fn forget_predictions(db: impl PgExecutor<'_>, job_ids: &[String]) -> 
     Ok(())
 }
 
-/// The stored scores of a job's items, which have expired.
+/// The stored item scores of a job, which have expired.
 pub struct ExpiredScores {
-    /// The job.
+    /// The job's id.
     pub job_id: JobId,
-    /// Their key in the artifact store.
+    /// The object key of the item scores.
     pub scores_key: String,
 }
 
-/// At most [`BATCH`] item scores that have expired.
+/// Returns at most [`BATCH`] expired item scores.
 pub async fn expired_item_scores(db: impl PgExecutor<'_>) -> Result<Vec<ExpiredScores>> {
     let expired = sqlx::query_as!(
         ExpiredScores,
-        r#"select job_id as "job_id: JobId", scores_key from stored_item_scores where expires_at <= now() order by expires_at limit $1"#,
+        r#"
+        /* all tenants: cleanup removes the objects of every organization */
+        select
+            job_id as "job_id: JobId",
+            scores_key
+        from stored_item_scores
+        where expires_at <= now()
+        order by expires_at
+        limit $1
+        "#,
         BATCH as i64
     )
     .fetch_all(db)
@@ -126,10 +195,17 @@ pub async fn expired_item_scores(db: impl PgExecutor<'_>) -> Result<Vec<ExpiredS
     Ok(expired)
 }
 
-/// Records that the item scores of these jobs are to be removed: no request reads them any more.
+/// Clears the key of the item scores of these jobs, before their objects are removed: no request
+/// reads them any more.
 pub async fn withdraw_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
     sqlx::query!(
-        "update jobs set scores_key = null where scores_key is not null and id = any($1)",
+        "
+        /* all tenants: cleanup removes the objects of every organization */
+        update jobs
+        set scores_key = null
+        where scores_key is not null
+          and id = any($1)
+        ",
         job_ids
     )
     .execute(db)
@@ -137,10 +213,15 @@ pub async fn withdraw_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -
     Ok(())
 }
 
-/// Records that the item scores of these jobs were removed.
-pub async fn forget_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
+/// Deletes the rows of expired item scores whose objects were removed.
+pub async fn delete_expired_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
     sqlx::query!(
-        "delete from stored_item_scores where expires_at <= now() and job_id = any($1)",
+        "
+        /* all tenants: cleanup removes the objects of every organization */
+        delete from stored_item_scores
+        where expires_at <= now()
+          and job_id = any($1)
+        ",
         job_ids
     )
     .execute(db)
@@ -148,52 +229,83 @@ pub async fn forget_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -> 
     Ok(())
 }
 
-/// How long after its end an upload's objects are removed for good, in minutes: longer than a part may take to arrive, so that nothing
-/// is left of a part that was still being received.
-const UPLOAD_REST: f64 = 20.0;
+/// The time between the end of an upload and the removal of its objects. It exceeds the time that a
+/// part may take to arrive, so that no part that is still being received is left behind.
+const UPLOAD_REMOVAL_DELAY: Duration = Duration::from_secs(20 * 60);
 
-/// Ends uploads whose time is over and that no active job needs. Returns how many it ended.
+/// Expires uploads whose time is over and that no active job needs. Returns their number.
 pub async fn expire_uploads(db: &mut PgConnection) -> Result<usize> {
     let mut transaction = db.begin().await?;
-    // A submission of one of them waits for these rows. Whether a job needs them is a second statement: one that waited for a row
-    // would not see the job that was stored meanwhile. The first statement leaves them out so that they hold up no others.
-    let over: Vec<String> = sqlx::query_scalar!(
-        "select id from uploads u where status in ('pending', 'ready') and deleted_at is null and expires_at <= now()
-           and not exists (select from jobs j where j.upload_id = u.id and j.status in ('queued', 'running'))
-         order by expires_at limit $1 for update skip locked",
+    // A submission of one of these uploads waits for their rows. The check for active jobs is a
+    // second statement: one that waited for a row would not see a job stored meanwhile. The first
+    // statement also leaves out uploads that active jobs need, so that they do not fill the batch.
+    let expired: Vec<String> = sqlx::query_scalar!(
+        "
+        /* all tenants: cleanup expires the uploads of every organization */
+        select id
+        from uploads u
+        where status in ('pending', 'ready')
+          and deleted_at is null
+          and expires_at <= now()
+          and not exists (
+              select from jobs j
+              where j.upload_id = u.id
+                and j.status in ('queued', 'running')
+          )
+        order by expires_at
+        limit $1
+        for update skip locked
+        ",
         BATCH as i64
     )
     .fetch_all(&mut *transaction)
     .await?;
     sqlx::query!(
-        "update uploads u set status = 'expired'
-         where u.id = any($1) and not exists (select from jobs j where j.upload_id = u.id and j.status in ('queued', 'running'))",
-        &over
+        "
+        /* all tenants: cleanup expires the uploads of every organization */
+        update uploads u
+        set status = 'expired'
+        where u.id = any($1)
+          and not exists (
+              select from jobs j
+              where j.upload_id = u.id
+                and j.status in ('queued', 'running')
+          )
+        ",
+        &expired
     )
     .execute(&mut *transaction)
     .await?;
     transaction.commit().await?;
-    Ok(over.len())
+    Ok(expired.len())
 }
 
-/// An upload whose objects nobody needs any more.
+/// An upload whose objects are no longer needed.
 pub struct EndedUpload {
-    /// Its organization.
+    /// The organization of the upload.
     pub org_id: OrgId,
-    /// The upload.
+    /// The upload's id.
     pub id: UploadId,
 }
 
-/// Uploads that were deleted, failed or expired a while ago and still have objects.
+/// Returns uploads that were deleted, failed or expired more than `UPLOAD_REMOVAL_DELAY` ago and
+/// still have objects.
 pub async fn ended_uploads(db: impl PgExecutor<'_>) -> Result<Vec<EndedUpload>> {
     let uploads = sqlx::query_as!(
         EndedUpload,
-        r#"select org_id as "org_id: OrgId", id as "id: UploadId" from uploads
-           where removed_at is null and (deleted_at is not null or status in ('failed', 'expired'))
-             and coalesce(deleted_at, failed_at, expires_at) < now() - $2::float8 * interval '1 minute'
-           limit $1"#,
+        r#"
+        /* all tenants: cleanup removes the objects of every organization */
+        select
+            org_id as "org_id: OrgId",
+            id as "id: UploadId"
+        from uploads
+        where removed_at is null
+          and (deleted_at is not null or status in ('failed', 'expired'))
+          and coalesce(deleted_at, failed_at, expires_at) < now() - $2::float8 * interval '1 second'
+        limit $1
+        "#,
         BATCH as i64,
-        UPLOAD_REST
+        UPLOAD_REMOVAL_DELAY.as_secs_f64()
     )
     .fetch_all(db)
     .await?;
@@ -201,10 +313,20 @@ pub async fn ended_uploads(db: impl PgExecutor<'_>) -> Result<Vec<EndedUpload>> 
 }
 
 /// Records that all objects of these uploads were removed.
-pub async fn forget_uploads(db: impl PgExecutor<'_>, upload_ids: &[String]) -> Result<()> {
+pub async fn mark_uploads_removed(db: impl PgExecutor<'_>, upload_ids: &[String]) -> Result<()> {
     sqlx::query!(
-        "with removed as (update uploads set removed_at = now() where id = any($1) returning id)
-         delete from upload_parts p using removed r where p.upload_id = r.id",
+        "
+        /* all tenants: cleanup removes the objects of every organization */
+        with removed as (
+            update uploads
+            set removed_at = now()
+            where id = any($1)
+            returning id
+        )
+        delete from upload_parts p
+        using removed r
+        where p.upload_id = r.id
+        ",
         upload_ids
     )
     .execute(db)
@@ -212,23 +334,33 @@ pub async fn forget_uploads(db: impl PgExecutor<'_>, upload_ids: &[String]) -> R
     Ok(())
 }
 
-/// Organizations that were deleted a while ago and still have objects: as long ago as a part of an upload may take to arrive, so
-/// that no request or attempt that was under way leaves any.
+/// Returns organizations that were deleted more than `UPLOAD_REMOVAL_DELAY` ago and still have
+/// objects. By then no request or attempt that was running adds any.
 pub async fn deleted_orgs(db: impl PgExecutor<'_>) -> Result<Vec<OrgId>> {
     let orgs = sqlx::query_scalar!(
-        r#"select id as "id: OrgId" from orgs
-           where deleted_at < now() - $2::float8 * interval '1 minute' and removed_at is null
-           order by deleted_at limit $1"#,
+        r#"
+        select id as "id: OrgId"
+        from orgs
+        where deleted_at < now() - $2::float8 * interval '1 second'
+          and removed_at is null
+        order by deleted_at
+        limit $1
+        "#,
         BATCH as i64,
-        UPLOAD_REST
+        UPLOAD_REMOVAL_DELAY.as_secs_f64()
     );
     Ok(orgs.fetch_all(db).await?)
 }
 
 /// Records that all objects of a deleted organization were removed.
-pub async fn note_removed(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<()> {
+pub async fn mark_org_removed(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<()> {
     sqlx::query!(
-        "update orgs set removed_at = now() where id = $1 and deleted_at is not null",
+        "
+        update orgs
+        set removed_at = now()
+        where id = $1
+          and deleted_at is not null
+        ",
         org_id.as_str()
     )
     .execute(db)
@@ -236,10 +368,16 @@ pub async fn note_removed(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<()>
     Ok(())
 }
 
-/// Organizations in the order of their ids, after the given one.
+/// Returns organizations in the order of their ids, after the given id.
 pub async fn orgs_after(db: impl PgExecutor<'_>, after: &str) -> Result<Vec<OrgId>> {
     let orgs = sqlx::query_scalar!(
-        r#"select id as "id: OrgId" from orgs where id > $1 order by id limit $2"#,
+        r#"
+        select id as "id: OrgId"
+        from orgs
+        where id > $1
+        order by id
+        limit $2
+        "#,
         after,
         BATCH as i64
     )
@@ -250,13 +388,14 @@ pub async fn orgs_after(db: impl PgExecutor<'_>, after: &str) -> Result<Vec<OrgI
 
 /// A finished job of an organization.
 pub struct OldJob {
-    /// The job.
+    /// The job's id.
     pub id: String,
-    /// When it was submitted.
+    /// The time of its submission.
     pub created_at: Timestamp,
 }
 
-/// Jobs of an organization in this status that were submitted more than `days` ago, oldest first, after the given time.
+/// Returns jobs of an organization in a status that were submitted more than `days` ago, oldest
+/// first, after the given time.
 pub async fn old_jobs(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -266,10 +405,18 @@ pub async fn old_jobs(
 ) -> Result<Vec<OldJob>> {
     let jobs = sqlx::query_as!(
         OldJob,
-        r#"select id, created_at as "created_at: Timestamp" from jobs
-           where org_id = $1 and status = $2 and created_at < now() - $3::float8 * interval '1 day'
-             and created_at > coalesce($4::timestamptz, '-infinity')
-           order by created_at limit $5"#,
+        r#"
+        select
+            id,
+            created_at as "created_at: Timestamp"
+        from jobs
+        where org_id = $1
+          and status = $2
+          and created_at < now() - $3::float8 * interval '1 day'
+          and created_at > coalesce($4::timestamptz, '-infinity')
+        order by created_at
+        limit $5
+        "#,
         org_id.as_str(),
         status as JobStatus,
         f64::from(days),
@@ -281,23 +428,40 @@ pub async fn old_jobs(
     Ok(jobs)
 }
 
-/// Deletes finished jobs with their attempts and their rows of the usage ledger. Jobs stay if they have objects in the artifact store,
-/// if they count for an allowance, or if their suite has sealed items.
+/// Deletes finished jobs with their attempts and their rows of the usage ledger. Keeps jobs that
+/// have objects in the artifact store, that count for an allowance, or whose suite has sealed
+/// items.
 pub async fn delete_jobs(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<u64> {
     let done = sqlx::query!(
-        "with gone as (
-             select j.id from jobs j
-             where j.id = any($1) and j.finished_at is not null and j.tidied_at is not null and j.scores_key is null and j.final_at is null
-               and not exists (select from stored_item_scores s where s.job_id = j.id)
-               and not exists (select from suite_disclosures d where d.job_id = j.id)
-               and not exists (select from suites s where s.suite_id = j.suite_id and s.version = j.suite_version and s.n_sealed > 0)
-             for update of j skip locked
-         ), attempts as (
-             delete from job_attempts a using gone g where a.job_id = g.id
-         ), ledger as (
-             delete from usage_ledger l using gone g where l.job_id = g.id
-         )
-         delete from jobs j using gone g where j.id = g.id",
+        "
+        /* all tenants: cleanup deletes old rows of every organization */
+        with gone as (
+            select j.id
+            from jobs j
+            where j.id = any($1)
+              and j.finished_at is not null
+              and j.tidied_at is not null
+              and j.scores_key is null
+              and j.final_at is null
+              -- Allowances count these rows, and the figures of sealed items need the job.
+              and not exists (select from stored_item_scores s where s.job_id = j.id)
+              and not exists (select from suite_disclosures d where d.job_id = j.id)
+              and not exists (
+                  select from suites s
+                  where s.suite_id = j.suite_id
+                    and s.version = j.suite_version
+                    and s.n_sealed > 0
+              )
+            for update of j skip locked
+        ), attempts as (
+            delete from job_attempts a using gone g where a.job_id = g.id
+        ), ledger as (
+            delete from usage_ledger l using gone g where l.job_id = g.id
+        )
+        delete from jobs j
+        using gone g
+        where j.id = g.id
+        ",
         job_ids
     )
     .execute(db)
@@ -305,12 +469,12 @@ pub async fn delete_jobs(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<
     Ok(done.rows_affected())
 }
 
-/// The kinds of rows, other than jobs, that are deleted when their time is over.
+/// The kinds of rows, other than jobs, that are deleted when they are old.
 #[derive(Debug, Clone, Copy)]
 pub enum OldRows {
     /// Sessions that ended or expired.
     Sessions,
-    /// Keys that were revoked.
+    /// Revoked API keys.
     Keys,
     /// Invites that were accepted, revoked or replaced, or that expired.
     Invites,
@@ -321,7 +485,7 @@ pub enum OldRows {
 }
 
 impl OldRows {
-    /// The kind as a label of a Prometheus metric.
+    /// Returns the kind as a label of a Prometheus metric.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sessions => "sessions",
@@ -333,7 +497,7 @@ impl OldRows {
     }
 }
 
-/// Deletes at most [`BATCH`] rows whose time was over more than `days` ago. Returns how many it deleted.
+/// Deletes at most [`BATCH`] rows that ended more than `days` ago. Returns their number.
 pub async fn delete_old(db: &mut PgConnection, rows: OldRows, days: u32) -> Result<u64> {
     match rows {
         OldRows::Sessions => delete_sessions(db, days).await,
@@ -346,11 +510,19 @@ pub async fn delete_old(db: &mut PgConnection, rows: OldRows, days: u32) -> Resu
 
 async fn delete_uploads(db: &mut PgConnection, days: u32) -> Result<u64> {
     let done = sqlx::query!(
-        "delete from uploads where id in (
-             select u.id from uploads u
-             where u.removed_at < now() - $1::float8 * interval '1 day' and not exists (select from jobs j where j.upload_id = u.id)
-             order by u.removed_at limit $2 for update skip locked
-         )",
+        "
+        /* all tenants: cleanup deletes old rows of every organization */
+        delete from uploads
+        where id in (
+            select u.id
+            from uploads u
+            where u.removed_at < now() - $1::float8 * interval '1 day'
+              and not exists (select from jobs j where j.upload_id = u.id)
+            order by u.removed_at
+            limit $2
+            for update skip locked
+        )
+        ",
         f64::from(days),
         BATCH as i64
     )
@@ -361,11 +533,17 @@ async fn delete_uploads(db: &mut PgConnection, days: u32) -> Result<u64> {
 
 async fn delete_sessions(db: &mut PgConnection, days: u32) -> Result<u64> {
     let done = sqlx::query!(
-        "delete from sessions where id in (
-             select id from sessions
-             where expires_at < now() - $1::float8 * interval '1 day' or ended_at < now() - $1::float8 * interval '1 day'
-             limit $2 for update skip locked
-         )",
+        "
+        delete from sessions
+        where id in (
+            select id
+            from sessions
+            where expires_at < now() - $1::float8 * interval '1 day'
+              or ended_at < now() - $1::float8 * interval '1 day'
+            limit $2
+            for update skip locked
+        )
+        ",
         f64::from(days),
         BATCH as i64
     )
@@ -376,10 +554,18 @@ async fn delete_sessions(db: &mut PgConnection, days: u32) -> Result<u64> {
 
 async fn delete_keys(db: &mut PgConnection, days: u32) -> Result<u64> {
     let done = sqlx::query!(
-        "delete from api_keys where id in (
-             select id from api_keys where revoked_at < now() - $1::float8 * interval '1 day'
-             order by revoked_at limit $2 for update skip locked
-         )",
+        "
+        /* all tenants: cleanup deletes old rows of every organization */
+        delete from api_keys
+        where id in (
+            select id
+            from api_keys
+            where revoked_at < now() - $1::float8 * interval '1 day'
+            order by revoked_at
+            limit $2
+            for update skip locked
+        )
+        ",
         f64::from(days),
         BATCH as i64
     )
@@ -390,11 +576,23 @@ async fn delete_keys(db: &mut PgConnection, days: u32) -> Result<u64> {
 
 async fn delete_invites(db: &mut PgConnection, days: u32) -> Result<u64> {
     let done = sqlx::query!(
-        "delete from invites where id in (
-             select id from invites
-             where coalesce(accepted_at, revoked_at, replaced_at, expires_at) < now() - $1::float8 * interval '1 day'
-             order by coalesce(accepted_at, revoked_at, replaced_at, expires_at) limit $2 for update skip locked
-         )",
+        "
+        /* all tenants: cleanup deletes old rows of every organization */
+        delete from invites
+        where id in (
+            select id
+            from invites
+            where coalesce(
+                accepted_at,
+                revoked_at,
+                replaced_at,
+                expires_at
+            ) < now() - $1::float8 * interval '1 day'
+            order by coalesce(accepted_at, revoked_at, replaced_at, expires_at)
+            limit $2
+            for update skip locked
+        )
+        ",
         f64::from(days),
         BATCH as i64
     )
@@ -405,11 +603,19 @@ async fn delete_invites(db: &mut PgConnection, days: u32) -> Result<u64> {
 
 async fn delete_domain_claims(db: &mut PgConnection, days: u32) -> Result<u64> {
     let done = sqlx::query!(
-        "delete from domain_claims where (org_id, domain) in (
-             select org_id, domain from domain_claims
-             where verified_at is null and expires_at < now() - $1::float8 * interval '1 day'
-             order by expires_at limit $2 for update skip locked
-         )",
+        "
+        /* all tenants: cleanup deletes old rows of every organization */
+        delete from domain_claims
+        where (org_id, domain) in (
+            select org_id, domain
+            from domain_claims
+            where verified_at is null
+              and expires_at < now() - $1::float8 * interval '1 day'
+            order by expires_at
+            limit $2
+            for update skip locked
+        )
+        ",
         f64::from(days),
         BATCH as i64
     )

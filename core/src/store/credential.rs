@@ -1,10 +1,12 @@
-//! From the hash of a bearer secret to who calls.
+//! Look-ups of credentials by the hash of their secret.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::PgExecutor;
 
 use super::PgConnection;
+use super::session::IDLE_DAYS;
 use crate::model::error::Result;
 use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
 use crate::model::org::{DataUse, Org, Plan, Role, default_storage_bytes};
@@ -13,43 +15,66 @@ use crate::model::secret::SecretHash;
 use crate::model::terms::CurrentTerms;
 use crate::model::timestamp::Timestamp;
 
-/// What is known of a key's secret.
+/// The resolution of `last_used_at`: more frequent uses are not written.
+const LAST_USED_RESOLUTION: Duration = Duration::from_secs(60);
+
+/// The API key that a secret belongs to.
 pub enum FoundKey {
-    /// It works.
+    /// The key is valid.
     Live {
-        /// Who calls.
+        /// The caller.
         credential: Box<Credential>,
-        /// Whether `last_used_at` is old enough to be written again.
+        /// Set if `last_used_at` is old enough to be written again.
         stale: bool,
     },
-    /// It was revoked.
+    /// The key was revoked.
     Revoked,
 }
 
-/// The terms that hold now, if there are any.
+/// The terms in force, if there are any.
 pub type Terms = Option<Arc<CurrentTerms>>;
 
 fn version(terms: &Terms) -> Option<&str> {
     terms.as_ref().map(|terms| terms.version.as_str())
 }
 
-/// Looks an API key up by its hash.
+/// Looks an API key up by the hash of its secret.
 pub async fn key(
     db: impl PgExecutor<'_>,
     hash: &SecretHash,
     terms: &Terms,
 ) -> Result<Option<FoundKey>> {
     let row = sqlx::query!(
-        r#"select k.id as "id: KeyId", k.revoked_at is not null as "revoked!",
-                  coalesce(k.last_used_at < now() - interval '1 minute', true) as "stale!",
-                  o.id as "org_id: OrgId", o.name, o.plan, o.data_use as "data_use: DataUse", o.created_at as "created_at: Timestamp",
-                  o.suspended_at is not null as "is_suspended!",
-                  p.requests_per_minute, p.eval_items_per_month, p.concurrent_jobs, p.upload_bytes_max, p.storage_bytes,
-                  exists(select from terms_acceptances t where t.org_id = o.id and t.version = $2) as "terms_accepted!"
-           from api_keys k join orgs o on o.id = k.org_id join plans p on p.plan = o.plan
-           where k.secret_hash = $1"#,
+        r#"
+        /* all tenants: the secret determines the organization */
+        select
+            k.id as "id: KeyId",
+            k.revoked_at is not null as "revoked!",
+            coalesce(k.last_used_at < now() - $3::float8 * interval '1 second', true) as "stale!",
+            o.id as "org_id: OrgId",
+            o.name,
+            o.plan,
+            o.data_use as "data_use: DataUse",
+            o.created_at as "created_at: Timestamp",
+            o.suspended_at is not null as "is_suspended!",
+            p.requests_per_minute,
+            p.eval_items_per_month,
+            p.concurrent_jobs,
+            p.upload_bytes_max,
+            p.storage_bytes,
+            exists(
+                select from terms_acceptances t
+                where t.org_id = o.id
+                  and t.version = $2
+            ) as "terms_accepted!"
+        from api_keys k
+        join orgs o on o.id = k.org_id
+        join plans p on p.plan = o.plan
+        where k.secret_hash = $1
+        "#,
         hash.as_bytes(),
-        version(terms)
+        version(terms),
+        LAST_USED_RESOLUTION.as_secs_f64()
     )
     .fetch_optional(db)
     .await?;
@@ -57,7 +82,7 @@ pub async fn key(
         if row.revoked {
             return FoundKey::Revoked;
         }
-        // A key acts as a member of its organization, whoever made it.
+        // A key acts as a member of its organization, whatever the role of the user who created it.
         let org = Org {
             id: row.org_id,
             name: row.name,
@@ -78,11 +103,11 @@ pub async fn key(
             membership: Some(Membership {
                 org,
                 plan,
-                terms_owed: terms.clone().filter(|_| !row.terms_accepted),
+                unaccepted_terms: terms.clone().filter(|_| !row.terms_accepted),
                 is_suspended: row.is_suspended,
             }),
             choices: Vec::new(),
-            asked_for_org: false,
+            is_org_requested: false,
         };
         FoundKey::Live {
             credential: Box::new(credential),
@@ -91,51 +116,108 @@ pub async fn key(
     }))
 }
 
-/// A session that works, and what may have to be written back.
+/// A valid session, and whether its row needs an update.
 pub struct FoundSession {
-    /// Who calls.
+    /// The caller.
     pub credential: Credential,
-    /// Whether `last_used_at` is old enough to be written again, or another organization was chosen.
+    /// Set if `last_used_at` is old enough to be written again, or if another organization was
+    /// chosen.
     pub stale: bool,
 }
 
-/// Looks a session up by its token's hash. It resolves to the organization asked for, if its user is a member of it;
-/// when none is asked for, to the one last chosen, otherwise to the oldest membership.
+/// Looks a session up by the hash of its token. It resolves to the requested organization if its
+/// user is a member of it. Without a requested organization it resolves to the one chosen last,
+/// otherwise to the oldest membership.
 ///
-/// Of memberships that are equally old, one that did not begin with an invite goes first. A membership that began with an invite decides
-/// only while it is the user's only one: an organization must not acquire what users create by inviting them first.
+/// Of memberships that are equally old, one that did not begin with an invite goes first. A
+/// membership that began with an invite decides only while it is the user's only one: an
+/// organization must not acquire what users create by inviting them first.
 pub async fn session(
     db: &mut PgConnection,
     hash: &SecretHash,
-    asked: Option<&OrgId>,
+    requested: Option<&OrgId>,
     terms: &Terms,
 ) -> Result<Option<FoundSession>> {
-    let asked = asked.map(OrgId::as_str);
+    let requested = requested.map(OrgId::as_str);
     let row = sqlx::query!(
-        r#"select s.id as "id: SessionId", s.user_id as "user_id: UserId",
-                  (s.last_used_at < now() - interval '1 minute' or coalesce(s.org_id <> $2, $2 is not null)) as "stale!",
-                  m.org_id as "org_id?: OrgId", m.role as "role?: Role", m.name as "name?", m.plan as "plan?",
-                  m.data_use as "data_use?: DataUse", m.created_at as "created_at?: Timestamp",
-                  m.requests_per_minute as "requests_per_minute?", m.eval_items_per_month as "eval_items_per_month?",
-                  m.concurrent_jobs as "concurrent_jobs?", m.upload_bytes_max as "upload_bytes_max?", m.storage_bytes as "storage_bytes?",
-                  coalesce(m.is_suspended, false) as "is_suspended!",
-                  exists(select from terms_acceptances t where t.org_id = m.org_id and t.version = $3) as "terms_accepted!",
-                  coalesce($2::text is null and m.by_invite and not m.is_chosen
-                           and exists(select from memberships o where o.user_id = s.user_id and o.org_id <> m.org_id), false) as "must_choose!"
-           from sessions s
-           left join lateral (
-               select ms.org_id, ms.role, ms.by_invite, coalesce(ms.org_id = s.org_id, false) as is_chosen, o.name, o.plan, o.data_use, o.created_at,
-                      o.suspended_at is not null as is_suspended,
-                      p.requests_per_minute, p.eval_items_per_month, p.concurrent_jobs, p.upload_bytes_max, p.storage_bytes
-               from memberships ms join orgs o on o.id = ms.org_id join plans p on p.plan = o.plan
-               where ms.user_id = s.user_id and ($2::text is null or ms.org_id = $2)
-               order by coalesce(ms.org_id = s.org_id, false) desc, ms.created_at, ms.by_invite, ms.org_id
-               limit 1
-           ) m on true
-           where s.token_hash = $1 and s.ended_at is null and s.expires_at > now() and s.last_used_at > now() - interval '7 days'"#,
+        r#"
+        /* all tenants: the token determines the user, who may belong to several organizations */
+        select
+            s.id as "id: SessionId",
+            s.user_id as "user_id: UserId",
+            (
+                s.last_used_at < now() - $4::float8 * interval '1 second'
+                or coalesce(s.org_id <> $2, $2 is not null)
+            ) as "stale!",
+            m.org_id as "org_id?: OrgId",
+            m.role as "role?: Role",
+            m.name as "name?",
+            m.plan as "plan?",
+            m.data_use as "data_use?: DataUse",
+            m.created_at as "created_at?: Timestamp",
+            m.requests_per_minute as "requests_per_minute?",
+            m.eval_items_per_month as "eval_items_per_month?",
+            m.concurrent_jobs as "concurrent_jobs?",
+            m.upload_bytes_max as "upload_bytes_max?",
+            m.storage_bytes as "storage_bytes?",
+            coalesce(m.is_suspended, false) as "is_suspended!",
+            exists(
+                select from terms_acceptances t
+                where t.org_id = m.org_id
+                  and t.version = $3
+            ) as "terms_accepted!",
+            -- A membership that began with an invite is not chosen for a user who has others.
+            coalesce(
+                $2::text is null
+                and m.by_invite
+                and not m.is_chosen
+                and exists(
+                    select from memberships o
+                    where o.user_id = s.user_id
+                      and o.org_id <> m.org_id
+                ),
+                false
+            ) as "must_choose!"
+        from sessions s
+        -- The organization asked for, else the one last chosen, else the oldest membership.
+        left join lateral (
+            select
+                ms.org_id,
+                ms.role,
+                ms.by_invite,
+                coalesce(ms.org_id = s.org_id, false) as is_chosen,
+                o.name,
+                o.plan,
+                o.data_use,
+                o.created_at,
+                o.suspended_at is not null as is_suspended,
+                p.requests_per_minute,
+                p.eval_items_per_month,
+                p.concurrent_jobs,
+                p.upload_bytes_max,
+                p.storage_bytes
+            from memberships ms
+            join orgs o on o.id = ms.org_id
+            join plans p on p.plan = o.plan
+            where ms.user_id = s.user_id
+              and ($2::text is null or ms.org_id = $2)
+            order by
+                coalesce(ms.org_id = s.org_id, false) desc,
+                ms.created_at,
+                ms.by_invite,
+                ms.org_id
+            limit 1
+        ) m on true
+        where s.token_hash = $1
+          and s.ended_at is null
+          and s.expires_at > now()
+          and s.last_used_at > now() - $5::integer * interval '1 day'
+        "#,
         hash.as_bytes(),
-        asked,
-        version(terms)
+        requested,
+        version(terms),
+        LAST_USED_RESOLUTION.as_secs_f64(),
+        IDLE_DAYS
     )
     .fetch_optional(&mut *db)
     .await?;
@@ -151,7 +233,7 @@ pub async fn session(
                 principal,
                 membership: None,
                 choices,
-                asked_for_org: false,
+                is_org_requested: false,
             },
             stale: row.stale,
         }));
@@ -175,18 +257,18 @@ pub async fn session(
             row.storage_bytes,
         ))
     })();
-    let terms_owed = terms.clone().filter(|_| !row.terms_accepted);
+    let unaccepted_terms = terms.clone().filter(|_| !row.terms_accepted);
     let membership = org.zip(plan).map(|(org, plan)| Membership {
         org,
         plan,
-        terms_owed,
+        unaccepted_terms,
         is_suspended: row.is_suspended,
     });
     let credential = Credential {
         principal,
         membership,
         choices: Vec::new(),
-        asked_for_org: asked.is_some(),
+        is_org_requested: requested.is_some(),
     };
     Ok(Some(FoundSession {
         credential,
@@ -212,50 +294,71 @@ fn plan(
     }
 }
 
-/// What a credential that was valid is now, for its organization.
+/// The current status of a credential that was valid when its request started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// It is valid.
+pub enum CredentialStatus {
+    /// The credential is valid.
     Valid,
-    /// It is valid, but its organization is suspended.
+    /// The credential is valid, but its organization is suspended.
     Suspended,
-    /// It is not valid any more.
+    /// The credential is no longer valid.
     Invalid,
 }
 
-/// What a credential that was valid is now, for this organization. Responses that take long ask again.
-pub async fn standing(
+/// Returns the current status of a credential for this organization. Long responses check it again
+/// while they are sent.
+pub async fn credential_status(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
     principal: &Principal,
-) -> Result<Standing> {
+) -> Result<CredentialStatus> {
     let (key_id, session_id) = match principal {
         Principal::ApiKey { key_id } => (Some(key_id.as_str()), None),
         Principal::Session { session_id, .. } => (None, Some(session_id.as_str())),
     };
-    let now = sqlx::query!(
-        r#"select exists(select from api_keys where org_id = $1 and id = $2 and revoked_at is null)
-               or exists(select from sessions s join memberships m on m.user_id = s.user_id
-                         where m.org_id = $1 and s.id = $3 and s.ended_at is null and s.expires_at > now()
-                           and s.last_used_at > now() - interval '7 days') as "is_valid!",
-                  exists(select from orgs where id = $1 and suspended_at is not null) as "is_suspended!""#,
+    let row = sqlx::query!(
+        r#"
+        select
+            exists(
+                select from api_keys
+                where org_id = $1
+                  and id = $2
+                  and revoked_at is null
+            )
+            or exists(
+                select from sessions s
+                join memberships m on m.user_id = s.user_id
+                where m.org_id = $1
+                  and s.id = $3
+                  and s.ended_at is null
+                  and s.expires_at > now()
+                  and s.last_used_at > now() - $4::integer * interval '1 day'
+            ) as "is_valid!",
+            exists(select from orgs where id = $1 and suspended_at is not null) as "is_suspended!"
+        "#,
         org_id.as_str(),
         key_id,
-        session_id
+        session_id,
+        IDLE_DAYS
     )
     .fetch_one(db)
     .await?;
-    Ok(match (now.is_valid, now.is_suspended) {
-        (false, _) => Standing::Invalid,
-        (true, true) => Standing::Suspended,
-        (true, false) => Standing::Valid,
+    Ok(match (row.is_valid, row.is_suspended) {
+        (false, _) => CredentialStatus::Invalid,
+        (true, true) => CredentialStatus::Suspended,
+        (true, false) => CredentialStatus::Valid,
     })
 }
 
-/// Notes that a key was used.
+/// Records a use of a key.
 pub async fn touch_key(db: impl PgExecutor<'_>, org_id: &OrgId, key_id: &KeyId) -> Result<()> {
     sqlx::query!(
-        "update api_keys set last_used_at = now() where org_id = $1 and id = $2",
+        "
+        update api_keys
+        set last_used_at = now()
+        where org_id = $1
+          and id = $2
+        ",
         org_id.as_str(),
         key_id.as_str()
     )

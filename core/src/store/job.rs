@@ -4,7 +4,7 @@ use sqlx::types::Json;
 use sqlx::{PgExecutor, PgPool};
 
 use super::allowance::{self, Use};
-use super::dispatch;
+use super::usage;
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
 use crate::model::job::{
@@ -13,32 +13,61 @@ use crate::model::job::{
 use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
 
-/// Selects jobs as callers see them; what follows `from jobs` is the statement's own.
+/// Selects jobs as callers see them. `$rest` follows `from jobs`.
 macro_rules! select_jobs {
     ($rest:literal, $($argument:expr),+ $(,)?) => {
         sqlx::query_as!(
             JobRow,
-            r#"select id as "id: JobId", org_id as "org_id: OrgId", type as "type: JobType", status as "status: JobStatus", request_id, label,
-                  hfm_sha, suite_id as "suite_id: SuiteId", suite_version, attempts,
-                  created_at as "created_at: Timestamp", started_at as "started_at: Timestamp", finished_at as "finished_at: Timestamp",
-                  final_at is not null as "is_final!", result as "result: Json<EvalResult>",
-                  (select jsonb_build_object('value', c.value, 'stderr', c.stderr, 'ci95', c.ci95, 'n', c.n)
-                   from closed_sealed_results c where c.org_id = jobs.org_id and c.job_id = jobs.id) as "sealed: Json<SealedFigures>",
-                  case when status = 'running' then progress end as progress, error_code as "error_code: FailureCode", error_message
-           from jobs "# + $rest,
+            r#"
+            select
+                id as "id: JobId",
+                org_id as "org_id: OrgId",
+                type as "type: JobType",
+                status as "status: JobStatus",
+                request_id,
+                label,
+                hfm_sha,
+                suite_id as "suite_id: SuiteId",
+                suite_version,
+                attempts,
+                created_at as "created_at: Timestamp",
+                started_at as "started_at: Timestamp",
+                finished_at as "finished_at: Timestamp",
+                final_at is not null as "is_final!",
+                result as "result: Json<EvalResult>",
+                (
+                    -- The view has no row before the suite has closed.
+                    select jsonb_build_object(
+                        'value', c.value,
+                        'stderr', c.stderr,
+                        'ci95', c.ci95,
+                        'n', c.n
+                    )
+                    from closed_sealed_results c
+                    where c.org_id = jobs.org_id
+                      and c.job_id = jobs.id
+                ) as "sealed: Json<SealedFigures>",
+                case when status = 'running' then progress end as progress,
+                error_code as "error_code: FailureCode",
+                error_message
+            from jobs
+            "# + $rest,
             $($argument),+
         )
     };
 }
 
-/// A job of the organization.
+/// Returns a job of the organization.
 pub async fn find(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
     job_id: &JobId,
 ) -> Result<Option<JobRow>> {
     let row = select_jobs!(
-        "where org_id = $1 and id = $2",
+        "
+        where org_id = $1
+          and id = $2
+        ",
         org_id.as_str(),
         job_id.as_str()
     )
@@ -47,23 +76,23 @@ pub async fn find(
     Ok(row)
 }
 
-/// Where the scores of a job's items are, and of how many items, if they may be read at all.
+/// The location of a job's item scores, and the conditions under which they may be read.
 pub struct Feedback {
-    /// Where the job stands.
+    /// The job's status.
     pub status: JobStatus,
-    /// Its suite.
+    /// The suite that the job is scored against.
     pub suite_id: SuiteId,
-    /// The version that it is scored against.
+    /// The version of the suite.
     pub suite_version: String,
-    /// Whether the job's version of the suite allows it.
+    /// `true` if the suite's version allows reading the scores of single items.
     pub per_item_feedback: bool,
-    /// Number of items in it.
+    /// Number of items of the version.
     pub n_items: i32,
-    /// Name of the scores in the artifact store.
+    /// The object key of the item scores in the artifact store.
     pub scores_key: Option<String>,
 }
 
-/// What is to be known about the scores of the items of a job of the organization.
+/// Returns the location and conditions of the item scores of a job of the organization.
 pub async fn feedback(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -71,10 +100,19 @@ pub async fn feedback(
 ) -> Result<Option<Feedback>> {
     let found = sqlx::query_as!(
         Feedback,
-        r#"select j.status as "status: JobStatus", j.suite_id as "suite_id: SuiteId", j.suite_version, s.per_item_feedback, s.n_items,
-                  j.scores_key
-           from jobs j join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
-           where j.org_id = $1 and j.id = $2"#,
+        r#"
+        select
+            j.status as "status: JobStatus",
+            j.suite_id as "suite_id: SuiteId",
+            j.suite_version,
+            s.per_item_feedback,
+            s.n_items,
+            j.scores_key
+        from jobs j
+        join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
+        where j.org_id = $1
+          and j.id = $2
+        "#,
         org_id.as_str(),
         job_id.as_str()
     )
@@ -83,49 +121,64 @@ pub async fn feedback(
     Ok(found)
 }
 
-/// What a comparison needs to know of a job.
+/// The properties of a job that a comparison needs.
 #[derive(Debug, Clone)]
-pub struct Compared {
-    /// The job.
+pub struct ComparedJob {
+    /// The job's id.
     pub job_id: JobId,
-    /// Where it stands.
+    /// The job's status.
     pub status: JobStatus,
-    /// Its suite.
+    /// The suite that the job is scored against.
     pub suite_id: SuiteId,
-    /// The version that it is scored against.
+    /// The version of the suite.
     pub suite_version: String,
-    /// The version's metric.
+    /// The metric of the version.
     pub metric: String,
-    /// How much of the version's scores is disclosed.
+    /// The disclosure policy of the version.
     pub release: String,
-    /// How many submissions an organization may make for the version, per day and for good, if that is bounded.
+    /// The submissions that the version permits an organization, per day and for good. `None` if
+    /// unlimited.
     pub max_submissions_per_day: Option<i32>,
     #[expect(missing_docs, reason = "see max_submissions_per_day")]
     pub max_submissions: Option<i32>,
-    /// Number of its items that scores cover: those that are not sealed.
+    /// Number of items that the scores cover: those that are not sealed.
     pub n_items: i32,
-    /// What it found, if it succeeded.
+    /// The job's score, if it succeeded.
     pub value: Option<f64>,
-    /// Whether it is known how sure that is.
-    pub is_sure: bool,
-    /// Name of what is kept of its items in the artifact store.
+    /// `true` if the score has a standard error.
+    pub has_stderr: bool,
+    /// The object key of the item scores in the artifact store.
     pub scores_key: Option<String>,
 }
 
-/// Those of these jobs that are the organization's.
+/// Returns those of the two jobs that belong to the organization.
 pub async fn compared(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
     job_ids: [&JobId; 2],
-) -> Result<Vec<Compared>> {
+) -> Result<Vec<ComparedJob>> {
     let ids = job_ids.map(JobId::as_str);
     let found = sqlx::query_as!(
-        Compared,
-        r#"select j.id as "job_id: JobId", j.status as "status: JobStatus", j.suite_id as "suite_id: SuiteId", j.suite_version, s.metric,
-                  s.release, s.max_submissions_per_day, s.max_submissions, s.n_items - s.n_sealed as "n_items!", (j.result ->> 'value')::float8 as value,
-                  (j.result ->> 'stderr') is not null as "is_sure!", j.scores_key
-           from jobs j join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
-           where j.org_id = $1 and j.id = any($2)"#,
+        ComparedJob,
+        r#"
+        select
+            j.id as "job_id: JobId",
+            j.status as "status: JobStatus",
+            j.suite_id as "suite_id: SuiteId",
+            j.suite_version,
+            s.metric,
+            s.release,
+            s.max_submissions_per_day,
+            s.max_submissions,
+            s.n_items - s.n_sealed as "n_items!",
+            (j.result ->> 'value')::float8 as value,
+            (j.result ->> 'stderr') is not null as "has_stderr!",
+            j.scores_key
+        from jobs j
+        join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
+        where j.org_id = $1
+          and j.id = any($2)
+        "#,
         org_id.as_str(),
         &ids as &[&str]
     )
@@ -134,8 +187,9 @@ pub async fn compared(
     Ok(found)
 }
 
-/// At most `limit` jobs of the organization, newest first, in the given status, submitted before the given time. Each of the two
-/// statements reads an index in the order of the page, so that it reads no more rows than it returns.
+/// Returns at most `limit` jobs of the organization, newest first, in the given status, submitted
+/// before the given time. Each of the two statements reads an index in the order of the page, so
+/// that it reads no more rows than it returns.
 pub async fn list(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -146,7 +200,12 @@ pub async fn list(
     let rows = match status {
         None => {
             select_jobs!(
-                "where org_id = $1 and created_at < coalesce($2::timestamptz, 'infinity') order by created_at desc limit $3",
+                "
+                where org_id = $1
+                  and created_at < coalesce($2::timestamptz, 'infinity')
+                order by created_at desc
+                limit $3
+                ",
                 org_id.as_str(),
                 before as Option<Timestamp>,
                 i64::from(limit)
@@ -156,8 +215,13 @@ pub async fn list(
         }
         Some(status) => {
             select_jobs!(
-                "where org_id = $1 and status = $2 and created_at < coalesce($3::timestamptz, 'infinity')
-                 order by created_at desc limit $4",
+                "
+                where org_id = $1
+                  and status = $2
+                  and created_at < coalesce($3::timestamptz, 'infinity')
+                order by created_at desc
+                limit $4
+                ",
                 org_id.as_str(),
                 status as JobStatus,
                 before as Option<Timestamp>,
@@ -170,58 +234,84 @@ pub async fn list(
     Ok(rows)
 }
 
-/// Ends a job that waits or runs. The charge is given back if no attempt ever began. `false` when the organization has
-/// no such job, or it has ended.
+/// Cancels a queued or running job. Refunds the charge if no attempt ever started. Returns `false`
+/// if the organization has no such job, or if it is in a terminal state.
 pub async fn cancel(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<bool> {
     let mut transaction = pool.begin().await?;
     let attempts = sqlx::query_scalar!(
-        "with done as (
-             update jobs set status = 'cancelled', finished_at = clock_timestamp(), worker_id = null, deadline_at = null
-             where org_id = $1 and id = $2 and status in ('queued', 'running')
-             returning id, attempts
-         ), ended as (
-             update job_attempts a set ended_at = clock_timestamp(), outcome = 'cancelled'
-             from done d where a.job_id = d.id and a.attempt = d.attempts and a.ended_at is null
-         )
-         select attempts from done",
+        "
+        with done as (
+            update jobs
+            set
+                status = 'cancelled',
+                finished_at = clock_timestamp(),
+                worker_id = null,
+                deadline_at = null
+            where org_id = $1
+              and id = $2
+              and status in ('queued', 'running')
+            returning id, attempts
+        ), ended as (
+            update job_attempts a
+            set
+                ended_at = clock_timestamp(),
+                outcome = 'cancelled'
+            from done d
+            where a.job_id = d.id
+              and a.attempt = d.attempts
+              and a.ended_at is null
+        )
+        select attempts
+        from done
+        ",
         org_id.as_str(),
         job_id.as_str()
     )
     .fetch_optional(&mut *transaction)
     .await?;
     if attempts == Some(0) {
-        dispatch::refund(&mut transaction, &[job_id.as_str()]).await?;
+        usage::refund(&mut transaction, &[job_id.as_str()]).await?;
     }
     transaction.commit().await?;
     Ok(attempts.is_some())
 }
 
-/// What became of marking a job as final.
+/// The result of marking a job as final.
 pub enum Finalized {
-    /// It is final, now or before.
+    /// The job is final, now or since before.
     Done,
     /// The organization has no such job.
     Missing,
-    /// The job has not succeeded.
+    /// The job has not succeeded. Carries its status.
     NotSucceeded(JobStatus),
-    /// Its suite has no sealed items.
+    /// The job's suite has no sealed items.
     NotSealed,
-    /// Its suite has closed.
+    /// The job's suite has closed. Carries the time of the close.
     Closed(Timestamp),
-    /// As many jobs are final as may be.
+    /// The limit of final jobs is reached.
     Full,
 }
 
-/// Marks a job as one whose sealed figures are disclosed after its suite has closed. Doing it again changes nothing.
+/// Marks a job as final: its sealed figures are disclosed after its suite has closed. Idempotent.
 ///
-/// The database's clock decides, read after all locks are held, so that no job is marked after the close.
+/// The database's clock decides, read after all locks are held, so that no job is marked after the
+/// close.
 pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<Finalized> {
     let mut transaction = pool.begin().await?;
     let job = sqlx::query!(
-        r#"select j.status as "status: JobStatus", j.suite_id as "suite_id: SuiteId", j.suite_version, j.final_at is not null as "is_final!",
-                  s.closes_at as "closes_at: Timestamp", s.closes_at <= clock_timestamp() as is_closed
-           from jobs j join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
-           where j.org_id = $1 and j.id = $2"#,
+        r#"
+        select
+            j.status as "status: JobStatus",
+            j.suite_id as "suite_id: SuiteId",
+            j.suite_version,
+            j.final_at is not null as "is_final!",
+            s.closes_at as "closes_at: Timestamp",
+            s.closes_at <= clock_timestamp() as is_closed
+        from jobs j
+        join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
+        where j.org_id = $1
+          and j.id = $2
+        "#,
         org_id.as_str(),
         job_id.as_str()
     )
@@ -242,7 +332,8 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
     if job.status != JobStatus::Succeeded {
         return Ok(Finalized::NotSucceeded(job.status));
     }
-    // The holders of now, and those of the time of the submission: who joins or leaves others gains no final job.
+    // The current holders and those at the time of the submission, so that joining or leaving other
+    // organizations gains no final job.
     let mut holders = allowance::holders(&mut transaction, org_id).await?;
     holders.extend(allowance::holders_of_job(&mut transaction, org_id, job_id).await?);
     allowance::lock(
@@ -252,9 +343,14 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
         &job.suite_version,
     )
     .await?;
-    // A statement before the lock may have missed a mark that was set meanwhile.
+    // A concurrent call may have marked the job before this one got the lock.
     let is_final = sqlx::query_scalar!(
-        r#"select final_at is not null as "is_final!" from jobs where org_id = $1 and id = $2"#,
+        r#"
+        select final_at is not null as "is_final!"
+        from jobs
+        where org_id = $1
+          and id = $2
+        "#,
         org_id.as_str(),
         job_id.as_str()
     );
@@ -262,9 +358,20 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
         return Ok(Finalized::Done);
     }
     let most = sqlx::query_scalar!(
-        r#"select count(*) as "finals!" from suite_disclosures d join jobs j on j.id = d.job_id
-           where d.holder = any($1) and d.suite_id = $2 and d.suite_version = $3 and d.kind = 'final' and j.final_at is not null
-           group by d.holder order by 1 desc limit 1"#,
+        r#"
+        /* all tenants: all organizations that share an allowance count towards it */
+        select count(*) as "finals!"
+        from suite_disclosures d
+        join jobs j on j.id = d.job_id
+        where d.holder = any($1)
+          and d.suite_id = $2
+          and d.suite_version = $3
+          and d.kind = 'final'
+          and j.final_at is not null
+        group by d.holder
+        order by 1 desc
+        limit 1
+        "#,
         &holders,
         job.suite_id.as_str(),
         job.suite_version
@@ -275,9 +382,18 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
         return Ok(Finalized::Full);
     }
     let done = sqlx::query!(
-        "with present as materialized (select clock_timestamp() as at)
-         update jobs j set final_at = p.at from present p
-         where j.org_id = $1 and j.id = $2 and j.final_at is null and p.at < $3",
+        "
+        with present as materialized (
+            select clock_timestamp() as at
+        )
+        update jobs j
+        set final_at = p.at
+        from present p
+        where j.org_id = $1
+          and j.id = $2
+          and j.final_at is null
+          and p.at < $3
+        ",
         org_id.as_str(),
         job_id.as_str(),
         closes_at as Timestamp
@@ -285,7 +401,8 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
     .execute(&mut *transaction)
     .await?;
     if done.rows_affected() == 1 {
-        // It counts for all of them, also if they came to share an allowance after the job was submitted.
+        // The job counts for all holders, also if they came to share an allowance after its
+        // submission.
         let at = super::now(&mut *transaction).await?;
         let (suite_id, suite_version) = (&job.suite_id, job.suite_version.as_str());
         allowance::record(

@@ -1,4 +1,4 @@
-//! Members.
+//! Members of an organization.
 
 use sqlx::PgExecutor;
 
@@ -10,19 +10,33 @@ use crate::model::member::Member;
 use crate::model::org::Role;
 use crate::model::timestamp::Timestamp;
 
-/// The members of an organization on a page, the longest membership first.
+/// Returns a page of the members of an organization, the oldest membership first.
 pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Result<Vec<Member>> {
     let members = sqlx::query_as!(
         Member,
-        r#"select m.user_id as "user_id: UserId", u.email, m.role as "role: Role", m.created_at as "created_at: Timestamp",
-                  coalesce(k.ids, array[]::text[]) as "live_keys!: Vec<KeyId>"
-           from memberships m join users u on u.id = m.user_id
-           left join (
-               select created_by, array_agg(id order by created_at, id) as ids from api_keys
-               where org_id = $1 and revoked_at is null group by created_by
-           ) k on k.created_by = m.user_id
-           where m.org_id = $1 and (m.created_at, m.user_id) > (coalesce($2::timestamptz, '-infinity'), coalesce($3, ''))
-           order by m.created_at, m.user_id limit $4"#,
+        r#"
+        select
+            m.user_id as "user_id: UserId",
+            u.email,
+            m.role as "role: Role",
+            m.created_at as "created_at: Timestamp",
+            coalesce(k.ids, array[]::text[]) as "live_keys!: Vec<KeyId>"
+        from memberships m
+        join users u on u.id = m.user_id
+        left join (
+            select
+                created_by,
+                array_agg(id order by created_at, id) as ids
+            from api_keys
+            where org_id = $1
+              and revoked_at is null
+            group by created_by
+        ) k on k.created_by = m.user_id
+        where m.org_id = $1
+          and (m.created_at, m.user_id) > (coalesce($2::timestamptz, '-infinity'), coalesce($3, ''))
+        order by m.created_at, m.user_id
+        limit $4
+        "#,
         org_id.as_str(),
         page.at as Option<Timestamp>,
         page.id.as_deref(),
@@ -33,9 +47,9 @@ pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId, page: &Page) -> Resul
     Ok(members)
 }
 
-/// The owners of an organization. Until the transaction ends nobody else is told them here, so that two who take the role
-/// from each other do it one after the other. The organization is what they wait for: who waited for a row of `memberships`
-/// would hold it even if it is no owner's any more, and two could wait for each other.
+/// Locks the organization until the transaction ends, and returns its owners. The lock serializes
+/// concurrent demotions. Locking the membership rows instead could deadlock, and would lock rows
+/// that are no longer owners'.
 pub async fn lock_owners(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<UserId>> {
     sqlx::query!(
         "select from orgs where id = $1 for no key update",
@@ -44,7 +58,12 @@ pub async fn lock_owners(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<Us
     .execute(&mut *db)
     .await?;
     let owners = sqlx::query_scalar!(
-        r#"select user_id as "user_id: UserId" from memberships where org_id = $1 and role = 'owner'"#,
+        r#"
+        select user_id as "user_id: UserId"
+        from memberships
+        where org_id = $1
+          and role = 'owner'
+        "#,
         org_id.as_str()
     )
     .fetch_all(db)
@@ -52,18 +71,25 @@ pub async fn lock_owners(db: &mut PgConnection, org_id: &OrgId) -> Result<Vec<Us
     Ok(owners)
 }
 
-/// Locks the role of an owner until the transaction ends, for what they leave behind: it must not come into being after they are
-/// removed or demoted. `false` when the user is not an owner any more.
+/// Locks the role of an owner until the transaction ends, so that the rows that they create now
+/// cannot appear after their removal or demotion. Returns `false` if the user is no longer an
+/// owner.
 pub async fn lock_owner(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId) -> Result<bool> {
     let locked = sqlx::query!(
-        "select from memberships where org_id = $1 and user_id = $2 and role = 'owner' for share",
+        "
+        select from memberships
+        where org_id = $1
+          and user_id = $2
+          and role = 'owner'
+        for share
+        ",
         org_id.as_str(),
         user_id.as_str()
     );
     Ok(locked.fetch_optional(db).await?.is_some())
 }
 
-/// Changes a member's role. `None` when the organization has no such member.
+/// Changes a member's role. Returns `None` if the organization has no such member.
 pub async fn set_role(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -72,10 +98,27 @@ pub async fn set_role(
 ) -> Result<Option<Member>> {
     let member = sqlx::query_as!(
         Member,
-        r#"update memberships m set role = $3 from users u where m.org_id = $1 and m.user_id = $2 and u.id = m.user_id
-           returning m.user_id as "user_id: UserId", u.email, m.role as "role: Role", m.created_at as "created_at: Timestamp",
-                     array(select k.id from api_keys k where k.org_id = $1 and k.created_by = $2 and k.revoked_at is null
-                           order by k.created_at, k.id) as "live_keys!: Vec<KeyId>""#,
+        r#"
+        update memberships m
+        set role = $3
+        from users u
+        where m.org_id = $1
+          and m.user_id = $2
+          and u.id = m.user_id
+        returning
+            m.user_id as "user_id: UserId",
+            u.email,
+            m.role as "role: Role",
+            m.created_at as "created_at: Timestamp",
+            array(
+                select k.id
+                from api_keys k
+                where k.org_id = $1
+                  and k.created_by = $2
+                  and k.revoked_at is null
+                order by k.created_at, k.id
+            ) as "live_keys!: Vec<KeyId>"
+        "#,
         org_id.as_str(),
         user_id.as_str(),
         role as Role
@@ -85,12 +128,24 @@ pub async fn set_role(
     Ok(member)
 }
 
-/// Ends a membership, and notes that it was ended. `false` when there was none.
+/// Ends a membership and records the offboarding. Returns `false` if the user was not a member.
 pub async fn remove(db: &mut PgConnection, org_id: &OrgId, user_id: &UserId) -> Result<bool> {
     let done = sqlx::query!(
-        "with gone as (delete from memberships where org_id = $1 and user_id = $2 returning org_id, user_id)
-         insert into offboardings (org_id, user_id) select org_id, user_id from gone
-         on conflict (org_id, user_id) do update set created_at = excluded.created_at",
+        "
+        with gone as (
+            delete from memberships
+            where org_id = $1
+              and user_id = $2
+            returning org_id, user_id
+        )
+        insert into offboardings (org_id, user_id)
+        select
+            org_id,
+            user_id
+        from gone
+        on conflict (org_id, user_id) do update
+            set created_at = excluded.created_at
+        ",
         org_id.as_str(),
         user_id.as_str()
     )

@@ -1,20 +1,25 @@
-//! Every SQL statement of the platform, one function each.
+//! All SQL statements of the platform, one function each. No other module uses sqlx's queries.
 //!
-//! What lives here: SQL, and nothing else knows sqlx's queries. A statement on a tenant's table has the organization as
-//! the function's second parameter and in its `where`. The statements of the dispatcher, of cleanup and of the workers act for all
-//! organizations; they live in `dispatch`, `work`, `cleanup` and `reconcile` only.
-//! What may not: decisions. A function returns what it found; the operation says what that means.
+//! Tenancy: a function on an organization's rows takes the organization as its second parameter,
+//! and its statement names it. A statement that acts for all organizations starts with a comment
+//! `/* all tenants: <reason> */`. A test lists the functions with such statements.
+//!
+//! Functions return what they found, and the operations decide. Exceptions: [`submission`],
+//! [`allowance`] and [`job::finalize`] check quotas and limits between their statements, because a
+//! submission is one transaction, and its checks are exact only while the rows that they count are
+//! locked. [`work`] and [`cleanup`] open transactions of their own for the same reason.
 
 pub mod allowance;
 pub mod auth;
 pub mod catalog;
 pub mod cleanup;
 pub mod credential;
-pub mod dispatch;
 pub mod email_domain;
 pub mod invite;
 pub mod job;
+pub mod job_notifications;
 pub mod key;
+pub mod leases;
 pub mod member;
 pub mod migrations;
 pub mod notifications;
@@ -24,6 +29,7 @@ pub mod plan;
 pub mod presence;
 mod primary;
 pub mod publish;
+pub mod queue_depth;
 pub mod reconcile;
 pub mod session;
 pub mod storage;
@@ -49,34 +55,37 @@ use tokio::time::{Instant, timeout};
 use crate::model::error::{BestEffort as _, Code, Error, Result};
 use crate::model::timestamp::Timestamp;
 
-/// How long a request waits for a connection before it is told that the service is not available.
+/// The longest wait for a connection before a request fails with 503.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// What a process's connections are for.
+/// Server-side timeouts and opening behaviour of a connection pool.
 pub struct PoolProfile {
-    /// How long the server lets statements and transactions last: one that hangs, or whose process is frozen, must not
-    /// hold its locks for ever.
+    /// PostgreSQL's timeouts of statements and transactions. They keep a statement that hangs, or
+    /// whose process is frozen, from holding its locks forever.
     times: &'static [(&'static str, &'static str)],
-    /// Whether all connections are opened at the start: nobody should wait for that when many ask at once.
+    /// Set if all connections are opened at the start, so that a burst of requests does not wait
+    /// for connections to open.
     open_eagerly: bool,
 }
 
-/// How long the response to a statement may take. The server ends statements of requests after this time, so a response that is
-/// later does not come: the connection is half-open, or the server is frozen.
+/// The longest wait for the response to a statement. The server ends the statements of requests
+/// after this time, so a later response never arrives: the connection is half-open, or the server
+/// is frozen.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection that was idle for longer is checked before it is used.
+/// The idle time after which a connection is checked before it is used.
 const IDLE_TRUSTED: Duration = Duration::from_secs(1);
 
-/// How long the check of an idle connection may take. One that takes longer is replaced.
+/// The time limit of the check of an idle connection. A connection that exceeds it is replaced.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long a connection that is returned to the pool may take to finish a statement whose caller has gone. It is closed
-/// then: it would otherwise occupy its place in the pool until TCP gives up, which takes a quarter of an hour.
+/// The time in which a connection that is returned to the pool must finish a statement whose caller
+/// is gone. After that it is closed. Otherwise it would occupy its place in the pool until TCP
+/// gives up, which takes a quarter of an hour.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl PoolProfile {
-    /// Requests are short.
+    /// For requests, which are short.
     pub const REQUESTS: Self = Self {
         times: &[
             ("statement_timeout", "10s"),
@@ -85,7 +94,7 @@ impl PoolProfile {
         ],
         open_eagerly: true,
     };
-    /// Workers read whole suites.
+    /// For workers, which read whole suites.
     pub const WORK: Self = Self {
         times: &[
             ("statement_timeout", "10min"),
@@ -93,7 +102,7 @@ impl PoolProfile {
         ],
         open_eagerly: false,
     };
-    /// Cleanup reads and deletes bounded numbers of rows.
+    /// For cleanup, which reads and deletes bounded numbers of rows.
     pub const CLEANUP: Self = Self {
         times: &[
             ("statement_timeout", "60s"),
@@ -102,14 +111,14 @@ impl PoolProfile {
         ],
         open_eagerly: false,
     };
-    /// The operator knows how long.
+    /// For the operator's commands, which have no time limits.
     pub const OPERATOR: Self = Self {
         times: &[],
         open_eagerly: false,
     };
 }
 
-/// Opens one connection to the server that the pool uses, for work that outlives requests.
+/// Opens one connection to the pool's server, for work that outlives requests.
 pub async fn connect(
     pool: &PgPool,
     application: &str,
@@ -128,14 +137,16 @@ pub async fn connect(
     Ok(db)
 }
 
-/// Closes a connection, and with it ends its advisory locks. Best effort: the server closes it with the socket, too.
+/// Closes a connection and thereby releases its advisory locks. Best effort: the server also closes
+/// it when the socket closes.
 pub async fn disconnect(db: PgConnection) {
     db.close()
         .await
-        .best_effort("closing a connection to the database");
+        .best_effort("closing a database connection");
 }
 
-/// Takes an advisory lock that ends with the connection. Returns `false` if another connection holds it.
+/// Acquires an advisory lock that is released with the connection. Returns `false` if another
+/// connection holds it.
 async fn try_lock(db: &mut PgConnection, key: i64) -> Result<bool> {
     let locked = sqlx::query_scalar!(r#"select pg_try_advisory_lock($1) as "locked!""#, key)
         .fetch_one(db)
@@ -143,12 +154,14 @@ async fn try_lock(db: &mut PgConnection, key: i64) -> Result<bool> {
     Ok(locked)
 }
 
-/// Opens a pool. It connects in the background: a database that is away now is no reason not to start.
+/// Opens a pool. It connects in the background, so that a process can start while the database is
+/// unavailable.
 ///
-/// The connection string may name several servers; the pool connects to the one that accepts writes, and follows it.
+/// The connection string may name several servers. The pool connects to the one that accepts
+/// writes, and follows it after a failover.
 ///
 /// # Errors
-/// When the connection string is malformed.
+/// Returns an error if the connection string is malformed.
 pub fn pool(
     url: &str,
     connections: u32,
@@ -163,7 +176,7 @@ pub fn pool(
     let servers: Vec<_> = primary::parse(url)?.into_iter().map(options).collect();
     let first = servers
         .first()
-        .ok_or_else(|| Error::internal("the address of the database names no server"))?;
+        .ok_or_else(|| Error::internal("the database URL names no server"))?;
     let switch = primary::Switch::default();
     let (acquired, released) = (switch.clone(), switch.clone());
     let pool = PgPoolOptions::new()
@@ -199,7 +212,8 @@ pub fn pool(
     Ok(pool)
 }
 
-/// A connection that belongs to no pool, for listening: a pool's place is not held by one that hangs. It leads to the pool's server.
+/// Opens a pool of one connection to the server, for listening. It is separate so that a connection
+/// that hangs does not occupy a place in the main pool.
 fn listening(options: &PgConnectOptions) -> PgPool {
     let pool = PgPoolOptions::new()
         .max_connections(1)
@@ -212,20 +226,22 @@ fn no_response() -> sqlx::Error {
     sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())
 }
 
-/// When a statement was last refused because the server is read-only. Connections may stay open while a primary is demoted.
+/// The time at which the server last rejected a statement because it is read-only. Connections may
+/// stay open while a primary is demoted.
 static READ_ONLY_SINCE: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Whether a connection that comes from the pool can be used: the server responds, and accepts writes.
+/// Returns `true` if a pooled connection can be used: the server responds and accepts writes.
 async fn is_usable(
     connection: &mut PgConnection,
     about: PoolConnectionMetadata,
 ) -> Result<bool, sqlx::Error> {
-    let refused = *READ_ONLY_SINCE
+    let rejected_at = *READ_ONLY_SINCE
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
-    // A connection that was refused is released a little after the refusal was noted.
+    // A connection whose statement was rejected is released shortly after the rejection was
+    // recorded.
     let may_be_read_only =
-        refused.is_some_and(|refused| about.idle_for + IDLE_TRUSTED > refused.elapsed());
+        rejected_at.is_some_and(|at| about.idle_for + IDLE_TRUSTED > at.elapsed());
     let check = async {
         if may_be_read_only {
             primary::accepts_writes(connection).await
@@ -240,7 +256,8 @@ async fn is_usable(
         .unwrap_or_else(|_| Err(no_response()))
 }
 
-/// Refuses a connection to a server that does not accept writes: a name or an address that does not lead to the new primary yet.
+/// Rejects a connection to a server that does not accept writes: a host name or address that does
+/// not lead to the new primary yet.
 fn require_writable(connection: &mut PgConnection) -> BoxFuture<'_, Result<(), sqlx::Error>> {
     Box::pin(async move {
         match primary::accepts_writes(connection).await? {
@@ -250,34 +267,35 @@ fn require_writable(connection: &mut PgConnection) -> BoxFuture<'_, Result<(), s
     })
 }
 
-/// Waits for short statements no longer than [`RESPONSE_TIMEOUT`]. What they have done by then is unknown to the caller.
+/// Waits for short statements for at most [`RESPONSE_TIMEOUT`]. After that, the caller does not
+/// know whether they took effect.
 ///
 /// # Errors
-/// Theirs, and `unavailable` after that time.
+/// Returns the errors of the statements, and `unavailable` after the timeout.
 pub async fn within_response_timeout<T>(statements: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(RESPONSE_TIMEOUT, statements)
         .await
         .unwrap_or_else(|_| Err(Error::unavailable("the database does not respond")))
 }
 
-/// A connection for a request that has not begun. 503 where all are at work and none comes free in this time: what waits
-/// longer would only add to what is late already.
+/// Acquires a connection for a request that has not started. Fails with 503 if all connections are
+/// in use and none is returned in time, because waiting longer would add to requests that are late
+/// already.
 pub async fn acquire_within(
     db: &PgPool,
     acquire_timeout: Duration,
 ) -> Result<PoolConnection<Postgres>> {
-    // Where not all are open, one is being opened, and that takes its time.
+    // The pool opens another connection, which takes longer than the timeout for a free one.
     if db.size() < db.options().get_max_connections() {
         return Ok(db.acquire().await?);
     }
     let acquired = tokio::time::timeout(acquire_timeout, db.acquire()).await;
-    Ok(acquired
-        .map_err(|_| Error::unavailable("all connections to the database are at work"))??)
+    Ok(acquired.map_err(|_| Error::unavailable("all database connections are in use"))??)
 }
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
-        let away = match &error {
+        let is_unavailable = match &error {
             sqlx::Error::PoolTimedOut
             | sqlx::Error::PoolClosed
             | sqlx::Error::Io(_)
@@ -285,13 +303,14 @@ impl From<sqlx::Error> for Error {
             sqlx::Error::Database(database) => {
                 let state = database.code();
                 let state = state.as_deref().unwrap_or_default();
-                // Class 22: the data does not fit. Requests are checked before, so this is the last net, never a 500.
+                // Class 22: the data does not fit. Requests are validated before, so this is a
+                // safety net that avoids a 500.
                 if state.starts_with("22") {
                     return Self::new(
                         Code::ValidationFailed,
                         "A value of the request cannot be stored.",
                     )
-                    .because(error);
+                    .with_cause(error);
                 }
                 // Raised by the triggers that reject rows of a suspended organization.
                 if state == "AY001" {
@@ -302,15 +321,16 @@ impl From<sqlx::Error> for Error {
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
                 }
-                // Connection exceptions, transactions in each other's way, insufficient resources, operator intervention, a
-                // lock that is held, a server that was demoted: it will pass.
+                // Transient: connection exceptions, serialization failures and deadlocks,
+                // insufficient resources, operator intervention, a lock that is held, a server that
+                // was demoted.
                 ["08", "40", "53", "57", "55P03", "25P03", "25006"]
                     .iter()
                     .any(|class| state.starts_with(class))
             }
             _ => false,
         };
-        if away {
+        if is_unavailable {
             Self::unavailable(error)
         } else {
             Self::internal(error)
@@ -318,8 +338,8 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// Locks a name until the transaction ends, for a rule about rows that may not exist yet. Transactions that take several such locks must
-/// take them in the same order.
+/// Locks a name until the transaction ends, for a rule about rows that may not exist yet.
+/// Transactions that lock several names must lock them in the same order.
 pub async fn lock_name(db: &mut PgConnection, name: &str) -> Result<()> {
     sqlx::query!(
         "select pg_advisory_xact_lock(hashtextextended($1, 0))",
@@ -330,7 +350,7 @@ pub async fn lock_name(db: &mut PgConnection, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The database's clock, at this statement.
+/// Returns the time of the database's clock at this statement.
 pub async fn now(db: impl sqlx::PgExecutor<'_>) -> Result<Timestamp> {
     let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!: Timestamp""#)
         .fetch_one(db)
@@ -338,7 +358,7 @@ pub async fn now(db: impl sqlx::PgExecutor<'_>) -> Result<Timestamp> {
     Ok(now)
 }
 
-/// The name of the unique constraint that a statement ran into, if that is what happened.
+/// Returns the name of the unique constraint that a statement violated, if that is the error.
 pub fn unique_violation(error: &sqlx::Error) -> Option<&str> {
     error
         .as_database_error()
@@ -346,7 +366,8 @@ pub fn unique_violation(error: &sqlx::Error) -> Option<&str> {
         .and_then(|database| database.constraint())
 }
 
-/// Whether the database ended a transaction because it and another one waited for each other. It can be run again.
+/// Returns `true` if the database aborted a transaction because of a deadlock. The transaction can
+/// be retried.
 pub fn is_deadlock(error: &Error) -> bool {
     let cause = error
         .cause

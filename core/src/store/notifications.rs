@@ -1,4 +1,4 @@
-//! Hearing PostgreSQL's notifications.
+//! Subscriptions to PostgreSQL's notifications (`listen`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use tokio::time::{Instant, timeout_at};
 use super::{PgPool, presence};
 use crate::model::error::BestEffort as _;
 
-/// After this time without a notification the connection is checked: nothing is sent on it, so that neither the process nor
-/// TCP would notice that it is dead.
+/// The time without a notification after which the connection is checked. Nothing is sent on it, so
+/// neither the process nor TCP would notice that it is dead.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long the check may take.
+/// The time limit of the check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a caller waits at least for a check that began before.
+/// The shortest wait of a caller for a check that started before.
 const CHECK_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
 /// A subscription to one channel that reconnects by itself. It has a connection of its own.
@@ -32,14 +32,16 @@ pub struct Notifications {
 struct Subscription {
     listener: PgListener,
     server: Arc<PgConnectOptions>,
-    /// When the connection was seen to work.
-    checked: Instant,
-    /// When a check began that has no response yet. Callers may stop waiting in the middle of it, again and again.
+    /// The last time at which the connection was known to work.
+    checked_at: Instant,
+    /// The start of a check without a response so far. Callers may stop waiting in the middle of a
+    /// check repeatedly.
     checking: Option<Instant>,
 }
 
 impl Notifications {
-    /// A subscription on the pool's server; it connects when it is first waited for.
+    /// Creates a subscription on the pool's server. It connects on the first call of
+    /// [`next`](Self::next).
     pub fn new(pool: PgPool, channel: &'static str) -> Self {
         Self {
             pool,
@@ -49,7 +51,7 @@ impl Notifications {
         }
     }
 
-    /// The same subscription, whose connection also marks the process as present: see [`presence`].
+    /// Creates a subscription whose connection also marks the process as present: see [`presence`].
     pub fn marking_presence(pool: PgPool, channel: &'static str) -> Self {
         Self {
             marks_presence: true,
@@ -57,7 +59,8 @@ impl Notifications {
         }
     }
 
-    /// The next notification's payload; nothing when some may have been missed, because nobody listened.
+    /// Returns the payload of the next notification. Returns `None` if some may have been missed,
+    /// because nothing was subscribed.
     pub async fn next(&mut self) -> Option<String> {
         let Some(subscription) = &mut self.subscription else {
             self.subscribe().await;
@@ -66,15 +69,16 @@ impl Notifications {
         match subscription.next(&self.pool).await {
             Ok(payload) => Some(payload),
             Err(error) => {
-                tracing::warn!(error, "not listening to the database for the moment");
+                tracing::warn!(error, "notification subscription lost");
                 self.subscription = None;
                 None
             }
         }
     }
 
-    /// Forgets what has come already, for those to whom several notifications are one.
-    pub fn forget(&mut self) {
+    /// Discards the notifications that have arrived already, for callers to which several are the
+    /// same as one.
+    pub fn discard_buffered(&mut self) {
         while self
             .subscription
             .as_mut()
@@ -90,12 +94,12 @@ impl Notifications {
                 self.subscription = Some(Subscription {
                     listener,
                     server,
-                    checked: Instant::now(),
+                    checked_at: Instant::now(),
                     checking: None,
                 });
             }
             failed => {
-                failed.map(drop).best_effort("listening to the database");
+                failed.map(drop).best_effort("subscribing to notifications");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
@@ -103,35 +107,35 @@ impl Notifications {
 }
 
 impl Subscription {
-    /// The next notification's payload, or why there will be none.
+    /// Returns the payload of the next notification, or the reason why the subscription has ended.
     async fn next(&mut self, pool: &PgPool) -> Result<String, String> {
         loop {
             if let Ok(received) =
-                timeout_at(self.checked + CHECK_INTERVAL, self.listener.try_recv()).await
+                timeout_at(self.checked_at + CHECK_INTERVAL, self.listener.try_recv()).await
             {
                 let notification = received
                     .map_err(|error| error.to_string())?
                     .ok_or("the connection was closed")?;
-                (self.checked, self.checking) = (Instant::now(), None);
+                (self.checked_at, self.checking) = (Instant::now(), None);
                 return Ok(notification.payload().to_owned());
             }
             if !Arc::ptr_eq(&self.server, &pool.connect_options()) {
-                return Err(String::from("another server is the primary"));
+                return Err(String::from("the primary has changed"));
             }
-            let began = *self.checking.get_or_insert_with(Instant::now);
-            // Time in which nobody waited is not the server's.
-            let deadline = (began + CHECK_TIMEOUT).max(Instant::now() + CHECK_TIMEOUT_MIN);
+            let started = *self.checking.get_or_insert_with(Instant::now);
+            // The server is not blamed for time in which no caller waited.
+            let deadline = (started + CHECK_TIMEOUT).max(Instant::now() + CHECK_TIMEOUT_MIN);
             let checked = timeout_at(deadline, self.listener.execute("select")).await;
             checked
                 .map_err(|_| String::from("no response"))?
                 .map_err(|error| error.to_string())?;
-            (self.checked, self.checking) = (Instant::now(), None);
+            (self.checked_at, self.checking) = (Instant::now(), None);
         }
     }
 }
 
-/// Boxed, because the compiler cannot tell that a future of the listener's may be sent (it finds its borrows "not
-/// general enough").
+/// Subscribes to a channel. Boxed, because the compiler cannot prove that a future of the listener
+/// is `Send` (it finds its borrows "not general enough").
 fn listen(
     pool: PgPool,
     channel: &'static str,
@@ -139,8 +143,8 @@ fn listen(
 ) -> BoxFuture<'static, sqlx::Result<PgListener>> {
     Box::pin(async move {
         let mut listener = PgListener::connect_with(&pool).await?;
-        // A connection that was lost is reported here, because notifications were lost with it, and the lock that marks the
-        // process as present.
+        // A lost connection must be reported: notifications were lost with it, and so was the lock
+        // that marks the process as present.
         listener.eager_reconnect(false);
         listener.listen(channel).await?;
         if marks_presence {

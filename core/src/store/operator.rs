@@ -1,27 +1,33 @@
-//! The statements of the operator's commands that suspend, delete, revoke, end and erase. They run as the owner of the schema.
+//! The operator's commands that suspend and delete organizations, revoke keys, end sessions and
+//! erase users. They run as the owner of the schema.
 
 use sqlx::PgExecutor;
 
-use super::{PgConnection, dispatch};
+use super::{PgConnection, usage};
 use crate::model::error::Result;
 use crate::model::ids::{KeyId, OrgId, SessionId, UserId};
 use crate::model::timestamp::Timestamp;
 
-/// Records that a command started, and returns the number of its entry.
+/// Records the start of a command, and returns the number of its log entry.
 pub async fn log_start(
     db: impl PgExecutor<'_>,
     command: &str,
     target: Option<&str>,
 ) -> Result<i64> {
     let id = sqlx::query_scalar!(
-        "insert into operator_log (command, target) values ($1, $2) returning id",
+        "
+        insert into operator_log (command, target)
+        values ($1, $2)
+        returning id
+        ",
         command,
         target
     );
     Ok(id.fetch_one(db).await?)
 }
 
-/// Records how a command ended. `target` is what it acted on, if that was not known at its start.
+/// Records the end of a command. `target` is the object of the command, if it was not known at the
+/// start.
 pub async fn log_end(
     db: impl PgExecutor<'_>,
     entry: i64,
@@ -29,7 +35,14 @@ pub async fn log_end(
     outcome: &str,
 ) -> Result<()> {
     sqlx::query!(
-        "update operator_log set finished_at = clock_timestamp(), outcome = $3, target = coalesce(target, $2) where id = $1",
+        "
+        update operator_log
+        set
+            finished_at = clock_timestamp(),
+            outcome = $3,
+            target = coalesce(target, $2)
+        where id = $1
+        ",
         entry,
         target,
         outcome
@@ -39,51 +52,71 @@ pub async fn log_end(
     Ok(())
 }
 
-/// What an organization is to the operator.
+/// The state of an organization that the operator can change.
 pub struct OrgState {
-    /// Since when it is suspended.
+    /// The time of the suspension, if it is suspended.
     pub suspended_at: Option<Timestamp>,
-    /// When it was deleted.
+    /// The time of the deletion, if it was deleted.
     pub deleted_at: Option<Timestamp>,
 }
 
-/// Locks an organization until the transaction ends, and waits for transactions that store something for it. `None` when there is
-/// none. The transaction must lock nothing else: some of those transactions hold the organization's jobs.
+/// Locks an organization until the transaction ends, and waits for transactions that store
+/// something for it. Returns `None` if there is no such organization. The transaction must lock
+/// nothing else, because some of those transactions hold the organization's jobs.
 pub async fn lock_org_and_writers(
     db: &mut PgConnection,
     org_id: &OrgId,
 ) -> Result<Option<OrgState>> {
     let state = sqlx::query_as!(
         OrgState,
-        r#"select suspended_at as "suspended_at: Timestamp", deleted_at as "deleted_at: Timestamp"
-           from orgs where id = $1 for update"#,
+        r#"
+        select
+            suspended_at as "suspended_at: Timestamp",
+            deleted_at as "deleted_at: Timestamp"
+        from orgs
+        where id = $1
+        for update
+        "#,
         org_id.as_str()
     );
     Ok(state.fetch_optional(db).await?)
 }
 
-/// Locks an organization until the transaction ends: its owners stay what they are. `None` when there is none.
+/// Locks an organization until the transaction ends, so that its owners do not change. Returns
+/// `None` if there is no such organization.
 pub async fn lock_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Option<OrgState>> {
     let state = sqlx::query_as!(
         OrgState,
-        r#"select suspended_at as "suspended_at: Timestamp", deleted_at as "deleted_at: Timestamp"
-           from orgs where id = $1 for no key update"#,
+        r#"
+        select
+            suspended_at as "suspended_at: Timestamp",
+            deleted_at as "deleted_at: Timestamp"
+        from orgs
+        where id = $1
+        for no key update
+        "#,
         org_id.as_str()
     );
     Ok(state.fetch_optional(db).await?)
 }
 
-/// Suspends an organization, and returns since when it is. It is locked, with those who write for it.
+/// Suspends an organization, and returns the time of its suspension. The caller holds the lock on
+/// it and its writers.
 pub async fn suspend(db: &mut PgConnection, org_id: &OrgId) -> Result<Timestamp> {
     let since = sqlx::query_scalar!(
-        r#"update orgs set suspended_at = coalesce(suspended_at, clock_timestamp()) where id = $1
-           returning suspended_at as "since!: Timestamp""#,
+        r#"
+        update orgs
+        set suspended_at = coalesce(suspended_at, clock_timestamp())
+        where id = $1
+        returning suspended_at as "since!: Timestamp"
+        "#,
         org_id.as_str()
     );
     Ok(since.fetch_one(db).await?)
 }
 
-/// Ends the suspension of an organization, and returns how many jobs can be claimed again. It is locked.
+/// Ends the suspension of an organization, and returns the number of its queued jobs. The caller
+/// holds the lock on it.
 pub async fn resume(db: &mut PgConnection, org_id: &OrgId) -> Result<u64> {
     sqlx::query!(
         "update orgs set suspended_at = null where id = $1",
@@ -91,20 +124,33 @@ pub async fn resume(db: &mut PgConnection, org_id: &OrgId) -> Result<u64> {
     )
     .execute(&mut *db)
     .await?;
-    // Workers may have consumed the notifications of these jobs without claiming them. The time of the suspension is no delay.
+    // Workers may have consumed the notifications of these jobs without claiming them. The time of
+    // the suspension does not count as delay.
     let queued = sqlx::query!(
-        "update jobs set dispatched_at = null, available_at = greatest(available_at, clock_timestamp())
-         where org_id = $1 and status = 'queued'",
+        "
+        update jobs
+        set
+            dispatched_at = null,
+            available_at = greatest(available_at, clock_timestamp())
+        where org_id = $1
+          and status = 'queued'
+        ",
         org_id.as_str()
     );
     Ok(queued.execute(db).await?.rows_affected())
 }
 
-/// How many jobs of an organization wait, and how many run.
+/// Returns the numbers of queued and running jobs of an organization.
 pub async fn active_jobs(db: &mut PgConnection, org_id: &OrgId) -> Result<(i64, i64)> {
     let row = sqlx::query!(
-        r#"select count(*) filter (where status = 'queued') as "queued!", count(*) filter (where status = 'running') as "running!"
-           from jobs where org_id = $1 and status in ('queued', 'running')"#,
+        r#"
+        select
+            count(*) filter (where status = 'queued') as "queued!",
+            count(*) filter (where status = 'running') as "running!"
+        from jobs
+        where org_id = $1
+          and status in ('queued', 'running')
+        "#,
         org_id.as_str()
     )
     .fetch_one(db)
@@ -112,31 +158,36 @@ pub async fn active_jobs(db: &mut PgConnection, org_id: &OrgId) -> Result<(i64, 
     Ok((row.queued, row.running))
 }
 
-/// What is deleted of an organization.
+/// Numbers of the rows that the deletion of an organization affected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Deleted {
     /// Jobs that were cancelled.
     pub jobs_cancelled: u64,
-    /// Jobs of which only what accounting needs is left.
+    /// Jobs that were reduced to the columns that accounting needs.
     pub jobs_cleared: u64,
-    /// Keys.
+    /// API keys that were deleted.
     pub keys: u64,
-    /// Memberships.
+    /// Memberships that were deleted.
     pub memberships: u64,
-    /// Invites.
+    /// Invites that were deleted.
     pub invites: u64,
-    /// Claimed domains.
+    /// Domain claims that were deleted.
     pub domains: u64,
-    /// Uploads.
+    /// Uploads that were marked as deleted.
     pub uploads: u64,
 }
 
-/// Marks an organization as deleted: from the end of the transaction on nothing is stored for it and nobody joins it. It is locked,
-/// with those who write for it.
+/// Marks an organization as deleted: after the transaction nothing is stored for it and no user
+/// joins it. The caller holds the lock on it and its writers.
 pub async fn mark_deleted(db: &mut PgConnection, org_id: &OrgId) -> Result<()> {
     sqlx::query!(
-        "update orgs set suspended_at = coalesce(suspended_at, clock_timestamp()), deleted_at = coalesce(deleted_at, clock_timestamp())
-         where id = $1",
+        "
+        update orgs
+        set
+            suspended_at = coalesce(suspended_at, clock_timestamp()),
+            deleted_at = coalesce(deleted_at, clock_timestamp())
+        where id = $1
+        ",
         org_id.as_str()
     )
     .execute(db)
@@ -144,18 +195,30 @@ pub async fn mark_deleted(db: &mut PgConnection, org_id: &OrgId) -> Result<()> {
     Ok(())
 }
 
-/// Deletes an organization but for what accounting needs: its months, its ledger, and its jobs without what callers gave or got.
-/// Deleting it again deletes what is left. It is locked and marked as deleted. The artifact store's objects are removed later, by the
-/// API.
+/// Deletes an organization except for the rows that accounting needs: its months, its ledger, and
+/// its jobs without the callers' data and results. Deleting it again deletes the rows that are
+/// left. The organization is locked and marked as deleted. The API removes the objects of the
+/// artifact store later.
 pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted> {
     let org = org_id.as_str();
     let cancelled = sqlx::query!(
-        r#"with done as (
-             update jobs set status = 'cancelled', finished_at = clock_timestamp(), worker_id = null, deadline_at = null
-             where org_id = $1 and status in ('queued', 'running')
-             returning id, attempts
-         )
-         select id as "id!", attempts from done"#,
+        r#"
+        with done as (
+            update jobs
+            set
+                status = 'cancelled',
+                finished_at = clock_timestamp(),
+                worker_id = null,
+                deadline_at = null
+            where org_id = $1
+              and status in ('queued', 'running')
+            returning id, attempts
+        )
+        select
+            id as "id!",
+            attempts
+        from done
+        "#,
         org
     )
     .fetch_all(&mut *db)
@@ -165,7 +228,7 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
         .filter(|job| job.attempts == 0)
         .map(|job| job.id.as_str())
         .collect();
-    dispatch::refund(db, &never_started).await?;
+    usage::refund(db, &never_started).await?;
     sqlx::query!("delete from job_attempts where org_id = $1", org)
         .execute(&mut *db)
         .await?;
@@ -179,15 +242,34 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
         .execute(&mut *db)
         .await?;
     let jobs = sqlx::query!(
-        "update jobs set label = null, idempotency_key = null, request_id = '', request_sha256 = '', trace_id = '', parent_span_id = null,
-                span_id = null, scores_key = null, error_message = null, result = case when status = 'succeeded' then '{}'::jsonb end
-         where org_id = $1 and request_sha256 <> ''",
+        "
+        update jobs
+        set
+            label = null,
+            idempotency_key = null,
+            request_id = '',
+            request_sha256 = '',
+            trace_id = '',
+            parent_span_id = null,
+            span_id = null,
+            scores_key = null,
+            error_message = null,
+            result = case when status = 'succeeded' then '{}'::jsonb end
+        where org_id = $1
+          and request_sha256 <> ''
+        ",
         org
     );
     let jobs_cleared = jobs.execute(&mut *db).await?.rows_affected();
     let uploads = sqlx::query!(
-        "update uploads set deleted_at = coalesce(deleted_at, now()), sha256 = null
-         where org_id = $1 and (deleted_at is null or sha256 is not null)",
+        "
+        update uploads
+        set
+            deleted_at = coalesce(deleted_at, now()),
+            sha256 = null
+        where org_id = $1
+          and (deleted_at is null or sha256 is not null)
+        ",
         org
     );
     let uploads = uploads.execute(&mut *db).await?.rows_affected();
@@ -197,7 +279,7 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
     sqlx::query!("delete from stored_predictions where org_id = $1", org)
         .execute(&mut *db)
         .await?;
-    // Last, because the two statements before still count in it.
+    // Last, because the two statements before still update it.
     sqlx::query!("delete from org_storage where org_id = $1", org)
         .execute(&mut *db)
         .await?;
@@ -243,14 +325,21 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
     })
 }
 
-/// Revokes a key of any organization. Revoking it again changes nothing. `None` when there is none.
+/// Revokes a key of any organization. Idempotent. Returns `None` if there is no such key.
 pub async fn revoke_key(
     db: &mut PgConnection,
     key_id: &KeyId,
 ) -> Result<Option<(OrgId, Timestamp)>> {
     let row = sqlx::query!(
-        r#"update api_keys set revoked_at = coalesce(revoked_at, clock_timestamp()) where id = $1
-           returning org_id as "org_id: OrgId", revoked_at as "revoked_at!: Timestamp""#,
+        r#"
+        /* all tenants: the operator revokes a key by its id alone */
+        update api_keys
+        set revoked_at = coalesce(revoked_at, clock_timestamp())
+        where id = $1
+        returning
+            org_id as "org_id: OrgId",
+            revoked_at as "revoked_at!: Timestamp"
+        "#,
         key_id.as_str()
     )
     .fetch_optional(db)
@@ -258,26 +347,42 @@ pub async fn revoke_key(
     Ok(row.map(|row| (row.org_id, row.revoked_at)))
 }
 
-/// Ends all sessions of a user that have not ended, and returns how many.
+/// Ends all live sessions of a user, and returns their number.
 pub async fn end_sessions(db: &mut PgConnection, user_id: &UserId) -> Result<u64> {
     let done = sqlx::query!(
-        "update sessions set ended_at = clock_timestamp() where user_id = $1 and ended_at is null",
+        "
+        update sessions
+        set ended_at = clock_timestamp()
+        where user_id = $1
+          and ended_at is null
+        ",
         user_id.as_str()
     );
     Ok(done.execute(db).await?.rows_affected())
 }
 
-/// Ends a session, and returns whose it is and whether it had not ended. `None` when there is none.
+/// Ends a session. Returns its user, and whether this call ended it, or `None` if there is no such
+/// session.
 pub async fn end_session(
     db: &mut PgConnection,
     session_id: &SessionId,
 ) -> Result<Option<(UserId, bool)>> {
     let row = sqlx::query!(
-        r#"with before as (
-             select id, ended_at from sessions where id = $1 for update
-         )
-         update sessions s set ended_at = coalesce(s.ended_at, clock_timestamp()) from before b where s.id = b.id
-         returning s.user_id as "user_id: UserId", b.ended_at is null as "was_open!""#,
+        r#"
+        with before as (
+            select id, ended_at
+            from sessions
+            where id = $1
+            for update
+        )
+        update sessions s
+        set ended_at = coalesce(s.ended_at, clock_timestamp())
+        from before b
+        where s.id = b.id
+        returning
+            s.user_id as "user_id: UserId",
+            b.ended_at is null as "was_open!"
+        "#,
         session_id.as_str()
     )
     .fetch_optional(db)
@@ -287,27 +392,34 @@ pub async fn end_session(
 
 /// An organization that would be left without an owner.
 pub struct SoleOwnership {
-    /// The organization.
+    /// The organization's id.
     pub org_id: OrgId,
-    /// Its name.
+    /// The organization's name.
     pub name: String,
 }
 
-/// Locks the address, the organizations of its user, and the user, until the transaction ends. `None` when nobody has the address.
+/// Locks the address, the organizations of its user, and the user, until the transaction ends.
+/// Returns `None` if no user has the address.
 pub async fn lock_user(db: &mut PgConnection, email: &str) -> Result<Option<UserId>> {
     super::org::lock_address(db, email).await?;
     let found = super::org::find_user(&mut *db, email).await?;
     let Some(user_id) = found else {
         return Ok(None);
     };
-    // Organizations first, in the order of their ids: so do all that lock both.
+    // Organizations first, in the order of their ids, as in all transactions that lock both.
     sqlx::query!(
-        "select from orgs where id in (select org_id from memberships where user_id = $1) order by id for no key update",
+        "
+        /* all tenants: the operator erases a user in every organization */
+        select from orgs
+        where id in (select org_id from memberships where user_id = $1)
+        order by id
+        for no key update
+        ",
         user_id.as_str()
     )
     .execute(&mut *db)
     .await?;
-    // This waits for transactions that have stored something in the user's name.
+    // Waits for transactions that have stored something in the user's name.
     let user_id = sqlx::query_scalar!(
         r#"select id as "id: UserId" from users where email = $1 for update"#,
         email
@@ -315,32 +427,45 @@ pub async fn lock_user(db: &mut PgConnection, email: &str) -> Result<Option<User
     Ok(user_id.fetch_optional(db).await?)
 }
 
-/// The organizations that have this user as their only owner. They are locked.
+/// Returns the organizations whose only owner is this user. They are locked.
 pub async fn sole_ownerships(
     db: &mut PgConnection,
     user_id: &UserId,
 ) -> Result<Vec<SoleOwnership>> {
     let orgs = sqlx::query_as!(
         SoleOwnership,
-        r#"select o.id as "org_id: OrgId", o.name from memberships m join orgs o on o.id = m.org_id
-           where m.user_id = $1 and m.role = 'owner'
-             and not exists (select from memberships x where x.org_id = m.org_id and x.role = 'owner' and x.user_id <> m.user_id)
-           order by o.id"#,
+        r#"
+        /* all tenants: the operator erases a user in every organization */
+        select
+            o.id as "org_id: OrgId",
+            o.name
+        from memberships m
+        join orgs o on o.id = m.org_id
+        where m.user_id = $1
+          and m.role = 'owner'
+          and not exists (
+              select from memberships x
+              where x.org_id = m.org_id
+                and x.role = 'owner'
+                and x.user_id <> m.user_id
+          )
+        order by o.id
+        "#,
         user_id.as_str()
     );
     Ok(orgs.fetch_all(db).await?)
 }
 
-/// What is erased of a user.
+/// Numbers of the rows that the erasure of a user deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Erased {
-    /// Memberships.
+    /// Memberships of the user.
     pub memberships: u64,
-    /// Sessions.
+    /// Sessions of the user.
     pub sessions: u64,
     /// Invites to the address.
     pub invites: u64,
-    /// Links to sign in with.
+    /// Sign-in links of the address.
     pub sign_in_links: u64,
 }
 
@@ -360,13 +485,14 @@ impl std::ops::AddAssign for Erased {
 }
 
 impl Erased {
-    /// Whether there was nothing to erase.
+    /// Returns `true` if nothing was erased.
     pub fn is_nothing(self) -> bool {
         self == Self::default()
     }
 }
 
-/// Erases the links of an address. First of all: a sign-in locks its link before the address.
+/// Erases the sign-in links of an address. Must come first, because a sign-in locks its link before
+/// the address.
 pub async fn erase_links(db: &mut PgConnection, email: &str) -> Result<Erased> {
     let links = sqlx::query!("delete from sign_in_links where email = $1", email)
         .execute(db)
@@ -377,12 +503,18 @@ pub async fn erase_links(db: &mut PgConnection, email: &str) -> Result<Erased> {
     })
 }
 
-/// Erases the invites and the count of emails of an address.
+/// Erases the invites to an address and its count of emails.
 pub async fn erase_address(db: &mut PgConnection, email: &str) -> Result<Erased> {
-    let invites = sqlx::query!("delete from invites where email = $1", email)
-        .execute(&mut *db)
-        .await?
-        .rows_affected();
+    let invites = sqlx::query!(
+        "
+        /* all tenants: the operator erases the invites of every organization */
+        delete from invites where email = $1
+        ",
+        email
+    )
+    .execute(&mut *db)
+    .await?
+    .rows_affected();
     sqlx::query!("delete from mailed where email = $1", email)
         .execute(db)
         .await?;
@@ -392,17 +524,30 @@ pub async fn erase_address(db: &mut PgConnection, email: &str) -> Result<Erased>
     })
 }
 
-/// Erases a user: memberships and sessions end, and the address becomes one that nobody can have. What they made belongs to
-/// organizations and keeps their id. They are locked.
+/// Erases a user: deletes memberships and sessions, and replaces the address by one that no mailbox
+/// has. Rows that the user created belong to organizations and keep the user's id. The caller holds
+/// the locks of [`lock_user`].
 pub async fn erase_user(db: &mut PgConnection, user_id: &UserId) -> Result<Erased> {
     let user = user_id.as_str();
-    let memberships = sqlx::query!("delete from memberships where user_id = $1", user)
-        .execute(&mut *db)
-        .await?
-        .rows_affected();
-    sqlx::query!("delete from offboardings where user_id = $1", user)
-        .execute(&mut *db)
-        .await?;
+    let memberships = sqlx::query!(
+        "
+        /* all tenants: the operator erases a user in every organization */
+        delete from memberships where user_id = $1
+        ",
+        user
+    )
+    .execute(&mut *db)
+    .await?
+    .rows_affected();
+    sqlx::query!(
+        "
+        /* all tenants: the operator erases a user in every organization */
+        delete from offboardings where user_id = $1
+        ",
+        user
+    )
+    .execute(&mut *db)
+    .await?;
     let sessions = sqlx::query!("delete from sessions where user_id = $1", user)
         .execute(&mut *db)
         .await?

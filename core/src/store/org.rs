@@ -1,8 +1,9 @@
-//! Organizations, people and sessions.
+//! Organizations, users, and the memberships and sessions that are created for them.
 
 use sqlx::PgExecutor;
 
 use super::PgConnection;
+use super::session::LIFETIME_DAYS;
 use crate::model::error::Result;
 use crate::model::ids::{OrgId, SessionId, UserId};
 use crate::model::org::{DataUse, Org, OrgChoice, Role};
@@ -12,13 +13,25 @@ use crate::model::timestamp::Timestamp;
 /// The largest number of organizations that are listed for a user.
 pub const LISTED_MAX: i64 = 200;
 
-/// The organizations that a user belongs to, the oldest membership first; at most [`LISTED_MAX`].
+/// Returns the organizations of a user, the oldest membership first; at most [`LISTED_MAX`].
 pub async fn of_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<Org>> {
     let orgs = sqlx::query_as!(
         Org,
-        r#"select o.id as "id: OrgId", o.name, o.plan, o.data_use as "data_use: DataUse", m.role as "role: Role", o.created_at as "created_at: Timestamp"
-           from memberships m join orgs o on o.id = m.org_id
-           where m.user_id = $1 order by m.created_at, m.org_id limit $2"#,
+        r#"
+        /* all tenants: lists the organizations of a user */
+        select
+            o.id as "id: OrgId",
+            o.name,
+            o.plan,
+            o.data_use as "data_use: DataUse",
+            m.role as "role: Role",
+            o.created_at as "created_at: Timestamp"
+        from memberships m
+        join orgs o on o.id = m.org_id
+        where m.user_id = $1
+        order by m.created_at, m.org_id
+        limit $2
+        "#,
         user_id.as_str(),
         LISTED_MAX
     )
@@ -27,21 +40,34 @@ pub async fn of_user(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<Or
     Ok(orgs)
 }
 
-/// Organizations among which a user chooses: as many as fit into an error.
+/// The largest number of organizations in an error that asks the user to choose one.
+const CHOICES_MAX: i64 = 20;
+
+/// Returns organizations from which a user can choose; at most `CHOICES_MAX`.
 pub async fn choices(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<Vec<OrgChoice>> {
     let orgs = sqlx::query_as!(
         OrgChoice,
-        r#"select o.id as "id: OrgId", o.name from memberships m join orgs o on o.id = m.org_id
-           where m.user_id = $1 order by m.by_invite, m.created_at, m.org_id limit 20"#,
-        user_id.as_str()
+        r#"
+        /* all tenants: lists the organizations of a user */
+        select
+            o.id as "id: OrgId",
+            o.name
+        from memberships m
+        join orgs o on o.id = m.org_id
+        where m.user_id = $1
+        order by m.by_invite, m.created_at, m.org_id
+        limit $2
+        "#,
+        user_id.as_str(),
+        CHOICES_MAX
     )
     .fetch_all(db)
     .await?;
     Ok(orgs)
 }
 
-/// Stores a new organization, and returns it as its owner sees it. `created_by` is the user who creates it for themselves;
-/// none, if the operator does.
+/// Stores a new organization, and returns it as its owner sees it. `created_by` is the user who
+/// creates it for themselves, or `None` if the operator does.
 pub async fn insert(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -51,8 +77,17 @@ pub async fn insert(
 ) -> Result<Org> {
     let org = sqlx::query_as!(
         Org,
-        r#"insert into orgs (id, name, plan, created_by) values ($1, $2, $3, $4)
-           returning id as "id: OrgId", name, plan, data_use as "data_use: DataUse", 'owner' as "role!: Role", created_at as "created_at: Timestamp""#,
+        r#"
+        insert into orgs (id, name, plan, created_by)
+        values ($1, $2, $3, $4)
+        returning
+            id as "id: OrgId",
+            name,
+            plan,
+            data_use as "data_use: DataUse",
+            'owner' as "role!: Role",
+            created_at as "created_at: Timestamp"
+        "#,
         org_id.as_str(),
         name,
         plan,
@@ -63,7 +98,8 @@ pub async fn insert(
     Ok(org)
 }
 
-/// Changes an organization, and returns it as its owner sees it. What is not given stays. `None` when there is none.
+/// Changes an organization, and returns it as its owner sees it. `None` leaves a column unchanged.
+/// Returns `None` if there is no such organization.
 pub async fn update(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -72,8 +108,20 @@ pub async fn update(
 ) -> Result<Option<Org>> {
     let org = sqlx::query_as!(
         Org,
-        r#"update orgs set name = coalesce($2, name), data_use = coalesce($3, data_use) where id = $1
-           returning id as "id: OrgId", name, plan, data_use as "data_use: DataUse", 'owner' as "role!: Role", created_at as "created_at: Timestamp""#,
+        r#"
+        update orgs
+        set
+            name = coalesce($2, name),
+            data_use = coalesce($3, data_use)
+        where id = $1
+        returning
+            id as "id: OrgId",
+            name,
+            plan,
+            data_use as "data_use: DataUse",
+            'owner' as "role!: Role",
+            created_at as "created_at: Timestamp"
+        "#,
         org_id.as_str(),
         name,
         data_use.map(DataUse::as_str)
@@ -83,7 +131,8 @@ pub async fn update(
     Ok(org)
 }
 
-/// The name of an organization. `None` if there is none, or it was deleted.
+/// Returns the name of an organization, or `None` if there is no such organization or it was
+/// deleted.
 pub async fn find_name(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Option<String>> {
     let name = sqlx::query_scalar!(
         "select name from orgs where id = $1 and deleted_at is null",
@@ -94,7 +143,7 @@ pub async fn find_name(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Option
     Ok(name)
 }
 
-/// The name of an organization.
+/// Returns the name of an existing organization.
 pub async fn name(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<String> {
     let name = sqlx::query_scalar!("select name from orgs where id = $1", org_id.as_str())
         .fetch_one(db)
@@ -102,19 +151,22 @@ pub async fn name(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<String> {
     Ok(name)
 }
 
-/// Whether a user owns an organization.
+/// Returns `true` if the user owns an organization.
 pub async fn owns_any(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<bool> {
     let owns = sqlx::query_scalar!(
-        r#"select exists(select from memberships where user_id = $1 and role = 'owner') as "owns!""#,
+        r#"
+        /* all tenants: the user may own any organization */
+        select exists(select from memberships where user_id = $1 and role = 'owner') as "owns!"
+        "#,
         user_id.as_str()
     );
     Ok(owns.fetch_one(db).await?)
 }
 
-/// How many organizations a user has created, whoever owns them now. Until the transaction ends nobody else can count them, so
-/// that two requests of one user create one after the other.
+/// Returns the number of organizations that a user has created, whoever owns them now. Locks the
+/// count until the transaction ends, so that concurrent requests of one user are serialized.
 pub async fn lock_created(db: &mut PgConnection, user_id: &UserId) -> Result<i64> {
-    // An advisory lock, because one on the user's row needs a right to update it.
+    // An advisory lock, because a lock on the user's row needs the privilege to update it.
     sqlx::query!(
         "select pg_advisory_xact_lock(hashtextextended('organizations of ' || $1, 0))",
         user_id.as_str()
@@ -128,8 +180,8 @@ pub async fn lock_created(db: &mut PgConnection, user_id: &UserId) -> Result<i64
     Ok(created.fetch_one(db).await?)
 }
 
-/// The user with this address; `fresh` is their id if they are new. The address must be in its one form. Until the transaction ends
-/// the address is not erased.
+/// Returns the user with this normalized address. A new user gets the id `fresh`. Until the
+/// transaction ends, the address cannot be erased.
 pub async fn user(db: &mut PgConnection, email: &str, fresh: &UserId) -> Result<UserId> {
     sqlx::query!(
         "select pg_advisory_xact_lock_shared(hashtextextended('user ' || $1, 0))",
@@ -138,14 +190,20 @@ pub async fn user(db: &mut PgConnection, email: &str, fresh: &UserId) -> Result<
     .execute(&mut *db)
     .await?;
     let inserted = sqlx::query_scalar!(
-        r#"insert into users (id, email) values ($1, $2) on conflict (email) do nothing returning id as "id: UserId""#,
+        r#"
+        insert into users (id, email)
+        values ($1, $2)
+        on conflict (email) do nothing
+        returning id as "id: UserId"
+        "#,
         fresh.as_str(),
         email
     );
     if let Some(id) = inserted.fetch_optional(&mut *db).await? {
         return Ok(id);
     }
-    // A statement of its own: the one before may have waited for the insert of another transaction, which it does not see.
+    // A separate statement: the one before may have waited for the insert of another transaction,
+    // which its snapshot does not contain.
     let found = sqlx::query_scalar!(
         r#"select id as "id: UserId" from users where email = $1"#,
         email
@@ -153,7 +211,7 @@ pub async fn user(db: &mut PgConnection, email: &str, fresh: &UserId) -> Result<
     Ok(found.fetch_one(db).await?)
 }
 
-/// Locks an address until the transaction ends: nobody signs in with it meanwhile.
+/// Locks an address until the transaction ends, so that no user signs in with it.
 pub async fn lock_address(db: &mut PgConnection, email: &str) -> Result<()> {
     sqlx::query!(
         "select pg_advisory_xact_lock(hashtextextended('user ' || $1, 0))",
@@ -164,7 +222,7 @@ pub async fn lock_address(db: &mut PgConnection, email: &str) -> Result<()> {
     Ok(())
 }
 
-/// The address of a user.
+/// Returns the address of an existing user.
 pub async fn email(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<String> {
     let email = sqlx::query_scalar!("select email from users where id = $1", user_id.as_str())
         .fetch_one(db)
@@ -172,7 +230,7 @@ pub async fn email(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<String> 
     Ok(email)
 }
 
-/// The person with this address, if there is one.
+/// Returns the user with this address, if there is one.
 pub async fn find_user(db: impl PgExecutor<'_>, email: &str) -> Result<Option<UserId>> {
     let id = sqlx::query_scalar!(
         r#"select id as "id: UserId" from users where email = $1"#,
@@ -183,7 +241,7 @@ pub async fn find_user(db: impl PgExecutor<'_>, email: &str) -> Result<Option<Us
     Ok(id)
 }
 
-/// Makes a person a member.
+/// Adds a user to an organization.
 pub async fn add_member(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -191,7 +249,10 @@ pub async fn add_member(
     role: Role,
 ) -> Result<()> {
     sqlx::query!(
-        "insert into memberships (org_id, user_id, role) values ($1, $2, $3)",
+        "
+        insert into memberships (org_id, user_id, role)
+        values ($1, $2, $3)
+        ",
         org_id.as_str(),
         user_id.as_str(),
         role as Role
@@ -201,10 +262,17 @@ pub async fn add_member(
     Ok(())
 }
 
-/// An owner of the organization, the oldest. `None` when there is no such organization.
+/// Returns the oldest owner of the organization, or `None` if there is no such organization.
 pub async fn oldest_owner(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Option<UserId>> {
     let id = sqlx::query_scalar!(
-        r#"select user_id as "id: UserId" from memberships where org_id = $1 and role = 'owner' order by created_at, user_id limit 1"#,
+        r#"
+        select user_id as "id: UserId"
+        from memberships
+        where org_id = $1
+          and role = 'owner'
+        order by created_at, user_id
+        limit 1
+        "#,
         org_id.as_str()
     )
     .fetch_optional(db)
@@ -212,7 +280,7 @@ pub async fn oldest_owner(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Opt
     Ok(id)
 }
 
-/// Whether a person is a member.
+/// Returns `true` if the user is a member of the organization.
 pub async fn is_member(db: impl PgExecutor<'_>, org_id: &OrgId, user_id: &UserId) -> Result<bool> {
     let found = sqlx::query_scalar!(
         r#"select exists(select from memberships where org_id = $1 and user_id = $2) as "found!""#,
@@ -224,7 +292,7 @@ pub async fn is_member(db: impl PgExecutor<'_>, org_id: &OrgId, user_id: &UserId
     Ok(found)
 }
 
-/// Stores a new session of at most 30 days, and returns when it ends.
+/// Stores a new session, and returns its end: [`LIFETIME_DAYS`] days from now.
 pub async fn insert_session(
     db: impl PgExecutor<'_>,
     org_id: Option<&OrgId>,
@@ -233,12 +301,16 @@ pub async fn insert_session(
     token: &SecretHash,
 ) -> Result<Timestamp> {
     let ends = sqlx::query_scalar!(
-        r#"insert into sessions (id, user_id, token_hash, org_id, expires_at) values ($1, $2, $3, $4, now() + interval '30 days')
-           returning expires_at as "expires_at: Timestamp""#,
+        r#"
+        insert into sessions (id, user_id, token_hash, org_id, expires_at)
+        values ($1, $2, $3, $4, now() + $5::integer * interval '1 day')
+        returning expires_at as "expires_at: Timestamp"
+        "#,
         session_id.as_str(),
         user_id.as_str(),
         token.as_bytes(),
-        org_id.map(OrgId::as_str)
+        org_id.map(OrgId::as_str),
+        LIFETIME_DAYS
     )
     .fetch_one(db)
     .await?;

@@ -1,4 +1,4 @@
-//! Plans. They are changed by the operator's commands alone.
+//! Plans. Only the operator's commands change them.
 
 use sqlx::PgExecutor;
 
@@ -6,7 +6,7 @@ use crate::model::error::Result;
 use crate::model::ids::OrgId;
 use crate::model::org::{PlanChange, PlanRow, default_storage_bytes};
 
-/// Whether there is a plan of this name.
+/// Returns `true` if there is a plan of this name.
 pub async fn exists(db: impl PgExecutor<'_>, plan: &str) -> Result<bool> {
     let found = sqlx::query_scalar!(
         r#"select exists(select from plans where plan = $1) as "found!""#,
@@ -17,15 +17,21 @@ pub async fn exists(db: impl PgExecutor<'_>, plan: &str) -> Result<bool> {
     Ok(found)
 }
 
-/// The names of all plans.
+/// Returns the names of all plans, by their rate limit.
 pub async fn names(db: impl PgExecutor<'_>) -> Result<Vec<String>> {
-    let names = sqlx::query_scalar!("select plan from plans order by requests_per_minute, plan")
-        .fetch_all(db)
-        .await?;
+    let names = sqlx::query_scalar!(
+        "
+        select plan
+        from plans
+        order by requests_per_minute, plan
+        "
+    )
+    .fetch_all(db)
+    .await?;
     Ok(names)
 }
 
-/// Changes a plan; what is not given stays. `None` when there is no such plan.
+/// Changes a plan. `None` leaves a column unchanged. Returns `None` if there is no such plan.
 pub async fn update(
     db: impl PgExecutor<'_>,
     plan: &str,
@@ -39,11 +45,23 @@ pub async fn update(
         storage_bytes,
     } = change;
     let row = sqlx::query!(
-        "update plans set requests_per_minute = coalesce($2, requests_per_minute), eval_items_per_month = coalesce($3, eval_items_per_month),
-                          concurrent_jobs = coalesce($4, concurrent_jobs), upload_bytes_max = coalesce($5, upload_bytes_max),
-                          storage_bytes = coalesce($6, storage_bytes)
-         where plan = $1
-         returning plan, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes",
+        "
+        update plans
+        set
+            requests_per_minute = coalesce($2, requests_per_minute),
+            eval_items_per_month = coalesce($3, eval_items_per_month),
+            concurrent_jobs = coalesce($4, concurrent_jobs),
+            upload_bytes_max = coalesce($5, upload_bytes_max),
+            storage_bytes = coalesce($6, storage_bytes)
+        where plan = $1
+        returning
+            plan,
+            requests_per_minute,
+            eval_items_per_month,
+            concurrent_jobs,
+            upload_bytes_max,
+            storage_bytes
+        ",
         plan,
         *requests_per_minute,
         *eval_items_per_month,
@@ -65,7 +83,7 @@ pub async fn update(
     }))
 }
 
-/// Makes a plan, or changes all of it when somebody else has just made it.
+/// Stores a plan. Replaces the plan if another process has just created it.
 pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
     let PlanRow {
         plan,
@@ -75,16 +93,28 @@ pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
         upload_bytes_max,
         storage_bytes,
     } = plan;
-    // The default is not stored, so that it follows the largest upload.
+    // The default is not stored, so that it follows `upload_bytes_max`.
     let storage_bytes =
         (*storage_bytes != default_storage_bytes(*upload_bytes_max)).then_some(*storage_bytes);
     sqlx::query!(
-        "insert into plans (plan, requests_per_minute, eval_items_per_month, concurrent_jobs, upload_bytes_max, storage_bytes)
-         values ($1, $2, $3, $4, $5, $6)
-         on conflict (plan) do update set requests_per_minute = excluded.requests_per_minute,
-             eval_items_per_month = excluded.eval_items_per_month, concurrent_jobs = excluded.concurrent_jobs,
-             upload_bytes_max = excluded.upload_bytes_max,
-             storage_bytes = excluded.storage_bytes",
+        "
+        insert into plans (
+            plan,
+            requests_per_minute,
+            eval_items_per_month,
+            concurrent_jobs,
+            upload_bytes_max,
+            storage_bytes
+        )
+        values ($1, $2, $3, $4, $5, $6)
+        on conflict (plan) do update
+            set
+                requests_per_minute = excluded.requests_per_minute,
+                eval_items_per_month = excluded.eval_items_per_month,
+                concurrent_jobs = excluded.concurrent_jobs,
+                upload_bytes_max = excluded.upload_bytes_max,
+                storage_bytes = excluded.storage_bytes
+        ",
         plan,
         requests_per_minute,
         eval_items_per_month,
@@ -97,10 +127,17 @@ pub async fn insert(db: impl PgExecutor<'_>, plan: &PlanRow) -> Result<()> {
     Ok(())
 }
 
-/// Puts an organization on a plan, and returns its name. `None` when there is no such organization, or it was deleted.
+/// Moves an organization to a plan, and returns its name. Returns `None` if there is no such
+/// organization, or if it was deleted.
 pub async fn set(db: impl PgExecutor<'_>, org_id: &OrgId, plan: &str) -> Result<Option<String>> {
     let name = sqlx::query_scalar!(
-        "update orgs set plan = $2 where id = $1 and deleted_at is null returning name",
+        "
+        update orgs
+        set plan = $2
+        where id = $1
+          and deleted_at is null
+        returning name
+        ",
         org_id.as_str(),
         plan
     )

@@ -1,5 +1,5 @@
-//! The number of live API processes. Each holds a shared advisory lock with a connection of its own, so that PostgreSQL
-//! itself notices when one ends, however it ends.
+//! The number of live API processes. Each holds a shared advisory lock on a connection of its own,
+//! so that PostgreSQL notices its end, whatever the cause.
 
 use sqlx::PgExecutor;
 
@@ -9,7 +9,7 @@ use crate::model::error::Result;
 const CLASS: i32 = 0x6173_7361;
 const OBJECT: i32 = 1;
 
-/// Takes the lock for as long as this connection lives.
+/// Acquires the lock, which the connection holds until it closes.
 pub async fn mark(db: impl PgExecutor<'_>) -> sqlx::Result<()> {
     sqlx::query!("select pg_advisory_lock_shared($1, $2)", CLASS, OBJECT)
         .execute(db)
@@ -20,9 +20,16 @@ pub async fn mark(db: impl PgExecutor<'_>) -> sqlx::Result<()> {
 /// Counts the connections that hold the lock in this database.
 pub async fn count(db: impl PgExecutor<'_>) -> Result<i64> {
     let count = sqlx::query_scalar!(
-        r#"select count(*) as "count!" from pg_locks
-           where locktype = 'advisory' and granted and classid = $1::int::oid and objid = $2::int::oid and objsubid = 2
-             and database = (select oid from pg_database where datname = current_database())"#,
+        r#"
+        select count(*) as "count!"
+        from pg_locks
+        where locktype = 'advisory'
+          and granted
+          and classid = $1::int::oid
+          and objid = $2::int::oid
+          and objsubid = 2
+          and database = (select oid from pg_database where datname = current_database())
+        "#,
         CLASS,
         OBJECT
     )

@@ -1,9 +1,10 @@
-//! Which PostgreSQL server a pool connects to.
+//! Selection of the PostgreSQL server that a pool connects to.
 //!
-//! sqlx connects to one server. A connection string may name several, in the form that libpq takes:
-//! `postgres://role:password@db-1,db-2:5433/assay?target_session_attrs=read-write`. Then a task finds the one that accepts
-//! writes, and makes it the pool's server. After a failover it finds the new primary, and the pool discards its connections
-//! to the old one: that may be frozen and come back as a second server that accepts writes.
+//! sqlx connects to one server. A connection string may name several, as libpq accepts them:
+//! `postgres://role:password@db-1,db-2:5433/assay?target_session_attrs=read-write`. A task then
+//! finds the server that accepts writes, and makes it the pool's server. After a failover it finds
+//! the new primary, and the pool discards its connections to the old one, which may be frozen and
+//! return as a second server that accepts writes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,45 +18,46 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::{PgConnection, PgPool};
 use crate::model::error::{Error, Result};
 
-/// Time between two checks of the primary.
+/// The time between two checks of the primary.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time between two searches while no server accepts writes.
+/// The time between two searches while no server accepts writes.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a server may take to respond to a check. One that takes longer is treated as gone.
+/// The time limit of a check. A server that exceeds it counts as unavailable.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a search waits for other servers once one was found that accepts writes.
+/// The time for which a search waits for other servers after it found one that accepts writes.
 const OTHERS_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Reads a connection string. The result has one entry for each server, and is never empty.
+/// Parses a connection string. The result has one entry for each server, and is never empty.
 ///
 /// # Errors
-/// When it has another form. The message does not repeat it, because it contains a password.
+/// Returns an error if the string is malformed. The message does not repeat it, because it contains
+/// a password.
 pub(super) fn parse(url: &str) -> Result<Vec<PgConnectOptions>> {
     let malformed = || {
         Error::internal(
-            "the address of the database is not of the form postgres://user:password@host/database",
+            "the database URL must have the form postgres://user:password@host/database",
         )
     };
     let (scheme, rest) = url.split_once("://").ok_or_else(malformed)?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let (credentials, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
-    let mut kept = Vec::new();
+    let mut parameters = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("target_session_attrs", "read-write" | "primary")) => {}
             Some(("target_session_attrs", _)) => {
                 return Err(Error::internal(
-                    "the address of the database: target_session_attrs must be read-write",
+                    "target_session_attrs in the database URL must be read-write",
                 ));
             }
-            _ => kept.push(pair),
+            _ => parameters.push(pair),
         }
     }
-    let query = kept.join("&");
+    let query = parameters.join("&");
     let server = |host: &str| {
         format!("{scheme}://{credentials}{host}{path}?{query}")
             .parse()
@@ -64,18 +66,18 @@ pub(super) fn parse(url: &str) -> Result<Vec<PgConnectOptions>> {
     hosts.split(',').map(server).collect()
 }
 
-/// Options with which every attempt to connect is refused at once: until the primary is known. The pool repeats attempts that
-/// are refused, so that those who wait for a connection get one as soon as it is.
+/// Returns options with which every attempt to connect fails at once, until the primary is known.
+/// The pool retries failed attempts, so that waiting callers get a connection as soon as it is.
 pub(super) fn unknown(server: &PgConnectOptions) -> PgConnectOptions {
     server.clone().host("127.0.0.1").port(0)
 }
 
-/// When a pool's server changed last.
+/// The time of the last change of a pool's server.
 #[derive(Clone, Default)]
 pub(super) struct Switch(Arc<Mutex<Option<Instant>>>);
 
 impl Switch {
-    /// Whether a connection of this age leads to an earlier server.
+    /// Returns `true` if a connection of this age leads to an earlier server.
     pub(super) fn is_outdated(&self, age: Duration) -> bool {
         let switched = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         switched.is_some_and(|switched| age > switched.elapsed())
@@ -88,17 +90,18 @@ impl Switch {
 
 /// Keeps the pool on the server that accepts writes, until the pool is closed.
 pub(super) async fn follow(pool: PgPool, servers: Vec<PgConnectOptions>, switch: Switch) {
-    // The checks have a connection of their own, so that they do not depend on how busy the pool is.
+    // The checks have a connection of their own, so that they do not depend on the load of the
+    // pool.
     let mut primary: Option<(usize, PgConnection)> = None;
     let mut known = None;
     while !pool.is_closed() {
-        let is_there = match &mut primary {
+        let is_primary_alive = match &mut primary {
             Some((_, connection)) => timeout(CHECK_TIMEOUT, accepts_writes(connection))
                 .await
                 .is_ok_and(|checked| checked.unwrap_or(false)),
             None => false,
         };
-        if !is_there {
+        if !is_primary_alive {
             primary = find(&servers).await;
         }
         match &primary {
@@ -114,7 +117,7 @@ pub(super) async fn follow(pool: PgPool, servers: Vec<PgConnectOptions>, switch:
                 }
                 known = Some(*at);
             }
-            None if is_there || known.is_some() => tracing::warn!(
+            None if is_primary_alive || known.is_some() => tracing::warn!(
                 servers = servers.len(),
                 "no PostgreSQL server accepts writes"
             ),
@@ -129,7 +132,7 @@ pub(super) async fn follow(pool: PgPool, servers: Vec<PgConnectOptions>, switch:
     }
 }
 
-/// The server that accepts writes, with a connection to it.
+/// Returns the server that accepts writes, with a connection to it.
 async fn find(servers: &[PgConnectOptions]) -> Option<(usize, PgConnection)> {
     let probe = async |at: usize, server: &PgConnectOptions| {
         let mut connection = server.connect().await.ok()?;
@@ -154,7 +157,8 @@ async fn find(servers: &[PgConnectOptions]) -> Option<(usize, PgConnection)> {
     if found.len() < 2 {
         return found.pop();
     }
-    // An old primary that came back also accepts writes. A promotion begins a new timeline, so the highest one is right.
+    // An old primary that returned also accepts writes. A promotion starts a new timeline, so the
+    // server with the highest one is the primary.
     let mut newest: Option<(i32, (usize, PgConnection))> = None;
     for (at, mut connection) in found {
         let timeline = timeout(CHECK_TIMEOUT, timeline(&mut connection))
@@ -172,7 +176,8 @@ async fn find(servers: &[PgConnectOptions]) -> Option<(usize, PgConnection)> {
     newest.map(|(_, server)| server)
 }
 
-/// Whether a server accepts writes: it is no standby, and its transactions are not read-only.
+/// Returns `true` if a server accepts writes: it is no standby, and its transactions are not
+/// read-only.
 pub(super) async fn accepts_writes(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
     let sql =
         "select not (pg_is_in_recovery() or current_setting('transaction_read_only')::boolean)";
@@ -180,7 +185,7 @@ pub(super) async fn accepts_writes(connection: &mut PgConnection) -> Result<bool
 }
 
 async fn timeline(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
-    // The name of a segment of the log begins with its timeline.
+    // The name of a WAL segment starts with its timeline.
     let sql = "select ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer";
     sqlx::query_scalar(sql).fetch_one(connection).await
 }
@@ -198,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_string_names_one_or_several_servers() {
+    fn connection_string_accepts_several_servers() {
         for (url, wanted) in [
             ("postgres://a:b@db/assay", vec![("db", 5432)]),
             (
@@ -226,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn malformed_connection_string_is_refused_without_its_password() {
+    fn malformed_connection_string_error_hides_password() {
         for url in [
             "db",
             "postgres://a:s3cret@one:x,two/assay",
             "postgres://a:s3cret@one,two/assay?target_session_attrs=any",
         ] {
-            let refused = parse(url).unwrap_err();
-            assert!(!format!("{refused:?}").contains("s3cret"), "{refused:?}");
+            let error = parse(url).unwrap_err();
+            assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
         }
     }
 }

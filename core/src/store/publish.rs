@@ -1,4 +1,4 @@
-//! Writing a suite. Only the operator's role may.
+//! Publication of suites. Only the operator's role has the privileges.
 
 use super::PgConnection;
 use crate::model::error::Result;
@@ -7,41 +7,41 @@ use crate::model::suite::{SuiteAccess, SuiteId};
 use crate::model::timestamp::Timestamp;
 use assay_eval::{Clip, Ladder};
 
-/// What is published of a suite besides its items.
+/// The columns of a suite's version, without its items.
 pub struct NewSuite<'a> {
-    /// The suite.
+    /// The suite's id.
     pub suite_id: &'a SuiteId,
     /// The new version.
     pub version: &'a str,
-    /// Its metric.
+    /// The name of the metric.
     pub metric: &'a str,
-    /// Whether scores of single items may be read.
+    /// `true` if the scores of single items may be read.
     pub per_item_feedback: bool,
-    /// For people.
+    /// The description for users.
     pub description: &'a str,
-    /// How much of a score is disclosed.
+    /// The disclosure policy.
     pub release: &'a str,
-    /// How many submissions an organization may make a day, if that is bounded.
+    /// The submissions that an organization may make a day. `None` if unlimited.
     pub max_submissions_per_day: Option<i32>,
-    /// How many it may make for good, if that is bounded.
+    /// The submissions that an organization may make for good. `None` if unlimited.
     pub max_submissions: Option<i32>,
-    /// Who may submit.
+    /// The condition under which organizations may submit.
     pub access: SuiteAccess,
     /// The bounds of the loss of one item.
     pub clip: Option<Clip>,
-    /// The grid, if scores are disclosed by a ladder.
+    /// The grid, if the disclosure policy is a ladder.
     pub ladder: Option<Ladder>,
     /// Number of sealed items.
     pub n_sealed: i32,
-    /// When the suite closes, if items are sealed.
+    /// The time at which the suite closes, if items are sealed.
     pub closes_at: Option<Timestamp>,
-    /// Number of items.
+    /// Number of items, open and sealed.
     pub n_items: i32,
     /// The SHA-256 of everything that is published.
     pub content_sha256: &'a [u8],
 }
 
-/// Stores the suite's row. `false` when this version is there already.
+/// Stores the suite's row. Returns `false` if this version exists already.
 pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
     let NewSuite {
         suite_id,
@@ -61,9 +61,47 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
         content_sha256,
     } = new;
     let done = sqlx::query!(
-        "insert into suites (suite_id, version, metric, per_item_feedback, description, n_items, content_sha256, release, max_submissions_per_day,
-                             max_submissions, access, clip, ladder_start, ladder_step, ladder_levels, n_sealed, closes_at)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) on conflict do nothing",
+        "
+        insert into suites (
+            suite_id,
+            version,
+            metric,
+            per_item_feedback,
+            description,
+            n_items,
+            content_sha256,
+            release,
+            max_submissions_per_day,
+            max_submissions,
+            access,
+            clip,
+            ladder_start,
+            ladder_step,
+            ladder_levels,
+            n_sealed,
+            closes_at
+        )
+        values (
+            $1,
+            $2,
+            $3,
+            $4,
+            $5,
+            $6,
+            $7,
+            $8,
+            $9,
+            $10,
+            $11,
+            $12,
+            $13,
+            $14,
+            $15,
+            $16,
+            $17
+        )
+        on conflict do nothing
+        ",
         suite_id.as_str(),
         version,
         metric,
@@ -87,14 +125,19 @@ pub async fn insert(db: &mut PgConnection, new: &NewSuite<'_>) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// The SHA-256 of what was published as this version, if anything was.
+/// Returns the SHA-256 of the published content of this version, if it exists.
 pub async fn content_sha256(
     db: &mut PgConnection,
     suite_id: &SuiteId,
     version: &str,
 ) -> Result<Option<Vec<u8>>> {
     let found = sqlx::query_scalar!(
-        "select content_sha256 from suites where suite_id = $1 and version = $2",
+        "
+        select content_sha256
+        from suites
+        where suite_id = $1
+          and version = $2
+        ",
         suite_id.as_str(),
         version
     )
@@ -103,7 +146,8 @@ pub async fn content_sha256(
     Ok(found)
 }
 
-/// Stores a batch of items with their answers. The slices belong together by index; `input` and `answer` are JSON.
+/// Stores a batch of items with their answers. Equal indices of the slices belong together. `input`
+/// and `answer` are JSON.
 #[expect(clippy::too_many_arguments, reason = "one slice per column")]
 pub async fn insert_items(
     db: &mut PgConnection,
@@ -116,15 +160,36 @@ pub async fn insert_items(
     sealed: &[bool],
 ) -> Result<()> {
     sqlx::query!(
-        "with batch as (
-             select $3 + (b.place - 1)::integer as ordinal, b.item_id, b.input, b.answer, b.sealed
-             from unnest($4::text[], $5::text[], $6::text[], $7::boolean[]) with ordinality as b(item_id, input, answer, sealed, place)
-         ), items as (
-             insert into suite_items (suite_id, version, ordinal, item_id, input)
-             select $1, $2, ordinal, item_id, input::json from batch
-         )
-         insert into suite_answers (suite_id, version, ordinal, item_id, answer, sealed)
-         select $1, $2, ordinal, item_id, answer::json, sealed from batch",
+        "
+        with batch as (
+            select
+                $3 + (b.place - 1)::integer as ordinal,
+                b.item_id,
+                b.input,
+                b.answer,
+                b.sealed
+            from unnest($4::text[], $5::text[], $6::text[], $7::boolean[])
+                with ordinality as b(item_id, input, answer, sealed, place)
+        ), items as (
+            insert into suite_items (suite_id, version, ordinal, item_id, input)
+            select
+                $1,
+                $2,
+                ordinal,
+                item_id,
+                input::json
+            from batch
+        )
+        insert into suite_answers (suite_id, version, ordinal, item_id, answer, sealed)
+        select
+            $1,
+            $2,
+            ordinal,
+            item_id,
+            answer::json,
+            sealed
+        from batch
+        ",
         suite_id.as_str(),
         version,
         first,
@@ -138,7 +203,7 @@ pub async fn insert_items(
     Ok(())
 }
 
-/// Whether a suite is published, in any version.
+/// Returns `true` if the suite is published in any version.
 pub async fn is_published(db: &mut PgConnection, suite_id: &SuiteId) -> Result<bool> {
     let found = sqlx::query_scalar!(
         r#"select exists(select from suites where suite_id = $1) as "found!""#,
@@ -147,10 +212,15 @@ pub async fn is_published(db: &mut PgConnection, suite_id: &SuiteId) -> Result<b
     Ok(found.fetch_one(db).await?)
 }
 
-/// Lets an organization submit to a suite with `access = "granted"`. Returns whether it could not before.
+/// Grants an organization submissions to a suite with `access = "granted"`. Returns `false` if it
+/// had the grant before.
 pub async fn grant(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId) -> Result<bool> {
     let done = sqlx::query!(
-        "insert into suite_grants (org_id, suite_id) values ($1, $2) on conflict do nothing",
+        "
+        insert into suite_grants (org_id, suite_id)
+        values ($1, $2)
+        on conflict do nothing
+        ",
         org_id.as_str(),
         suite_id.as_str()
     )
@@ -159,7 +229,7 @@ pub async fn grant(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId) ->
     Ok(done.rows_affected() == 1)
 }
 
-/// Takes the grant back: further submissions are refused. Returns whether there was one.
+/// Revokes the grant, so that further submissions are rejected. Returns `false` if there was none.
 pub async fn revoke(db: &mut PgConnection, org_id: &OrgId, suite_id: &SuiteId) -> Result<bool> {
     let done = sqlx::query!(
         "delete from suite_grants where org_id = $1 and suite_id = $2",

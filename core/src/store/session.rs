@@ -8,10 +8,17 @@ use crate::model::ids::{OrgId, SessionId, UserId};
 use crate::model::session::{Origin, Session};
 use crate::model::timestamp::Timestamp;
 
-/// Live sessions that a user can have. A sign-in beyond that ends the session that was unused for longest.
+/// The largest number of live sessions of a user. A sign-in beyond it ends the session that was
+/// unused for longest.
 const SESSIONS_MAX: i64 = 100;
 
-/// The live sessions of a user, the newest first. `current` is the one that calls.
+/// Days after which an unused session ends.
+pub const IDLE_DAYS: i32 = 7;
+
+/// Days after which a session ends even if it is used.
+pub const LIFETIME_DAYS: i32 = 30;
+
+/// Returns the live sessions of a user, newest first. `current` is the session of the caller.
 pub async fn list(
     db: impl PgExecutor<'_>,
     user_id: &UserId,
@@ -19,29 +26,47 @@ pub async fn list(
 ) -> Result<Vec<Session>> {
     let sessions = sqlx::query_as!(
         Session,
-        r#"select id as "id: SessionId", created_at as "created_at: Timestamp", last_used_at as "last_used_at: Timestamp",
-                  least(expires_at, last_used_at + interval '7 days') as "expires_at!: Timestamp", address, user_agent,
-                  id = $2 as "current!"
-           from sessions
-           where user_id = $1 and ended_at is null and expires_at > now() and last_used_at > now() - interval '7 days'
-           order by created_at desc, id limit $3"#,
+        r#"
+        select
+            id as "id: SessionId",
+            created_at as "created_at: Timestamp",
+            last_used_at as "last_used_at: Timestamp",
+            least(expires_at, last_used_at + $4::integer * interval '1 day')
+                as "expires_at!: Timestamp",
+            address,
+            user_agent,
+            id = $2 as "current!"
+        from sessions
+        where user_id = $1
+          and ended_at is null
+          and expires_at > now()
+          and last_used_at > now() - $4::integer * interval '1 day'
+        order by created_at desc, id
+        limit $3
+        "#,
         user_id.as_str(),
         current.as_str(),
-        SESSIONS_MAX
+        SESSIONS_MAX,
+        IDLE_DAYS
     )
     .fetch_all(db)
     .await?;
     Ok(sessions)
 }
 
-/// Ends a session of a user. Doing it again changes nothing. `false` when the user has no such session.
+/// Ends a session of a user. Idempotent. Returns `false` if the user has no such session.
 pub async fn end(
     db: impl PgExecutor<'_>,
     user_id: &UserId,
     session_id: &SessionId,
 ) -> Result<bool> {
     let done = sqlx::query!(
-        "update sessions set ended_at = coalesce(ended_at, now()) where user_id = $1 and id = $2",
+        "
+        update sessions
+        set ended_at = coalesce(ended_at, now())
+        where user_id = $1
+          and id = $2
+        ",
         user_id.as_str(),
         session_id.as_str()
     )
@@ -50,10 +75,16 @@ pub async fn end(
     Ok(done.rows_affected() == 1)
 }
 
-/// Ends all sessions of a user but one.
+/// Ends all sessions of a user except one.
 pub async fn end_others(db: impl PgExecutor<'_>, user_id: &UserId, kept: &SessionId) -> Result<()> {
     sqlx::query!(
-        "update sessions set ended_at = now() where user_id = $1 and id <> $2 and ended_at is null",
+        "
+        update sessions
+        set ended_at = now()
+        where user_id = $1
+          and id <> $2
+          and ended_at is null
+        ",
         user_id.as_str(),
         kept.as_str()
     )
@@ -62,23 +93,34 @@ pub async fn end_others(db: impl PgExecutor<'_>, user_id: &UserId, kept: &Sessio
     Ok(())
 }
 
-/// Ends those live sessions of a user that are beyond the limit, the longest unused first.
+/// Ends the live sessions of a user beyond `SESSIONS_MAX`, the longest unused first.
 pub async fn end_excess(db: &mut PgConnection, user_id: &UserId) -> Result<()> {
     sqlx::query!(
-        "update sessions set ended_at = now() where id in (
-             select id from sessions
-             where user_id = $1 and ended_at is null and expires_at > now() and last_used_at > now() - interval '7 days'
-             order by last_used_at desc, created_at desc offset $2
-         )",
+        "
+        update sessions
+        set ended_at = now()
+        where id in (
+            select id
+            from sessions
+            where user_id = $1
+              and ended_at is null
+              and expires_at > now()
+              and last_used_at > now() - $3::integer * interval '1 day'
+            order by last_used_at desc, created_at desc
+            offset $2
+        )
+        ",
         user_id.as_str(),
-        SESSIONS_MAX
+        SESSIONS_MAX,
+        IDLE_DAYS
     )
     .execute(db)
     .await?;
     Ok(())
 }
 
-/// Notes that a session was used and from where, and the organization that was chosen with it, if any.
+/// Records the use of a session: its time, its origin, and the organization that was chosen, if
+/// any.
 pub async fn touch(
     db: impl PgExecutor<'_>,
     session_id: &SessionId,
@@ -86,7 +128,15 @@ pub async fn touch(
     origin: Origin<'_>,
 ) -> Result<()> {
     sqlx::query!(
-        "update sessions set last_used_at = now(), org_id = coalesce($1, org_id), address = $3, user_agent = $4 where id = $2",
+        "
+        update sessions
+        set
+            last_used_at = now(),
+            org_id = coalesce($1, org_id),
+            address = $3,
+            user_agent = $4
+        where id = $2
+        ",
         chosen.map(OrgId::as_str),
         session_id.as_str(),
         origin.address,

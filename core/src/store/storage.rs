@@ -1,8 +1,10 @@
-//! How many bytes an organization stores, and the inline predictions that are recorded before they are written.
+//! The bytes that an organization stores, and the inline predictions that are recorded before they
+//! are written.
 
 use sqlx::PgExecutor;
 
 use super::PgConnection;
+use super::cleanup::CLEANUP_DELAY;
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
 use crate::model::timestamp::Timestamp;
@@ -15,7 +17,10 @@ pub async fn reserve(
     bytes: i64,
 ) -> Result<()> {
     sqlx::query!(
-        "insert into stored_predictions (org_id, job_id, bytes) values ($1, $2, $3)",
+        "
+        insert into stored_predictions (org_id, job_id, bytes)
+        values ($1, $2, $3)
+        ",
         org_id.as_str(),
         job_id.as_str(),
         bytes
@@ -25,11 +30,17 @@ pub async fn reserve(
     Ok(())
 }
 
-/// Records that the predictions are those of a job. Returns `false` if cleanup has given the submission up: then its object may be
-/// gone.
+/// Records that the predictions belong to a job. Returns `false` if cleanup has abandoned the
+/// submission: then its object may be gone.
 pub async fn accept(db: &mut PgConnection, org_id: &OrgId, job_id: &JobId) -> Result<bool> {
     let done = sqlx::query!(
-        "update stored_predictions set accepted_at = now() where org_id = $1 and job_id = $2 and abandoned_at is null",
+        "
+        update stored_predictions
+        set accepted_at = now()
+        where org_id = $1
+          and job_id = $2
+          and abandoned_at is null
+        ",
         org_id.as_str(),
         job_id.as_str()
     )
@@ -38,10 +49,19 @@ pub async fn accept(db: &mut PgConnection, org_id: &OrgId, job_id: &JobId) -> Re
     Ok(done.rows_affected() == 1)
 }
 
-/// Deletes the record of predictions whose object was removed. Those of a job stay.
-pub async fn forget(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> Result<()> {
+/// Deletes the record of predictions whose object was removed, unless they belong to a job.
+pub async fn delete_unaccepted(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    job_id: &JobId,
+) -> Result<()> {
     sqlx::query!(
-        "delete from stored_predictions where org_id = $1 and job_id = $2 and accepted_at is null",
+        "
+        delete from stored_predictions
+        where org_id = $1
+          and job_id = $2
+          and accepted_at is null
+        ",
         org_id.as_str(),
         job_id.as_str()
     )
@@ -50,7 +70,8 @@ pub async fn forget(db: impl PgExecutor<'_>, org_id: &OrgId, job_id: &JobId) -> 
     Ok(())
 }
 
-/// How many bytes the organization stores. Exact in a transaction that has changed them: it then holds the row's lock.
+/// Returns the bytes that the organization stores. Exact in a transaction that has changed them,
+/// because it holds the lock on the row.
 pub async fn used(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<i64> {
     let bytes = sqlx::query_scalar!(
         r#"select coalesce((select bytes from org_storage where org_id = $1), 0) as "bytes!""#,
@@ -61,15 +82,28 @@ pub async fn used(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<i64> {
     Ok(bytes)
 }
 
-/// When storage becomes free at the latest, and in how many seconds: when the first upload expires. Without uploads it is the
-/// predictions of jobs that take the space; those are removed a minute after their job has finished.
+/// Returns the latest time at which storage becomes free, and the seconds until then: the expiry of
+/// the first upload. Without uploads, the predictions of jobs take the space; they are removed
+/// [`CLEANUP_DELAY`] after their job has finished.
 pub async fn frees_at(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<(Timestamp, u32)> {
     let row = sqlx::query!(
-        r#"select now() as "now!: Timestamp",
-                  coalesce((select min(expires_at) from uploads
-                            where org_id = $1 and status in ('pending', 'ready') and deleted_at is null and expires_at > now()),
-                           now() + interval '1 minute') as "at!: Timestamp""#,
-        org_id.as_str()
+        r#"
+        select
+            now() as "now!: Timestamp",
+            coalesce(
+                (
+                    select min(expires_at)
+                    from uploads
+                    where org_id = $1
+                      and status in ('pending', 'ready')
+                      and deleted_at is null
+                      and expires_at > now()
+                ),
+                now() + $2::float8 * interval '1 second'
+            ) as "at!: Timestamp"
+        "#,
+        org_id.as_str(),
+        CLEANUP_DELAY.as_secs_f64()
     )
     .fetch_one(db)
     .await?;

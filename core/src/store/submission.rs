@@ -1,115 +1,129 @@
-//! Accepting a job: the statements of one transaction, in the order in which they are used.
+//! Submission of a job: the statements of one transaction, in the order of their use.
+//!
+//! This module also decides quotas, as an exception to the rule that `store` only returns what it
+//! finds. A submission is one transaction, which locks the organization's row first. The checks are
+//! exact only under that lock, and the job, its charge and its allowance must be stored together or
+//! not at all.
 
 use super::allowance::{self, Decision, Use};
+use super::leases::ATTEMPT_TIMEOUT;
 use super::{PgConnection, storage, upload, usage};
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, UploadId};
-use crate::model::job::{FailureCode, JobRow, JobStatus, JobType};
+use crate::model::job::{ATTEMPTS_MAX, FailureCode, JobRow, JobStatus, JobType};
 use crate::model::org::Plan;
 use crate::model::suite::{Allowance, SuiteId};
 use crate::model::timestamp::Timestamp;
 use crate::runtime::trace_export::{SpanContext, SpanId};
 
-/// What is stored of a new eval.
+/// The columns of a new job, and the inputs of its checks.
 pub struct NewJob<'a> {
-    /// Its id, made by the caller.
+    /// The job's id, made by the caller.
     pub id: &'a JobId,
-    /// The request that makes it.
+    /// The id of the request that creates it.
     pub request_id: &'a str,
-    /// As the caller named it.
+    /// The caller's label of the job.
     pub label: Option<&'a str>,
     /// The build of the scoring library.
     pub hfm_sha: &'a str,
-    /// The suite.
+    /// The suite that it is scored against.
     pub suite_id: &'a SuiteId,
-    /// The suite's current version, which this job keeps.
+    /// The current version of the suite, which the job keeps.
     pub suite_version: &'a str,
-    /// Where the submission is kept, if it came inline.
+    /// The object key of inline predictions.
     pub input_key: Option<&'a str>,
-    /// The upload that it is, otherwise.
+    /// The upload, if the predictions are not inline.
     pub upload_id: Option<&'a UploadId>,
     /// Number of predictions.
     pub n_submitted: i64,
-    /// Number of items that it is charged for.
+    /// Number of items that the job is charged for.
     pub charged_items: i64,
-    /// What the suite allows, where it counts or shares submissions.
+    /// The suite's allowance, if it counts or shares submissions.
     pub allowance: Option<Allowance<'a>>,
-    /// The caller's key, if any.
+    /// The caller's idempotency key, if any.
     pub idempotency_key: Option<&'a str>,
-    /// What the key stands for.
+    /// The digest of the request that the idempotency key stands for.
     pub request_sha256: &'a [u8],
-    /// How long ago the request began, in microseconds.
+    /// Microseconds since the start of the request.
     pub elapsed_us: i64,
-    /// The span in whose name the job is stored.
+    /// The span that stores the job.
     pub stored_as: SpanContext,
-    /// Whether its trace is exported. If not, the row does not name the span, and workers export nothing of the job.
+    /// Set if the trace is exported. Otherwise the row does not name the span, and workers export
+    /// no spans of the job.
     pub is_exported: bool,
     /// The client's span, if it sent one.
     pub client_span: Option<SpanId>,
 }
 
-/// What became of a submission.
+/// The result of a submission. Everything but `Accepted` creates no job and charges nothing.
 pub enum Submitted {
-    /// It is a new job.
+    /// A new job.
     Accepted(Box<JobRow>),
-    /// The idempotency key stands for this job already.
+    /// The idempotency key belongs to an earlier job.
     Repeated {
-        /// The job.
+        /// The earlier job.
         job_id: JobId,
-        /// The digest of what was asked then.
+        /// The digest of the earlier request.
         request_sha256: Vec<u8>,
     },
-    /// The upload was dropped or has expired. Nothing was made, nothing charged.
+    /// The upload was deleted or has expired.
     UploadGone,
-    /// Cleanup gave the submission up before it was stored. Nothing was made, nothing charged.
+    /// Cleanup abandoned the submission before it was stored.
     Abandoned,
-    /// The organization stores as many bytes as it may. Nothing was made, nothing charged.
+    /// The organization's storage quota is used up.
     StorageFull {
-        /// How many it stores.
+        /// Bytes that the organization stores.
         used: i64,
-        /// When space becomes free at the latest.
+        /// The latest time at which space becomes free.
         resets_at: Timestamp,
-        /// The same, in seconds from now.
+        /// Seconds until `resets_at`.
         seconds: u32,
     },
-    /// As many submissions were made today for the suite as may be. Nothing was made, nothing charged.
+    /// The suite's submissions of the day are used up.
     DayFull {
-        /// How many may be.
+        /// Submissions per day.
         max: i64,
-        /// When the next day begins.
+        /// The start of the next day (UTC).
         resets_at: Timestamp,
-        /// The same, in seconds from now.
+        /// Seconds until `resets_at`.
         seconds: u32,
     },
-    /// The submissions that the suite's version allows are used up for good. Nothing was made, nothing charged.
+    /// The submissions that the suite's version permits are used up for good.
     SuiteUsedUp {
-        /// How many it allows.
+        /// Submissions for the version.
         max: i64,
     },
-    /// As many jobs are active as may be. Nothing was made, nothing charged.
+    /// The limit of active jobs is reached.
     JobsFull {
-        /// How many are active.
+        /// Active jobs of the organization.
         active: i64,
-        /// When the oldest of them must have ended at the latest.
+        /// The latest time at which the oldest of them ends.
         resets_at: Timestamp,
     },
-    /// The month's items do not suffice. Nothing was made, nothing charged.
+    /// The items left for the month do not suffice.
     MonthFull {
-        /// When the next month begins.
+        /// The start of the next month (UTC).
         resets_at: Timestamp,
-        /// The same, in seconds from now.
+        /// Seconds until `resets_at`.
         seconds: u32,
     },
 }
 
-/// The job that an idempotency key of the organization stands for, with the digest of what was asked.
+/// Returns the job of an organization's idempotency key, with the digest of its request.
 pub async fn repeated(
     db: impl sqlx::PgExecutor<'_>,
     org_id: &OrgId,
     key: &str,
 ) -> Result<Option<(JobId, Vec<u8>)>> {
     let row = sqlx::query!(
-        r#"select id as "id: JobId", request_sha256 from jobs where org_id = $1 and idempotency_key = $2"#,
+        r#"
+        select
+            id as "id: JobId",
+            request_sha256
+        from jobs
+        where org_id = $1
+          and idempotency_key = $2
+        "#,
         org_id.as_str(),
         key
     )
@@ -118,11 +132,11 @@ pub async fn repeated(
     Ok(row.map(|row| (row.id, row.request_sha256)))
 }
 
-/// Checks the limits of a submission and records its predictions, before they are written to the artifact store. The caller
-/// commits when it returns `None`, and rolls back otherwise.
+/// Checks the limits of a submission and records its predictions, before they are written to the
+/// artifact store. The caller commits if it returns `None`, and rolls back otherwise.
 ///
-/// Only the stored bytes are checked exactly. The other limits are read without locks, so that most submissions that they reject
-/// cost no write; [`submit`] decides them.
+/// Only the stored bytes are checked exactly. The other limits are read without locks, so that most
+/// rejected submissions cost no write. [`submit`] checks them exactly.
 pub async fn reserve(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -177,21 +191,23 @@ pub async fn reserve(
     Ok(None)
 }
 
-/// Makes the job and charges for it, or does neither. The caller commits when it is accepted, and rolls back otherwise.
+/// Stores the job and its charge, or neither. The caller commits if it is accepted, and rolls back
+/// otherwise.
 pub async fn submit(
     db: &mut PgConnection,
     org_id: &OrgId,
     plan: &Plan,
     new: &NewJob<'_>,
 ) -> Result<Submitted> {
-    // Whoever holds this row submits alone for the organization. What follows are statements of their own: each sees
-    // what was committed before it began, while a statement that waited for the lock would still see the past.
+    // The lock serializes the submissions of the organization. The following checks are separate
+    // statements, because a statement that waited for the lock would still see the snapshot from
+    // before the wait.
     let created_at = lock(db, org_id).await?;
     let Some(job) = insert(db, org_id, new, created_at).await? else {
         let key = new.idempotency_key.unwrap_or_default();
         let found = repeated(db, org_id, key).await?;
         let (job_id, request_sha256) = found.ok_or_else(|| {
-            crate::model::error::Error::internal("a job that was in the way is gone")
+            crate::model::error::Error::internal("the job of a repeated idempotency key is gone")
         })?;
         return Ok(Submitted::Repeated {
             job_id,
@@ -199,7 +215,7 @@ pub async fn submit(
         });
     };
     if let Some(upload_id) = new.upload_id
-        && !upload::hold(db, org_id, upload_id).await?
+        && !upload::lock_usable(db, org_id, upload_id).await?
     {
         return Ok(Submitted::UploadGone);
     }
@@ -257,12 +273,20 @@ pub async fn submit(
     Ok(Submitted::Accepted(Box::new(job)))
 }
 
-/// Locks the organization's submissions and gives the new job's moment: later than that of every job before it.
+/// Locks the organization's submissions, and returns the timestamp of the new job. It is later than
+/// that of every earlier job of the organization.
 async fn lock(db: &mut PgConnection, org_id: &OrgId) -> Result<Timestamp> {
     let at = sqlx::query_scalar!(
-        r#"insert into org_submissions as s (org_id, last_created_at) values ($1, clock_timestamp())
-           on conflict (org_id) do update set last_created_at = greatest(clock_timestamp(), s.last_created_at + interval '1 microsecond')
-           returning last_created_at as "at: Timestamp""#,
+        r#"
+        insert into org_submissions as s (org_id, last_created_at)
+        values ($1, clock_timestamp())
+        on conflict (org_id) do update
+            set last_created_at = greatest(
+                clock_timestamp(),
+                s.last_created_at + interval '1 microsecond'
+            )
+        returning last_created_at as "at: Timestamp"
+        "#,
         org_id.as_str()
     )
     .fetch_one(db)
@@ -297,15 +321,71 @@ async fn insert(
     } = new;
     let row = sqlx::query_as!(
         JobRow,
-        r#"insert into jobs (id, org_id, type, request_id, label, hfm_sha, suite_id, suite_version, input_key, n_submitted, idempotency_key,
-                             request_sha256, created_at, available_at, requested_at, trace_id, parent_span_id, upload_id, span_id)
-           values ($2, $1, 'eval', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::timestamptz, $12, $12 - $13::bigint * interval '1 microsecond', $14, $15, $16, $17)
-           on conflict (org_id, idempotency_key) where idempotency_key is not null do nothing
-           returning id as "id: JobId", org_id as "org_id: OrgId", type as "type: JobType", status as "status: JobStatus", request_id, label,
-                     hfm_sha, suite_id as "suite_id: SuiteId", suite_version, attempts,
-                     created_at as "created_at: Timestamp", started_at as "started_at: Timestamp", finished_at as "finished_at: Timestamp",
-                     false as "is_final!", result as "result: _", null::jsonb as "sealed: _", case when status = 'running' then progress end as progress,
-                     error_code as "error_code: FailureCode", error_message"#,
+        r#"
+        insert into jobs (
+            id,
+            org_id,
+            type,
+            request_id,
+            label,
+            hfm_sha,
+            suite_id,
+            suite_version,
+            input_key,
+            n_submitted,
+            idempotency_key,
+            request_sha256,
+            created_at,
+            available_at,
+            requested_at,
+            trace_id,
+            parent_span_id,
+            upload_id,
+            span_id
+        )
+        values (
+            $2,
+            $1,
+            'eval',
+            $3,
+            $4,
+            $5,
+            $6,
+            $7,
+            $8,
+            $9,
+            $10,
+            $11,
+            $12::timestamptz,
+            $12,
+            $12 - $13::bigint * interval '1 microsecond',
+            $14,
+            $15,
+            $16,
+            $17
+        )
+        on conflict (org_id, idempotency_key) where idempotency_key is not null do nothing
+        returning
+            id as "id: JobId",
+            org_id as "org_id: OrgId",
+            type as "type: JobType",
+            status as "status: JobStatus",
+            request_id,
+            label,
+            hfm_sha,
+            suite_id as "suite_id: SuiteId",
+            suite_version,
+            attempts,
+            created_at as "created_at: Timestamp",
+            started_at as "started_at: Timestamp",
+            finished_at as "finished_at: Timestamp",
+            false as "is_final!",
+            result as "result: _",
+            null::jsonb as "sealed: _",
+            case when status = 'running' then progress end as progress,
+            error_code as "error_code: FailureCode",
+            error_message
+        "#,
         org_id.as_str(),
         id.as_str(),
         request_id,
@@ -329,15 +409,33 @@ async fn insert(
     Ok(row)
 }
 
-/// How many jobs of the organization are active, and when the oldest of them must have finished at the latest: all attempts
-/// that are left, each at its full length. Without active jobs that is now.
+/// Returns the number of active jobs of the organization, and the latest time at which the oldest
+/// of them finishes: all attempts that are left, each at its full length. Without active jobs that
+/// is now.
 async fn active(db: &mut PgConnection, org_id: &OrgId) -> Result<(i64, Timestamp)> {
     let row = sqlx::query!(
-        r#"select count(*) as "active!",
-                  coalesce((array_agg(coalesce(started_at, now()) + interval '15 minutes' * (4 - attempts + (status = 'running')::integer)
-                                      order by created_at))[1], now()) as "resets_at!: Timestamp"
-           from jobs where org_id = $1 and status in ('queued', 'running')"#,
-        org_id.as_str()
+        r#"
+        select
+            count(*) as "active!",
+            coalesce(
+                -- Attempts that are left, with the running one, each at its full length.
+                (
+                    array_agg(
+                        coalesce(started_at, now())
+                        + $2::float8 * interval '1 second'
+                        * ($3 - attempts + (status = 'running')::integer)
+                        order by created_at
+                    )
+                )[1],
+                now()
+            ) as "resets_at!: Timestamp"
+        from jobs
+        where org_id = $1
+          and status in ('queued', 'running')
+        "#,
+        org_id.as_str(),
+        ATTEMPT_TIMEOUT.as_secs_f64(),
+        ATTEMPTS_MAX
     )
     .fetch_one(db)
     .await?;

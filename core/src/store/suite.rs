@@ -1,4 +1,4 @@
-//! What everyone may read of suites.
+//! Published suites, without their answers.
 
 use serde_json::value::RawValue;
 use sqlx::PgExecutor;
@@ -6,32 +6,33 @@ use sqlx::types::Json;
 
 use crate::model::error::Result;
 use crate::model::ids::OrgId;
-use crate::model::suite::{Allowance, SuiteAccess, SuiteId, SuiteItem};
+use crate::model::suite::{Allowance, SuiteAccess, SuiteId};
+use crate::model::suite_items::SuiteItem;
 use crate::model::timestamp::Timestamp;
 use assay_eval::{DisclosurePolicy, Ladder};
 
-/// A suite's row in one version.
+/// One version of a suite.
 #[derive(Debug, Clone)]
 pub struct SuiteRow {
-    /// The suite.
+    /// The suite's id.
     pub suite_id: SuiteId,
-    /// The version.
+    /// The version of the row.
     pub version: String,
-    /// Its metric.
+    /// The name of the metric.
     pub metric: String,
-    /// Number of items.
+    /// Number of items, open and sealed.
     pub n_items: i32,
-    /// Whether scores of single items may be read.
+    /// `true` if the scores of single items may be read.
     pub per_item_feedback: bool,
-    /// For people.
+    /// The description for users.
     pub description: String,
-    /// How much of a score is disclosed.
+    /// The disclosure policy.
     pub release: String,
-    /// How many submissions an organization may make a day, if that is bounded.
+    /// The submissions that an organization may make a day. `None` if unlimited.
     pub max_submissions_per_day: Option<i32>,
-    /// How many it may make for good, if that is bounded.
+    /// The submissions that an organization may make for good. `None` if unlimited.
     pub max_submissions: Option<i32>,
-    /// Who may submit.
+    /// The condition under which organizations may submit.
     pub access: SuiteAccess,
     /// The bounds of the loss of one item.
     pub clip: Option<Vec<f64>>,
@@ -43,11 +44,11 @@ pub struct SuiteRow {
     pub ladder_levels: Option<i32>,
     /// Number of sealed items.
     pub n_sealed: i32,
-    /// When the sealed figures of final jobs are disclosed.
+    /// The time at which the sealed figures of final jobs are disclosed.
     pub closes_at: Option<Timestamp>,
 }
 
-/// Reads the columns of a ladder's grid, which are null together.
+/// Converts the columns of a ladder's grid, which are null together.
 pub(super) fn ladder(start: Option<f64>, step: Option<f64>, levels: Option<i32>) -> Option<Ladder> {
     Some(Ladder {
         start: start?,
@@ -57,12 +58,12 @@ pub(super) fn ladder(start: Option<f64>, step: Option<f64>, levels: Option<i32>)
 }
 
 impl SuiteRow {
-    /// The grid of the version's ladder.
+    /// Returns the grid of the version's ladder.
     pub fn ladder(&self) -> Option<Ladder> {
         ladder(self.ladder_start, self.ladder_step, self.ladder_levels)
     }
 
-    /// What the version allows, where it counts or shares submissions.
+    /// Returns the version's allowance, if it counts or shares submissions.
     pub fn allowance(&self) -> Result<Option<Allowance<'_>>> {
         let Self {
             suite_id,
@@ -88,7 +89,7 @@ impl SuiteRow {
     }
 }
 
-/// Whether an organization may submit to a suite with this access.
+/// Returns `true` if the organization may submit to a suite with this access.
 pub async fn may_submit(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -96,11 +97,17 @@ pub async fn may_submit(
     access: SuiteAccess,
 ) -> Result<bool> {
     let may = sqlx::query_scalar!(
-        r#"select case $3::text
-                    when 'everyone' then true
-                    when 'verified_domain' then exists(select from domain_claims where org_id = $1 and verified_at is not null)
-                    else exists(select from suite_grants where org_id = $1 and suite_id = $2)
-                  end as "may!""#,
+        r#"
+        select case $3::text
+            when 'everyone' then true
+            when 'verified_domain' then exists(
+                select from domain_claims
+                where org_id = $1
+                  and verified_at is not null
+            )
+            else exists(select from suite_grants where org_id = $1 and suite_id = $2)
+        end as "may!"
+        "#,
         org_id.as_str(),
         suite_id.as_str(),
         access.as_str()
@@ -110,21 +117,38 @@ pub async fn may_submit(
     Ok(may)
 }
 
-/// The current version of each suite, by id.
+/// Returns the current version of each suite, by id.
 pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
     let rows = sqlx::query_as!(
         SuiteRow,
-        r#"select distinct on (suite_id) suite_id as "suite_id: SuiteId", version, metric, n_items, per_item_feedback, description,
-                  release, max_submissions_per_day, max_submissions, access as "access: SuiteAccess", clip, ladder_start, ladder_step,
-                  ladder_levels, n_sealed, closes_at as "closes_at: Timestamp"
-           from suites order by suite_id, published_at desc"#
+        r#"
+        select distinct on (suite_id)
+            suite_id as "suite_id: SuiteId",
+            version,
+            metric,
+            n_items,
+            per_item_feedback,
+            description,
+            release,
+            max_submissions_per_day,
+            max_submissions,
+            access as "access: SuiteAccess",
+            clip,
+            ladder_start,
+            ladder_step,
+            ladder_levels,
+            n_sealed,
+            closes_at as "closes_at: Timestamp"
+        from suites
+        order by suite_id, published_at desc
+        "#
     )
     .fetch_all(db)
     .await?;
     Ok(rows)
 }
 
-/// A suite in the given version, or in its current one.
+/// Returns a suite in the given version, or in its current one.
 pub async fn find(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
@@ -132,11 +156,30 @@ pub async fn find(
 ) -> Result<Option<SuiteRow>> {
     let row = sqlx::query_as!(
         SuiteRow,
-        r#"select suite_id as "suite_id: SuiteId", version, metric, n_items, per_item_feedback, description, release, max_submissions_per_day,
-                  max_submissions, access as "access: SuiteAccess", clip, ladder_start, ladder_step, ladder_levels, n_sealed,
-                  closes_at as "closes_at: Timestamp"
-           from suites where suite_id = $1 and ($2::text is null or version = $2)
-           order by published_at desc limit 1"#,
+        r#"
+        select
+            suite_id as "suite_id: SuiteId",
+            version,
+            metric,
+            n_items,
+            per_item_feedback,
+            description,
+            release,
+            max_submissions_per_day,
+            max_submissions,
+            access as "access: SuiteAccess",
+            clip,
+            ladder_start,
+            ladder_step,
+            ladder_levels,
+            n_sealed,
+            closes_at as "closes_at: Timestamp"
+        from suites
+        where suite_id = $1
+          and ($2::text is null or version = $2)
+        order by published_at desc
+        limit 1
+        "#,
         suite_id.as_str(),
         version
     )
@@ -145,7 +188,7 @@ pub async fn find(
     Ok(row)
 }
 
-/// At most `limit` items of a version from the given ordinal on.
+/// Returns at most `limit` items of a version, from the given ordinal on.
 pub async fn items(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
@@ -154,8 +197,17 @@ pub async fn items(
     limit: u32,
 ) -> Result<Vec<SuiteItem>> {
     let rows = sqlx::query!(
-        r#"select item_id, input as "input: Json<Box<RawValue>>" from suite_items
-           where suite_id = $1 and version = $2 and ordinal >= $3 order by ordinal limit $4"#,
+        r#"
+        select
+            item_id,
+            input as "input: Json<Box<RawValue>>"
+        from suite_items
+        where suite_id = $1
+          and version = $2
+          and ordinal >= $3
+        order by ordinal
+        limit $4
+        "#,
         suite_id.as_str(),
         version,
         from,
@@ -172,7 +224,7 @@ pub async fn items(
         .collect())
 }
 
-/// The ids of at most `limit` items of a version from the given ordinal on.
+/// Returns the ids of at most `limit` items of a version, from the given ordinal on.
 pub async fn item_ids(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
@@ -181,7 +233,15 @@ pub async fn item_ids(
     limit: u32,
 ) -> Result<Vec<String>> {
     let ids = sqlx::query_scalar!(
-        "select item_id from suite_items where suite_id = $1 and version = $2 and ordinal >= $3 order by ordinal limit $4",
+        "
+        select item_id
+        from suite_items
+        where suite_id = $1
+          and version = $2
+          and ordinal >= $3
+        order by ordinal
+        limit $4
+        ",
         suite_id.as_str(),
         version,
         from,

@@ -1,4 +1,4 @@
-//! Who accepted which version of the terms.
+//! Acceptances of the terms.
 
 use sqlx::PgExecutor;
 
@@ -6,15 +6,15 @@ use crate::model::error::Result;
 use crate::model::ids::{OrgId, UserId};
 use crate::model::timestamp::Timestamp;
 
-/// An acceptance of one version.
+/// The acceptance of one version.
 pub struct Acceptance {
-    /// When.
+    /// The time of the acceptance.
     pub accepted_at: Timestamp,
-    /// Who, for the organization.
+    /// The user who accepted it for the organization.
     pub accepted_by: UserId,
 }
 
-/// The organization's acceptance of a version, if there is one.
+/// Returns the organization's acceptance of a version, if there is one.
 pub async fn find(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -22,8 +22,14 @@ pub async fn find(
 ) -> Result<Option<Acceptance>> {
     let acceptance = sqlx::query_as!(
         Acceptance,
-        r#"select accepted_at as "accepted_at: Timestamp", accepted_by as "accepted_by: UserId"
-           from terms_acceptances where org_id = $1 and version = $2"#,
+        r#"
+        select
+            accepted_at as "accepted_at: Timestamp",
+            accepted_by as "accepted_by: UserId"
+        from terms_acceptances
+        where org_id = $1
+          and version = $2
+        "#,
         org_id.as_str(),
         version
     )
@@ -32,7 +38,7 @@ pub async fn find(
     Ok(acceptance)
 }
 
-/// Notes that an organization accepts a version. The first acceptance stays.
+/// Records the acceptance of a version. The first acceptance stays.
 pub async fn accept(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -40,7 +46,11 @@ pub async fn accept(
     accepted_by: &UserId,
 ) -> Result<()> {
     sqlx::query!(
-        "insert into terms_acceptances (org_id, version, accepted_by) values ($1, $2, $3) on conflict (org_id, version) do nothing",
+        "
+        insert into terms_acceptances (org_id, version, accepted_by)
+        values ($1, $2, $3)
+        on conflict (org_id, version) do nothing
+        ",
         org_id.as_str(),
         version,
         accepted_by.as_str()

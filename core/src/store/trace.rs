@@ -1,4 +1,4 @@
-//! What a job's trace is made of.
+//! The rows from which a job's trace document is built.
 
 use serde::Deserialize;
 use sqlx::PgExecutor;
@@ -8,44 +8,45 @@ use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
 use crate::model::timestamp::Timestamp;
 
-/// When and under which trace a job was asked for.
+/// The request of a job, and its trace.
 #[derive(Debug, Clone)]
 pub struct TraceRow {
-    /// When the request began.
+    /// The start of the request.
     pub requested_at: Timestamp,
-    /// 32 hex digits.
+    /// The id of the trace, 32 hex digits.
     pub trace_id: String,
-    /// The client's span, 16 hex digits.
+    /// The id of the client's span, 16 hex digits.
     pub parent_span_id: Option<String>,
 }
 
-/// One try, as the worker measured it.
+/// One attempt, as the worker measured it.
 #[derive(Debug, Clone)]
 pub struct AttemptRow {
-    /// Its number, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: i32,
-    /// When it began.
+    /// The start of the attempt.
     pub started_at: Timestamp,
-    /// When it ended.
+    /// The end of the attempt. `None` while it is running.
     pub ended_at: Option<Timestamp>,
-    /// How it ended.
+    /// The outcome of the attempt. `None` while it is running.
     pub outcome: Option<String>,
-    /// What it did; nothing is known of a try whose worker died.
+    /// The phases of the attempt. `None` if the worker has not reported them, for example because
+    /// it died.
     pub phases: Option<Json<Vec<PhaseRow>>>,
 }
 
-/// A part of an attempt, as offsets from its start in microseconds.
+/// A phase of an attempt, as offsets from its start in microseconds.
 #[derive(Debug, Clone, Deserialize)]
 pub struct PhaseRow {
-    /// What was done.
+    /// The name of the phase.
     pub name: String,
-    /// When it began.
+    /// Microseconds until the start of the phase.
     pub start_us: i64,
-    /// When it ended.
+    /// Microseconds until the end of the phase.
     pub end_us: i64,
 }
 
-/// When and under which trace a job of the organization was asked for.
+/// Returns the request and the trace of a job of the organization.
 pub async fn find(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -53,7 +54,15 @@ pub async fn find(
 ) -> Result<Option<TraceRow>> {
     let row = sqlx::query_as!(
         TraceRow,
-        r#"select requested_at as "requested_at: Timestamp", trace_id, parent_span_id from jobs where org_id = $1 and id = $2"#,
+        r#"
+        select
+            requested_at as "requested_at: Timestamp",
+            trace_id,
+            parent_span_id
+        from jobs
+        where org_id = $1
+          and id = $2
+        "#,
         org_id.as_str(),
         job_id.as_str()
     )
@@ -62,7 +71,7 @@ pub async fn find(
     Ok(row)
 }
 
-/// The tries of a job of the organization, in order.
+/// Returns the attempts of a job of the organization, in order.
 pub async fn attempts(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -70,9 +79,18 @@ pub async fn attempts(
 ) -> Result<Vec<AttemptRow>> {
     let rows = sqlx::query_as!(
         AttemptRow,
-        r#"select attempt, started_at as "started_at: Timestamp", ended_at as "ended_at: Timestamp", outcome,
-                  phases as "phases: Json<Vec<PhaseRow>>"
-           from job_attempts where org_id = $1 and job_id = $2 order by attempt"#,
+        r#"
+        select
+            attempt,
+            started_at as "started_at: Timestamp",
+            ended_at as "ended_at: Timestamp",
+            outcome,
+            phases as "phases: Json<Vec<PhaseRow>>"
+        from job_attempts
+        where org_id = $1
+          and job_id = $2
+        order by attempt
+        "#,
         org_id.as_str(),
         job_id.as_str()
     )

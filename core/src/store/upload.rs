@@ -1,5 +1,7 @@
 //! Uploads and their parts.
 
+use std::time::Duration;
+
 use sqlx::PgExecutor;
 
 use super::PgConnection;
@@ -11,39 +13,59 @@ use crate::model::upload::{
 };
 use crate::runtime::upload_reader::PartObject;
 
-/// Selects uploads as callers see them; what follows `from uploads` is the statement's own.
+/// Selects uploads as callers see them. `$rest` follows `from uploads`.
 macro_rules! select_uploads {
     ($rest:literal, $($argument:expr),+ $(,)?) => {
         sqlx::query_as!(
             UploadRow,
-            r#"select id as "id: UploadId", org_id as "org_id: OrgId", kind as "kind: UploadKind",
-                  (case when status in ('pending', 'ready') and expires_at <= now() then 'expired' else status end) as "status!: UploadStatus",
-                  content_type as "content_type: ContentType", content_encoding as "content_encoding: ContentEncoding", bytes, sha256, n_items,
-                  created_at as "created_at: Timestamp", expires_at as "expires_at: Timestamp", completed_at as "completed_at: Timestamp",
-                  error_code as "error_code: UploadFailure", error_message
-           from uploads "# + $rest,
+            r#"
+            select
+                id as "id: UploadId",
+                org_id as "org_id: OrgId",
+                kind as "kind: UploadKind",
+                (
+                    case
+                        when status in ('pending', 'ready') and expires_at <= now() then 'expired'
+                        else status
+                    end
+                ) as "status!: UploadStatus",
+                content_type as "content_type: ContentType",
+                content_encoding as "content_encoding: ContentEncoding",
+                bytes,
+                sha256,
+                n_items,
+                created_at as "created_at: Timestamp",
+                expires_at as "expires_at: Timestamp",
+                completed_at as "completed_at: Timestamp",
+                error_code as "error_code: UploadFailure",
+                error_message
+            from uploads
+            "# + $rest,
             $($argument),+
         )
     };
 }
 
-/// What is stored of a new upload.
+/// The time in which an upload must be completed.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The columns of a new upload.
 pub struct NewUpload<'a> {
-    /// Its id, made by the caller.
+    /// The upload's id, made by the caller.
     pub id: &'a UploadId,
-    /// What it will hold.
+    /// The content that it will hold.
     pub kind: UploadKind,
-    /// How the predictions will be written.
+    /// The format of the predictions.
     pub content_type: ContentType,
-    /// How they will be compressed.
+    /// The compression of the predictions.
     pub content_encoding: ContentEncoding,
-    /// How many bytes will be sent.
+    /// The declared number of bytes, if any.
     pub bytes: Option<i64>,
-    /// Their SHA-256, in lower case hex.
+    /// The declared SHA-256 of the bytes, in lower-case hex, if any.
     pub sha256: Option<&'a str>,
 }
 
-/// From here to the end of the transaction nobody else opens an upload for the organization.
+/// Locks the creation of uploads of the organization until the transaction ends.
 pub async fn lock_opening(db: &mut PgConnection, org_id: &OrgId) -> Result<()> {
     sqlx::query!(
         "select pg_advisory_xact_lock(hashtextextended('opening for ' || $1, 0))",
@@ -54,15 +76,24 @@ pub async fn lock_opening(db: &mut PgConnection, org_id: &OrgId) -> Result<()> {
     Ok(())
 }
 
-/// How many uploads of the organization wait for their parts, and when the first of them expires: the moment, and in how
-/// many seconds.
+/// Returns the number of pending uploads of the organization, and the expiry of the first of them:
+/// its time, and the seconds until then.
 pub async fn open(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
 ) -> Result<(i64, Option<(Timestamp, u32)>)> {
     let row = sqlx::query!(
-        r#"select count(*) as "open!", min(expires_at) as "first: Timestamp", now() as "now!: Timestamp"
-           from uploads where org_id = $1 and status = 'pending' and deleted_at is null and expires_at > now()"#,
+        r#"
+        select
+            count(*) as "open!",
+            min(expires_at) as "first: Timestamp",
+            now() as "now!: Timestamp"
+        from uploads
+        where org_id = $1
+          and status = 'pending'
+          and deleted_at is null
+          and expires_at > now()
+        "#,
         org_id.as_str()
     )
     .fetch_one(db)
@@ -73,7 +104,7 @@ pub async fn open(
     ))
 }
 
-/// Stores a new upload, which must be completed within 24 hours.
+/// Stores a new upload, which must be completed within `COMPLETION_TIMEOUT`.
 pub async fn insert(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -88,15 +119,27 @@ pub async fn insert(
         sha256,
     } = new;
     sqlx::query!(
-        "insert into uploads (id, org_id, kind, content_type, content_encoding, bytes, sha256, expires_at)
-         values ($2, $1, $3, $4, $5, $6, $7, now() + interval '24 hours')",
+        "
+        insert into uploads (
+            id,
+            org_id,
+            kind,
+            content_type,
+            content_encoding,
+            bytes,
+            sha256,
+            expires_at
+        )
+        values ($2, $1, $3, $4, $5, $6, $7, now() + $8::float8 * interval '1 second')
+        ",
         org_id.as_str(),
         id.as_str(),
         *kind as UploadKind,
         *content_type as ContentType,
         *content_encoding as ContentEncoding,
         *bytes,
-        *sha256
+        *sha256,
+        COMPLETION_TIMEOUT.as_secs_f64()
     )
     .execute(&mut *db)
     .await?;
@@ -106,14 +149,18 @@ pub async fn insert(
     })
 }
 
-/// An upload of the organization.
+/// Returns an upload of the organization.
 pub async fn find(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
     upload_id: &UploadId,
 ) -> Result<Option<UploadRow>> {
     let row = select_uploads!(
-        "where org_id = $1 and id = $2 and deleted_at is null",
+        "
+        where org_id = $1
+          and id = $2
+          and deleted_at is null
+        ",
         org_id.as_str(),
         upload_id.as_str()
     )
@@ -122,14 +169,19 @@ pub async fn find(
     Ok(row)
 }
 
-/// An upload of the organization, which nobody else changes until the end of the transaction.
+/// Returns an upload of the organization, and locks it until the transaction ends.
 pub async fn lock(
     db: &mut PgConnection,
     org_id: &OrgId,
     upload_id: &UploadId,
 ) -> Result<Option<UploadRow>> {
     let row = select_uploads!(
-        "where org_id = $1 and id = $2 and deleted_at is null for update",
+        "
+        where org_id = $1
+          and id = $2
+          and deleted_at is null
+        for update
+        ",
         org_id.as_str(),
         upload_id.as_str()
     )
@@ -138,7 +190,7 @@ pub async fn lock(
     Ok(row)
 }
 
-/// The parts that were received, by number.
+/// Returns the received parts by number.
 pub async fn parts(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -146,8 +198,17 @@ pub async fn parts(
 ) -> Result<Vec<Part>> {
     let parts = sqlx::query_as!(
         Part,
-        r#"select number, bytes, sha256, received_at as "received_at: Timestamp"
-           from upload_parts where org_id = $1 and upload_id = $2 order by number"#,
+        r#"
+        select
+            number,
+            bytes,
+            sha256,
+            received_at as "received_at: Timestamp"
+        from upload_parts
+        where org_id = $1
+          and upload_id = $2
+        order by number
+        "#,
         org_id.as_str(),
         upload_id.as_str()
     )
@@ -156,7 +217,8 @@ pub async fn parts(
     Ok(parts)
 }
 
-/// The same as objects. No two of an upload's parts ever had the same name.
+/// Returns the objects of the received parts by number. No two parts of an upload ever had the same
+/// object key.
 pub async fn part_objects(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -164,7 +226,16 @@ pub async fn part_objects(
 ) -> Result<Vec<PartObject>> {
     let parts = sqlx::query_as!(
         PartObject,
-        "select number, object_key, bytes from upload_parts where org_id = $1 and upload_id = $2 order by number",
+        "
+        select
+            number,
+            object_key,
+            bytes
+        from upload_parts
+        where org_id = $1
+          and upload_id = $2
+        order by number
+        ",
         org_id.as_str(),
         upload_id.as_str()
     )
@@ -173,15 +244,15 @@ pub async fn part_objects(
     Ok(parts)
 }
 
-/// How many bytes of an upload were received.
+/// The received bytes of an upload.
 pub struct Received {
-    /// Those of one part, if it was received before.
+    /// Bytes of one part, if it was received before.
     pub part: i64,
-    /// Those of all others.
+    /// Bytes of all other parts.
     pub others: i64,
 }
 
-/// How many bytes were received, of one part and of the others.
+/// Returns the received bytes of one part and of the others.
 pub async fn received(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -190,9 +261,14 @@ pub async fn received(
 ) -> Result<Received> {
     let received = sqlx::query_as!(
         Received,
-        r#"select coalesce(sum(bytes) filter (where number = $3), 0)::bigint as "part!",
-                  coalesce(sum(bytes) filter (where number <> $3), 0)::bigint as "others!"
-           from upload_parts where org_id = $1 and upload_id = $2"#,
+        r#"
+        select
+            coalesce(sum(bytes) filter (where number = $3), 0)::bigint as "part!",
+            coalesce(sum(bytes) filter (where number <> $3), 0)::bigint as "others!"
+        from upload_parts
+        where org_id = $1
+          and upload_id = $2
+        "#,
         org_id.as_str(),
         upload_id.as_str(),
         number
@@ -202,7 +278,8 @@ pub async fn received(
     Ok(received)
 }
 
-/// Notes a part that was received, and returns the name of the object that it replaces. The upload is locked.
+/// Records a received part, and returns the key of the object that it replaces. The upload is
+/// locked.
 pub async fn put_part(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -216,13 +293,26 @@ pub async fn put_part(
         bytes,
     } = part;
     let row = sqlx::query!(
-        r#"with before as (
-             select object_key from upload_parts where org_id = $1 and upload_id = $2 and number = $3
-         )
-         insert into upload_parts (org_id, upload_id, number, object_key, bytes, sha256) values ($1, $2, $3, $4, $5, $6)
-         on conflict (upload_id, number) do update
-             set object_key = excluded.object_key, bytes = excluded.bytes, sha256 = excluded.sha256, received_at = excluded.received_at
-         returning received_at as "received_at: Timestamp", (select object_key from before) as replaced"#,
+        r#"
+        with before as (
+            select object_key
+            from upload_parts
+            where org_id = $1
+              and upload_id = $2
+              and number = $3
+        )
+        insert into upload_parts (org_id, upload_id, number, object_key, bytes, sha256)
+        values ($1, $2, $3, $4, $5, $6)
+        on conflict (upload_id, number) do update
+            set
+                object_key = excluded.object_key,
+                bytes = excluded.bytes,
+                sha256 = excluded.sha256,
+                received_at = excluded.received_at
+        returning
+            received_at as "received_at: Timestamp",
+            (select object_key from before) as replaced
+        "#,
         org_id.as_str(),
         upload_id.as_str(),
         number,
@@ -241,33 +331,44 @@ pub async fn put_part(
     Ok((part, row.replaced))
 }
 
-/// What was found in an upload that was read through.
-pub struct ReadThrough<'a> {
+/// The content of an upload that was read completely.
+pub struct UploadContent<'a> {
     /// Its length.
     pub bytes: i64,
-    /// The number of its predictions.
+    /// Number of predictions.
     pub n_items: i64,
-    /// The digest of its content.
+    /// The digest of the content.
     pub digest: &'a [u8; 32],
 }
 
-/// Records that the upload was read through, and can be submitted for so many hours. It is locked.
-pub async fn ready(
+/// Records that the upload was read completely, and can be submitted for `hours` hours. The upload
+/// is locked.
+pub async fn mark_ready(
     db: &mut PgConnection,
     org_id: &OrgId,
     upload_id: &UploadId,
-    read: &ReadThrough<'_>,
+    read: &UploadContent<'_>,
     hours: u32,
 ) -> Result<()> {
-    let ReadThrough {
+    let UploadContent {
         bytes,
         n_items,
         digest,
     } = read;
     sqlx::query!(
-        "update uploads set status = 'ready', bytes = $3, n_items = $4, digest = $5, completed_at = now(),
-                expires_at = now() + $6::float8 * interval '1 hour'
-         where org_id = $1 and id = $2 and status = 'pending'",
+        "
+        update uploads
+        set
+            status = 'ready',
+            bytes = $3,
+            n_items = $4,
+            digest = $5,
+            completed_at = now(),
+            expires_at = now() + $6::float8 * interval '1 hour'
+        where org_id = $1
+          and id = $2
+          and status = 'pending'
+        ",
         org_id.as_str(),
         upload_id.as_str(),
         bytes,
@@ -280,7 +381,7 @@ pub async fn ready(
     Ok(())
 }
 
-/// The upload is not what it should be; its parts count no more. It is locked.
+/// Records that the upload is invalid, and deletes its parts. The upload is locked.
 pub async fn fail(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -289,8 +390,17 @@ pub async fn fail(
     message: &str,
 ) -> Result<()> {
     sqlx::query!(
-        "update uploads set status = 'failed', error_code = $3, error_message = $4, failed_at = now()
-         where org_id = $1 and id = $2 and status = 'pending'",
+        "
+        update uploads
+        set
+            status = 'failed',
+            error_code = $3,
+            error_message = $4,
+            failed_at = now()
+        where org_id = $1
+          and id = $2
+          and status = 'pending'
+        ",
         org_id.as_str(),
         upload_id.as_str(),
         code as UploadFailure,
@@ -298,17 +408,24 @@ pub async fn fail(
     )
     .execute(&mut *db)
     .await?;
-    forget_parts(db, org_id, upload_id).await
+    delete_parts(db, org_id, upload_id).await
 }
 
-/// Whether a job that waits or runs needs the upload.
+/// Returns `true` if an active job needs the upload.
 pub async fn is_needed(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
     upload_id: &UploadId,
 ) -> Result<bool> {
     let needed = sqlx::query_scalar!(
-        r#"select exists(select from jobs where org_id = $1 and upload_id = $2 and status in ('queued', 'running')) as "needed!""#,
+        r#"
+        select exists(
+            select from jobs
+            where org_id = $1
+              and upload_id = $2
+              and status in ('queued', 'running')
+        ) as "needed!"
+        "#,
         org_id.as_str(),
         upload_id.as_str()
     )
@@ -317,19 +434,24 @@ pub async fn is_needed(
     Ok(needed)
 }
 
-/// The upload is there no more. It is locked.
+/// Marks the upload as deleted, and deletes its parts. The upload is locked.
 pub async fn delete(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId) -> Result<()> {
     sqlx::query!(
-        "update uploads set deleted_at = now() where org_id = $1 and id = $2",
+        "
+        update uploads
+        set deleted_at = now()
+        where org_id = $1
+          and id = $2
+        ",
         org_id.as_str(),
         upload_id.as_str()
     )
     .execute(&mut *db)
     .await?;
-    forget_parts(db, org_id, upload_id).await
+    delete_parts(db, org_id, upload_id).await
 }
 
-async fn forget_parts(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId) -> Result<()> {
+async fn delete_parts(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId) -> Result<()> {
     sqlx::query!(
         "delete from upload_parts where org_id = $1 and upload_id = $2",
         org_id.as_str(),
@@ -340,17 +462,18 @@ async fn forget_parts(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadI
     Ok(())
 }
 
-/// An upload as an input of jobs.
+/// An upload as the input of jobs.
 pub struct InputRow {
-    /// How many predictions it holds.
+    /// Number of predictions.
     pub n_items: i64,
-    /// The digest of its content.
+    /// The digest of the content.
     pub digest: Vec<u8>,
-    /// Whether it can be submitted now. One that was dropped or has expired still tells what was once submitted.
+    /// `true` if it can be submitted now. The other fields of a deleted or expired upload still
+    /// identify an earlier submission.
     pub usable: bool,
 }
 
-/// An upload of the organization that was ready once.
+/// Returns an upload of the organization that was ready at some time.
 pub async fn input(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -358,9 +481,17 @@ pub async fn input(
 ) -> Result<Option<InputRow>> {
     let row = sqlx::query_as!(
         InputRow,
-        r#"select n_items as "n_items!", digest as "digest!",
-                  (status = 'ready' and deleted_at is null and expires_at > now()) as "usable!"
-           from uploads where org_id = $1 and id = $2 and n_items is not null and digest is not null"#,
+        r#"
+        select
+            n_items as "n_items!",
+            digest as "digest!",
+            (status = 'ready' and deleted_at is null and expires_at > now()) as "usable!"
+        from uploads
+        where org_id = $1
+          and id = $2
+          and n_items is not null
+          and digest is not null
+        "#,
         org_id.as_str(),
         upload_id.as_str()
     )
@@ -369,14 +500,28 @@ pub async fn input(
     Ok(row)
 }
 
-/// Whether the upload can be submitted; if so nobody takes it away before the end of the transaction.
-pub async fn hold(db: &mut PgConnection, org_id: &OrgId, upload_id: &UploadId) -> Result<bool> {
-    let held = sqlx::query!(
-        "select id from uploads where org_id = $1 and id = $2 and status = 'ready' and deleted_at is null and expires_at > now() for share",
+/// Returns `true` if the upload can be submitted, and then locks it against deletion until the
+/// transaction ends.
+pub async fn lock_usable(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    upload_id: &UploadId,
+) -> Result<bool> {
+    let locked = sqlx::query!(
+        "
+        select id
+        from uploads
+        where org_id = $1
+          and id = $2
+          and status = 'ready'
+          and deleted_at is null
+          and expires_at > now()
+        for share
+        ",
         org_id.as_str(),
         upload_id.as_str()
     )
     .fetch_optional(db)
     .await?;
-    Ok(held.is_some())
+    Ok(locked.is_some())
 }

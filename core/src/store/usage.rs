@@ -1,4 +1,4 @@
-//! What an organization used in a month, and the ledger that says why.
+//! The monthly usage of an organization, and the ledger that explains it.
 
 use sqlx::PgExecutor;
 
@@ -7,8 +7,8 @@ use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
 use crate::model::timestamp::Timestamp;
 
-/// Charges a job to the month in which it was accepted, with its row of the ledger. `false`, and nothing is written,
-/// when the month's maximum does not suffice.
+/// Charges a job to the month of its submission, with a row of the ledger. Returns `false`, and
+/// writes nothing, if the items left for the month do not suffice.
 pub async fn charge(
     db: &mut PgConnection,
     org_id: &OrgId,
@@ -18,15 +18,28 @@ pub async fn charge(
     max: i64,
 ) -> Result<bool> {
     let charged = sqlx::query!(
-        "with charged as (
-             insert into usage as u (org_id, period_start, eval_items)
-             select $1, date_trunc('month', $4::timestamptz, 'UTC'), $3::bigint where $3 <= $5::bigint
-             on conflict (org_id, period_start) do update set eval_items = u.eval_items + excluded.eval_items
-                 where u.eval_items + excluded.eval_items <= $5
-             returning period_start
-         )
-         insert into usage_ledger (org_id, job_id, kind, eval_items, period_start)
-         select $1, $2, 'charge', $3, period_start from charged",
+        "
+        with charged as (
+            insert into usage as u (org_id, period_start, eval_items)
+            select
+                $1,
+                date_trunc('month', $4::timestamptz, 'UTC'),
+                $3::bigint
+            where $3 <= $5::bigint
+            on conflict (org_id, period_start) do update
+                set eval_items = u.eval_items + excluded.eval_items
+                where u.eval_items + excluded.eval_items <= $5
+            returning period_start
+        )
+        insert into usage_ledger (org_id, job_id, kind, eval_items, period_start)
+        select
+            $1,
+            $2,
+            'charge',
+            $3,
+            period_start
+        from charged
+        ",
         org_id.as_str(),
         job_id.as_str(),
         eval_items,
@@ -38,7 +51,43 @@ pub async fn charge(
     Ok(charged.rows_affected() == 1)
 }
 
-/// Whether the month's maximum suffices for so many more items, as far as is known without a lock.
+/// Refunds the charges of jobs to the months that they were charged to. Idempotent.
+pub async fn refund(db: &mut PgConnection, job_ids: &[&str]) -> Result<()> {
+    // In one statement, because submissions of these organizations wait until the transaction ends.
+    sqlx::query!(
+        "
+        /* all tenants: the sweep refunds jobs of every organization, by their ids */
+        with refund as (
+            insert into usage_ledger (org_id, job_id, kind, eval_items, period_start)
+            select org_id, job_id, 'refund', eval_items, period_start
+            from usage_ledger
+            where job_id = any($1)
+              and kind = 'charge'
+            -- A job that was refunded before is not refunded again.
+            on conflict do nothing
+            returning org_id, period_start, eval_items
+        )
+        update usage u
+        set eval_items = u.eval_items - r.eval_items
+        from (
+            select
+                org_id,
+                period_start,
+                sum(eval_items)::bigint as eval_items
+            from refund
+            group by org_id, period_start
+        ) r
+        where u.org_id = r.org_id
+          and u.period_start = r.period_start
+        ",
+        job_ids as &[&str]
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Returns `true` if the items left for the month suffice, as far as is known without a lock.
 pub async fn fits(
     db: impl PgExecutor<'_>,
     org_id: &OrgId,
@@ -47,8 +96,17 @@ pub async fn fits(
     max: i64,
 ) -> Result<bool> {
     let fits = sqlx::query_scalar!(
-        r#"select coalesce((select eval_items from usage where org_id = $1 and period_start = date_trunc('month', $3::timestamptz, 'UTC')), 0)
-                  + $2::bigint <= $4::bigint as "fits!""#,
+        r#"
+        select coalesce(
+            (
+                select eval_items
+                from usage
+                where org_id = $1
+                  and period_start = date_trunc('month', $3::timestamptz, 'UTC')
+            ),
+            0
+        ) + $2::bigint <= $4::bigint as "fits!"
+        "#,
         org_id.as_str(),
         eval_items,
         at as Timestamp,
@@ -59,10 +117,14 @@ pub async fn fits(
     Ok(fits)
 }
 
-/// The first moment of the month after the given one, UTC.
+/// Returns the start of the month after the given time (UTC).
 pub async fn next_month(db: impl PgExecutor<'_>, at: Timestamp) -> Result<Timestamp> {
     let next = sqlx::query_scalar!(
-        r#"select (date_trunc('month', $1::timestamptz at time zone 'UTC') + interval '1 month') at time zone 'UTC' as "next!: Timestamp""#,
+        r#"
+        select (
+            date_trunc('month', $1::timestamptz at time zone 'UTC') + interval '1 month'
+        ) at time zone 'UTC' as "next!: Timestamp"
+        "#,
         at as Timestamp
     )
     .fetch_one(db)
@@ -70,15 +132,15 @@ pub async fn next_month(db: impl PgExecutor<'_>, at: Timestamp) -> Result<Timest
     Ok(next)
 }
 
-/// What an organization has used of the present month.
+/// The usage of an organization in the current month.
 pub struct MonthRow {
-    /// First moment of the month.
+    /// The start of the month (UTC).
     pub period_start: Timestamp,
-    /// First moment of the next.
+    /// The start of the next month (UTC).
     pub period_end: Timestamp,
-    /// Predictions charged, less those given back.
+    /// Predictions charged, less those refunded.
     pub eval_items: i64,
-    /// Requests added up.
+    /// Requests that were counted so far.
     pub requests: i64,
     /// Jobs queued or running.
     pub active_jobs: i64,
@@ -86,20 +148,48 @@ pub struct MonthRow {
     pub stored_bytes: i64,
 }
 
-/// The present month of an organization.
+/// Returns the usage of an organization in the current month.
 pub async fn month(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<MonthRow> {
     let row = sqlx::query_as!(
         MonthRow,
-        r#"with period as (
-             select date_trunc('month', now(), 'UTC') as first,
-                    (date_trunc('month', now() at time zone 'UTC') + interval '1 month') at time zone 'UTC' as next
-         )
-         select first as "period_start!: Timestamp", next as "period_end!: Timestamp",
-                coalesce((select eval_items from usage where org_id = $1 and period_start = first), 0) as "eval_items!",
-                coalesce((select requests from usage_requests where org_id = $1 and period_start = first), 0) as "requests!",
-                (select count(*) from jobs where org_id = $1 and status in ('queued', 'running')) as "active_jobs!",
-                coalesce((select bytes from org_storage where org_id = $1), 0) as "stored_bytes!"
-         from period"#,
+        r#"
+        with period as (
+            select
+                date_trunc('month', now(), 'UTC') as first,
+                (
+                    date_trunc('month', now() at time zone 'UTC') + interval '1 month'
+                ) at time zone 'UTC' as next
+        )
+        select
+            first as "period_start!: Timestamp",
+            next as "period_end!: Timestamp",
+            coalesce(
+                (
+                    select eval_items
+                    from usage
+                    where org_id = $1
+                      and period_start = first
+                ),
+                0
+            ) as "eval_items!",
+            coalesce(
+                (
+                    select requests
+                    from usage_requests
+                    where org_id = $1
+                      and period_start = first
+                ),
+                0
+            ) as "requests!",
+            (
+                select count(*)
+                from jobs
+                where org_id = $1
+                  and status in ('queued', 'running')
+            ) as "active_jobs!",
+            coalesce((select bytes from org_storage where org_id = $1), 0) as "stored_bytes!"
+        from period
+        "#,
         org_id.as_str()
     )
     .fetch_one(db)
@@ -107,19 +197,27 @@ pub async fn month(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<MonthRow> 
     Ok(row)
 }
 
-/// Adds requests to the present month of each organization. The two slices belong together by index. Returns the id of the
-/// transaction: see [`is_committed`].
+/// Adds requests to the current month of each organization. Equal indices of the slices belong
+/// together. Returns the id of the transaction: see [`is_committed`].
 pub async fn add_requests(
     db: &mut PgConnection,
     org_id: &[&str],
     requests: &[i64],
 ) -> Result<String> {
-    // In order, so that two processes that add at once do not wait for each other.
+    // In a fixed order, so that two processes that add at the same time do not deadlock.
     sqlx::query!(
-        "insert into usage_requests as u (org_id, period_start, requests)
-         select a.org_id, date_trunc('month', now(), 'UTC'), a.requests
-         from unnest($1::text[], $2::bigint[]) as a(org_id, requests) order by a.org_id
-         on conflict (org_id, period_start) do update set requests = u.requests + excluded.requests",
+        "
+        /* all tenants: one statement adds the requests of many organizations */
+        insert into usage_requests as u (org_id, period_start, requests)
+        select
+            a.org_id,
+            date_trunc('month', now(), 'UTC'),
+            a.requests
+        from unnest($1::text[], $2::bigint[]) as a(org_id, requests)
+        order by a.org_id
+        on conflict (org_id, period_start) do update
+            set requests = u.requests + excluded.requests
+        ",
         org_id as &[&str],
         requests
     )
@@ -132,7 +230,8 @@ pub async fn add_requests(
     )
 }
 
-/// Whether a transaction was committed. `None` while that is open. One that is too old to be known counts as committed.
+/// Returns `true` if a transaction was committed, and `None` while it is open. A transaction that
+/// is too old to be known counts as committed.
 pub async fn is_committed(db: impl PgExecutor<'_>, transaction_id: &str) -> Result<Option<bool>> {
     let status = sqlx::query_scalar!("select pg_xact_status($1::text::xid8)", transaction_id)
         .fetch_one(db)

@@ -1,4 +1,5 @@
-//! The workers' statements. They act for all organizations; a job is fenced by the number of its attempt.
+//! Statements of an attempt. The attempt number is the fencing token: every write of an attempt is
+//! conditional on it.
 
 use std::time::Duration;
 
@@ -6,7 +7,8 @@ use serde::Serialize;
 use sqlx::types::Json;
 use sqlx::{PgExecutor, PgPool};
 
-use super::dispatch;
+use super::leases::ATTEMPT_TIMEOUT;
+use super::usage;
 use crate::model::error::{Error, Result};
 use crate::model::ids::{JobId, OrgId, UploadId, WorkerId};
 use crate::model::job::{ATTEMPTS_MAX, EvalResult, FailureCode, ITEM_SCORES_DAYS, SealedFigures};
@@ -17,159 +19,187 @@ use crate::runtime::trace_export::SpanContext;
 use crate::runtime::upload_reader::PartObject;
 use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, Scoring};
 
-/// How long an attempt may take.
-pub const DEADLINE: Duration = Duration::from_secs(15 * 60);
+/// The time that a job waits for its notification before a worker that polls claims it.
+const POLLING_DELAY: Duration = Duration::from_secs(1);
 
-/// Renews a process's lease.
-pub async fn renew_lease(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
-    sqlx::query!("insert into workers (id, seen_at) values ($1, now()) on conflict (id) do update set seen_at = now()", worker_id.as_str())
-        .execute(db)
-        .await?;
-    Ok(())
-}
+/// The wait after the first attempt of a job. Each further wait is longer by
+/// `RETRY_DELAY_FACTOR`.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Gives up what the process holds by the database's account and not by its own: a claim whose answer was lost, or an
-/// end that could not be written. A claim of the last moments may just not have arrived. The next sweep takes it back,
-/// by the rules for all that is taken back.
-pub async fn orphan_unknown_claims(
-    db: impl PgExecutor<'_>,
-    worker_id: &WorkerId,
-    held: &[&str],
-) -> Result<u64> {
-    let done = sqlx::query!(
-        "update jobs set worker_id = 'nobody'
-         where status = 'running' and worker_id = $1 and started_at < now() - $3::float8 * interval '1 second' and id <> all($2)",
-        worker_id.as_str(),
-        held as &[&str],
-        dispatch::LEASE.as_secs_f64()
-    )
-    .execute(db)
-    .await?;
-    Ok(done.rows_affected())
-}
+/// The ratio of two consecutive waits.
+const RETRY_DELAY_FACTOR: f64 = 8.0;
 
-/// Ends a process's lease: what it still holds is taken back by the next sweep.
-pub async fn delete_lease(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
-    sqlx::query!("delete from workers where id = $1", worker_id.as_str())
-        .execute(db)
-        .await?;
-    Ok(())
-}
-
-/// A job in a worker's hands.
+/// A job claimed by a worker.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// The job.
+    /// The job's id.
     pub job_id: JobId,
-    /// Whose it is.
+    /// The organization of the job.
     pub org_id: OrgId,
-    /// The number of this attempt: the fence of all that it writes.
+    /// The number of this attempt, which fences all its writes.
     pub attempt: i32,
-    /// The suite.
+    /// The suite that the job is scored against.
     pub suite_id: SuiteId,
-    /// The version that the job keeps.
+    /// The version of the suite that the job keeps.
     pub suite_version: String,
-    /// Where the submission is kept, if it came inline.
+    /// The object key of inline predictions.
     pub input_key: Option<String>,
-    /// The upload that it is, otherwise.
+    /// The upload, if the predictions are not inline.
     pub upload_id: Option<UploadId>,
-    /// How many predictions it has.
+    /// Number of predictions.
     pub n_submitted: i64,
-    /// When it was accepted.
+    /// The time of the submission.
     pub created_at: Timestamp,
-    /// Since when it waited: then, or when its last attempt ended.
+    /// The start of the current wait: the submission, or the end of the last attempt.
     pub waited_since: Timestamp,
-    /// When this attempt began, by the database's clock.
+    /// The start of this attempt, by the database's clock.
     pub started_at: Timestamp,
-    /// The trace that it belongs to, 32 hex digits.
+    /// The id of the job's trace, 32 hex digits.
     pub trace_id: String,
-    /// The span in whose name it was stored, 16 hex digits.
+    /// The id of the span that stored the job, 16 hex digits. `None` if the trace is not exported.
     pub span_id: Option<String>,
 }
 
 impl Claim {
-    /// Its span_context in its trace.
+    /// Returns the context of the span that stored the job.
     pub fn span_context(&self) -> Option<SpanContext> {
         SpanContext::read(&self.trace_id, self.span_id.as_deref()?)
     }
 }
 
-/// Claims a waiting job whose bell was heard. `None` when it does not wait any more.
+/// Claims a queued job after its notification. Returns `None` if it is no longer queued.
 pub async fn claim(
     db: impl PgExecutor<'_>,
     worker_id: &WorkerId,
     job_id: &JobId,
 ) -> Result<Option<Claim>> {
-    begin(db, worker_id, Some(job_id)).await
+    claim_job(db, worker_id, Some(job_id)).await
 }
 
-/// Claims the job that waits longest, of those whose bell should have been heard by now.
+/// Claims the longest-waiting job of those whose notification should have arrived: the jobs that
+/// have been available for at least `POLLING_DELAY`.
 pub async fn claim_next(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<Option<Claim>> {
-    begin(db, worker_id, None).await
+    claim_job(db, worker_id, None).await
 }
 
-async fn begin(
+async fn claim_job(
     db: impl PgExecutor<'_>,
     worker_id: &WorkerId,
     job_id: Option<&JobId>,
 ) -> Result<Option<Claim>> {
     let claim = sqlx::query_as!(
         Claim,
-        r#"with claimed as (
-             update jobs set status = 'running', attempts = attempts + 1, started_at = clock_timestamp(), worker_id = $1, progress = 0,
-                    deadline_at = clock_timestamp() + $3::float8 * interval '1 second'
-             where id = coalesce($2, (
-                 select id from jobs where status = 'queued' and available_at <= now() - interval '1 second'
-                     and org_id <> all(array(select o.id from orgs o where o.suspended_at is not null))
-                 order by available_at, created_at limit 1 for update skip locked
-             )) and status = 'queued' and available_at <= now() and attempts < $4
-               and org_id <> all(array(select o.id from orgs o where o.suspended_at is not null))
-             returning *
-         ), noted as (
-             insert into job_attempts (org_id, job_id, attempt, worker_id, started_at)
-             select org_id, id, attempts, $1, started_at from claimed
-         )
-         select id as "job_id: JobId", org_id as "org_id: OrgId", attempts as attempt, suite_id as "suite_id: SuiteId", suite_version,
-                input_key, upload_id as "upload_id: UploadId", n_submitted, created_at as "created_at: Timestamp", started_at as "started_at!: Timestamp", trace_id, span_id,
-                coalesce((select max(a.ended_at) from job_attempts a where a.job_id = claimed.id), created_at) as "waited_since!: Timestamp"
-         from claimed"#,
+        r#"
+        /* all tenants: a worker runs jobs of every organization */
+        with claimed as (
+            update jobs
+            set
+                status = 'running',
+                attempts = attempts + 1,
+                started_at = clock_timestamp(),
+                worker_id = $1,
+                progress = 0,
+                deadline_at = clock_timestamp() + $3::float8 * interval '1 second'
+            where id = coalesce(
+                $2,
+                -- Without an id: the longest-waiting job whose notification is late.
+                (
+                    select id
+                    from jobs
+                    where status = 'queued'
+                      and available_at <= now() - $5::float8 * interval '1 second'
+                      and org_id <> all(
+                          array(select o.id from orgs o where o.suspended_at is not null)
+                      )
+                    order by available_at, created_at
+                    limit 1
+                    for update skip locked
+                )
+            )
+              -- Another worker may have claimed it while this statement waited for the row.
+              and status = 'queued'
+              and available_at <= now()
+              and attempts < $4
+              and org_id <> all(array(select o.id from orgs o where o.suspended_at is not null))
+            returning *
+        ), noted as (
+            insert into job_attempts (org_id, job_id, attempt, worker_id, started_at)
+            select org_id, id, attempts, $1, started_at
+            from claimed
+        )
+        select
+            id as "job_id: JobId",
+            org_id as "org_id: OrgId",
+            attempts as attempt,
+            suite_id as "suite_id: SuiteId",
+            suite_version,
+            input_key,
+            upload_id as "upload_id: UploadId",
+            n_submitted,
+            created_at as "created_at: Timestamp",
+            started_at as "started_at!: Timestamp",
+            trace_id,
+            span_id,
+            coalesce(
+                (
+                    select max(a.ended_at)
+                    from job_attempts a
+                    where a.job_id = claimed.id
+                ),
+                created_at
+            ) as "waited_since!: Timestamp"
+        from claimed
+        "#,
         worker_id.as_str(),
         job_id.map(JobId::as_str),
-        DEADLINE.as_secs_f64(),
-        ATTEMPTS_MAX
+        ATTEMPT_TIMEOUT.as_secs_f64(),
+        ATTEMPTS_MAX,
+        POLLING_DELAY.as_secs_f64()
     )
     .fetch_optional(db)
     .await?;
     Ok(claim)
 }
 
-/// Whether an attempt still holds its job. If so, its progress is noted where there is some.
+/// Returns `true` if an attempt still owns its job. If so, stores its progress if that has grown.
 pub async fn owns_job(db: impl PgExecutor<'_>, claim: &Claim, progress: f64) -> Result<bool> {
-    let holds = sqlx::query_scalar!(
-        r#"with held as (
-             select id from jobs where id = $1 and status = 'running' and attempts = $2
-         ), noted as (
-             update jobs set progress = $3 where id = $1 and status = 'running' and attempts = $2 and progress < $3
-         )
-         select exists(select from held) as "holds!""#,
+    let owns = sqlx::query_scalar!(
+        r#"
+        /* all tenants: the job id and the attempt number fence the write */
+        with held as (
+            select id
+            from jobs
+            where id = $1
+              and status = 'running'
+              and attempts = $2
+        ), noted as (
+            update jobs
+            set progress = $3
+            where id = $1
+              and status = 'running'
+              and attempts = $2
+              and progress < $3
+        )
+        select exists(select from held) as "holds!"
+        "#,
         claim.job_id.as_str(),
         claim.attempt,
         progress
     )
     .fetch_one(db)
     .await?;
-    Ok(holds)
+    Ok(owns)
 }
 
-/// How an upload is written.
+/// The format of an upload.
 pub struct UploadForm {
-    /// The form of the predictions.
+    /// The format of the predictions.
     pub content_type: ContentType,
-    /// How they are compressed.
+    /// The compression of the predictions.
     pub content_encoding: ContentEncoding,
 }
 
-/// How a job's upload is written, and its parts by number.
+/// Returns the format of a job's upload, and its parts by number.
 pub async fn upload(
     db: &PgPool,
     claim: &Claim,
@@ -177,8 +207,14 @@ pub async fn upload(
 ) -> Result<(UploadForm, Vec<PartObject>)> {
     let form = sqlx::query_as!(
         UploadForm,
-        r#"select content_type as "content_type: ContentType", content_encoding as "content_encoding: ContentEncoding"
-           from uploads where org_id = $1 and id = $2"#,
+        r#"
+        select
+            content_type as "content_type: ContentType",
+            content_encoding as "content_encoding: ContentEncoding"
+        from uploads
+        where org_id = $1
+          and id = $2
+        "#,
         claim.org_id.as_str(),
         upload_id.as_str()
     )
@@ -190,19 +226,19 @@ pub async fn upload(
     ))
 }
 
-/// A part of an attempt, as offsets from its start in microseconds.
+/// A phase of an attempt, as offsets from its start in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Phase {
-    /// What was done.
+    /// The name of the phase.
     pub name: &'static str,
-    /// When it began.
+    /// Microseconds until the start of the phase.
     pub start_us: i64,
-    /// When it ended.
+    /// Microseconds until the end of the phase.
     pub end_us: i64,
 }
 
-/// Ends a job with its result, as it is released, and, if they were kept, the name of its items' scores. `false`: the attempt was fenced
-/// out, and nothing was written.
+/// Finishes a job with its disclosed result and the key of its item scores, if they are stored.
+/// Returns `false`, and writes nothing, if the attempt is no longer the job's current one.
 pub async fn succeed(
     db: impl PgExecutor<'_>,
     claim: &Claim,
@@ -211,17 +247,40 @@ pub async fn succeed(
     phases: &[Phase],
 ) -> Result<bool> {
     let done = sqlx::query!(
-        "with done as (
-             update jobs set status = 'succeeded', result = $3, scores_key = $5, finished_at = clock_timestamp(),
-                    worker_id = null, deadline_at = null
-             where id = $1 and status = 'running' and attempts = $2
-             returning id, org_id, attempts, finished_at
-         ), stored as (
-             insert into stored_item_scores (org_id, job_id, scores_key, expires_at)
-             select org_id, id, $5, finished_at + $6::integer * interval '1 day' from done where $5 is not null
-         )
-         update job_attempts a set ended_at = clock_timestamp(), outcome = 'succeeded', phases = $4
-         from done d where a.job_id = d.id and a.attempt = d.attempts",
+        "
+        /* all tenants: the job id and the attempt number fence the write */
+        with done as (
+            update jobs
+            set
+                status = 'succeeded',
+                result = $3,
+                scores_key = $5,
+                finished_at = clock_timestamp(),
+                worker_id = null,
+                deadline_at = null
+            where id = $1
+              and status = 'running'
+              and attempts = $2
+            returning id, org_id, attempts, finished_at
+        ), stored as (
+            insert into stored_item_scores (org_id, job_id, scores_key, expires_at)
+            select
+                org_id,
+                id,
+                $5,
+                finished_at + $6::integer * interval '1 day'
+            from done
+            where $5 is not null
+        )
+        update job_attempts a
+        set
+            ended_at = clock_timestamp(),
+            outcome = 'succeeded',
+            phases = $4
+        from done d
+        where a.job_id = d.id
+          and a.attempt = d.attempts
+        ",
         claim.job_id.as_str(),
         claim.attempt,
         Json(result) as _,
@@ -234,8 +293,9 @@ pub async fn succeed(
     Ok(done.rows_affected() == 1)
 }
 
-/// Ends a job with the figures of its open items, and stores those of the sealed ones where only workers can read them.
-/// Returns `false` if the attempt was fenced: then nothing is written.
+/// Finishes a job with the figures of its open items, and stores those of the sealed ones where
+/// only workers can read them. Returns `false`, and writes nothing, if the attempt is no longer the
+/// job's current one.
 pub async fn succeed_with_sealed(
     pool: &PgPool,
     claim: &Claim,
@@ -248,8 +308,19 @@ pub async fn succeed_with_sealed(
     let done = succeed(&mut *transaction, claim, result, scores_key, phases).await?;
     if done {
         sqlx::query!(
-            "insert into sealed_results (org_id, job_id, suite_id, suite_version, n, value, stderr, ci95)
-             values ($1, $2, $3, $4, $5, $6, $7, $8)",
+            "
+            insert into sealed_results (
+                org_id,
+                job_id,
+                suite_id,
+                suite_version,
+                n,
+                value,
+                stderr,
+                ci95
+            )
+            values ($1, $2, $3, $4, $5, $6, $7, $8)
+            ",
             claim.org_id.as_str(),
             claim.job_id.as_str(),
             claim.suite_id.as_str(),
@@ -266,7 +337,8 @@ pub async fn succeed_with_sealed(
     Ok(done)
 }
 
-/// Ends a job with an error. When the fault is ours, the charge is given back. `false`: the attempt was fenced out.
+/// Finishes a job with an error, and refunds the charge if [`FailureCode::is_refunded`]. Returns
+/// `false`, and writes nothing, if the attempt is no longer the job's current one.
 pub async fn fail(
     pool: &PgPool,
     claim: &Claim,
@@ -281,14 +353,31 @@ pub async fn fail(
     };
     let mut transaction = pool.begin().await?;
     let done = sqlx::query!(
-        "with done as (
-             update jobs set status = 'failed', error_code = $3, error_message = $4, finished_at = clock_timestamp(),
-                    worker_id = null, deadline_at = null
-             where id = $1 and status = 'running' and attempts = $2
-             returning id, attempts
-         )
-         update job_attempts a set ended_at = clock_timestamp(), outcome = $5, phases = $6
-         from done d where a.job_id = d.id and a.attempt = d.attempts",
+        "
+        /* all tenants: the job id and the attempt number fence the write */
+        with done as (
+            update jobs
+            set
+                status = 'failed',
+                error_code = $3,
+                error_message = $4,
+                finished_at = clock_timestamp(),
+                worker_id = null,
+                deadline_at = null
+            where id = $1
+              and status = 'running'
+              and attempts = $2
+            returning id, attempts
+        )
+        update job_attempts a
+        set
+            ended_at = clock_timestamp(),
+            outcome = $5,
+            phases = $6
+        from done d
+        where a.job_id = d.id
+          and a.attempt = d.attempts
+        ",
         claim.job_id.as_str(),
         claim.attempt,
         code as FailureCode,
@@ -298,15 +387,16 @@ pub async fn fail(
     )
     .execute(&mut *transaction)
     .await?;
-    if done.rows_affected() == 1 && code.is_ours() {
-        dispatch::refund(&mut transaction, &[claim.job_id.as_str()]).await?;
+    if done.rows_affected() == 1 && code.is_refunded() {
+        usage::refund(&mut transaction, &[claim.job_id.as_str()]).await?;
     }
     transaction.commit().await?;
     Ok(done.rows_affected() == 1)
 }
 
-/// Puts a job back to wait, or fails it with `code` when no try is left. Each try waits longer for the next: 1 s, 8 s,
-/// 64 s, which what is broken may need to be mended. `false`: the attempt was fenced out.
+/// Requeues a job, or fails it with `code` if no attempt is left. The waits grow (1 s, 8 s, 64 s),
+/// so that a broken dependency has time to recover. Returns `false`, and writes nothing, if the
+/// attempt is no longer the job's current one.
 pub async fn requeue(
     pool: &PgPool,
     claim: &Claim,
@@ -323,27 +413,47 @@ pub async fn requeue(
         "released"
     };
     let done = sqlx::query!(
-        "with done as (
-             update jobs set status = 'queued', started_at = null, worker_id = null, deadline_at = null, dispatched_at = null,
-                    available_at = clock_timestamp() + interval '1 second' * power(8, $2::integer - 1)
-             where id = $1 and status = 'running' and attempts = $2
-             returning id, attempts
-         )
-         update job_attempts a set ended_at = clock_timestamp(), outcome = $3, phases = $4
-         from done d where a.job_id = d.id and a.attempt = d.attempts",
+        "
+        /* all tenants: the job id and the attempt number fence the write */
+        with done as (
+            update jobs
+            set
+                status = 'queued',
+                started_at = null,
+                worker_id = null,
+                deadline_at = null,
+                dispatched_at = null,
+                available_at = clock_timestamp()
+                    + $5::float8 * interval '1 second' * power($6::float8, $2::integer - 1)
+            where id = $1
+              and status = 'running'
+              and attempts = $2
+            returning id, attempts
+        )
+        update job_attempts a
+        set
+            ended_at = clock_timestamp(),
+            outcome = $3,
+            phases = $4
+        from done d
+        where a.job_id = d.id
+          and a.attempt = d.attempts
+        ",
         claim.job_id.as_str(),
         claim.attempt,
         outcome,
-        Json(phases) as _
+        Json(phases) as _,
+        RETRY_DELAY.as_secs_f64(),
+        RETRY_DELAY_FACTOR
     )
     .execute(pool)
     .await?;
     Ok(done.rows_affected() == 1)
 }
 
-/// What a worker needs to know of a suite's version.
+/// The properties of a suite's version that a worker needs.
 pub struct SuiteScoring {
-    /// How it is scored and disclosed.
+    /// The rules of scoring and disclosure.
     pub scoring: Scoring,
     /// Number of items, open and sealed.
     pub n_items: usize,
@@ -351,15 +461,27 @@ pub struct SuiteScoring {
     pub n_sealed: usize,
 }
 
-/// How a suite's version is scored and disclosed.
+/// Returns the rules of scoring and disclosure of a suite's version.
 pub async fn scoring(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
     version: &str,
 ) -> Result<SuiteScoring> {
     let suite = sqlx::query!(
-        "select metric, release, clip, ladder_start, ladder_step, ladder_levels, n_items, n_sealed
-         from suites where suite_id = $1 and version = $2",
+        "
+        select
+            metric,
+            release,
+            clip,
+            ladder_start,
+            ladder_step,
+            ladder_levels,
+            n_items,
+            n_sealed
+        from suites
+        where suite_id = $1
+          and version = $2
+        ",
         suite_id.as_str(),
         version
     )
@@ -388,12 +510,13 @@ pub async fn scoring(
     })
 }
 
-/// How long the next answer may take. All jobs of the suite in the process wait for the answers, so that a connection that is
-/// dead without having been closed must not hold them until their deadline.
+/// The longest wait for the next row of answers. All jobs of the suite in the process wait for the
+/// answers, so a connection that is dead without having been closed must not block them until their
+/// time limit.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The answers of a suite's version in the order of publication, each given to `each` as it arrives, with
-/// whether its item is sealed.
+/// Reads the answers of a suite's version in the order of publication, and calls `each` with every
+/// one of them and with whether its item is sealed.
 pub async fn answers(
     db: impl PgExecutor<'_>,
     suite_id: &SuiteId,
@@ -404,7 +527,16 @@ pub async fn answers(
     use futures_util::TryStreamExt as _;
 
     let mut rows = sqlx::query!(
-        r#"select item_id, answer::text as "answer!", sealed from suite_answers where suite_id = $1 and version = $2 order by ordinal"#,
+        r#"
+        select
+            item_id,
+            answer::text as "answer!",
+            sealed
+        from suite_answers
+        where suite_id = $1
+          and version = $2
+        order by ordinal
+        "#,
         suite_id.as_str(),
         version
     )
@@ -413,7 +545,7 @@ pub async fn answers(
         .await
         .map_err(Error::unavailable)??
     {
-        // The message of a bad answer may quote it, so it goes nowhere.
+        // The message is discarded, because it may quote the answer.
         let answer = Answer::parse(&row.answer, &metric).map_err(|_| {
             Error::internal("a published suite has an answer that does not fit its metric")
         })?;

@@ -1,6 +1,7 @@
 //! Messages of `SuiteService`.
 
-use assay_core::model::suite::{LadderGrid, Suite, SuiteItem, SuiteItems, Suites};
+use assay_core::model::suite::{LadderGrid, Suite, Suites};
+use assay_core::model::suite_items::{SuiteItem, SuiteItems};
 use assay_core::{Error, Result};
 
 use super::{object, timestamp};

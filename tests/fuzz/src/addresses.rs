@@ -1,12 +1,12 @@
-//! E-mail addresses and domains.
+//! Email addresses and domains.
 
 use assay_core::model::email_domain::{DomainRecord, claimable};
 use assay_core::model::validation::{DOMAIN_MAX, domain, email};
 use hickory_proto::rr::Name;
 
-use super::fit_to_be_told;
+use super::assert_safe_message;
 
-/// An address and a domain have one form, in which mail can be sent and a name server asked.
+/// Addresses and domains have one canonical form, which the mail library and DNS queries accept.
 pub fn addresses(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -27,13 +27,13 @@ pub fn addresses(data: &[u8]) {
             let (local, host) = address.rsplit_once('@').unwrap();
             assert!((1..=64).contains(&local.len()) && !local.contains('@'));
             assert_eq!(domain("domain", host).as_deref(), Ok(host));
-            // The library that sends mails takes it, and as the same.
+            // The mail library parses the same address.
             let sent: lettre::Address = address
                 .parse()
                 .unwrap_or_else(|error| panic!("{address}: {error}"));
             assert_eq!((sent.user(), sent.domain()), (local, host));
         }
-        Err(fault) => fit_to_be_told(&fault.message),
+        Err(error) => assert_safe_message(&error.message),
     }
     match domain("domain", text) {
         Ok(name) => {
@@ -58,7 +58,7 @@ pub fn addresses(data: &[u8]) {
                 assert_eq!(domain("domain", &same), Ok(name.clone()));
             }
         }
-        Err(fault) => fit_to_be_told(&fault.message),
+        Err(error) => assert_safe_message(&error.message),
     }
     match claimable("domain", text) {
         Ok(name) => {
@@ -71,7 +71,7 @@ pub fn addresses(data: &[u8]) {
                 record.name
             );
         }
-        Err(fault) => assert!(
+        Err(error) => assert!(
             [
                 "required",
                 "format",
@@ -79,7 +79,7 @@ pub fn addresses(data: &[u8]) {
                 "public_suffix",
                 "public_mail"
             ]
-            .contains(&fault.reason)
+            .contains(&error.reason)
         ),
     }
 }

@@ -1,34 +1,34 @@
-//! Bodies of requests.
+//! JSON bodies of requests.
 
 use assay_api::parsers::Fields;
 use assay_core::{Code, Details, Error};
 use assay_eval::json::DEPTH_MAX;
 use serde_json::Value;
 
-use super::fit_to_be_told;
+use super::assert_safe_message;
 use super::json::{Json, nesting};
 
-/// What is taken from a body is what a plain parser finds in it; whatever else it holds is refused.
+/// The fields taken from a body equal those of a plain parser; all other content is rejected.
 pub fn bodies(data: &[u8]) {
     let plain = Json::read(data);
     let fields = match Fields::read(data) {
-        Err(error) => return refused(&error, data, plain.as_ref()),
+        Err(error) => return assert_error(&error, data, plain.as_ref()),
         Ok(fields) => fields,
     };
-    // Numbers beyond all bounds and half surrogates are for whoever takes the field.
+    // Numbers out of range and half surrogate pairs are errors of the field that contains them.
     let Some(plain) = plain else { return };
     let Json::Object(entries) = &plain else {
-        panic!("taken, and no object")
+        panic!("accepted a body that is no object")
     };
     assert!(nesting(data) <= DEPTH_MAX && entries.len() <= 32);
-    taken(fields, data, entries);
+    assert_fields(fields, data, entries);
 }
 
-fn refused(error: &Error, data: &[u8], plain: Option<&Json>) {
+fn assert_error(error: &Error, data: &[u8], plain: Option<&Json>) {
     let lower = error.message.to_lowercase();
     match error.code {
         Code::InvalidRequest => {
-            fit_to_be_told(&error.message);
+            assert_safe_message(&error.message);
             assert!(plain.is_none() || nesting(data) > DEPTH_MAX, "{lower}");
         }
         Code::ValidationFailed => {
@@ -48,11 +48,11 @@ fn refused(error: &Error, data: &[u8], plain: Option<&Json>) {
     }
 }
 
-/// Takes a field of each kind, and compares.
-fn taken(mut fields: Fields<'_>, data: &[u8], entries: &[(String, Json)]) {
+/// Takes a field of each kind and compares it with the plain parser.
+fn assert_fields(mut fields: Fields<'_>, data: &[u8], entries: &[(String, Json)]) {
     let values: Value = match serde_json::from_slice(data) {
         Ok(values) => values,
-        // Deeper than that parser goes.
+        // The body is nested more deeply than the plain parser supports.
         Err(_) => return,
     };
     let repeated = entries
@@ -60,17 +60,17 @@ fn taken(mut fields: Fields<'_>, data: &[u8], entries: &[(String, Json)]) {
         .enumerate()
         .filter(|(at, (name, _))| entries[..*at].iter().any(|(other, _)| other == name))
         .count();
-    let mut faults = repeated;
-    // Of a key that comes twice the first is taken here, and the last by that parser.
+    let mut errors = repeated;
+    // Of a repeated key, the API takes the first value, and the plain parser the last.
     let first_is_last = |name: &str| entries.iter().filter(|(other, _)| other == name).count() <= 1;
     let there = |name: &str| entries.iter().any(|(other, _)| other == name);
     let known = ["name", "auto_join", "bytes", "email", "predictions"];
     let (name, flag, number) = (
-        fields.optional_text("name"),
-        fields.optional_flag("auto_join"),
+        fields.optional_string("name"),
+        fields.optional_boolean("auto_join"),
         fields.optional_integer("bytes"),
     );
-    let (email, raw) = (fields.text("email"), fields.raw("predictions"));
+    let (email, raw) = (fields.string("email"), fields.raw("predictions"));
     if !known.iter().all(|name| first_is_last(name)) {
         assert!(fields.finish().is_err());
         return;
@@ -87,10 +87,10 @@ fn taken(mut fields: Fields<'_>, data: &[u8], entries: &[(String, Json)]) {
     );
     let wrong =
         |name: &str, fine: bool| usize::from(there(name) && !values[name].is_null() && !fine);
-    faults += wrong("name", name.is_some())
+    errors += wrong("name", name.is_some())
         + wrong("auto_join", flag.is_some())
         + wrong("bytes", number.is_some());
-    faults += usize::from(!values["email"].is_string());
+    errors += usize::from(!values["email"].is_string());
     let mut unknown: Vec<&str> = entries
         .iter()
         .map(|(name, _)| name.as_str())
@@ -98,26 +98,26 @@ fn taken(mut fields: Fields<'_>, data: &[u8], entries: &[(String, Json)]) {
         .collect();
     unknown.sort_unstable();
     unknown.dedup();
-    faults += unknown.len();
+    errors += unknown.len();
     match fields.finish() {
-        Ok(()) => assert_eq!(faults, 0),
+        Ok(()) => assert_eq!(errors, 0),
         Err(error) => {
             let Some(Details::Fields { fields }) = &error.details else {
                 panic!("{error}")
             };
             assert_eq!(
                 (error.code, fields.len()),
-                (Code::ValidationFailed, faults),
+                (Code::ValidationFailed, errors),
                 "{fields:?}"
             );
             fields
                 .iter()
-                .for_each(|fault| fit_to_be_told(&fault.message));
+                .for_each(|error| assert_safe_message(&error.message));
         }
     }
 }
 
-/// A whole number, however it is written.
+/// Returns the integer, also if it is written as a float.
 fn whole(value: &Value) -> Option<i64> {
     let number = value.as_number()?;
     number.as_i64().or_else(|| {

@@ -1,4 +1,4 @@
-//! Headers of requests. The input is values, a line each.
+//! Request headers. The input has one value per line.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,15 +11,16 @@ use assay_core::Code;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
 
-use super::fit_to_be_told;
+use super::assert_safe_message;
 
-/// Each reader takes what it should, refuses the rest in words that do not repeat it, and never takes a value for another.
+/// Each reader accepts exactly its valid values, never mistakes a value for another, and rejects the rest without
+/// repeating it in the message.
 pub fn headers(data: &[u8]) {
     let values: Vec<HeaderValue> = data
         .split(|byte| *byte == b'\n')
         .filter_map(|line| HeaderValue::from_bytes(line).ok())
         .collect();
-    // What a reader sees of the header that it wants: the first value as text, if it is one.
+    // The first value of the header, if it is a valid string.
     let first = values.first().and_then(|value| value.to_str().ok());
     let all = |name: &'static str| -> HeaderMap {
         values
@@ -46,7 +47,7 @@ pub fn headers(data: &[u8]) {
     let plain = |text: &&str| {
         (1..=128).contains(&text.len())
             && !text.contains(|c: char| !c.is_ascii_alphanumeric() && !"-_.:".contains(c))
-            // A secret is nobody's id.
+            // A secret must not become a request id.
             && !text.contains("svc_")
     };
     assert_eq!(id.as_deref(), first.filter(plain));
@@ -80,14 +81,14 @@ fn credentials(headers: &HeaderMap, first: Option<&str>) {
                     Code::InvalidToken
                 }
             );
-            fit_to_be_told(&error.message);
+            assert_safe_message(&error.message);
             assert!(error.cause.is_none() && error.details.is_none());
         }
     }
 }
 
 fn idempotency_keys(headers: &HeaderMap, values: &[HeaderValue]) {
-    match (IdempotencyKey::of(headers), values) {
+    match (IdempotencyKey::from_headers(headers), values) {
         (Ok(None), []) => {}
         (Ok(Some(IdempotencyKey(key))), [only]) => {
             assert_eq!(only.to_str().ok(), Some(key.as_str()));
@@ -122,7 +123,7 @@ fn traces(headers: &HeaderMap, first: Option<&str>) {
             && Some(span_context.span_id) != parent
     );
     assert!(span_id.as_ref().is_none_or(|span_id| is_id(span_id, 16)));
-    // By the places of its parts: `00-<32>-<16>-01`, and more behind another dash in versions to come.
+    // By position: `00-<32>-<16>-01`; later versions may append more after another dash.
     let expected = first.filter(|text| {
         let bytes = text.as_bytes();
         let hex = |range: std::ops::Range<usize>| {
@@ -144,7 +145,7 @@ fn traces(headers: &HeaderMap, first: Option<&str>) {
     }
 }
 
-/// Behind no trusted proxy the header says nothing; behind one, what a caller writes before it says nothing.
+/// Without a trusted proxy the header is ignored; behind one, entries that the caller prepends are ignored.
 fn clients(headers: &HeaderMap, values: &[HeaderValue]) {
     let trusted: Vec<IpNet> = ["10.0.0.0/8", "fd00::/8"]
         .map(|network| network.parse().unwrap())
@@ -152,20 +153,27 @@ fn clients(headers: &HeaderMap, values: &[HeaderValue]) {
     let (proxy, stranger): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [203, 0, 113, 9].into());
     assert_eq!(&*client(proxy, headers, &[]), "10.0.0.1");
     assert_eq!(&*client(stranger, headers, &trusted), "203.0.113.9");
-    let told = client(proxy, headers, &trusted);
-    let is_trusted = told
+    let client_address = client(proxy, headers, &trusted);
+    let is_trusted = client_address
         .parse::<IpAddr>()
-        .is_ok_and(|told| trusted.iter().any(|network| network.contains(&told)));
-    let is_address = told.parse::<IpAddr>().is_ok();
-    assert!(is_address, "{told}");
-    // It stands in the header, or is the proxy's own.
+        .is_ok_and(|client_address| {
+            trusted
+                .iter()
+                .any(|network| network.contains(&client_address))
+        });
+    let is_address = client_address.parse::<IpAddr>().is_ok();
+    assert!(is_address, "{client_address}");
+    // The address is in the header, or is the proxy's own.
     let written = |value: &HeaderValue| {
         let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
         text.split(',')
             .filter_map(plain_address)
-            .any(|address| key(address) == *told)
+            .any(|address| key(address) == *client_address)
     };
-    assert!(*told == *"10.0.0.1" || values.iter().any(written), "{told}");
+    assert!(
+        *client_address == *"10.0.0.1" || values.iter().any(written),
+        "{client_address}"
+    );
     if !is_trusted {
         let forged = [HeaderValue::from_static("198.51.100.7")]
             .into_iter()
@@ -173,11 +181,11 @@ fn clients(headers: &HeaderMap, values: &[HeaderValue]) {
         let forged: HeaderMap = forged
             .map(|value| (HeaderName::from_static("x-forwarded-for"), value))
             .collect();
-        assert_eq!(client(proxy, &forged, &trusted), told);
+        assert_eq!(client(proxy, &forged, &trusted), client_address);
     }
 }
 
-/// An address with or without port and brackets, by the shape of its text.
+/// Parses an address with or without port and brackets.
 fn plain_address(hop: &str) -> Option<IpAddr> {
     let hop = hop.trim_matches(|c: char| c == ' ' || c == '\t');
     let (bare, port) = match hop.strip_prefix('[') {
@@ -190,7 +198,7 @@ fn plain_address(hop: &str) -> Option<IpAddr> {
         None => (hop, None),
     };
     let port_is_fine = port.is_none_or(|port| port.parse::<u16>().is_ok());
-    // An IPv6 address may name the link that it holds on.
+    // An IPv6 address may have a zone id.
     let bare = bare.split_once('%').map_or(bare, |(bare, _)| bare);
     bare.parse::<IpAddr>()
         .ok()
@@ -198,7 +206,7 @@ fn plain_address(hop: &str) -> Option<IpAddr> {
         .map(|address| address.to_canonical())
 }
 
-/// Whom failures are counted for: of IPv6 the first 64 bits.
+/// Returns the key of failure counters: the address, for IPv6 its first 64 bits.
 fn key(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),

@@ -1,10 +1,10 @@
-//! JSON read in the plainest way: the second way to what the readers find.
+//! A simple JSON parser, as a reference implementation for the readers.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// How deeply brackets are nested outside of texts; of what is JSON.
+/// Returns the nesting depth of brackets outside of strings, for valid JSON.
 pub fn nesting(json: &[u8]) -> usize {
     let (mut open, mut deepest, mut bytes) = (0_usize, 0, json.iter());
     while let Some(byte) = bytes.next() {
@@ -25,7 +25,7 @@ pub fn nesting(json: &[u8]) -> usize {
     deepest
 }
 
-/// A value; keys that come twice are both there.
+/// A JSON value; objects contain repeated keys.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Json {
     Text(String),
@@ -36,15 +36,15 @@ pub enum Json {
 }
 
 impl Json {
-    /// Nothing: it is not JSON, or it holds what the parser cannot (a number that is too large, half a surrogate, more
-    /// than 127 levels).
+    /// Parses JSON. Returns `None` if the input is no JSON, or exceeds the parser (a number that is too large, half a
+    /// surrogate pair, more than 127 levels).
     pub fn read(json: &[u8]) -> Option<Self> {
         let mut parser = serde_json::Deserializer::from_slice(json);
         let read = Self::deserialize(&mut parser).ok()?;
         parser.end().ok().map(|()| read)
     }
 
-    /// The values of an object at this key.
+    /// Returns the values of an object at this key.
     pub fn at(&self, key: &str) -> Vec<&Self> {
         match self {
             Self::Object(entries) => entries
@@ -56,7 +56,7 @@ impl Json {
         }
     }
 
-    /// Whether it is an object in which a key comes twice.
+    /// Returns `true` for an object with a repeated key.
     pub fn repeats_a_key(&self) -> bool {
         match self {
             Self::Object(entries) => {

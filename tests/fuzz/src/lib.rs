@@ -1,7 +1,7 @@
-//! What must hold of the parsers that meet the outside, whatever they are given: a function each. A fuzzer calls them with
-//! what it invents (`tests/fuzz/targets`), and `cargo test` with what it has kept (`tests/fuzz/corpus`).
+//! Properties of the parsers of untrusted input, one function each. A fuzzer calls them with generated input
+//! (`tests/fuzz/targets`), and `cargo test` with the stored corpus (`tests/fuzz/corpus`).
 //!
-//! What lives here: properties, and second ways to the same result. What may not: anything that needs a server.
+//! The module contains properties and independent reference implementations, and nothing that needs a server.
 
 mod addresses;
 mod bodies;
@@ -10,9 +10,9 @@ mod json;
 mod messages;
 mod predictions;
 mod queries;
+mod reader_output;
 mod secrets;
 mod suites;
-mod told;
 mod uploads;
 mod words;
 
@@ -27,7 +27,7 @@ pub use suites::suites;
 pub use uploads::uploads;
 pub use words::words;
 
-/// Words of the libraries inside, which no message may hold.
+/// Words from dependencies, which no error message may contain.
 const INSIDE: [&str; 12] = [
     "sqlx",
     "postgres",
@@ -43,14 +43,14 @@ const INSIDE: [&str; 12] = [
     "recursion",
 ];
 
-/// A message is for people: short, and without a word of the inside.
-fn fit_to_be_told(message: &str) {
+/// Asserts that an error message is short and names no implementation detail.
+fn assert_safe_message(message: &str) {
     let lower = message.to_lowercase();
     assert!(!INSIDE.iter().any(|word| lower.contains(word)), "{message}");
     assert!(!message.is_empty() && message.len() < 600, "{message}");
 }
 
-/// Numbers that look random and are the same for the same input.
+/// A pseudo-random generator that is seeded by the input.
 struct Seeded(u64);
 
 impl Seeded {
@@ -60,7 +60,7 @@ impl Seeded {
         }))
     }
 
-    /// One below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self
             .0
@@ -69,7 +69,7 @@ impl Seeded {
         (self.0 >> 33) as usize % bound
     }
 
-    /// The bytes in pieces, none empty.
+    /// Splits the bytes into non-empty pieces.
     fn pieces<'a>(&mut self, data: &'a [u8]) -> Vec<&'a [u8]> {
         let largest = 1 + self.below(48);
         let (mut pieces, mut rest) = (Vec::new(), data);

@@ -1,13 +1,13 @@
-//! A submission by gRPC: its predictions are written as the JSON that REST takes.
+//! Submissions over gRPC, whose predictions are converted to the JSON of REST.
 
 use assay_proto::convert::{CreateEvalFields, CreateEvalReader, Unreadable};
 use assay_proto::v1;
 use assay_proto::v1::prediction_value::Value;
 use prost::Message as _;
 
-use super::told::{Predicted, Told, inline};
+use super::reader_output::{Output, Predicted, inline};
 
-/// What a message holds is what is read from the JSON that is made of it, an element each.
+/// The JSON made from a message has the message's predictions, one element for each.
 pub fn messages(data: &[u8]) {
     let (message, found) = match (v1::CreateEvalRequest::decode(data), read(data.to_vec())) {
         (Ok(message), Ok(found)) => (message, found),
@@ -22,18 +22,18 @@ pub fn messages(data: &[u8]) {
         (&message.idempotency_key, message.predictions.is_empty()),
         (&found.idempotency_key, found.predictions.is_none())
     );
-    // What was understood is written and understood again.
+    // A decoded message survives encoding and decoding.
     let again = v1::CreateEvalRequest::decode(message.encode_to_vec().as_slice()).unwrap();
-    // A number that is none is not equal to itself.
+    // NaN does not equal itself.
     assert!(again == message || format!("{message:?}").contains("NaN"));
     if message.predictions.is_empty() {
         return;
     }
-    // As clients write it: no label comes twice in a map.
+    // Encoded as by clients, without repeated labels in a map.
     let json = read(message.encode_to_vec()).unwrap().predictions.unwrap();
-    let (told, ended) = inline(&json, usize::MAX);
+    let (outputs, ended) = inline(&json, usize::MAX);
     assert!(ended.is_ok(), "{}", String::from_utf8_lossy(&json));
-    let mut rest = told.as_slice();
+    let mut rest = outputs.as_slice();
     for (at, prediction) in message.predictions.iter().enumerate() {
         let v1::Prediction {
             item_id,
@@ -63,7 +63,7 @@ pub fn messages(data: &[u8]) {
             let (first, behind) = rest.split_first().unwrap();
             assert_eq!(
                 *first,
-                Told::Prediction {
+                Output::Prediction {
                     named,
                     item_id: item_id.clone(),
                     predicted: predicted.unwrap()
@@ -71,16 +71,16 @@ pub fn messages(data: &[u8]) {
             );
             rest = behind;
         } else {
-            let faults =
-                rest.iter().take_while(|told| matches!(told, Told::Fault(fault) if fault.field.starts_with(&format!("{named}.")))).count();
-            assert!(faults > 0, "{prediction:?}");
-            rest = &rest[faults..];
+            let errors =
+                rest.iter().take_while(|output| matches!(output, Output::Error(error) if error.field.starts_with(&format!("{named}.")))).count();
+            assert!(errors > 0, "{prediction:?}");
+            rest = &rest[errors..];
         }
     }
     assert_eq!(rest, []);
 }
 
-/// Reads a message in small steps: where one ends makes no difference.
+/// Reads a message in small steps; the result must not depend on their boundaries.
 fn read(message: Vec<u8>) -> Result<CreateEvalFields, Unreadable> {
     let mut reader = CreateEvalReader::new(message.into(), usize::MAX);
     while reader.step(64)? >= 64 {}

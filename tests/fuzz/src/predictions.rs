@@ -1,63 +1,63 @@
-//! Predictions as they are submitted, inline and uploaded.
+//! Submitted predictions, inline and uploaded.
 
 use std::collections::HashSet;
 
 use assay_core::{Code, Details};
 use assay_eval::json::DEPTH_MAX;
-use assay_eval::prediction::{Layout, MAX_FAULTS, check};
+use assay_eval::prediction::{FIELD_ERRORS_MAX, Layout, check};
 use assay_eval::{FieldError, Metric};
 
 use super::json::{Json, nesting};
-use super::told::{Heard, Predicted, Told, inline, streamed};
-use super::{Seeded, fit_to_be_told};
+use super::reader_output::{Collector, Output, Predicted, inline, streamed};
+use super::{Seeded, assert_safe_message};
 
 const ALL: usize = usize::MAX;
 
-/// A JSON array: read whole, as a stream in any pieces, and by a plain parser, it is the same.
+/// A JSON array has the same result when read at once, as a stream of any pieces, and by a plain parser.
 pub fn predictions(data: &[u8]) {
     let mut seeded = Seeded::of(data);
-    let (told, ended) = inline(data, ALL);
+    let (outputs, ended) = inline(data, ALL);
     let stream = streamed(Layout::Array, [data], ALL);
     assert_eq!(stream, streamed(Layout::Array, data.chunks(1), ALL));
     assert_eq!(stream, streamed(Layout::Array, seeded.pieces(data), ALL));
-    for told in told.iter().chain(&stream) {
-        sane(told, "predictions");
+    for output in outputs.iter().chain(&stream) {
+        assert_valid(output, "predictions");
     }
-    stops(&told, |enough| inline(data, enough).0, &mut seeded);
-    stops(
+    assert_stops(&outputs, |limit| inline(data, limit).0, &mut seeded);
+    assert_stops(
         &stream,
-        |enough| streamed(Layout::Array, [data], enough),
+        |limit| streamed(Layout::Array, [data], limit),
         &mut seeded,
     );
     match &ended {
         Err(error) => {
-            broken(error, data);
+            assert_location(error, data);
             assert!(
-                stream.last().is_some_and(Told::is_fault),
-                "the stream takes what inline is refused"
+                stream.last().is_some_and(Output::is_error),
+                "the stream accepts what the inline reader rejects"
             );
         }
-        // How deep a submission may be is for the reader of its body to say, and of an element in a stream for the stream.
+        // The depth of an inline submission is limited by the reader of its body, and that of an element by the stream.
         Ok(_) if nesting(data) >= DEPTH_MAX => {}
         Ok(_) => {
-            assert_eq!(told, stream);
+            assert_eq!(outputs, stream);
             if let Some(plain) = Json::read(data) {
-                as_expected(&plain, &told);
+                assert_matches_json(&plain, &outputs);
             }
         }
     }
-    checked(data, &told, ended.is_ok());
+    assert_check(data, &outputs, ended.is_ok());
 }
 
-/// One prediction a line: each line says what it says as the only element of an array.
+/// One prediction per line: each line has the same result as the only element of an array.
 pub fn lines(data: &[u8]) {
     let mut seeded = Seeded::of(data);
     let stream = streamed(Layout::Lines, [data], ALL);
     assert_eq!(stream, streamed(Layout::Lines, data.chunks(1), ALL));
     assert_eq!(stream, streamed(Layout::Lines, seeded.pieces(data), ALL));
-    stops(
+    assert_stops(
         &stream,
-        |enough| streamed(Layout::Lines, [data], enough),
+        |limit| streamed(Layout::Lines, [data], limit),
         &mut seeded,
     );
     let mut expected = Vec::new();
@@ -69,12 +69,12 @@ pub fn lines(data: &[u8]) {
     if expected.is_empty() {
         expected.push((String::from("predictions"), "required", None));
     }
-    let said: Vec<_> = stream.iter().map(said).collect();
-    assert_eq!(said, expected);
-    for told in &stream {
-        sane(
-            told,
-            if said[0].0 == "predictions" {
+    let summary: Vec<_> = stream.iter().map(summary).collect();
+    assert_eq!(summary, expected);
+    for output in &stream {
+        assert_valid(
+            output,
+            if summary[0].0 == "predictions" {
                 "predictions"
             } else {
                 "line "
@@ -83,12 +83,12 @@ pub fn lines(data: &[u8]) {
     }
 }
 
-type Said = (String, &'static str, Option<(String, Predicted)>);
+type Summary = (String, &'static str, Option<(String, Predicted)>);
 
-fn said(told: &Told) -> Said {
-    match told {
-        Told::Fault(fault) => (fault.field.clone(), fault.reason, None),
-        Told::Prediction {
+fn summary(output: &Output) -> Summary {
+    match output {
+        Output::Error(error) => (error.field.clone(), error.reason, None),
+        Output::Prediction {
             named,
             item_id,
             predicted,
@@ -100,21 +100,22 @@ fn said(told: &Told) -> Said {
     }
 }
 
-/// What a line is expected to say: what it says as an array's only element, under its own name.
-fn line_alone(line: &[u8], named: &str) -> Vec<Said> {
+/// Returns the expected result of a line: that of an array with this only element, under the line's name.
+fn line_alone(line: &[u8], named: &str) -> Vec<Summary> {
     let broken = vec![(named.to_owned(), "format", None)];
     let one_value = std::str::from_utf8(line)
         .is_ok_and(|text| serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok());
     if !one_value {
         return broken;
     }
-    let (told, ended) = inline(&[b"[", line, b"]"].concat(), ALL);
+    let (outputs, ended) = inline(&[b"[", line, b"]"].concat(), ALL);
     if ended.is_err() || nesting(line) > DEPTH_MAX - 2 {
         return broken;
     }
-    told.iter()
-        .map(|told| {
-            let (place, reason, predicted) = said(told);
+    outputs
+        .iter()
+        .map(|output| {
+            let (place, reason, predicted) = summary(output);
             (
                 place.replacen("predictions[0]", named, 1),
                 reason,
@@ -124,18 +125,18 @@ fn line_alone(line: &[u8], named: &str) -> Vec<Said> {
         .collect()
 }
 
-/// A fault names its place and says something fit to be told; a prediction is what the platform promises it to be.
-fn sane(told: &Told, place: &str) {
-    match told {
-        Told::Fault(fault) => {
-            assert!(fault.field.starts_with(place), "{fault:?}");
+/// Asserts that a field error has a location and a safe message, and that a prediction meets the platform's guarantees.
+fn assert_valid(output: &Output, place: &str) {
+    match output {
+        Output::Error(error) => {
+            assert!(error.field.starts_with(place), "{error:?}");
             assert!(
-                ["required", "type", "format", "duplicate", "range"].contains(&fault.reason),
-                "{fault:?}"
+                ["required", "type", "format", "duplicate", "range"].contains(&error.reason),
+                "{error:?}"
             );
-            fit_to_be_told(&fault.message);
+            assert_safe_message(&error.message);
         }
-        Told::Prediction {
+        Output::Prediction {
             item_id, predicted, ..
         } => {
             assert!((1..=512).contains(&item_id.len()) && !item_id.contains('\0'));
@@ -146,18 +147,18 @@ fn sane(told: &Told, place: &str) {
     }
 }
 
-/// Whoever has enough hears no more, and what was heard before is the same.
-fn stops(all: &[Told], heard: impl Fn(usize) -> Vec<Told>, seeded: &mut Seeded) {
+/// Asserts that a consumer that stops after some outputs gets exactly these.
+fn assert_stops(all: &[Output], read: impl Fn(usize) -> Vec<Output>, seeded: &mut Seeded) {
     if !all.is_empty() {
-        let enough = 1 + seeded.below(all.len());
-        assert_eq!(heard(enough), all[..enough]);
+        let limit = 1 + seeded.below(all.len());
+        assert_eq!(read(limit), all[..limit]);
     }
 }
 
-/// A document that is no JSON is told with a place that is in it.
-fn broken(error: &assay_core::Error, data: &[u8]) {
+/// Asserts that the error of invalid JSON has a position inside of the document.
+fn assert_location(error: &assay_core::Error, data: &[u8]) {
     assert_eq!(error.code, Code::InvalidRequest);
-    fit_to_be_told(&error.message);
+    assert_safe_message(&error.message);
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
@@ -176,21 +177,21 @@ fn broken(error: &assay_core::Error, data: &[u8]) {
     assert!(column <= lines[line - 1].len() + 1, "{error}");
 }
 
-/// What the reader hands on is what a plain parser finds.
-fn as_expected(plain: &Json, told: &[Told]) {
+/// Asserts that the reader returns the predictions that a plain parser finds.
+fn assert_matches_json(plain: &Json, outputs: &[Output]) {
     let Json::Array(elements) = plain else {
         assert!(
-            matches!(told, [Told::Fault(FieldError { field, reason: "type", .. })] if field == "predictions")
+            matches!(outputs, [Output::Error(FieldError { field, reason: "type", .. })] if field == "predictions")
         );
         return;
     };
     if elements.is_empty() {
         assert!(
-            matches!(told, [Told::Fault(FieldError { field, reason: "required", .. })] if field == "predictions")
+            matches!(outputs, [Output::Error(FieldError { field, reason: "required", .. })] if field == "predictions")
         );
         return;
     }
-    let mut rest = told;
+    let mut rest = outputs;
     for (at, element) in elements.iter().enumerate() {
         let named = format!("predictions[{at}]");
         match predicted(element) {
@@ -198,7 +199,7 @@ fn as_expected(plain: &Json, told: &[Told]) {
                 let (first, behind) = rest.split_first().unwrap();
                 assert_eq!(
                     *first,
-                    Told::Prediction {
+                    Output::Prediction {
                         named,
                         item_id,
                         predicted
@@ -207,20 +208,20 @@ fn as_expected(plain: &Json, told: &[Told]) {
                 rest = behind;
             }
             None => {
-                let of_it = |told: &&Told| matches!(told, Told::Fault(fault) if fault.field.strip_prefix(named.as_str()).is_some_and(|place| place.is_empty() || place.starts_with('.')));
-                let faults = rest.iter().take_while(of_it).count();
+                let of_it = |output: &&Output| matches!(output, Output::Error(error) if error.field.strip_prefix(named.as_str()).is_some_and(|place| place.is_empty() || place.starts_with('.')));
+                let errors = rest.iter().take_while(of_it).count();
                 assert!(
-                    (1..=MAX_FAULTS).contains(&faults),
-                    "{faults} faults of {element:?}"
+                    (1..=FIELD_ERRORS_MAX).contains(&errors),
+                    "{errors} errors of {element:?}"
                 );
-                rest = &rest[faults..];
+                rest = &rest[errors..];
             }
         }
     }
     assert_eq!(rest, []);
 }
 
-/// The prediction that an element is, if nothing is wrong with it.
+/// Returns the prediction of an element, or `None` if the element is invalid.
 fn predicted(element: &Json) -> Option<(String, Predicted)> {
     let (ids, values) = (element.at("item_id"), element.at("prediction"));
     let ([Json::Text(item_id)], [value], false) =
@@ -254,20 +255,20 @@ fn predicted(element: &Json) -> Option<(String, Predicted)> {
     ((1..=512).contains(&item_id.len()) && plain(item_id)).then(|| (item_id.clone(), predicted))
 }
 
-/// The check of a submission says what follows from what was handed on.
-fn checked(data: &[u8], told: &[Told], is_json: bool) {
+/// Asserts that the check of a submission agrees with the reader's outputs.
+fn assert_check(data: &[u8], outputs: &[Output], is_json: bool) {
     for metric in [
         Metric::Accuracy,
         Metric::ExactMatch,
         Metric::Mae,
         Metric::Ece,
     ] {
-        checked_for(metric, data, told, is_json);
+        assert_check_for(metric, data, outputs, is_json);
     }
 }
 
-/// Whether a metric's predictions are such values.
-fn fitting(metric: Metric, predicted: &Predicted) -> bool {
+/// Returns `true` if the metric accepts the value.
+fn fits_metric(metric: Metric, predicted: &Predicted) -> bool {
     match (metric, predicted) {
         (Metric::Accuracy, Predicted::Label(_) | Predicted::Ranking(_))
         | (Metric::ExactMatch, Predicted::Label(_)) => true,
@@ -287,42 +288,42 @@ fn fitting(metric: Metric, predicted: &Predicted) -> bool {
     }
 }
 
-fn checked_for(metric: Metric, data: &[u8], told: &[Told], is_json: bool) {
-    let (mut seen, mut faults) = (HashSet::new(), 0);
-    for told in told {
-        faults += match told {
-            Told::Fault(_) => 1,
-            Told::Prediction {
+fn assert_check_for(metric: Metric, data: &[u8], outputs: &[Output], is_json: bool) {
+    let (mut seen, mut errors) = (HashSet::new(), 0);
+    for output in outputs {
+        errors += match output {
+            Output::Error(_) => 1,
+            Output::Prediction {
                 item_id, predicted, ..
-            } => usize::from(!fitting(metric, predicted)) + usize::from(!seen.insert(item_id)),
+            } => usize::from(!fits_metric(metric, predicted)) + usize::from(!seen.insert(item_id)),
         };
-        if faults >= MAX_FAULTS {
-            faults = MAX_FAULTS;
+        if errors >= FIELD_ERRORS_MAX {
+            errors = FIELD_ERRORS_MAX;
             break;
         }
     }
     let checked = check(data, &metric).map_err(assay_core::Error::from);
     match checked {
         Err(error) if error.code == Code::InvalidRequest => {
-            assert!(!is_json && faults < MAX_FAULTS);
+            assert!(!is_json && errors < FIELD_ERRORS_MAX);
         }
         Err(error) => {
             let Some(Details::Fields { fields }) = &error.details else {
                 panic!("{error}")
             };
-            assert_eq!((error.code, fields.len()), (Code::ValidationFailed, faults));
-            assert!(is_json || faults == MAX_FAULTS);
+            assert_eq!((error.code, fields.len()), (Code::ValidationFailed, errors));
+            assert!(is_json || errors == FIELD_ERRORS_MAX);
         }
         Ok(checked) => {
-            assert!(is_json && faults == 0);
-            assert_eq!(checked.n_items, told.len() as i64);
-            let mut heard = Heard::until(ALL);
+            assert!(is_json && errors == 0);
+            assert_eq!(checked.n_items, outputs.len() as i64);
+            let mut collector = Collector::with_limit(ALL);
             assert!(
-                assay_eval::prediction::read(data, |next| heard.hear(next))
+                assay_eval::prediction::read(data, &mut collector)
                     .unwrap()
                     .is_continue()
             );
-            assert_eq!(checked.digest, heard.digest.finish());
+            assert_eq!(checked.digest, collector.digest.finish());
         }
     }
 }

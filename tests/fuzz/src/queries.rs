@@ -1,14 +1,14 @@
-//! Queries. The input is what stands behind the question mark.
+//! Query strings. The input is the part after the question mark.
 
 use assay_api::parsers::Query;
 use assay_core::{Code, Details};
 use http::Uri;
 
-use super::fit_to_be_told;
+use super::assert_safe_message;
 
 const KNOWN: [&str; 3] = ["limit", "wait", "before"];
 
-/// A parameter is what its first occurrence says; one that is repeated or unknown is refused by name.
+/// The first occurrence of a parameter counts; repeated and unknown parameters are rejected by name.
 pub fn queries(data: &[u8]) {
     let Ok(uri) = Uri::try_from([b"/v1/jobs?", data].concat()) else {
         return;
@@ -22,35 +22,35 @@ pub fn queries(data: &[u8]) {
             .find(|(parameter, _)| parameter == name)
             .map(|(_, value)| value.clone())
     };
-    assert_eq!(query.text("before"), first("before"));
-    assert_eq!(query.text("before"), None);
-    let mut faults = 0;
+    assert_eq!(query.string("before"), first("before"));
+    assert_eq!(query.string("before"), None);
+    let mut errors = 0;
     for name in ["limit", "wait"] {
         let expected = first(name).map(|text| whole(&text));
         assert_eq!(query.integer(name), expected.flatten());
-        faults += usize::from(expected == Some(None));
+        errors += usize::from(expected == Some(None));
     }
     let known = |name: &str| KNOWN.contains(&name);
     let mut seen = Vec::new();
     for (name, _) in given.iter().take(32) {
-        faults += usize::from(!known(name) || seen.contains(&name));
+        errors += usize::from(!known(name) || seen.contains(&name));
         seen.push(name);
     }
     match query.finish() {
-        Ok(()) => assert!(faults == 0 && given.len() <= KNOWN.len()),
+        Ok(()) => assert!(errors == 0 && given.len() <= KNOWN.len()),
         Err(error) => {
             let Some(Details::Fields { fields }) = error.details else {
                 panic!("{:?}", error.message)
             };
-            assert_eq!((error.code, fields.len()), (Code::ValidationFailed, faults));
+            assert_eq!((error.code, fields.len()), (Code::ValidationFailed, errors));
             fields
                 .iter()
-                .for_each(|fault| fit_to_be_told(&fault.message));
+                .for_each(|error| assert_safe_message(&error.message));
         }
     }
 }
 
-/// The parameters, decoded by hand.
+/// Decodes the parameters independently of the API's parser.
 fn plain(query: &str) -> Vec<(String, String)> {
     let decode = |text: &str| {
         let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
@@ -77,7 +77,7 @@ fn plain(query: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// `-?[0-9]+` within 64 bits.
+/// Parses `-?[0-9]+` within 64 bits.
 fn whole(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! Keys and tokens.
+//! API keys, session tokens and link tokens.
 
 use assay_core::model::secret::{SecretKind, read};
 use sha2::{Digest as _, Sha256};
@@ -12,7 +12,7 @@ const KINDS: [(SecretKind, &str); 3] = [
 ];
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Exactly what has the form and the right checksum is a secret, and its hash is that of all of it.
+/// Exactly the strings of the right form and checksum are secrets, and the hash covers the whole string.
 pub fn secrets(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         let found = read(text);
@@ -21,7 +21,7 @@ pub fn secrets(data: &[u8]) {
             assert_eq!(hash.as_bytes(), Sha256::digest(text).as_slice());
         }
     }
-    // One that is made of the input, and one character of it changed.
+    // A secret made from the input, and the same with one character changed.
     let mut seeded = Seeded::of(data);
     let (kind, prefix) = KINDS[seeded.below(3)];
     let random: String = (0..32)
@@ -47,7 +47,7 @@ fn expected(text: &str) -> Option<SecretKind> {
     (well_formed && text.ends_with(&checksum(&text[..text.len() - 6]))).then_some(kind)
 }
 
-/// The CRC-32 of IEEE 802.3, bit by bit, as six digits.
+/// Returns the CRC-32 of IEEE 802.3, computed bit by bit, as six digits.
 fn checksum(text: &str) -> String {
     let mut crc = u32::MAX;
     for byte in text.bytes() {

@@ -1,13 +1,13 @@
-//! What operators publish: the three texts of a suite's folder, with lines of `%%` between them, and a model's card.
+//! Operators' input: the three files of a suite's folder, separated by lines of `%%`, and a model's card.
 
 use std::collections::HashSet;
 
 use assay_core::model::catalog::ModelFile;
-use assay_core::runtime::suite_folder::{FolderItem, Protection, SuiteFolder};
 use assay_eval::Answer;
+use assay_eval::suite::{FolderItem, Protection, SuiteFolder};
 use serde_json::{Value, json};
 
-/// What is taken is whole and consistent, and written anew it is the same suite; what is refused is told with its file.
+/// An accepted suite is complete and consistent, and equals itself after being written and read; an error names its file.
 pub fn suites(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -15,14 +15,14 @@ pub fn suites(data: &[u8]) {
     let parts: Vec<&str> = text.split("\n%%\n").collect();
     if let [suite, items, answers] = parts[..] {
         match SuiteFolder::parse(suite, items, answers) {
-            Ok(folder) => taken(&folder),
+            Ok(folder) => assert_round_trip(&folder),
             Err(error) => {
-                let told = error.to_string();
+                let message = error.to_string();
                 assert!(
                     ["suite.toml", "items.ndjson", "answers.ndjson"]
                         .iter()
-                        .any(|file| told.starts_with(file)),
-                    "{told}"
+                        .any(|file| message.starts_with(file)),
+                    "{message}"
                 );
             }
         }
@@ -30,11 +30,11 @@ pub fn suites(data: &[u8]) {
     if let Ok(file) = serde_json::from_str::<ModelFile>(text) {
         let again: ModelFile =
             serde_json::from_value(serde_json::to_value(&file).unwrap()).unwrap();
-        assert_eq!(file.faults(), again.faults());
+        assert_eq!(file.field_errors(), again.field_errors());
     }
 }
 
-fn taken(folder: &SuiteFolder) {
+fn assert_round_trip(folder: &SuiteFolder) {
     let SuiteFolder {
         suite_id,
         version,
@@ -101,7 +101,7 @@ fn taken(folder: &SuiteFolder) {
         max_submissions_per_day.map(|max| format!("max_submissions_per_day = {max}\n")),
         max_submissions.map(|max| format!("max_submissions = {max}\n")),
         clip.map(|clip| format!("clip = [{}, {}]\n", float(clip.low), float(clip.high))),
-        closes_at.map(|at| format!("closes_at = {at}\n")),
+        closes_at.as_ref().map(|at| format!("closes_at = {at}\n")),
         seal_seed.as_ref().map(|seed| {
             format!(
                 "seal_seed = {}\n",
@@ -110,7 +110,7 @@ fn taken(folder: &SuiteFolder) {
         }),
     ];
     suite.extend(others.into_iter().flatten());
-    // TOML writes texts like JSON, but for one character.
+    // TOML strings are written like JSON strings, except for one character.
     suite += &format!(
         "description = {}\n",
         json!(description).to_string().replace('\u{7f}', "\\u007f")
@@ -121,7 +121,7 @@ fn taken(folder: &SuiteFolder) {
             json!(item.item_id)
         )
     };
-    // A value may go over several lines nowhere, but within it there may be a carriage return.
+    // A value never contains a line feed, but it may contain a carriage return.
     let of = |name: &str, value: fn(&FolderItem) -> &str| {
         items
             .iter()

@@ -1,23 +1,23 @@
-//! The content of an upload, however it is compressed and cut.
+//! The content of an upload, in any compression and any pieces.
 
 use std::io::{self, BufRead, Read, Write as _};
 use std::ops::ControlFlow;
 
 use assay_core::model::upload::{ContentEncoding, ContentType};
-use assay_core::runtime::upload_reader::{Content, ContentFault, Ended, decode};
+use assay_core::runtime::upload_reader::{ContentError, ContentFormat, ReadEnd, read_content};
 
 use super::Seeded;
-use super::told::{Heard, Told, streamed};
+use super::reader_output::{Collector, Output, streamed};
 
 const ALL: usize = usize::MAX;
 
-/// The first byte chooses: the form, how it is compressed, how large it may be, and whether the rest is what was sent or what
-/// is to be packed first.
+/// The first byte of the input selects the content type, the compression and the size limit, and if the rest is the sent
+/// content or a document to compress first.
 pub fn uploads(data: &[u8]) {
     let Some((&options, rest)) = data.split_first() else {
         return;
     };
-    let content = Content {
+    let content = ContentFormat {
         content_type: if options & 1 == 0 {
             ContentType::Ndjson
         } else {
@@ -29,7 +29,7 @@ pub fn uploads(data: &[u8]) {
             ContentEncoding::Zstd,
         ][usize::from(options >> 1 & 3) % 3],
         bytes_max: [4 << 20, 1 << 16, 1024, 32][usize::from(options >> 4 & 3)],
-        hashed: false,
+        compute_sha256: false,
     };
     if options & 8 == 0 {
         sent(content, rest);
@@ -38,35 +38,35 @@ pub fn uploads(data: &[u8]) {
     }
 }
 
-/// Whatever comes is read in the same way in any pieces, and never to more than it may be.
-fn sent(content: Content, sent: &[u8]) {
+/// Any content has the same result in any pieces, and is never read beyond its size limit.
+fn sent(content: ContentFormat, sent: &[u8]) {
     let whole = decoded(content, &[sent], ALL);
     let pieces = decoded(content, &Seeded::of(sent).pieces(sent), ALL);
     match (&whole.1, &pieces.1) {
-        // How much is read before the fault, and which of two is met first, depends on how the bytes come.
-        (Ended::Fault(_), Ended::Fault(_)) => {}
+        // The outputs before the error, and which of two errors comes first, depend on the pieces.
+        (ReadEnd::Invalid(_), ReadEnd::Invalid(_)) => {}
         _ => assert_eq!(whole, pieces),
     }
-    let held: usize = whole.0.iter().map(Told::bytes).sum();
+    let held: usize = whole.0.iter().map(Output::bytes).sum();
     assert!(
         held as u64 <= content.bytes_max,
-        "{held} bytes of texts from at most {}",
+        "{held} bytes of strings from at most {}",
         content.bytes_max
     );
-    if let (Some(enough), Ended::Whole) = (
-        whole.0.len().checked_sub(1).filter(|enough| *enough > 0),
+    if let (Some(limit), ReadEnd::Complete) = (
+        whole.0.len().checked_sub(1).filter(|limit| *limit > 0),
         &whole.1,
     ) {
-        let (told, ended) = decoded(content, &[sent], enough);
+        let (outputs, ended) = decoded(content, &[sent], limit);
         assert_eq!(
-            (told.as_slice(), ended),
-            (&whole.0[..enough], Ended::Stopped(()))
+            (outputs.as_slice(), ended),
+            (&whole.0[..limit], ReadEnd::Stopped(()))
         );
     }
 }
 
-/// What is packed well is read as if it were not packed; what is cut off or goes on wrongly is refused.
-fn packed(content: Content, document: &[u8]) {
+/// Compressed content is read like the uncompressed document; truncated content and trailing garbage are rejected.
+fn packed(content: ContentFormat, document: &[u8]) {
     let mut seeded = Seeded::of(document);
     let members = seeded.below(3) + 1;
     let whole: Vec<Vec<u8>> = document
@@ -74,30 +74,30 @@ fn packed(content: Content, document: &[u8]) {
         .map(|part| pack(content.content_encoding, part))
         .collect();
     let sent = whole.concat();
-    let (told, ended) = decoded(content, &seeded.pieces(&sent), ALL);
+    let (outputs, ended) = decoded(content, &seeded.pieces(&sent), ALL);
     if document.len() as u64 > content.bytes_max {
-        assert_eq!(ended, Ended::Fault(ContentFault::TooLarge));
+        assert_eq!(ended, ReadEnd::Invalid(ContentError::TooLarge));
         return;
     }
     if sent.is_empty() && content.content_encoding != ContentEncoding::Identity {
         return;
     }
-    assert_eq!(ended, Ended::Whole);
+    assert_eq!(ended, ReadEnd::Complete);
     assert_eq!(
-        told,
+        outputs,
         streamed(content.content_type.layout(), [document], ALL)
     );
     if content.content_encoding != ContentEncoding::Identity {
         let cut = whole[0].len() - 1 - seeded.below(whole[0].len() - 1);
         assert_eq!(
             decoded(content, &[&whole[0][..cut]], ALL).1,
-            Ended::Fault(ContentFault::Encoding),
+            ReadEnd::Invalid(ContentError::Encoding),
             "cut at {cut}"
         );
         let more = [sent.as_slice(), b"what is this?"].concat();
         assert_eq!(
             decoded(content, &[&more], ALL).1,
-            Ended::Fault(ContentFault::Encoding)
+            ReadEnd::Invalid(ContentError::Encoding)
         );
     }
 }
@@ -114,8 +114,8 @@ fn pack(encoding: ContentEncoding, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-fn decoded(content: Content, pieces: &[&[u8]], enough: usize) -> (Vec<Told>, Ended<()>) {
-    let mut heard = Heard::until(enough);
+fn decoded(content: ContentFormat, pieces: &[&[u8]], limit: usize) -> (Vec<Output>, ReadEnd<()>) {
+    let mut collector = Collector::with_limit(limit);
     let sent = Pieces {
         rest: pieces
             .iter()
@@ -123,17 +123,11 @@ fn decoded(content: Content, pieces: &[&[u8]], enough: usize) -> (Vec<Told>, End
             .filter(|piece| !piece.is_empty())
             .collect(),
     };
-    let ended = decode(
-        sent,
-        content,
-        || ControlFlow::Continue(()),
-        &mut |_| {},
-        &mut |next| heard.hear(next),
-    );
-    (heard.told, ended)
+    let ended = read_content(sent, content, || ControlFlow::Continue(()), &mut collector);
+    (collector.outputs, ended)
 }
 
-/// Bytes that come piece by piece.
+/// A reader that returns the bytes piece by piece.
 struct Pieces<'a> {
     rest: std::collections::VecDeque<&'a [u8]>,
 }

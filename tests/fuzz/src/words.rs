@@ -1,10 +1,11 @@
-//! Words with one spelling: ids, cursors, versions, metrics, moments, names, members of closed sets.
+//! Values with one canonical spelling: ids, cursors, versions, metrics, timestamps, names, members of closed sets.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
 use assay_core::model::job::{JobStatus, JobType};
-use assay_core::model::suite::{ItemCursor, SuiteId, VERSION_MAX, is_version};
+use assay_core::model::suite::{SuiteId, VERSION_MAX, is_version};
+use assay_core::model::suite_items::ItemCursor;
 use assay_core::model::upload::{ContentEncoding, ContentType, UploadKind};
 use assay_core::model::validation;
 use assay_core::{
@@ -12,44 +13,44 @@ use assay_core::{
 };
 use assay_eval::Metric;
 
-use super::{Seeded, fit_to_be_told};
+use super::{Seeded, assert_safe_message};
 
-/// What is read is written as it was; nothing else is read.
+/// A parsed value is displayed as it was written; every other spelling is rejected.
 pub fn words(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
     let ids = [
-        one_spelling::<OrgId>(text, "org_"),
-        one_spelling::<KeyId>(text, "key_"),
-        one_spelling::<UserId>(text, "usr_"),
-        one_spelling::<SessionId>(text, "ses_"),
-        one_spelling::<InviteId>(text, "inv_"),
-        one_spelling::<JobId>(text, "job_"),
-        one_spelling::<UploadId>(text, "upl_"),
-        one_spelling::<WorkerId>(text, "wrk_"),
-        one_spelling::<RequestId>(text, "req_"),
-        one_spelling::<SuiteId>(text, "suite:"),
+        has_one_spelling::<OrgId>(text, "org_"),
+        has_one_spelling::<KeyId>(text, "key_"),
+        has_one_spelling::<UserId>(text, "usr_"),
+        has_one_spelling::<SessionId>(text, "ses_"),
+        has_one_spelling::<InviteId>(text, "inv_"),
+        has_one_spelling::<JobId>(text, "job_"),
+        has_one_spelling::<UploadId>(text, "upl_"),
+        has_one_spelling::<WorkerId>(text, "wrk_"),
+        has_one_spelling::<RequestId>(text, "req_"),
+        has_one_spelling::<SuiteId>(text, "suite:"),
     ];
     assert!(ids.iter().filter(|is_one| **is_one).count() <= 1);
     if ids.contains(&true) {
         assert!(text.is_ascii() && text.len() <= 70 && !text.contains(char::is_whitespace));
     }
-    one_spelling::<Metric>(text, "");
-    one_spelling::<JobStatus>(text, "");
-    one_spelling::<JobType>(text, "");
-    one_spelling::<UploadKind>(text, "");
-    one_spelling::<ContentType>(text, "application/");
-    one_spelling::<ContentEncoding>(text, "");
+    has_one_spelling::<Metric>(text, "");
+    has_one_spelling::<JobStatus>(text, "");
+    has_one_spelling::<JobType>(text, "");
+    has_one_spelling::<UploadKind>(text, "");
+    has_one_spelling::<ContentType>(text, "application/");
+    has_one_spelling::<ContentEncoding>(text, "");
     if is_version(text) {
         assert!(text.is_ascii() && (1..=VERSION_MAX).contains(&text.len()));
     }
     cursors(text);
-    moments(text);
+    timestamps(text);
     names(text);
 }
 
-fn one_spelling<T: FromStr + Display>(text: &str, prefix: &str) -> bool {
+fn has_one_spelling<T: FromStr + Display>(text: &str, prefix: &str) -> bool {
     let read = text.parse::<T>();
     if let Ok(read) = &read {
         assert_eq!(read.to_string(), text);
@@ -64,7 +65,7 @@ fn cursors(text: &str) {
             assert_eq!(cursor.to_string(), text);
             assert!(cursor.ordinal >= 0 && is_version(&cursor.version));
         }
-        Err(error) => fit_to_be_told(&error.message),
+        Err(error) => assert_safe_message(&error.message),
     }
     let ordinal = Seeded::of(text.as_bytes()).below(1 << 31) as i32;
     let Ok(suite_id) = "suite:lunch".parse() else {
@@ -77,23 +78,23 @@ fn cursors(text: &str) {
     );
 }
 
-fn moments(text: &str) {
-    let Ok(moment) = text.parse::<Timestamp>() else {
+fn timestamps(text: &str) {
+    let Ok(timestamp) = text.parse::<Timestamp>() else {
         return;
     };
-    let written = moment.to_string();
+    let written = timestamp.to_string();
     assert_eq!(written.len(), "2026-01-31T23:59:59.000000Z".len());
     let again: Timestamp = written.parse().unwrap();
-    // Less than a microsecond is not written.
-    assert_eq!(moment.unix_micros(), again.unix_micros());
-    assert!(again <= moment && moment.unix_nanos() - again.unix_nanos() < 1_000);
+    // Fractions of a microsecond are not displayed.
+    assert_eq!(timestamp.unix_micros(), again.unix_micros());
+    assert!(again <= timestamp && timestamp.unix_nanos() - again.unix_nanos() < 1_000);
     assert_eq!(again.to_string(), written);
-    // Read without the library: what was written is that moment.
+    // Read without the library, the displayed text is the same timestamp.
     assert_eq!(micros(&written), i128::from(again.unix_micros()));
-    assert_eq!(validation::moment("before", text), Ok(moment));
+    assert_eq!(validation::timestamp("before", text), Ok(timestamp));
 }
 
-/// Microseconds since 1970 of `YYYY-MM-DDThh:mm:ss.uuuuuuZ`, by the days of each year and month.
+/// Returns the microseconds since 1970 of `YYYY-MM-DDThh:mm:ss.uuuuuuZ`, from the days of each year and month.
 fn micros(written: &str) -> i128 {
     let number = |range: std::ops::Range<usize>| -> i128 { written[range].parse().unwrap() };
     let is_leap = |year: i128| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -123,13 +124,13 @@ fn names(text: &str) {
             assert!(!name.chars().any(char::is_control));
             assert_eq!(validation::text("name", &name), Ok(name));
         }
-        Err(fault) => fit_to_be_told(&fault.message),
+        Err(error) => assert_safe_message(&error.message),
     }
-    let told = |fault: Option<assay_eval::FieldError>| {
-        fault
+    let assert_message = |error: Option<assay_eval::FieldError>| {
+        error
             .iter()
-            .for_each(|fault| fit_to_be_told(&fault.message));
+            .for_each(|error| assert_safe_message(&error.message));
     };
-    told(validation::one_of::<JobStatus>("status", text).err());
-    told(validation::moment("before", text).err());
+    assert_message(validation::one_of::<JobStatus>("status", text).err());
+    assert_message(validation::timestamp("before", text).err());
 }

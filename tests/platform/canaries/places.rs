@@ -1,4 +1,4 @@
-//! The places in which something is kept or told, and the search in them.
+//! The places that store or show data, and the search in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,21 +11,23 @@ use futures_util::StreamExt as _;
 use memchr::memmem;
 use sqlx::AssertSqlSafe;
 
-use crate::harness::{self, World, text};
+use crate::harness::{self, World, string};
 
-/// What is in each place, as it is there.
+/// The raw content of each place, by the place's name.
 #[derive(Default)]
 pub struct Places(BTreeMap<String, Vec<u8>>);
 
 impl Places {
+    /// Appends content to a place.
     pub fn add(&mut self, place: &str, holds: impl AsRef<[u8]>) {
         let place = self.0.entry(place.to_owned()).or_default();
         place.extend(holds.as_ref());
         place.push(b'\n');
     }
 
-    /// Where a text is found: as it is, or in one of the ways in which bytes are written.
-    pub fn with(&self, secret: &str) -> BTreeSet<&str> {
+    /// Returns the names of the places that contain a secret: literally, in hex, as decimal bytes,
+    /// or in base64.
+    pub fn containing(&self, secret: &str) -> BTreeSet<&str> {
         let bytes = secret.as_bytes();
         let numbers: Vec<String> = bytes.iter().map(u8::to_string).collect();
         let mut forms = vec![
@@ -33,7 +35,8 @@ impl Places {
             bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
             numbers.join(", "),
         ];
-        // In base64 it depends on what stands before; the edges share characters with what stands around.
+        // The base64 form depends on the offset, and its edges share characters with adjacent
+        // bytes.
         for before in 0..if bytes.len() < 16 { 0 } else { 3 } {
             let encoded = STANDARD.encode([&vec![b' '; before], bytes].concat());
             forms.push(encoded[4..encoded.len() - 4].to_owned());
@@ -50,12 +53,12 @@ impl Places {
             .collect()
     }
 
-    /// The names of all places.
+    /// Returns the names of all places.
     pub fn names(&self) -> BTreeSet<&str> {
         self.0.keys().map(String::as_str).collect()
     }
 
-    /// These and those of another.
+    /// Adds the content of `other` to the places of the same names.
     pub fn join(&mut self, other: Self) {
         for (name, holds) in other.0 {
             self.add(&name, holds);
@@ -63,8 +66,8 @@ impl Places {
     }
 }
 
-/// A connection to Redis.
-pub async fn redis_of(url: &str) -> redis::aio::MultiplexedConnection {
+/// Connects to Redis.
+pub async fn connect_redis(url: &str) -> redis::aio::MultiplexedConnection {
     redis::Client::open(url)
         .unwrap()
         .get_multiplexed_async_connection()
@@ -72,26 +75,26 @@ pub async fn redis_of(url: &str) -> redis::aio::MultiplexedConnection {
         .unwrap()
 }
 
-/// All that Redis is told from here on.
-pub async fn redis_overheard(url: &str) -> Arc<Mutex<Places>> {
-    let heard = Arc::new(Mutex::new(Places::default()));
+/// Records all commands that Redis receives from now on.
+pub async fn monitor_redis(url: &str) -> Arc<Mutex<Places>> {
+    let recorded = Arc::new(Mutex::new(Places::default()));
     let monitor = redis::Client::open(url)
         .unwrap()
         .get_async_monitor()
         .await
         .unwrap();
-    let (mut told, places) = (monitor.into_on_message::<String>(), Arc::clone(&heard));
+    let (mut commands, places) = (monitor.into_on_message::<String>(), Arc::clone(&recorded));
     tokio::spawn(async move {
-        while let Some(command) = told.next().await {
-            places.lock().unwrap().add("Redis, as it was told", command);
+        while let Some(command) = commands.next().await {
+            places.lock().unwrap().add("Redis commands", command);
         }
     });
-    heard
+    recorded
 }
 
-/// All that is in Redis.
+/// Adds all keys of Redis with their values.
 pub async fn redis_content(url: &str, places: &mut Places) {
-    let mut redis = redis_of(url).await;
+    let mut redis = connect_redis(url).await;
     let keys: Vec<String> = redis::cmd("KEYS")
         .arg("*")
         .query_async(&mut redis)
@@ -111,7 +114,7 @@ pub async fn redis_content(url: &str, places: &mut Places) {
             "set" => &["SMEMBERS"],
             "zset" => &["ZRANGE", "0", "-1", "WITHSCORES"],
             "stream" => &["XRANGE", "-", "+"],
-            // It has gone in the meantime.
+            // The key has expired in the meantime.
             "none" => continue,
             other => panic!("{key} is a {other}"),
         };
@@ -125,7 +128,7 @@ pub async fn redis_content(url: &str, places: &mut Places) {
     }
 }
 
-/// All rows of all tables that are not the server's own, as text; bytes are in hex.
+/// Adds all rows of all tables except the system catalogs, as text. Byte strings are in hex.
 pub async fn tables(world: &World, places: &mut Places) {
     let mut database = world.database().await;
     let names = "select table_schema, table_name from information_schema.tables
@@ -147,23 +150,23 @@ pub async fn tables(world: &World, places: &mut Places) {
     }
 }
 
-/// What is in the files of a folder.
-pub fn files(folder: &Path, place: &str, places: &mut Places) {
-    for file in harness::files(folder) {
+/// Adds the content of all files in a folder.
+pub fn add_files(folder: &Path, place: &str, places: &mut Places) {
+    for file in harness::list_files(folder) {
         places.add(place, std::fs::read(file).unwrap());
     }
 }
 
-/// What the processes show to whoever looks at them from outside.
+/// Adds the metrics, the command line and the environment of all processes.
 pub async fn processes(world: &World, places: &mut Places) {
     for process in world.stack.apis.iter().chain(&world.stack.workers) {
         let metrics = Client::new(format!("http://{}", process.admin), None)
             .get("/metrics")
             .await
             .unwrap();
-        places.add("metrics", text(&metrics.body));
+        places.add("metrics", string(&metrics.body));
         let proc = PathBuf::from(format!("/proc/{}", process.guarded.pid()));
-        // Elsewhere than on Linux there is no such folder.
+        // /proc exists only on Linux.
         if proc.exists() {
             places.add("command line", std::fs::read(proc.join("cmdline")).unwrap());
             places.add("environment", std::fs::read(proc.join("environ")).unwrap());

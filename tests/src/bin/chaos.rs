@@ -1,4 +1,4 @@
-//! `cargo chaos`: load on private stacks while what can go wrong does, and an account of it.
+//! `cargo chaos`: load on private stacks during injected faults, and a report of every submission.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use assay_tests::{binaries, steady};
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Submit many jobs to 2 api processes and 3 workers while these are killed and frozen, Redis is emptied and restarted,
-/// and PostgreSQL crashes. Then say what became of each. Exits with 1 if a promise was broken.
+/// Submit many jobs to 2 API processes and 3 workers while these are killed and frozen, Redis is flushed and restarted,
+/// and PostgreSQL crashes. Then report the outcome. Exits with 1 if a job is lost, created twice or wrong.
 #[derive(Parser)]
 #[command(bin_name = "cargo chaos", args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -21,10 +21,10 @@ struct Arguments {
     /// Number of jobs
     #[arg(long, default_value_t = 10_000)]
     jobs: usize,
-    /// From which the order of the faults is made
+    /// Seed of the order of the faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Run binaries that are not optimized
+    /// Run unoptimized binaries
     #[arg(long, global = true)]
     debug: bool,
 }
@@ -33,32 +33,32 @@ struct Arguments {
 enum Command {
     /// Replace all processes one after the other, again and again, under a steady load
     Restarts {
-        /// How often all of them are replaced
+        /// Number of times that all processes are replaced
         #[arg(long, default_value_t = 20)]
         rounds: usize,
         /// Requests a second
         #[arg(long, default_value_t = 200)]
         rate: u32,
     },
-    /// Submit jobs while the links between clients, api processes, workers, PostgreSQL and Redis are delayed, stalled, cut,
+    /// Submit jobs while the links between clients, API processes, workers, PostgreSQL and Redis are delayed, stalled, cut,
     /// made half-open, and cut between a commit and its response
     Network {
         /// Number of jobs
         #[arg(long, default_value_t = 5_000)]
         jobs: usize,
-        /// From which the order of the faults is made
+        /// Seed of the order of the faults
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Kill PostgreSQL's primary in the middle of many jobs and promote its standby; then the same with a frozen primary
+    /// Kill PostgreSQL's primary under load and promote its standby; then repeat with a frozen primary
     Failover {
-        /// Number of jobs, each time
+        /// Number of jobs for each of the two
         #[arg(long, default_value_t = 5_000)]
         jobs: usize,
     },
-    /// Take Redis away in each way under a steady load: stopped, frozen, blackholed, flushed
+    /// Make Redis unavailable in each way under a steady load: stopped, frozen, blackholed, flushed
     Redis {
-        /// How long each time
+        /// Duration of each outage in seconds
         #[arg(long, default_value_t = 30)]
         seconds: u64,
         /// Requests a second
@@ -88,7 +88,7 @@ async fn report(arguments: Arguments) -> Result<bool, Trouble> {
                 chaos::servers_with_standby()?,
                 binaries.clone(),
             ));
-            is_clean &= account(&ground, Scale::failover(jobs, frozen)).await?;
+            is_clean &= run(&ground, Scale::failover(jobs, frozen)).await?;
         }
         return Ok(is_clean);
     }
@@ -97,19 +97,19 @@ async fn report(arguments: Arguments) -> Result<bool, Trouble> {
         binaries,
     ));
     match arguments.command {
-        None => account(&ground, Scale::of(arguments.jobs, arguments.seed)).await,
-        Some(Command::Network { jobs, seed }) => account(&ground, Scale::network(jobs, seed)).await,
+        None => run(&ground, Scale::of(arguments.jobs, arguments.seed)).await,
+        Some(Command::Network { jobs, seed }) => run(&ground, Scale::network(jobs, seed)).await,
         Some(Command::Failover { .. }) => Ok(true),
         Some(Command::Restarts { rounds, rate }) => {
             let bar = bar(rounds, "rounds")?;
             let report =
                 steady::restarts(&ground, rounds, rate, &|done| position(&bar, done)).await?;
             bar.finish();
-            println!("{rate} requests a second\n{report}");
+            println!("{rate} requests/s\n{report}");
             Ok(report.is_clean())
         }
         Some(Command::Redis { seconds, rate }) => {
-            println!("{rate} requests a second, {seconds} s each");
+            println!("{rate} requests/s, {seconds} s each");
             let stretches =
                 steady::without_redis(&ground, Duration::from_secs(seconds), rate, &|stretch| {
                     println!("{stretch}");
@@ -122,7 +122,7 @@ async fn report(arguments: Arguments) -> Result<bool, Trouble> {
     }
 }
 
-async fn account(ground: &Arc<Ground>, scale: Scale) -> Result<bool, Trouble> {
+async fn run(ground: &Arc<Ground>, scale: Scale) -> Result<bool, Trouble> {
     let (bar, seed) = (bar(scale.jobs, "accepted")?, scale.seed);
     let report = chaos::run(ground, scale, &|accepted| position(&bar, accepted)).await?;
     bar.finish();
@@ -133,7 +133,7 @@ async fn account(ground: &Arc<Ground>, scale: Scale) -> Result<bool, Trouble> {
 fn bar(length: usize, unit: &str) -> Result<ProgressBar, Trouble> {
     let style =
         ProgressStyle::with_template(&format!("{{bar:40}} {{pos}}/{{len}} {unit}  {{elapsed}}"));
-    let style = style.map_err(Trouble::because("no such bar"))?;
+    let style = style.map_err(Trouble::because("invalid template of the progress bar"))?;
     Ok(ProgressBar::new(u64::try_from(length).unwrap_or(u64::MAX)).with_style(style))
 }
 

@@ -1,4 +1,4 @@
-//! `cargo demo`: from nothing to a score, on real parts, and nothing left behind.
+//! `cargo demo`: starts a private installation, submits over REST and gRPC, prints the scores, and removes everything.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use assay_tests::{binaries, demo_suite};
 use serde_json::{Value, json};
 use tonic::metadata::MetadataValue;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -36,7 +36,7 @@ async fn demo() -> Result<(), Trouble> {
     let binaries = binaries::build(false)?;
     let began = Instant::now();
     let servers = Servers::start(&|line| step(began, line))?;
-    step(began, "PostgreSQL and Redis stand, private and throw-away");
+    step(began, "private PostgreSQL and Redis are ready");
     let ground = Arc::new(Ground::new(servers, binaries));
     let mut stack = Stack::start(
         &ground,
@@ -46,31 +46,28 @@ async fn demo() -> Result<(), Trouble> {
         },
     )
     .await?;
-    step(began, "one api and two workers are ready");
-    let key = furnish(&stack).await?;
+    step(began, "one API process and two workers are ready");
+    let key = create_suite_and_key(&stack).await?;
     step(
         began,
-        "a suite of 400 choices is published; an organization and its API key are made",
+        "suite of 400 items published, organization and API key created",
     );
     let client = Client::new(stack.url(), Some(&key));
     let items = items(&client).await?;
-    step(
-        began,
-        "the items were read over REST; their answers are out of anybody's reach",
-    );
+    step(began, "items read over REST; their answers stay hidden");
 
-    let informed = by_rest(&client, &items).await?;
-    let informed = watched(&client, &informed, "REST, past choices", began).await?;
-    let uninformed = by_grpc(&stack, &key, &items).await?;
-    let uninformed = watched(&client, &uninformed, "gRPC, menu order ", began).await?;
+    let informed = submit_over_rest(&client, &items).await?;
+    let informed = wait_for_job(&client, &informed, "REST, past choices", began).await?;
+    let uninformed = submit_over_grpc(&stack, &key, &items).await?;
+    let uninformed = wait_for_job(&client, &uninformed, "gRPC, menu order ", began).await?;
     step(began, "done");
-    tell(&stack, &key, &informed, &uninformed);
+    print_scores(&stack, &key, &informed, &uninformed);
     stack.stop();
     ground.clear(&stack.database).await
 }
 
-/// Publishes the suite and makes an organization with a key.
-async fn furnish(stack: &Stack) -> Result<String, Trouble> {
+/// Publishes the suite, creates an organization, and returns a new API key of it.
+async fn create_suite_and_key(stack: &Stack) -> Result<String, Trouble> {
     let folder = stack.ground.servers.folder().join("lunch");
     demo_suite::write(&folder).map_err(Trouble::because("cannot write the demonstration suite"))?;
     let folder = folder.to_string_lossy();
@@ -99,7 +96,7 @@ async fn furnish(stack: &Stack) -> Result<String, Trouble> {
     key["key"]
         .as_str()
         .map(str::to_owned)
-        .ok_or_else(|| Trouble::new("the key has no secret"))
+        .ok_or_else(|| Trouble::new("the new API key has no secret"))
 }
 
 async fn items(client: &Client) -> Result<Vec<Value>, Trouble> {
@@ -112,23 +109,23 @@ async fn items(client: &Client) -> Result<Vec<Value>, Trouble> {
     page.body["items"]
         .as_array()
         .cloned()
-        .ok_or_else(|| Trouble::new(format!("the items could not be read: {}", page.body)))
+        .ok_or_else(|| Trouble::new(format!("cannot read the items: {}", page.body)))
 }
 
 fn job_id(job: &Value) -> Result<String, Trouble> {
     job["id"]
         .as_str()
         .map(str::to_owned)
-        .ok_or_else(|| Trouble::new(format!("the submission was refused: {job}")))
+        .ok_or_else(|| Trouble::new(format!("the submission was rejected: {job}")))
 }
 
-async fn by_rest(client: &Client, items: &[Value]) -> Result<String, Trouble> {
+async fn submit_over_rest(client: &Client, items: &[Value]) -> Result<String, Trouble> {
     let predictions: Vec<Value> = items.iter().map(demo_suite::prediction).collect();
     let body = json!({"suite_id": demo_suite::SUITE_ID, "label": "past choices", "predictions": predictions});
     job_id(&client.post("/v1/evals", &body).await?.body)
 }
 
-async fn by_grpc(stack: &Stack, key: &str, items: &[Value]) -> Result<String, Trouble> {
+async fn submit_over_grpc(stack: &Stack, key: &str, items: &[Value]) -> Result<String, Trouble> {
     let predictions = items.iter().map(|item| v1::Prediction {
         item_id: item["item_id"].as_str().unwrap_or_default().to_owned(),
         prediction: Some(v1::PredictionValue {
@@ -146,19 +143,19 @@ async fn by_grpc(stack: &Stack, key: &str, items: &[Value]) -> Result<String, Tr
     let mut request = tonic::Request::new(message);
     let bearer: MetadataValue<_> = format!("Bearer {key}")
         .parse()
-        .map_err(Trouble::because("the key cannot be a header"))?;
+        .map_err(Trouble::because("the API key is not a valid header value"))?;
     request.metadata_mut().insert("authorization", bearer);
     let mut client = EvalServiceClient::connect(stack.url())
         .await
-        .map_err(Trouble::because("no gRPC connection"))?;
-    let answer = client.create_eval(request).await.map_err(|status| {
-        Trouble::new(format!("the submission was refused: {}", status.message()))
+        .map_err(Trouble::because("cannot connect over gRPC"))?;
+    let response = client.create_eval(request).await.map_err(|status| {
+        Trouble::new(format!("the submission was rejected: {}", status.message()))
     })?;
-    Ok(answer.into_inner().job.unwrap_or_default().id)
+    Ok(response.into_inner().job.unwrap_or_default().id)
 }
 
-/// Waits for a job and shows how it goes.
-async fn watched(
+/// Waits for a job and prints each change of its status.
+async fn wait_for_job(
     client: &Client,
     job_id: &str,
     name: &str,
@@ -167,7 +164,7 @@ async fn watched(
     step(began, &format!("{name}: {job_id} submitted"));
     let last = std::cell::RefCell::new(String::new());
     let job = client
-        .finished(job_id, PATIENCE, &|status| {
+        .wait_until_finished(job_id, WAIT_TIMEOUT, &|status| {
             if *last.borrow() != status {
                 step(began, &format!("{name}: {status}"));
                 last.replace(status.to_owned());
@@ -181,7 +178,7 @@ async fn watched(
     }
 }
 
-fn tell(stack: &Stack, key: &str, informed: &Value, uninformed: &Value) {
+fn print_scores(stack: &Stack, key: &str, informed: &Value, uninformed: &Value) {
     let line = |name: &str, job: &Value| {
         let value = job["result"]["value"].as_f64().unwrap_or_default();
         let bar = "█".repeat((value * 40.0).round() as usize);
@@ -194,16 +191,17 @@ fn tell(stack: &Stack, key: &str, informed: &Value, uninformed: &Value) {
     );
     line("past choices first (REST)", informed);
     line("menu order (gRPC)", uninformed);
-    println!("\nTraces, OTLP/JSON, served while the stack stood:");
+    println!("\nTraces (OTLP/JSON), available while the demo ran:");
     for job in [informed, uninformed] {
         println!("  {}", job["trace_url"].as_str().unwrap_or_default());
     }
     println!(
-        "\nTo try it yourself: `cargo up` leaves such a stack running ({} with {}…), and the README has",
+        "\nTo try it yourself, run `cargo up`: it keeps such an installation running until Ctrl-C (this one was",
+    );
+    println!(
+        "at {} with the key {}…). README.md has an example with curl, docs/guide.md with grpcurl and Python.",
         stack.url(),
         &key[..13]
     );
-    println!(
-        "a first eval by curl, grpcurl and Python. Everything that was started for this demonstration ends now."
-    );
+    println!("The demo now stops everything that it started.");
 }

@@ -1,7 +1,7 @@
-//! `cargo latency`: how long a small submission takes on an idle installation, from the request to the score.
+//! `cargo latency`: measures the time of a small submission on an idle installation, from the request to the score.
 //!
-//! Optimized binaries, one api, two workers, one job at a time, 100 predictions each. Printed are two figures: what the
-//! client saw (from sending the request to having read `succeeded`, waiting with `?wait`), and what the platform says
+//! Runs optimized binaries, one API process, two workers and one job at a time, with 100 predictions each. Prints two
+//! latencies: of the client (from sending the request until it has read `succeeded` with `?wait`), and of the platform
 //! (`finished_at` − `created_at`).
 
 use std::process::ExitCode;
@@ -53,22 +53,22 @@ async fn measure() -> Result<(), Trouble> {
             seen.push(took);
         }
     }
-    let told = sqlx::query_scalar::<_, f64>(
+    let recorded = sqlx::query_scalar::<_, f64>(
         "select (extract(epoch from finished_at - created_at) * 1000)::float8 from (select * from jobs order by created_at desc limit $1) j",
     );
-    let told = told
+    let recorded = recorded
         .bind(i64::try_from(JOBS).unwrap_or(0))
         .fetch_all(&mut site.database)
         .await
         .map_err(Trouble::because("cannot read the jobs"))?;
     println!("{JOBS} jobs of {count} predictions, one at a time");
-    print("request to succeeded, seen by the client", seen);
-    print("created_at to finished_at", told);
+    print("request to succeeded, measured by the client", seen);
+    print("created_at to finished_at", recorded);
     site.stack.stop();
     ground.clear(&site.stack.database).await
 }
 
-/// Milliseconds from sending the request to having read `succeeded`.
+/// Submits a job and returns the milliseconds until `succeeded` was read.
 async fn one(client: &Client, body: &Value) -> Result<f64, Trouble> {
     let began = Instant::now();
     let queued = client.post("/v1/evals", body).await?;

@@ -1,8 +1,8 @@
 //! `cargo queries`: writes the types of all SQL statements to `.sqlx`, so that a build needs no database.
-//! `cargo queries --check` fails when they are not what the sources say.
+//! `cargo queries --check` fails if they do not match the sources.
 //!
-//! It starts a PostgreSQL of its own, migrates it from the files, and lets `cargo sqlx prepare` look. It does not need
-//! the other crates to build, for when a statement has changed they do not.
+//! It starts a private PostgreSQL, migrates it from the files, and runs `cargo sqlx prepare`. It does not depend on the
+//! other crates, because these do not build while a statement differs from `.sqlx`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -11,7 +11,7 @@ use assay_tests::databases;
 use assay_tests::servers::{Servers, Trouble};
 use sqlx::migrate::Migrator;
 
-/// The version of sqlx in Cargo.toml: the tool must be of the same.
+/// The version of sqlx-cli, which must equal that of sqlx in Cargo.toml.
 const SQLX: &str = "0.9.0";
 
 #[tokio::main]
@@ -29,7 +29,7 @@ async fn main() -> ExitCode {
 async fn queries(arguments: &[String]) -> Result<ExitCode, Trouble> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .ok_or_else(|| Trouble::new("the tests' crate stands in no workspace"))?;
+        .ok_or_else(|| Trouble::new("the tests' crate is in no workspace"))?;
     let tool = tool(root)?;
     let servers = Servers::start(&|line| eprintln!("{line}"))?;
     let name = databases::fresh_name("queries");
@@ -37,12 +37,12 @@ async fn queries(arguments: &[String]) -> Result<ExitCode, Trouble> {
     let url = servers.postgres_url(&name);
     let migrations = Migrator::new(root.join("migrations"))
         .await
-        .map_err(Trouble::because("the migrations cannot be read"))?;
+        .map_err(Trouble::because("cannot read the migrations"))?;
     let mut connection = databases::connect(&url).await?;
     migrations
         .run(&mut connection)
         .await
-        .map_err(Trouble::because("the migrations cannot be carried out"))?;
+        .map_err(Trouble::because("cannot run the migrations"))?;
     let status = Command::new(tool)
         .current_dir(root)
         .args(["sqlx", "prepare", "--workspace"])
@@ -59,7 +59,7 @@ async fn queries(arguments: &[String]) -> Result<ExitCode, Trouble> {
     })
 }
 
-/// `cargo-sqlx`, in the target folder, where it is built if it is not there yet.
+/// Returns the path of `cargo-sqlx` in the target folder, and builds it there first if needed.
 fn tool(root: &Path) -> Result<PathBuf, Trouble> {
     let home = root.join("target/tools");
     let tool = home.join("bin/cargo-sqlx");

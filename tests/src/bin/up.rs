@@ -1,4 +1,4 @@
-//! `cargo up`: a whole installation on this machine, until Ctrl-C.
+//! `cargo up`: runs a complete installation on this machine until Ctrl-C.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use assay_tests::{binaries, demo_suite};
 use clap::Parser;
 use serde_json::{Value, json};
 
-/// Start PostgreSQL, Redis, api and workers, and leave them running until Ctrl-C.
-/// When all is ready, one JSON line on standard output says where everything is.
+/// Start PostgreSQL, Redis, the API and workers, and keep them running until Ctrl-C.
+/// Print one JSON line with addresses and credentials to standard output when everything is ready.
 #[derive(Parser)]
 #[command(bin_name = "cargo up")]
 struct Arguments {
-    /// Number of api processes
+    /// Number of API processes
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
     apis: u8,
     /// Number of workers
@@ -47,7 +47,7 @@ async fn up(arguments: Arguments) -> Result<(), Trouble> {
     };
     let mut stack = Stack::start(&ground, plan).await?;
     println!("{}", described(&stack).await?);
-    eprintln!("Ready. Ctrl-C ends everything.");
+    eprintln!("Ready. Press Ctrl-C to stop everything.");
     tokio::signal::ctrl_c()
         .await
         .map_err(Trouble::because("cannot wait for Ctrl-C"))?;
@@ -55,7 +55,7 @@ async fn up(arguments: Arguments) -> Result<(), Trouble> {
     ground.clear(&stack.database).await
 }
 
-/// Fills the stack with what a first try needs, and says where everything is.
+/// Publishes a suite and creates an organization with credentials; returns these and all addresses as JSON.
 async fn described(stack: &Stack) -> Result<Value, Trouble> {
     let folder = stack.ground.servers.folder();
     demo_suite::write(&folder.join("lunch"))

@@ -1,4 +1,4 @@
-//! The cache: what is worth keeping between runs, and its locks.
+//! The cache folder, which persists between runs, and its locks.
 
 use super::folder::{lock_file, make_folder};
 use super::sys;
@@ -7,8 +7,8 @@ use std::env;
 use std::fs::{self, File, TryLockError};
 use std::path::PathBuf;
 
-/// The folder for what is worth keeping between runs. Root's servers run as another user, who must
-/// be able to read it, hence not in root's home.
+/// Returns the cache folder, and creates it if needed. For root it is outside of root's home,
+/// because root's servers run as another user who must be able to read it.
 pub(super) fn cache() -> Result<PathBuf, Trouble> {
     let parent = if sys::effective_uid() == 0 {
         PathBuf::from("/var/cache")
@@ -25,18 +25,19 @@ pub(super) fn cache() -> Result<PathBuf, Trouble> {
     let path = parent.join("assay");
     if !path.is_dir() {
         let made = fs::create_dir_all(&parent).and_then(|()| make_folder(&path, 0o755));
-        // Two processes may have met here; the loser is content as well.
+        // Another process may have created the folder at the same time.
         made.or_else(|cause| if path.is_dir() { Ok(()) } else { Err(cause) })
             .map_err(Trouble::because(format!(
-                "The cache folder {} cannot be made (set XDG_CACHE_HOME to one that can)",
+                "The cache folder {} cannot be created (set XDG_CACHE_HOME to another folder)",
                 path.display()
             )))?;
     }
     Ok(path)
 }
 
-/// Takes the lock of this name in the cache: alone to change something, else shared. If somebody
-/// else holds it, `say` is told, since that may take as long as a download. It is released by drop.
+/// Locks the lock file `name` in the cache, exclusively if `alone`, otherwise shared. Calls `say` if
+/// another process holds it, because the wait may take as long as a download. Dropping the file
+/// releases the lock.
 pub(super) fn lock(name: &str, alone: bool, say: &dyn Fn(&str)) -> Result<File, Trouble> {
     let path = cache()?.join(format!("{name}.lock"));
     let tried = format!("{} cannot be locked", path.display());
@@ -49,7 +50,7 @@ pub(super) fn lock(name: &str, alone: bool, say: &dyn Fn(&str)) -> Result<File, 
     let taken = match first {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
-            say("Waiting for another process that prepares the same …");
+            say("Waiting for another process that prepares the same files …");
             if alone {
                 file.lock()
             } else {

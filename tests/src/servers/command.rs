@@ -1,4 +1,4 @@
-//! How a guarded child is described, and the two shells that make it one.
+//! The description of a guarded child, and its two shell scripts: the gate and the watcher.
 
 use super::sys::Ids;
 use super::trouble::Trouble;
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The folder inside the run folder that holds one file for each living child.
+/// The folder inside the run folder that contains one file for each running child.
 pub(super) const PIDS: &str = "pids";
 
 const SHELL: &str = "/bin/sh";
 
-/// Waits for the word of the parent and becomes the program. No word, no program.
+/// The gate: executes the program after the parent has written a line, and exits without one.
 const GATE: &str = r#"read -r word && exec "$@" </dev/null"#;
 
-/// Waits for the word that the program was seen to end. If the pipe closes without it, the parent is
-/// dead: the watcher ends the program and strikes it off the list. Whoever strikes off the last
-/// one can remove the list, and with it goes the run folder; the other watchers fail at that.
+/// The watcher: exits when the parent writes that the program has exited. If the pipe closes without
+/// that line, the parent is dead: the watcher stops the program and removes its file. The watcher
+/// that removes the last file also removes the run folder; for the others `rmdir` fails.
 ///
-/// A zombie counts as ended. Its new parent is process 1, which in a container may never collect it.
+/// A zombie counts as exited. Its new parent is process 1, which in a container may never reap it.
 const WATCHER: &str = r#"
 trap '' HUP INT QUIT TERM
 pid=$1 signal=$2 ticks=$3 run_folder=$4
@@ -38,37 +38,38 @@ rm -f "$run_folder/pids/$pid"
 rmdir "$run_folder/pids" && rm -rf "$run_folder"
 "#;
 
-/// How often the watcher looks each second whether the program has ended.
+/// Number of times per second that the watcher checks if the program has exited.
 const TICKS_PER_SECOND: u128 = 20;
 
-/// How a child is to be started and ended. Its standard input is always empty.
+/// The start and stop parameters of a child process. Its standard input is always empty.
 #[derive(Clone, Debug)]
 pub struct GuardedCommand {
-    /// The program's file.
+    /// The path of the executable.
     pub program: PathBuf,
-    /// Its arguments, without its own name.
+    /// The arguments, without the program's name.
     pub args: Vec<OsString>,
     /// Environment variables, in addition to the parent's unless `clear_env` is set.
     pub env: Vec<(OsString, OsString)>,
-    /// Whether the parent's environment is kept from the program.
+    /// `true` if the program does not inherit the parent's environment.
     pub clear_env: bool,
-    /// Where the program starts; the parent's own folder if there is none.
+    /// The working folder; that of the parent if `None`.
     pub current_dir: Option<PathBuf>,
-    /// As whom the program runs, with no further groups; only root may ask for it.
+    /// The user and group of the program, without supplementary groups; requires root.
     pub user: Option<Ids>,
-    /// The file to which both outputs are appended; the parent's own outputs if there is none.
+    /// The file to which standard output and standard error are appended; the parent's outputs if `None`.
     pub log: Option<PathBuf>,
-    /// The signal that asks the program to end.
+    /// The signal that stops the program.
     pub stop_signal: i32,
-    /// How long it may take before it is killed.
+    /// The time between the stop signal and SIGKILL.
     pub grace: Duration,
-    /// [`super::Servers::folder`], if the folder is to be kept for as long as the program runs even
-    /// after a violent death of the parent, and removed with it.
+    /// [`super::Servers::folder`] if the folder must exist for as long as the program runs, also after
+    /// the parent was killed, and must be removed with it.
     pub run_folder: Option<PathBuf>,
 }
 
 impl GuardedCommand {
-    /// A command that inherits the parent's environment, folder and outputs, ends on SIGTERM and is given ten seconds for it.
+    /// Creates a command that inherits the parent's environment, folder and outputs, and has ten
+    /// seconds to exit after SIGTERM.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -84,7 +85,7 @@ impl GuardedCommand {
         }
     }
 
-    /// The gate, which becomes the program.
+    /// Returns the command of the gate, which becomes the program.
     pub(super) fn to_gate(&self) -> Result<Command, Trouble> {
         let mut command = Command::new(SHELL);
         command
@@ -100,7 +101,7 @@ impl GuardedCommand {
             command.current_dir(folder);
         }
         if let Some(Ids { uid, gid }) = self.user {
-            // The standard library drops the supplementary groups along with root's rights.
+            // The standard library also drops the supplementary groups when it changes the user.
             command.uid(uid).gid(gid);
         }
         if let Some(log) = &self.log {
@@ -113,8 +114,8 @@ impl GuardedCommand {
         Ok(command)
     }
 
-    /// The watcher over the process `pid`. It keeps the caller's user, who may signal the program
-    /// and remove the folder whoever owns the files in it.
+    /// Returns the command of the watcher of the process `pid`. It runs as the caller's user, who may
+    /// signal the program and remove the folder, independently of the owner of the files.
     pub(super) fn to_watcher(&self, pid: u32) -> Command {
         let ticks = self.grace.as_millis() * TICKS_PER_SECOND / 1000;
         let mut command = Command::new(SHELL);

@@ -1,4 +1,4 @@
-//! Copies of data folders, made as fast as two processors can: every start waits for one.
+//! Copies data folders with two threads, because every start waits for a copy.
 
 use super::folder::make_folder;
 use super::sys::Ids;
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// A folder for the server's own user alone.
+/// Creates a folder that only the server's user can access.
 pub(super) fn make_owned_folder(path: &Path, user: Option<Ids>) -> io::Result<()> {
     make_folder(path, 0o700)?;
     give(path, user)
 }
 
-/// Copies a folder of plain files and folders, all for the server's user alone.
+/// Copies a folder of plain files and folders so that only the server's user can access the copy.
 pub(super) fn copy_folder(from: &Path, to: &Path, user: Option<Ids>) -> io::Result<()> {
     let mut files = Vec::new();
     copy_folders(from, to, user, &mut files)?;
@@ -30,7 +30,7 @@ pub(super) fn copy_folder(from: &Path, to: &Path, user: Option<Ids>) -> io::Resu
     thread::scope(|scope| {
         let helper = scope.spawn(work);
         let ours = work();
-        // A helper that panicked has not copied its file.
+        // A thread that panicked has not copied its file.
         let theirs = helper
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")));
@@ -38,7 +38,7 @@ pub(super) fn copy_folder(from: &Path, to: &Path, user: Option<Ids>) -> io::Resu
     })
 }
 
-/// Makes all the folders and gathers the files that belong into them.
+/// Creates all folders and collects the files to copy.
 fn copy_folders(
     from: &Path,
     to: &Path,

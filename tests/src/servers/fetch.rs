@@ -1,7 +1,7 @@
-//! Private copies of the distribution's own packages: nothing is installed and no root is needed.
+//! Private copies of the distribution's packages, without installation and without root.
 //!
-//! The system's package tools do all of it, with its sources and its keys, but with lists and a
-//! cache of their own, since those of the system may be empty and belong to root.
+//! The system's package tools fetch them, with the system's sources and keys, but with separate
+//! lists and a separate cache, because those of the system may be empty and belong to root.
 
 use super::cache::cache;
 use super::folder::{make_folder, remove_folder};
@@ -16,16 +16,16 @@ const APT: &str = "/usr/bin/apt-get";
 const APT_CACHE: &str = "/usr/bin/apt-cache";
 const DPKG: &str = "/usr/bin/dpkg-deb";
 
-/// Where downloads go in the folder of the work.
+/// The download folder below the work folder.
 const ARCHIVES: &str = "cache/archives";
 
-/// The copy must be readable for the user as whom the servers run, whatever the caller's umask.
+/// A shell that makes the copy readable for the servers' user, independently of the caller's umask.
 const READABLE: &str = r#"umask 022 && exec "$@""#;
 
-/// Debian's PostgreSQL looks for time zones here, wherever it is itself, and cannot do without.
+/// A file of the time zones that Debian's PostgreSQL needs at this path, also as a private copy.
 const TIME_ZONES: &str = "/usr/share/zoneinfo/UTC";
 
-/// The C library must be the one that the system's loader belongs to.
+/// Packages that are not copied, because the C library must match the system's loader.
 const NEVER_COPIED: [&str; 2] = ["libc6_", "libc-bin_"];
 
 /// A kind of server.
@@ -33,7 +33,7 @@ const NEVER_COPIED: [&str; 2] = ["libc6_", "libc-bin_"];
 pub(super) enum Kind {
     Postgres,
     Redis,
-    /// No server of the platform's: what operators watch it with.
+    /// Prometheus with promtool, which only tests use.
     Prometheus,
 }
 
@@ -47,19 +47,19 @@ impl Kind {
     }
 }
 
-/// The way out that is always there.
-pub(super) fn advice(fault: &str) -> Trouble {
+/// Returns an error that advises to install the servers or to name running ones.
+pub(super) fn advice(problem: &str) -> Trouble {
     let hint = if cfg!(target_os = "macos") {
         "Type \"brew install postgresql redis\", or name"
     } else {
         "Install PostgreSQL (15 or later) and Redis with the system's package manager, or name"
     };
     Trouble::new(format!(
-        "{fault}\n{hint} running servers in the environment variables DATABASE_URL and REDIS_URL."
+        "{problem}\n{hint} running servers in the environment variables DATABASE_URL and REDIS_URL."
     ))
 }
 
-/// An error where private copies cannot be made or would not run.
+/// Returns an error if private copies cannot be fetched or would not run.
 pub(super) fn check_possible(missing: &[Kind]) -> Result<(), Trouble> {
     let names: Vec<&str> = missing.iter().map(|kind| kind.name()).collect();
     let names = names.join(" and ");
@@ -77,7 +77,7 @@ pub(super) fn check_possible(missing: &[Kind]) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The private copy, if there is one. It is bound to the release, whose libraries it uses.
+/// Returns the private copy if it exists. It belongs to one release, whose libraries it uses.
 pub(super) fn copy_of(kind: Kind) -> Option<PathBuf> {
     copy_path(kind).ok().filter(|path| path.is_dir())
 }
@@ -88,7 +88,7 @@ fn copy_path(kind: Kind) -> Result<PathBuf, Trouble> {
     Ok(cache()?.join(format!("{name}-{}-{ARCH}", release_name(&release))))
 }
 
-/// Such as debian-12.
+/// Returns the name of the system's release, such as `debian-12`.
 fn release_name(os_release: &str) -> String {
     let value = |key: &str| {
         let mut pairs = os_release.lines().filter_map(|line| line.split_once('='));
@@ -104,7 +104,7 @@ fn release_name(os_release: &str) -> String {
     parts.join("-")
 }
 
-/// The folders of shared libraries in a copy, as the loader's search path.
+/// Returns the folders of shared libraries in a copy, as the loader's search path.
 pub(super) fn libraries(copy: &Path) -> OsString {
     let mut folders = Vec::new();
     for base in ["usr/lib", "lib"].map(|name| copy.join(name)) {
@@ -121,10 +121,10 @@ pub(super) fn libraries(copy: &Path) -> OsString {
     folders.join(OsStr::new(":"))
 }
 
-/// Makes the private copies, in place of any that does not run. The caller holds the lock.
+/// Fetches private copies, and replaces those that do not run. The caller must hold the lock.
 pub(super) fn fetch(kinds: &[Kind], say: &dyn Fn(&str)) -> Result<(), Trouble> {
     let work = cache()?.join("fetch.new");
-    // A killed process may have left it.
+    // A killed process may have left the folder.
     remove_folder(&work)?;
     let result = fetch_in(&work, kinds, say);
     remove_folder(&work)?;
@@ -155,8 +155,8 @@ fn fetch_in(work: &Path, kinds: &[Kind], say: &dyn Fn(&str)) -> Result<(), Troub
     Ok(())
 }
 
-/// Gets the lists. The tool fails if one source of several is broken, which does no harm, and succeeds
-/// if none can be reached; so what counts is whether there are lists.
+/// Downloads the package lists. The tool fails if one of several sources is broken, which is
+/// harmless, and succeeds if none is reachable; so the existence of lists decides.
 fn update(work: &Path) -> Result<(), Trouble> {
     let output = execute(work, APT, &["update".into()])?;
     let mut lists = fs::read_dir(work.join("state/lists"))
@@ -169,7 +169,7 @@ fn update(work: &Path) -> Result<(), Trouble> {
     Err(failure(APT, &output))
 }
 
-/// The folders that the package tools expect to find.
+/// Creates the folders that the package tools expect.
 fn make_work_folders(work: &Path) -> Result<(), Trouble> {
     for name in ["state/lists/partial", "cache/archives/partial"] {
         let path = work.join(name);
@@ -181,16 +181,16 @@ fn make_work_folders(work: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Downloads the server's package and whatever it needs that this machine lacks.
+/// Downloads the server's package and all its dependencies that this machine lacks.
 fn download(work: &Path, kind: Kind) -> Result<(), Trouble> {
     let options = [
         "install",
         "--yes",
         "--download-only",
         "--no-install-recommends",
-        // For a package that counts as installed while its files are gone.
+        // For a package that is marked as installed although its files are gone.
         "--reinstall",
-        // Nothing is installed, so what the administrator has put on hold does not matter.
+        // Nothing is installed, so packages on hold do not matter.
         "--allow-change-held-packages",
     ];
     let mut last = advice(&format!(
@@ -204,7 +204,7 @@ fn download(work: &Path, kind: Kind) -> Result<(), Trouble> {
             .chain([name.into()])
             .collect();
         match run(work, APT, &args) {
-            // A package that counts as installed and is in no list is "installed" without a download.
+            // A package that is marked as installed and is in no list is "installed" without a download.
             Ok(_) if downloaded(work).is_empty() => {}
             Ok(_) => return Ok(()),
             Err(trouble) => last = trouble,
@@ -213,8 +213,8 @@ fn download(work: &Path, kind: Kind) -> Result<(), Trouble> {
     Err(last)
 }
 
-/// The packages of which one will do. That of PostgreSQL has the version in its name, and another
-/// one, which is nothing but a pointer, knows it.
+/// Returns the candidate packages, of which one is sufficient. PostgreSQL's has the version in its
+/// name, which the dependencies of a metapackage contain.
 fn packages(work: &Path, kind: Kind) -> Result<Vec<String>, Trouble> {
     match kind {
         Kind::Redis => Ok(vec!["redis-server".into(), "valkey-server".into()]),
@@ -248,7 +248,7 @@ fn unpack(work: &Path, root: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The package files that are to be unpacked.
+/// Returns the package files to unpack.
 fn downloaded(work: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(work.join(ARCHIVES))
         .into_iter()
@@ -327,14 +327,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_release_is_read() {
+    fn release_name_is_parsed() {
         let text = "NAME=\"Debian GNU/Linux\"\nVERSION_ID=\"12\"\nID=debian\n";
         assert_eq!(release_name(text), "debian-12");
         assert_eq!(release_name(""), "-");
     }
 
     #[test]
-    fn the_versioned_package_is_found() {
+    fn versioned_package_is_found() {
         let text = "postgresql\n  Depends: postgresql-common\n  Depends: postgresql-15\n";
         assert_eq!(versioned_package(text).as_deref(), Some("postgresql-15"));
         assert_eq!(versioned_package("postgresql\n"), None);

@@ -1,4 +1,4 @@
-//! Where the servers' programs are on this machine.
+//! Finds the servers' programs on this machine.
 
 use super::cache::lock;
 use super::fetch::{self, Kind};
@@ -11,22 +11,22 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where Homebrew keeps what it installs, on either kind of Mac.
+/// Homebrew's installation folders, on Apple silicon and on Intel.
 const HOMEBREW: [&str; 2] = ["/opt/homebrew/opt", "/usr/local/opt"];
 
-/// The names under which a Redis server goes.
+/// The file names of Redis and Valkey servers.
 const REDIS_NAMES: [&str; 2] = ["redis-server", "valkey-server"];
 
-/// What a search has come to.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) postgres: Option<Postgres>,
     pub(super) redis: Option<Program>,
-    /// What was there and would not do, as whole sentences.
+    /// Sentences about unsuitable programs that were found.
     passed_over: Vec<String>,
 }
 
-/// Finds the wanted programs, and fetches private copies of the missing ones where that is possible.
+/// Finds the wanted programs, and fetches private copies of missing ones if possible.
 pub(super) fn find_or_fetch(
     wanted: &[Kind],
     user: Option<Ids>,
@@ -39,7 +39,7 @@ pub(super) fn find_or_fetch(
     }
     fetch::check_possible(&missing).map_err(|trouble| found.explain(&trouble))?;
     let _alone = lock("fetch", true, say)?;
-    // Somebody else may have fetched them while we waited.
+    // Another process may have fetched them during the wait.
     let found = find(wanted, user)?;
     let missing = found.missing(wanted);
     if missing.is_empty() {
@@ -55,7 +55,7 @@ pub(super) fn find_or_fetch(
     )))
 }
 
-/// The folder with Prometheus and promtool, or of a private copy of them.
+/// Returns the folder with Prometheus and promtool, and fetches a private copy if needed.
 pub(super) fn prometheus(say: &dyn Fn(&str)) -> Result<PathBuf, Trouble> {
     let find = || {
         let copy = fetch::copy_of(Kind::Prometheus).map(|copy| copy.join("usr/bin"));
@@ -92,13 +92,13 @@ impl Found {
         let is_missing = |kind: &&Kind| match kind {
             Kind::Postgres => self.postgres.is_none(),
             Kind::Redis => self.redis.is_none(),
-            // It is looked for by itself.
+            // `prometheus` searches for it separately.
             Kind::Prometheus => false,
         };
         wanted.iter().filter(is_missing).copied().collect()
     }
 
-    /// A trouble, and before it what was passed over, which may be news to the reader.
+    /// Returns the error, preceded by the sentences about unsuitable programs.
     fn explain(&self, trouble: &Trouble) -> Trouble {
         let mut sentences = self.passed_over.clone();
         sentences.push(trouble.to_string());
@@ -156,14 +156,14 @@ impl Found {
     }
 }
 
-/// A variable that names a file or folder.
+/// Returns the path in an environment variable, or `None` if it is unset or empty.
 fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name)
         .filter(|value| !value.is_empty())
         .map(PathBuf::from)
 }
 
-/// What was asked for by name is taken or refused, never passed over.
+/// Returns the error for an unsuitable program named by a variable; such a program is never skipped.
 fn wrong(variable: &str, why: &str) -> Trouble {
     Trouble::new(format!(
         "{why} Correct the environment variable {variable}, or unset it."
@@ -172,15 +172,15 @@ fn wrong(variable: &str, why: &str) -> Trouble {
 
 fn search_path() -> impl Iterator<Item = PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    // An empty entry means the current folder, which is nobody's intention.
+    // An empty entry means the current folder, which is never intended.
     let folders: Vec<PathBuf> = env::split_paths(&path)
         .filter(|path| path.is_absolute())
         .collect();
     folders.into_iter()
 }
 
-/// The folders below `root` where Debian puts the programs, which are not on the search path, the
-/// latest version first.
+/// Returns Debian's folders of PostgreSQL programs below `root`, the latest version first. They are
+/// not on the search path.
 fn debian_folders(root: &Path) -> Vec<PathBuf> {
     let mut versions: Vec<(Reverse<u32>, PathBuf)> = entries(&root.join("usr/lib/postgresql"))
         .filter_map(|(name, path)| Some((Reverse(major(&name)?), path.join("bin"))))
@@ -200,12 +200,12 @@ fn homebrew_folders() -> Vec<PathBuf> {
         })
         .map(|(_, path)| path.join("bin"))
         .collect();
-    // The names end in the version, so the latest comes first.
+    // The names end in the version, so the latest version is first.
     found.sort_by(|one, other| other.cmp(one));
     found
 }
 
-/// Names and paths of what is in a folder; nothing if it is not there.
+/// Returns names and paths of a folder's entries; none if the folder does not exist.
 fn entries(folder: &Path) -> impl Iterator<Item = (String, PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))

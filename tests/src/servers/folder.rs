@@ -1,4 +1,4 @@
-//! The run folder: made by a start, gone with its end, and if that was violent, by the next start.
+//! The run folder, removed when its owner ends, or by the next start if the owner was killed.
 
 use super::command::PIDS;
 use super::sys;
@@ -15,21 +15,22 @@ use std::{env, process, thread};
 const PREFIX: &str = "assay-run-";
 const OWNER: &str = "owner.lock";
 
-/// A young folder without a lock may belong to a process that is about to take it.
-const INFANCY: Duration = Duration::from_secs(10);
+/// Minimum age of an abandoned folder: a younger one without a lock may belong to a process that is
+/// about to lock it.
+const MIN_ABANDONED_AGE: Duration = Duration::from_secs(10);
 
-/// How long a leftover process may take to follow its stop signal.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout for a leftover process to exit after its stop signal.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest path that a socket's address can hold.
+/// Maximum length in bytes of a socket's path.
 const SOCKET_LIMIT: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// What a data folder with some test databases needs, generously.
+/// Free bytes required for a data folder with some test databases, with a margin.
 #[cfg(target_os = "linux")]
 const ROOM: u64 = 512 * 1024 * 1024;
 
-/// A fresh folder that lives as long as this value. Its owner holds a lock on a file in it, which
-/// the kernel releases however the owner ends: that tells a living owner from a dead one.
+/// A new folder that is removed when this value is dropped. Its owner holds a lock on a file in it,
+/// which the kernel releases however the owner ends, so the lock shows if the owner is alive.
 #[derive(Debug)]
 pub(super) struct RunFolder {
     path: PathBuf,
@@ -37,7 +38,7 @@ pub(super) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Clears away what dead owners have left and makes a new folder, in memory where possible.
+    /// Removes the folders of dead owners and creates a new one, in memory if possible.
     pub(super) fn create() -> Result<Self, Trouble> {
         let bases = bases();
         for base in &bases {
@@ -61,7 +62,7 @@ impl RunFolder {
             "No folder can be made in {} (set TMPDIR to another)",
             base.display()
         );
-        // Root's servers run as another user, who must be able to pass, though not to look around.
+        // Root's servers run as another user, who must be able to enter the folder but not to list it.
         let mode = if sys::effective_uid() == 0 {
             0o711
         } else {
@@ -79,7 +80,7 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -87,12 +88,12 @@ impl RunFolder {
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next start, once the lock is free.
+        // The next start removes the rest, as the lock is free then.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Says up front what the servers would say in a roundabout way.
+/// Returns a clear error for a path that is too long for a socket, before a server reports it.
 pub(super) fn check_socket(path: &Path) -> Result<(), Trouble> {
     let length = path.as_os_str().len();
     if length <= SOCKET_LIMIT {
@@ -105,13 +106,13 @@ pub(super) fn check_socket(path: &Path) -> Result<(), Trouble> {
     )))
 }
 
-/// Makes one folder with exactly this mode, whatever the umask.
+/// Creates one folder with exactly this mode, independently of the umask.
 pub(super) fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().mode(mode).create(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
-/// Removes a folder that need not be there.
+/// Removes a folder if it exists.
 pub(super) fn remove_folder(path: &Path) -> Result<(), Trouble> {
     match fs::remove_dir_all(path) {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(Trouble::because(format!(
@@ -122,7 +123,7 @@ pub(super) fn remove_folder(path: &Path) -> Result<(), Trouble> {
     }
 }
 
-/// Opens the file that stands for a lock.
+/// Opens or creates a lock file.
 pub(super) fn lock_file(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .create(true)
@@ -131,14 +132,15 @@ pub(super) fn lock_file(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Where run folders may be, the best place first.
+/// Returns the parent folders for run folders, the best one first.
 fn bases() -> Vec<PathBuf> {
     let memory = cfg!(target_os = "linux").then(|| PathBuf::from("/dev/shm"));
     let disk = fs::canonicalize(env::temp_dir()).ok();
     memory.into_iter().chain(disk).collect()
 }
 
-/// Memory is scarce, above all in containers; a disk is left to speak for itself.
+/// Returns `true` if an in-memory folder has enough space, which containers often limit. A disk is
+/// not checked.
 #[cfg(target_os = "linux")]
 fn has_room(base: &Path) -> bool {
     !base.starts_with("/dev/shm") || sys::free_bytes(base).is_some_and(|free| free >= ROOM)
@@ -149,8 +151,8 @@ fn has_room(_base: &Path) -> bool {
     true
 }
 
-/// Ends and removes what dead owners have left in a folder. Errors are passed over: leftovers are a
-/// nuisance, not an obstacle.
+/// Stops the processes and removes the folders of dead owners. Errors are ignored, because leftovers
+/// do not prevent a start.
 fn sweep(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else {
         return;
@@ -166,34 +168,35 @@ fn sweep(base: &Path) {
     }
 }
 
-/// The owner's process id, if this is the name of a run folder.
+/// Returns the owner's process id if this is the name of a run folder.
 fn owner_in(name: &OsStr) -> Option<u32> {
     let (pid, _) = name.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
     pid.parse().ok()
 }
 
-/// Anybody can make a folder of such a name, with any process ids in it; only our own is believed.
+/// Returns `true` if this user owns the folder. Others could create one with such a name and
+/// arbitrary process ids in it.
 fn is_ours(entry: &DirEntry) -> bool {
     entry
         .metadata()
         .is_ok_and(|entry| entry.is_dir() && entry.uid() == sys::effective_uid())
 }
 
-/// Takes the lock of an abandoned folder, so that only one process clears it. The lock alone would be
-/// proof enough, were it not for the moment in which a folder is made and not yet locked.
+/// Locks an abandoned folder, so that only one process removes it. The lock alone is not sufficient,
+/// because a new folder is not locked immediately.
 fn claim(folder: &Path, owner: u32) -> Option<File> {
     let age = fs::metadata(folder)
         .and_then(|data| data.modified())
         .ok()?
         .elapsed();
-    if sys::lives(owner) && age.is_ok_and(|age| age < INFANCY) {
+    if sys::lives(owner) && age.is_ok_and(|age| age < MIN_ABANDONED_AGE) {
         return None;
     }
     let file = lock_file(&folder.join(OWNER)).ok()?;
     file.try_lock().ok().map(|()| file)
 }
 
-/// Ends the processes on a folder's list that are still the ones that were put there.
+/// Stops the processes listed in a folder, unless their ids belong to other processes now.
 fn end_leftovers(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder.join(PIDS)) else {
         return;
@@ -222,7 +225,7 @@ fn end_leftover(pid: u32, started: u64, signal: i32) {
     if is_there() {
         sys::signal(pid, signal);
     }
-    while is_there() && begin.elapsed() < PATIENCE {
+    while is_there() && begin.elapsed() < STOP_TIMEOUT {
         thread::sleep(Duration::from_millis(10));
     }
     if is_there() {

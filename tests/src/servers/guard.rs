@@ -1,14 +1,14 @@
 //! Child processes that cannot outlive their parent.
 //!
-//! The kernel's own means, a signal on the parent's death, fires when the *thread* that forked ends,
-//! which is wrong for a child that several threads share. So beside every child runs a small shell,
-//! the watcher, that waits on a pipe whose other end only the parent holds. However the parent ends,
-//! the kernel closes that end, and the watcher ends the child in its stead.
+//! The kernel's parent-death signal fires when the *thread* that forked ends, which is wrong for a
+//! child that several threads share. Instead, a small shell, the watcher, accompanies every child
+//! and waits on a pipe whose other end only the parent holds. However the parent ends, the kernel
+//! closes that end, and the watcher stops the child.
 //!
-//! The child itself is a direct child of the parent: its id and its exit status need no messenger.
-//! It starts out as a shell too, held at a gate until its watcher stands, so there is no moment at
-//! which it could be left behind. Both are in process groups of their own, where the Ctrl-C of a
-//! terminal does not reach them: it is the parent's to decide what follows from that.
+//! The child is a direct child of the parent, which therefore knows its id and its exit status. It
+//! starts as a shell, the gate, that waits until the watcher runs, so it can never be left behind.
+//! Both run in their own process groups, which the Ctrl-C of a terminal does not reach: the parent
+//! decides when they stop.
 
 use super::command::{GuardedCommand, PIDS};
 use super::sys;
@@ -22,11 +22,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often the parent looks whether a program has ended.
+/// Interval at which the parent checks if a program has exited.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A child process that cannot outlive its parent. Dropping it ends it: its stop signal, its grace,
-/// then SIGKILL; afterwards nothing of it is left, not even a zombie.
+/// A child process that cannot outlive its parent. Dropping it sends the stop signal, waits for the
+/// grace period, then sends SIGKILL, and leaves no zombie.
 #[derive(Debug)]
 pub struct Guarded {
     pid: u32,
@@ -45,11 +45,11 @@ struct State {
 }
 
 impl Guarded {
-    /// Starts the program under its guard.
+    /// Starts the program with its watcher.
     ///
     /// # Errors
-    /// When the program is not there or no process can be started. A program that starts and then
-    /// fails is not an error here; [`Guarded::try_wait`] tells.
+    /// If the program does not exist or no process can be started. A program that starts and then
+    /// fails is not an error here; [`Guarded::try_wait`] reports it.
     pub fn spawn(command: &GuardedCommand) -> Result<Self, Trouble> {
         let name = command.program.display();
         if !command.program.is_file() {
@@ -84,12 +84,12 @@ impl Guarded {
         Ok(guarded)
     }
 
-    /// The id of the program itself, not of its guard.
+    /// Returns the process id of the program, not of its watcher.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Sends a signal to the program; to nobody if it has ended, even if its id is in use again.
+    /// Sends a signal to the program. Does nothing after its exit, even if its id is in use again.
     pub fn signal(&self, signal: i32) {
         let mut state = self.state();
         if self.look(&mut state).is_none() {
@@ -97,7 +97,7 @@ impl Guarded {
         }
     }
 
-    /// Sends the stop signal, once, and does not wait.
+    /// Sends the stop signal once, without waiting.
     pub fn stop(&self) {
         let first = !std::mem::replace(&mut self.state().stopping, true);
         if first {
@@ -105,12 +105,12 @@ impl Guarded {
         }
     }
 
-    /// How the program ended, if it has.
+    /// Returns the exit status, or `None` while the program runs.
     pub fn try_wait(&self) -> Option<ExitStatus> {
         self.look(&mut self.state())
     }
 
-    /// How the program ended, if it does within `timeout`.
+    /// Waits at most `timeout` for the program and returns its exit status, or `None` if it still runs.
     pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
         let start = Instant::now();
         loop {
@@ -122,24 +122,25 @@ impl Guarded {
         }
     }
 
-    /// No step of this module leaves the state half-changed, so a panic elsewhere does not spoil it.
+    /// Locks the state. A poisoned lock is used, because no step of this module leaves the state
+    /// half-changed.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks whether the program has ended. The first to see it dismisses the watcher at once, for
-    /// the id is free for others now.
+    /// Checks if the program has exited. The first caller that observes it dismisses the watcher
+    /// immediately, because the process id may be reused.
     fn look(&self, state: &mut State) -> Option<ExitStatus> {
         if state.exit.is_none() {
             state.exit = match state.program.try_wait() {
                 Ok(exit) => exit,
-                // Somebody else has collected the exit status; all that is known is the end.
+                // Other code has reaped the exit status; only the exit itself is known.
                 Err(_) => Some(ExitStatus::from_raw(0)),
             };
             if state.exit.is_some() {
                 dismiss(&mut state.watcher);
                 if let Some(record) = &self.record {
-                    // Only a hint for the next start, which checks it; a leftover does no harm.
+                    // The file is only a hint for the next start, which validates it; a leftover is harmless.
                     let _ = fs::remove_file(record);
                 }
             }
@@ -147,8 +148,8 @@ impl Guarded {
         state.exit
     }
 
-    /// Notes the program where the next start looks for leftovers, with what it takes to recognise
-    /// and end it.
+    /// Records the program for the next start, which removes leftovers, with the data to identify and
+    /// stop it.
     fn write_record(&self) -> Result<(), Trouble> {
         let Some(path) = &self.record else {
             return Ok(());
@@ -159,10 +160,10 @@ impl Guarded {
         ))
     }
 
-    /// Lets the gate become the program.
+    /// Opens the gate, which then executes the program.
     fn open_gate(&self) {
         if let Some(mut gate) = self.state().program.stdin.take() {
-            // If the gate was killed meanwhile, the caller learns it as the end of the program.
+            // If the gate was killed meanwhile, the caller sees it as the program's exit.
             let _ = gate.write_all(b"go\n");
         }
     }
@@ -173,28 +174,28 @@ impl Drop for Guarded {
         self.stop();
         if self.wait(self.grace).is_none() {
             sys::signal_group(self.pid, libc::SIGKILL);
-            // A process that even SIGKILL does not end hangs in the kernel: no use in waiting on.
+            // A process that survives SIGKILL is blocked in the kernel, so waiting longer has no use.
             self.wait(self.grace);
         }
     }
 }
 
-/// The record of one program in a run folder.
+/// Returns the path of a program's record in the run folder.
 fn record_path(run_folder: &Path, pid: u32) -> PathBuf {
     run_folder.join(PIDS).join(pid.to_string())
 }
 
-/// Ends a gate that shall not be opened.
+/// Kills a gate that must not be opened.
 fn abandon(gate: &mut Child) {
-    // Both fail only if it has ended already.
+    // Both fail only if the gate has already exited.
     let _ = gate.kill();
     let _ = gate.wait();
 }
 
-/// Sends a watcher home.
+/// Lets the watcher exit, because the program has exited.
 fn dismiss(watcher: &mut Child) {
     if let Some(mut pipe) = watcher.stdin.take() {
-        // Fails only if it was killed, and then there is nobody to tell.
+        // The write fails only if the watcher was killed, and then nothing is left to do.
         let _ = pipe.write_all(b"ended\n");
     }
     let _ = watcher.wait();

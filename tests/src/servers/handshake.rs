@@ -1,4 +1,4 @@
-//! Just enough of the PostgreSQL protocol to learn whether a server accepts connections.
+//! The part of the PostgreSQL protocol that shows if a server accepts connections.
 
 use super::trouble::Trouble;
 use std::io::{self, Read, Write};
@@ -6,24 +6,24 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Version 3.0 of the protocol.
+/// Version 3.0 of PostgreSQL's protocol.
 const VERSION: i32 = 3 << 16;
 
-/// "The database system is starting up", or shutting down, or recovering.
+/// The SQLSTATE of a server that is starting up, shutting down or recovering.
 const CANNOT_CONNECT_NOW: &str = "57P03";
 
-/// What a client says of itself. The time zone is what clients usually ask for: a server without
-/// time zone data turns them away, which is better learned here.
+/// The startup parameters. The time zone is included as by usual clients, because a server without
+/// time zone data rejects it, and that must be detected here.
 const PARAMETERS: [&str; 6] = [
     "user", "postgres", "database", "postgres", "TimeZone", "UTC",
 ];
 
-/// No message of a session's beginning is longer.
+/// Maximum length in bytes of a message during startup.
 const LONGEST: usize = 64 * 1024;
 
-/// Whether the server behind the socket takes queries; an error if it refuses for good.
+/// Returns `true` if the server accepts queries, and an error if it never will.
 pub(super) fn is_ready(socket: &Path) -> Result<bool, Trouble> {
-    // While it starts there is no socket, or nobody behind it, or a connection that breaks off.
+    // During startup the socket is missing, or nobody listens, or the connection breaks.
     connect(socket).unwrap_or(Ok(false))
 }
 
@@ -31,13 +31,13 @@ fn connect(socket: &Path) -> io::Result<Result<bool, Trouble>> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     stream.write_all(&startup())?;
-    let answer = answer(&mut stream)?;
-    // A farewell, so that the server does not log a lost connection. It may have hung up already.
+    let response = read_response(&mut stream)?;
+    // Terminate, so that the server does not log a lost connection. It may have closed already.
     let _ = stream.write_all(b"X\0\0\0\x04");
-    Ok(answer)
+    Ok(response)
 }
 
-/// The first packet of a session.
+/// Returns the startup packet of a session.
 fn startup() -> Vec<u8> {
     let mut body = VERSION.to_be_bytes().to_vec();
     for text in PARAMETERS {
@@ -49,8 +49,8 @@ fn startup() -> Vec<u8> {
     [&length.to_be_bytes(), body.as_slice()].concat()
 }
 
-/// Reads on until the server is ready for a query or reports an error.
-fn answer(stream: &mut impl Read) -> io::Result<Result<bool, Trouble>> {
+/// Reads messages until the server is ready for a query or reports an error.
+fn read_response(stream: &mut impl Read) -> io::Result<Result<bool, Trouble>> {
     loop {
         let mut head = [0; 5];
         stream.read_exact(&mut head)?;
@@ -67,7 +67,7 @@ fn answer(stream: &mut impl Read) -> io::Result<Result<bool, Trouble>> {
     }
 }
 
-/// Tells "not yet" from "never".
+/// Distinguishes "not yet" (`Ok(false)`) from "never" (an error).
 fn refusal(body: &[u8]) -> Result<bool, Trouble> {
     if field(body, 'C').as_deref() == Some(CANNOT_CONNECT_NOW) {
         return Ok(false);
@@ -78,7 +78,7 @@ fn refusal(body: &[u8]) -> Result<bool, Trouble> {
     )))
 }
 
-/// One field of an error: each is a letter and a text that ends in a zero.
+/// Returns one field of an error message; a field is a letter and a zero-terminated string.
 fn field(body: &[u8], letter: char) -> Option<String> {
     let mut fields = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     fields.find_map(|field| field.strip_prefix(letter).map(str::to_owned))
@@ -88,7 +88,7 @@ fn field(body: &[u8], letter: char) -> Option<String> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A message of the PostgreSQL protocol: its kind, its length and its body.
+    /// Encodes a message of PostgreSQL's protocol: type, length and body.
     pub(crate) fn message(kind: u8, body: &[u8]) -> Vec<u8> {
         let length = u32::try_from(body.len() + 4).unwrap_or_default();
         [&[kind], &length.to_be_bytes()[..], body].concat()
@@ -113,9 +113,9 @@ pub(crate) mod tests {
             message(b'Z', b"I"),
         ]
         .concat();
-        assert!(matches!(answer(&mut talk.as_slice()), Ok(Ok(true))));
-        assert!(answer(&mut &talk[..9]).is_err());
-        assert!(answer(&mut [b'H'; 5].as_slice()).is_err());
+        assert!(matches!(read_response(&mut talk.as_slice()), Ok(Ok(true))));
+        assert!(read_response(&mut &talk[..9]).is_err());
+        assert!(read_response(&mut [b'H'; 5].as_slice()).is_err());
     }
 
     #[test]
@@ -124,11 +124,14 @@ pub(crate) mod tests {
             b'E',
             b"SFATAL\0C57P03\0Mthe database system is starting up\0\0",
         );
-        assert!(matches!(answer(&mut not_yet.as_slice()), Ok(Ok(false))));
+        assert!(matches!(
+            read_response(&mut not_yet.as_slice()),
+            Ok(Ok(false))
+        ));
         let never = message(b'E', b"SFATAL\0C22023\0Minvalid value\0\0");
-        let answer = answer(&mut never.as_slice());
+        let response = read_response(&mut never.as_slice());
         assert!(
-            matches!(answer, Ok(Err(trouble)) if trouble.to_string().contains("invalid value"))
+            matches!(response, Ok(Err(trouble)) if trouble.to_string().contains("invalid value"))
         );
     }
 }

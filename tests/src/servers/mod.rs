@@ -1,8 +1,8 @@
-//! Private, throw-away PostgreSQL and Redis servers: started in a moment, gone without a trace.
+//! Private, temporary PostgreSQL and Redis servers.
 //!
-//! They listen on sockets in a folder of their own and nowhere else, so any number of them can run
-//! side by side. Servers that run anyway can take their place, named by `DATABASE_URL` and
-//! `REDIS_URL`, each on its own; those are used and never started, stopped or cleared.
+//! They listen only on sockets in their own folder, so any number of them can run concurrently.
+//! `DATABASE_URL` and `REDIS_URL` each replace a private server by a running one, which is never
+//! started, stopped or cleared.
 
 mod cache;
 mod command;
@@ -33,10 +33,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 use sys::effective_uid;
 
-/// The name of the administrator in a private PostgreSQL.
+/// The superuser of a private PostgreSQL.
 const ADMINISTRATOR: &str = "postgres";
 
-/// How their addresses begin.
+/// The URL schemes of PostgreSQL.
 const POSTGRES_SCHEMES: [&str; 2] = ["postgres", "postgresql"];
 const REDIS_SCHEMES: [&str; 7] = [
     "redis",
@@ -48,52 +48,52 @@ const REDIS_SCHEMES: [&str; 7] = [
     "valkey+unix",
 ];
 
-/// A PostgreSQL and a Redis server that are ready for use. Dropping it ends the private ones, waits
-/// for that, and removes their folder.
+/// A PostgreSQL and a Redis server that are ready for use. Dropping it stops the private ones, waits
+/// for their exit, and removes their folder.
 #[derive(Debug)]
 pub struct Servers {
-    // They are dropped in this order: the folder goes last.
+    // Fields are dropped in this order, so the folder is removed last.
     postgres: Source,
     standby: Option<Box<Server>>,
     redis: Source,
     redis_url: String,
-    /// Of PostgreSQL and of its standby.
+    /// The TCP ports of PostgreSQL and of its standby.
     ports: [u16; 2],
     folder: RunFolder,
 }
 
-/// The folder with the programs of Prometheus, which are fetched if they are not there. `say` is told about slow steps.
+/// Returns the folder with Prometheus' programs, and fetches them if needed. Calls `say` before slow
+/// steps.
 ///
 /// # Errors
-/// When they cannot be fetched.
+/// If they cannot be fetched.
 pub fn prometheus(say: &dyn Fn(&str)) -> Result<PathBuf, Trouble> {
     find::prometheus(say)
 }
 
-/// Where a server comes from.
+/// The origin of a server.
 #[derive(Debug)]
 enum Source {
     Private(Box<Server>),
-    /// Its address.
+    /// A running server that the environment names, with its URL.
     Foreign(String),
 }
 
 impl Servers {
-    /// Starts both servers, or takes those that `DATABASE_URL` and `REDIS_URL` name, each on its
-    /// own. `say` is told about slow steps, in whole sentences for a person; it is not called when
-    /// there are none.
+    /// Starts both servers, or uses those that `DATABASE_URL` and `REDIS_URL` name, each
+    /// independently. Calls `say` with a complete sentence before each slow step.
     ///
     /// # Errors
-    /// When a server is not there and cannot be fetched, or does not start.
+    /// If a server is missing and cannot be fetched, or does not start.
     pub fn start(say: &dyn Fn(&str)) -> Result<Self, Trouble> {
         Self::start_as(None, say)
     }
 
-    /// The same with private servers only, and with a synchronous standby of PostgreSQL. The two also listen on these ports
-    /// of 127.0.0.1.
+    /// Starts private servers with a synchronous standby of PostgreSQL. Primary and standby also listen
+    /// on these ports of 127.0.0.1.
     ///
     /// # Errors
-    /// When a server is not there and cannot be fetched, or does not start, or `DATABASE_URL` names another one.
+    /// If a server is missing and cannot be fetched, or does not start, or if `DATABASE_URL` is set.
     pub fn start_with_standby(ports: [u16; 2], say: &dyn Fn(&str)) -> Result<Self, Trouble> {
         Self::start_as(Some(ports), say)
     }
@@ -105,7 +105,7 @@ impl Servers {
         wanted.extend(foreign_postgres.is_none().then_some(Kind::Postgres));
         wanted.extend(foreign_redis.is_none().then_some(Kind::Redis));
         let user = server_user()?;
-        // A program is found exactly where no address is given.
+        // A program is found exactly if no URL is given.
         let found = find::find_or_fetch(&wanted, user, say)?;
         let folder = RunFolder::create()?;
         let redis = match found.redis {
@@ -114,7 +114,7 @@ impl Servers {
             }
             None => Source::Foreign(foreign_redis.unwrap_or_default()),
         };
-        // It comes up while the data of the other are copied.
+        // Redis starts while the data of PostgreSQL are copied.
         redis.launch()?;
         let postgres = |part| match &found.postgres {
             Some(programs) => Ok(Some(Box::new(postgres::server(
@@ -162,8 +162,8 @@ impl Servers {
         })
     }
 
-    /// The address of a database for the administrator: a private server's superuser, or whoever
-    /// stands in `DATABASE_URL`. At the start there is a database `postgres`.
+    /// Returns the URL of a database for the administrator: a private server's superuser, or the role
+    /// in `DATABASE_URL`. The database `postgres` always exists.
     pub fn postgres_url(&self, database: &str) -> String {
         match &self.postgres {
             Source::Private(_) => self.private_postgres_url(ADMINISTRATOR, database),
@@ -171,8 +171,8 @@ impl Servers {
         }
     }
 
-    /// The address of a database for another role. A private server lets it in by its name; the
-    /// password is part of the address all the same.
+    /// Returns the URL of a database for another role. The URL contains the password, although a
+    /// private server does not check it.
     pub fn postgres_url_as(&self, role: &str, password: &str, database: &str) -> String {
         let credentials = url::credentials(role, password);
         match &self.postgres {
@@ -181,32 +181,32 @@ impl Servers {
         }
     }
 
-    /// The address of Redis.
+    /// Returns the URL of Redis.
     pub fn redis_url(&self) -> &str {
         &self.redis_url
     }
 
-    /// The process id of the private PostgreSQL, while it runs.
+    /// Returns the process id of the private PostgreSQL, or `None` if it is not private or not running.
     pub fn postgres_pid(&self) -> Option<u32> {
         self.postgres.pid()
     }
 
-    /// The process id of the private Redis, while it runs.
+    /// Returns the process id of the private Redis, or `None` if it is not private or not running.
     pub fn redis_pid(&self) -> Option<u32> {
         self.redis.pid()
     }
 
-    /// The private folder: sockets and logs are in it, and what the caller adds (under names other
-    /// than `postgres*`, `redis*`, `pids` and `owner.lock`) goes with it.
+    /// Returns the private folder. It contains sockets and logs, and is removed with everything that
+    /// the caller adds (under names other than `postgres*`, `redis*`, `pids` and `owner.lock`).
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Stops PostgreSQL and starts it again on the same data, either at once, as in a crash from
-    /// which it recovers, or in order. Both end all connections. Returns when it is ready.
+    /// Restarts PostgreSQL on the same data, and returns when it is ready. The stop is immediate, as in
+    /// a crash that needs recovery, or orderly. Both close all connections.
     ///
     /// # Errors
-    /// When the server is not private or does not come up again.
+    /// If the server is not private or does not start again.
     pub fn postgres_restart(&self, immediate: bool) -> Result<(), Trouble> {
         let server = self.postgres.private("DATABASE_URL")?;
         server.stop(if immediate {
@@ -218,10 +218,10 @@ impl Servers {
         server.await_ready()
     }
 
-    /// Stops PostgreSQL at once, as in a crash, and waits for its end.
+    /// Stops PostgreSQL immediately, as in a crash, and waits for its exit.
     ///
     /// # Errors
-    /// When the server is not private.
+    /// If the server is not private.
     pub fn postgres_stop(&self) -> Result<(), Trouble> {
         self.postgres.private("DATABASE_URL")?.stop(libc::SIGQUIT);
         Ok(())
@@ -230,17 +230,18 @@ impl Servers {
     /// Starts PostgreSQL again, and returns when it is ready.
     ///
     /// # Errors
-    /// When the server is not private or does not come up.
+    /// If the server is not private or does not start.
     pub fn postgres_start(&self) -> Result<(), Trouble> {
         let server = self.postgres.private("DATABASE_URL")?;
         server.launch()?;
         server.await_ready()
     }
 
-    /// Sends a signal to all processes of PostgreSQL, such as one that freezes it, or kills it as the loss of its machine does.
+    /// Sends a signal to all processes of PostgreSQL, such as SIGSTOP to freeze it, or SIGKILL to
+    /// simulate the loss of its machine.
     ///
     /// # Errors
-    /// When the server is not private.
+    /// If the server is not private.
     pub fn postgres_signal(&self, signal: i32) -> Result<(), Trouble> {
         self.postgres.private("DATABASE_URL")?;
         let mut family: Vec<u32> = self.postgres_pid().into_iter().collect();
@@ -261,20 +262,20 @@ impl Servers {
         Ok(())
     }
 
-    /// Where PostgreSQL and its standby listen, as hosts of an address.
+    /// Returns the hosts of PostgreSQL and its standby, as in a URL.
     pub fn postgres_hosts(&self) -> String {
         self.ports.map(|port| format!("127.0.0.1:{port}")).join(",")
     }
 
-    /// The address of a database of the standby, for the administrator.
+    /// Returns the URL of a database of the standby, for the administrator.
     ///
     /// # Errors
-    /// When there is no standby.
+    /// If the servers have no standby.
     pub fn standby_url(&self, database: &str) -> Result<String, Trouble> {
         let [primary, port] = self.ports;
         self.standby
             .as_ref()
-            .ok_or_else(|| Trouble::new("there is no standby"))?;
+            .ok_or_else(|| Trouble::new("The servers have no standby."))?;
         let folder = postgres::folder(self.folder.path(), Part::Standby { port, primary });
         Ok(url::private_postgres(
             &folder,
@@ -284,55 +285,55 @@ impl Servers {
         ))
     }
 
-    /// Stops Redis and starts it again, empty. Returns when it is ready.
+    /// Restarts Redis with an empty database, and returns when it is ready.
     ///
     /// # Errors
-    /// When the server is not private or does not come up again.
+    /// If the server is not private or does not start again.
     pub fn redis_restart(&self) -> Result<(), Trouble> {
         self.redis_stop()?;
         self.redis_start()
     }
 
-    /// Stops Redis and waits for its end; all that was in it is lost.
+    /// Stops Redis and waits for its exit; all its data are lost.
     ///
     /// # Errors
-    /// When the server is not private.
+    /// If the server is not private.
     pub fn redis_stop(&self) -> Result<(), Trouble> {
         self.redis.private("REDIS_URL")?.stop(libc::SIGTERM);
         Ok(())
     }
 
-    /// Sends a signal to Redis, such as one that freezes it.
+    /// Sends a signal to Redis, such as SIGSTOP to freeze it.
     ///
     /// # Errors
-    /// When the server is not private.
+    /// If the server is not private.
     pub fn redis_signal(&self, signal: i32) -> Result<(), Trouble> {
         self.redis.private("REDIS_URL")?.signal(signal);
         Ok(())
     }
 
-    /// Starts Redis, if it does not run, and returns when it is ready.
+    /// Starts Redis if it is not running, and returns when it is ready.
     ///
     /// # Errors
-    /// When the server is not private or does not come up.
+    /// If the server is not private or does not start.
     pub fn redis_start(&self) -> Result<(), Trouble> {
         self.redis.private("REDIS_URL")?;
         self.redis.launch()?;
         self.redis.await_ready()
     }
 
-    /// Where the private Redis listens.
+    /// Returns the socket of the private Redis.
     ///
     /// # Errors
-    /// When the server is not private.
+    /// If the server is not private.
     pub fn redis_socket(&self) -> Result<&Path, Trouble> {
         Ok(&self.redis.private("REDIS_URL")?.socket)
     }
 
-    /// The socket that a private PostgreSQL listens on.
+    /// Returns the socket of the private PostgreSQL.
     ///
     /// # Errors
-    /// When it is not ours.
+    /// If the server is not private.
     pub fn postgres_socket(&self) -> Result<&Path, Trouble> {
         Ok(&self.postgres.private("DATABASE_URL")?.socket)
     }
@@ -349,12 +350,12 @@ impl Servers {
 
 impl Drop for Servers {
     fn drop(&mut self) {
-        // What is frozen does not hear. It may not be ours.
+        // A frozen server does not handle signals. The call fails if the server is not private.
         let _ = self.postgres_signal(libc::SIGCONT);
         if let Some(standby) = &self.standby {
             standby.begin_stop();
         }
-        // All are told before any is waited for.
+        // All servers are signalled before the first wait.
         for source in [&self.postgres, &self.redis] {
             if let Source::Private(server) = source {
                 server.begin_stop();
@@ -363,7 +364,7 @@ impl Drop for Servers {
     }
 }
 
-/// What is done to a private server happens to a foreign one elsewhere, or must not happen.
+// Lifecycle operations apply to private servers; for foreign ones they do nothing or fail.
 impl Source {
     fn launch(&self) -> Result<(), Trouble> {
         match self {
@@ -386,7 +387,7 @@ impl Source {
         }
     }
 
-    /// The private server, or the reason why nothing may be done to this one.
+    /// Returns the private server, or an error that names the variable of the foreign one.
     fn private(&self, variable: &str) -> Result<&Server, Trouble> {
         match self {
             Self::Private(server) => Ok(server),
@@ -397,7 +398,7 @@ impl Source {
     }
 }
 
-/// The address of a running server in the environment, if there is one.
+/// Returns the URL of a running server from the environment, if it is set.
 fn address(variable: &str, schemes: &[&str]) -> Result<Option<String>, Trouble> {
     let Some(value) = env::var_os(variable).filter(|value| !value.is_empty()) else {
         return Ok(None);
@@ -412,7 +413,8 @@ fn address(variable: &str, schemes: &[&str]) -> Result<Option<String>, Trouble> 
     }
 }
 
-/// As whom the servers run, if not as the caller: PostgreSQL refuses to run as root.
+/// Returns the user that runs the servers if the caller is root, because PostgreSQL refuses to run
+/// as root.
 fn server_user() -> Result<Option<Ids>, Trouble> {
     if effective_uid() != 0 {
         return Ok(None);

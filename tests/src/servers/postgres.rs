@@ -1,4 +1,4 @@
-//! The private PostgreSQL server. Its data need to survive a crash of the server, not of the machine.
+//! The private PostgreSQL server. Its data must survive a crash of the server, not of the machine.
 
 use super::cache::{cache, lock};
 use super::command::GuardedCommand;
@@ -18,41 +18,41 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::Mutex;
 
-/// The settings in which the server differs from a new installation.
+/// Settings that differ from those of a new installation.
 const SETTINGS: [&str; 12] = [
-    // The folder around the socket is for one user only, this says it once more.
+    // The folder of the socket is already private to one user.
     "unix_socket_permissions=0700",
     "max_connections=1000",
     "shared_buffers=128MB",
-    // Nothing here outlives the machine, so nothing need reach a disk.
+    // No data outlive the machine, so no write needs to reach a disk.
     "fsync=off",
     "full_page_writes=off",
-    // The folder may be in memory, which old log segments must not fill.
+    // The folder may be in memory, which old WAL segments must not fill.
     "min_wal_size=32MB",
     "max_wal_size=256MB",
-    // As in a real installation, for the tests of what follows from it.
+    // As in a production installation, for tests that depend on it.
     "synchronous_commit=on",
     "autovacuum=on",
-    // The log goes to the standard error, which leads to a file.
+    // The log goes to standard error, which is redirected to a file.
     "log_destination=stderr",
     "logging_collector=off",
     "log_line_prefix=%m [%p] %q%u@%d ",
 ];
 
-/// The locale of the databases, and the one for systems that do not know it.
+/// The locale of the databases, and the fallback for systems without it.
 const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
 
-/// The port that is part of the name of a socket, where nobody listens on a port.
+/// The port in the name of a socket whose server listens on no TCP port.
 pub(super) const PORT: u16 = 5432;
 
-/// What a server is to another one. Each of a pair listens on a port of 127.0.0.1, too.
+/// The replication role of a server. A primary and its standby also listen on a port of 127.0.0.1.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Part {
-    /// There is no other one.
+    /// A server without replication.
     Alone,
-    /// A commit is acknowledged when the standby has it.
+    /// A primary that acknowledges a commit when the standby has it.
     Primary { port: u16 },
-    /// It follows the primary.
+    /// A standby that follows the primary.
     Standby { port: u16, primary: u16 },
 }
 
@@ -64,7 +64,7 @@ impl Part {
         }
     }
 
-    /// The settings in which it differs from others.
+    /// Returns the settings that depend on the role.
     fn settings(self, run: &Path) -> Vec<String> {
         let port = format!("port={}", self.port());
         let listen = |address: &str| format!("listen_addresses={address}");
@@ -90,7 +90,7 @@ impl Part {
     }
 }
 
-/// Where in the run folder the data and the socket are.
+/// Returns the folder of data and socket inside the run folder.
 pub(super) fn folder(run: &Path, part: Part) -> PathBuf {
     run.join(if matches!(part, Part::Standby { .. }) {
         "postgres-standby"
@@ -99,7 +99,8 @@ pub(super) fn folder(run: &Path, part: Part) -> PathBuf {
     })
 }
 
-/// A server, not yet started, that lives in the run folder, with fresh data: the same for all, so that one may follow another.
+/// Returns a server in the run folder, not yet started, with new data. The data are the same for
+/// all servers, so that one can be the standby of another.
 pub(super) fn server(
     run: &Path,
     part: Part,
@@ -137,7 +138,7 @@ pub(super) fn server(
         current_dir: Some("/".into()),
         user,
         log: Some(log),
-        // The immediate shutdown: to write everything out first would be lost labour at the end.
+        // SIGQUIT is the immediate shutdown: the data are discarded, so a checkpoint has no use.
         stop_signal: libc::SIGQUIT,
         run_folder: Some(run.into()),
         ..GuardedCommand::new(&postgres.server.file)
@@ -151,8 +152,8 @@ pub(super) fn server(
     })
 }
 
-/// Copies the data folder of a new installation, which takes a fraction of the time to make one. It
-/// is made by the first who needs it and kept in the cache.
+/// Copies the data folder of a new installation from the cache, which takes a fraction of the time
+/// of initdb. The first process that needs it creates it.
 fn copy_pristine(
     postgres: &Postgres,
     user: Option<Ids>,
@@ -178,8 +179,8 @@ fn copy_pristine(
     )))
 }
 
-/// A name that differs wherever the data might, and the part of it that all versions of the same
-/// installation share.
+/// Returns a name that differs if the data could differ, and the part of it that all versions of the
+/// same installation share.
 fn pristine_name(postgres: &Postgres, user: Option<Ids>) -> Result<(String, String), Trouble> {
     let file = &postgres.server.file;
     let changed = fs::metadata(file).map(|data| data.mtime());
@@ -194,7 +195,7 @@ fn pristine_name(postgres: &Postgres, user: Option<Ids>) -> Result<(String, Stri
     Ok((family, name))
 }
 
-/// Removes the data folders of earlier versions, and what a killed process left unfinished.
+/// Removes the data folders of earlier versions, and unfinished ones of killed processes.
 fn forget(cache: &Path, family: &str) {
     for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
         if entry
@@ -202,13 +203,13 @@ fn forget(cache: &Path, family: &str) {
             .to_str()
             .is_some_and(|name| name.starts_with(family))
         {
-            // If it stays, it only takes up room.
+            // A leftover only occupies space.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// Makes the pristine folder under another name first: under its own it is complete.
+/// Creates the pristine folder under a temporary name and renames it, so that it is always complete.
 fn make_pristine(postgres: &Postgres, user: Option<Ids>, path: &Path) -> Result<(), Trouble> {
     let draft = path.with_added_extension("new");
     let tried = format!("{} cannot be made", draft.display());

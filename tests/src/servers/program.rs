@@ -1,4 +1,4 @@
-//! Programs, and whether they run and will do.
+//! Checks of programs: if they run, and if their version is supported.
 
 use super::server::environment;
 use super::sys::Ids;
@@ -8,20 +8,21 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The oldest PostgreSQL that will do.
+/// The oldest supported major version of PostgreSQL.
 const OLDEST: u32 = 15;
 
-/// A program and what it needs to run.
+/// An executable and its shared libraries.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     /// Its file.
     pub(super) file: PathBuf,
-    /// Where its shared libraries are, unless the system finds them by itself.
+    /// The search path of its shared libraries; `None` if the system finds them.
     pub(super) libraries: Option<OsString>,
 }
 
 impl Program {
-    /// A command for it, or for a companion of it, in the circumstances in which the server runs.
+    /// Returns a command for `file`, the program or a companion of it, with the server's environment and
+    /// user.
     pub(super) fn command(&self, file: &Path, user: Option<Ids>) -> Command {
         let mut command = Command::new(file);
         command
@@ -34,7 +35,7 @@ impl Program {
         command
     }
 
-    /// What it says about its version, or else why it does not run.
+    /// Returns the output of `--version`, or the reason why the program does not run.
     fn version(&self, user: Option<Ids>) -> Result<String, String> {
         let output = self.command(&self.file, user).arg("--version").output();
         let output = output.map_err(|cause| cause.to_string())?;
@@ -49,24 +50,24 @@ impl Program {
     }
 }
 
-/// A PostgreSQL that will do.
+/// A supported PostgreSQL.
 #[derive(Clone, Debug)]
 pub(super) struct Postgres {
     /// The server.
     pub(super) server: Program,
-    /// What makes a data folder for it.
+    /// The program that creates data folders.
     pub(super) initdb: PathBuf,
-    /// Its version, such as 15.4 or 18beta1.
+    /// The version, such as 15.4 or 18beta1.
     pub(super) version: String,
 }
 
-/// The PostgreSQL in a folder of programs, or why it will not do.
+/// Returns the PostgreSQL in a folder of programs, or the reason why it is unsuitable.
 pub(super) fn try_postgres(
     folder: &Path,
     libraries: Option<OsString>,
     user: Option<Ids>,
 ) -> Result<Postgres, String> {
-    // Behind a link the companions, and the files they share, are not where the link is.
+    // The companions and shared files are next to the target of a link, not next to the link.
     let file = fs::canonicalize(folder.join("postgres")).map_err(|cause| {
         format!(
             "There is no PostgreSQL server in {}: {cause}.",
@@ -96,8 +97,8 @@ pub(super) fn try_postgres(
     })
 }
 
-/// The Redis server in a file, or why it will not do. The file's name is left as it is: behind it may
-/// be a program of several uses that asks under which name it is called.
+/// Returns the Redis server at a path, or the reason why it is unsuitable. Links are not resolved,
+/// because the target may be a program whose function depends on its name.
 pub(super) fn try_redis(
     file: PathBuf,
     libraries: Option<OsString>,
@@ -111,7 +112,7 @@ pub(super) fn try_redis(
     Ok(program)
 }
 
-/// The version in "postgres (PostgreSQL) 15.4 (Vendor 15.4-1)".
+/// Returns the version in `postgres (PostgreSQL) 15.4 (Vendor 15.4-1)`.
 fn version_in(words: &str) -> Option<&str> {
     let version = words.split_ascii_whitespace().nth(2)?;
     version
@@ -120,7 +121,7 @@ fn version_in(words: &str) -> Option<&str> {
         .then_some(version)
 }
 
-/// The leading number of a version.
+/// Returns the leading number of a version.
 pub(super) fn major(version: &str) -> Option<u32> {
     version
         .split(|letter: char| !letter.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! The private Redis server: everything in memory, nothing kept.
+//! The private Redis server, which keeps everything in memory and persists nothing.
 
 use super::command::GuardedCommand;
 use super::copy::make_owned_folder;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// A restart loses everything. A full memory refuses writes instead of dropping what was written.
+/// Settings: a restart loses all data, and a full memory rejects writes instead of evicting keys.
 const SETTINGS: [(&str, &str); 8] = [
     ("port", "0"),
     ("unixsocketperm", "700"),
@@ -22,13 +22,13 @@ const SETTINGS: [(&str, &str); 8] = [
     ("save", ""),
     ("appendonly", "no"),
     ("maxmemory-policy", "noeviction"),
-    // A signal to end is looked for this often each second.
+    // Redis checks for a shutdown signal this many times per second.
     ("hz", "100"),
-    // The log goes to the standard output, which leads to a file.
+    // The log goes to standard output, which is redirected to a file.
     ("logfile", ""),
 ];
 
-/// A server, not yet started, that lives in the run folder.
+/// Returns a server in the run folder, not yet started.
 pub(super) fn server(run: &Path, program: &Program, user: Option<Ids>) -> Result<Server, Trouble> {
     let folder = run.join("redis");
     let socket = folder.join("redis.sock");
@@ -62,15 +62,15 @@ pub(super) fn server(run: &Path, program: &Program, user: Option<Ids>) -> Result
     })
 }
 
-/// Says PING. Any failure means "not yet"; whether the process still lives is asked elsewhere.
+/// Sends PING. Any failure means "not yet"; the caller checks if the process still runs.
 fn is_ready(socket: &Path) -> Result<bool, Trouble> {
     let ping = || -> std::io::Result<bool> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
         stream.write_all(b"PING\r\n")?;
-        let mut answer = [0; 7];
-        stream.read_exact(&mut answer)?;
-        Ok(&answer == b"+PONG\r\n")
+        let mut response = [0; 7];
+        stream.read_exact(&mut response)?;
+        Ok(&response == b"+PONG\r\n")
     };
     Ok(ping().unwrap_or(false))
 }

@@ -1,4 +1,4 @@
-//! What both servers have in common: they are started, waited for, stopped and started again.
+//! The lifecycle that both servers share: start, readiness, stop and restart.
 
 use super::command::GuardedCommand;
 use super::guard::Guarded;
@@ -9,29 +9,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to accept connections.
-const LIMIT: Duration = Duration::from_secs(30);
+/// Timeout for a server to accept connections.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often it is asked meanwhile.
-const PAUSE: Duration = Duration::from_millis(3);
+/// Interval of the readiness checks.
+const POLL_INTERVAL: Duration = Duration::from_millis(3);
 
-/// A private server.
+/// A private server, running or stopped.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// Its name in messages.
+    /// The name of the server in messages.
     pub(super) name: &'static str,
-    /// How it is started, every time.
+    /// The command of every start.
     pub(super) command: GuardedCommand,
-    /// Where it listens.
+    /// The socket that the server listens on.
     pub(super) socket: PathBuf,
-    /// Whether it accepts connections there; an error if it never will.
+    /// Returns `true` if the server accepts connections on the socket, and an error if it never will.
     pub(super) is_ready: fn(&Path) -> Result<bool, Trouble>,
-    /// The running process, if any.
+    /// The running process; `None` after a stop.
     pub(super) process: Mutex<Option<Guarded>>,
 }
 
 impl Server {
-    /// Starts it, if it is not running, and does not wait for it.
+    /// Starts the server if it is not running, without waiting for it.
     pub(super) fn launch(&self) -> Result<(), Trouble> {
         let mut process = self.process();
         if process
@@ -43,7 +43,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until it accepts connections.
+    /// Waits until the server accepts connections.
     pub(super) fn await_ready(&self) -> Result<(), Trouble> {
         let begin = Instant::now();
         loop {
@@ -55,23 +55,26 @@ impl Server {
                 .as_ref()
                 .is_none_or(|running| running.try_wait().is_some());
             if ended {
-                return Err(self.fault("ended instead of starting up"));
+                return Err(self.startup_error("exited during startup"));
             }
-            if begin.elapsed() > LIMIT {
-                return Err(self.fault(&format!("was not ready within {} s", LIMIT.as_secs())));
+            if begin.elapsed() > START_TIMEOUT {
+                return Err(self.startup_error(&format!(
+                    "was not ready within {} s",
+                    START_TIMEOUT.as_secs()
+                )));
             }
-            thread::sleep(PAUSE);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Asks it to end and does not wait; the drop that follows does.
+    /// Sends the stop signal without waiting; the following drop waits.
     pub(super) fn begin_stop(&self) {
         if let Some(running) = self.process().as_ref() {
             running.stop();
         }
     }
 
-    /// Ends it with this signal, or violently if that takes too long, and waits.
+    /// Stops the server with this signal, or with SIGKILL after the grace period, and waits.
     pub(super) fn stop(&self, signal: i32) {
         let mut process = self.process();
         if let Some(running) = process.take() {
@@ -80,14 +83,14 @@ impl Server {
         }
     }
 
-    /// Sends a signal, if it runs.
+    /// Sends a signal to the server if it is running.
     pub(super) fn signal(&self, signal: i32) {
         if let Some(running) = self.process().as_ref() {
             running.signal(signal);
         }
     }
 
-    /// Its process id, while it runs.
+    /// Returns the process id, or `None` if the server is not running.
     pub(super) fn pid(&self) -> Option<u32> {
         let process = self.process();
         process
@@ -96,12 +99,12 @@ impl Server {
             .map(Guarded::pid)
     }
 
-    /// Every step leaves a whole value, so a panic elsewhere does not spoil it.
+    /// Locks the process. A poisoned lock is used, because every step leaves a consistent value.
     fn process(&self) -> MutexGuard<'_, Option<Guarded>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fault(&self, what: &str) -> Trouble {
+    fn startup_error(&self, what: &str) -> Trouble {
         self.explain(Trouble::new(format!(
             "The private {} server {what}.",
             self.name
@@ -116,8 +119,8 @@ impl Server {
     }
 }
 
-/// The environment of everything that belongs to a server, in place of the caller's: settings that
-/// happen to be there, such as PGPORT or an unknown LANG, must not change what is started.
+/// Returns the environment of a server and its programs, which replaces the caller's: variables
+/// such as PGPORT or an unknown LANG must not affect the server.
 pub(super) fn environment(libraries: Option<&OsString>) -> Vec<(OsString, OsString)> {
     let fixed = [("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("TZ", "UTC")];
     let fixed = fixed

@@ -1,4 +1,4 @@
-//! The few calls to the operating system that the standard library does not offer.
+//! Calls to the operating system that the standard library does not offer.
 #![expect(
     unsafe_code,
     reason = "signals, users and free space have no safe interface in the standard library"
@@ -10,29 +10,29 @@ use std::{mem, ptr};
 /// The user and group as which a server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ids {
-    /// User id.
+    /// The numeric user id.
     pub uid: u32,
-    /// Group id.
+    /// The numeric group id.
     pub gid: u32,
 }
 
-/// The user on whose behalf this process acts.
+/// Returns the effective user id of this process.
 pub(super) fn effective_uid() -> u32 {
     // SAFETY: takes nothing, touches no memory and cannot fail.
     unsafe { libc::geteuid() }
 }
 
-/// Sends a signal to one process. False when it is gone or not ours to signal.
+/// Sends a signal to one process. Returns `false` if it does not exist or may not be signalled.
 pub(super) fn signal(pid: u32, signal: i32) -> bool {
     process_id(pid).is_some_and(|pid| send(pid, signal))
 }
 
-/// Sends a signal to every process of the group that `leader` leads.
+/// Sends a signal to every process of the group with this leader.
 pub(super) fn signal_group(leader: u32, signal: i32) -> bool {
     process_id(leader).is_some_and(|pid| send(-pid, signal))
 }
 
-/// Whether one of our own processes has this id and has not ended. A zombie has.
+/// Returns `true` if a process of this user has this id and has not exited. A zombie has exited.
 pub(super) fn lives(pid: u32) -> bool {
     if cfg!(target_os = "linux") {
         start_time(pid).is_some()
@@ -41,7 +41,8 @@ pub(super) fn lives(pid: u32) -> bool {
     }
 }
 
-/// The ids 0 and 1 and whatever would turn negative mean something else to `kill` than a child.
+/// Converts an id for `kill`. Rejects 0, 1 and ids that would become negative, because they do not
+/// denote a child.
 fn process_id(pid: u32) -> Option<libc::pid_t> {
     libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 1)
 }
@@ -51,14 +52,14 @@ fn send(target: libc::pid_t, signal: i32) -> bool {
     unsafe { libc::kill(target, signal) == 0 }
 }
 
-/// When a living process was started, in clock ticks since boot: together with the id this names a
-/// process beyond doubt. `None` when it is gone, a zombie, or the system has no `/proc`.
+/// Returns the start time of a process in clock ticks since boot, which together with the id is
+/// unique. Returns `None` if it has exited, is a zombie, or the system has no `/proc`.
 pub(super) fn start_time(pid: u32) -> Option<u64> {
     parse_start_time(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The name of the program stands in parentheses and may itself contain blanks and parentheses, so
-/// the fields are counted from the last one.
+/// Parses `/proc/PID/stat`. The program's name in parentheses may itself contain spaces and
+/// parentheses, so the fields are counted from the last parenthesis.
 fn parse_start_time(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
@@ -70,10 +71,10 @@ fn parse_start_time(stat: &str) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// Looks a user up by name.
+/// Returns the ids of the user with this name.
 pub(super) fn user(name: &str) -> Option<Ids> {
     let name = CString::new(name).ok()?;
-    // Large enough for any record; a longer one reads as "no such user".
+    // Large enough for any record; a longer one counts as a missing user.
     let mut text = vec![0; 16 * 1024];
     let mut found = ptr::null_mut();
     // SAFETY: `passwd` is a C struct of integers and pointers, for which all zeroes is a value.
@@ -95,7 +96,7 @@ pub(super) fn user(name: &str) -> Option<Ids> {
     })
 }
 
-/// How many bytes an ordinary user may still write below `path`.
+/// Returns the number of bytes that an unprivileged user can still write below `path`.
 #[cfg(target_os = "linux")]
 pub(super) fn free_bytes(path: &std::path::Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
@@ -112,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_time_is_found_behind_a_strange_name() {
+    fn start_time_follows_unusual_name() {
         let stat = "42 (a) (b c) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2 3";
         assert_eq!(parse_start_time(stat), Some(98765));
         assert_eq!(parse_start_time(&stat.replace(" S ", " Z ")), None);
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn dangerous_targets_are_refused() {
+    fn dangerous_signal_targets_are_rejected() {
         assert!(!signal(0, 0));
         assert!(!signal(1, 0));
         assert!(!signal(u32::MAX, 0));

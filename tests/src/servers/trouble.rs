@@ -1,28 +1,28 @@
-//! The one error of the launcher.
+//! The error type of the launcher.
 
 use std::error::Error;
 use std::fmt::{self, Display};
 use std::fs;
 use std::path::Path;
 
-/// How much of a server's log is quoted when it does not come up.
+/// Maximum number of lines of a server's log that an error quotes.
 const TAIL_LINES: usize = 15;
 
-/// What stands between the user and running servers, as a sentence that says what to do.
+/// An error of the launcher, as a sentence for the user that says what to do.
 pub struct Trouble(String);
 
 impl Trouble {
-    /// Wraps a whole sentence, written for the person at the terminal.
+    /// Creates an error from a complete sentence for the user at the terminal.
     pub fn new(sentence: impl Into<String>) -> Self {
         Self(sentence.into())
     }
 
-    /// The adaptor for `map_err`: what was tried, then why it failed.
+    /// Returns an adaptor for `map_err`, whose error is the failed step followed by the cause.
     pub fn because<E: Display>(tried: impl Display) -> impl FnOnce(E) -> Self {
         move |cause| Self(format!("{tried}: {cause}"))
     }
 
-    /// Adds the last lines of a log, which usually name the true cause.
+    /// Appends the last lines of a log, which usually contain the cause.
     pub(super) fn with_log(self, log: &Path) -> Self {
         let Ok(bytes) = fs::read(log) else {
             return self;
@@ -36,7 +36,7 @@ impl Trouble {
     }
 }
 
-/// The last few lines of a text.
+/// Returns the last [`TAIL_LINES`] lines of a text.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     let first = lines.len().saturating_sub(TAIL_LINES);
@@ -49,7 +49,7 @@ impl Display for Trouble {
     }
 }
 
-/// The same as `Display`: a `main` that returns the error prints it through `Debug`.
+/// Formats like `Display`, because a `main` that returns the error prints it with `Debug`.
 impl fmt::Debug for Trouble {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         Display::fmt(self, formatter)
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_last_lines_are_quoted() {
+    fn quotes_only_the_last_lines() {
         let text: Vec<String> = (0..100).map(|line| line.to_string()).collect();
         let tail = last_lines(&text.join("\n"));
         assert_eq!(tail.lines().count(), TAIL_LINES);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trouble_reads_as_its_sentence() {
+    fn trouble_displays_its_sentence() {
         let trouble = Trouble::because("Opening the door failed")("it is locked");
         assert_eq!(trouble.to_string(), "Opening the door failed: it is locked");
         assert_eq!(format!("{trouble:?}"), trouble.to_string());

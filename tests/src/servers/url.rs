@@ -1,11 +1,11 @@
-//! The addresses under which clients reach the servers.
+//! The URLs of the servers for clients.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The address of a database behind a socket in `folder`. The port is part of the socket's name and
-/// is spelled out, lest PGPORT in a client's environment lead it elsewhere.
+/// Returns the URL of a database on the socket in `folder`. The URL contains the port, which is part
+/// of the socket's name, so that PGPORT in a client's environment has no effect.
 pub(super) fn private_postgres(folder: &Path, port: u16, user: &str, database: &str) -> String {
     let host = encode(folder.as_os_str().as_bytes(), b"");
     format!(
@@ -14,7 +14,7 @@ pub(super) fn private_postgres(folder: &Path, port: u16, user: &str, database: &
     )
 }
 
-/// The address of the Redis server behind a socket.
+/// Returns the URL of the Redis server on a socket.
 pub(super) fn private_redis(socket: &Path) -> String {
     format!(
         "redis+unix://{}",
@@ -22,13 +22,13 @@ pub(super) fn private_redis(socket: &Path) -> String {
     )
 }
 
-/// Role and password as they stand in an address.
+/// Returns role and password, encoded for a URL.
 pub(super) fn credentials(role: &str, password: &str) -> String {
     format!("{}:{}", encode_name(role), encode_name(password))
 }
 
-/// A given address with another database, and with other credentials if there are any. What the
-/// query says about the replaced parts goes, because it would win over them.
+/// Returns a URL with another database, and with other credentials if given. Removes query
+/// parameters of the replaced parts, because they would take precedence.
 pub(super) fn replace(url: &str, credentials: Option<&str>, database: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -58,7 +58,7 @@ fn encode_name(name: &str) -> String {
     encode(name.as_bytes(), b"")
 }
 
-/// Percent-encodes all but the characters that never mean anything in an address, and `kept`.
+/// Percent-encodes all bytes except unreserved characters and `kept`.
 fn encode(bytes: &[u8], kept: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_of_a_given_address_is_replaced() {
+    fn database_of_given_url_is_replaced() {
         let cases = [
             ("postgres://u:p@h:1/old", "postgres://u:p@h:1/new"),
             ("postgresql://h", "postgresql://h/new"),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_role_of_a_given_address_is_replaced() {
+    fn role_of_given_url_is_replaced() {
         let given = "postgres://u:p@h/old?user=x&password=y&a=b";
         assert_eq!(
             replace(given, Some("r:s"), "new"),

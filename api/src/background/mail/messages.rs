@@ -1,91 +1,107 @@
-//! What is written to people.
+//! The texts of the emails.
 
 use std::fmt::Write as _;
 
 use assay_core::Timestamp;
 use assay_core::model::validation;
+use assay_core::store::auth::LINK_LIFETIME;
+use assay_core::store::invite::LIFETIME_DAYS;
 
-use super::{Email, Kind};
+use super::email::{Email, Kind};
 
-/// The link to sign in with. `next_at` is when the next mail can be sent, if this is the last one for now.
+/// Returns the email with a sign-in link. `next_at` is the time from which further emails are
+/// possible, if this is the last one until then.
 pub fn sign_in(public_url: &str, to: &str, token: &str, next_at: Option<Timestamp>) -> Email {
     let link = format!("{public_url}/sign-in#token={token}");
     let curl = format!(
         "curl -X POST {public_url}/v1/auth/email/verify -H 'Content-Type: application/json' -d '{{\"token\": \"{token}\"}}'"
     );
-    let validity = "The link works once, within the next 15 minutes. Signing in ends all other links that were sent to this address. If you \
-                    did not ask for it, ignore this mail: nothing happens without the link.";
-    let mut parts = vec![
-        Part::Text("Hello,"),
-        Part::Text("here is your link to sign in to Assay:"),
-        Part::Link("Sign in", &link),
-        Part::Text("Or, without a browser:"),
-        Part::Code(&curl),
-        Part::Text(validity),
+    let minutes = LINK_LIFETIME.as_secs() / 60;
+    let validity = format!(
+        "The link works once, within the next {minutes} minutes. Signing in ends all other links that were sent to this address. If you \
+                    did not ask for it, ignore this email: nothing happens without the link."
+    );
+    let mut paragraphs = vec![
+        Paragraph::Text("Hello,"),
+        Paragraph::Text("here is your link to sign in to Assay:"),
+        Paragraph::Link("Sign in", &link),
+        Paragraph::Text("Or, without a browser:"),
+        Paragraph::Code(&curl),
+        Paragraph::Text(&validity),
     ];
     let last = next_at.map(|next_at| {
         format!(
-            "This is the last mail for now, because many links were requested for this address. No other mail follows before {}. This link, \
-             and the other links of the last 15 minutes, work until then.",
+            "This is the last email for now, because many links were requested for this address. No other email follows before {}. This link, \
+             and the other links of the last {minutes} minutes, work until then.",
             clock_time(next_at)
         )
     });
-    parts.extend(last.as_deref().map(Part::Text));
-    email(Kind::SignIn, to, "Your link to sign in to Assay", &parts)
+    paragraphs.extend(last.as_deref().map(Paragraph::Text));
+    email(
+        Kind::SignIn,
+        to,
+        "Your link to sign in to Assay",
+        &paragraphs,
+    )
 }
 
-/// A time as readers of a mail see it: `14:05:09 UTC`.
+/// Formats the time of day, such as `14:05:09 UTC`.
 fn clock_time(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{} UTC", text.get(11..19).unwrap_or(&text))
 }
 
-/// The mail of an invite. It holds no secret: whoever signs in with the address has shown that it is theirs.
+/// Returns the email of an invite. It holds no secret: the invited user proves the address by
+/// signing in with it.
 ///
-/// The organization's name is the words of whoever named it. It is quoted, in the text alone, and left out if it could be taken for a
-/// link; `inviter` is the verified address of the user who invites.
+/// Anybody can choose the name of an organization. So the name is quoted in the text, absent from
+/// the subject, and left out if it looks like a link. `inviter` is the verified address of the
+/// inviting user.
 pub fn invite(public_url: &str, to: &str, org: &str, inviter: &str, role: &str) -> Email {
     let link = format!("{public_url}/sign-in");
     let org = match validation::has_link(org) {
         true => String::from("an organization"),
-        // A quotation mark in the name would end the quotation.
+        // A quotation mark in the name would seem to end the quotation.
         false => format!(
             "the organization “{}”",
             org.replace(['“', '”', '„', '"'], "'")
         ),
     };
     let invited = format!("{inviter} invites you to {org} on Assay, as {role}.");
-    let address = format!("To accept, sign in within 14 days with this address, {to}:");
+    let address =
+        format!("To accept, sign in within {LIFETIME_DAYS} days with this address, {to}:");
     email(
         Kind::Notice,
         to,
         "You are invited to an organization on Assay",
         &[
-            Part::Text("Hello,"),
-            Part::Text(&invited),
-            Part::Text(&address),
-            Part::Link("Sign in", &link),
-            Part::Text(
-                "If you do not know who this is, ignore this mail: nothing happens unless you sign in.",
+            Paragraph::Text("Hello,"),
+            Paragraph::Text(&invited),
+            Paragraph::Text(&address),
+            Paragraph::Link("Sign in", &link),
+            Paragraph::Text(
+                "If you do not know who this is, ignore this email: nothing happens unless you sign in.",
             ),
         ],
     )
 }
 
-enum Part<'a> {
+/// A paragraph of an email.
+enum Paragraph<'a> {
     Text(&'a str),
     Link(&'a str, &'a str),
     Code(&'a str),
 }
 
-fn email(kind: Kind, to: &str, subject: &str, parts: &[Part<'_>]) -> Email {
+/// Returns an email with the paragraphs as plain text and as HTML.
+fn email(kind: Kind, to: &str, subject: &str, paragraphs: &[Paragraph<'_>]) -> Email {
     let (mut text, mut html) = (String::new(), String::new());
-    for part in parts {
-        // Writing to a text cannot fail.
-        let _ = match part {
-            Part::Text(words) => write!(text, "{words}\r\n\r\n")
+    for paragraph in paragraphs {
+        // Writing to a `String` cannot fail.
+        let _ = match paragraph {
+            Paragraph::Text(words) => write!(text, "{words}\r\n\r\n")
                 .and_then(|()| write!(html, "<p>{}</p>", escape(words))),
-            Part::Link(label, link) => write!(text, "    {link}\r\n\r\n").and_then(|()| {
+            Paragraph::Link(label, link) => write!(text, "    {link}\r\n\r\n").and_then(|()| {
                 write!(
                     html,
                     "<p><a href=\"{0}\">{1}</a><br><small>{0}</small></p>",
@@ -93,7 +109,7 @@ fn email(kind: Kind, to: &str, subject: &str, parts: &[Part<'_>]) -> Email {
                     escape(label)
                 )
             }),
-            Part::Code(code) => write!(text, "    {code}\r\n\r\n")
+            Paragraph::Code(code) => write!(text, "    {code}\r\n\r\n")
                 .and_then(|()| write!(html, "<pre>{}</pre>", escape(code))),
         };
     }
@@ -109,7 +125,7 @@ fn email(kind: Kind, to: &str, subject: &str, parts: &[Part<'_>]) -> Email {
     }
 }
 
-/// A text as HTML shows it.
+/// Escapes a text for HTML.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -123,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_name_and_not_markup() {
+    fn name_is_escaped_in_html() {
         let email = invite(
             "https://assay.example",
             "ada@example.org",
@@ -144,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn invite_quotes_the_name_and_shows_the_inviter() {
+    fn invite_quotes_org_and_shows_inviter() {
         let invite = |org| {
             invite(
                 "https://assay.example",
@@ -159,7 +175,7 @@ mod tests {
         assert!(
             email.text.contains("bob@example.org invites you to the organization “SECURITY ALERT'. Call us: 'now” on Assay, as member.")
         );
-        // A name from before links were rejected, or of the operator's choice.
+        // Names with links are older than the check that rejects them, or chosen by the operator.
         assert!(!invite("https://evil.example").text.contains("evil"));
     }
 }

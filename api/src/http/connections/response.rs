@@ -1,5 +1,5 @@
-//! The body of a response on its way to the client: in small chunks, of which few are with the connection at once, and with an
-//! account of those that the client has not read.
+//! Bodies of responses: sent in small chunks, of which hyper holds few at once, so that it is known
+//! how much the client has read.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,47 +12,49 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::rt::Executor;
 use tokio::time::{Instant, sleep};
 
-use super::account::{Account, Open};
-use crate::limits::request_memory::{Budget, Held};
+use super::activity::{ConnectionActivity, OpenRequest};
+use super::timeouts::READ_TIMEOUT;
+use crate::limits::request_memory::{Budget, SharedReservation};
 
-/// The longest time in which a client reads nothing of a response.
-pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// The interval at which a stream is checked for it.
+/// Interval at which a stream is checked for [`READ_TIMEOUT`].
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// The size of a chunk, that of an HTTP/2 frame. A client must read one in [`READ_TIMEOUT`].
-const CHUNK: usize = 16 * 1024;
-/// The bytes of one response that may be with the connection before the client reads on.
+/// Size of a chunk in bytes, that of an HTTP/2 frame. A client must read one within
+/// [`READ_TIMEOUT`].
+const CHUNK_SIZE: usize = 16 * 1024;
+/// Bytes of one response that hyper may hold before the client reads on.
 const UNSENT_MAX: u64 = 64 * 1024;
 
-/// The charge for an HTTP/2 stream, whatever its request is: its task and what hyper keeps of it, by a heap profile.
+/// Charge for an HTTP/2 stream in bytes, whatever its request is: its task and hyper's state,
+/// measured by a heap profile.
 const STREAM_BYTES: u64 = 10 * 1024;
 
 tokio::task_local! {
-    /// The stream on which a request came, of HTTP/2.
-    static STREAM: Arc<Flow>;
+    /// The progress of the HTTP/2 stream that the present task serves.
+    static STREAM: Arc<StreamProgress>;
     /// Set while a stream for which there is no memory runs, so that its service refuses it.
     static REFUSED: ();
 }
 
-/// Whether the present stream is refused.
+/// Returns `true` if the present stream is refused.
 pub(super) fn is_refused() -> bool {
     REFUSED.try_with(|()| ()).is_ok()
 }
 
-/// Runs the streams of an HTTP/2 connection, each charged to the connection's peer. One whose response is not read is dropped,
-/// which resets it.
+/// Runs the streams of an HTTP/2 connection, each charged to the connection's peer. Drops a stream
+/// whose response is not read, which resets it.
 #[derive(Clone)]
-pub(super) struct Streams {
+pub(super) struct StreamExecutor {
     pub(super) memory: Budget,
     pub(super) holder: Arc<str>,
-    pub(super) account: Arc<Account>,
+    pub(super) activity: Arc<ConnectionActivity>,
 }
 
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
-        let Some(held) = self.memory.try_reserve(&self.holder, STREAM_BYTES) else {
-            self.account.pause();
-            // It ends at once, without a task of its own: a hundred thousand tasks would take a gibibyte.
+        let Some(reservation) = self.memory.try_reserve(&self.holder, STREAM_BYTES) else {
+            self.activity.pause();
+            // The service refuses it in one poll, without a task: a hundred thousand tasks would
+            // take a gibibyte.
             let mut stream = std::pin::pin!(stream);
             let refused = REFUSED.sync_scope((), || {
                 stream
@@ -60,73 +62,75 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
                     .poll(&mut Context::from_waker(Waker::noop()))
             });
             if refused.is_pending() {
-                tracing::warn!("a stream without memory was not refused: it is cancelled");
+                tracing::warn!("stream without memory not refused, cancelled");
             }
             return;
         };
-        let flow = Arc::new(Flow::new());
+        let progress = Arc::new(StreamProgress::new());
         tokio::spawn(async move {
-            let _held = held;
+            let _reservation = reservation;
             tokio::select! {
-                () = STREAM.scope(Arc::clone(&flow), stream) => {}
-                () = flow.stalled() => tracing::debug!("a response is not read: its stream is reset"),
+                () = STREAM.scope(Arc::clone(&progress), stream) => {}
+                () = progress.stalled() => tracing::debug!("response not read, stream reset"),
             }
         });
     }
 }
 
-/// The bytes of a response that are with the connection, and when the last of them left or came.
-pub(super) struct Flow {
-    began: Instant,
+/// The progress of a response: the bytes that hyper holds, and the time of their last change.
+pub(super) struct StreamProgress {
+    started_at: Instant,
     unsent: AtomicU64,
-    /// In milliseconds since it began.
-    moved: AtomicU64,
-    /// The body that waits for them to leave.
+    /// The time at which bytes were last sent, or at which the first unsent bytes came, in
+    /// milliseconds since the start.
+    last_change: AtomicU64,
+    /// The body that waits until bytes are sent.
     waiting: Mutex<Option<Waker>>,
 }
 
-impl Flow {
+impl StreamProgress {
     fn new() -> Self {
         Self {
-            began: Instant::now(),
+            started_at: Instant::now(),
             unsent: AtomicU64::new(0),
-            moved: AtomicU64::new(0),
+            last_change: AtomicU64::new(0),
             waiting: Mutex::default(),
         }
     }
 
-    /// That of the present stream; a new one for HTTP/1.
-    pub(super) fn of_stream() -> Arc<Self> {
+    /// Returns the progress of the present HTTP/2 stream, or a new one for HTTP/1.
+    pub(super) fn current() -> Arc<Self> {
         STREAM
             .try_with(Arc::clone)
             .unwrap_or_else(|_| Arc::new(Self::new()))
     }
 
-    fn moved(&self) {
-        self.moved.store(
-            u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+    fn record_change(&self) {
+        self.last_change.store(
+            u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
             Ordering::Relaxed,
         );
     }
 
-    /// Returns when the client has read nothing for [`READ_TIMEOUT`].
+    /// Waits until the client has read nothing for [`READ_TIMEOUT`].
     async fn stalled(&self) {
         loop {
             sleep(CHECK_INTERVAL).await;
-            let read = self.began + Duration::from_millis(self.moved.load(Ordering::Relaxed));
-            if self.unsent.load(Ordering::Relaxed) > 0 && read.elapsed() >= READ_TIMEOUT {
+            let last_change =
+                self.started_at + Duration::from_millis(self.last_change.load(Ordering::Relaxed));
+            if self.unsent.load(Ordering::Relaxed) > 0 && last_change.elapsed() >= READ_TIMEOUT {
                 return;
             }
         }
     }
 
-    /// Returns `Ready` when less than `max` bytes are with the connection.
+    /// Returns `Ready` when hyper holds less than `max` bytes.
     fn poll_below(&self, max: u64, cx: &Context<'_>) -> Poll<()> {
         if self.unsent.load(Ordering::Acquire) < max {
             return Poll::Ready(());
         }
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
-        // They may have left before the waker was there.
+        // The bytes may have been sent before the waker was set.
         if self.unsent.load(Ordering::Acquire) < max {
             Poll::Ready(())
         } else {
@@ -135,11 +139,11 @@ impl Flow {
     }
 }
 
-/// A chunk that is with the connection until hyper drops it, when it has been written to the socket.
+/// A chunk that hyper drops once it is written to the socket.
 struct Chunk {
     data: Bytes,
-    flow: Arc<Flow>,
-    unread: Arc<Unread>,
+    progress: Arc<StreamProgress>,
+    unread: Arc<UnreadResponse>,
 }
 
 impl AsRef<[u8]> for Chunk {
@@ -150,13 +154,13 @@ impl AsRef<[u8]> for Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        self.flow.moved();
-        self.flow
+        self.progress.record_change();
+        self.progress
             .unsent
             .fetch_sub(self.data.len() as u64, Ordering::Release);
-        self.unread.account.sent(self.data.len());
+        self.unread.activity.record_sent(self.data.len());
         if let Some(waker) = self
-            .flow
+            .progress
             .waiting
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -167,47 +171,54 @@ impl Drop for Chunk {
     }
 }
 
-/// What a response holds until it is dropped and its last chunk has left.
-struct Unread {
-    account: Arc<Account>,
+/// The memory of a response, held until the response is dropped and its last chunk is sent.
+struct UnreadResponse {
+    activity: Arc<ConnectionActivity>,
     bytes: u64,
-    _held: Option<Held>,
+    _memory: Option<SharedReservation>,
 }
 
-impl Drop for Unread {
+impl Drop for UnreadResponse {
     fn drop(&mut self) {
-        self.account.unread_less(self.bytes);
+        self.activity.remove_unread(self.bytes);
     }
 }
 
-/// See the module.
-pub(super) struct Sent {
+/// The body of a response, split into chunks.
+///
+/// It returns its next chunk only while hyper holds less than [`UNSENT_MAX`] bytes of it.
+pub(super) struct ResponseBody {
     body: Body,
-    flow: Arc<Flow>,
-    unread: Arc<Unread>,
-    /// The request is under way until its response is dropped.
-    _open: Open,
-    /// What is left of a frame that is larger than a chunk.
+    progress: Arc<StreamProgress>,
+    unread: Arc<UnreadResponse>,
+    /// Keeps the request open until its response is dropped.
+    _open: OpenRequest,
+    /// The rest of a frame that is larger than a chunk.
     rest: Bytes,
-    /// What comes after the last chunk, when that has left: the end of the stream must not get ahead of it, because a stream that
-    /// has ended cannot be reset.
+    /// The trailers, the end or the error of the body. It is returned after the last chunk is sent,
+    /// because a stream that has ended cannot be reset.
     last: Option<Option<Result<Frame<Bytes>, axum::Error>>>,
     has_sent: bool,
 }
 
-impl Sent {
-    pub(super) fn new(body: Body, flow: Arc<Flow>, open: Open, held: Option<Held>) -> Self {
-        let account = Arc::clone(&open.account);
+impl ResponseBody {
+    pub(super) fn new(
+        body: Body,
+        progress: Arc<StreamProgress>,
+        open: OpenRequest,
+        memory: Option<SharedReservation>,
+    ) -> Self {
+        let activity = Arc::clone(&open.activity);
         let bytes = body.size_hint().exact().unwrap_or(0);
-        account.unread_more(bytes);
-        let unread = Arc::new(Unread {
-            account,
+        activity.add_unread(bytes);
+        let unread = Arc::new(UnreadResponse {
+            activity,
             bytes,
-            _held: held,
+            _memory: memory,
         });
         Self {
             body,
-            flow,
+            progress,
             unread,
             _open: open,
             rest: Bytes::new(),
@@ -216,23 +227,29 @@ impl Sent {
         }
     }
 
-    fn chunk(&mut self) -> Bytes {
-        let data = self.rest.split_to(self.rest.len().min(CHUNK));
+    /// Hands the next chunk of the present frame to hyper.
+    fn next_chunk(&mut self) -> Bytes {
+        let data = self.rest.split_to(self.rest.len().min(CHUNK_SIZE));
         let bytes = data.len();
         self.has_sent = true;
-        if self.flow.unsent.fetch_add(bytes as u64, Ordering::Relaxed) == 0 {
-            self.flow.moved();
+        if self
+            .progress
+            .unsent
+            .fetch_add(bytes as u64, Ordering::Relaxed)
+            == 0
+        {
+            self.progress.record_change();
         }
-        self.unread.account.handed(bytes);
+        self.unread.activity.record_queued(bytes);
         Bytes::from_owner(Chunk {
             data,
-            flow: Arc::clone(&self.flow),
+            progress: Arc::clone(&self.progress),
             unread: Arc::clone(&self.unread),
         })
     }
 }
 
-impl http_body::Body for Sent {
+impl http_body::Body for ResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -242,7 +259,7 @@ impl http_body::Body for Sent {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
         if this.last.is_none() {
-            if this.flow.poll_below(UNSENT_MAX, cx).is_pending() {
+            if this.progress.poll_below(UNSENT_MAX, cx).is_pending() {
                 return Poll::Pending;
             }
             if this.rest.is_empty() {
@@ -256,10 +273,10 @@ impl http_body::Body for Sent {
                 }
             }
             if this.last.is_none() {
-                return Poll::Ready(Some(Ok(Frame::data(this.chunk()))));
+                return Poll::Ready(Some(Ok(Frame::data(this.next_chunk()))));
             }
         }
-        if this.flow.poll_below(1, cx).is_pending() {
+        if this.progress.poll_below(1, cx).is_pending() {
             return Poll::Pending;
         }
         Poll::Ready(this.last.replace(None).flatten())

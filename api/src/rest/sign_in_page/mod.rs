@@ -1,8 +1,8 @@
-//! The one page of the api: where the link in a mail leads to.
+//! The page that the sign-in link of an email opens.
 //!
-//! It is a page and not an answer of `/v1`, because a mail scanner that follows links must not use the link up: only its
-//! button sends the token, which stands behind a `#` and so never reaches a server by itself. The page asks nobody but
-//! this api for anything.
+//! The link opens a page instead of an operation, because mail scanners follow links and must not
+//! use them up. Only the page's button sends the token. The token follows a `#` in the URL, so that
+//! browsers do not send it by themselves. The page sends requests to this API only.
 
 use std::sync::LazyLock;
 
@@ -27,9 +27,10 @@ static PAGE: LazyLock<String> = LazyLock::new(|| {
         .replace("/*SCRIPT*/", SCRIPT)
 });
 
-/// Nothing but the two parts that are in the page itself, and requests to this api.
+/// The content security policy. It allows the script and the style of the page, and requests to
+/// this API.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
-    let hash = |part: &str| STANDARD.encode(Sha256::digest(part));
+    let hash = |source: &str| STANDARD.encode(Sha256::digest(source));
     format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
         hash(SCRIPT),
@@ -37,7 +38,7 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The page's route.
+/// Returns the route of the page.
 pub fn routes() -> Router<App> {
     Router::new().route("/sign-in", get(sign_in))
 }

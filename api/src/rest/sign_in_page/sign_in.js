@@ -1,22 +1,22 @@
 
 "use strict";
-const part = (id) => document.getElementById(id);
-const show = (id, shown = true) => { part(id).hidden = !shown; };
+const element = (id) => document.getElementById(id);
+const show = (id, shown = true) => { element(id).hidden = !shown; };
 const base = new URL(".", location.href).href;
 const link = new URLSearchParams(location.hash.slice(1)).get("token");
 
 async function post(path, body) {
-  const answer = await fetch(base + path, {
+  const response = await fetch(base + path, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
     credentials: "omit",
   });
-  return { ok: answer.ok, body: await answer.json() };
+  return { ok: response.ok, body: await response.json() };
 }
 
 function problem(text) {
-  part("problem").textContent = text;
+  element("problem").textContent = text;
   show("problem");
 }
 
@@ -31,11 +31,11 @@ async function attempt(button, action) {
   button.disabled = false;
 }
 
-part("enter").addEventListener("click", (event) => attempt(event.target, async () => {
+element("enter").addEventListener("click", (event) => attempt(event.target, async () => {
   const { ok, body } = await post("v1/auth/email/verify", { token: link });
   if (!ok) {
     problem(body.error.message);
-    // What is over stays over; what the server could not do now, it may do in a moment.
+    // An invalid link stays invalid. After other errors, the user can try again.
     if (body.error.code === "invalid_token") {
       show("link", false);
       show("request");
@@ -43,22 +43,22 @@ part("enter").addEventListener("click", (event) => attempt(event.target, async (
     return;
   }
   history.replaceState(null, "", location.pathname);
-  part("token").value = body.token;
-  part("first").textContent = `curl ${base}v1/me -H 'Authorization: Bearer ${body.token}'`;
-  part("end").textContent = `curl -X DELETE ${base}v1/session -H 'Authorization: Bearer ${body.token}'`;
+  element("token").value = body.token;
+  element("first").textContent = `curl ${base}v1/me -H 'Authorization: Bearer ${body.token}'`;
+  element("end").textContent = `curl -X DELETE ${base}v1/session -H 'Authorization: Bearer ${body.token}'`;
   show("link", false);
   show("session");
 }));
 
-part("copy").addEventListener("click", async () => {
-  part("token").select();
-  await navigator.clipboard.writeText(part("token").value);
+element("copy").addEventListener("click", async () => {
+  element("token").select();
+  await navigator.clipboard.writeText(element("token").value);
 });
 
-part("ask").addEventListener("submit", (event) => {
+element("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(event.submitter, async () => {
-    const { ok, body } = await post("v1/auth/email", { email: part("email").value });
+    const { ok, body } = await post("v1/auth/email", { email: element("email").value });
     if (!ok) {
       problem(body.error.message);
       return;

@@ -1,11 +1,13 @@
-//! Rounded figures as code words: a few items are predicted such that every combination of their answers rounds to other
-//! figures, and all other items such that their answers do not matter. The same predictions serve one group of items after the
-//! other.
+//! Rounded figures as code words. The predictions for a small group of items give every combination
+//! of their answers different rounded figures. The predictions for all other items do not depend on
+//! their answers. The same predictions serve one group after the other.
 //!
-//! Large losses move a mean by more than its last decimal: a log loss by up to 34.5 per item, an rmse by up to 1/√n per unit
-//! of the answer, for a prediction at any distance. The rounded figures `stderr` and `ci95` are further digits.
+//! Large losses change a mean by more than its last decimal: a log loss by up to 34.5 per item, an
+//! rmse by up to 1/√n per unit of the answer, for a prediction at any distance. The rounded figures
+//! `stderr` and `ci95` are additional digits.
 
-use assay_eval::score::{Figures, Z};
+use assay_eval::score::Figures;
+use assay_eval::stats::confidence::Z;
 use assay_eval::{DisclosurePolicy, Family, Metric};
 
 use super::{Guesses, losses, most_frequent, neutral};
@@ -13,13 +15,13 @@ use crate::platform::{Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
 
-/// The largest number of combinations of answers of one group.
+/// The maximum number of combinations of answers of one group.
 const COMBINATIONS_MAX: usize = 512;
 
-/// The number of random predictions that are tried for each size of the group.
-const TRIES: usize = 3000;
+/// The maximum number of random draws of predictions for each group size.
+const DRAWS_MAX: usize = 3000;
 
-/// Returns whether the strategy applies.
+/// Returns `true` if the strategy applies.
 pub fn applies(public: &Public, _: &[f64]) -> bool {
     let neutral = match public.metric.family() {
         Family::Numbers => public.candidates.len() == 2,
@@ -32,10 +34,11 @@ pub fn applies(public: &Public, _: &[f64]) -> bool {
         && neutral
 }
 
-/// The predictions of a group of items, and which figures each combination of answers has.
+/// The predictions for a group of items, and the figures of each combination of answers.
 struct Code {
     predictions: Vec<Predicted>,
-    /// Sorted by the figures. A combination is a number whose digits, the lowest first, are the answers.
+    /// Sorted by the figures. A combination is a number whose digits, the lowest first, are the
+    /// answers.
     words: Vec<(Vec<i64>, usize)>,
 }
 
@@ -50,13 +53,14 @@ fn draw(public: &Public, numbers: &[f64], random: &mut Random) -> Predicted {
                 + sign * spread * 1000.0 * (-4.0 * random.unit()).exp(),
         );
     }
-    // The most probable label may lose next to nothing, the least probable one up to 34.5.
+    // The most probable label has a loss near 0, the least probable one up to 34.5.
     let odds: Vec<f64> = (0..n).map(|_| (-34.5 * random.unit()).exp()).collect();
     let sum: f64 = odds.iter().sum();
     Predicted::Probabilities(odds.into_iter().map(|odds| odds / sum).collect())
 }
 
-/// The figures that the losses of all items have, in a fixed order, in units of the last decimal.
+/// Returns the figures that follow from the losses of all items, in a fixed order, in units of the
+/// last decimal.
 fn word(public: &Public, unit: f64, sums: [f64; 2], squares: [f64; 2]) -> Vec<i64> {
     let n = public.n as f64;
     let means = sums.map(|sum| sum / n);
@@ -97,7 +101,7 @@ fn rounded(figure: f64, unit: f64) -> i64 {
     (figure / unit).round() as i64
 }
 
-/// The same figures as they were disclosed.
+/// Returns the same figures from a disclosed result.
 fn disclosed_word(public: &Public, unit: f64, figures: &Figures) -> Option<Vec<i64>> {
     let names = if public.metric.family() == Family::Numbers {
         ["mae", "rmse"]
@@ -127,7 +131,8 @@ fn disclosed_word(public: &Public, unit: f64, figures: &Figures) -> Option<Vec<i
 }
 
 impl Code {
-    /// The code of these predictions. `None` if two combinations have the same figures.
+    /// Builds the code of these predictions. Returns `None` if two combinations have the same
+    /// figures.
     fn of(
         public: &Public,
         numbers: &[f64],
@@ -167,7 +172,7 @@ impl Code {
             .then_some(Self { predictions, words })
     }
 
-    /// The code of the largest group that random predictions were found for.
+    /// Searches at random for the code with the largest group.
     fn best(public: &Public, numbers: &[f64], unit: f64, random: &mut Random) -> Option<Self> {
         let mut best = None;
         for size in 1..=public.n {
@@ -175,7 +180,7 @@ impl Code {
                 break;
             }
             let mut draws =
-                (0..TRIES).map(|_| (0..size).map(|_| draw(public, numbers, random)).collect());
+                (0..DRAWS_MAX).map(|_| (0..size).map(|_| draw(public, numbers, random)).collect());
             let Some(found) =
                 draws.find_map(|predictions| Self::of(public, numbers, unit, predictions))
             else {
@@ -207,7 +212,7 @@ pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     Some(public.n.div_ceil(code.predictions.len()) as u32)
 }
 
-/// Reads the answers of one group of items after the other.
+/// Decodes the answers of one group of items after the other.
 pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
@@ -218,7 +223,7 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let size = code.predictions.len();
     let n = public.candidates.len();
     for start in (0..public.n).step_by(size) {
-        // The last group goes back into the one before.
+        // The last group overlaps the group before, to have the full size.
         let start = start.min(public.n - size);
         let mut predictions = vec![neutral(public, &numbers); public.n];
         predictions[start..start + size].clone_from_slice(&code.predictions);

@@ -1,11 +1,11 @@
-//! Counts of right items in every way that results disclose them: for each rank of a ranking, and for each pair of
-//! submissions.
+//! Counts of correct items, by rank of a ranking and by pair of submissions.
 //!
-//! One organization's submissions are one block. An item of the block is predicted to have the first candidate in some of the
-//! submissions, and is left out of the others. Where a ranking's figures disclose the number of right items at each of up to ten
-//! ranks, each rank has its own items, whose submissions a detecting matrix chooses. At the first rank, and for labels, a comparison
-//! discloses the number of items that are right in both of two submissions: k submissions and their pairs hold k(k+1)/2 items, of which
-//! each is alone in its pair.
+//! The submissions of one organization form a block. Some submissions of the block predict the
+//! first candidate for an item, the others leave the item out. If a ranking's figures disclose the
+//! number of correct items at each of up to ten ranks, each rank has its own items, and a detecting
+//! matrix chooses their submissions. At the first rank, and for labels, a comparison discloses the
+//! number of items that are correct in both submissions: k submissions and their pairs cover
+//! k(k+1)/2 items, each alone in its pair.
 
 use assay_eval::{DisclosurePolicy, Family, Metric};
 
@@ -16,10 +16,11 @@ use crate::platform::{Disclosed, Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
 
-/// The number of ranks whose counts a decoder can distinguish.
+/// The maximum number of ranks whose counts a decoder can distinguish.
 const RANKS_MAX: usize = 10;
 
-/// Returns whether the strategy applies: under `rounded` where a share of the items is still a count of them.
+/// Returns `true` if the strategy applies. Under `rounded`, the decimals must suffice to convert a
+/// share of the items to a count.
 pub fn applies(public: &Public) -> bool {
     let is_counted = match public.policy {
         DisclosurePolicy::Exact | DisclosurePolicy::Sealed(_) => true,
@@ -31,18 +32,18 @@ pub fn applies(public: &Public) -> bool {
         && matches!(public.metric.family(), Family::Rankings | Family::Labels)
 }
 
-/// The number of ranks whose counts a result discloses.
+/// Returns the number of ranks whose counts a result discloses.
 fn n_ranks(public: &Public) -> usize {
     let ranks = match public.metric.family() {
         Family::Labels => 1,
-        // Accuracy and hit rate as counts; the other figures are rounded too far.
+        // Accuracy and hit rate give counts; the other figures are rounded too coarsely.
         _ if matches!(public.policy, DisclosurePolicy::Rounded(_)) => 2,
         _ => RANKS_MAX,
     };
     ranks.min(public.metric.cut().get())
 }
 
-/// How many items a block of submissions discloses.
+/// The size of a block of submissions, which determines the number of disclosed items.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Plan {
     submissions: usize,
@@ -51,7 +52,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Items of the first rank, or of labels.
+    /// Returns the number of items at the first rank, or of a suite of labels.
     fn first(self) -> usize {
         let k = self.submissions;
         if self.with_pairs {
@@ -65,7 +66,7 @@ impl Plan {
         self.first() + (self.ranks - 1) * columns_of(self.submissions)
     }
 
-    /// The part of the allowance that the block takes.
+    /// Returns the number of submissions of the allowance that the block uses.
     fn cost(self, comparisons_count: bool) -> usize {
         let k = self.submissions;
         if self.with_pairs && comparisons_count {
@@ -75,7 +76,8 @@ impl Plan {
         }
     }
 
-    /// The cheapest block for `n` items, or the block that discloses most items within the allowance.
+    /// Returns the cheapest block for `n` items, or else the block that discloses most items within
+    /// the allowance.
     fn best(public: &Public, n: usize, allowance: usize, comparisons_count: bool) -> Option<Self> {
         let ranks = n_ranks(public);
         let can_pair = !matches!(public.policy, DisclosurePolicy::Rounded(_));
@@ -99,7 +101,8 @@ impl Plan {
     }
 }
 
-/// Returns the number of submissions that disclose every answer of a suite with two candidates; with more candidates, the largest number.
+/// Returns the number of submissions that disclose every answer of a suite with two candidates.
+/// With more candidates it is the maximum.
 pub fn submissions_needed(public: &Public, comparisons_count: bool) -> Option<u32> {
     if !applies(public) {
         return None;
@@ -109,7 +112,8 @@ pub fn submissions_needed(public: &Public, comparisons_count: bool) -> Option<u3
     Some((cost * (public.candidates.len() - 1)) as u32)
 }
 
-/// Finds the items of one candidate after the other, the most frequent first; all that are left have the last candidate.
+/// Finds the items of one candidate after the other, the most frequent first. The remaining items
+/// have the last candidate.
 pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let mut guesses = most_frequent(public);
@@ -121,7 +125,7 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
             let Some(organization) = (0..platform.caps().organizations as usize)
                 .find(|organization| platform.left(*organization) > 0)
             else {
-                // Nothing is known of these: the most frequent candidate that is not excluded.
+                // Without information, guess the most frequent candidate that is not excluded.
                 waiting
                     .iter()
                     .for_each(|item| guesses[*item] = candidate as u8);
@@ -162,12 +166,12 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     guesses
 }
 
-/// The submissions and the rank at which an item of a block is counted.
+/// The submissions that count an item of a block, and its rank.
 #[derive(Clone, Copy)]
 enum Place {
-    /// In these two submissions at the first rank, which may be the same.
+    /// Two submissions, possibly the same one, at the first rank.
     Pair(usize, usize),
-    /// At a rank, from 0, in the submissions of a column.
+    /// A rank, from 0, and the submissions of a column.
     Column(usize, usize),
 }
 
@@ -195,7 +199,7 @@ fn places(plan: Plan, n: usize) -> Vec<Place> {
     first.into_iter().chain(others).take(n).collect()
 }
 
-/// Returns for each item of a block whether it is open and this candidate is its answer.
+/// Returns for each item of a block `true` if the item is open and this candidate is its answer.
 fn read_block(
     platform: &mut Platform<'_>,
     organization: usize,
@@ -241,7 +245,7 @@ fn read_block(
     if !plan.with_pairs {
         return right;
     }
-    // The items of one submission alone: what the pairs leave of its count.
+    // The items of one submission alone: its count without the pairs.
     let mut alone: Vec<i64> = column_counts(0);
     for (at, place) in places.iter().enumerate() {
         let Place::Pair(one, other) = *place else {
@@ -253,7 +257,7 @@ fn read_block(
         let Some((_, found)) = platform.compare(organization, jobs[one], jobs[other]) else {
             continue;
         };
-        // Items of other ranks have scores too, except by accuracy.
+        // Items of other ranks also have scores, except with accuracy.
         let scores_ranks = is_ranked && public.metric != Metric::Accuracy;
         let differs = |(place, right): (&Place, &bool)| match place {
             Place::Column(..) => {
@@ -283,7 +287,7 @@ fn read_block(
     right
 }
 
-/// The amount that an item that is right at each rank adds to accuracy, hit rate, mrr and ndcg.
+/// Returns the amounts that a correct item at each rank adds to accuracy, hit rate, mrr and ndcg.
 fn weights(ranks: usize) -> Vec<Vec<f64>> {
     let of = |figure: fn(f64) -> f64| (1..=ranks).map(|rank| figure(rank as f64)).collect();
     vec![
@@ -294,7 +298,7 @@ fn weights(ranks: usize) -> Vec<Vec<f64>> {
     ]
 }
 
-/// The number of right items at each rank.
+/// Returns the number of correct items at each rank.
 fn counts_of(
     public: &Public,
     decoder: Option<&Decoder>,

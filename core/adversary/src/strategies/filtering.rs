@@ -1,11 +1,11 @@
-//! Assumed density filtering: for each item a belief over its candidates, which every disclosed value moves by how much more
-//! likely it is if that candidate is right. (After P. S. Maybeck 1982 and T. P. Minka 2001.) The sum of the scores of all
-//! other items is taken to be normal.
+//! Assumed density filtering (after P. S. Maybeck 1982 and T. P. Minka 2001). Each item has a
+//! belief over its candidates. Every disclosed value updates the belief by the likelihood of the
+//! value under each candidate. The sum of the scores of all other items is assumed to be normal.
 //!
-//! The strategy needs a metric that is about a mean of item scores, and works with every policy: what is disclosed is an
-//! interval that the value lies in. Under a ladder it is the interval between two levels, or everything below the next
-//! level; so a submission is made of likely and of random guesses in such a proportion that the next level is reached
-//! with a chosen probability.
+//! The strategy needs a metric that is approximately a mean of item scores. It works with every
+//! policy, as each discloses an interval that contains the value. Under a ladder it is the interval
+//! between two levels, or everything below the next level. The strategy therefore mixes likely and
+//! random guesses in a proportion that reaches the next level with a chosen probability.
 
 use std::f64::consts::{PI, SQRT_2};
 
@@ -16,39 +16,42 @@ use crate::platform::{Disclosed, Platform};
 use crate::random::Random;
 use crate::suite::Public;
 
-/// No belief is more certain than this, because the beliefs of items are not independent.
-const DOUBT: f64 = 0.002;
+/// The minimum probability of a candidate in a belief, because the beliefs of items are not
+/// independent.
+const MIN_DOUBT: f64 = 0.002;
 
-/// A level that is reached less often than this on average, with all submissions that are left, is not tried.
-pub(super) const HOPELESS: f64 = 0.01;
+/// The minimum expected number of times that the remaining submissions reach a level. Below it, the
+/// strategy does not try the level.
+pub(super) const MIN_EXPECTED_HITS: f64 = 0.01;
 
 /// The rule by which a submission is drawn.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Draw {
-    /// Each item follows its belief with this probability, and is random otherwise.
+    /// Each guess follows the belief with this probability, and is random otherwise.
     Share(f64),
-    /// Such that, of the organization's remaining submissions, about this many reach the next level.
+    /// About this many of the organization's remaining submissions reach the next level.
     Reach(f64),
 }
 
-/// Returns whether the strategy applies.
+/// Returns `true` if the strategy applies.
 pub fn applies(public: &Public, numbers: &[f64]) -> bool {
     public.metric != Metric::Ece
         && public.candidates.len() >= 2
         && !scores(public, numbers).is_empty()
 }
 
-/// Returns whether every item is open and has one of two answers: then the joint normal estimate is better.
+/// Returns `true` if every item is open and has one of two answers. The joint normal estimate is
+/// then better.
 pub fn is_binary(public: &Public) -> bool {
     public.candidates.len() == 2 && public.is_complete && public.n == public.n_open
 }
 
-/// Returns whether the strategy applies and no stronger one does.
+/// Returns `true` if the strategy applies and no stronger one does.
 pub fn is_needed(public: &Public, numbers: &[f64]) -> bool {
     applies(public, numbers) && !is_binary(public)
 }
 
-/// Returns whether the strategies for a ladder apply and no stronger one does.
+/// Returns `true` if the strategies for a ladder apply and no stronger one does.
 pub fn is_needed_for_ladder(public: &Public, numbers: &[f64]) -> bool {
     public.ladder.is_some() && is_needed(public, numbers)
 }
@@ -58,22 +61,23 @@ pub fn random_guesses(platform: &mut Platform<'_>, random: &mut Random) -> Guess
     run(platform, random, Draw::Share(0.0))
 }
 
-/// Draws half of the guesses by their beliefs.
+/// Draws half of the guesses by belief, the others at random.
 pub fn half_random_guesses(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, Draw::Share(0.5))
 }
 
-/// Reaches the next level about once.
+/// Draws submissions so that about one of the remaining ones reaches the next level.
 pub fn rare_levels(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, Draw::Reach(1.0))
 }
 
-/// Reaches the next level as often as there are levels.
+/// Draws submissions so that about four of the remaining ones reach the next level.
 pub fn frequent_levels(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, Draw::Reach(4.0))
 }
 
-/// The score of an item, higher is better, by the guess and by the answer.
+/// Returns the score of an item, higher is better, by guess and by answer. Empty if all scores are
+/// equal.
 pub(super) fn scores(public: &Public, numbers: &[f64]) -> Vec<Vec<f64>> {
     let n = public.candidates.len();
     let clipped = |loss: f64| public.clip.map_or(loss, |clip| clip.apply(loss));
@@ -85,7 +89,7 @@ pub(super) fn scores(public: &Public, numbers: &[f64]) -> Vec<Vec<f64>> {
     };
     let (mean, square) = (moment(1), moment(2));
     let [right, wrong] = confidence(n);
-    // The guess comes first, and all other candidates behind it in their order.
+    // The guess comes first, then all other candidates in their order.
     let rank = |guess: usize, answer: usize| {
         1 + if guess == answer {
             0
@@ -128,26 +132,27 @@ pub(super) fn scores(public: &Public, numbers: &[f64]) -> Vec<Vec<f64>> {
     if is_constant { Vec::new() } else { table }
 }
 
-/// The interval of the sum of all item scores, higher is better.
+/// An interval that contains the sum of all item scores, higher is better.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Interval {
     pub(super) low: f64,
     pub(super) high: f64,
 }
 
-/// One organization's level, and the conversion of a value to a sum of scores.
+/// The level of one organization, and the conversion of a value to a sum of scores.
 pub(super) struct Reading<'p> {
     public: &'p Public,
     level: u32,
-    /// The half width of the interval of a value that is disclosed exactly.
+    /// Half the width of the interval for a value that is disclosed exactly.
     exact: f64,
-    /// The scores of a right and of a wrong guess, where there are two candidates.
+    /// The score of a correct guess in a suite with two candidates.
     right: f64,
+    /// The score of a wrong guess in a suite with two candidates.
     wrong: f64,
 }
 
 impl<'p> Reading<'p> {
-    /// Nothing was disclosed yet.
+    /// Creates the state before the first submission.
     pub(super) fn new(public: &'p Public, scores: &[Vec<f64>]) -> Self {
         let all = || scores.iter().flatten().copied();
         let spread = all().fold(f64::NEG_INFINITY, f64::max) - all().fold(f64::INFINITY, f64::min);
@@ -160,7 +165,7 @@ impl<'p> Reading<'p> {
         }
     }
 
-    /// The sum of the item scores for a value of the metric.
+    /// Returns the sum of the item scores for a value of the metric.
     fn sum(&self, value: f64) -> f64 {
         let mean = match self.public.metric {
             Metric::Rmse => -value * value.abs(),
@@ -170,13 +175,13 @@ impl<'p> Reading<'p> {
         mean * self.public.n_open as f64
     }
 
-    /// The sum at which the next level begins.
+    /// Returns the sum of scores at which the next level starts. `None` at the last level.
     pub(super) fn next_level(&self) -> Option<f64> {
         let ladder = self.public.ladder?;
         (self.level < ladder.levels).then(|| self.sum(ladder.value(self.level + 1)))
     }
 
-    /// Returns what a response says of the sum.
+    /// Returns the interval of the sum that a disclosed result implies.
     pub(super) fn observe(&mut self, disclosed: &Disclosed) -> Interval {
         let value = disclosed.figures.value;
         let ordered = |one: f64, other: f64| Interval {
@@ -222,13 +227,13 @@ impl<'p> Reading<'p> {
     }
 }
 
-/// The density of the standard normal distribution.
+/// Returns the density of the standard normal distribution.
 fn density(z: f64) -> f64 {
     (-z * z / 2.0).exp() / (2.0 * PI).sqrt()
 }
 
-/// The probability of the standard normal distribution above z. (M. Abramowitz and I. A. Stegun 1964, 7.1.26; far out by the
-/// asymptotic series 7.1.23.)
+/// Returns the probability of the standard normal distribution above z. (M. Abramowitz and I. A.
+/// Stegun 1964, 7.1.26; in the far tail the asymptotic series 7.1.23.)
 pub(super) fn above(z: f64) -> f64 {
     if z < 0.0 {
         return 1.0 - above(-z);
@@ -248,7 +253,7 @@ pub(super) fn above(z: f64) -> f64 {
     0.5 * series * (-z * z / 2.0).exp()
 }
 
-/// The z above which lies this probability.
+/// Returns the z for which [`above`] is this probability.
 pub(super) fn quantile_above(probability: f64) -> f64 {
     let (mut low, mut high) = (-6.0, 6.0);
     for _ in 0..40 {
@@ -262,7 +267,8 @@ pub(super) fn quantile_above(probability: f64) -> f64 {
     low
 }
 
-/// The first and the second derivative, by the mean, of the logarithm of the probability of an interval.
+/// Returns the first and the second derivative, with respect to the mean, of the logarithm of the
+/// probability of an interval.
 pub(super) fn derivatives(interval: Interval, mean: f64, deviation: f64) -> [f64; 2] {
     let (low, high) = (
         (interval.low - mean) / deviation,
@@ -274,7 +280,7 @@ pub(super) fn derivatives(interval: Interval, mean: f64, deviation: f64) -> [f64
         above(-high) - above(-low)
     };
     if probability < 1e-9 {
-        // Far out, or narrow: as if the nearest point of the interval had been seen.
+        // For a distant or narrow interval, use its nearest point as the observation.
         let nearest = if low > 0.0 { low } else { high.min(0.0) };
         return [
             nearest.clamp(-6.0, 6.0) / deviation,
@@ -297,7 +303,7 @@ pub(super) fn derivatives(interval: Interval, mean: f64, deviation: f64) -> [f64
 /// The state of the attack.
 struct Filter {
     scores: Vec<Vec<f64>>,
-    /// For each item and candidate.
+    /// The belief for each item and candidate.
     beliefs: Vec<Vec<f64>>,
     /// The share of items that are open.
     open: f64,
@@ -349,7 +355,7 @@ impl Filter {
             })
     }
 
-    /// Draws a submission. `None`: no submission reaches the next level with a probability worth a try.
+    /// Draws a submission. Returns `None` if the probability to reach the next level is too small.
     fn draw(
         &self,
         public: &Public,
@@ -380,7 +386,7 @@ impl Filter {
             let (mean, variance) = self.moments(guesses);
             (next - mean) / variance.max(1e-12).sqrt()
         };
-        if above(distance(&at(1.0)).min(distance(&at(0.5)))) * f64::from(left) < HOPELESS {
+        if above(distance(&at(1.0)).min(distance(&at(0.5)))) * f64::from(left) < MIN_EXPECTED_HITS {
             return None;
         }
         let wanted = quantile_above((hits / f64::from(left.max(1))).min(0.5));
@@ -411,7 +417,7 @@ impl Filter {
             let sum: f64 = self.beliefs[item].iter().sum();
             self.beliefs[item]
                 .iter_mut()
-                .for_each(|belief| *belief = (*belief / sum).clamp(DOUBT, 1.0 - DOUBT));
+                .for_each(|belief| *belief = (*belief / sum).clamp(MIN_DOUBT, 1.0 - MIN_DOUBT));
         }
     }
 }

@@ -1,53 +1,60 @@
-//! Filtering with covariances: the answers of a suite with two candidates are taken to be jointly normal, with the mean and the
-//! covariance that all disclosed values leave. (R. E. Kalman 1960; an interval is observed as a truncated normal
-//! distribution is, by its first two moments.)
+//! Filtering with covariances: the answers of a suite with two candidates are assumed to be jointly
+//! normal, with the mean and the covariance given all disclosed values. (R. E. Kalman 1960. An
+//! observed interval updates the distribution by the first two moments of the truncated normal
+//! distribution.)
 //!
-//! Unlike independent beliefs this remembers that a whole submission was good, whichever of its items were right, and that the number
-//! of items with each answer is public. Submissions are drawn like those of [`super::filtering`].
+//! Unlike independent beliefs, the covariance records that a whole submission was good, and that
+//! the number of items with each answer is public. Submissions are drawn like those of
+//! [`super::filtering`].
 
 use assay_eval::Metric;
 
 use super::filtering::{
-    Draw, HOPELESS, Interval, Reading, above, derivatives, quantile_above, scores,
+    Draw, Interval, MIN_EXPECTED_HITS, Reading, above, derivatives, quantile_above, scores,
 };
 use super::{Guesses, predict};
 use crate::platform::Platform;
 use crate::random::Random;
 use crate::suite::Public;
 
-/// An observation is ignored that moves the mean of its sum by less than this part of the standard deviation, and takes less
-/// than this part of the variance: a level that was not expected and not reached.
+/// The threshold of an observation. It is ignored if it moves the mean of its sum by less than this
+/// part of the standard deviation, and reduces the variance by less than this part: an unlikely
+/// level was not reached.
 const NEGLIGIBLE: f64 = 0.05;
 
-/// After so many submissions the share of guesses by belief is chosen anew, also if nothing was learned.
-const PLAN_EVERY: u32 = 10;
+/// The number of submissions after which the share of guesses by belief is computed again, even
+/// without a new observation.
+const REPLAN_INTERVAL: u32 = 10;
 
-/// After so many observations per item little is left to learn.
-const ENOUGH: f64 = 1.5;
+/// The maximum number of observations per item. More add little information.
+const OBSERVATIONS_PER_ITEM_MAX: f64 = 1.5;
 
-/// Returns whether the strategy applies.
+/// Returns `true` if the strategy applies.
 pub fn applies(public: &Public, numbers: &[f64]) -> bool {
     super::filtering::is_binary(public) && super::filtering::applies(public, numbers)
 }
 
-/// Returns whether the strategies for a ladder apply.
+/// Returns `true` if the strategies for a ladder apply.
 pub fn applies_to_ladder(public: &Public, numbers: &[f64]) -> bool {
     public.ladder.is_some() && applies(public, numbers)
 }
 
-/// Returns whether the strategy without a plan for levels applies.
+/// Returns `true` if the strategy for policies without levels applies.
 pub fn applies_without_ladder(public: &Public, numbers: &[f64]) -> bool {
     public.ladder.is_none() && applies(public, numbers)
 }
 
-/// The coarsest unit of a rounded figure, in items, with which [`ENOUGH`] submissions disclose about every answer.
+/// The coarsest unit of a rounded figure, in items, with which [`OBSERVATIONS_PER_ITEM_MAX`]
+/// submissions per item disclose nearly every answer.
 const UNIT_MAX: f64 = 10.0;
 
-/// Returns the number of submissions that disclose about every answer, by experiment: most of them after one submission per item.
+/// Returns the number of submissions that disclose nearly every answer, as found by experiment.
+/// Most answers are known after one submission per item.
 pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     let unit = super::rounding::unit(public.policy)?;
     let is_fine = public.metric != Metric::Spearman && unit * public.n as f64 <= UNIT_MAX;
-    (is_fine && applies(public, numbers)).then(|| (ENOUGH * public.n as f64).ceil() as u32)
+    (is_fine && applies(public, numbers))
+        .then(|| (OBSERVATIONS_PER_ITEM_MAX * public.n as f64).ceil() as u32)
 }
 
 /// Draws every guess at random.
@@ -55,12 +62,12 @@ pub fn random_guesses(platform: &mut Platform<'_>, random: &mut Random) -> Guess
     run(platform, random, Draw::Share(0.0))
 }
 
-/// Reaches the next level about once with an organization's submissions.
+/// Draws submissions so that about one of an organization's remaining ones reaches the next level.
 pub fn rare_levels(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, Draw::Reach(1.0))
 }
 
-/// Reaches the next level more often.
+/// Draws submissions so that about four of an organization's remaining ones reach the next level.
 pub fn frequent_levels(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, Draw::Reach(4.0))
 }
@@ -68,13 +75,14 @@ pub fn frequent_levels(platform: &mut Platform<'_>, random: &mut Random) -> Gues
 /// The joint distribution of the answers: 1 for the second candidate, 0 for the first.
 pub(super) struct Joint {
     means: Vec<f64>,
-    /// The variance of each item before anything was observed.
+    /// The prior variance of each item.
     variances: Vec<f64>,
-    /// The covariance is a diagonal matrix and these vectors' outer products, each with its factor.
+    /// The rank-one updates of the covariance: the diagonal of `variances` plus the outer product
+    /// of each vector, times its factor.
     updates: Vec<(f64, Vec<f64>)>,
 }
 
-/// The scalar product, in four independent sums, which are faster than one.
+/// Returns the scalar product. Four independent sums are faster than one.
 fn dot(one: &[f64], other: &[f64]) -> f64 {
     let ((ones, one_rest), (others, other_rest)) = (one.as_chunks::<4>(), other.as_chunks::<4>());
     let mut sums = [0.0; 4];
@@ -92,7 +100,8 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
 }
 
 impl Joint {
-    /// The distribution of independent answers with these shares of second candidates.
+    /// Creates the distribution of independent answers with these probabilities of the second
+    /// candidate.
     pub(super) fn new(shares: Vec<f64>) -> Self {
         Self {
             variances: shares.iter().map(|share| share * (1.0 - share)).collect(),
@@ -101,16 +110,16 @@ impl Joint {
         }
     }
 
-    /// The mean of an item.
+    /// Returns the mean of an item's answer.
     pub(super) fn mean(&self, item: usize) -> f64 {
         self.means[item]
     }
 
-    /// Learns that a weighted sum of the answers has this value.
+    /// Conditions the distribution on the value of a weighted sum of the answers.
     pub(super) fn observe_sum(&mut self, weights: &[f64], sum: f64) {
         let covariance = self.covariance_with(weights);
         let variance = dot(&covariance, weights);
-        // Below that the sum was known before.
+        // With a smaller variance the sum was known already.
         if variance > 1e-6 {
             let factor = (sum - dot(weights, &self.means)) / variance;
             self.means
@@ -167,7 +176,7 @@ impl Joint {
             .iter_mut()
             .zip(&covariance)
             .for_each(|(mean, part)| *mean += first * part);
-        // Never more than there is.
+        // An observation must not remove more than the whole variance.
         self.updates.push((second.max(-1.0 / variance), covariance));
     }
 
@@ -195,7 +204,8 @@ impl Linear {
     }
 }
 
-/// Draws a submission in which this share of the items follows the beliefs, and all others are random.
+/// Draws a submission in which this share of the guesses follows the beliefs, and all others are
+/// random.
 fn draw(joint: &Joint, share: f64, rolls: &[(f64, u8)]) -> Guesses {
     let of = |(item, (roll, other)): (usize, &(f64, u8))| {
         if *roll < share {
@@ -207,8 +217,9 @@ fn draw(joint: &Joint, share: f64, rolls: &[(f64, u8)]) -> Guesses {
     rolls.iter().enumerate().map(of).collect()
 }
 
-/// Finds the smallest share of guesses by belief with which `hits` of the submissions that are left would reach the next level
-/// on average. With a larger share the mean rises and the variance falls. `None`: no share makes a try worthwhile.
+/// Finds the smallest share of guesses by belief with which `hits` of the remaining submissions
+/// reach the next level on average. A larger share increases the mean and reduces the variance.
+/// Returns `None` if every share is too unlikely to succeed.
 fn share_for(
     joint: &Joint,
     scores: &[Vec<f64>],
@@ -228,7 +239,8 @@ fn share_for(
     let Some(close) = distances.iter().position(|distance| *distance <= wanted) else {
         let nearest =
             (0..shares.len()).min_by(|one, other| distances[*one].total_cmp(&distances[*other]))?;
-        return (above(distances[nearest]) * f64::from(left) > HOPELESS).then_some(shares[nearest]);
+        return (above(distances[nearest]) * f64::from(left) > MIN_EXPECTED_HITS)
+            .then_some(shares[nearest]);
     };
     let (mut low, mut high) = (shares[close.saturating_sub(1)], shares[close]);
     for _ in 0..if close == 0 { 0 } else { 4 } {
@@ -242,12 +254,12 @@ fn share_for(
     Some(high)
 }
 
-fn run(platform: &mut Platform<'_>, random: &mut Random, how: Draw) -> Guesses {
+fn run(platform: &mut Platform<'_>, random: &mut Random, rule: Draw) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
     let scores = scores(public, &numbers);
     let mut joint = Joint::new(vec![public.frequencies[1]; public.n]);
-    // How many items have the second candidate is public.
+    // The number of items with the second candidate is public.
     joint.observe_sum(
         &vec![1.0; public.n],
         public.frequencies[1] * public.n as f64,
@@ -256,16 +268,16 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, how: Draw) -> Guesses {
         let mut reading = Reading::new(public, &scores);
         let mut planned: Option<(usize, u32, f64)> = None;
         while platform.left(organization) > 0
-            && (joint.updates.len() as f64) < ENOUGH * public.n as f64
+            && (joint.updates.len() as f64) < OBSERVATIONS_PER_ITEM_MAX * public.n as f64
         {
             let left = platform.left(organization);
             let rolls: Vec<(f64, u8)> = (0..public.n)
                 .map(|_| (random.unit(), random.below(2) as u8))
                 .collect();
-            let share = match (how, planned) {
+            let share = match (rule, planned) {
                 (Draw::Share(share), _) => share,
                 (_, Some((n_updates, at, share)))
-                    if n_updates == joint.updates.len() && at < left + PLAN_EVERY =>
+                    if n_updates == joint.updates.len() && at < left + REPLAN_INTERVAL =>
                 {
                     share
                 }

@@ -1,14 +1,16 @@
-//! Greedy changes: a block of guesses is changed, and stays so if the platform shows a better value. (A. Blum and M. Hardt,
-//! "The Ladder", 2015, section 4 on boosting attacks, in blocks.)
+//! Greedy search: changes a block of guesses, and keeps the change if the platform shows a better
+//! value. (A. Blum and M. Hardt, "The Ladder", 2015, section 4 on boosting attacks, in blocks.)
 
 use super::{Guesses, draw_guesses, predict};
 use crate::platform::Platform;
 use crate::random::Random;
 
-/// After so many submissions of an organization without a better value the next organization goes on.
-const PATIENCE: u32 = 100;
+/// The number of consecutive submissions without a better value after which the next organization
+/// continues.
+const FAILURES_MAX: u32 = 100;
 
-/// Runs the attack with blocks of these sizes by turns. In each organization it starts from the best guesses so far.
+/// Runs the attack with blocks of these sizes in turn. Each organization starts from the best
+/// guesses so far.
 fn run(platform: &mut Platform<'_>, random: &mut Random, sizes: &[usize]) -> Guesses {
     let public = platform.public();
     let mut guesses = draw_guesses(public, random);
@@ -22,7 +24,7 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, sizes: &[usize]) -> Gue
         let mut changed = guesses.clone();
         let mut failed = 0;
         for size in sizes.iter().cycle() {
-            if failed >= PATIENCE {
+            if failed >= FAILURES_MAX {
                 break;
             }
             let Some(disclosed) =
@@ -69,7 +71,7 @@ pub fn forty(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, &[40])
 }
 
-/// Changes blocks of all sizes by turns.
+/// Changes blocks of 40, 20, 10, 5 and 1 items in turn.
 pub fn mixed(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     run(platform, random, &[40, 20, 10, 5, 1])
 }

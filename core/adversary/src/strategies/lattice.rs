@@ -1,17 +1,19 @@
-//! Integer counts out of a few real sums of them: with how many right items at each rank a ranking's figures agree.
+//! Decoding of integer counts from a few real sums: the numbers of correct items at each rank that
+//! agree with a ranking's figures.
 //!
-//! A lattice basis holds, for each count, the count itself and what one item more adds to each sum, times a large factor. It
-//! is reduced (A. K. Lenstra, H. W. Lenstra and L. Lovász 1982), and the nearest lattice point to the observed sums is found
-//! by rounding (L. Babai 1986). The figures have 53 bits and the counts of one submission about 40, so the nearest point is
-//! the truth.
+//! Each vector of the lattice basis holds a count and the amount that one more item adds to each
+//! sum, times a large factor. The basis is reduced (A. K. Lenstra, H. W. Lenstra and L. Lovász
+//! 1982), and rounding finds the lattice point nearest to the observed sums (L. Babai 1986). The
+//! figures have 53 bits and the counts of one submission about 40, so the nearest point is the
+//! solution.
 
-/// A factor of the sums: an error of 2^-44 in a sum becomes one of 2^-4.
+/// The factor of the sums. An error of 2^-44 in a sum becomes one of 2^-4.
 const SCALE: f64 = (1_u64 << 40) as f64;
 
-/// The decoder of the counts behind some linear figures.
+/// A decoder of the counts from linear figures.
 #[derive(Debug, Clone)]
 pub struct Decoder {
-    /// Of each figure, what one item at each rank adds to its sum.
+    /// For each figure, the amount that one item at each rank adds to its sum.
     weights: Vec<Vec<f64>>,
     stages: Vec<Stage>,
 }
@@ -29,7 +31,7 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
-/// The coordinates of a vector of counts: the counts, then the scaled sums.
+/// Returns the coordinates of a vector of counts: the counts, then the scaled sums.
 fn image(weights: &[Vec<f64>], counts: &[f64], scale: f64) -> Vec<f64> {
     counts
         .iter()
@@ -38,7 +40,7 @@ fn image(weights: &[Vec<f64>], counts: &[f64], scale: f64) -> Vec<f64> {
         .collect()
 }
 
-/// The Gram-Schmidt vectors of a basis with their squared lengths.
+/// Returns the Gram-Schmidt vectors of a basis with their squared lengths.
 fn orthogonal(basis: &[Vec<f64>]) -> Vec<(Vec<f64>, f64)> {
     let mut found: Vec<(Vec<f64>, f64)> = Vec::new();
     for vector in basis {
@@ -70,7 +72,8 @@ impl Decoder {
             })
             .collect();
         let mut stages = Vec::new();
-        // By and by, so that no vector is ever much longer than the others and floats suffice.
+        // The scale grows in steps, so that no vector is ever much longer than the others and
+        // floats suffice.
         let mut scale = 16.0;
         while scale <= SCALE {
             reduce(&weights, &mut basis, scale);
@@ -89,7 +92,8 @@ impl Decoder {
         Self { weights, stages }
     }
 
-    /// Returns the counts nearest to `expected` that have these sums. `None` if none has.
+    /// Returns the counts nearest to `expected` that have these sums, or `None` if no counts have
+    /// them.
     pub fn decode(&self, sums: &[f64], expected: &[f64]) -> Option<Vec<i64>> {
         let mut counts: Vec<f64> = expected.iter().map(|count| count.round()).collect();
         let left = |counts: &[f64]| -> Vec<f64> {
@@ -99,7 +103,7 @@ impl Decoder {
                 .map(|(weights, sum)| sum - dot(weights, counts))
                 .collect()
         };
-        // What is left of the sums gets smaller from stage to stage as the scale grows.
+        // The remainder of the sums shrinks from stage to stage as the scale grows.
         for Stage {
             scale,
             basis,
@@ -174,7 +178,7 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn counts_at_ten_ranks_are_found_from_four_figures() {
+    fn decoder_finds_counts_at_ten_ranks() {
         let ranks = 1..=10;
         let first = ranks
             .clone()
@@ -190,7 +194,7 @@ mod tests {
             let counts: Vec<i64> = (0..10)
                 .map(|_| (0..50).filter(|_| random.below(2) == 1).count() as i64)
                 .collect();
-            // As they are disclosed: divided by the number of items, as doubles.
+            // Disclosed figures are divided by the number of items, as doubles.
             let sum = |weights: &Vec<f64>| {
                 weights
                     .iter()

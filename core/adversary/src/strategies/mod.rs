@@ -1,4 +1,5 @@
-//! The strategies of the attacker. None of them sees more than [`Platform`] discloses and what is public.
+//! The strategies of the attacker. They see only the figures that [`Platform`] discloses, and
+//! public facts.
 
 pub mod codebook;
 pub mod counting;
@@ -18,20 +19,20 @@ use crate::platform::{Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
 
-/// For each item in the suite's order a candidate.
+/// One candidate for each item, in the suite's order.
 pub type Guesses = Vec<u8>;
 
 /// A way to use submissions.
 pub struct Strategy {
-    /// Its name.
+    /// The name in reports.
     pub name: &'static str,
-    /// Whether it can work at all.
+    /// Returns `true` if the strategy can work for a suite with these numbers.
     pub applies: fn(&Public, &[f64]) -> bool,
-    /// Runs it, and returns the final guesses.
+    /// Runs the strategy, and returns the final guesses.
     pub run: fn(&mut Platform<'_>, &mut Random) -> Guesses,
 }
 
-/// All strategies. Of equally good ones the first is reported.
+/// All strategies. Among equally good ones the first is reported.
 pub const ALL: &[Strategy] = &[
     Strategy {
         name: "none",
@@ -130,19 +131,20 @@ pub const ALL: &[Strategy] = &[
     },
 ];
 
-/// The most frequent candidate for every item.
+/// Guesses the most frequent candidate for every item.
 pub fn most_frequent(public: &Public) -> Guesses {
     vec![0; public.n]
 }
 
-/// A random candidate for every item, by the frequencies.
+/// Draws a random candidate for every item, weighted by the frequencies.
 pub fn draw_guesses(public: &Public, random: &mut Random) -> Guesses {
     (0..public.n)
         .map(|_| random.index(&public.frequencies) as u8)
         .collect()
 }
 
-/// The prediction whose losses do not depend on the answer, in a suite of numbers with two candidates, or of probabilities.
+/// Returns a prediction whose losses do not depend on the answer, for a suite of numbers with two
+/// candidates or a suite of probabilities.
 pub fn neutral(public: &Public, numbers: &[f64]) -> Predicted {
     let n = public.candidates.len();
     match public.metric.family() {
@@ -151,8 +153,8 @@ pub fn neutral(public: &Public, numbers: &[f64]) -> Predicted {
     }
 }
 
-/// The losses of a prediction if this candidate is the answer, in the scorer's own arithmetic: `log_loss` and `brier`, or the
-/// absolute and the squared error.
+/// Returns the losses of a prediction if this candidate is the answer, computed like the scorer
+/// does: `log_loss` and `brier`, or the absolute and the squared error.
 pub fn losses(predicted: &Predicted, answer: usize, numbers: &[f64]) -> [f64; 2] {
     match predicted {
         Predicted::Probabilities(shares) => {
@@ -180,13 +182,14 @@ pub fn losses(predicted: &Predicted, answer: usize, numbers: &[f64]) -> [f64; 2]
     }
 }
 
-/// The probabilities of a guessed label and of each other one in a suite with `n` candidates: far enough from certain.
+/// Returns the probabilities for a guessed label and for each other one in a suite with `n`
+/// candidates. They keep a distance from 0 and 1.
 pub fn confidence(n: usize) -> [f64; 2] {
     let wrong = 0.25 / n.max(2) as f64;
     [1.0 - wrong * (n as f64 - 1.0), wrong]
 }
 
-/// The predictions that say these guesses.
+/// Returns the predictions that express these guesses.
 pub fn predict(public: &Public, numbers: &[f64], guesses: &[u8]) -> Vec<Predicted> {
     let n = public.candidates.len();
     let family = public.metric.family();

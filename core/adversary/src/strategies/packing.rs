@@ -1,9 +1,10 @@
-//! Many answers in one double: losses whose differences are powers of a base, so that their sum is a number whose digits are
-//! the answers. One figure carries about 44 bits.
+//! Many answers in one double: the differences of the losses are powers of a base, so the digits of
+//! their sum are the answers. One figure carries about 44 bits.
 //!
-//! With two candidates the figures `brier` (two labels, probability p: p² or (1−p)²) and `mae` (two numbers, a prediction
-//! between them) carry them; `log_loss` without clip carries any number of candidates. Each of them is disclosed beside
-//! every other metric of its family.
+//! With two candidates the figures `brier` (two labels, probability p: p² or (1−p)²) and `mae` (two
+//! numbers, a prediction between them) carry the answers; `log_loss` without clip carries any
+//! number of candidates. Each of these figures is disclosed together with every other metric of its
+//! family.
 
 use assay_eval::{DisclosurePolicy, Family, Sum};
 
@@ -34,13 +35,13 @@ impl Carrier {
             {
                 Some(Self::LogLoss)
             }
-            // Which items are sealed is read from log_loss only.
+            // Only log_loss discloses which items are sealed.
             Family::Probabilities if allowed && two && public.policy == DisclosurePolicy::Exact => {
                 Some(Self::Brier)
             }
             Family::Numbers if allowed && two => {
                 let (low, high) = (numbers[0].min(numbers[1]), numbers[0].max(numbers[1]));
-                // A clip would have to leave all losses as they are.
+                // A clip must not change any loss.
                 let clear = public.clip.is_none_or(|clip| {
                     clip.low == 0.0
                         && clip.high >= high - low
@@ -60,10 +61,11 @@ impl Carrier {
         }
     }
 
-    /// The number of items whose answers one submission discloses.
+    /// Returns the number of items whose answers one submission discloses.
     fn group(self, public: &Public) -> usize {
         let n = public.candidates.len() as f64;
-        // A figure is a double of the mean: the more the losses of all items sum to, the fewer bits are left.
+        // A figure is the mean as a double: the larger the sum of all losses, the fewer bits
+        // remain.
         let bits = match self {
             Self::LogLoss => 45.0 - (public.n_open as f64 * n.ln() / 693.0).log2().max(0.0),
             Self::Brier | Self::Mae(..) => 43.0 - (public.n_open as f64 / 250.0).log2().max(0.0),
@@ -71,12 +73,13 @@ impl Carrier {
         (bits / n.log2()).floor().max(1.0) as usize
     }
 
-    /// The prediction that holds digit `at` of the sum.
+    /// Returns the prediction that encodes digit `at` of the sum.
     fn digit(self, public: &Public, at: usize) -> Predicted {
         let n = public.candidates.len();
         match self {
             Self::LogLoss => {
-                // The losses of the candidates lie `weight` apart; the first digit takes most of the scale up to 34.5.
+                // The losses of the candidates differ by `weight`. The first digit uses most of the
+                // scale up to 34.5.
                 let weight = 16.0 / (n as f64 - 1.0) / (n as f64).powi(at as i32);
                 let odds: Vec<f64> = (0..n)
                     .map(|candidate| (-weight * candidate as f64).exp())
@@ -94,8 +97,8 @@ impl Carrier {
         }
     }
 
-    /// The prediction whose loss is about 2^-at, on some scale, above a base, if the item is open, whatever its answer is; and
-    /// that base.
+    /// Returns a prediction and a base. If the item is open, the loss of the prediction exceeds the
+    /// base by about 2^-at on some scale, for every answer.
     fn member(self, public: &Public, at: usize) -> (Predicted, f64) {
         match self {
             Self::LogLoss | Self::Brier => {
@@ -110,7 +113,7 @@ impl Carrier {
                 )
             }
             Self::Mae(low, high) => {
-                // So large that all answers together are less than the smallest.
+                // So large that the effect of all answers together is less than the smallest power.
                 let unit = 4.0 * public.n as f64 * (high - low);
                 (
                     Predicted::Number(
@@ -123,10 +126,10 @@ impl Carrier {
         }
     }
 
-    /// The number of items of which one submission discloses whether they are open.
+    /// The number of items for which one submission discloses if they are open or sealed.
     const MEMBERS: usize = 43;
 
-    /// The loss of a prediction if this candidate is the answer.
+    /// Returns the loss of a prediction if this candidate is the answer.
     fn loss(self, predicted: &Predicted, candidate: usize, numbers: &[f64]) -> f64 {
         let [log_loss_or_error, brier_or_square] = losses(predicted, candidate, numbers);
         if self == Self::Brier {
@@ -137,7 +140,7 @@ impl Carrier {
     }
 }
 
-/// Returns whether the strategy applies.
+/// Returns `true` if the strategy applies.
 pub fn applies(public: &Public, numbers: &[f64]) -> bool {
     Carrier::of(public, numbers).is_some()
 }
@@ -153,7 +156,8 @@ pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
     Some((members + public.n_open.div_ceil(carrier.group(public))) as u32)
 }
 
-/// Reads the answers of one group of items after the other; where items are sealed, first which items are open.
+/// Decodes the answers of one group of items after the other. If items are sealed, it first
+/// determines the open items.
 pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
@@ -174,8 +178,8 @@ pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     };
     let mut sealed: Vec<usize> = Vec::new();
     let group = carrier.group(public);
-    while platform.left_in_all() > 0 {
-        let is_last = unread.len().div_ceil(group) >= platform.left_in_all() as usize;
+    while platform.total_left() > 0 {
+        let is_last = unread.len().div_ceil(group) >= platform.total_left() as usize;
         if unread.len() >= group || unknown.is_empty() || is_last {
             if unread.is_empty() {
                 break;
@@ -209,7 +213,7 @@ fn read(
     for (at, item) in chosen.iter().enumerate() {
         predictions[*item] = carrier.digit(public, at);
     }
-    // A correlation is refused where all sealed items have the same prediction.
+    // The scorer rejects a correlation if all sealed items have the same prediction.
     if let (Some(item), Carrier::Mae(low, _)) = (sealed.first(), carrier) {
         predictions[*item] = Predicted::Number(low);
     }
@@ -224,7 +228,7 @@ fn read(
             .map(|candidate| carrier.loss(&predictions[item], candidate, numbers))
             .collect()
     };
-    // What is above the least that the sum can be.
+    // The excess over the smallest possible sum.
     let mut rest = Sum::default();
     rest.add(value * disclosed.n as f64);
     let base = carrier.loss(&neutral, 0, numbers);
@@ -240,7 +244,8 @@ fn read(
     for item in chosen {
         let losses = losses(*item);
         let least = least(&losses);
-        // The largest that fits: all later digits together are less than one step of this one.
+        // Take the largest loss that fits: all later digits together are less than one step of this
+        // digit.
         let fitting = losses
             .iter()
             .enumerate()
@@ -254,7 +259,7 @@ fn read(
     answers
 }
 
-/// The smallest difference of two losses.
+/// Returns the smallest difference of two losses.
 fn step_of(losses: &[f64]) -> f64 {
     let mut sorted = losses.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -264,7 +269,8 @@ fn step_of(losses: &[f64]) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// Submits so that each of these items adds a power of two if it is open, and returns those that are.
+/// Submits predictions with which each of these items adds a power of two if it is open. Returns
+/// the open items.
 fn open_items(platform: &mut Platform<'_>, carrier: Carrier, chosen: &[usize]) -> Vec<usize> {
     let public = platform.public();
     let mut predictions = vec![neutral(public, platform.numbers()); public.n];
@@ -291,7 +297,8 @@ fn open_items(platform: &mut Platform<'_>, carrier: Carrier, chosen: &[usize]) -
     let mut rest = Sum::default();
     rest.add(value * disclosed.n as f64);
     rest.add(-base * disclosed.n as f64);
-    // Two weights lie a factor of two apart, so half of the smallest is the threshold's margin for rounding and for answers.
+    // Adjacent weights differ by a factor of two, so half of the smallest weight is the margin for
+    // rounding and for the effect of answers.
     let margin = weights.last().map_or(0.0, |weight| weight / 2.0);
     let mut open = Vec::new();
     for (item, weight) in chosen.iter().zip(weights) {

@@ -1,8 +1,10 @@
-//! Every pair of a few submissions as a measurement: how many items are right in both. Where the measurements are too few to
-//! solve for the answers, the answers' joint distribution given all of them still determines most.
+//! Every pair of a few submissions as a measurement: the number of items that are correct in both.
+//! Even if the measurements are too few to solve for the answers, the joint distribution of the
+//! answers given all measurements determines most of them.
 //!
-//! In k submissions each item is left out or predicted to have a random candidate other than the most frequent one. Their counts
-//! of right items and all comparisons of two of them give k(k+1)/2 sums of answers over random sets of items and candidates.
+//! Each of k submissions leaves an item out, or predicts a random candidate other than the most
+//! frequent one. Their counts of correct items and all pairwise comparisons give k(k+1)/2 sums of
+//! answers over random sets of items and candidates.
 
 use assay_eval::{DisclosurePolicy, Family};
 
@@ -12,10 +14,11 @@ use crate::platform::{Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
 
-/// The largest number of items times candidates other than the most frequent one: beyond, it takes too long.
+/// The maximum number of items times candidates other than the most frequent one. More take too
+/// long.
 const UNKNOWNS_MAX: usize = 1500;
 
-/// Returns whether the strategy applies.
+/// Returns `true` if the strategy applies.
 pub fn applies(public: &Public, _: &[f64]) -> bool {
     let allowed = matches!(
         public.policy,
@@ -32,7 +35,7 @@ pub fn run(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     let n = public.n;
     let open = public.n_open as f64 / n as f64;
     let others = public.candidates.len() - 1;
-    // One unknown for each item and candidate but the first, candidate by candidate.
+    // One unknown for each item and each candidate except the first, ordered by candidate.
     let share = |unknown: usize| public.frequencies[1 + unknown / n] * open;
     let mut joint = Joint::new((0..others * n).map(share).collect());
     if public.n == public.n_open {
@@ -99,7 +102,7 @@ pub fn run(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
     }
     let likeliest = |item: usize| {
         let mean = |candidate: usize| joint.mean((candidate - 1) * n + item);
-        // What the others leave of the item's probability to be open.
+        // The probability that the item is open, without that of the other candidates.
         let first = open - (1..=others).map(mean).sum::<f64>();
         (1..=others)
             .fold((0, first), |best, candidate| {

@@ -1,5 +1,5 @@
-//! Numbers read out of unbounded losses: one submission differs from another at some items, and by so much that the difference of
-//! their losses is a linear function of those items' answers.
+//! Decoding of numbers from unbounded losses: two submissions differ at some items by so much that
+//! the difference of their losses is a linear function of those items' answers.
 
 use assay_eval::{DisclosurePolicy, Family, Sum};
 
@@ -8,7 +8,7 @@ use crate::platform::{Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
 
-/// Returns whether one number after the other can be read.
+/// Returns `true` if numbers can be decoded one by one.
 pub fn applies(public: &Public, _: &[f64]) -> bool {
     let allowed = matches!(
         public.policy,
@@ -17,7 +17,7 @@ pub fn applies(public: &Public, _: &[f64]) -> bool {
     allowed && public.metric.family() == Family::Numbers && public.clip.is_none()
 }
 
-/// Returns whether numbers of a few distinct values can be read by squared errors.
+/// Returns `true` if numbers with few distinct values can be decoded from squared errors.
 pub fn squares_apply(public: &Public, numbers: &[f64]) -> bool {
     applies(public, numbers)
         && public.policy == DisclosurePolicy::Exact
@@ -25,12 +25,12 @@ pub fn squares_apply(public: &Public, numbers: &[f64]) -> bool {
         && numbers.len() >= 2
 }
 
-/// Returns whether a staircase can be tried.
+/// Returns `true` if the staircase strategy can be tried.
 pub fn staircase_applies(public: &Public, _: &[f64]) -> bool {
     public.ladder.is_some() && public.metric.family() == Family::Numbers
 }
 
-/// The least and the largest candidate.
+/// Returns the smallest and the largest candidate.
 fn ends(numbers: &[f64]) -> (f64, f64) {
     numbers
         .iter()
@@ -64,15 +64,17 @@ pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
         .map(|submissions| submissions as u32 + 1)
 }
 
-/// Moves one item after the other from far above all answers to far below: the sum of absolute errors changes by twice the answer and a
-/// constant. Where it does not change, the item is sealed.
+/// Moves the prediction of one item after the other from far above all answers to far below. The
+/// sum of absolute errors changes by twice the answer plus a constant. If it does not change, the
+/// item is sealed.
 pub fn one_by_one(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
     let mut guesses = most_frequent(public);
     let (low, high) = ends(&numbers);
     let unit = high - low + 1.0;
-    // So far below that no answer changes the sum by nothing. The predictions differ, or there would be no correlation.
+    // So far below that every answer changes the sum. The predictions must differ, as equal
+    // predictions have no correlation.
     let (above, below) = (high + 4.0 * unit, low - 9.0 * unit);
     let base: Vec<f64> = (0..public.n)
         .map(|item| above + unit * item as f64 / public.n as f64)
@@ -100,7 +102,7 @@ pub fn one_by_one(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
 
 /// The distances by which the items of a group are moved.
 struct Squares {
-    /// The largest first.
+    /// The distances, the largest first.
     distances: Vec<f64>,
 }
 
@@ -109,9 +111,10 @@ impl Squares {
         let (low, high) = ends(numbers);
         let gap = smallest_gap(numbers);
         let (range, n) = (high - low, public.n as f64);
-        // A digit's gap is above all later digits together.
+        // The gap of a digit exceeds all later digits together.
         let base = range / gap + 1.0;
-        // As far as the loss of the moved items is that of all others; the last digit is above the rounding of the sum.
+        // The largest distance makes the loss of the moved items equal to that of all others. The
+        // last digit must exceed the rounding error of the sum.
         let digits = (gap / range * 2_f64.powi(48) / n.sqrt())
             .log(base)
             .floor()
@@ -124,15 +127,15 @@ impl Squares {
     }
 }
 
-/// Moves a group of items by distances that are powers of a base: the sum of squared errors changes by twice the sum of the
-/// answers, each times its distance.
+/// Moves the predictions of a group of items by distances that are powers of a base. The sum of
+/// squared errors changes by twice the sum of the answers, each times its distance.
 pub fn squares(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
     let mut guesses = most_frequent(public);
     let Squares { distances } = Squares::new(public, &numbers);
     let (low, high) = ends(&numbers);
-    // The predictions differ, or there would be no correlation.
+    // The predictions must differ, as equal predictions have no correlation.
     let base: Vec<f64> = (0..public.n)
         .map(|item| if item.is_multiple_of(2) { low } else { high })
         .collect();
@@ -155,7 +158,7 @@ pub fn squares(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
         rest.add(first);
         for (item, distance) in group.clone().zip(&distances) {
             moved[item] += distance;
-            // The squares of what is predicted, and the least that the answer can take off.
+            // The squared predictions, and the smallest reduction by the answers.
             rest.add(moved[item] * moved[item] - base[item] * base[item]);
             rest.add(-2.0 * distance * low);
         }
@@ -163,7 +166,7 @@ pub fn squares(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
         rest.add(-sum);
         for (item, distance) in group.zip(&distances) {
             let share = rest.total() / (2.0 * distance);
-            // Half of the last digit's gap, as far as this digit is above the last one.
+            // Half of the last digit's gap, scaled by the ratio of this digit to the last one.
             let slack = smallest_gap(&numbers) / 2.0 * gap / distance;
             let fitting = numbers
                 .iter()
@@ -187,8 +190,8 @@ fn smallest_gap(numbers: &[f64]) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// Makes every submission better than the one before by more than a step, from a very bad one on, and reads one number from each
-/// value. Where losses are bounded no value says anything.
+/// Starts with a very bad submission, improves each one by more than a step, and decodes one number
+/// from each value. The values carry no information if losses are bounded.
 pub fn staircase(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();

@@ -1,13 +1,13 @@
-//! The number of right guesses, as narrowly as all rounded figures of a result bound it: each of them changes its last decimal at other
-//! numbers.
+//! The tightest bounds of the number of correct guesses from all rounded figures of a result. Each
+//! figure changes its last decimal at different numbers.
 
-use assay_eval::score::wilson;
+use assay_eval::stats::confidence::wilson;
 use assay_eval::{DisclosurePolicy, Metric};
 
 use crate::platform::Disclosed;
 use crate::suite::Public;
 
-/// The unit of the last decimal of a policy's figures, if it rounds.
+/// Returns the unit of the last decimal of a policy's figures, if it rounds.
 pub fn unit(policy: DisclosurePolicy) -> Option<f64> {
     let DisclosurePolicy::Rounded(decimals) = policy else {
         return None;
@@ -15,8 +15,8 @@ pub fn unit(policy: DisclosurePolicy) -> Option<f64> {
     Some(0.1_f64.powi(i32::from(decimals.get())))
 }
 
-/// The figures that are a mean over items, each with the score of a right and of a wrong guess, in a suite with two candidates
-/// whose predictions are those of [`super::predict`].
+/// Returns the figures that are a mean over items, each with the scores of a correct and of a wrong
+/// guess, for a suite with two candidates and the predictions of [`super::predict`].
 fn means(public: &Public) -> Vec<(String, f64, f64)> {
     let second = |name: &str, k: usize, score: f64| {
         (format!("{name}@{k}"), 1.0, if k > 1 { score } else { 0.0 })
@@ -46,7 +46,8 @@ fn means(public: &Public) -> Vec<(String, f64, f64)> {
     }
 }
 
-/// Returns the least and the largest number of right guesses with these figures. `None` if no figure is a mean of them.
+/// Returns the smallest and the largest number of correct guesses with these figures, or `None` if
+/// no figure is a mean over items.
 pub fn right_guesses(public: &Public, disclosed: &Disclosed) -> Option<(f64, f64)> {
     let unit = unit(public.policy)?;
     let n = public.n_open as f64;

@@ -1,19 +1,22 @@
-//! Detecting matrices: which items to count in which submission, so that few counts determine every item.
+//! Detecting matrices: they assign items to submissions so that few counts determine every item.
 //!
-//! After B. Lindström, "On a combinatorial problem in number theory", Canadian Mathematical Bulletin 8 (1965). Row A is a
-//! non-empty set of bits, written as the integer A. Set S has |S| columns; column j of S holds a 1 in row A if A ∩ S is one of
-//! 2^j chosen subsets of S of odd size. In the alternating sum over all rows A ⊆ T only the columns of sets S ⊇ T remain, so
-//! the sets are decoded from the largest integer to the smallest.
+//! After B. Lindström, "On a combinatorial problem in number theory", Canadian Mathematical
+//! Bulletin 8 (1965). Row A is a non-empty set of bits, written as the integer A. Set S has |S|
+//! columns; column j of S holds a 1 in row A if A ∩ S is one of 2^j chosen subsets of S of odd
+//! size. In the alternating sum over all rows A ⊆ T only the columns of sets S ⊇ T remain, so the
+//! sets are decoded from the largest integer to the smallest.
 
 /// A matrix of zeros and ones with distinct images of all 0/1 vectors.
 #[derive(Debug, Clone)]
 pub struct Detecting {
     rows: usize,
-    /// Of each column its set, its place within the set, and its chosen subsets in ascending order.
+    /// For each column its set, its index within the set, and its chosen subsets in ascending
+    /// order.
     columns: Vec<(usize, usize, Vec<usize>)>,
 }
 
-/// Returns the number of columns of the detecting matrix with this many rows: the number of ones in the integers 1 to `rows`.
+/// Returns the number of columns of the detecting matrix with this many rows: the number of ones in
+/// the integers 1 to `rows`.
 pub fn columns_of(rows: usize) -> usize {
     (1..=rows).map(|set| set.count_ones() as usize).sum()
 }
@@ -34,13 +37,13 @@ impl Detecting {
         }
     }
 
-    /// Returns whether the column is counted in a row, both from 0.
+    /// Returns `true` if the column is counted in the row; both are indexes from 0.
     pub fn has(&self, row: usize, column: usize) -> bool {
         let (set, _, chosen) = &self.columns[column];
         chosen.binary_search(&((row + 1) & set)).is_ok()
     }
 
-    /// Decodes the counts of all rows. Of impossible counts the result is arbitrary.
+    /// Decodes the counts of all rows. The result is arbitrary for inconsistent counts.
     pub fn decode(&self, counts: &[i64]) -> Vec<bool> {
         let mut rest: Vec<i64> = counts.to_vec();
         let mut found = vec![false; self.columns.len()];

@@ -1,5 +1,5 @@
-//! The permutation test of paired differences: if two are equally good, each difference could as well have had the other
-//! sign. (R. A. Fisher 1935.)
+//! The permutation test of paired differences: if two jobs are equally good, each difference has
+//! either sign with the same probability (R. A. Fisher 1935).
 
 use std::collections::HashMap;
 
@@ -7,54 +7,55 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_distr::{Binomial, Distribution as _, StandardNormal};
 
-/// How many ways of giving signs are drawn: the p-value is a multiple of a ten-thousandth.
+/// Number of random assignments of signs. The p-value is a multiple of 1/10,000.
 const DRAWS: u64 = 9_999;
 
-/// Of so few differences all ways are gone through.
-const FEW: u64 = 13;
+/// The largest number of differences for which all assignments are enumerated.
+const ENUMERATED_MAX: u64 = 13;
 
-/// So many different sizes are kept. The sum of the smaller ones is taken to be normal: the square of none of them is more
-/// than a 512th of the variance, and so this moves no probability by more than 5e-5 (W. Feller, on the expansion of F. Y.
+/// Number of distinct sizes that are stored, the largest ones. The sum of the smaller differences
+/// is approximated by a normal distribution: no square of them exceeds 1/512 of the variance, so
+/// the approximation changes no probability by more than 5e-5 (W. Feller, on the expansion of F. Y.
 /// Edgeworth, whose odd terms vanish here).
-const KEPT: usize = 512;
+const SIZES_MAX: usize = 512;
 
-/// The draws are always the same.
+/// The seed of the random assignments: fixed, so that a comparison is reproducible.
 const SEED: u64 = 1;
 
-/// The sizes of the differences that are not 0.
+/// The sizes of the differences that are not 0, and the test over them.
 #[derive(Default)]
 pub struct PermutationTest {
-    /// How many there are of each size, by its bits.
+    /// Number of differences by size. The key is the bits of the size.
     sizes: HashMap<u64, u64>,
-    /// Smaller ones are not kept.
+    /// The smallest size that is stored.
     least: f64,
-    /// The sum of the squares of those that are not.
-    rest: f64,
+    /// The sum of the squares of the differences that are not stored.
+    rest_variance: f64,
 }
 
 impl PermutationTest {
     /// Adds a difference of this size.
     pub fn add(&mut self, size: f64) {
         if size < self.least {
-            self.rest += size * size;
+            self.rest_variance += size * size;
             return;
         }
         *self.sizes.entry(size.to_bits()).or_default() += 1;
-        if self.sizes.len() >= 2 * KEPT {
+        if self.sizes.len() >= 2 * SIZES_MAX {
             let sizes = self.by_size();
-            self.rest += sizes[KEPT..]
+            self.rest_variance += sizes[SIZES_MAX..]
                 .iter()
                 .map(|(size, count)| size * size * *count as f64)
                 .sum::<f64>();
-            self.least = sizes[KEPT - 1].0;
-            self.sizes = sizes[..KEPT]
+            self.least = sizes[SIZES_MAX - 1].0;
+            self.sizes = sizes[..SIZES_MAX]
                 .iter()
                 .map(|(size, count)| (size.to_bits(), *count))
                 .collect();
         }
     }
 
-    /// The largest first.
+    /// Returns the stored sizes with their counts, the largest first.
     fn by_size(&self) -> Vec<(f64, u64)> {
         let mut sizes: Vec<_> = self
             .sizes
@@ -65,59 +66,70 @@ impl PermutationTest {
         sizes
     }
 
-    /// How likely it is that the sum is as far from 0 as `observed`, or farther.
+    /// Returns the probability that the absolute sum of the differences is at least `observed`.
     pub fn p_value(&self, observed: f64) -> f64 {
         let sizes = self.by_size();
-        // What rounding leaves of a sum that is the same.
-        let enough = observed
+        // Tolerates the rounding of an equal sum.
+        let threshold = observed
             - 1e-12
                 * sizes
                     .iter()
                     .map(|(size, count)| size * *count as f64)
                     .sum::<f64>();
         let n: u64 = sizes.iter().map(|(_, count)| count).sum();
-        if n <= FEW && self.rest == 0.0 {
-            return all(&sizes, enough);
+        if n <= ENUMERATED_MAX && self.rest_variance == 0.0 {
+            return enumerate(&sizes, threshold);
         }
-        let reached = Draws::new(&sizes, self.rest.sqrt())
+        let reached = RandomSums::new(&sizes, self.rest_variance.sqrt())
             .take(DRAWS as usize)
-            .filter(|sum| sum.abs() >= enough)
+            .filter(|sum| sum.abs() >= threshold)
             .count();
-        // What was observed is one of the ways.
+        // The observed assignment counts as one more draw.
         (reached as f64 + 1.0) / (DRAWS as f64 + 1.0)
     }
 }
 
-/// Of all ways of giving signs, the share of those with such a sum.
-fn all(sizes: &[(f64, u64)], enough: f64) -> f64 {
+/// Returns the share of all assignments of signs whose absolute sum is at least `threshold`.
+fn enumerate(sizes: &[(f64, u64)], threshold: f64) -> f64 {
     let sizes: Vec<f64> = sizes
         .iter()
         .flat_map(|(size, count)| std::iter::repeat_n(*size, *count as usize))
         .collect();
-    let sum = |way: u32| {
+    let sum = |assignment: u32| {
         sizes
             .iter()
             .enumerate()
-            .map(|(at, size)| if way >> at & 1 == 1 { *size } else { -size })
+            .map(|(at, size)| {
+                if assignment >> at & 1 == 1 {
+                    *size
+                } else {
+                    -size
+                }
+            })
             .sum::<f64>()
     };
-    let ways = 1_u32 << sizes.len();
-    (0..ways).filter(|way| sum(*way).abs() >= enough).count() as f64 / f64::from(ways)
+    let assignments = 1_u32 << sizes.len();
+    let reached = (0..assignments).filter(|assignment| sum(*assignment).abs() >= threshold);
+    reached.count() as f64 / f64::from(assignments)
 }
 
-/// Sums with signs that were drawn.
-struct Draws {
+/// An iterator over sums with random signs.
+struct RandomSums {
+    /// Sizes of one difference each.
     single: Vec<f64>,
-    /// Sizes that up to 64 have: how many of them have a plus is the number of ones among so many bits.
+    /// Sizes of 2 to 64 differences: the number of positive ones is the number of ones among as
+    /// many random bits.
     few: Vec<(f64, u64)>,
-    /// Sizes that more have: it is one draw.
+    /// Sizes of more differences: the number of positive ones is one draw from a binomial
+    /// distribution.
     many: Vec<(f64, u64, Binomial)>,
-    rest: f64,
+    /// The standard deviation of the sum of the differences that are not stored.
+    rest_stddev: f64,
     random: Xoshiro256PlusPlus,
 }
 
-impl Draws {
-    fn new(sizes: &[(f64, u64)], rest: f64) -> Self {
+impl RandomSums {
+    fn new(sizes: &[(f64, u64)], rest_stddev: f64) -> Self {
         let single = sizes
             .iter()
             .filter(|(_, count)| *count == 1)
@@ -140,20 +152,21 @@ impl Draws {
             single,
             few,
             many,
-            rest,
+            rest_stddev,
             random: Xoshiro256PlusPlus::seed_from_u64(SEED),
         }
     }
 }
 
-impl Iterator for Draws {
+impl Iterator for RandomSums {
     type Item = f64;
 
     fn next(&mut self) -> Option<f64> {
         let mut sum = 0.0;
         for sizes in self.single.chunks(64) {
             let signs = self.random.next_u64();
-            // A sign is the highest bit of a number: no branch that could not be foretold.
+            // The sign is the highest bit of the float, which avoids branches that cannot be
+            // predicted.
             sum += sizes
                 .iter()
                 .enumerate()
@@ -167,9 +180,9 @@ impl Iterator for Draws {
         for (size, count, pluses) in &self.many {
             sum += size * (2.0 * pluses.sample(&mut self.random) as f64 - *count as f64);
         }
-        if self.rest > 0.0 {
+        if self.rest_stddev > 0.0 {
             let normal: f64 = self.random.sample(StandardNormal);
-            sum += self.rest * normal;
+            sum += self.rest_stddev * normal;
         }
         Some(sum)
     }

@@ -2,38 +2,43 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::Value;
 
-use super::*;
+use super::contribution::{Aggregate, Contribution, StoredItems};
+use super::difference::Difference;
+use super::mcnemar::{bonett_price, mcnemar};
+use super::pairs::Pairs;
+use super::permutation_test::PermutationTest;
+use crate::metric::Metric;
 
-fn kept(values: Vec<f64>) -> StoredItems {
+fn stored(values: Vec<f64>) -> StoredItems {
     StoredItems {
         values,
         rights: Vec::new(),
     }
 }
 
-/// The difference of two jobs that keep these, read in pieces.
-fn compared(metric: Metric, a: &[f64], b: &[f64]) -> Difference {
+/// Compares two jobs with these stored values, in pieces of seven items.
+fn compare(metric: Metric, a: &[f64], b: &[f64]) -> Difference {
     let mut pairs = Pairs::new(metric);
-    let parts = |values: &[f64]| {
-        let mut figure = Aggregate::new(metric);
+    let contribution = |values: &[f64]| {
+        let mut aggregate = Aggregate::new(metric);
         values
             .chunks(7)
-            .for_each(|values| figure.add(&kept(values.to_vec())));
-        figure.parts()
+            .for_each(|values| aggregate.add(&stored(values.to_vec())));
+        aggregate.contribution()
     };
-    let (parts_a, parts_b) = (parts(a), parts(b));
+    let (of_a, of_b) = (contribution(a), contribution(b));
     for (a, b) in a.chunks(7).zip(b.chunks(7)) {
-        pairs.add((&kept(a.to_vec()), &parts_a), (&kept(b.to_vec()), &parts_b));
+        pairs.add((&stored(a.to_vec()), &of_a), (&stored(b.to_vec()), &of_b));
     }
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     pairs.finish(mean(a) - mean(b), 0.01, true)
 }
 
 #[test]
-fn differences_are_those_of_scipy_and_statsmodels() {
+fn differences_agree_with_scipy_and_statsmodels() {
     let vectors: Vec<Value> =
         serde_json::from_str(include_str!("../../../../tests/vectors/comparisons.json")).unwrap();
-    let mut drawn = 0;
+    let mut random_cases = 0;
     for (at, case) in vectors.iter().enumerate() {
         let scores = |field: &str| -> Vec<f64> {
             case[field]
@@ -48,7 +53,7 @@ fn differences_are_those_of_scipy_and_statsmodels() {
             scores("a"),
             scores("b"),
         );
-        let found = compared(metric, &a, &b);
+        let found = compare(metric, &a, &b);
         let close = |one: f64, other: f64| (one - other).abs() < 1e-12;
         assert!(
             close(found.stderr.unwrap(), case["stderr"].as_f64().unwrap()),
@@ -75,16 +80,16 @@ fn differences_are_those_of_scipy_and_statsmodels() {
         if case["exact"] == true {
             assert!(close(ours, theirs), "case {at}: {ours} {theirs}");
         } else {
-            // Both were drawn: ours is the less sure.
-            let chance = (theirs * (1.0 - theirs) / 10_000.0).sqrt();
+            // Both p-values are random; ours has fewer draws.
+            let stderr = (theirs * (1.0 - theirs) / 10_000.0).sqrt();
             assert!(
-                (ours - theirs).abs() < 4.0 * chance + 2e-4,
+                (ours - theirs).abs() < 4.0 * stderr + 2e-4,
                 "case {at}: {ours} {theirs}"
             );
-            drawn += 1;
+            random_cases += 1;
         }
-        // The other way round it is the same, but for the side.
-        let other = compared(metric, &b, &a);
+        // Swapping the jobs changes the sign only.
+        let other = compare(metric, &b, &a);
         assert_eq!(
             (other.p_value, other.n_needed),
             (ours, found.n_needed),
@@ -95,28 +100,31 @@ fn differences_are_those_of_scipy_and_statsmodels() {
             "case {at}"
         );
     }
-    assert!(drawn > 5, "{drawn} cases of more than a few differences");
+    assert!(
+        random_cases > 5,
+        "{random_cases} cases with random assignments"
+    );
 }
 
 #[test]
-fn one_who_is_compared_with_oneself_does_not_differ() {
+fn job_does_not_differ_from_itself() {
     for metric in ["accuracy", "ndcg@10", "rmse", "auc"] {
         let scores = [0.0, 1.0, 1.0, 0.0];
         let metric: Metric = metric.parse().unwrap();
-        let found = compared(metric, &scores, &scores);
+        let found = compare(metric, &scores, &scores);
         assert_eq!(
             (found.p_value, found.stderr, found.n_needed),
             (1.0, Some(0.0), None)
         );
         assert_eq!(found.n_differ, metric.has_item_scores().then_some(0));
-        let one = compared(metric, &scores[..1], &scores[..1]);
+        let one = compare(metric, &scores[..1], &scores[..1]);
         assert_eq!((one.p_value, one.stderr, one.ci95), (1.0, None, None));
     }
 }
 
-/// Of many shares of few items, in how many samples the interval holds the difference.
+/// Measures the coverage: the share of random samples whose interval contains the true difference.
 #[test]
-fn the_interval_of_two_shares_holds_what_it_promises() {
+fn interval_of_shares_keeps_its_coverage() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
     for (n, more, less) in [
         (20, 0.2, 0.1),
@@ -125,7 +133,7 @@ fn the_interval_of_two_shares_holds_what_it_promises() {
         (500, 0.02, 0.01),
     ] {
         let samples = 4000;
-        let held = (0..samples).filter(|_| {
+        let covered = (0..samples).filter(|_| {
             let drawn: Vec<f64> = (0..n).map(|_| random.random::<f64>()).collect();
             let count = |from: f64, to: f64| {
                 drawn.iter().filter(|one| (from..to).contains(*one)).count() as u64
@@ -133,7 +141,7 @@ fn the_interval_of_two_shares_holds_what_it_promises() {
             let [low, high] = bonett_price(count(0.0, more), count(more, more + less), n);
             (low..=high).contains(&(more - less))
         });
-        let share = held.count() as f64 / f64::from(samples);
+        let share = covered.count() as f64 / f64::from(samples);
         assert!(
             (0.935..=0.985).contains(&share),
             "{n} {more} {less}: {share}"
@@ -141,23 +149,23 @@ fn the_interval_of_two_shares_holds_what_it_promises() {
     }
 }
 
-/// The p-value of a test whose sum is normal.
-fn of_normal(z: f64) -> f64 {
+/// Returns the two-sided p-value of a standard normal sum.
+fn normal_p_value(z: f64) -> f64 {
     use statrs::distribution::{ContinuousCDF as _, Normal};
     2.0 * Normal::standard().sf(z)
 }
 
 #[test]
-fn of_many_sizes_the_smaller_ones_are_taken_together() {
+fn small_differences_are_approximated() {
     for n in [5_000_u32, 9_000, 300_000] {
-        let (mut flips, mut squares) = (PermutationTest::default(), 0.0);
+        let (mut test, mut squares) = (PermutationTest::default(), 0.0);
         for at in 0..n {
             let size = f64::from(at.wrapping_mul(2_654_435_761) % n + 1);
-            flips.add(size);
+            test.add(size);
             squares += size * size;
         }
         for z in [0.5, 1.96, 3.0] {
-            let (found, expected) = (flips.p_value(z * squares.sqrt()), of_normal(z));
+            let (found, expected) = (test.p_value(z * squares.sqrt()), normal_p_value(z));
             assert!(
                 (found - expected).abs() < 4.0 * (expected * (1.0 - expected) / 1e4).sqrt() + 2e-4,
                 "{n} {z}: {found} {expected}"
@@ -182,7 +190,7 @@ const MCNEMAR: [(u64, u64, f64); 11] = [
 ];
 
 #[test]
-fn of_however_many_items_mcnemars_test_is_exact() {
+fn mcnemar_is_exact_for_any_n() {
     for (more, less, p_value) in MCNEMAR {
         let found = mcnemar(more, less);
         assert!(
@@ -198,34 +206,35 @@ fn of_however_many_items_mcnemars_test_is_exact() {
     assert!(mcnemar(3, 5_000) < 1e-300);
 }
 
-/// Who has the greater error at one item of many has shown nothing.
+/// A larger error at one item of many is no evidence, however large it is.
 #[test]
-fn one_item_is_no_evidence_whatever_the_metric_makes_of_it() {
+fn one_differing_item_is_no_evidence() {
     let (mut a, b) = (vec![1.0; 1000], vec![1.0; 1000]);
     a[7] = 100.0;
     for metric in [Metric::Rmse, Metric::Mae] {
-        let found = compared(metric, &a, &b);
+        let found = compare(metric, &a, &b);
         assert_eq!(
             (found.p_value, found.n_differ, found.p_method),
             (1.0, Some(1), "permutation")
         );
     }
-    // Their parts differ at each item, but what they are right about at one only.
+    // The contributions differ at every item, but the labels are right or wrong differently at one
+    // item only.
     let job = |share: f64, right: bool| StoredItems {
         values: vec![share; 50],
         rights: (0..50).map(|item| item > 0 || right).collect(),
     };
     let mut pairs = Pairs::new(Metric::F1Macro);
     pairs.add(
-        (&job(1.0, true), &Contribution::Themselves),
-        (&job(0.5, false), &Contribution::Themselves),
+        (&job(1.0, true), &Contribution::Stored),
+        (&job(0.5, false), &Contribution::Stored),
     );
     assert_eq!(pairs.finish(0.5, 0.01, true).p_value, 1.0);
 }
 
-/// If two are equally good, about one in twenty comparisons says that they are not.
+/// Of two equally good jobs, about one comparison in twenty has a p-value below 0.05.
 #[test]
-fn who_are_equally_good_are_seldom_told_apart() {
+fn equal_jobs_rarely_differ() {
     use rand_distr::{Distribution as _, LogNormal};
     let (mut random, errors) = (
         Xoshiro256PlusPlus::seed_from_u64(5),
@@ -235,20 +244,17 @@ fn who_are_equally_good_are_seldom_told_apart() {
         let mut draw = || -> Vec<f64> { (0..100).map(|_| errors.sample(&mut random)).collect() };
         let runs = 200;
         let found = (0..runs)
-            .filter(|_| compared(metric, &draw(), &draw()).p_value < 0.05)
+            .filter(|_| compare(metric, &draw(), &draw()).p_value < 0.05)
             .count();
         assert!(found <= 20, "{metric}: {found} of {runs}");
     }
 }
 
 #[test]
-fn where_of_one_of_two_nothing_can_be_said_nothing_is_said_of_both() {
+fn no_interval_without_estimates() {
     let mut pairs = Pairs::new(Metric::Auc);
-    let [a, b] = [vec![0.9, 0.7, 0.9, 0.8], vec![0.5, 0.4, 0.6, 0.5]].map(kept);
-    pairs.add(
-        (&a, &Contribution::Themselves),
-        (&b, &Contribution::Themselves),
-    );
+    let [a, b] = [vec![0.9, 0.7, 0.9, 0.8], vec![0.5, 0.4, 0.6, 0.5]].map(stored);
+    pairs.add((&a, &Contribution::Stored), (&b, &Contribution::Stored));
     let found = pairs.finish(0.4, 0.01, false);
     assert_eq!(
         (found.stderr, found.ci95, found.p_value, found.n_needed),
@@ -257,12 +263,12 @@ fn where_of_one_of_two_nothing_can_be_said_nothing_is_said_of_both() {
 }
 
 #[test]
-fn sizes_that_many_share_are_drawn_together() {
-    // Of 10,000 items that differ by one, as McNemar has it.
-    let (mut flips, more, less) = (PermutationTest::default(), 5_090_u64, 4_910);
-    (0..more + less).for_each(|_| flips.add(0.25));
+fn equal_sizes_agree_with_mcnemar() {
+    // 10,000 differences of the same size: the permutation test is McNemar's test.
+    let (mut test, more, less) = (PermutationTest::default(), 5_090_u64, 4_910);
+    (0..more + less).for_each(|_| test.add(0.25));
     let (found, exact) = (
-        flips.p_value(0.25 * (more - less) as f64),
+        test.p_value(0.25 * (more - less) as f64),
         mcnemar(more, less),
     );
     assert!(
@@ -272,39 +278,41 @@ fn sizes_that_many_share_are_drawn_together() {
 }
 
 #[test]
-fn a_metric_of_all_items_is_the_mean_of_their_parts() {
+fn mean_of_contributions_is_the_metric() {
     let errors = [0.5, 0.0, 2.0, 1.5, 0.25];
-    let mut figure = Aggregate::new(Metric::Rmse);
-    figure.add(&kept(errors.to_vec()));
-    let parts = figure.parts();
+    let mut aggregate = Aggregate::new(Metric::Rmse);
+    aggregate.add(&stored(errors.to_vec()));
+    let contribution = aggregate.contribution();
     let mean = (0..5)
-        .map(|item| parts.of(&kept(errors.to_vec()), item))
+        .map(|item| contribution.of(&stored(errors.to_vec()), item))
         .sum::<f64>()
         / 5.0;
     assert!(
         (mean - (errors.iter().map(|error| error * error).sum::<f64>() / 5.0).sqrt()).abs() < 1e-15
     );
 
-    let sure = || StoredItems {
+    let confidences = || StoredItems {
         values: vec![0.9, 0.92, 0.5, 0.55, 0.31],
         rights: vec![true, false, true, true, false],
     };
-    let mut figure = Aggregate::new(Metric::Ece);
-    figure.add(&sure());
-    let parts = figure.parts();
+    let mut aggregate = Aggregate::new(Metric::Ece);
+    aggregate.add(&confidences());
+    let contribution = aggregate.contribution();
     let gaps: f64 = [0.9_f64 - 1.0, 0.92, 0.5 - 1.0, 0.55 - 1.0, 0.31]
         .into_iter()
         .map(f64::abs)
         .sum();
-    // 0.9 and 0.92 are in one bin, each of the others in one of its own.
+    // 0.9 and 0.92 share a bin, where their gaps partly cancel; the others have a bin each.
     let together = (0.9_f64 - 1.0 + 0.92).abs() - (0.1 + 0.92);
-    let mean = (0..5).map(|item| parts.of(&sure(), item)).sum::<f64>();
+    let mean = (0..5)
+        .map(|item| contribution.of(&confidences(), item))
+        .sum::<f64>();
     assert!(
         (mean - (gaps + together)).abs() < 1e-12,
         "{mean} {gaps} {together}"
     );
     for metric in [Metric::Accuracy, Metric::Auc] {
-        let parts = Aggregate::new(metric).parts();
-        assert_eq!(parts.of(&kept(vec![0.25]), 0), 0.25);
+        let contribution = Aggregate::new(metric).contribution();
+        assert_eq!(contribution.of(&stored(vec![0.25]), 0), 0.25);
     }
 }

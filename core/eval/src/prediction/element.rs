@@ -1,13 +1,14 @@
-//! One prediction while it is read: what both ways of reading fill.
+//! One element of a submission while it is read. The fast path and the slow path both fill it.
 
 use std::borrow::Cow;
 use std::mem;
 use std::ops::ControlFlow;
 
-use super::{MAX_FAULTS, MAX_ITEM_ID, Prediction, Value, name};
+use super::sink::PredictionSink;
+use super::value::{FIELD_ERRORS_MAX, ITEM_ID_BYTES_MAX, Prediction, Value, location};
 use crate::error::FieldError;
 
-/// The form of what was predicted.
+/// The form of the predicted value.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum Form {
     #[default]
@@ -17,22 +18,23 @@ pub(super) enum Form {
     Weights,
 }
 
-/// The element that is being read, used again for the next one.
+/// The current element. One `Element` serves a whole document, so that its buffers are allocated
+/// once.
 #[derive(Default)]
 pub(super) struct Element<'a> {
     pub(super) index: usize,
-    /// Of a document of lines: which, from 1.
+    /// The line number, from 1, in a document of lines.
     pub(super) line: Option<usize>,
     pub(super) item_id: Cow<'a, str>,
     pub(super) form: Form,
     pub(super) ids: Vec<Cow<'a, str>>,
     pub(super) weights: Vec<(Cow<'a, str>, f64)>,
-    faults: Vec<FieldError>,
+    errors: Vec<FieldError>,
 }
 
 impl<'a> Element<'a> {
-    pub(super) fn new(index: usize, line: Option<usize>, memory: ElementBuffers) -> Self {
-        let ElementBuffers { ids, weights } = memory;
+    pub(super) fn new(index: usize, line: Option<usize>, buffers: ElementBuffers) -> Self {
+        let ElementBuffers { ids, weights } = buffers;
         Self {
             index,
             line,
@@ -42,8 +44,8 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// The next one begins.
-    pub(super) fn next(&mut self) {
+    /// Clears the element, and moves on to the next index and line.
+    pub(super) fn reset(&mut self) {
         self.index += 1;
         self.line = self.line.map(|line| line + 1);
         self.form = Form::Ranking;
@@ -51,36 +53,46 @@ impl<'a> Element<'a> {
         self.weights.clear();
     }
 
-    pub(super) fn fault(&mut self, place: &str, reason: &'static str, message: &str) {
-        if self.faults.len() < MAX_FAULTS {
-            self.faults.push(FieldError::new(
-                format!("{}{place}", name(self.index, self.line)),
+    pub(super) fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    /// Adds an error of the field at `path`, relative to the element.
+    pub(super) fn add_error(&mut self, path: &str, reason: &'static str, message: &str) {
+        if self.errors.len() < FIELD_ERRORS_MAX {
+            self.errors.push(FieldError::new(
+                format!("{}{path}", location(self.index, self.line)),
                 reason,
                 message,
             ));
         }
     }
 
-    pub(super) fn take_item_id(&mut self, found: Option<Cow<'a, str>>) {
-        match found {
-            None => self.fault(".item_id", "type", "must be a string"),
-            Some(id) if id.is_empty() => self.fault(".item_id", "format", "must not be empty"),
-            Some(id) if id.len() > MAX_ITEM_ID => {
-                self.fault(".item_id", "format", "must be at most 512 bytes long");
+    /// Sets the item id. `None` stands for a value that is not a string.
+    pub(super) fn set_item_id(&mut self, id: Option<Cow<'a, str>>) {
+        match id {
+            None => self.add_error(".item_id", "type", "must be a string"),
+            Some(id) if id.is_empty() => self.add_error(".item_id", "format", "must not be empty"),
+            Some(id) if id.len() > ITEM_ID_BYTES_MAX => {
+                self.add_error(".item_id", "format", "must be at most 512 bytes long");
             }
             Some(id) if has_nul(&id) => {
-                self.fault(".item_id", "format", "must not have a NUL character");
+                self.add_error(".item_id", "format", "must not have a NUL character");
             }
             Some(id) => self.item_id = id,
         }
     }
 
+    /// Passes the prediction to the sink, or all errors of the element.
     pub(super) fn emit<B>(
         &mut self,
-        mut each: impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>,
+        sink: &mut impl PredictionSink<'a, Stop = B>,
     ) -> ControlFlow<B> {
-        if !self.faults.is_empty() {
-            return self.faults.drain(..).try_for_each(|fault| each(Err(fault)));
+        if self.has_errors() {
+            return self
+                .errors
+                .drain(..)
+                .try_for_each(|error| sink.take(Err(error)));
         }
         let value = match (self.form, self.ids.as_slice()) {
             (Form::Number(number), _) => Value::Number(number),
@@ -88,7 +100,7 @@ impl<'a> Element<'a> {
             (Form::Label, [label]) => Value::Label(label),
             (Form::Label | Form::Ranking, ids) => Value::Ranking(ids),
         };
-        each(Ok(Prediction {
+        sink.take(Ok(Prediction {
             index: self.index,
             line: self.line,
             item_id: mem::take(&mut self.item_id),
@@ -97,7 +109,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// ElementBuffers of an element's, used again for texts that live elsewhere.
+/// The empty buffers of an element, for reuse with strings of another lifetime.
 #[derive(Default)]
 pub(super) struct ElementBuffers {
     ids: Vec<Cow<'static, str>>,
@@ -105,10 +117,10 @@ pub(super) struct ElementBuffers {
 }
 
 impl ElementBuffers {
-    /// More than so many texts are not kept room for: there are several of these.
-    const MOST: usize = 4096;
+    /// The largest capacity that is kept for reuse. A stream keeps several buffers.
+    const CAPACITY_MAX: usize = 4096;
 
-    /// Of an element that is done with. Collecting in place keeps the allocation.
+    /// Takes the buffers of an element that was emitted. Collecting in place keeps the allocation.
     pub(super) fn of(element: Element<'_>) -> Self {
         let Element {
             mut ids,
@@ -116,9 +128,9 @@ impl ElementBuffers {
             ..
         } = element;
         ids.clear();
-        ids.shrink_to(Self::MOST);
+        ids.shrink_to(Self::CAPACITY_MAX);
         weights.clear();
-        weights.shrink_to(Self::MOST);
+        weights.shrink_to(Self::CAPACITY_MAX);
         Self {
             ids: ids.into_iter().map(|_| Cow::Borrowed("")).collect(),
             weights: weights
@@ -129,8 +141,12 @@ impl ElementBuffers {
     }
 }
 
-/// A NUL can only be written as an escape, and a text with an escape is never borrowed.
-#[expect(clippy::ptr_arg, reason = "whether it is borrowed is what matters")]
+/// Returns `true` if a string has a NUL. JSON can express a NUL as an escape only, and a string
+/// with an escape is never borrowed.
+#[expect(
+    clippy::ptr_arg,
+    reason = "the check depends on whether the string is borrowed"
+)]
 pub(super) fn has_nul(text: &Cow<'_, str>) -> bool {
     matches!(text, Cow::Owned(text) if text.contains('\0'))
 }

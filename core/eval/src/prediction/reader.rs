@@ -1,4 +1,4 @@
-//! The reader: one pass over the document, one fault or prediction at a time.
+//! The reader of a whole document: one pass, one prediction or error at a time.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,41 +10,55 @@ use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
-use super::Malformed;
 use super::element::{Element, Form, has_nul};
-use super::{Prediction, scan};
+use super::scan;
+use super::sink::PredictionSink;
 use crate::error::FieldError;
 
-/// Reads predictions one after the other and hands each on, or what is wrong with it (an element may have several
-/// faults, at most 20). Stops when `each` breaks and returns that. Whether an item is repeated is for `each` to see.
+/// A document that is not JSON in UTF-8. The message is for the caller, and names the line and
+/// column.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Malformed(pub String);
+
+impl Malformed {
+    fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+/// Reads a JSON array of predictions, and passes each one to the sink, or its errors: an element
+/// can have several, at most [`FIELD_ERRORS_MAX`](super::FIELD_ERRORS_MAX). Stops when the sink
+/// breaks, and returns its reason. Repeated items are the sink's to detect.
 ///
-/// A document that is not JSON in UTF-8 is [`Malformed`]; predictions before the broken place have been handed on.
+/// Fails with [`Malformed`] if the document is not JSON in UTF-8. The sink has then received the
+/// predictions before the syntax error.
 pub fn read<'a, B>(
     json: &'a [u8],
-    mut each: impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>,
+    sink: &mut impl PredictionSink<'a, Stop = B>,
 ) -> Result<ControlFlow<B>, Malformed> {
     let text =
         std::str::from_utf8(json).map_err(|_| Malformed::new("The predictions are not UTF-8."))?;
     let mut element = Element::default();
-    if let Some(flow) = read_fast_path(text, &mut element, &mut each) {
+    if let Some(flow) = read_fast_path(text, &mut element, sink) {
         return Ok(flow);
     }
-    // From the first one that is unusual on; what stands before it was handed on.
+    // Start over with the slow path, which skips the elements that were emitted.
     let mut parser = serde_json::Deserializer::from_str(text);
-    let handed_on = element.index;
+    let emitted = element.index;
     element = Element::default();
-    let mut broke = None;
+    let mut stop = None;
     let document = Document {
-        each,
+        sink,
         element: &mut element,
-        broke: &mut broke,
-        handed_on,
+        stop: &mut stop,
+        emitted,
     };
-    let parsed = At(document)
+    let parsed = Seed(document)
         .deserialize(&mut parser)
         .and_then(|()| parser.end());
-    match (broke, parsed) {
-        (Some(value), _) => Ok(ControlFlow::Break(value)),
+    match (stop, parsed) {
+        (Some(stop), _) => Ok(ControlFlow::Break(stop)),
         (None, Ok(())) => Ok(ControlFlow::Continue(())),
         (None, Err(error)) => {
             let (line, column) = (error.line(), error.column());
@@ -57,12 +71,12 @@ pub fn read<'a, B>(
     }
 }
 
-/// Reads an array as long as its elements are written in the usual way. `None`: one is not, and `element.index` tells
-/// which, or the array ends in an unusual way.
+/// Reads an array with the fast path. `None` if it cannot read an element, whose index is
+/// `element.index`, or the end of the array.
 fn read_fast_path<'a, B>(
     text: &'a str,
     element: &mut Element<'a>,
-    each: &mut impl FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>,
+    sink: &mut impl PredictionSink<'a, Stop = B>,
 ) -> Option<ControlFlow<B>> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
     let bytes = text.as_bytes();
@@ -72,10 +86,10 @@ fn read_fast_path<'a, B>(
         .filter(|at| bytes[*at] == b'[')?;
     while bytes[at] != b']' {
         at = scan::element(text, at + 1, false, element)?;
-        if let ControlFlow::Break(value) = element.emit(&mut *each) {
-            return Some(ControlFlow::Break(value));
+        if let ControlFlow::Break(stop) = element.emit(sink) {
+            return Some(ControlFlow::Break(stop));
         }
-        element.next();
+        element.reset();
     }
     bytes[at + 1..]
         .iter()
@@ -83,140 +97,141 @@ fn read_fast_path<'a, B>(
         .then_some(ControlFlow::Continue(()))
 }
 
-/// Reads one prediction that stands alone in `json` into an element that is new. The error is that it is not JSON.
+/// Reads the one prediction in `json` into a new element. Fails if `json` is not JSON.
 pub(super) fn read_one<'a>(json: &'a str, element: &mut Element<'a>) -> serde_json::Result<()> {
     let mut parser = serde_json::Deserializer::from_str(json);
-    At(Whole(element))
+    Seed(ElementVisitor(element))
         .deserialize(&mut parser)
         .and_then(|()| parser.end())
 }
 
-/// What one place of the document is for. Whatever it may not hold is passed over, so that a fault can be told by its
-/// path and reading goes on.
-trait Place<'a>: Sized {
-    type Found;
+/// A visitor of one value of the document. A value of the wrong type is skipped and reported by its
+/// path instead of ending the parse.
+trait ValueVisitor<'a>: Sized {
+    type Output;
 
-    fn text(self, text: Cow<'a, str>) -> Self::Found;
+    fn string(self, string: Cow<'a, str>) -> Self::Output;
 
-    fn number(self, _: f64) -> Self::Found {
+    fn number(self, _: f64) -> Self::Output {
         self.other()
     }
 
-    /// Anything that the place may not hold.
-    fn other(self) -> Self::Found;
+    /// Visits a value of the wrong type, after it was skipped.
+    fn other(self) -> Self::Output;
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Found, A::Error> {
+    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Output, A::Error> {
         while array.next_element::<IgnoredAny>()?.is_some() {}
         Ok(self.other())
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Found, A::Error> {
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Output, A::Error> {
         while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(self.other())
     }
 }
 
-struct At<P>(P);
+/// Deserializes a value of any type with a [`ValueVisitor`].
+struct Seed<V>(V);
 
-impl<'a, P: Place<'a>> DeserializeSeed<'a> for At<P> {
-    type Value = P::Found;
+impl<'a, V: ValueVisitor<'a>> DeserializeSeed<'a> for Seed<V> {
+    type Value = V::Output;
 
-    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<P::Found, D::Error> {
+    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<V::Output, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'a, P: Place<'a>> Visitor<'a> for At<P> {
-    type Value = P::Found;
+impl<'a, V: ValueVisitor<'a>> Visitor<'a> for Seed<V> {
+    type Value = V::Output;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any JSON value")
     }
 
-    fn visit_borrowed_str<E>(self, text: &'a str) -> Result<P::Found, E> {
-        Ok(self.0.text(Cow::Borrowed(text)))
+    fn visit_borrowed_str<E>(self, string: &'a str) -> Result<V::Output, E> {
+        Ok(self.0.string(Cow::Borrowed(string)))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<P::Found, E> {
-        Ok(self.0.text(Cow::Owned(text.to_owned())))
+    fn visit_str<E>(self, string: &str) -> Result<V::Output, E> {
+        Ok(self.0.string(Cow::Owned(string.to_owned())))
     }
 
-    fn visit_unit<E>(self) -> Result<P::Found, E> {
+    fn visit_unit<E>(self) -> Result<V::Output, E> {
         Ok(self.0.other())
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<P::Found, E> {
+    fn visit_bool<E>(self, _: bool) -> Result<V::Output, E> {
         Ok(self.0.other())
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<P::Found, E> {
+    fn visit_i64<E>(self, number: i64) -> Result<V::Output, E> {
         Ok(self.0.number(number as f64))
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<P::Found, E> {
+    fn visit_u64<E>(self, number: u64) -> Result<V::Output, E> {
         Ok(self.0.number(number as f64))
     }
 
-    fn visit_f64<E>(self, number: f64) -> Result<P::Found, E> {
+    fn visit_f64<E>(self, number: f64) -> Result<V::Output, E> {
         Ok(self.0.number(number))
     }
 
-    fn visit_seq<A: SeqAccess<'a>>(self, array: A) -> Result<P::Found, A::Error> {
+    fn visit_seq<A: SeqAccess<'a>>(self, array: A) -> Result<V::Output, A::Error> {
         self.0.array(array)
     }
 
-    fn visit_map<A: MapAccess<'a>>(self, object: A) -> Result<P::Found, A::Error> {
+    fn visit_map<A: MapAccess<'a>>(self, object: A) -> Result<V::Output, A::Error> {
         self.0.object(object)
     }
 }
 
-/// A place for a text; the text, or nothing.
-struct Text;
+/// Reads a string; `None` for any other value.
+struct StringVisitor;
 
-impl<'a> Place<'a> for Text {
-    type Found = Option<Cow<'a, str>>;
+impl<'a> ValueVisitor<'a> for StringVisitor {
+    type Output = Option<Cow<'a, str>>;
 
-    fn text(self, text: Cow<'a, str>) -> Self::Found {
-        Some(text)
+    fn string(self, string: Cow<'a, str>) -> Self::Output {
+        Some(string)
     }
 
-    fn other(self) -> Self::Found {
+    fn other(self) -> Self::Output {
         None
     }
 }
 
-/// A place for a number; the number, or nothing.
-struct Weight;
+/// Reads a number; `None` for any other value.
+struct NumberVisitor;
 
-impl Place<'_> for Weight {
-    type Found = Option<f64>;
+impl ValueVisitor<'_> for NumberVisitor {
+    type Output = Option<f64>;
 
-    fn text(self, _: Cow<'_, str>) -> Self::Found {
+    fn string(self, _: Cow<'_, str>) -> Self::Output {
         None
     }
 
-    fn number(self, number: f64) -> Self::Found {
+    fn number(self, number: f64) -> Self::Output {
         Some(number)
     }
 
-    fn other(self) -> Self::Found {
+    fn other(self) -> Self::Output {
         None
     }
 }
 
-/// The place of `prediction`.
-struct Predicted<'r, 'a>(&'r mut Element<'a>);
+/// Reads the value of `prediction` into the element.
+struct PredictionVisitor<'r, 'a>(&'r mut Element<'a>);
 
-impl<'a> Place<'a> for Predicted<'_, 'a> {
-    type Found = ();
+impl<'a> ValueVisitor<'a> for PredictionVisitor<'_, 'a> {
+    type Output = ();
 
-    fn text(self, text: Cow<'a, str>) {
-        if has_nul(&text) {
+    fn string(self, string: Cow<'a, str>) {
+        if has_nul(&string) {
             self.0
-                .fault(".prediction", "format", "must not have a NUL character");
+                .add_error(".prediction", "format", "must not have a NUL character");
         }
         self.0.form = Form::Label;
-        self.0.ids.push(text);
+        self.0.ids.push(string);
     }
 
     fn number(self, number: f64) {
@@ -224,7 +239,7 @@ impl<'a> Place<'a> for Predicted<'_, 'a> {
     }
 
     fn other(self) {
-        self.0.fault(
+        self.0.add_error(
             ".prediction",
             "type",
             "must be a string, an array of strings, a number, or an object of label → probability",
@@ -233,18 +248,18 @@ impl<'a> Place<'a> for Predicted<'_, 'a> {
 
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
         self.0.form = Form::Weights;
-        while let Some(label) = object.next_key_seed(At(Text))? {
-            // A key is always a text.
+        while let Some(label) = object.next_key_seed(Seed(StringVisitor))? {
+            // A key is always a string.
             let label = label.unwrap_or_default();
-            match object.next_value_seed(At(Weight))? {
-                None => self.0.fault(
+            match object.next_value_seed(Seed(NumberVisitor))? {
+                None => self.0.add_error(
                     ".prediction",
                     "type",
                     &format!("the probability of {label:?} must be a number"),
                 ),
                 Some(_) if has_nul(&label) => {
                     self.0
-                        .fault(".prediction", "format", "must not have a NUL character");
+                        .add_error(".prediction", "format", "must not have a NUL character");
                 }
                 Some(weight) => self.0.weights.push((label, weight)),
             }
@@ -253,56 +268,57 @@ impl<'a> Place<'a> for Predicted<'_, 'a> {
     }
 
     fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<(), A::Error> {
-        let mut place = 0_usize;
-        while let Some(found) = array.next_element_seed(At(Text))? {
+        let mut index = 0_usize;
+        while let Some(found) = array.next_element_seed(Seed(StringVisitor))? {
             match found {
-                None => self
-                    .0
-                    .fault(&format!(".prediction[{place}]"), "type", "must be a string"),
-                Some(id) if has_nul(&id) => self.0.fault(
-                    &format!(".prediction[{place}]"),
+                None => {
+                    self.0
+                        .add_error(&format!(".prediction[{index}]"), "type", "must be a string");
+                }
+                Some(id) if has_nul(&id) => self.0.add_error(
+                    &format!(".prediction[{index}]"),
                     "format",
                     "must not have a NUL character",
                 ),
                 Some(id) => self.0.ids.push(id),
             }
-            place += 1;
+            index += 1;
         }
         Ok(())
     }
 }
 
-/// An element's place in the array.
-struct Whole<'r, 'a>(&'r mut Element<'a>);
+/// Reads one element of the array.
+struct ElementVisitor<'r, 'a>(&'r mut Element<'a>);
 
-impl<'a> Place<'a> for Whole<'_, 'a> {
-    type Found = ();
+impl<'a> ValueVisitor<'a> for ElementVisitor<'_, 'a> {
+    type Output = ();
 
-    fn text(self, _: Cow<'a, str>) {
+    fn string(self, _: Cow<'a, str>) {
         self.other();
     }
 
     fn other(self) {
         self.0
-            .fault("", "type", "must be an object with item_id and prediction");
+            .add_error("", "type", "must be an object with item_id and prediction");
     }
 
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
         let Self(element) = self;
         let (mut has_item_id, mut has_prediction) = (false, false);
         let mut ignored = HashSet::new();
-        while let Some(key) = object.next_key_seed(At(Text))? {
-            // A key is always a text.
+        while let Some(key) = object.next_key_seed(Seed(StringVisitor))? {
+            // A key is always a string.
             let key = key.unwrap_or_default();
             match key.as_ref() {
                 "item_id" if !mem::replace(&mut has_item_id, true) => {
-                    element.take_item_id(object.next_value_seed(At(Text))?);
+                    element.set_item_id(object.next_value_seed(Seed(StringVisitor))?);
                 }
                 "prediction" if !mem::replace(&mut has_prediction, true) => {
-                    object.next_value_seed(At(Predicted(element)))?;
+                    object.next_value_seed(Seed(PredictionVisitor(element)))?;
                 }
                 known @ ("item_id" | "prediction") => {
-                    element.fault(
+                    element.add_error(
                         &format!(".{known}"),
                         "duplicate",
                         "this field is given twice",
@@ -311,65 +327,67 @@ impl<'a> Place<'a> for Whole<'_, 'a> {
                 }
                 _ => {
                     if !ignored.insert(key) {
-                        element.fault("", "duplicate", "one of the further fields is given twice");
+                        element.add_error(
+                            "",
+                            "duplicate",
+                            "one of the further fields is given twice",
+                        );
                     }
                     object.next_value::<IgnoredAny>()?;
                 }
             }
         }
-        for (place, has) in [(".item_id", has_item_id), (".prediction", has_prediction)] {
-            if !has {
-                element.fault(place, "required", "this field is required");
+        for (path, is_present) in [(".item_id", has_item_id), (".prediction", has_prediction)] {
+            if !is_present {
+                element.add_error(path, "required", "this field is required");
             }
         }
         Ok(())
     }
 }
 
-/// The place of the whole document.
-struct Document<'r, 'a, B, F> {
-    each: F,
+/// Reads the whole document, an array.
+struct Document<'r, 'a, B, S> {
+    sink: &'r mut S,
     element: &'r mut Element<'a>,
-    broke: &'r mut Option<B>,
-    /// How many elements were handed on before.
-    handed_on: usize,
+    /// The reason why the sink stopped.
+    stop: &'r mut Option<B>,
+    /// Number of elements that the fast path has emitted.
+    emitted: usize,
 }
 
-impl<'a, B, F: FnMut(Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<B>> Place<'a>
-    for Document<'_, 'a, B, F>
-{
-    type Found = ();
+impl<'a, B, S: PredictionSink<'a, Stop = B>> ValueVisitor<'a> for Document<'_, 'a, B, S> {
+    type Output = ();
 
-    fn text(self, _: Cow<'a, str>) {
+    fn string(self, _: Cow<'a, str>) {
         self.other();
     }
 
-    fn other(mut self) {
-        *self.broke = (self.each)(Err(FieldError::new(
-            "predictions",
-            "type",
-            "must be an array of objects",
-        )))
-        .break_value();
+    fn other(self) {
+        let error = FieldError::new("predictions", "type", "must be an array of objects");
+        *self.stop = self.sink.take(Err(error)).break_value();
     }
 
-    fn array<A: SeqAccess<'a>>(mut self, mut array: A) -> Result<(), A::Error> {
-        while array.next_element_seed(At(Whole(self.element)))?.is_some() {
-            if self.element.index >= self.handed_on
-                && let ControlFlow::Break(value) = self.element.emit(&mut self.each)
+    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<(), A::Error> {
+        while array
+            .next_element_seed(Seed(ElementVisitor(self.element)))?
+            .is_some()
+        {
+            if self.element.index >= self.emitted
+                && let ControlFlow::Break(stop) = self.element.emit(self.sink)
             {
-                *self.broke = Some(value);
+                *self.stop = Some(stop);
                 return Err(A::Error::custom("stopped"));
             }
-            self.element.next();
+            self.element.reset();
         }
         if self.element.index == 0 {
-            let fault = FieldError::new(
+            let error = FieldError::new(
                 "predictions",
                 "required",
                 "there must be at least one prediction",
             );
-            *self.broke = (self.each)(Err(fault)).break_value();
+            *self.stop = self.sink.take(Err(error)).break_value();
         }
         Ok(())
     }

@@ -1,32 +1,35 @@
-//! The quick way through predictions that are written as nearly all are: an object of a known form, without a fault.
+//! The fast path: a scanner for elements that are objects of a known form without errors, as nearly
+//! all are.
 //!
-//! It takes nothing that the reader would not take, and hands on the same; where it is not sure it says so, and the
-//! reader decides and tells the faults. So nothing here has a message.
+//! It accepts a subset of what the reader (the slow path) accepts, with the same result. Every
+//! function returns `None` on anything unusual; the slow path then reads the element again and
+//! reports its errors. So nothing here has a message.
 
 use std::borrow::Cow;
 
-use super::MAX_ITEM_ID;
 use super::element::{Element, Form};
+use super::value::ITEM_ID_BYTES_MAX;
 
-/// A prediction or an answer, by its form in JSON.
+/// The value of a prediction or an answer, by its form in JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Written<'a> {
-    /// A string.
+    /// A string: one id or label.
     Label(Cow<'a, str>),
-    /// An array of strings.
+    /// An array of strings: ids.
     Ranking(Vec<Cow<'a, str>>),
-    /// A number.
+    /// A finite number.
     Number(f64),
-    /// An object of string → number.
+    /// An object of string → number: probabilities or gains.
     Weights(Vec<(Cow<'a, str>, f64)>),
 }
 
-/// Reads a value that stands alone. `None`: it has none of the four forms, or is written in an unusual way.
+/// Reads the one value in `json`. `None` if it has none of the four forms, or the fast path cannot
+/// read it.
 pub fn written(json: &str) -> Option<Written<'_>> {
     let mut scan = Scan {
         text: json,
         at: 0,
-        of_lines: false,
+        in_lines: false,
     };
     let written = match scan.peek()? {
         b'"' => Written::Label(scan.string()?),
@@ -45,36 +48,37 @@ pub fn written(json: &str) -> Option<Written<'_>> {
     (scan.at == json.len()).then_some(written)
 }
 
-/// Reads the element at `from` into `element`, and tells where the byte stands that ends it: a comma or the array's
-/// bracket, or, `of_lines`, a newline. `None`: not sure.
+/// Reads the element at `from` into `element`. Returns the place of the byte that ends it: a comma
+/// or the closing bracket of the array, or a newline with `in_lines`.
 pub(super) fn element<'a>(
     text: &'a str,
     from: usize,
-    of_lines: bool,
+    in_lines: bool,
     element: &mut Element<'a>,
 ) -> Option<usize> {
     let mut scan = Scan {
         text,
         at: from,
-        of_lines,
+        in_lines,
     };
     scan.prediction(element)?;
     scan.space();
-    let ends = match scan.peek()? {
-        b'\n' => of_lines,
-        b',' | b']' => !of_lines,
+    let is_end = match scan.peek()? {
+        b'\n' => in_lines,
+        b',' | b']' => !in_lines,
         _ => false,
     };
-    ends.then_some(scan.at)
+    is_end.then_some(scan.at)
 }
 
-/// A line of an object that gives an item something: `{"item_id": …, "<key>": …}`, in this order or the other, and
-/// nothing else. `None`: not sure.
+/// Reads a line `{"item_id": …, "<key>": …}`, with the two fields in either order and no others.
+/// Returns the item id and the JSON of the other field. `None` if the fast path cannot read the
+/// line.
 pub fn line_of<'a>(line: &'a str, key: &str) -> Option<(Cow<'a, str>, &'a str)> {
     let mut scan = Scan {
         text: line,
         at: 0,
-        of_lines: false,
+        in_lines: false,
     };
     scan.space();
     scan.byte(b'{')?;
@@ -102,8 +106,8 @@ pub fn line_of<'a>(line: &'a str, key: &str) -> Option<(Cow<'a, str>, &'a str)> 
 struct Scan<'a> {
     text: &'a str,
     at: usize,
-    /// Then a newline is the end, not white space.
-    of_lines: bool,
+    /// Set if a newline ends the element; otherwise it is white space.
+    in_lines: bool,
 }
 
 impl<'a> Scan<'a> {
@@ -111,7 +115,7 @@ impl<'a> Scan<'a> {
         self.space();
         self.byte(b'{')?;
         let (mut has_item_id, mut has_prediction) = (false, false);
-        let mut further: Vec<&str> = Vec::new();
+        let mut ignored: Vec<&str> = Vec::new();
         loop {
             self.space();
             let rest = self.rest();
@@ -120,7 +124,7 @@ impl<'a> Scan<'a> {
                 self.at += 9;
                 self.colon()?;
                 element.item_id = self.string()?;
-                if element.item_id.is_empty() || element.item_id.len() > MAX_ITEM_ID {
+                if element.item_id.is_empty() || element.item_id.len() > ITEM_ID_BYTES_MAX {
                     return None;
                 }
             } else if !has_prediction && rest.starts_with(b"\"prediction\"") {
@@ -129,7 +133,7 @@ impl<'a> Scan<'a> {
                 self.colon()?;
                 self.predicted(element)?;
             } else {
-                self.further(&mut further)?;
+                self.ignored(&mut ignored)?;
             }
             self.space();
             match self.peek()? {
@@ -142,8 +146,8 @@ impl<'a> Scan<'a> {
         (has_item_id && has_prediction).then_some(())
     }
 
-    /// A field that is ignored. One that holds more fields is not for here.
-    fn further(&mut self, seen: &mut Vec<&'a str>) -> Option<()> {
+    /// Reads a field that is ignored. Its value must not be an array or an object.
+    fn ignored(&mut self, seen: &mut Vec<&'a str>) -> Option<()> {
         let Cow::Borrowed(key) = self.string()? else {
             return None;
         };
@@ -158,7 +162,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Any value but one that holds arrays or objects of further ones.
+    /// Reads any value except nested arrays and objects.
     fn value(&mut self) -> Option<()> {
         match self.peek()? {
             b'"' => self.string().map(drop),
@@ -217,7 +221,7 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// What `next` reads, with commas between, in brackets.
+    /// Reads a list in brackets: `next` reads one entry.
     #[inline]
     fn list(
         &mut self,
@@ -243,7 +247,7 @@ impl<'a> Scan<'a> {
         Some(())
     }
 
-    /// A string without NUL.
+    /// Reads a string without NUL.
     #[inline]
     fn string(&mut self) -> Option<Cow<'a, str>> {
         self.byte(b'"')?;
@@ -277,7 +281,7 @@ impl<'a> Scan<'a> {
         };
         let start = from + usize::from(bytes.get(from) == Some(&b'-'));
         let mut end = digits(start);
-        // `-`, `.5` and `01` are no numbers.
+        // `-`, `.5` and `01` are not numbers in JSON.
         if end == start || (bytes[start] == b'0' && end > start + 1) {
             return None;
         }
@@ -304,9 +308,9 @@ impl<'a> Scan<'a> {
 
     #[inline]
     fn space(&mut self) {
-        // There is mostly none, or one.
+        // Most documents have no white space here, or one space.
         while let Some(byte) = self.text.as_bytes().get(self.at)
-            && (matches!(byte, b' ' | b'\t' | b'\r') || (*byte == b'\n' && !self.of_lines))
+            && (matches!(byte, b' ' | b'\t' | b'\r') || (*byte == b'\n' && !self.in_lines))
         {
             self.at += 1;
         }
@@ -336,22 +340,22 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// One in each byte.
-const ONES: u64 = 0x0101_0101_0101_0101;
+/// The lowest bit of each byte.
+const LOW: u64 = 0x0101_0101_0101_0101;
 /// The highest bit of each byte.
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// Where, from `at` on, the first byte stands that does not stand for itself in a string: a quote, a backslash or a
-/// control character.
+/// Returns the place of the first byte, from `at` on, that does not stand for itself in a string: a
+/// quote, a backslash or a control character.
 #[inline]
 fn plain_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let word = u64::from_le_bytes(*chunk);
-        // A byte's highest bit comes out set where the byte is zero. Above the first such byte a borrow may set others:
-        // only the first one counts.
-        let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-        let below_space = word.wrapping_sub(ONES * 0x20) & !word;
-        let found = (zero(word ^ (ONES * 0x22)) | zero(word ^ (ONES * 0x5c)) | below_space) & HIGH;
+        // The highest bit of a byte is set if the byte matches. A borrow may set bits above the
+        // first match, so only the first one counts.
+        let zero = |word: u64| word.wrapping_sub(LOW) & !word;
+        let below_space = word.wrapping_sub(LOW * 0x20) & !word;
+        let found = (zero(word ^ (LOW * 0x22)) | zero(word ^ (LOW * 0x5c)) | below_space) & HIGH;
         if found != 0 {
             return Some(at + found.trailing_zeros() as usize / 8);
         }
@@ -368,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_string_is_where_it_is() {
+    fn string_end_is_found_at_any_length() {
         for length in 0..40 {
             for stop in ["\"", "\\", "\n", "\0", "\u{1f}"] {
                 for letter in ["a", "ä", "\u{7f}", "!", "#", "]", "["] {
@@ -383,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_not_taken() {
+    fn invalid_json_is_not_accepted() {
         let json = [
             "", "-", "01", "-01", "1.", ".5", "1e", "1e+", "+1", "1e999", "[", "[1]", "[\"a\",]",
             "[,]", "{", "{\"a\"}", "{\"a\":}",
@@ -408,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_the_reader() {
+    fn numbers_equal_those_of_serde_json() {
         for json in [
             "0",
             "-0",
@@ -435,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_gives_an_item_something() {
+    fn line_of_two_fields_is_read() {
         assert_eq!(
             line_of(r#" {"item_id": "a\u0062", "answer" : ["x"] } "#, "answer"),
             Some(("ab".into(), r#"["x"]"#))

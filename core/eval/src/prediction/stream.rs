@@ -1,6 +1,7 @@
-//! Predictions that come as a stream of bytes, cut anywhere: one element at a time is in memory.
+//! The reader of a stream of bytes, which may be cut anywhere. One element at a time is in memory.
 //!
-//! What lives here: finding where elements begin and end. What they must be is the reader's to say.
+//! The stream finds where elements start and end. The reader of the whole document defines what
+//! they must be.
 
 use std::array;
 use std::mem;
@@ -8,290 +9,284 @@ use std::ops::ControlFlow;
 
 use super::element::{Element, ElementBuffers};
 use super::reader::read_one;
-use super::{Prediction, name, scan};
+use super::scan;
+use super::sink::PredictionSink;
+use super::value::location;
 use crate::error::FieldError;
 use crate::json::{DEPTH_MAX, depth};
 
 /// The longest element, in bytes.
-pub const ELEMENT_MAX: usize = 1024 * 1024;
+pub const ELEMENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// How many predictions are read before the first of them is handed on.
-const AHEAD: usize = 32;
+/// Number of elements that the fast path reads before it emits the first of them, so that the sink
+/// can prefetch.
+const BATCH: usize = 32;
 
-/// How deeply an element may be nested: in a submission two levels are around it.
+/// The deepest nesting of an element. In an inline submission two more levels are around it.
 const ELEMENT_DEPTH_MAX: usize = DEPTH_MAX - 2;
 
-/// How predictions are written one after the other.
+/// The layout of a document of predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// One on each line; lines may be blank.
+    /// One JSON object per line; blank lines are allowed.
     Lines,
-    /// A JSON array.
+    /// One JSON array of objects.
     Array,
 }
 
-/// Where in a JSON array the stream stands.
+/// The position of the stream in the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Before the opening bracket.
-    Before,
-    /// In an element, or before one.
-    Within,
-    /// Behind the closing bracket.
-    Behind,
-    /// Behind a fault after which nothing can be told apart any more.
-    Lost,
+enum Position {
+    /// Before the opening bracket of the array.
+    BeforeArray,
+    /// In an element, or between two elements.
+    InElements,
+    /// After the closing bracket of the array.
+    AfterArray,
+    /// After an error that hides where the next element starts. The rest is ignored.
+    Failed,
 }
 
-/// White space as JSON knows it: less than ASCII does.
+/// Returns `true` for white space of JSON, which is less than that of ASCII.
 const fn is_white(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// Reads predictions from bytes as they come. Each prediction is handed on, or what is wrong with it (an element may have
-/// several faults); whether an item is repeated is not looked at. What is handed on does not depend on how the bytes are
+/// Reads predictions from bytes as they arrive, and passes each one to a [`PredictionSink`], or its
+/// errors. Repeated items are the sink's to detect. The result does not depend on how the bytes are
 /// cut.
 pub struct Stream {
-    form: Layout,
-    place: Place,
-    /// The beginning of an element whose end has not come. Of one that is too long, its beginning.
-    begun: Vec<u8>,
-    /// Whether the present element is longer than it may be. Then it is passed over.
-    too_long: bool,
-    /// How many brackets and braces are open in the present element.
+    layout: Layout,
+    position: Position,
+    /// The bytes of an element that has not ended.
+    partial: Vec<u8>,
+    /// Set while the current element is longer than [`ELEMENT_BYTES_MAX`]. Its bytes are dropped.
+    is_too_long: bool,
+    /// Number of open brackets and braces in the current element.
     open: usize,
-    in_text: bool,
-    escaped: bool,
+    in_string: bool,
+    is_escaped: bool,
     index: usize,
     line: usize,
-    /// Whether a fault was handed on.
-    at_fault: bool,
-    /// ElementBuffers of the reader's, used again.
-    memory: [ElementBuffers; AHEAD],
+    /// Set once an error was emitted.
+    has_errors: bool,
+    /// Buffers of the elements of a batch, for reuse.
+    buffers: [ElementBuffers; BATCH],
 }
 
 impl Stream {
-    /// Nothing has come yet.
-    pub fn new(form: Layout) -> Self {
-        let place = if form == Layout::Array {
-            Place::Before
-        } else {
-            Place::Within
+    /// Creates the reader of an empty stream.
+    pub fn new(layout: Layout) -> Self {
+        let position = match layout {
+            Layout::Array => Position::BeforeArray,
+            Layout::Lines => Position::InElements,
         };
         Self {
-            form,
-            place,
-            begun: Vec::new(),
-            too_long: false,
+            layout,
+            position,
+            partial: Vec::new(),
+            is_too_long: false,
             open: 0,
-            in_text: false,
-            escaped: false,
+            in_string: false,
+            is_escaped: false,
             index: 0,
             line: 1,
-            at_fault: false,
-            memory: array::from_fn(|_| ElementBuffers::default()),
+            has_errors: false,
+            buffers: array::from_fn(|_| ElementBuffers::default()),
         }
     }
 
-    /// Takes the next bytes. Stops when `each` breaks and returns that.
+    /// Reads the next bytes. Stops when the sink breaks, and returns its reason.
     pub fn feed<B>(
         &mut self,
         bytes: &[u8],
-        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+        sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
     ) -> ControlFlow<B> {
-        self.feed_ahead(bytes, &mut |_| {}, each)
-    }
-
-    /// The same; and `ahead` is told of some item ids before their predictions are handed on, so that what belongs to
-    /// them can be fetched from memory for all of them together.
-    pub fn feed_ahead<B>(
-        &mut self,
-        bytes: &[u8],
-        ahead: &mut impl FnMut(&[&str]),
-        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
-    ) -> ControlFlow<B> {
-        // A character that is cut in two is not at the end of an element, nor at the beginning of one.
-        let begin = bytes
+        // The bytes may start and end within a character of UTF-8. No element starts or ends within
+        // one.
+        let start = bytes
             .iter()
             .take(3)
             .take_while(|byte| **byte & 0b1100_0000 == 0b1000_0000)
             .count();
-        let whole = &bytes[begin..];
+        let whole = &bytes[start..];
         let text = str::from_utf8(whole)
             .or_else(|error| str::from_utf8(&whole[..error.valid_up_to()]))
             .unwrap_or_default();
         let mut rest = bytes;
         while !rest.is_empty() {
             let mut at = bytes.len() - rest.len();
-            if self.form == Layout::Lines && self.is_between() {
-                // There may be millions of empty lines.
+            if self.layout == Layout::Lines && self.is_between_elements() {
+                // There may be millions of blank lines: skip them together.
                 let white = rest.iter().take_while(|byte| is_white(byte)).count();
-                let empty = rest[..white]
+                let blank = rest[..white]
                     .iter()
                     .rposition(|byte| *byte == b'\n')
                     .map_or(0, |last| last + 1);
-                self.line += rest[..empty].iter().filter(|byte| **byte == b'\n').count();
-                (at, rest) = (at + empty, &rest[empty..]);
+                self.line += rest[..blank].iter().filter(|byte| **byte == b'\n').count();
+                (at, rest) = (at + blank, &rest[blank..]);
             }
-            if self.is_between() && at >= begin && at - begin < text.len() {
-                rest = &whole[self.feed_fast_path(text, at - begin, ahead, each)?..];
+            if self.is_between_elements() && at >= start && at - start < text.len() {
+                rest = &whole[self.feed_fast_path(text, at - start, sink)?..];
                 if rest.is_empty() {
                     break;
                 }
             }
-            match self.place {
-                Place::Lost => break,
-                Place::Before | Place::Behind => {
+            match self.position {
+                Position::Failed => break,
+                Position::BeforeArray | Position::AfterArray => {
                     let Some(at) = rest.iter().position(|byte| !is_white(byte)) else {
                         break;
                     };
-                    let (first, behind) = (rest[at], &rest[at + 1..]);
-                    rest = behind;
-                    match (self.place, first) {
-                        (Place::Before, b'[') => self.place = Place::Within,
-                        (Place::Before, _) => {
-                            self.fail("predictions", "type", "must be an array of objects", each)?;
+                    let first = rest[at];
+                    rest = &rest[at + 1..];
+                    match (self.position, first) {
+                        (Position::BeforeArray, b'[') => self.position = Position::InElements,
+                        (Position::BeforeArray, _) => {
+                            self.fail("predictions", "type", "must be an array of objects", sink)?;
                         }
                         _ => self.fail(
                             "predictions",
                             "format",
-                            "there is something behind the end of the array",
-                            each,
+                            "there is something after the end of the array",
+                            sink,
                         )?,
                     }
                 }
-                Place::Within => {
-                    let Some(end) = self.end(rest) else {
+                Position::InElements => {
+                    let Some(end) = self.find_end(rest) else {
                         self.buffer_partial(rest);
                         break;
                     };
-                    let (part, behind) = rest.split_at(end);
-                    rest = &behind[1..];
-                    self.ended(part, behind[0], each)?;
+                    let (last, delimited) = rest.split_at(end);
+                    rest = &delimited[1..];
+                    self.end_element(last, delimited[0], sink)?;
                 }
             }
         }
         ControlFlow::Continue(())
     }
 
-    /// Whether an element begins here.
-    fn is_between(&self) -> bool {
-        self.place == Place::Within
-            && self.begun.is_empty()
-            && !self.too_long
+    /// Returns `true` if the next byte is the first of an element.
+    fn is_between_elements(&self) -> bool {
+        self.position == Position::InElements
+            && self.partial.is_empty()
+            && !self.is_too_long
             && self.open == 0
-            && !self.in_text
-            && !self.escaped
+            && !self.in_string
+            && !self.is_escaped
     }
 
-    /// Hands on the elements from `at` on as long as they are whole and written in the usual way; tells where the first one
-    /// begins that is not.
+    /// Emits the elements from `at` on, in batches, until one is incomplete or the fast path cannot
+    /// read it. Returns the place where that element starts.
     fn feed_fast_path<B>(
         &mut self,
         text: &str,
         mut at: usize,
-        ahead: &mut impl FnMut(&[&str]),
-        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+        sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
     ) -> ControlFlow<B, usize> {
-        let of_lines = self.form == Layout::Lines;
-        // Made one by one: where the first one is written in another way, there is no need of more.
+        let in_lines = self.layout == Layout::Lines;
+        // Elements are created one by one: if the fast path cannot read the first one, no more are
+        // needed.
         let mut batch = Vec::new();
         let mut flow = ControlFlow::Continue(());
         loop {
             let mut n = 0;
-            while n < AHEAD && self.place == Place::Within {
+            while n < BATCH && self.position == Position::InElements {
                 if n == batch.len() {
-                    batch.push(Element::new(0, None, mem::take(&mut self.memory[n])));
+                    batch.push(Element::new(0, None, mem::take(&mut self.buffers[n])));
                 }
-                let Some(end) = scan::element(text, at, of_lines, &mut batch[n])
-                    .filter(|end| end - at <= ELEMENT_MAX)
+                let Some(end) = scan::element(text, at, in_lines, &mut batch[n])
+                    .filter(|end| end - at <= ELEMENT_BYTES_MAX)
                 else {
                     break;
                 };
                 if text.as_bytes()[end] == b']' {
-                    self.place = Place::Behind;
+                    self.position = Position::AfterArray;
                 }
                 at = end + 1;
                 n += 1;
             }
-            let ids: [&str; AHEAD] = array::from_fn(|at| {
+            let item_ids: [&str; BATCH] = array::from_fn(|at| {
                 batch[..n]
                     .get(at)
                     .map_or("", |element| element.item_id.as_ref())
             });
-            ahead(&ids[..n]);
+            sink.prefetch(&item_ids[..n]);
             for element in &mut batch[..n] {
-                (element.index, element.line) = (self.index, self.line());
+                (element.index, element.line) = (self.index, self.line_number());
                 if flow.is_continue() {
-                    flow = element.emit(&mut *each);
+                    flow = element.emit(sink);
                 }
-                element.next();
+                element.reset();
                 self.index += 1;
                 self.line += 1;
             }
-            if n < AHEAD || flow.is_break() {
+            if n < BATCH || flow.is_break() {
                 break;
             }
         }
         batch
             .into_iter()
-            .zip(&mut self.memory)
-            .for_each(|(element, memory)| *memory = ElementBuffers::of(element));
+            .zip(&mut self.buffers)
+            .for_each(|(element, buffers)| *buffers = ElementBuffers::of(element));
         flow.map_continue(|()| at)
     }
 
-    /// Nothing more comes.
+    /// Ends the stream: reads a last line without newline, and checks that the array is closed and
+    /// not empty.
     pub fn finish<B>(
         mut self,
-        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+        sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
     ) -> ControlFlow<B> {
-        match (self.form, self.place) {
-            (Layout::Lines, _) => self.ended(&[], b'\n', each)?,
-            (Layout::Array, Place::Before) => self.fail(
+        match (self.layout, self.position) {
+            (Layout::Lines, _) => self.end_element(&[], b'\n', sink)?,
+            (Layout::Array, Position::BeforeArray) => self.fail(
                 "predictions",
                 "required",
                 "there must be at least one prediction",
-                each,
+                sink,
             )?,
-            (Layout::Array, Place::Within) => {
-                let told = format!(
+            (Layout::Array, Position::InElements) => {
+                let message = format!(
                     "the array ends in the middle, after {} predictions",
                     self.index
                 );
-                self.fail("predictions", "format", &told, each)?;
+                self.fail("predictions", "format", &message, sink)?;
             }
-            (Layout::Array, Place::Behind | Place::Lost) => {}
+            (Layout::Array, Position::AfterArray | Position::Failed) => {}
         }
-        if self.index == 0 && !self.at_fault {
+        if self.index == 0 && !self.has_errors {
             self.fail(
                 "predictions",
                 "required",
                 "there must be at least one prediction",
-                each,
+                sink,
             )?;
         }
         ControlFlow::Continue(())
     }
 
-    /// Where the present element ends: at the newline, comma or bracket behind it.
-    fn end(&mut self, bytes: &[u8]) -> Option<usize> {
-        if self.form == Layout::Lines {
+    /// Returns the place of the byte that ends the current element: a newline, or a comma or
+    /// closing bracket of the array.
+    fn find_end(&mut self, bytes: &[u8]) -> Option<usize> {
+        if self.layout == Layout::Lines {
             return memchr::memchr(b'\n', bytes);
         }
         let mut at = 0;
         while at < bytes.len() {
-            if self.escaped {
-                self.escaped = false;
-            } else if self.in_text {
+            if self.is_escaped {
+                self.is_escaped = false;
+            } else if self.in_string {
                 at += memchr::memchr2(b'"', b'\\', &bytes[at..])?;
                 if bytes[at] == b'"' {
-                    self.in_text = false;
+                    self.in_string = false;
                 } else {
-                    self.escaped = true;
+                    self.is_escaped = true;
                 }
             } else {
                 match bytes[at] {
-                    b'"' => self.in_text = true,
+                    b'"' => self.in_string = true,
                     b'[' | b'{' => self.open += 1,
                     b',' | b']' if self.open == 0 => return Some(at),
                     b']' | b'}' => self.open = self.open.saturating_sub(1),
@@ -304,138 +299,127 @@ impl Stream {
     }
 
     fn buffer_partial(&mut self, bytes: &[u8]) {
-        if self.begun.len() + bytes.len() > ELEMENT_MAX {
-            self.too_long = true;
-        } else if !self.too_long {
-            self.begun.extend_from_slice(bytes);
+        if self.partial.len() + bytes.len() > ELEMENT_BYTES_MAX {
+            self.is_too_long = true;
+        } else if !self.is_too_long {
+            self.partial.extend_from_slice(bytes);
         }
     }
 
-    /// An element ends with `part`, before `delimiter`.
-    fn ended<B>(
+    /// Ends the current element, whose last bytes are `last`. `delimiter` is the byte after it.
+    fn end_element<B>(
         &mut self,
-        part: &[u8],
+        last: &[u8],
         delimiter: u8,
-        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+        sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
     ) -> ControlFlow<B> {
-        let mut begun = mem::take(&mut self.begun);
-        let whole = if begun.is_empty() && part.len() <= ELEMENT_MAX {
-            part
-        } else if begun.len() + part.len() > ELEMENT_MAX {
-            self.too_long = true;
+        let mut partial = mem::take(&mut self.partial);
+        let whole = if partial.is_empty() && last.len() <= ELEMENT_BYTES_MAX {
+            last
+        } else if partial.len() + last.len() > ELEMENT_BYTES_MAX {
+            self.is_too_long = true;
             [].as_slice()
         } else {
-            begun.extend_from_slice(part);
-            begun.as_slice()
+            partial.extend_from_slice(last);
+            partial.as_slice()
         };
-        let too_long = mem::take(&mut self.too_long);
-        let blank = !too_long && whole.iter().all(is_white);
-        let nothing = match self.form {
-            Layout::Lines => blank,
-            // `[]` is empty; `[a,]` lacks an element.
-            Layout::Array => blank && delimiter == b']' && self.index == 0,
+        let is_too_long = mem::take(&mut self.is_too_long);
+        let is_blank = !is_too_long && whole.iter().all(is_white);
+        let is_absent = match self.layout {
+            Layout::Lines => is_blank,
+            // `[]` is empty; in `[a,]` an element is missing.
+            Layout::Array => is_blank && delimiter == b']' && self.index == 0,
         };
         if delimiter == b']' {
-            self.place = Place::Behind;
+            self.position = Position::AfterArray;
         }
-        let flow = if nothing {
+        let flow = if is_absent {
             ControlFlow::Continue(())
-        } else if too_long {
-            self.fault("", "range", "is longer than 1 MiB", each)
+        } else if is_too_long {
+            self.emit_error("range", "is longer than 1 MiB", sink)
         } else {
-            self.element(whole, each)
+            self.feed_slow_path(whole, sink)
         };
-        self.index += usize::from(!nothing);
+        self.index += usize::from(!is_absent);
         self.line += 1;
-        begun.clear();
-        self.begun = begun;
+        partial.clear();
+        self.partial = partial;
         flow
     }
 
-    fn element<B>(
+    /// Emits one complete element, or its errors.
+    fn feed_slow_path<B>(
         &mut self,
         json: &[u8],
-        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+        sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
     ) -> ControlFlow<B> {
         let Ok(text) = str::from_utf8(json) else {
-            return self.broken("is not UTF-8", each);
+            return self.emit_syntax_error("is not UTF-8", sink);
         };
-        let line = self.line();
+        let line = self.line_number();
         // Counting brackets is much faster than following them, and nearly always enough.
         let brackets = json
             .iter()
             .filter(|byte| matches!(byte, b'[' | b'{'))
             .count();
-        let deep = brackets > ELEMENT_DEPTH_MAX;
-        if deep
+        if brackets > ELEMENT_DEPTH_MAX
             && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
             && depth(json) > ELEMENT_DEPTH_MAX
         {
-            return self.fault(
-                "",
-                "format",
-                &format!("is nested deeper than {ELEMENT_DEPTH_MAX} levels"),
-                each,
-            );
+            let message = format!("is nested deeper than {ELEMENT_DEPTH_MAX} levels");
+            return self.emit_error("format", &message, sink);
         }
-        let mut element = Element::new(self.index, line, mem::take(&mut self.memory[0]));
+        let mut element = Element::new(self.index, line, mem::take(&mut self.buffers[0]));
         if let Err(error) = read_one(text, &mut element) {
-            return self.broken(
-                &format!("is not valid JSON (column {})", error.column()),
-                each,
-            );
+            let message = format!("is not valid JSON (column {})", error.column());
+            return self.emit_syntax_error(&message, sink);
         }
-        let mut at_fault = false;
-        let flow = element.emit(|next| {
-            at_fault |= next.is_err();
-            each(next)
-        });
-        self.at_fault |= at_fault;
-        self.memory[0] = ElementBuffers::of(element);
+        self.has_errors |= element.has_errors();
+        let flow = element.emit(sink);
+        self.buffers[0] = ElementBuffers::of(element);
         flow
     }
 
-    /// The present element is no JSON. Another line begins anew; in an array nobody can tell where the next one begins.
-    fn broken<B>(
+    /// Emits the error that the current element is not JSON. Lines continue with the next line; in
+    /// an array the start of the next element is unknown.
+    fn emit_syntax_error<B>(
         &mut self,
-        told: &str,
-        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+        message: &str,
+        sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
     ) -> ControlFlow<B> {
-        if self.form == Layout::Array {
-            self.place = Place::Lost;
+        if self.layout == Layout::Array {
+            self.position = Position::Failed;
         }
-        self.fault("", "format", told, each)
+        self.emit_error("format", message, sink)
     }
 
+    /// Emits an error of the document, and ignores its rest.
     fn fail<B>(
         &mut self,
         field: &str,
         reason: &'static str,
-        told: &str,
-        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+        message: &str,
+        sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
     ) -> ControlFlow<B> {
-        self.place = Place::Lost;
-        self.at_fault = true;
-        each(Err(FieldError::new(field, reason, told)))
+        self.position = Position::Failed;
+        self.has_errors = true;
+        sink.take(Err(FieldError::new(field, reason, message)))
     }
 
-    fn fault<B>(
+    /// Emits an error of the current element.
+    fn emit_error<B>(
         &mut self,
-        place: &str,
         reason: &'static str,
-        told: &str,
-        each: &mut impl FnMut(Result<Prediction<'_, '_>, FieldError>) -> ControlFlow<B>,
+        message: &str,
+        sink: &mut impl for<'a> PredictionSink<'a, Stop = B>,
     ) -> ControlFlow<B> {
-        self.at_fault = true;
-        each(Err(FieldError::new(
-            format!("{}{place}", name(self.index, self.line())),
-            reason,
-            told,
-        )))
+        self.has_errors = true;
+        let location = location(self.index, self.line_number());
+        sink.take(Err(FieldError::new(location, reason, message)))
     }
 
-    fn line(&self) -> Option<usize> {
-        (self.form == Layout::Lines).then_some(self.line)
+    fn line_number(&self) -> Option<usize> {
+        (self.layout == Layout::Lines).then_some(self.line)
     }
 }
 
@@ -444,43 +428,62 @@ mod tests {
     use std::ops::ControlFlow;
 
     use super::*;
-    use crate::prediction::{SubmissionDigest, read};
+    use crate::prediction::{Prediction, SubmissionDigest, read, sink_fn};
 
-    /// What is handed on when the bytes come in these pieces: the digest of the predictions, their places, the faults.
-    fn told<'b>(
-        form: Layout,
-        pieces: impl IntoIterator<Item = &'b [u8]>,
-    ) -> ([u8; 32], Vec<String>) {
-        let (mut digest, mut said) = (SubmissionDigest::default(), Vec::new());
-        let mut each = |next: Result<Prediction<'_, '_>, FieldError>| -> ControlFlow<()> {
-            match next {
-                Ok(prediction) => {
-                    digest.add(&prediction);
-                    said.push(name(prediction.index, prediction.line));
-                }
-                Err(fault) => said.push(format!("{} {}", fault.field, fault.reason)),
-            }
-            ControlFlow::Continue(())
-        };
-        let mut stream = Stream::new(form);
-        for piece in pieces {
-            assert!(stream.feed(piece, &mut each).is_continue());
-        }
-        assert!(stream.finish(&mut each).is_continue());
-        (digest.finish(), said)
+    /// Records the digest of the predictions, and per call a line: the location of a prediction, or
+    /// an error.
+    #[derive(Default)]
+    struct Recorder {
+        digest: SubmissionDigest,
+        lines: Vec<String>,
     }
 
-    fn faults(form: Layout, document: &str) -> Vec<String> {
-        told(form, [document.as_bytes()])
+    impl Recorder {
+        fn finish(self) -> ([u8; 32], Vec<String>) {
+            (self.digest.finish(), self.lines)
+        }
+    }
+
+    impl<'a> PredictionSink<'a> for Recorder {
+        type Stop = ();
+
+        fn take(&mut self, prediction: Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<()> {
+            match prediction {
+                Ok(prediction) => {
+                    self.digest.add(&prediction);
+                    self.lines.push(location(prediction.index, prediction.line));
+                }
+                Err(error) => self.lines.push(format!("{} {}", error.field, error.reason)),
+            }
+            ControlFlow::Continue(())
+        }
+    }
+
+    /// Reads a document in these pieces. Returns the digest and the lines of a [`Recorder`].
+    fn record<'b>(
+        layout: Layout,
+        pieces: impl IntoIterator<Item = &'b [u8]>,
+    ) -> ([u8; 32], Vec<String>) {
+        let mut recorder = Recorder::default();
+        let mut stream = Stream::new(layout);
+        for piece in pieces {
+            assert!(stream.feed(piece, &mut recorder).is_continue());
+        }
+        assert!(stream.finish(&mut recorder).is_continue());
+        recorder.finish()
+    }
+
+    fn errors(layout: Layout, document: &str) -> Vec<String> {
+        record(layout, [document.as_bytes()])
             .1
             .into_iter()
-            .filter(|said| {
-                said.contains(' ') && !said.starts_with("line ") || said.matches(' ').count() > 1
+            .filter(|line| {
+                line.contains(' ') && !line.starts_with("line ") || line.matches(' ').count() > 1
             })
             .collect()
     }
 
-    /// Numbers that look random and are the same each time.
+    /// A linear congruential generator with a fixed seed.
     struct Seeded(u64);
 
     impl Seeded {
@@ -493,9 +496,9 @@ mod tests {
         }
     }
 
-    /// Pieces of a document, among them what is tricky to cut and what is at fault.
+    /// Elements of a document, among them some that are hard to cut and some with errors.
     const ELEMENTS: [&str; 24] = [
-        // The first three are no JSON.
+        // The first three are not JSON.
         r#"{"item_id":"e","prediction":["x",]}"#,
         r#"{"item_id":"e","prediction":01}"#,
         r#"{"item_id":"e","prediction":"x",}"#,
@@ -523,7 +526,7 @@ mod tests {
     ];
 
     #[test]
-    fn it_does_not_matter_how_the_bytes_are_cut() {
+    fn result_does_not_depend_on_cuts() {
         let mut seeded = Seeded(7);
         for round in 0..400 {
             let elements: Vec<&str> = (0..seeded.below(12))
@@ -531,8 +534,8 @@ mod tests {
                 .collect();
             let broken =
                 ["", "", "", "{", "{\"item_id\":", "]", "\"", "x", "}", ","][seeded.below(10)];
-            for form in [Layout::Array, Layout::Lines] {
-                let document = match form {
+            for layout in [Layout::Array, Layout::Lines] {
+                let document = match layout {
                     Layout::Array => format!(
                         " [{}{broken}]{}",
                         elements.join(","),
@@ -545,54 +548,44 @@ mod tests {
                     ),
                 };
                 let bytes = document.as_bytes();
-                let whole = told(form, [bytes]);
-                assert_eq!(whole, told(form, bytes.chunks(1)), "{document}");
+                let whole = record(layout, [bytes]);
+                assert_eq!(whole, record(layout, bytes.chunks(1)), "{document}");
                 let mut pieces = Vec::new();
                 let mut rest = bytes;
                 while !rest.is_empty() {
-                    let (piece, behind) =
+                    let (piece, after) =
                         rest.split_at(1 + seeded.below(rest.len().min(1 + round % 40)));
                     pieces.push(piece);
-                    rest = behind;
+                    rest = after;
                 }
-                assert_eq!(whole, told(form, pieces), "{document}");
+                assert_eq!(whole, record(layout, pieces), "{document}");
             }
         }
     }
 
     #[test]
-    fn a_streamed_array_says_what_an_inline_one_says() {
+    fn streamed_array_equals_inline_array() {
         let mut seeded = Seeded(11);
         for _ in 0..400 {
             let elements: Vec<&str> = (0..seeded.below(8))
                 .map(|_| ELEMENTS[3 + seeded.below(ELEMENTS.len() - 3)])
                 .collect();
             let document = format!("[{}]", elements.join(","));
-            let (mut digest, mut said) = (SubmissionDigest::default(), Vec::new());
-            let flow: ControlFlow<()> = read(document.as_bytes(), |next| {
-                match next {
-                    Ok(prediction) => {
-                        digest.add(&prediction);
-                        said.push(name(prediction.index, prediction.line));
-                    }
-                    Err(fault) => said.push(format!("{} {}", fault.field, fault.reason)),
-                }
-                ControlFlow::Continue(())
-            })
-            .unwrap();
+            let mut recorder = Recorder::default();
+            let flow = read(document.as_bytes(), &mut recorder).unwrap();
             assert!(flow.is_continue());
             assert_eq!(
-                (digest.finish(), said),
-                told(Layout::Array, [document.as_bytes()]),
+                recorder.finish(),
+                record(Layout::Array, [document.as_bytes()]),
                 "{document}"
             );
         }
     }
 
     #[test]
-    fn the_quick_way_takes_nothing_that_the_other_does_not_and_finds_the_same() {
+    fn fast_path_agrees_with_slow_path() {
         let mut seeded = Seeded(13);
-        let mut taken = 0;
+        let mut accepted = 0;
         for _ in 0..40_000 {
             let mut bytes = ELEMENTS[seeded.below(ELEMENTS.len())].as_bytes().to_vec();
             for _ in 0..seeded.below(3) {
@@ -609,37 +602,37 @@ mod tests {
             let Ok(text) = String::from_utf8(bytes) else {
                 continue;
             };
-            let mut quick = Element::new(0, Some(1), ElementBuffers::default());
+            let mut fast = Element::new(0, Some(1), ElementBuffers::default());
             let document = format!("{text}\n");
-            let Some(end) = scan::element(&document, 0, true, &mut quick) else {
+            let Some(end) = scan::element(&document, 0, true, &mut fast) else {
                 continue;
             };
-            taken += 1;
+            accepted += 1;
             assert_eq!(end, text.find('\n').unwrap_or(text.len()), "{text:?}");
             let mut slow = Element::new(0, Some(1), ElementBuffers::default());
             read_one(text[..end].trim_ascii(), &mut slow).unwrap();
             let digest = |element: &mut Element<'_>| {
                 let mut digest = SubmissionDigest::default();
-                let flow: ControlFlow<()> = element.emit(|next| {
-                    digest.add(&next.unwrap());
+                let flow: ControlFlow<()> = element.emit(&mut sink_fn(|prediction| {
+                    digest.add(&prediction.unwrap());
                     ControlFlow::Continue(())
-                });
+                }));
                 assert!(flow.is_continue());
                 digest.finish()
             };
-            assert_eq!(digest(&mut quick), digest(&mut slow), "{text:?}");
+            assert_eq!(digest(&mut fast), digest(&mut slow), "{text:?}");
         }
-        assert!(taken > 5_000, "{taken}");
+        assert!(accepted > 5_000, "{accepted}");
     }
 
     #[test]
-    fn lines_may_be_blank_and_faults_name_them() {
+    fn blank_lines_count_in_locations() {
         let good = r#"{"item_id":"a","prediction":"x"}"#;
         let document =
             format!("\n{good}\r\n \t\r\n{{\"item_id\":\"a\"}}\n{{\n[]\n{good}{good}\n{good}");
-        let (_, said) = told(Layout::Lines, [document.as_bytes()]);
+        let (_, lines) = record(Layout::Lines, [document.as_bytes()]);
         assert_eq!(
-            said,
+            lines,
             [
                 "line 2",
                 "line 4.prediction required",
@@ -649,51 +642,51 @@ mod tests {
                 "line 8"
             ]
         );
-        for nothing in ["", "\n", " \r\n\n"] {
+        for blank in ["", "\n", " \r\n\n"] {
             assert_eq!(
-                told(Layout::Lines, [nothing.as_bytes()]).1,
+                record(Layout::Lines, [blank.as_bytes()]).1,
                 ["predictions required"],
-                "{nothing:?}"
+                "{blank:?}"
             );
         }
         assert_eq!(
-            told(Layout::Lines, [b"{\"item_id\":\"\xff\"}".as_slice()]).1,
+            record(Layout::Lines, [b"{\"item_id\":\"\xff\"}".as_slice()]).1,
             ["line 1 format"]
         );
     }
 
     #[test]
-    fn white_space_is_what_json_takes_for_it() {
+    fn only_json_white_space_is_skipped() {
         let good = r#"{"item_id":"a","prediction":"x"}"#;
         for other in ["\u{c}", "\u{b}", "\u{a0}", "\u{feff}"] {
             assert_eq!(
-                faults(Layout::Array, &format!("{other}[{good}]")),
+                errors(Layout::Array, &format!("{other}[{good}]")),
                 ["predictions type"]
             );
             assert_eq!(
-                faults(Layout::Array, &format!("[{good}]{other}")),
+                errors(Layout::Array, &format!("[{good}]{other}")),
                 ["predictions format"]
             );
             assert_eq!(
-                faults(Layout::Array, &format!("[{other}{good}]")),
+                errors(Layout::Array, &format!("[{other}{good}]")),
                 ["predictions[0] format"]
             );
             assert_eq!(
-                faults(Layout::Array, &format!("[{other}]")),
+                errors(Layout::Array, &format!("[{other}]")),
                 ["predictions[0] format"]
             );
             assert_eq!(
-                told(Layout::Lines, [format!("{other}{good}").as_bytes()]).1,
+                record(Layout::Lines, [format!("{other}{good}").as_bytes()]).1,
                 ["line 1 format"]
             );
             assert_eq!(
-                told(Layout::Lines, [format!("{other}\n{good}").as_bytes()]).1,
+                record(Layout::Lines, [format!("{other}\n{good}").as_bytes()]).1,
                 ["line 1 format", "line 2"]
             );
         }
         for white in [" ", "\t", "\r", "\r\n \t"] {
             assert_eq!(
-                faults(
+                errors(
                     Layout::Array,
                     &format!("{white}[{white}{good}{white}]{white}")
                 ),
@@ -703,7 +696,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_that_is_none_is_told_once() {
+    fn malformed_array_is_reported_once() {
         let good = r#"{"item_id":"a","prediction":"x"}"#;
         for (document, expected) in [
             (String::new(), "predictions required"),
@@ -720,12 +713,12 @@ mod tests {
             (format!("[{good} {good}]"), "predictions[0] format"),
             (format!("[{good},}},{good}]"), "predictions[1] format"),
         ] {
-            assert_eq!(faults(Layout::Array, &document), [expected], "{document}");
+            assert_eq!(errors(Layout::Array, &document), [expected], "{document}");
         }
     }
 
     #[test]
-    fn an_element_has_at_most_a_mebibyte_and_is_not_nested_deeply() {
+    fn element_size_and_depth_are_limited() {
         let long = |bytes: usize| {
             format!(
                 r#"{{"item_id":"a","prediction":"x","n":"{}"}}"#,
@@ -740,15 +733,15 @@ mod tests {
             )
         };
         assert_eq!(long(100).len(), 100);
-        for (element, fault) in [
-            (long(ELEMENT_MAX), None),
-            (long(ELEMENT_MAX + 1), Some("range")),
-            (long(3 * ELEMENT_MAX), Some("range")),
+        for (element, error) in [
+            (long(ELEMENT_BYTES_MAX), None),
+            (long(ELEMENT_BYTES_MAX + 1), Some("range")),
+            (long(3 * ELEMENT_BYTES_MAX), Some("range")),
             (deep(ELEMENT_DEPTH_MAX), None),
             (deep(ELEMENT_DEPTH_MAX + 1), Some("format")),
             (deep(5000), Some("format")),
         ] {
-            for (form, document, named) in [
+            for (layout, document, location) in [
                 (
                     Layout::Array,
                     format!("[{element},{element}]"),
@@ -756,20 +749,22 @@ mod tests {
                 ),
                 (Layout::Lines, format!("{element}\n{element}"), "line 2"),
             ] {
-                let second =
-                    fault.map_or_else(|| named.to_owned(), |reason| format!("{named} {reason}"));
+                let second = error.map_or_else(
+                    || location.to_owned(),
+                    |reason| format!("{location} {reason}"),
+                );
                 for pieces in [document.len(), 4096] {
-                    let (_, said) = told(form, document.as_bytes().chunks(pieces));
-                    assert_eq!((said.len(), &said[1]), (2, &second));
+                    let (_, lines) = record(layout, document.as_bytes().chunks(pieces));
+                    assert_eq!((lines.len(), &lines[1]), (2, &second));
                 }
             }
         }
     }
 
-    /// Not a test of anything: `cargo test --release -p assay-core -- --ignored --nocapture speed`
+    /// A measurement: `cargo test --release -p assay-eval -- --ignored --nocapture speed`
     #[test]
     #[ignore = "measures"]
-    #[expect(clippy::print_stdout, reason = "that is what it is for")]
+    #[expect(clippy::print_stdout, reason = "prints the measurement")]
     fn speed() {
         let ids = (0..10)
             .map(|at| format!("\"dish-{at:06}\""))
@@ -777,7 +772,7 @@ mod tests {
             .join(",");
         let element = format!(r#"{{"item_id":"person-000001/day-7","prediction":[{ids}]}}"#);
         let many = 200_000_000 / (element.len() + 1);
-        for (form, document) in [
+        for (layout, document) in [
             (Layout::Lines, (element.clone() + "\n").repeat(many)),
             (
                 Layout::Array,
@@ -785,22 +780,22 @@ mod tests {
             ),
         ] {
             for digesting in [true, false] {
-                let began = std::time::Instant::now();
+                let start = std::time::Instant::now();
                 let mut digest = SubmissionDigest::default();
-                let mut stream = Stream::new(form);
-                let mut each = |next: Result<Prediction<'_, '_>, FieldError>| -> ControlFlow<()> {
+                let mut stream = Stream::new(layout);
+                let mut sink = sink_fn(|prediction| {
                     if digesting {
-                        digest.add(&next.unwrap());
+                        digest.add(&prediction.unwrap());
                     }
-                    ControlFlow::Continue(())
-                };
+                    ControlFlow::<()>::Continue(())
+                });
                 for piece in document.as_bytes().chunks(256 * 1024) {
-                    assert!(stream.feed(piece, &mut each).is_continue());
+                    assert!(stream.feed(piece, &mut sink).is_continue());
                 }
-                assert!(stream.finish(&mut each).is_continue());
-                let rate = document.len() as f64 / 1e6 / began.elapsed().as_secs_f64();
+                assert!(stream.finish(&mut sink).is_continue());
+                let rate = document.len() as f64 / 1e6 / start.elapsed().as_secs_f64();
                 println!(
-                    "{form:?}, digesting {digesting}: {rate:.0} MB/s, elements of {} bytes",
+                    "{layout:?}, digesting {digesting}: {rate:.0} MB/s, elements of {} bytes",
                     element.len()
                 );
             }

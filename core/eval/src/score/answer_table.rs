@@ -1,54 +1,58 @@
-//! The hidden answers of a suite in memory: built once, shared by every job that needs them.
+//! The hidden answers of a suite in memory. A table is built once and shared by every job that
+//! needs it.
 
-use std::array;
-use std::cell::Cell;
 use std::hash::BuildHasher as _;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use hashbrown::{DefaultHashBuilder, HashTable};
+
 use crate::error::Corrupt;
 use crate::metric::{Clip, Family, Metric};
 use crate::suite::answers::Answer;
-use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// The answers of all items of a suite, in the suite's order.
+/// The answers of a set of items, in the suite's order.
 ///
-/// Each item is a record in one run of bytes: its ordinal, its answer's code, the length of its id, the id, and, where
-/// rankings are scored and one id is right, that: so what is needed of an item lies together. Items are found
-/// by open addressing over the records' offsets, each beside 32 bits of the id's hash, so that a look-up goes to memory
-/// twice; and an item whose predecessor was just asked for is found without looking, for it lies behind it. Where all are
-/// asked for in the suite's order, as in most submissions, offsets are never needed, and so not made. Other labels are kept
-/// once. An item with ids of ten characters takes 42 bytes.
+/// Each item is one record in a byte vector: its ordinal, the code of its answer, the length of its
+/// id, and the id. For rankings with one right id, that id follows, so that one look-up reads
+/// adjacent memory. Other labels are stored once per table.
+///
+/// Items are found by open addressing over slots. A slot holds the offset of a record and 32 bits
+/// of the id's hash, so a look-up reads memory twice. An item that follows the one of the previous
+/// look-up is found without its slot: its record is the next one. The slots are built when they are
+/// first needed, which is never if all predictions are in the suite's order. An item whose ids have
+/// ten characters takes 42 bytes.
 #[derive(Debug)]
 pub struct AnswerTable {
     records: Vec<u8>,
-    /// Made when they are needed first.
+    /// Built when an item is first looked up out of order.
     slots: OnceLock<Slots>,
     n: usize,
     labels: Labels,
-    /// Where the lists end that are answers of several ids.
+    /// The ends in `listed` of the answers with several ids.
     lists: Vec<u32>,
-    /// The labels in these lists, by falling gain.
+    /// The labels of these answers, each answer by descending gain.
     listed: Vec<u32>,
-    /// Beside them: their gains. Empty where all gains are 1.
+    /// The gains of `listed`; empty if all gains are 1.
     gains: Vec<f64>,
-    /// By ordinal, where answers are numbers.
+    /// The answers by ordinal, if they are numbers.
     numbers: Vec<f64>,
     clip: Option<Clip>,
-    /// Fast rather than proof against chosen keys: only the operator's ids are ever put in.
+    /// A fast hash that does not resist chosen keys: only the operator's ids are inserted.
     hash: DefaultHashBuilder,
 }
 
-/// Before an item's id: ordinal, code and length.
-const HEAD: usize = 10;
+/// Length of a record before its id, in bytes: ordinal, code and length of the id.
+const RECORD_HEADER_BYTES: usize = 10;
 
-/// Marks the code of an answer of several ids, which is the number of a list.
+/// Marks the code of an answer with several ids. The other bits are the index of its list.
 const LIST: u32 = 1 << 31;
 
-/// Marks the code of an answer that stands in the record, which is its length. All others are labels.
+/// Marks the code of an answer that is stored in the record. The other bits are its length. A code
+/// without a mark is a label.
 const TEXT: u32 = 1 << 30;
 
-/// The distinct labels of a suite, in the order of their first use.
+/// The distinct labels of a table, numbered in the order of their first use.
 #[derive(Debug, Default)]
 struct Labels {
     text: Vec<u8>,
@@ -71,7 +75,7 @@ impl Labels {
             .copied()
     }
 
-    fn put(&mut self, hash: &DefaultHashBuilder, label: &[u8]) -> Result<u32, Corrupt> {
+    fn get_or_insert(&mut self, hash: &DefaultHashBuilder, label: &[u8]) -> Result<u32, Corrupt> {
         if let Some(known) = self.find(hash, label) {
             return Ok(known);
         }
@@ -90,14 +94,15 @@ impl Labels {
     }
 }
 
-/// Offsets of records, each above 32 bits of a hash. A free slot is all ones.
+/// The slots of the hash table: the offset of a record in the upper, 32 bits of the hash of its id
+/// in the lower half.
 #[derive(Debug, Default)]
 struct Slots(Vec<u64>);
 
 impl Slots {
     const FREE: u64 = u64::MAX;
 
-    /// At most seven in ten are taken.
+    /// Returns free slots for `n` items, of which at most 70 % will be used.
     fn for_items(n: usize) -> Self {
         Self(vec![Self::FREE; Self::count(n)])
     }
@@ -106,14 +111,15 @@ impl Slots {
         (n * 10).div_ceil(7).max(8)
     }
 
-    /// Where the search for a hash begins.
+    /// Returns the slot where the search for a hash starts.
     #[inline]
-    fn begin(&self, hash: u64) -> usize {
+    fn first(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.0.len() as u128) >> 64) as usize
     }
 
+    /// Returns the slot that the search visits next.
     #[inline]
-    fn after(&self, slot: usize) -> usize {
+    fn next(&self, slot: usize) -> usize {
         if slot + 1 == self.0.len() {
             0
         } else {
@@ -126,74 +132,79 @@ impl Slots {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item<'t> {
     table: &'t AnswerTable,
-    /// Its place in the suite, from 0.
+    /// The place in the table, from 0.
     pub(super) ordinal: usize,
     code: u32,
-    /// Where the next item's record begins.
+    /// The offset of the next record.
     next: usize,
 }
 
-/// Where the next item is looked for first: many submissions keep the suite's order.
+/// The offset of the record where the next look-up searches first: many submissions keep the
+/// suite's order.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct NextRecord(usize);
 
-/// Where the items are that are asked for next. Where they come in another order than the suite's, what is looked up for
-/// them is fetched from memory for all of them together.
+/// The prefetch buffer: the offsets of the records of the next items. While the predictions are not
+/// in the suite's order, the memory of up to 32 items is requested together instead of one by one.
 #[derive(Debug)]
-pub struct Prefetch {
-    /// Whether they do.
-    scattered: Cell<bool>,
-    places: [Cell<u32>; Self::MOST],
-    /// Which of these is the next one's.
-    next: Cell<usize>,
+pub(super) struct Prefetch {
+    /// Set while the predictions are not in the suite's order.
+    is_scattered: bool,
+    /// Offsets of records, filled from the end.
+    offsets: [u32; Self::CAPACITY],
+    /// The index of the next offset; `CAPACITY` if none is left.
+    next: usize,
 }
 
 impl Default for Prefetch {
     fn default() -> Self {
         Self {
-            scattered: Cell::new(false),
-            places: array::from_fn(|_| Cell::new(0)),
-            next: Cell::new(Self::MOST),
+            is_scattered: false,
+            offsets: [0; Self::CAPACITY],
+            next: Self::CAPACITY,
         }
     }
 }
 
 impl Prefetch {
-    const MOST: usize = 32;
+    const CAPACITY: usize = 32;
 
-    /// Looks for items that are asked for next, in this order. Those behind the 32nd are looked for when they are asked for.
-    pub fn load(&self, table: &AnswerTable, item_ids: &[&str]) {
-        if self.scattered.get() {
-            let item_ids = &item_ids[..item_ids.len().min(Self::MOST)];
-            // The last ones, so that behind them there is none.
-            self.next.set(Self::MOST - item_ids.len());
-            table.fetch(item_ids, &self.places[self.next.get()..]);
+    /// Prefetches the items of the next look-ups, in this order. Does nothing while the look-ups
+    /// are in the suite's order. Items after the 32nd are ignored.
+    pub(super) fn load(&mut self, table: &AnswerTable, item_ids: &[&str]) {
+        if self.is_scattered {
+            let item_ids = &item_ids[..item_ids.len().min(Self::CAPACITY)];
+            self.next = Self::CAPACITY - item_ids.len();
+            table.prefetch(item_ids, &mut self.offsets[self.next..]);
         }
     }
 
-    /// Where the one is that is asked for now.
+    /// Returns the offset for the current look-up, if one is left.
     #[inline]
-    fn take(&self) -> Option<usize> {
-        let place = self.places.get(self.next.get())?.get();
-        self.next.set(self.next.get() + 1);
-        Some(place as usize)
+    fn next(&mut self) -> Option<usize> {
+        let offset = *self.offsets.get(self.next)?;
+        self.next += 1;
+        Some(offset as usize)
     }
 }
 
-/// A table that is being built.
+/// A table under construction. Items are added in the suite's order.
 pub struct Builder {
     table: AnswerTable,
-    keeps_labels: bool,
-    inlines: bool,
-    /// Where the last item's id is, if each id so far comes after the one before: then none is there twice.
-    rising: Option<Range<usize>>,
+    /// Set if labels are looked up after the table is built.
+    keeps_label_index: bool,
+    /// Set if a single right id is stored in the record.
+    inlines_labels: bool,
+    /// The place of the last id, if all ids so far are ascending: then no id is repeated.
+    last_ascending: Option<Range<usize>>,
 }
 
 impl Builder {
-    /// For a suite with this metric and about so many items: then nothing is moved while it grows.
+    /// Creates a table without items for a metric. `n` is the expected number of items; more are
+    /// possible, but reallocate.
     pub fn new(metric: Metric, n: usize) -> Self {
         let table = AnswerTable {
-            records: Vec::with_capacity(n * (HEAD + 16)),
+            records: Vec::with_capacity(n * (RECORD_HEADER_BYTES + 16)),
             slots: OnceLock::new(),
             n: 0,
             labels: Labels::default(),
@@ -208,33 +219,32 @@ impl Builder {
             clip: None,
             hash: DefaultHashBuilder::default(),
         };
-        let keeps_labels = matches!(metric.family(), Family::Labels | Family::Probabilities);
         Self {
             table,
-            keeps_labels,
-            inlines: metric.family() == Family::Rankings,
-            rising: Some(0..0),
+            keeps_label_index: matches!(metric.family(), Family::Labels | Family::Probabilities),
+            inlines_labels: metric.family() == Family::Rankings,
+            last_ascending: Some(0..0),
         }
     }
 
-    /// PoolProfile the loss of each item.
+    /// Sets the bounds of the loss of each item.
     #[must_use]
     pub fn clip(mut self, clip: Option<Clip>) -> Self {
         self.table.clip = clip;
         self
     }
 
-    /// Adds the next item. Item ids are distinct and all ids together take less than 4 GiB, else the error is `internal`:
-    /// what is published has been checked.
+    /// Adds the next item. Fails with [`Corrupt`] if all ids together exceed 4 GiB: publishing has
+    /// checked the suite.
     pub fn push(&mut self, item_id: &str, answer: &Answer<'_>) -> Result<(), Corrupt> {
         let table = &mut self.table;
         let mut text: &[u8] = &[];
         let code = match answer {
-            Answer::Label(label) if self.inlines && label.len() < TEXT as usize => {
+            Answer::Label(label) if self.inlines_labels && label.len() < TEXT as usize => {
                 text = label.as_bytes();
                 TEXT | offset(label.len())?
             }
-            Answer::Label(label) => table.labels.put(&table.hash, label.as_bytes())?,
+            Answer::Label(label) => table.labels.get_or_insert(&table.hash, label.as_bytes())?,
             Answer::Set(_) | Answer::Gains(_) => table.push_list(answer)?,
             Answer::Number(number) => {
                 table.numbers.push(*number);
@@ -242,7 +252,7 @@ impl Builder {
             }
         };
         let at = table.records.len();
-        if u32::try_from(at + HEAD + item_id.len() + text.len()).is_err() {
+        if u32::try_from(at + RECORD_HEADER_BYTES + item_id.len() + text.len()).is_err() {
             return Err(too_large());
         }
         table
@@ -255,28 +265,28 @@ impl Builder {
                 .to_le_bytes(),
         );
         table.records.extend_from_slice(item_id.as_bytes());
-        let id = at + HEAD..table.records.len();
+        let id = at + RECORD_HEADER_BYTES..table.records.len();
         table.records.extend_from_slice(text);
         table.n += 1;
-        self.rising = self
-            .rising
+        self.last_ascending = self
+            .last_ascending
             .take()
             .filter(|last| table.records[last.clone()] < table.records[id.clone()])
             .map(|_| id);
         Ok(())
     }
 
-    /// The table, without what only building it needed. The error is that an item is there twice.
+    /// Returns the table, without spare capacity. Fails with [`Corrupt`] if an item id is repeated.
     pub fn finish(self) -> Result<AnswerTable, Corrupt> {
         let Self {
             mut table,
-            keeps_labels,
-            inlines: _,
-            rising,
+            keeps_label_index,
+            inlines_labels: _,
+            last_ascending,
         } = self;
-        if rising.is_none() {
-            let (slots, twice) = table.make_slots();
-            if let Some(at) = twice {
+        if last_ascending.is_none() {
+            let (slots, repeated) = table.build_slots();
+            if let Some(at) = repeated {
                 let item_id = String::from_utf8_lossy(table.id(at));
                 return Err(Corrupt::new(format!(
                     "the suite has the item {item_id:?} twice"
@@ -284,7 +294,7 @@ impl Builder {
             }
             table.slots = OnceLock::from(slots);
         }
-        if !keeps_labels {
+        if !keeps_label_index {
             table.labels.index = HashTable::new();
         }
         table.records.shrink_to_fit();
@@ -307,8 +317,8 @@ impl AnswerTable {
                 self.gains.resize(self.listed.len(), 1.0);
             }
             self.listed
-                .push(self.labels.put(&self.hash, id.as_bytes())?);
-            // The first gain that is not 1 may come at the very beginning.
+                .push(self.labels.get_or_insert(&self.hash, id.as_bytes())?);
+            // `gains` is still empty if the very first gain is not 1.
             if gain != 1.0 || !self.gains.is_empty() {
                 self.gains.push(gain);
             }
@@ -322,24 +332,25 @@ impl AnswerTable {
         }
     }
 
-    /// The slots, and an item that is there twice. Items are put in by batches, of which first all places are looked at:
-    /// so the memory's answers are waited for together, not one after the other.
-    fn make_slots(&self) -> (Slots, Option<usize>) {
+    /// Returns the slots, and the offset of a repeated item if there is one. Items are inserted in
+    /// batches: the slots of a batch are read first, so that their cache misses overlap.
+    fn build_slots(&self) -> (Slots, Option<usize>) {
         const BATCH: usize = 16;
 
         let mut slots = Slots::for_items(self.n);
-        let (mut at, mut twice) = (0, None);
+        let (mut at, mut repeated) = (0, None);
         while at < self.records.len() {
             let mut batch = [(0, 0, 0); BATCH];
             let mut n = 0;
             while n < BATCH && at < self.records.len() {
                 let id = self.id(at);
                 let hash = self.hash.hash_one(id);
-                let slot = slots.begin(hash);
+                let slot = slots.first(hash);
                 batch[n] = (at, hash, slot);
                 at = self.item(at).next;
                 n += 1;
             }
+            // Prefetches the slots: the reads do not depend on each other.
             std::hint::black_box(
                 batch[..n]
                     .iter()
@@ -347,40 +358,41 @@ impl AnswerTable {
             );
             for (at, hash, mut slot) in batch[..n].iter().copied() {
                 while slots.0[slot] != Slots::FREE {
-                    let taken = slots.0[slot];
-                    if taken as u32 == hash as u32 && self.id((taken >> 32) as usize) == self.id(at)
+                    let content = slots.0[slot];
+                    if content as u32 == hash as u32
+                        && self.id((content >> 32) as usize) == self.id(at)
                     {
-                        twice = twice.or(Some(at));
+                        repeated = repeated.or(Some(at));
                     }
-                    slot = slots.after(slot);
+                    slot = slots.next(slot);
                 }
                 slots.0[slot] = (at as u64) << 32 | hash & 0xffff_ffff;
             }
         }
-        (slots, twice)
+        (slots, repeated)
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.n
     }
 
-    /// The bounds of the loss of an item.
+    /// Returns the bounds of the loss of an item.
     pub(super) fn clip(&self) -> Option<Clip> {
         self.clip
     }
 
-    /// A loss within the suite's bounds.
+    /// Returns a loss, clamped to the suite's bounds.
     pub(super) fn clipped(&self, loss: f64) -> f64 {
         self.clip.map_or(loss, |clip| clip.apply(loss))
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no items.
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
 
-    /// Bytes of memory, but for the few of the structure itself; with the slots, even if they are not made yet.
+    /// Returns the heap memory in bytes, including the slots even if they are not built yet.
     pub fn bytes(&self) -> usize {
         let Self {
             records,
@@ -404,87 +416,91 @@ impl AnswerTable {
             + size_of::<u64>() * (Slots::count(*n) + gains.capacity() + numbers.capacity())
     }
 
-    /// The item with this id.
+    /// Returns the item with this id.
     #[inline]
     pub(super) fn find(
         &self,
         item_id: &str,
-        hint: &mut NextRecord,
-        prefetch: &Prefetch,
+        next_record: &mut NextRecord,
+        prefetch: &mut Prefetch,
     ) -> Option<Item<'_>> {
         let item_id = item_id.as_bytes();
         let is_at = |at: &usize| *at < self.records.len() && self.id(*at) == item_id;
-        let at = match prefetch.take().filter(is_at) {
+        let at = match prefetch.next().filter(is_at) {
             Some(at) => {
-                prefetch.scattered.set(at != hint.0);
+                prefetch.is_scattered = at != next_record.0;
                 at
             }
-            None if is_at(&hint.0) => {
-                prefetch.scattered.set(false);
-                hint.0
+            None if is_at(&next_record.0) => {
+                prefetch.is_scattered = false;
+                next_record.0
             }
             None => {
-                prefetch.scattered.set(true);
+                prefetch.is_scattered = true;
                 self.look_up(item_id, self.hash.hash_one(item_id))?
             }
         };
         let item = self.item(at);
-        hint.0 = item.next;
+        next_record.0 = item.next;
         Some(item)
     }
 
-    /// Where these items are, as far as their hashes tell: each step is made for all of them before the next one, so that
-    /// the memory's answers are waited for together.
-    fn fetch(&self, item_ids: &[&str], places: &[Cell<u32>]) {
-        const LINE: usize = 64;
+    /// Writes the probable offsets of the records of these items, found by 32 bits of their hashes,
+    /// and reads the records into the cache. Each step is done for all items before the next one,
+    /// so that their cache misses overlap.
+    fn prefetch(&self, item_ids: &[&str], offsets: &mut [u32]) {
+        const CACHE_LINE: usize = 64;
 
-        let slots = self.slots.get_or_init(|| self.make_slots().0);
-        let mut begun = [(0, 0_u64); Prefetch::MOST];
-        for (begun, item_id) in begun.iter_mut().zip(item_ids) {
+        let slots = self.slots.get_or_init(|| self.build_slots().0);
+        let mut searches = [(0, 0_u64); Prefetch::CAPACITY];
+        for (search, item_id) in searches.iter_mut().zip(item_ids) {
             let hash = self.hash.hash_one(item_id.as_bytes());
-            *begun = (slots.begin(hash), hash);
+            *search = (slots.first(hash), hash);
         }
-        let begun = &begun[..item_ids.len()];
+        let searches = &searches[..item_ids.len()];
+        // Prefetches the slots: the reads do not depend on each other, and `black_box` keeps them.
         std::hint::black_box(
-            begun
+            searches
                 .iter()
-                .fold(0, |seen, (slot, _)| seen ^ slots.0[*slot]),
+                .fold(0, |read, (slot, _)| read ^ slots.0[*slot]),
         );
-        let mut seen = 0;
-        for ((slot, hash), place) in begun.iter().zip(places) {
-            let (mut slot, mut taken) = (*slot, slots.0[*slot]);
-            while taken != Slots::FREE && taken as u32 != *hash as u32 {
-                slot = slots.after(slot);
-                taken = slots.0[slot];
+        let mut read = 0;
+        for ((slot, hash), offset) in searches.iter().zip(offsets) {
+            let (mut slot, mut content) = (*slot, slots.0[*slot]);
+            while content != Slots::FREE && content as u32 != *hash as u32 {
+                slot = slots.next(slot);
+                content = slots.0[slot];
             }
-            // Of an item that is not there it is the end of all.
-            place.set((taken >> 32) as u32);
-            // A record may lie in two lines of the memory.
+            // For an unknown item this is `u32::MAX`, after the end of all records.
+            *offset = (content >> 32) as u32;
+            // A record may cross a cache line.
             let byte = |at: usize| self.records.get(at).copied().unwrap_or(0);
-            seen ^= byte((taken >> 32) as usize) ^ byte((taken >> 32) as usize + LINE / 2);
+            read ^=
+                byte((content >> 32) as usize) ^ byte((content >> 32) as usize + CACHE_LINE / 2);
         }
-        std::hint::black_box(seen);
+        std::hint::black_box(read);
     }
 
+    /// Returns the offset of the record with this id.
     fn look_up(&self, item_id: &[u8], hash: u64) -> Option<usize> {
-        let slots = self.slots.get_or_init(|| self.make_slots().0);
-        let mut slot = slots.begin(hash);
+        let slots = self.slots.get_or_init(|| self.build_slots().0);
+        let mut slot = slots.first(hash);
         loop {
-            let taken = slots.0[slot];
-            if taken == Slots::FREE {
+            let content = slots.0[slot];
+            if content == Slots::FREE {
                 return None;
             }
-            let at = (taken >> 32) as usize;
-            if taken as u32 == hash as u32 && self.id(at) == item_id {
+            let at = (content >> 32) as usize;
+            if content as u32 == hash as u32 && self.id(at) == item_id {
                 return Some(at);
             }
-            slot = slots.after(slot);
+            slot = slots.next(slot);
         }
     }
 
     #[inline]
     fn id(&self, at: usize) -> &[u8] {
-        let start = at + HEAD;
+        let start = at + RECORD_HEADER_BYTES;
         let length = usize::from(u16::from_le_bytes([
             self.records[start - 2],
             self.records[start - 1],
@@ -494,12 +510,12 @@ impl AnswerTable {
 
     #[inline]
     fn item(&self, at: usize) -> Item<'_> {
-        let record = &self.records[at..at + HEAD];
-        let four = |at: usize| {
-            u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
+        let header = &self.records[at..at + RECORD_HEADER_BYTES];
+        let number = |at: usize| {
+            u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
-        let length = usize::from(u16::from_le_bytes([record[8], record[9]]));
-        let code = four(4);
+        let length = usize::from(u16::from_le_bytes([header[8], header[9]]));
+        let code = number(4);
         let text = if code & (LIST | TEXT) == TEXT {
             (code & !TEXT) as usize
         } else {
@@ -507,13 +523,13 @@ impl AnswerTable {
         };
         Item {
             table: self,
-            ordinal: four(0) as usize,
+            ordinal: number(0) as usize,
             code,
-            next: at + HEAD + length + text,
+            next: at + RECORD_HEADER_BYTES + length + text,
         }
     }
 
-    /// All items, in the suite's order.
+    /// Returns all items, in the suite's order.
     pub(super) fn items(&self) -> impl Iterator<Item = Item<'_>> {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -525,22 +541,23 @@ impl AnswerTable {
         })
     }
 
-    /// How many distinct labels the answers have.
+    /// Returns the number of distinct labels of the answers.
     pub fn n_labels(&self) -> usize {
         self.labels.ends.len()
     }
 
-    /// A label's text.
+    /// Returns the bytes of a label.
     pub(super) fn label(&self, label: u32) -> &[u8] {
         self.labels.get(label)
     }
 
-    /// The number of the label with this text. Not for rankings.
+    /// Returns the number of a label. Only for labels and probabilities: tables of rankings have no
+    /// index.
     pub(super) fn find_label(&self, label: &str) -> Option<u32> {
         self.labels.find(&self.hash, label.as_bytes())
     }
 
-    /// The ids of the items, in the suite's order.
+    /// Returns the ids of the items, in the suite's order.
     pub(super) fn item_ids(&self) -> impl Iterator<Item = &[u8]> {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -550,33 +567,33 @@ impl AnswerTable {
         })
     }
 
-    /// The answers that are numbers, by ordinal.
+    /// Returns the answers by ordinal; empty if they are not numbers.
     pub(super) fn numbers(&self) -> &[f64] {
         &self.numbers
     }
 
-    /// Whether some answer is a list.
+    /// Returns `true` if an answer has several ids.
     pub(super) fn has_lists(&self) -> bool {
         !self.lists.is_empty()
     }
 }
 
-/// What is right for an item.
+/// The right ids of an item.
 pub(super) enum Right<'t> {
-    /// One label, with a gain of 1.
+    /// One label of the table, with a gain of 1.
     Label(u32),
-    /// One id, with a gain of 1.
+    /// One id stored in the record, with a gain of 1.
     Text(&'t [u8]),
-    /// Several.
+    /// Several ids with gains.
     List(List<'t>),
 }
 
-/// Several labels that are right, by falling gain. There is at least one.
+/// Several right labels, by descending gain. There is at least one.
 #[derive(Clone, Copy)]
 pub(super) struct List<'t> {
     table: &'t AnswerTable,
     labels: &'t [u32],
-    /// Empty where all are 1.
+    /// Empty if all gains are 1.
     gains: &'t [f64],
 }
 
@@ -606,12 +623,12 @@ impl<'t> Item<'t> {
         })
     }
 
-    /// The label that is right, where there is one.
+    /// Returns the right label. Only for tables of labels and probabilities.
     pub(super) fn label(self) -> u32 {
         self.code
     }
 
-    /// The number that is right, where answers are numbers.
+    /// Returns the right number. Only for tables of numbers.
     pub(super) fn number(self) -> f64 {
         self.table.numbers[self.ordinal]
     }
@@ -622,7 +639,7 @@ impl<'t> List<'t> {
         self.labels.len()
     }
 
-    /// The right ids with their gains.
+    /// Returns the right ids with their gains.
     pub(super) fn answers(self) -> impl ExactSizeIterator<Item = (&'t [u8], f64)> {
         let Self {
             table,
@@ -671,7 +688,11 @@ mod tests {
 
     fn answers<'t>(table: &'t AnswerTable, item_id: &str) -> (usize, Vec<(&'t str, f64)>) {
         let item = table
-            .find(item_id, &mut NextRecord::default(), &Prefetch::default())
+            .find(
+                item_id,
+                &mut NextRecord::default(),
+                &mut Prefetch::default(),
+            )
             .unwrap();
         let right = match item.right() {
             Right::Label(label) => vec![(table.label(label), 1.0)],
@@ -688,7 +709,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_found_by_falling_gain() {
+    fn answers_are_sorted_by_gain() {
         let items = [
             ("a", gains(&[("x", 0.5), ("zero", 0.0), ("y", 3.0)])),
             ("ä", Answer::Label("x".into())),
@@ -706,10 +727,14 @@ mod tests {
             assert_eq!(answers(&table, "a"), (at(0), vec![("y", 3.0), ("x", 0.5)]));
             assert_eq!(answers(&table, "ä"), (at(1), vec![("x", 1.0)]));
             assert_eq!(answers(&table, "c"), (at(2), vec![("q", 1.0), ("", 1.0)]));
-            for stranger in ["x", "", "aa"] {
+            for unknown in ["x", "", "aa"] {
                 assert!(
                     table
-                        .find(stranger, &mut NextRecord::default(), &Prefetch::default())
+                        .find(
+                            unknown,
+                            &mut NextRecord::default(),
+                            &mut Prefetch::default()
+                        )
                         .is_none()
                 );
             }
@@ -717,7 +742,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_up_looks_at_few_slots() {
+    fn look_up_visits_few_slots() {
         let ids: Vec<String> = (0..100_000).map(|at| format!("q{at:09}")).collect();
         let table = build(
             Metric::Mae,
@@ -725,42 +750,42 @@ mod tests {
             ids.iter().map(|id| (id.as_str(), Answer::Number(0.0))),
         )
         .unwrap();
-        let (slots, _) = table.make_slots();
-        let looked_at = |id: &str| {
+        let (slots, _) = table.build_slots();
+        let visited = |id: &str| {
             let hash = table.hash.hash_one(id.as_bytes());
-            let (mut slot, mut n) = (slots.begin(hash), 1);
+            let (mut slot, mut n) = (slots.first(hash), 1);
             while slots.0[slot] as u32 != hash as u32 {
-                (slot, n) = (slots.after(slot), n + 1);
+                (slot, n) = (slots.next(slot), n + 1);
             }
             n
         };
-        // Knuth: (1 + 1/(1 - 0.7))/2, a little more than two.
-        let all: usize = ids.iter().map(|id| looked_at(id)).sum();
+        // D. E. Knuth: the expected number is (1 + 1/(1 - 0.7))/2, a little more than two.
+        let all: usize = ids.iter().map(|id| visited(id)).sum();
         assert!(all < ids.len() * 3, "{all}");
     }
 
     #[test]
-    fn an_item_that_is_there_twice_is_refused() {
+    fn repeated_item_is_rejected() {
         for ids in [
             ["a", "b", "a"],
             ["a", "a", "b"],
             ["b", "a", "a"],
             ["", "", "a"],
         ] {
-            let twice = ids.map(|id| (id, Answer::Label("x".into())));
-            assert!(build(Metric::Accuracy, 3, twice).is_err(), "{ids:?}");
+            let items = ids.map(|id| (id, Answer::Label("x".into())));
+            assert!(build(Metric::Accuracy, 3, items).is_err(), "{ids:?}");
         }
     }
 
     #[test]
-    fn items_are_found_in_every_order_however_the_table_grew() {
-        let rising = (0..5000).map(|at| format!("{at:04}")).collect::<Vec<_>>();
+    fn items_are_found_in_any_order() {
+        let ascending = (0..5000).map(|at| format!("{at:04}")).collect::<Vec<_>>();
         let mixed = (0..5000)
             .map(|at| format!("{}", at * 7919 % 5000))
             .collect::<Vec<_>>();
         for (n, ids) in [
-            (0, &rising),
-            (5000, &rising),
+            (0, &ascending),
+            (5000, &ascending),
             (0, &mixed),
             (100, &mixed),
             (5000, &mixed),
@@ -771,31 +796,38 @@ mod tests {
                 .map(|(at, id)| (id.as_str(), Answer::Number(at as f64)));
             let table = build(Metric::Mae, n, items).unwrap();
             for step in [1, 4999, 1234] {
-                let (mut hint, prefetch, mut foreseen) =
-                    (NextRecord::default(), Prefetch::default(), 0);
+                let mut next_record = NextRecord::default();
+                let mut prefetch = Prefetch::default();
+                let mut prefetched = 0;
                 let order: Vec<_> = (0..5000).map(|at| at * step % 5000).collect();
                 for batch in order.chunks(37) {
-                    // Strangers are among them, and some are told that are not asked for.
-                    let told: Vec<_> = batch
+                    // Among the announced ids are unknown ones, and more than the buffer holds.
+                    let announced: Vec<_> = batch
                         .iter()
-                        .flat_map(|at| [ids[*at].as_str(), "stranger"])
+                        .flat_map(|at| [ids[*at].as_str(), "unknown"])
                         .collect();
-                    prefetch.load(&table, &told);
+                    prefetch.load(&table, &announced);
                     for at in batch {
-                        foreseen += usize::from(prefetch.next.get() < Prefetch::MOST);
-                        let item = table.find(&ids[*at], &mut hint, &prefetch).unwrap();
+                        prefetched += usize::from(prefetch.next < Prefetch::CAPACITY);
+                        let item = table
+                            .find(&ids[*at], &mut next_record, &mut prefetch)
+                            .unwrap();
                         assert_eq!((item.ordinal, item.number()), (*at, *at as f64));
-                        assert!(table.find("stranger", &mut hint, &prefetch).is_none());
+                        assert!(
+                            table
+                                .find("unknown", &mut next_record, &mut prefetch)
+                                .is_none()
+                        );
                     }
                 }
-                assert!(foreseen > 1000, "{foreseen}");
+                assert!(prefetched > 1000, "{prefetched}");
             }
             assert!(table.items().map(|item| item.ordinal).eq(0..5000));
         }
     }
 
     #[test]
-    fn an_item_with_ids_of_ten_characters_takes_at_most_48_bytes() {
+    fn memory_per_item_is_bounded() {
         for (metric, distinct, most) in [
             (Metric::Accuracy, 1, 42),
             (Metric::Accuracy, 100_000, 42),

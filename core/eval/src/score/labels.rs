@@ -1,54 +1,59 @@
-//! What labels are worth: the figures of scikit-learn's `accuracy_score` and `f1_score`.
+//! The figures of labels. They agree with scikit-learn's `accuracy_score` and `f1_score`.
 
 use std::hash::BuildHasher as _;
 
-use crate::item_scores::{ItemScores, Kind, PackedU32};
-use crate::metric::Metric;
-use crate::stats::compensated_sum::Sum;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-use super::Figures;
-use super::answer_table::{AnswerTable, Item, Right};
-use crate::stats::confidence::{around, stderr_of_influences, wilson};
+use crate::item_scores::{ItemScoresBuilder, Kind};
+use crate::metric::Metric;
+use crate::stats::compensated_sum::Sum;
+use crate::stats::confidence::{estimate_within, stderr_of_influences, wilson};
 
-/// Counts labels one after the other.
+use super::answer_table::{AnswerTable, Item, Right};
+use super::packed_u32::PackedU32;
+use super::result::Figures;
+
+/// Accumulates the counts of labels.
 pub(super) struct Labels<'t> {
     table: &'t AnswerTable,
     metric: Metric,
     classes: Vec<Class>,
-    /// Labels that the suite does not have, by 64 bits of a hash: all that is asked of them is how many there are.
+    /// The codes of labels that the suite does not have, by a 64-bit hash. Only the number of
+    /// distinct ones matters.
     unknown: HashMap<u64, u32>,
     hash: DefaultHashBuilder,
     n_right: usize,
-    /// For the mean over classes, by ordinal: 0, or one more than the predicted label.
-    labels: PackedU32,
+    /// For `f1_macro`, the code of the predicted label by ordinal: the label plus 1, or 0 without a
+    /// prediction.
+    predicted: PackedU32,
 }
 
-/// A label of the suite.
+/// The counts of one label of the suite.
 #[derive(Debug, Clone, Copy, Default)]
 struct Class {
-    /// How many items have it.
+    /// Number of items with this label.
     support: u32,
-    /// How many were predicted to have it.
+    /// Number of items that were predicted to have it.
     predicted: u32,
-    /// How many of these have it.
+    /// Number of items with this label that were predicted to have it.
     hits: u32,
 }
 
 impl Class {
-    fn both(self) -> f64 {
+    /// Returns the denominator of F1.
+    fn total(self) -> f64 {
         f64::from(self.support) + f64::from(self.predicted)
     }
 
     fn f1(self) -> f64 {
-        2.0 * f64::from(self.hits) / self.both()
+        2.0 * f64::from(self.hits) / self.total()
     }
 }
 
 impl<'t> Labels<'t> {
-    pub(super) fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScores) {
+    pub(super) fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScoresBuilder) {
         let classes = vec![Class::default(); table.n_labels()];
-        let labels = PackedU32::new(if metric == Metric::F1Macro {
+        let predicted = PackedU32::new(if metric == Metric::F1Macro {
             table.len()
         } else {
             0
@@ -60,17 +65,17 @@ impl<'t> Labels<'t> {
             unknown: HashMap::new(),
             hash: DefaultHashBuilder::default(),
             n_right: 0,
-            labels,
+            predicted,
         };
         let kind = if metric == Metric::ExactMatch {
             Kind::Scores
         } else {
             Kind::Hits
         };
-        (labels, ItemScores::new(kind, table.len(), 0.0, true))
+        (labels, ItemScoresBuilder::new(kind, table.len(), 0.0, true))
     }
 
-    pub(super) fn add(&mut self, item: Item<'t>, label: &str, items: &mut ItemScores) {
+    pub(super) fn add(&mut self, item: Item<'t>, label: &str, items: &mut ItemScoresBuilder) {
         let known = self.table.find_label(label);
         let is_right = match item.right() {
             Right::Label(right) => known == Some(right),
@@ -97,20 +102,20 @@ impl<'t> Labels<'t> {
             }
         };
         if self.metric == Metric::F1Macro {
-            self.labels.set(item.ordinal, code);
+            self.predicted.set(item.ordinal, code);
         }
         if is_right && items.kind() == Kind::Hits {
-            items.set_right(item.ordinal);
+            items.mark_right(item.ordinal);
         } else if is_right {
             items.set(item.ordinal, 1.0);
         }
     }
 
-    pub(super) fn finish(mut self, items: &mut ItemScores, n_missing: usize) -> Figures {
+    pub(super) fn finish(mut self, items: &mut ItemScoresBuilder, n_missing: usize) -> Figures {
         let n = self.table.len();
         let accuracy = self.n_right as f64 / n.max(1) as f64;
         let mut figures = vec![("accuracy", accuracy), ("exact_match", accuracy)];
-        // With several right labels an item is of no one class.
+        // An item with several right labels belongs to no single class, so F1 is not defined.
         if !self.table.has_lists() {
             self.table
                 .items()
@@ -118,10 +123,10 @@ impl<'t> Labels<'t> {
             figures.push(("f1_macro", self.f1_macro()));
             figures.push(("f1_micro", self.f1_micro(n_missing)));
         }
-        let wanted = self.metric.to_string();
+        let metric = self.metric.to_string();
         let value = figures
             .iter()
-            .find(|(name, _)| **name == wanted)
+            .find(|(name, _)| **name == metric)
             .map_or(0.0, |(_, figure)| *figure);
         let estimate = if items.kind() == Kind::Hits {
             let mut squares = Sum::default();
@@ -134,13 +139,13 @@ impl<'t> Labels<'t> {
                 items.set(item.ordinal, value + influence);
             }
             let stderr = stderr_of_influences(squares.total() / n as f64 / n as f64, n);
-            stderr.map(|stderr| around(value, stderr, [0.0, 1.0], "delta"))
+            stderr.map(|stderr| estimate_within([0.0, 1.0], value, stderr, "delta"))
         } else {
             wilson(value, n)
         };
         let others = figures
             .into_iter()
-            .filter(|(name, _)| *name != wanted)
+            .filter(|(name, _)| *name != metric)
             .map(|(name, figure)| (name.to_owned(), figure));
         Figures {
             value,
@@ -153,7 +158,8 @@ impl<'t> Labels<'t> {
         (self.classes.len() + self.unknown.len()).max(1) as f64
     }
 
-    /// The mean over all labels that an item has or was predicted to have. One that no item has is worth 0.
+    /// Returns the mean F1 over all labels that an item has or was predicted to have. A label that
+    /// no item has counts as 0.
     fn f1_macro(&self) -> f64 {
         self.classes
             .iter()
@@ -163,35 +169,36 @@ impl<'t> Labels<'t> {
             / self.n_classes()
     }
 
-    /// An item without a prediction is a miss, and no false alarm.
+    /// Returns F1 over all classes. An item without a prediction is a false negative, and no false
+    /// positive.
     fn f1_micro(&self, n_missing: usize) -> f64 {
         2.0 * self.n_right as f64 / (2 * self.table.len() - n_missing).max(1) as f64
     }
 
-    /// How much an item moves the mean of the classes' F1, n times: these sum to 0.
-    fn influence_on_macro(&self, item: Item<'t>, items: &ItemScores) -> f64 {
-        let of = |label: u32| self.classes[label as usize];
-        let right = of(item.label());
+    /// Returns the influence of an item on the mean F1, times n. The influences sum to 0.
+    fn influence_on_macro(&self, item: Item<'t>, items: &ItemScoresBuilder) -> f64 {
+        let right = self.classes[item.label() as usize];
         let hit = if items.is_right(item.ordinal) {
             2.0
         } else {
             0.0
         };
         let predicted = self
-            .labels
+            .predicted
             .get(item.ordinal)
             .checked_sub(1)
             .and_then(|label| self.classes.get(label as usize));
-        let moved = (hit - right.f1()) / right.both()
-            - predicted.map_or(0.0, |class| class.f1() / class.both());
-        self.table.len() as f64 * moved / self.n_classes()
+        let influence = (hit - right.f1()) / right.total()
+            - predicted.map_or(0.0, |class| class.f1() / class.total());
+        self.table.len() as f64 * influence / self.n_classes()
     }
 
-    /// The same for a ratio of two sums.
+    /// Returns the influence of an item on F1 over all classes, a ratio of two sums, times n. The
+    /// influences sum to 0.
     fn influence_on_micro(
         &self,
         item: Item<'t>,
-        items: &ItemScores,
+        items: &ItemScoresBuilder,
         value: f64,
         n_missing: usize,
     ) -> f64 {

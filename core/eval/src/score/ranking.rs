@@ -1,46 +1,51 @@
-//! What rankings are worth.
+//! The figures of rankings.
 //!
-//! The figures are those of `trec_eval`: `success_1`, `success_k`, `recall_k`, `P_k`, `ndcg_cut_k`, `recip_rank` (of a ranking
-//! cut at k), `map_cut_k`.
+//! They agree with `trec_eval`: `success_1`, `success_k`, `recall_k`, `P_k`, `ndcg_cut_k`,
+//! `recip_rank` (of a ranking cut at k), `map_cut_k`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use crate::item_scores::{ItemScores, Kind};
+use crate::item_scores::{ItemScoresBuilder, Kind};
 use crate::metric::Metric;
 use crate::stats::compensated_sum::Sum;
+use crate::stats::confidence::{estimate_within, stderr_of_mean, wilson};
 
 use super::answer_table::{AnswerTable, Item, List, Right};
-use super::{Figures, NAMED_AT_K};
-use crate::stats::confidence::{around, stderr_of_mean, wilson};
+use super::result::Figures;
 
-/// Up to how many places, or answers, each place is compared with each answer; beyond, answers are looked up.
+/// The names of the figures that are cut at k, in the order of the figures of an item.
+const NAMES_AT_K: [&str; 6] = ["hit_rate", "recall", "precision", "ndcg", "mrr", "map"];
+
+/// Number of figures of an item: accuracy, and those cut at k.
+const N: usize = 1 + NAMES_AT_K.len();
+
+/// With at most so many ids, or answers, each id is compared with each answer. With more, answers
+/// are looked up in a map.
 const FEW: usize = 32;
 
-/// How many figures an item has: accuracy, and what is cut at k.
-const N: usize = 1 + NAMED_AT_K.len();
-
-/// Scores rankings one after the other; its memory is used again.
+/// Accumulates the figures of rankings. Its buffers are reused for every item.
 pub(super) struct Rankings<'t> {
     table: &'t AnswerTable,
     metric: Metric,
-    /// Which of the figures is the metric.
-    wanted: usize,
+    /// The index of the metric among the figures.
+    metric_index: usize,
     k: usize,
-    /// log2(rank + 1) of the ranks 1 to k.
+    /// log2(rank + 1) for the ranks 1 to k.
     discounts: Vec<f64>,
-    /// The figures of an item with one answer, by the rank at which it was found; 0: it was not.
+    /// The figures of an item with one answer, by the rank of the answer; index 0: it was not
+    /// found.
     by_rank: Vec<[f64; N]>,
-    /// How many items with one answer were found at which rank.
+    /// Number of items with one answer, by the rank of the answer; index 0: it was not found.
     ranks: Vec<u64>,
-    /// Of the items with several answers.
+    /// The sums of the figures of items with several answers.
     sums: [Sum; N],
     unfound: Unfound<'t>,
 }
 
 impl<'t> Rankings<'t> {
-    pub(super) fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScores) {
-        let wanted = match metric {
+    pub(super) fn new(table: &'t AnswerTable, metric: Metric) -> (Self, ItemScoresBuilder) {
+        let metric_index = match metric {
             Metric::HitRate(_) => 1,
             Metric::Recall(_) => 2,
             Metric::Precision(_) => 3,
@@ -70,7 +75,7 @@ impl<'t> Rankings<'t> {
         let rankings = Self {
             table,
             metric,
-            wanted,
+            metric_index,
             k,
             by_rank,
             ranks: vec![0; k + 1],
@@ -80,14 +85,19 @@ impl<'t> Rankings<'t> {
         };
         (
             rankings,
-            ItemScores::new(Kind::Scores, table.len(), 0.0, true),
+            ItemScoresBuilder::new(Kind::Scores, table.len(), 0.0, true),
         )
     }
 
-    /// Scores a ranking for this item. It is cut at k. An id that is repeated counts at its first place only, and the
-    /// repeat still takes its place.
+    /// Adds the ranking of an item, cut at k. A repeated id counts at its first rank only; the
+    /// repeat still occupies a rank.
     #[inline]
-    pub(super) fn add(&mut self, item: Item<'t>, ranking: &[Cow<'_, str>], items: &mut ItemScores) {
+    pub(super) fn add(
+        &mut self,
+        item: Item<'t>,
+        ranking: &[Cow<'_, str>],
+        items: &mut ItemScoresBuilder,
+    ) {
         let cut = &ranking[..ranking.len().min(self.k)];
         let score = match item.right() {
             Right::Text(id) => self.single(id, cut),
@@ -98,7 +108,7 @@ impl<'t> Rankings<'t> {
                     .iter_mut()
                     .zip(figures)
                     .for_each(|(sum, figure)| sum.add(figure));
-                figures[self.wanted]
+                figures[self.metric_index]
             }
         };
         items.set(item.ordinal, score);
@@ -107,24 +117,24 @@ impl<'t> Rankings<'t> {
     fn single(&mut self, right: &[u8], cut: &[Cow<'_, str>]) -> f64 {
         let rank = rank_of(right, cut);
         self.ranks[rank] += 1;
-        self.by_rank[rank][self.wanted]
+        self.by_rank[rank][self.metric_index]
     }
 
     fn several(&mut self, list: List<'t>, cut: &[Cow<'_, str>]) -> [f64; N] {
         self.unfound.fill(list, cut.len());
-        let (mut hits, mut first, mut gained, mut precisions) = (0.0, None, 0.0, 0.0);
-        for (place, id) in cut.iter().enumerate() {
+        let (mut hits, mut first, mut dcg, mut precisions) = (0.0, None, 0.0, 0.0);
+        for (at, id) in cut.iter().enumerate() {
             if let Some(gain) = self.unfound.take(id.as_bytes()) {
-                let rank = place as f64 + 1.0;
+                let rank = at as f64 + 1.0;
                 hits += 1.0;
                 first = first.or(Some(rank));
-                gained += gain / self.discounts[place];
+                dcg += gain / self.discounts[at];
                 precisions += hits / rank;
             }
         }
         let Some(first) = first else { return [0.0; N] };
         let relevant = list.len() as f64;
-        let ideal: f64 = list
+        let ideal_dcg: f64 = list
             .answers()
             .zip(&self.discounts)
             .map(|((_, gain), discount)| gain / discount)
@@ -134,17 +144,17 @@ impl<'t> Rankings<'t> {
             1.0,
             hits / relevant,
             hits / self.k as f64,
-            gained / ideal,
+            dcg / ideal_dcg,
             1.0 / first,
             precisions / relevant,
         ]
     }
 
-    pub(super) fn finish(self, items: &ItemScores) -> Figures {
+    pub(super) fn finish(self, items: &ItemScoresBuilder) -> Figures {
         let Self {
             table,
             metric,
-            wanted,
+            metric_index,
             k,
             by_rank,
             ranks,
@@ -157,20 +167,21 @@ impl<'t> Rankings<'t> {
                 .zip(figures)
                 .for_each(|(sum, figure)| sum.add(figure * count as f64));
         }
-        // A suite without items is never published, but no figure is ever NaN.
+        // A suite without items is never published. The maximum keeps the figures from being NaN
+        // anyway.
         let means = sums.map(|sum| sum.total() / n.max(1) as f64);
-        let value = means[wanted];
+        let value = means[metric_index];
         let estimate = match metric {
             Metric::Accuracy | Metric::HitRate(_) => wilson(value, n),
             _ => stderr_of_mean(value, n, (0..n).map(|item| items.value(item)))
-                .map(|stderr| around(value, stderr, [0.0, 1.0], "normal")),
+                .map(|stderr| estimate_within([0.0, 1.0], value, stderr, "normal")),
         };
         let names = std::iter::once("accuracy".to_owned())
-            .chain(NAMED_AT_K.map(|name| format!("{name}@{k}")));
+            .chain(NAMES_AT_K.map(|name| format!("{name}@{k}")));
         let others = names
             .zip(means)
             .enumerate()
-            .filter(|(at, _)| *at != wanted)
+            .filter(|(at, _)| *at != metric_index)
             .map(|(_, figure)| figure);
         Figures {
             value,
@@ -180,24 +191,24 @@ impl<'t> Rankings<'t> {
     }
 }
 
-/// At which rank a ranking shows an id; 0: it does not. Looks at every place, so that the time does not depend on the rank: a job
-/// shows how long it took.
+/// Returns the rank of an id in a ranking, or 0. Looks at every rank, so that the time does not
+/// depend on the result: callers see how long a job took.
 #[inline]
 fn rank_of(right: &[u8], cut: &[Cow<'_, str>]) -> usize {
     let mut rank = 0;
     match right.last_chunk::<8>() {
-        // Ids mostly differ at their ends: a comparison of numbers, not a call.
+        // Most ids differ in their last eight bytes, which compare as one number.
         Some(end) => {
-            for (place, id) in cut.iter().enumerate().rev() {
+            for (at, id) in cut.iter().enumerate().rev() {
                 if id.as_bytes().last_chunk::<8>() == Some(end) && id.as_bytes() == right {
-                    rank = place + 1;
+                    rank = at + 1;
                 }
             }
         }
         None => {
-            for (place, id) in cut.iter().enumerate().rev() {
+            for (at, id) in cut.iter().enumerate().rev() {
                 if id.as_bytes() == right {
-                    rank = place + 1;
+                    rank = at + 1;
                 }
             }
         }
@@ -205,18 +216,19 @@ fn rank_of(right: &[u8], cut: &[Cow<'_, str>]) -> usize {
     rank
 }
 
-/// The relevant ids of one item that a ranking has not shown yet. Taking an id out is what makes a repeat worth nothing.
+/// The relevant ids of one item that were not found yet. A found id is removed, so that a repeat
+/// has no gain.
 #[derive(Default)]
 struct Unfound<'t> {
     few: Vec<(&'t [u8], f64)>,
-    /// Used where comparing each place with each answer would take time in the order of their product.
+    /// Used if comparing each id with each answer would take too long.
     many: HashMap<&'t [u8], f64>,
     is_many: bool,
 }
 
 impl<'t> Unfound<'t> {
-    fn fill(&mut self, list: List<'t>, n_places: usize) {
-        self.is_many = n_places > FEW && list.len() > FEW;
+    fn fill(&mut self, list: List<'t>, n_ids: usize) {
+        self.is_many = n_ids > FEW && list.len() > FEW;
         if self.is_many {
             self.many.clear();
             self.many.extend(list.answers());
@@ -226,6 +238,7 @@ impl<'t> Unfound<'t> {
         }
     }
 
+    /// Removes an id, and returns its gain if it was relevant and not found before.
     fn take(&mut self, id: &[u8]) -> Option<f64> {
         if self.is_many {
             return self.many.remove(id);

@@ -1,8 +1,12 @@
-use crate::metric::Metric;
-use crate::suite::answers::Answer;
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+
 use serde_json::{Value, json};
 
 use super::*;
+use crate::metric::Metric;
+use crate::prediction;
+use crate::suite::answers::Answer;
 
 fn score_json(answers: &Value, metric: &str, predictions: &Value) -> Result<Score, Failure> {
     let metric: Metric = metric.parse().unwrap();
@@ -31,14 +35,14 @@ fn one_item() -> AnswerTable {
     builder.finish().unwrap()
 }
 
-fn of_items(score: &Score) -> Vec<f64> {
+fn item_values(score: &Score) -> Vec<f64> {
     (0..score.items.len())
         .map(|item| score.items.value(item))
         .collect()
 }
 
-/// What a prediction is worth, in a suite of one item.
-fn worth(metric: &str, answer: Value, prediction: Value) -> f64 {
+/// Returns the value of one prediction in a suite of one item.
+fn value_of(metric: &str, answer: Value, prediction: Value) -> f64 {
     score_json(
         &json!([["a", answer]]),
         metric,
@@ -50,82 +54,94 @@ fn worth(metric: &str, answer: Value, prediction: Value) -> f64 {
 }
 
 #[test]
-fn a_label_is_a_ranking_of_one() {
+fn label_is_scored_as_ranking_of_one() {
     for metric in ["accuracy", "hit_rate@3", "recall@3", "ndcg@3", "mrr@3"] {
-        assert_eq!(worth(metric, json!("x"), json!("x")), 1.0, "{metric}");
-        assert_eq!(worth(metric, json!("x"), json!("y")), 0.0, "{metric}");
-        assert_eq!(worth(metric, json!("x"), json!([])), 0.0, "{metric}");
+        assert_eq!(value_of(metric, json!("x"), json!("x")), 1.0, "{metric}");
+        assert_eq!(value_of(metric, json!("x"), json!("y")), 0.0, "{metric}");
+        assert_eq!(value_of(metric, json!("x"), json!([])), 0.0, "{metric}");
     }
 }
 
 #[test]
-fn only_the_first_place_counts_for_accuracy() {
-    assert_eq!(worth("accuracy", json!(["x", "y"]), json!(["y", "q"])), 1.0);
-    assert_eq!(worth("accuracy", json!(["x", "y"]), json!(["q", "x"])), 0.0);
+fn accuracy_counts_first_id_only() {
     assert_eq!(
-        worth("accuracy", json!({"x": 0, "y": 1}), json!(["x"])),
+        value_of("accuracy", json!(["x", "y"]), json!(["y", "q"])),
+        1.0
+    );
+    assert_eq!(
+        value_of("accuracy", json!(["x", "y"]), json!(["q", "x"])),
+        0.0
+    );
+    assert_eq!(
+        value_of("accuracy", json!({"x": 0, "y": 1}), json!(["x"])),
         0.0
     );
 }
 
 #[test]
-fn a_ranking_is_cut_at_k() {
+fn ranking_is_cut_at_k() {
     let ranking = || json!(["q", "r", "x"]);
     for metric in ["hit_rate@", "recall@", "ndcg@", "mrr@"] {
         assert_eq!(
-            worth(&format!("{metric}2"), json!("x"), ranking()),
+            value_of(&format!("{metric}2"), json!("x"), ranking()),
             0.0,
             "{metric}"
         );
         assert!(
-            worth(&format!("{metric}3"), json!("x"), ranking()) > 0.0,
+            value_of(&format!("{metric}3"), json!("x"), ranking()) > 0.0,
             "{metric}"
         );
         assert_eq!(
-            worth(&format!("{metric}3"), json!("x"), ranking()),
-            worth(&format!("{metric}10000"), json!("x"), ranking()),
+            value_of(&format!("{metric}3"), json!("x"), ranking()),
+            value_of(&format!("{metric}10000"), json!("x"), ranking()),
             "{metric}: k may be longer than the ranking"
         );
     }
 }
 
 #[test]
-fn a_repeated_id_counts_once_and_its_repeat_takes_a_place() {
+fn repeated_id_counts_once() {
     assert_eq!(
-        worth("recall@3", json!(["x", "y"]), json!(["x", "x", "x", "y"])),
+        value_of("recall@3", json!(["x", "y"]), json!(["x", "x", "x", "y"])),
         0.5
     );
     assert_eq!(
-        worth("mrr@3", json!("x"), json!(["q", "q", "x"])),
+        value_of("mrr@3", json!("x"), json!(["q", "q", "x"])),
         1.0 / 3.0
     );
     let ideal = 1.0 + 1.0 / 3_f64.log2();
     assert_eq!(
-        worth("ndcg@3", json!(["x", "y"]), json!(["x", "x", "y"])),
+        value_of("ndcg@3", json!(["x", "y"]), json!(["x", "x", "y"])),
         (1.0 + 1.0 / 4_f64.log2()) / ideal
     );
 }
 
 #[test]
-fn many_places_and_many_answers_are_scored_like_few() {
+fn long_rankings_are_scored_like_short_ones() {
     let ids = |range: std::ops::Range<u32>| range.map(|at| at.to_string()).collect::<Vec<_>>();
     let mut ranking = ids(50..150);
     ranking.splice(10..10, ids(50..60));
-    assert_eq!(worth("recall@60", json!(ids(0..100)), json!(ranking)), 0.5);
-    assert_eq!(worth("mrr@60", json!(ids(0..100)), json!(ranking)), 1.0);
-    assert_eq!(worth("ndcg@40", json!(ids(0..100)), json!(ids(0..40))), 1.0);
+    assert_eq!(
+        value_of("recall@60", json!(ids(0..100)), json!(ranking)),
+        0.5
+    );
+    assert_eq!(value_of("mrr@60", json!(ids(0..100)), json!(ranking)), 1.0);
+    assert_eq!(
+        value_of("ndcg@40", json!(ids(0..100)), json!(ids(0..40))),
+        1.0
+    );
 }
 
 #[test]
-fn the_ideal_of_ndcg_is_of_the_largest_gains_up_to_k() {
+fn ideal_dcg_uses_largest_gains() {
     let answer = || json!({"x": 1, "y": 3.5, "z": 2, "no": 0});
-    assert_eq!(worth("ndcg@2", answer(), json!(["y", "z"])), 1.0);
-    assert_eq!(worth("ndcg@1", answer(), json!(["z"])), 2.0 / 3.5);
-    assert_eq!(worth("ndcg@3", answer(), json!(["no"])), 0.0);
+    assert_eq!(value_of("ndcg@2", answer(), json!(["y", "z"])), 1.0);
+    assert_eq!(value_of("ndcg@1", answer(), json!(["z"])), 2.0 / 3.5);
+    assert_eq!(value_of("ndcg@3", answer(), json!(["no"])), 0.0);
 }
 
 #[test]
-fn an_item_without_a_prediction_counts_as_zero_and_an_unknown_one_not_at_all() {
+fn missing_items_count_unknown_do_not() {
     let answers = json!([["a", "x"], ["b", "x"], ["c", "x"], ["d", "x"]]);
     let predictions = json!([
         {"item_id": "e", "prediction": "x"},
@@ -143,11 +159,11 @@ fn an_item_without_a_prediction_counts_as_zero_and_an_unknown_one_not_at_all() {
         ),
         (4, 3, 1, 2, 0.25)
     );
-    assert_eq!(of_items(&score), [0.0, 0.0, 1.0, 0.0]);
+    assert_eq!(item_values(&score), [0.0, 0.0, 1.0, 0.0]);
 }
 
 #[test]
-fn faults_name_the_prediction_and_the_reason() {
+fn failures_name_prediction_and_reason() {
     let answers = json!([["a", "x"]]);
     let one = |item_id: &str| json!({"item_id": item_id, "prediction": "x"});
     let cases = [
@@ -185,7 +201,7 @@ fn faults_name_the_prediction_and_the_reason() {
 }
 
 #[test]
-fn scoring_stops_when_told_to() {
+fn scoring_stops_on_request() {
     let predictions = br#"[{"item_id":"a","prediction":"x"}]"#;
     assert_eq!(
         score(
@@ -203,17 +219,17 @@ fn scoring_stops_when_told_to() {
 }
 
 #[test]
-fn figures_are_those_of_trec_eval_and_scikit_learn() {
+fn rankings_agree_with_trec_eval() {
     let vectors: Value =
         serde_json::from_str(include_str!("../../../../tests/vectors/rankings.json")).unwrap();
     let mut compared = 0;
     for case in vectors.as_array().unwrap() {
-        for (metric, wanted) in case["values"].as_object().unwrap() {
+        for (metric, expected) in case["values"].as_object().unwrap() {
             let score = score_json(&case["answers"], metric, &case["predictions"]).unwrap();
-            let (got, wanted) = (score.figures.value, wanted.as_f64().unwrap());
+            let (got, expected) = (score.figures.value, expected.as_f64().unwrap());
             assert!(
-                (got - wanted).abs() <= 1e-12,
-                "{} {metric}: {got} instead of {wanted}",
+                (got - expected).abs() <= 1e-12,
+                "{} {metric}: {got} instead of {expected}",
                 case["name"]
             );
             assert_eq!(
@@ -232,50 +248,50 @@ fn figures_are_those_of_trec_eval_and_scikit_learn() {
 }
 
 #[test]
-fn the_score_of_each_item_is_kept_in_the_suites_order() {
+fn item_scores_are_in_suite_order() {
     let answers = json!([["a", "x"], ["b", ["x", "y"]], ["c", "x"], ["d", "x"]]);
     let predictions = json!([
         {"item_id": "d", "prediction": "x"}, {"item_id": "b", "prediction": ["q", "y"]}, {"item_id": "z", "prediction": "x"},
         {"item_id": "a", "prediction": []},
     ]);
     let score = score_json(&answers, "recall@2", &predictions).unwrap();
-    assert_eq!(of_items(&score), [0.0, 0.5, 0.0, 1.0]);
+    assert_eq!(item_values(&score), [0.0, 0.5, 0.0, 1.0]);
     assert_eq!(score.figures.value, 1.5 / 4.0);
 }
 
 #[test]
-fn labels_numbers_and_probabilities_are_those_of_scikit_learn_and_scipy() {
+fn figures_agree_with_scikit_learn_and_scipy() {
     let vectors: Value =
         serde_json::from_str(include_str!("../../../../tests/vectors/figures.json")).unwrap();
     let (mut compared, mut worst) = (0, 0_f64);
     for case in vectors.as_array().unwrap() {
-        for (metric, wanted) in case["values"].as_object().unwrap() {
+        for (metric, expected) in case["values"].as_object().unwrap() {
             let score = score_json(&case["answers"], metric, &case["predictions"]).unwrap();
-            let wanted = wanted.as_f64().unwrap();
-            let far = (score.figures.value - wanted).abs() / wanted.abs().max(1.0);
+            let expected = expected.as_f64().unwrap();
+            let far = (score.figures.value - expected).abs() / expected.abs().max(1.0);
             assert!(
                 far <= 1e-12,
-                "{} {metric}: {} instead of {wanted}",
+                "{} {metric}: {} instead of {expected}",
                 case["name"],
                 score.figures.value
             );
             worst = worst.max(far);
-            if let Some(wanted) = case["stderr"][metric].as_f64() {
+            if let Some(expected) = case["stderr"][metric].as_f64() {
                 let stderr = score.figures.estimate.unwrap().stderr;
                 assert!(
-                    (stderr - wanted).abs() <= 1e-9 * wanted.abs().max(1e-3),
-                    "{} {metric}: {stderr} {wanted}",
+                    (stderr - expected).abs() <= 1e-9 * expected.abs().max(1e-3),
+                    "{} {metric}: {stderr} {expected}",
                     case["name"]
                 );
                 compared += 1;
             }
-            // Beside another metric of the family the figure is the same.
-            for (beside, figure) in &score.figures.metrics {
-                if let Some(wanted) = case["values"][beside].as_f64() {
-                    let far = (figure - wanted).abs() / wanted.abs().max(1.0);
+            // As an additional figure of another metric the value is the same.
+            for (name, figure) in &score.figures.metrics {
+                if let Some(expected) = case["values"][name].as_f64() {
+                    let far = (figure - expected).abs() / expected.abs().max(1.0);
                     assert!(
                         far <= 1e-12,
-                        "{} {beside} beside {metric}: {figure} instead of {wanted}",
+                        "{} {name} with {metric}: {figure} instead of {expected}",
                         case["name"]
                     );
                 }
@@ -288,13 +304,13 @@ fn labels_numbers_and_probabilities_are_those_of_scikit_learn_and_scipy() {
 }
 
 #[test]
-fn an_item_that_is_left_out_makes_up_for_no_other() {
+fn missing_item_cancels_no_gap() {
     let answers: Vec<Value> = (0..21)
         .map(|at| json!([format!("i{at}"), if at < 11 { "x" } else { "y" }]))
         .collect();
-    // Less sure than right: by themselves, each is 0.05 off.
-    let sure = |at: usize| json!({"item_id": format!("i{at}"), "prediction": if at < 11 { json!({"x": 0.95, "y": 0.05}) } else { json!({"x": 0.05, "y": 0.95}) }});
-    let predictions: Vec<Value> = (0..21).map(sure).collect();
+    // Each confidence is 0.05 too low.
+    let prediction = |at: usize| json!({"item_id": format!("i{at}"), "prediction": if at < 11 { json!({"x": 0.95, "y": 0.05}) } else { json!({"x": 0.05, "y": 0.95}) }});
+    let predictions: Vec<Value> = (0..21).map(prediction).collect();
     let value =
         |predictions: &[Value]| score_json(&json!(answers), "ece@15", &json!(predictions)).unwrap();
     assert!((value(&predictions).figures.value - 0.05).abs() < 1e-12);
@@ -308,7 +324,7 @@ fn an_item_that_is_left_out_makes_up_for_no_other() {
     assert_eq!(without.items.value(20), -1.0);
 }
 
-/// The standard error of a mean of these.
+/// Returns the standard error of the mean of these terms.
 fn stderr_of(terms: &[f64]) -> f64 {
     let n = terms.len() as f64;
     let mean = terms.iter().sum::<f64>() / n;
@@ -321,9 +337,10 @@ fn stderr_of(terms: &[f64]) -> f64 {
         .sqrt()
 }
 
-/// As J. W. Tukey's jackknife has it, each item is as much of a figure as it takes away when it is left out.
+/// In J. W. Tukey's jackknife, the contribution of an item is the change of the figure when the
+/// item is left out.
 #[test]
-fn what_is_kept_of_an_item_is_its_part_in_a_metric_of_all_items() {
+fn contributions_agree_with_jackknife() {
     let vectors: Value =
         serde_json::from_str(include_str!("../../../../tests/vectors/figures.json")).unwrap();
     let (mut compared, mut jackknifed) = (0, 0);
@@ -340,13 +357,13 @@ fn what_is_kept_of_an_item_is_its_part_in_a_metric_of_all_items() {
             let parts: Vec<f64> = (0..answers.len())
                 .map(|item| score.items.value(item))
                 .collect();
-            let (mean, told) = (
+            let (mean, name) = (
                 parts.iter().sum::<f64>() / parts.len() as f64,
                 case["name"].to_string() + metric,
             );
             assert!(
                 (mean - score.figures.value).abs() < 1e-12,
-                "{told}: {mean} {}",
+                "{name}: {mean} {}",
                 score.figures.value
             );
             compared += 1;
@@ -374,7 +391,7 @@ fn what_is_kept_of_an_item_is_its_part_in_a_metric_of_all_items() {
             let (ours, theirs) = (stderr_of(&parts), stderr_of(&pseudo));
             assert!(
                 stderr_of(&apart) <= 0.15 * theirs + 1e-12,
-                "{told}: {ours} {theirs} {}",
+                "{name}: {ours} {theirs} {}",
                 stderr_of(&apart)
             );
             jackknifed += 1;
@@ -384,7 +401,7 @@ fn what_is_kept_of_an_item_is_its_part_in_a_metric_of_all_items() {
 }
 
 #[test]
-fn the_order_of_the_predictions_makes_no_difference_at_all() {
+fn order_of_predictions_does_not_matter() {
     let vectors = [
         include_str!("../../../../tests/vectors/figures.json"),
         include_str!("../../../../tests/vectors/rankings.json"),
@@ -416,7 +433,7 @@ fn the_order_of_the_predictions_makes_no_difference_at_all() {
 }
 
 #[test]
-fn an_item_without_a_prediction_is_the_worst_that_its_metric_knows() {
+fn missing_item_has_worst_value() {
     let labels = json!([["a", "x"], ["b", "y"]]);
     let of = |metric: &str, answers: &Value, prediction: Value| {
         score_json(
@@ -426,7 +443,7 @@ fn an_item_without_a_prediction_is_the_worst_that_its_metric_knows() {
         )
         .unwrap()
     };
-    // A miss of its class, no false alarm of another: F1 of x is 1, of y 0.
+    // The missing item is a false negative of y, and no false positive: F1 of x is 1, of y 0.
     assert_eq!(of("f1_macro", &labels, json!("x")).figures.value, 0.5);
     assert_eq!(of("f1_micro", &labels, json!("x")).figures.value, 2.0 / 3.0);
     let numbers = json!([["a", 1], ["b", 4.5]]);
@@ -435,24 +452,25 @@ fn an_item_without_a_prediction_is_the_worst_that_its_metric_knows() {
         of("rmse", &numbers, json!(1)).figures.value,
         (3.5_f64 * 3.5 / 2.0).sqrt()
     );
-    let sure = json!({"x": 1});
+    let certain = json!({"x": 1});
     assert_eq!(
-        of("log_loss", &labels, sure.clone()).figures.value,
+        of("log_loss", &labels, certain.clone()).figures.value,
         -1e-15_f64.ln() / 2.0
     );
-    assert_eq!(of("brier", &labels, sure.clone()).figures.value, 0.5);
+    assert_eq!(of("brier", &labels, certain.clone()).figures.value, 0.5);
     assert_eq!(
         of(
             "brier",
             &json!([["a", "x"], ["b", "y"], ["c", "z"]]),
-            sure.clone()
+            certain.clone()
         )
         .figures
         .value,
         4.0 / 3.0
     );
-    assert_eq!(of("ece@15", &labels, sure.clone()).figures.value, 0.5);
-    for (metric, answers, prediction) in [("spearman", &numbers, json!(1)), ("auc", &labels, sure)]
+    assert_eq!(of("ece@15", &labels, certain.clone()).figures.value, 0.5);
+    for (metric, answers, prediction) in
+        [("spearman", &numbers, json!(1)), ("auc", &labels, certain)]
     {
         let failure = score_json(
             answers,
@@ -460,29 +478,31 @@ fn an_item_without_a_prediction_is_the_worst_that_its_metric_knows() {
             &json!([{"item_id": "a", "prediction": prediction}]),
         )
         .unwrap_err();
-        let told = format!("{metric} needs a prediction for each item of the suite: 1 are missing");
-        assert_eq!(failure, Failure::InvalidPredictions(told));
+        let message =
+            format!("{metric} needs a prediction for each item of the suite: 1 are missing");
+        assert_eq!(failure, Failure::InvalidPredictions(message));
     }
     let same = json!([{"item_id": "a", "prediction": 2}, {"item_id": "b", "prediction": 2}]);
     assert!(
-        matches!(score_json(&numbers, "spearman", &same), Err(Failure::InvalidPredictions(told)) if told.contains("not defined"))
+        matches!(score_json(&numbers, "spearman", &same), Err(Failure::InvalidPredictions(message)) if message.contains("not defined"))
     );
 }
 
 #[test]
-fn a_value_that_does_not_fit_the_metric_is_told_by_its_place() {
+fn value_of_wrong_type_is_located() {
     let wrong = score_json(
         &json!([["a", 1], ["b", 2]]),
         "mae",
         &json!([{"item_id": "a", "prediction": "1"}]),
     );
-    let told = "predictions[0].prediction: must be a number: the suite's metric is mae";
-    assert_eq!(wrong, Err(Failure::InvalidPredictions(told.into())));
+    let message = "predictions[0].prediction: must be a number: the suite's metric is mae";
+    assert_eq!(wrong, Err(Failure::InvalidPredictions(message.into())));
 }
 
 #[test]
-fn the_interval_of_a_correlated_figure_is_that_of_a_bootstrap() {
-    // 400 items of three classes, of which some are missing: the delta method against 2,000 resamples of the items.
+fn delta_interval_agrees_with_bootstrap() {
+    // Compares the delta method with 2,000 resamples of 400 items of three classes, some without a
+    // prediction.
     let mut state = 7_u64;
     let mut below = |bound: u64| {
         state = state
@@ -565,7 +585,7 @@ fn the_interval_of_a_correlated_figure_is_that_of_a_bootstrap() {
 }
 
 #[test]
-fn clipped_losses_lie_between_the_bounds() {
+fn losses_are_clipped_to_bounds() {
     let clipped = |metric: &str, answers: &Value, predictions: &Value| {
         let metric: Metric = metric.parse().unwrap();
         let mut builder = Builder::new(metric, 2).clip(crate::metric::Clip::new(1.0, 3.0));
@@ -589,7 +609,7 @@ fn clipped_losses_lie_between_the_bounds() {
         .value
     };
     let one = |prediction: Value| json!([{"item_id": "i0", "prediction": prediction}]);
-    // The second item has no prediction: its loss is the largest.
+    // The second item has no prediction, so its loss is the upper bound.
     assert_eq!(
         clipped("mae", &json!([5, 6]), &one(json!(5))),
         (1.0 + 3.0) / 2.0
@@ -613,7 +633,7 @@ fn clipped_losses_lie_between_the_bounds() {
     );
 }
 
-/// Scores predictions by index for items of which every third is sealed.
+/// Scores predictions for items of which every third is sealed.
 fn sealed_score(metric: &str, answers: &[Value], predictions: &Value) -> Result<Score, Failure> {
     let metric: Metric = metric.parse().unwrap();
     let table = |sealed: bool| {
@@ -633,16 +653,16 @@ fn sealed_score(metric: &str, answers: &[Value], predictions: &Value) -> Result<
         builder.finish().unwrap()
     };
     let (open, sealed) = (table(false), table(true));
-    let (progress, prefetch) = (Progress::default(), Prefetch::default());
-    let mut tally = Scorer::new(&open, metric, &progress, &prefetch).with_sealed(Some(&sealed));
-    match prediction::read(predictions.to_string().as_bytes(), |next| tally.add(next)).unwrap() {
-        ControlFlow::Continue(()) => tally.finish(),
+    let progress = Progress::default();
+    let mut scorer = Scorer::new(&open, metric, &progress).with_sealed(Some(&sealed));
+    match prediction::read(predictions.to_string().as_bytes(), &mut scorer).unwrap() {
+        ControlFlow::Continue(()) => scorer.finish(),
         ControlFlow::Break(failure) => Err(failure),
     }
 }
 
 #[test]
-fn sealed_items_are_scored_apart_from_open_ones() {
+fn sealed_items_are_scored_separately() {
     let answers: Vec<Value> = (0..9).map(|at| json!(format!("a{}", at % 2))).collect();
     let predictions: Vec<Value> = (0..8)
         .map(|at| json!({"item_id": format!("i{at}"), "prediction": "a0"}))
@@ -653,7 +673,8 @@ fn sealed_items_are_scored_apart_from_open_ones() {
         .unwrap()
         .push(json!({"item_id": "elsewhere", "prediction": "a0"}));
     let score = sealed_score("exact_match", &answers, &predictions).unwrap();
-    // Open are 1, 2, 4, 5, 7 and 8; of 2 and 4 the answer is a0, and 8 has no prediction. Sealed are 0, 3 and 6.
+    // Items 0, 3 and 6 are sealed. Of the open items, 2, 4 and 8 have the answer a0, and 8 has no
+    // prediction.
     assert_eq!(
         (
             score.n,
@@ -667,16 +688,16 @@ fn sealed_items_are_scored_apart_from_open_ones() {
     assert_eq!(score.items.len(), 6);
     let sealed = score.sealed.unwrap();
     assert_eq!((sealed.n, sealed.figures.value), (3, 2.0 / 3.0));
-    let twice =
+    let repeated =
         json!([{"item_id": "i0", "prediction": "a0"}, {"item_id": "i0", "prediction": "a0"}]);
     assert!(matches!(
-        sealed_score("exact_match", &answers, &twice),
+        sealed_score("exact_match", &answers, &repeated),
         Err(Failure::InvalidPredictions(_))
     ));
 }
 
 #[test]
-fn sealed_answers_change_no_open_figure() {
+fn sealed_answers_do_not_change_open_figures() {
     for (metric, answer, prediction) in [
         ("f1_macro", json!("x"), json!("x")),
         ("brier", json!("x"), json!({"x": 0.5, "y": 0.5})),
@@ -731,7 +752,7 @@ fn sealed_answers_change_no_open_figure() {
 }
 
 #[test]
-fn trivial_submissions_know_only_how_answers_are_distributed() {
+fn trivial_submissions_use_answer_distribution() {
     let of = |metric: &str, answers: &[Value]| {
         let metric: Metric = metric.parse().unwrap();
         let mut builder = Builder::new(metric, answers.len());

@@ -1,44 +1,47 @@
-//! Submissions that know nothing of single items: what anybody reaches who knows how answers are distributed. A ladder starts
-//! at the best of them, because a better value is the first that says something of a model.
+//! Trivial submissions: they use the distribution of the answers, and no knowledge of single items.
+//! A ladder starts at the value of the best one, because only a better value says something about a
+//! model.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use super::answer_table::{AnswerTable, Right};
-use super::{Failure, Prefetch, Progress, Scorer};
+use super::result::Failure;
+use super::scorer::{Progress, Scorer};
 use crate::metric::{Family, Metric};
-use crate::prediction::{Prediction, Value};
+use crate::prediction::{Prediction, PredictionSink as _, Value};
 
-/// The longest constant ranking.
-const RANKING_MAX: usize = 100;
+/// Number of ids in the constant ranking.
+const RANKING_LENGTH_MAX: usize = 100;
 
-/// A submission that knows nothing of single items, and its value.
+/// A submission that uses no knowledge of single items.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trivial {
-    /// What it predicts.
+    /// A description of the predictions, such as `most frequent label`.
     pub name: &'static str,
-    /// Its value.
+    /// The value of the metric.
     pub value: f64,
 }
 
-/// The values of the trivial submissions of a suite with these answers:
+/// Returns the trivial submissions of a suite with these answers:
 ///
 /// - rankings: the most frequent answers, for every item;
-/// - labels: the most frequent label, for every item; and labels at random, each as often as it is an answer, by their expected
-///   value, which is the better one for f1_macro;
-/// - numbers: the mean, and the median, for every item; for spearman, numbers at random, by their expected value 0;
+/// - labels: the most frequent label, for every item; for f1_macro also labels at random, each with
+///   its frequency among the answers, by their expected value;
+/// - numbers: the mean, and the median, for every item; for spearman, numbers at random, by their
+///   expected value 0;
 /// - probabilities: the frequency of each label, for every item.
 ///
-/// Those that the metric is not defined for are left out.
+/// A submission for which the metric is not defined is left out.
 pub fn trivial_submissions(table: &AnswerTable, metric: Metric) -> Vec<Trivial> {
-    let mut found = Vec::new();
+    let mut submissions = Vec::new();
     let mut add = |name, value: Result<f64, Failure>| {
-        found.extend(value.ok().map(|value| Trivial { name, value }));
+        submissions.extend(value.ok().map(|value| Trivial { name, value }));
     };
     match metric.family() {
         Family::Rankings => {
-            let ranking = most_frequent(table, RANKING_MAX);
+            let ranking = most_frequent(table, RANKING_LENGTH_MAX);
             add(
                 "most frequent answers",
                 value_of(table, metric, |_| Value::Ranking(&ranking)),
@@ -51,7 +54,8 @@ pub fn trivial_submissions(table: &AnswerTable, metric: Metric) -> Vec<Trivial> 
                 value_of(table, metric, |_| Value::Label(&label[0])),
             );
             if metric == Metric::F1Macro {
-                // A label that is an answer with the frequency p, and is predicted as often, has an F1 of p.
+                // A label with frequency p that is predicted with frequency p has an expected F1 of
+                // p.
                 add("labels at random", Ok(1.0 / table.n_labels().max(1) as f64));
             }
         }
@@ -82,10 +86,10 @@ pub fn trivial_submissions(table: &AnswerTable, metric: Metric) -> Vec<Trivial> 
             );
         }
     }
-    found
+    submissions
 }
 
-/// The best of these trivial submissions.
+/// Returns the trivial submission with the best value.
 pub fn best_trivial(trivial: &[Trivial], metric: Metric) -> Option<Trivial> {
     let sign = if metric.lower_is_better() { -1.0 } else { 1.0 };
     trivial
@@ -99,8 +103,8 @@ fn value_of<'v>(
     metric: Metric,
     predict: impl Fn(usize) -> Value<'v, 'v>,
 ) -> Result<f64, Failure> {
-    let (progress, prefetch) = (Progress::default(), Prefetch::default());
-    let mut tally = Scorer::new(table, metric, &progress, &prefetch);
+    let progress = Progress::default();
+    let mut scorer = Scorer::new(table, metric, &progress);
     for (index, item_id) in table.item_ids().enumerate() {
         let prediction = Prediction {
             index,
@@ -108,14 +112,15 @@ fn value_of<'v>(
             item_id: String::from_utf8_lossy(item_id),
             value: predict(index),
         };
-        if let ControlFlow::Break(failure) = tally.add(Ok(prediction)) {
+        if let ControlFlow::Break(failure) = scorer.take(Ok(prediction)) {
             return Err(failure);
         }
     }
-    Ok(tally.finish()?.figures.value)
+    Ok(scorer.finish()?.figures.value)
 }
 
-/// Each answer with the sum of its gains over all items, the most frequent first; of equally frequent ones, the first by name.
+/// Returns each answer with the sum of its gains over all items, the most frequent first; ties are
+/// in byte order.
 fn frequencies(table: &AnswerTable) -> Vec<(Cow<'_, str>, f64)> {
     let mut counts: HashMap<&[u8], f64> = HashMap::new();
     for item in table.items() {
@@ -137,10 +142,10 @@ fn frequencies(table: &AnswerTable) -> Vec<(Cow<'_, str>, f64)> {
         .collect()
 }
 
-fn most_frequent(table: &AnswerTable, most: usize) -> Vec<Cow<'_, str>> {
+fn most_frequent(table: &AnswerTable, n: usize) -> Vec<Cow<'_, str>> {
     frequencies(table)
         .into_iter()
-        .take(most)
+        .take(n)
         .map(|(answer, _)| answer)
         .collect()
 }

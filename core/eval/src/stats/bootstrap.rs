@@ -1,16 +1,16 @@
-//! The bootstrap, in one pass: each item counts in each replicate as often as a number drawn for the two says, which is
-//! Poisson with a mean of 1. (B. Efron 1979; for streams, N. Chamandy et al. 2012.)
+//! The bootstrap in one pass: the weight of an item in a replicate is drawn from a Poisson
+//! distribution with mean 1 (B. Efron 1979; for streams, N. Chamandy et al. 2012).
 //!
-//! What is drawn hangs on the item's place in the suite alone: the same submission has the same standard error, in
-//! whatever order it came.
+//! The weights depend on the item's place in the suite only, so the same predictions have the same
+//! standard error in any order.
 
-/// How many replicates there are: the standard error is itself known to about 5 %.
+/// Number of replicates: enough to know the standard error to about 5 %.
 const REPLICATES: usize = 200;
 
-/// Chances of at most 0, 1, 2 … of a Poisson of mean 1, in units of 2^-16.
-const CHANCES: [u16; 8] = [24109, 48219, 60273, 64292, 65296, 65497, 65531, 65535];
+/// Cumulative probabilities of 0, 1, 2 … in a Poisson distribution with mean 1, in units of 2^-16.
+const CUMULATIVE: [u16; 8] = [24109, 48219, 60273, 64292, 65296, 65497, 65531, 65535];
 
-/// Sums over bins, in each replicate.
+/// The sums of the terms of each bin, in each replicate.
 pub(crate) struct Bootstrap<const BINS: usize> {
     sums: Vec<[f64; REPLICATES]>,
     weights: [f64; REPLICATES],
@@ -28,21 +28,22 @@ impl<const BINS: usize> Default for Bootstrap<BINS> {
 }
 
 impl<const BINS: usize> Bootstrap<BINS> {
+    /// Adds the term of an item to a bin. `item` is the item's place in the suite.
     pub(crate) fn add(&mut self, item: usize, bin: usize, term: f64) {
         self.n += 1;
         let mut drawn = [0_u16; REPLICATES];
         for (at, four) in drawn.chunks_mut(4).enumerate() {
-            let bits = mixed((item * REPLICATES.div_ceil(4) + at) as u64);
+            let bits = splitmix64((item * REPLICATES.div_ceil(4) + at) as u64);
             four.iter_mut()
                 .enumerate()
                 .for_each(|(at, draw)| *draw = (bits >> (16 * at)) as u16);
         }
         let mut counts = [0_u16; REPLICATES];
-        for chance in CHANCES {
+        for bound in CUMULATIVE {
             counts
                 .iter_mut()
                 .zip(&drawn)
-                .for_each(|(count, draw)| *count += u16::from(*draw >= chance));
+                .for_each(|(count, draw)| *count += u16::from(*draw >= bound));
         }
         for ((sum, weight), count) in self.sums[bin].iter_mut().zip(&mut self.weights).zip(counts) {
             *sum += f64::from(count) * term;
@@ -50,14 +51,15 @@ impl<const BINS: usize> Bootstrap<BINS> {
         }
     }
 
-    /// The standard deviation of a figure of the bins' sums and the number of items. One item says nothing.
+    /// Returns the standard deviation over the replicates of a figure that is computed from the
+    /// bins' sums and the number of items. `None` with fewer than two items.
     pub(crate) fn stderr(&self, figure: impl Fn(&[f64; BINS], f64) -> f64) -> Option<f64> {
         if self.n < 2 {
             return None;
         }
         let replicate = |at: usize| {
             let sums: [f64; BINS] = std::array::from_fn(|bin| self.sums[bin][at]);
-            // Of few items a replicate may have none.
+            // With few items a replicate may have none.
             (self.weights[at] > 0.0).then(|| figure(&sums, self.weights[at]))
         };
         let figures: Vec<f64> = (0..REPLICATES).filter_map(replicate).collect();
@@ -71,8 +73,8 @@ impl<const BINS: usize> Bootstrap<BINS> {
     }
 }
 
-/// Bits that look random. (S. Vigna's splitmix64.)
-fn mixed(at: u64) -> u64 {
+/// Returns the pseudo-random number at this place of the sequence (S. Vigna's splitmix64).
+fn splitmix64(at: u64) -> u64 {
     let mut bits = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_mean_it_says_what_the_formula_says() {
+    fn bootstrap_of_mean_agrees_with_formula() {
         let terms: Vec<f64> = (0..5000).map(|at| f64::from(at % 17)).collect();
         let mut bootstrap = Bootstrap::<1>::default();
         terms

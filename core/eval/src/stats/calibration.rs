@@ -1,13 +1,15 @@
-//! The bins that confidences are put in, to be compared with how often they are right.
+//! The bins of the expected calibration error: in each, the mean confidence is compared with the
+//! share of right predictions.
 
-/// How many bins of equal width there are for items that were predicted.
+/// Number of bins of equal width for items with a prediction.
 pub const BINS: usize = 15;
 
-/// The bin of a confidence from 0 to 1: each holds its upper end, the first one 0, too.
+/// Returns the bin of a confidence from 0 to 1. A bin includes its upper end; the first one
+/// includes 0 as well.
 pub fn bin(confidence: f64) -> usize {
     let upper = |bin: usize| (bin + 1) as f64 / BINS as f64;
     let mut bin = ((confidence * BINS as f64).ceil() as usize).clamp(1, BINS) - 1;
-    // What was rounded is put right.
+    // The multiplication rounds: correct the bin by its exact bounds.
     while bin > 0 && confidence <= upper(bin - 1) {
         bin -= 1;
     }
@@ -17,8 +19,9 @@ pub fn bin(confidence: f64) -> usize {
     bin
 }
 
-/// How far an item is from what was right, and in which bin. One without a prediction, whose confidence is below 0, is as far
-/// as can be, in a bin behind the others, where it makes up for nothing.
+/// Returns the bin of an item and its gap: the confidence minus 1 if the prediction is right, minus
+/// 0 otherwise. An item without a prediction has a confidence below 0. Its gap is 1, in bin
+/// [`BINS`], where it cannot cancel the gap of another item.
 pub fn gap(confidence: f64, is_right: bool) -> (usize, f64) {
     if confidence < 0.0 {
         (BINS, 1.0)
@@ -32,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bin_holds_its_upper_end() {
+    fn bin_includes_its_upper_end() {
         for (confidence, expected) in [
             (0.0, 0),
             (1e-300, 0),

@@ -1,7 +1,8 @@
 //! Sums that do not depend on the order of their terms.
 
-/// A sum in twice the precision of a float: the error of its total is that of one rounding, and so is the difference that
-/// the order of the terms makes. (T. J. Dekker, A floating-point technique for extending the available precision, 1971.)
+/// A sum in twice the precision of `f64`: the total has the error of one rounding, and the order of
+/// the terms changes it by no more (T. J. Dekker, A floating-point technique for extending the
+/// available precision, 1971).
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Sum {
     high: f64,
@@ -9,18 +10,18 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Adds the next term.
+    /// Adds a term to the sum.
     #[inline]
     pub fn add(&mut self, term: f64) {
         let sum = self.high + term;
-        // What was lost in this addition, exactly.
+        // The rounding error of this addition, exactly.
         let part = sum - self.high;
         let lost = (self.high - (sum - part)) + (term - part) + self.low;
         self.high = sum + lost;
         self.low = lost - (self.high - sum);
     }
 
-    /// The sum of what was added, rounded once.
+    /// Returns the sum of the terms, rounded once.
     pub fn total(self) -> f64 {
         self.high + self.low
     }
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sum_does_not_depend_on_the_order_of_its_terms() {
+    fn order_of_terms_does_not_change_total() {
         let total = |terms: &mut dyn Iterator<Item = f64>| terms.collect::<Sum>().total();
         assert_eq!(total(&mut [1.0, 1e20, 1.0, -1e20].into_iter()), 2.0);
         let terms: Vec<f64> = (1..100_000).map(|rank| 1.0 / f64::from(rank)).collect();

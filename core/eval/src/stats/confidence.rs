@@ -1,23 +1,24 @@
-//! How sure a figure is.
+//! Standard errors and confidence intervals.
 
 use crate::stats::compensated_sum::Sum;
 
-/// Half the width of a 95 % interval, in standard errors.
+/// Half the width of a 95 % confidence interval, in standard errors: the 97.5 % quantile of the
+/// normal distribution.
 pub const Z: f64 = 1.959_963_984_540_054;
 
-/// What is said of a value.
+/// The uncertainty of a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// Its standard error.
+    /// The standard error, in units of the value.
     pub stderr: f64,
-    /// Its interval of 95 % confidence.
+    /// The 95 % confidence interval: lower and upper end.
     pub ci95: [f64; 2],
-    /// How these were found.
+    /// The name of the method: `wilson`, `normal`, `delta`, `delong`, `fisher` or `bootstrap`.
     pub method: &'static str,
 }
 
 impl Estimate {
-    /// The same with each number changed.
+    /// Applies a function to each number, for example to round it.
     #[must_use]
     pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
         Self {
@@ -28,7 +29,8 @@ impl Estimate {
     }
 }
 
-/// A share of n: Wilson's interval, which holds what it promises also near 0 and 1 and for few items.
+/// Returns Wilson's interval of a share of `n` items, which keeps its coverage near 0 and 1 and
+/// with few items. `None` without items.
 pub fn wilson(share: f64, n: usize) -> Option<Estimate> {
     if n == 0 {
         return None;
@@ -37,7 +39,7 @@ pub fn wilson(share: f64, n: usize) -> Option<Estimate> {
     let spread = Z * Z / n;
     let middle = (share + spread / 2.0) / (1.0 + spread);
     let half = Z / (1.0 + spread) * (share * (1.0 - share) / n + spread / (4.0 * n)).sqrt();
-    // At the ends it is exact; what is left there are roundings.
+    // At 0 and 1 the end is exact; the formula would leave a rounding error.
     let low = if share == 0.0 {
         0.0
     } else {
@@ -55,12 +57,21 @@ pub fn wilson(share: f64, n: usize) -> Option<Estimate> {
     })
 }
 
-/// Around a value, by its standard error, and within what the metric can be.
-pub(crate) fn around(value: f64, stderr: f64, range: [f64; 2], method: &'static str) -> Estimate {
-    let ci95 = [
-        (value - Z * stderr).max(range[0]),
-        (value + Z * stderr).min(range[1]),
-    ];
+/// Returns the normal 95 % confidence interval of a value with this standard error.
+pub(crate) fn around(value: f64, stderr: f64) -> [f64; 2] {
+    [value - Z * stderr, value + Z * stderr]
+}
+
+/// Returns the estimate of a value with this standard error: a normal interval, cut to the metric's
+/// range.
+pub(crate) fn estimate_within(
+    range: [f64; 2],
+    value: f64,
+    stderr: f64,
+    method: &'static str,
+) -> Estimate {
+    let [low, high] = around(value, stderr);
+    let ci95 = [low.max(range[0]), high.min(range[1])];
     Estimate {
         stderr,
         ci95,
@@ -68,8 +79,8 @@ pub(crate) fn around(value: f64, stderr: f64, range: [f64; 2], method: &'static 
     }
 }
 
-/// The standard error of a mean: from how far its terms are from it, each at its place in the suite's order. One term says
-/// nothing of that.
+/// Returns the standard error of the mean of `n` terms. The terms come in the suite's order. `None`
+/// with fewer than two terms.
 pub(crate) fn stderr_of_mean(mean: f64, n: usize, terms: impl Iterator<Item = f64>) -> Option<f64> {
     if n < 2 {
         return None;
@@ -78,12 +89,15 @@ pub(crate) fn stderr_of_mean(mean: f64, n: usize, terms: impl Iterator<Item = f6
     Some((squares.total() / (n as f64 - 1.0) / n as f64).sqrt())
 }
 
-/// The variance of a figure of n items whose influences, which sum to 0, have squares of this sum.
+/// Returns the standard error of a figure of `n` items by the delta method. `squares` is the sum of
+/// the squares of the items' influences on the figure, which sum to 0. `None` with fewer than two
+/// items.
 pub(crate) fn stderr_of_influences(squares: f64, n: usize) -> Option<f64> {
     (n >= 2).then(|| (squares * n as f64 / (n as f64 - 1.0)).sqrt())
 }
 
-/// A rank correlation of n pairs: Fisher's transformation with the standard error of Bonett and Wright (2000).
+/// Returns the estimate of a rank correlation of `n` pairs: Fisher's transformation with the
+/// standard error of Bonett and Wright (2000). `None` with fewer than four pairs.
 pub(crate) fn fisher(rho: f64, n: usize) -> Option<Estimate> {
     if n < 4 {
         return None;
@@ -110,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wilsons_interval_is_the_textbooks() {
+    fn wilson_interval_agrees_with_scipy() {
         // SciPy's binomtest(15, 50).proportion_ci(method="wilson").
         let Estimate {
             stderr,
@@ -129,8 +143,11 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_does_not_leave_the_metrics_range() {
-        assert_eq!(around(0.99, 0.1, [0.0, 1.0], "normal").ci95[1], 1.0);
+    fn interval_stays_within_range() {
+        assert_eq!(
+            estimate_within([0.0, 1.0], 0.99, 0.1, "normal").ci95[1],
+            1.0
+        );
         assert_eq!(stderr_of_mean(1.0, 1, [1.0].into_iter()), None);
         assert_eq!(fisher(1.0, 10).unwrap().ci95, [1.0, 1.0]);
         assert_eq!(fisher(0.5, 3), None);

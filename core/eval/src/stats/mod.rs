@@ -1,6 +1,7 @@
-//! Statistics: confidence intervals, the bootstrap, calibration, and sums without rounding errors.
+//! Statistics: confidence intervals, the bootstrap, calibration bins and sums that do not depend on
+//! order.
 
 pub(crate) mod bootstrap;
 pub mod calibration;
 pub mod compensated_sum;
-pub(crate) mod confidence;
+pub mod confidence;

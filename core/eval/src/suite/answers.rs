@@ -1,46 +1,47 @@
-//! Hidden answers: how they are written in a suite, and which ids they make right.
+//! Hidden answers: their JSON form in a suite, and the ids that they make right.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-use crate::metric::Family;
-use crate::metric::Metric;
+use crate::metric::{Family, Metric};
 use crate::prediction::{NUMBER_MAX, Written, first_duplicate, written};
 
-/// The answer to one item; its texts are slices of the JSON (`'a`) where they have no escapes.
+/// The answer to one item. Its strings are slices of the JSON (`'a`) if they have no escapes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer<'a> {
-    /// One right answer.
+    /// A single right id or label.
     Label(Cow<'a, str>),
-    /// Several right answers, equally good.
+    /// Several right ids, equally good.
     Set(Vec<Cow<'a, str>>),
-    /// Answers with their gains, each from 0 to 1e100, one of them above 0.
+    /// Ids with their gains: each from 0 to 1e100, at least one above 0.
     Gains(Vec<(Cow<'a, str>, f64)>),
-    /// A number.
+    /// The right number, at most 1e50 in absolute value.
     Number(f64),
 }
 
-/// Far above any use, and far enough below the largest float that no sum of gains becomes infinite.
-const MAX_GAIN: f64 = 1e100;
+/// The largest gain: far above any practical one, and so small that no sum of gains becomes
+/// infinite.
+const GAIN_MAX: f64 = 1e100;
 
 impl<'a> Answer<'a> {
-    /// Reads an answer from its JSON text: a string, a non-empty array of distinct strings, an object of string → gain,
-    /// or a number, whichever the metric has a use for. The error says what is wrong, for the operator who wrote the suite.
+    /// Reads an answer from JSON: a string, a non-empty array of distinct strings, an object of
+    /// string → gain, or a number, whichever the metric takes. The error message is for the
+    /// operator who wrote the suite.
     pub fn parse(json: &'a str, metric: &Metric) -> Result<Self, String> {
         let json = json.trim_ascii();
         let answer = match written(json) {
             Some(written) => written.into(),
-            None => Self::read(json)?,
+            None => Self::parse_slow_path(json)?,
         };
-        answer.check_value(metric)?;
-        answer.sound()?;
+        answer.check_form(metric)?;
+        answer.check_content()?;
         Ok(answer)
     }
 
-    /// The way by which faults are told.
-    fn read(json: &str) -> Result<Self, String> {
+    /// Reads an answer that the fast path cannot read, with an error message if it is invalid.
+    fn parse_slow_path(json: &str) -> Result<Self, String> {
         Ok(match json.as_bytes().first() {
             Some(b'"') => {
                 Self::Label(read::<String>(json, "the answer is not a valid JSON string")?.into())
@@ -64,8 +65,9 @@ impl<'a> Answer<'a> {
         })
     }
 
-    fn check_value(&self, metric: &Metric) -> Result<(), String> {
-        let (fits, wanted) = match (metric.family(), metric) {
+    /// Checks that the metric takes an answer of this form.
+    fn check_form(&self, metric: &Metric) -> Result<(), String> {
+        let (is_accepted, expected) = match (metric.family(), metric) {
             (Family::Rankings, _) => (
                 !matches!(self, Self::Number(_)),
                 "a string, an array of strings or an object of id → gain",
@@ -84,16 +86,17 @@ impl<'a> Answer<'a> {
                 "a string: the one right label",
             ),
         };
-        if fits {
+        if is_accepted {
             Ok(())
         } else {
-            Err(format!("the metric {metric} takes {wanted} as answer"))
+            Err(format!("the metric {metric} takes {expected} as answer"))
         }
     }
 
-    fn sound(&self) -> Result<(), String> {
+    /// Checks the range of numbers and gains, and that ids are distinct and have no NUL.
+    fn check_content(&self) -> Result<(), String> {
         let ids: Vec<&str> = match self {
-            Self::Label(label) => return no_nul(label),
+            Self::Label(label) => return check_no_nul(label),
             Self::Number(number) if number.abs() <= NUMBER_MAX => return Ok(()),
             Self::Number(_) => {
                 return Err(format!(
@@ -106,10 +109,10 @@ impl<'a> Answer<'a> {
         if let Self::Gains(gains) = self {
             if let Some((id, gain)) = gains
                 .iter()
-                .find(|(_, gain)| !(0.0..=MAX_GAIN).contains(gain))
+                .find(|(_, gain)| !(0.0..=GAIN_MAX).contains(gain))
             {
                 return Err(format!(
-                    "the gain of {id:?} is {gain:e}, but a gain is from 0 to {MAX_GAIN:e}"
+                    "the gain of {id:?} is {gain:e}, but a gain is from 0 to {GAIN_MAX:e}"
                 ));
             }
             if gains.iter().all(|(_, gain)| *gain == 0.0) {
@@ -119,13 +122,13 @@ impl<'a> Answer<'a> {
         if ids.is_empty() {
             return Err(String::from("an answer must name at least one id"));
         }
-        ids.iter().try_for_each(|id| no_nul(id))?;
+        ids.iter().try_for_each(|id| check_no_nul(id))?;
         first_duplicate(ids.iter().copied())
             .map_or(Ok(()), |id| Err(format!("{id:?} is given twice")))
     }
 
-    /// The relevant ids with their gains, in the order in which they are written: those with a gain above 0, and in a
-    /// string or an array each with a gain of 1. A number has none.
+    /// Returns the ids with a gain above 0, in the order of the JSON. The ids of a string or an
+    /// array have a gain of 1. A number has none.
     pub fn relevant(&self) -> Vec<(&str, f64)> {
         match self {
             Self::Label(label) => vec![(label, 1.0)],
@@ -151,7 +154,7 @@ impl<'a> From<Written<'a>> for Answer<'a> {
     }
 }
 
-fn no_nul(id: &str) -> Result<(), String> {
+fn check_no_nul(id: &str) -> Result<(), String> {
     if id.contains('\0') {
         Err(format!(
             "{id:?} has a NUL character, which no prediction may have"
@@ -161,12 +164,13 @@ fn no_nul(id: &str) -> Result<(), String> {
     }
 }
 
-/// The parser's own words would name a place within the answer, where the operator looks for one in the file.
-fn read<'a, T: Deserialize<'a>>(json: &'a str, fault: &str) -> Result<T, String> {
-    serde_json::from_str(json).map_err(|_| String::from(fault))
+/// Deserializes JSON, with this error message: the parser's own would give a position within the
+/// answer, where the operator needs one within the file.
+fn read<'a, T: Deserialize<'a>>(json: &'a str, message: &str) -> Result<T, String> {
+    serde_json::from_str(json).map_err(|_| String::from(message))
 }
 
-/// The entries of an object as they are written: a map would swallow an id that is given twice.
+/// The entries of an object in the order of the JSON. A map would lose a repeated id.
 struct Gains<'a>(Vec<(Cow<'a, str>, f64)>);
 
 impl<'de> Deserialize<'de> for Gains<'_> {
@@ -193,18 +197,19 @@ impl<'de> Deserialize<'de> for Gains<'_> {
     }
 }
 
-/// What is demanded of all answers of a suite together, so that its metric is defined and leaving items out never pays.
+/// The check of all answers of a suite together: the metric must be defined, and leaving items out
+/// must not pay.
 #[derive(Debug)]
 pub struct AnswersCheck {
     metric: Metric,
-    /// At most three distinct labels.
+    /// The distinct labels of a suite with `auc`, at most two.
     labels: Vec<String>,
     least: f64,
     most: f64,
 }
 
 impl AnswersCheck {
-    /// No answer was seen yet.
+    /// Creates the check, before the first answer.
     pub fn new(metric: Metric) -> Self {
         Self {
             metric,
@@ -214,7 +219,7 @@ impl AnswersCheck {
         }
     }
 
-    /// Takes the next answer. The error says why it cannot be beside those before.
+    /// Adds the next answer. Fails if it does not fit those before.
     pub fn add(&mut self, answer: &Answer<'_>) -> Result<(), String> {
         match answer {
             Answer::Number(number) => {
@@ -226,7 +231,7 @@ impl AnswersCheck {
             {
                 if let [one, other] = self.labels.as_slice() {
                     return Err(format!(
-                        "auc is for two labels, and {label:?} is a third beside {one:?} and {other:?}"
+                        "auc is for two labels, and {label:?} is a third one after {one:?} and {other:?}"
                     ));
                 }
                 self.labels.push(label.to_string());
@@ -236,7 +241,7 @@ impl AnswersCheck {
         Ok(())
     }
 
-    /// All were seen.
+    /// Ends the check, after the last answer. Fails if the metric is not defined for these answers.
     pub fn finish(self) -> Result<(), String> {
         match self.metric {
             Metric::Auc if self.labels.len() < 2 => {
@@ -263,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forms_are_read() {
+    fn answers_of_each_form_are_read() {
         assert_eq!(parse(" \"a\\u00e4\" "), Ok(Answer::Label("aä".into())));
         assert_eq!(
             parse("[\"b\", \"a\"]"),
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_metric_does_not_take_is_refused_with_a_reason() {
+    fn invalid_answer_is_rejected_with_reason() {
         let cases = [
             ("1", "the metric accuracy takes"),
             ("null", "an answer is a string"),
@@ -297,8 +302,8 @@ mod tests {
             ("\"a\\u0000\"", "NUL"),
         ];
         for (json, reason) in cases {
-            let fault = parse(json).unwrap_err();
-            assert!(fault.contains(reason), "{json}: {fault}");
+            let error = parse(json).unwrap_err();
+            assert!(error.contains(reason), "{json}: {error}");
         }
         let many = format!(
             "[{}\"7\"]",
@@ -318,36 +323,36 @@ mod tests {
             ("auc", "1", "the one right label"),
             ("ece@15", "[\"a\"]", "the one right label"),
         ] {
-            let fault = Answer::parse(json, &metric.parse().unwrap()).unwrap_err();
-            assert!(fault.contains(reason), "{metric} {json}: {fault}");
+            let error = Answer::parse(json, &metric.parse().unwrap()).unwrap_err();
+            assert!(error.contains(reason), "{metric} {json}: {error}");
         }
     }
 
     #[test]
-    fn answers_that_leave_a_metric_undefined_together_are_refused() {
-        let told = |metric: &str, answers: &[&str]| {
+    fn answers_with_undefined_metric_are_rejected() {
+        let check = |metric: &str, answers: &[&str]| {
             let metric = metric.parse().unwrap();
-            let mut check = AnswersCheck::new(metric);
+            let mut all = AnswersCheck::new(metric);
             answers
                 .iter()
-                .try_for_each(|json| check.add(&Answer::parse(json, &metric).unwrap()))
-                .and_then(|()| check.finish())
+                .try_for_each(|json| all.add(&Answer::parse(json, &metric).unwrap()))
+                .and_then(|()| all.finish())
         };
-        assert!(told("auc", &["\"a\"", "\"b\"", "\"a\""]).is_ok());
+        assert!(check("auc", &["\"a\"", "\"b\"", "\"a\""]).is_ok());
         assert!(
-            told("auc", &["\"a\"", "\"b\"", "\"c\""])
+            check("auc", &["\"a\"", "\"b\"", "\"c\""])
                 .unwrap_err()
                 .contains("\"c\" is a third")
         );
         assert!(
-            told("auc", &["\"a\"", "\"a\""])
+            check("auc", &["\"a\"", "\"a\""])
                 .unwrap_err()
                 .contains("all answers are the same")
         );
         for metric in ["rmse", "mae", "spearman"] {
-            assert!(told(metric, &["1", "2"]).is_ok());
+            assert!(check(metric, &["1", "2"]).is_ok());
             assert!(
-                told(metric, &["1", "1.0"])
+                check(metric, &["1", "1.0"])
                     .unwrap_err()
                     .contains("all answers are the same number"),
                 "{metric}"

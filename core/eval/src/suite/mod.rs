@@ -1,3 +1,16 @@
-//! Suites: their hidden answers.
+//! Suites: the folder that an operator publishes, and its hidden answers.
 
-pub mod answers;
+mod access;
+pub(crate) mod answers;
+mod bad_suite;
+mod folder;
+mod lines;
+mod names;
+mod suite_toml;
+
+pub use access::Access;
+pub use bad_suite::BadSuite;
+pub use folder::SuiteFolder;
+pub use lines::{AnswerLines, FolderItem};
+pub use names::{VERSION_MAX, is_suite_id, is_version};
+pub use suite_toml::{Protection, metric_and_clip};

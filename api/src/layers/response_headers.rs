@@ -1,0 +1,42 @@
+//! The headers of every response: the request id, the rate limit and `Cache-Control`.
+
+use axum::response::Response;
+use http::header::CACHE_CONTROL;
+use http::{HeaderName, HeaderValue};
+
+use super::request_id::X_REQUEST_ID;
+use crate::http::protocol::Protocol;
+use crate::http::request_context::RequestContext;
+use crate::limits::{Allowance, Limits};
+
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// Sets the headers. The allowance is the one that a layer stored in the extensions, otherwise the
+/// client address's.
+pub(super) async fn set(
+    limits: &Limits,
+    context: &RequestContext,
+    protocol: Protocol,
+    response: &mut Response,
+) {
+    let allowance = match response.extensions().get::<Allowance>() {
+        Some(allowance) => *allowance,
+        None => limits.address_allowance(&context.address).await,
+    };
+    let headers = response.headers_mut();
+    if let Ok(value) = HeaderValue::from_str(context.request_id.as_str()) {
+        headers.insert(X_REQUEST_ID, value);
+    }
+    headers.insert(LIMIT, allowance.limit.into());
+    headers.insert(REMAINING, allowance.remaining.into());
+    headers.insert(RESET, allowance.reset.into());
+    // A response belongs to one caller and may hold a secret. Responses that are the same for
+    // everybody set the header themselves.
+    if protocol == Protocol::Rest {
+        headers
+            .entry(CACHE_CONTROL)
+            .or_insert(HeaderValue::from_static("no-store"));
+    }
+}

@@ -1,0 +1,154 @@
+//! The pairs of two jobs' items, and what follows from them.
+
+use super::contribution::{Contribution, StoredItems};
+use super::difference::{Difference, wald};
+use super::mcnemar::{bonett_price, mcnemar};
+use super::permutation_test::PermutationTest;
+use crate::metric::{Family, Metric, SignificanceTest};
+use crate::stats::compensated_sum::Sum;
+use crate::stats::confidence::{Z, around};
+
+/// The 80 % quantile of the normal distribution, for a power of 80 %.
+const Z_POWER: f64 = 0.841_621_233_572_914_3;
+
+/// The items of two jobs, pair by pair.
+pub struct Pairs {
+    metric: Metric,
+    test: SignificanceTest,
+    n: u64,
+    /// Numbers of items at which the first job and the second job is better, for McNemar's test.
+    more: u64,
+    less: u64,
+    n_differ: u64,
+    /// The sum of the differences of the contributions, and of their squares.
+    sum: Sum,
+    squares: Sum,
+    /// The sum of the differences of the permutation test.
+    permuted_sum: Sum,
+    permutation_test: PermutationTest,
+}
+
+impl Pairs {
+    /// Creates a comparison without items.
+    pub fn new(metric: Metric) -> Self {
+        Self {
+            metric,
+            test: metric.significance_test(),
+            n: 0,
+            more: 0,
+            less: 0,
+            n_differ: 0,
+            sum: Sum::default(),
+            squares: Sum::default(),
+            permuted_sum: Sum::default(),
+            permutation_test: PermutationTest::default(),
+        }
+    }
+
+    /// Adds the next items of both jobs, each with the contributions to its job's figure.
+    pub fn add(
+        &mut self,
+        (one, of_one): (&StoredItems, &Contribution),
+        (other, of_other): (&StoredItems, &Contribution),
+    ) {
+        for item in 0..one.values.len().min(other.values.len()) {
+            self.n += 1;
+            let difference = of_one.of(one, item) - of_other.of(other, item);
+            self.n_differ += u64::from(match self.metric.family() {
+                Family::Labels if self.test == SignificanceTest::Wald => {
+                    one.rights[item] != other.rights[item]
+                }
+                _ => {
+                    one.values[item] != other.values[item]
+                        || (self.metric == Metric::Ece && one.rights[item] != other.rights[item])
+                }
+            });
+            if difference == 0.0 {
+                continue;
+            }
+            self.sum.add(difference);
+            self.squares.add(difference * difference);
+            match self.test {
+                SignificanceTest::McNemar if difference > 0.0 => self.more += 1,
+                SignificanceTest::McNemar => self.less += 1,
+                SignificanceTest::Permutation => {
+                    let permuted = match self.metric {
+                        // The contribution depends on all items. The squared error does not, and
+                        // RMSE grows with the sum of the squared errors.
+                        Metric::Rmse => one.values[item].powi(2) - other.values[item].powi(2),
+                        _ => difference,
+                    };
+                    self.permuted_sum.add(permuted);
+                    self.permutation_test.add(permuted.abs());
+                }
+                SignificanceTest::Wald => {}
+            }
+        }
+    }
+
+    /// Returns the uncertainty of the difference of the two values. `point` is the difference that
+    /// the suite should be able to find. If one of the values has no estimate, `has_estimates` is
+    /// `false`, and the difference has no standard error either.
+    pub fn finish(self, difference: f64, point: f64, has_estimates: bool) -> Difference {
+        let Self {
+            metric,
+            test,
+            n,
+            more,
+            less,
+            n_differ,
+            sum,
+            squares,
+            permuted_sum,
+            permutation_test,
+        } = self;
+        let (items, mean) = (n as f64, sum.total() / n.max(1) as f64);
+        let variance = (n > 1 && has_estimates)
+            .then(|| ((squares.total() - items * mean * mean) / (items - 1.0)).max(0.0));
+        let stderr = variance.map(|variance| (variance / items).sqrt());
+        let ci95 = match stderr {
+            Some(_) if test == SignificanceTest::McNemar => Some(bonett_price(more, less, n)),
+            _ => stderr.map(|stderr| around(difference, stderr)),
+        };
+        let n_needed = |variance: f64| {
+            ((Z + Z_POWER).powi(2) * variance / (point * point))
+                .ceil()
+                .max(1.0) as u64
+        };
+        Difference {
+            stderr,
+            ci95,
+            ci_method: match test {
+                SignificanceTest::McNemar => "bonett_price",
+                SignificanceTest::Permutation if metric != Metric::Rmse => "normal",
+                SignificanceTest::Permutation | SignificanceTest::Wald => "delta",
+            },
+            p_value: match test {
+                SignificanceTest::McNemar => mcnemar(more, less),
+                SignificanceTest::Permutation => {
+                    permutation_test.p_value(permuted_sum.total().abs())
+                }
+                // With few differing items the normal approximation claims more than any exact test
+                // could.
+                SignificanceTest::Wald if metric.has_item_scores() => wald(difference, stderr)
+                    .max(0.5_f64.powf(n_differ as f64 - 1.0))
+                    .min(1.0),
+                SignificanceTest::Wald => wald(difference, stderr),
+            },
+            p_method: test.as_str(),
+            n_differ: metric.has_item_scores().then_some(n_differ),
+            n_needed: variance
+                .filter(|variance| *variance > 0.0 && point > 0.0)
+                .map(n_needed),
+        }
+    }
+}
+
+/// Returns the size of one point: 0.01 for metrics with a largest value, otherwise a hundredth of
+/// the larger of the two values.
+pub fn point(metric: Metric, value_a: f64, value_b: f64) -> f64 {
+    match metric {
+        Metric::Rmse | Metric::Mae | Metric::LogLoss => value_a.max(value_b) / 100.0,
+        _ => 0.01,
+    }
+}

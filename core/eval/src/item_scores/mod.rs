@@ -1,0 +1,15 @@
+//! The stored values of the items of a succeeded job: as little as a comparison of two jobs over
+//! the same items needs.
+//!
+//! A job builds them with [`ItemScoresBuilder`]. The finished [`ItemScores`] are written as one
+//! object, which [`Header`] reads in ranges.
+
+mod builder;
+mod format;
+mod reader;
+
+pub use builder::ItemScoresBuilder;
+pub use format::{HEADER_BYTES, Header, ItemScores, Kind};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,393 @@
+//! The check of an inline submission.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::ControlFlow;
+
+use super::digest::SubmissionDigest;
+use super::reader::{Malformed, read};
+use super::sink::PredictionSink;
+use super::value::{FIELD_ERRORS_MAX, Prediction, check_value};
+use crate::error::FieldError;
+use crate::metric::Metric;
+
+/// The reason why a submission is rejected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rejected {
+    /// The document is not JSON in UTF-8.
+    Malformed(Malformed),
+    /// The predictions have 1 to [`FIELD_ERRORS_MAX`] errors.
+    Fields(Vec<FieldError>),
+}
+
+impl From<Malformed> for Rejected {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}
+
+/// The result of checking a valid submission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checked {
+    /// Number of predictions, which is also the number of distinct items.
+    pub n_items: i64,
+    /// SHA-256 of the sequence of item ids and values. White space, escapes and ignored fields of
+    /// the JSON do not change it; the order and the content of the predictions do.
+    pub digest: [u8; 32],
+}
+
+/// Checks a whole submission for a suite with this metric.
+///
+/// Returns the first [`FIELD_ERRORS_MAX`] errors of the predictions together, with paths such as
+/// `predictions[3].item_id`.
+pub fn check(json: &[u8], metric: &Metric) -> Result<Checked, Rejected> {
+    let mut checker = Checker {
+        metric: *metric,
+        errors: Vec::new(),
+        // Most predictions are longer, so the map rarely grows.
+        first_index: HashMap::with_capacity(json.len() / 128),
+        digest: SubmissionDigest::default(),
+    };
+    // A reader that stopped early has left errors behind.
+    let _: ControlFlow<()> = read(json, &mut checker)?;
+    let Checker {
+        mut errors,
+        first_index,
+        digest,
+        ..
+    } = checker;
+    // The last prediction may have had two errors.
+    errors.truncate(FIELD_ERRORS_MAX);
+    if errors.is_empty() {
+        Ok(Checked {
+            n_items: first_index.len() as i64,
+            digest: digest.finish(),
+        })
+    } else {
+        Err(Rejected::Fields(errors))
+    }
+}
+
+/// Collects errors, the first prediction of each item, and the digest.
+struct Checker<'a> {
+    metric: Metric,
+    errors: Vec<FieldError>,
+    first_index: HashMap<Cow<'a, str>, usize>,
+    digest: SubmissionDigest,
+}
+
+impl<'a> PredictionSink<'a> for Checker<'a> {
+    type Stop = ();
+
+    #[inline]
+    fn take(&mut self, prediction: Result<Prediction<'_, 'a>, FieldError>) -> ControlFlow<()> {
+        match prediction {
+            Err(error) => self.errors.push(error),
+            Ok(prediction) => {
+                self.digest.add(&prediction);
+                if let Err((reason, message)) = check_value(self.metric, prediction.value) {
+                    self.errors.push(FieldError::new(
+                        format!("predictions[{}].prediction", prediction.index),
+                        reason,
+                        message,
+                    ));
+                }
+                match self.first_index.entry(prediction.item_id) {
+                    Entry::Vacant(entry) => _ = entry.insert(prediction.index),
+                    Entry::Occupied(entry) => self.errors.push(FieldError::new(
+                        format!("predictions[{}].item_id", prediction.index),
+                        "duplicate",
+                        format!(
+                            "this item is already predicted by predictions[{}]",
+                            entry.get()
+                        ),
+                    )),
+                }
+            }
+        }
+        if self.errors.len() < FIELD_ERRORS_MAX {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sink::sink_fn;
+    use super::super::value::Value;
+    use super::*;
+
+    fn checked(json: &str) -> Result<Checked, Rejected> {
+        check(json.as_bytes(), &Metric::Accuracy)
+    }
+
+    /// Returns the errors as `path reason`.
+    fn errors(json: &str) -> Vec<String> {
+        match checked(json).unwrap_err() {
+            Rejected::Fields(fields) => fields
+                .into_iter()
+                .map(|error| format!("{} {}", error.field, error.reason))
+                .collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn errors_name_path_and_reason() {
+        let good = r#"{"item_id":"a","prediction":[]}"#;
+        for (element, error) in [
+            (r#"{"prediction":"x"}"#, ".item_id required"),
+            (r#"{"item_id":"b"}"#, ".prediction required"),
+            (r#"["b","x"]"#, " type"),
+            ("null", " type"),
+            (r#""b""#, " type"),
+            ("1.5", " type"),
+            ("true", " type"),
+            (r#"{"item_id":null,"prediction":"x"}"#, ".item_id type"),
+            (r#"{"item_id":7,"prediction":"x"}"#, ".item_id type"),
+            (r#"{"item_id":{"a":[1]},"prediction":"x"}"#, ".item_id type"),
+            (r#"{"item_id":"","prediction":"x"}"#, ".item_id format"),
+            (
+                r#"{"item_id":"b\u0000","prediction":"x"}"#,
+                ".item_id format",
+            ),
+            (r#"{"item_id":"b","prediction":null}"#, ".prediction type"),
+            (r#"{"item_id":"b","prediction":-1}"#, ".prediction type"),
+            (
+                r#"{"item_id":"b","prediction":{"x":1}}"#,
+                ".prediction type",
+            ),
+            (
+                r#"{"item_id":"b","prediction":"\u0000"}"#,
+                ".prediction format",
+            ),
+            (
+                r#"{"item_id":"b","prediction":["x",["y"]]}"#,
+                ".prediction[1] type",
+            ),
+            (
+                r#"{"item_id":"b","prediction":["x","y",3]}"#,
+                ".prediction[2] type",
+            ),
+            (
+                r#"{"item_id":"b","prediction":["x\u0000"]}"#,
+                ".prediction[0] format",
+            ),
+            (
+                r#"{"item_id":"b","prediction":"x","item_id":"c"}"#,
+                ".item_id duplicate",
+            ),
+            (
+                r#"{"item_id":"b","prediction":"x","prediction":"x"}"#,
+                ".prediction duplicate",
+            ),
+            (
+                r#"{"item_id":"b","prediction":"x","p":1,"p":1}"#,
+                " duplicate",
+            ),
+            (r#"{"item_id":"a","prediction":"x"}"#, ".item_id duplicate"),
+            (
+                r#"{"item_id":"\u0061","prediction":"x"}"#,
+                ".item_id duplicate",
+            ),
+        ] {
+            assert_eq!(
+                errors(&format!("[{good},{element}]")),
+                [format!("predictions[1]{error}")],
+                "{element}"
+            );
+        }
+    }
+
+    #[test]
+    fn item_id_is_limited_to_512_bytes() {
+        let submission = |id: String| format!(r#"[{{"item_id":"{id}","prediction":"x"}}]"#);
+        assert_eq!(checked(&submission("ä".repeat(256))).unwrap().n_items, 1);
+        assert_eq!(
+            errors(&submission("a".repeat(513))),
+            ["predictions[0].item_id format"]
+        );
+    }
+
+    #[test]
+    fn document_without_predictions_is_rejected() {
+        assert_eq!(errors("[]"), ["predictions required"]);
+        for json in ["{\"item_id\":\"a\"}", "null", "\"a\"", "3", "false"] {
+            assert_eq!(errors(json), ["predictions type"], "{json}");
+        }
+        for json in [
+            "",
+            "[",
+            "[{]",
+            "[] []",
+            r#"[{"item_id":"\ud800","prediction":"x"}]"#,
+            "[{\"item_id\":\"\0\"}]",
+        ] {
+            assert!(
+                matches!(checked(json), Err(Rejected::Malformed(_))),
+                "{json}"
+            );
+        }
+        assert!(matches!(
+            check(b"[{\"item_id\":\"\xff\"}]", &Metric::Accuracy),
+            Err(Rejected::Malformed(_))
+        ));
+    }
+
+    #[test]
+    fn errors_are_collected_up_to_twenty() {
+        assert_eq!(errors(r#"[{"item_id":1,"prediction":[1]},2]"#).len(), 3);
+        let all = errors(&format!("[{}1]", "1,".repeat(99)));
+        assert_eq!((all.len(), all[19].as_str()), (20, "predictions[19] type"));
+        assert_eq!(
+            errors(&format!(
+                r#"[{{"item_id":"a","prediction":[{}1]}}]"#,
+                "1,".repeat(99)
+            ))
+            .len(),
+            20
+        );
+    }
+
+    #[test]
+    fn repeated_item_names_earlier_prediction() {
+        let error = checked(
+            r#"[{"item_id":"a","prediction":"x"},{"item_id":"b","prediction":"x"},{"item_id":"a","prediction":"y"}]"#,
+        );
+        let expected = FieldError::new(
+            "predictions[2].item_id",
+            "duplicate",
+            "this item is already predicted by predictions[0]",
+        );
+        assert_eq!(error, Err(Rejected::Fields(vec![expected])));
+    }
+
+    #[test]
+    fn digest_depends_on_content_only() {
+        let digest = |json: &str| checked(json).unwrap().digest;
+        let plain =
+            digest(r#"[{"item_id":"a","prediction":["x","y"]},{"item_id":"b","prediction":"x"}]"#);
+        let reformatted = r#" [ {"note": {"k":[1,1,null]}, "prediction":["\u0078", "y"],"item_id":"a"},{"item_id":"b","prediction":"x","p":0.1}]"#;
+        assert_eq!(plain, digest(reformatted));
+        for other in [
+            r#"[{"item_id":"b","prediction":"x"},{"item_id":"a","prediction":["x","y"]}]"#,
+            r#"[{"item_id":"a","prediction":["y","x"]},{"item_id":"b","prediction":"x"}]"#,
+            r#"[{"item_id":"a","prediction":["xy"]},{"item_id":"b","prediction":"x"}]"#,
+            r#"[{"item_id":"a","prediction":["x","y"]},{"item_id":"b","prediction":["x"]}]"#,
+            r#"[{"item_id":"a","prediction":["x","y"]}]"#,
+        ] {
+            assert_ne!(plain, digest(other), "{other}");
+        }
+    }
+
+    /// Returns the errors of one prediction for a metric, as `path reason`.
+    fn value_errors(metric: &str, prediction: &str) -> Vec<String> {
+        let json = format!(r#"[{{"item_id":"a","prediction":{prediction}}}]"#);
+        match check(json.as_bytes(), &metric.parse().unwrap()) {
+            Ok(_) => Vec::new(),
+            Err(Rejected::Fields(fields)) => fields
+                .into_iter()
+                .map(|error| format!("{} {}", error.field, error.reason))
+                .collect(),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn value_must_fit_the_metric() {
+        let values = [
+            "\"x\"",
+            "[\"x\"]",
+            "[]",
+            "0.5",
+            "-3",
+            r#"{"x":0.25,"y":0.75}"#,
+        ];
+        for (metric, accepted) in [
+            ("accuracy", [true, true, true, false, false, false]),
+            ("map@3", [true, true, true, false, false, false]),
+            ("exact_match", [true, false, false, false, false, false]),
+            ("f1_macro", [true, false, false, false, false, false]),
+            ("rmse", [false, false, false, true, true, false]),
+            ("brier", [false, false, false, false, false, true]),
+        ] {
+            for (value, accepted) in values.iter().zip(accepted) {
+                let expected = if accepted {
+                    vec![]
+                } else {
+                    vec!["predictions[0].prediction type".to_owned()]
+                };
+                assert_eq!(value_errors(metric, value), expected, "{metric} {value}");
+            }
+        }
+        for (metric, value, reason) in [
+            ("mae", "1e50", None),
+            ("mae", "-1.1e50", Some("range")),
+            ("mae", "true", Some("type")),
+            ("auc", r#"{"x":1}"#, None),
+            ("auc", r#"{"x":0.5000005,"y":0.5000005}"#, None),
+            ("auc", r#"{"x":0.500001,"y":0.500001}"#, Some("range")),
+            ("auc", r#"{"x":0.499999,"y":0.499999}"#, Some("range")),
+            ("auc", "{}", Some("range")),
+            ("auc", r#"{"x":1.5,"y":-0.5}"#, Some("range")),
+            ("auc", r#"{"x":0.5,"x":0.5}"#, Some("duplicate")),
+            ("auc", r#"{"x":"1"}"#, Some("type")),
+            ("auc", r#"{"x":null,"y":1}"#, Some("type")),
+            ("auc", r#"{"\u0000":1}"#, Some("format")),
+        ] {
+            let expected: Vec<_> = reason
+                .into_iter()
+                .map(|reason| format!("predictions[0].prediction {reason}"))
+                .collect();
+            assert_eq!(value_errors(metric, value), expected, "{metric} {value}");
+        }
+        let many = format!(
+            "{{{}\"7\":0}}",
+            (0..20)
+                .map(|at| format!("\"{at}\":0.05,"))
+                .collect::<String>()
+        );
+        assert_eq!(
+            value_errors("auc", &many),
+            ["predictions[0].prediction duplicate"]
+        );
+    }
+
+    #[test]
+    fn digest_ignores_order_of_probabilities() {
+        let digest = |prediction: &str| {
+            let json = format!(r#"[{{"item_id":"a","prediction":{prediction}}}]"#);
+            check(json.as_bytes(), &Metric::LogLoss).unwrap().digest
+        };
+        assert_eq!(
+            digest(r#"{"x":0.25,"y":0.75}"#),
+            digest(r#" { "y" : 75e-2 , "\u0078" : 0.25 } "#)
+        );
+        assert_ne!(
+            digest(r#"{"x":0.25,"y":0.75}"#),
+            digest(r#"{"y":0.25,"x":0.75}"#)
+        );
+    }
+
+    #[test]
+    fn strings_without_escapes_are_not_copied() {
+        let json = br#"[{"item_id":"a","prediction":["x","\u0079"]}]"#;
+        let flow: ControlFlow<()> = read(
+            json,
+            &mut sink_fn(|prediction| {
+                let prediction = prediction.unwrap();
+                assert!(matches!(prediction.item_id, Cow::Borrowed("a")));
+                assert!(matches!(
+                    prediction.value,
+                    Value::Ranking([Cow::Borrowed("x"), Cow::Owned(_)])
+                ));
+                ControlFlow::Continue(())
+            }),
+        )
+        .unwrap();
+        assert_eq!(flow, ControlFlow::Continue(()));
+    }
+}

@@ -1,0 +1,132 @@
+//! A prediction, and the rules for its value.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use crate::metric::{Family, Metric};
+
+/// The largest number of field errors that are collected before reading stops.
+pub const FIELD_ERRORS_MAX: usize = 20;
+
+/// The longest item id, in bytes of UTF-8.
+pub(super) const ITEM_ID_BYTES_MAX: usize = 512;
+
+/// The largest absolute value of a number. It lies beyond the range of a 32-bit float, and so far
+/// below that of a 64-bit float that no sum of fourth powers becomes infinite.
+pub const NUMBER_MAX: f64 = 1e50;
+
+/// The largest distance from 1 of a sum of probabilities: 1e-6, and a margin for the rounding of
+/// the sum.
+const SUM_TOLERANCE: f64 = 1e-6 + 1e-12;
+
+/// One prediction. Its strings are slices of the document (`'a`) if they have no escapes.
+#[derive(Debug)]
+pub struct Prediction<'r, 'a> {
+    /// The index among the predictions, from 0.
+    pub index: usize,
+    /// The line number, from 1, if each prediction has its own line.
+    pub line: Option<usize>,
+    /// The id of the predicted item: not empty, at most 512 bytes, without NUL.
+    pub item_id: Cow<'a, str>,
+    /// The value that is predicted for the item.
+    pub value: Value<'r, 'a>,
+}
+
+/// A predicted value. Its strings have no NUL.
+#[derive(Debug, Clone, Copy)]
+pub enum Value<'r, 'a> {
+    /// A single id or label.
+    Label(&'r Cow<'a, str>),
+    /// Ids, best first. The list may be empty, and an id may be repeated.
+    Ranking(&'r [Cow<'a, str>]),
+    /// A finite number; [`check_value`] checks its range.
+    Number(f64),
+    /// Labels with finite numbers, in the order of the document. [`check_value`] checks that they
+    /// are probabilities.
+    Probabilities(&'r [(Cow<'a, str>, f64)]),
+}
+
+/// Returns the location of a prediction for error messages: `line 7`, or `predictions[6]` without a
+/// line.
+pub fn location(index: usize, line: Option<usize>) -> String {
+    line.map_or_else(
+        || format!("predictions[{index}]"),
+        |line| format!("line {line}"),
+    )
+}
+
+/// Checks that the metric scores such a value. The error is the `reason` and the message of a field
+/// error.
+pub fn check_value(metric: Metric, value: Value<'_, '_>) -> Result<(), (&'static str, String)> {
+    let expected = match (metric.family(), value) {
+        (Family::Rankings, Value::Label(_) | Value::Ranking(_))
+        | (Family::Labels, Value::Label(_)) => return Ok(()),
+        (Family::Numbers, Value::Number(number)) => {
+            return if number.abs() <= NUMBER_MAX {
+                Ok(())
+            } else {
+                Err((
+                    "range",
+                    format!("must be from -{NUMBER_MAX:e} to {NUMBER_MAX:e}"),
+                ))
+            };
+        }
+        (Family::Probabilities, Value::Probabilities(probabilities)) => {
+            return check_probabilities(probabilities);
+        }
+        (Family::Rankings, _) => "a string or an array of strings",
+        (Family::Labels, _) => "a string",
+        (Family::Numbers, _) => "a number",
+        (Family::Probabilities, _) => "an object of label → probability",
+    };
+    Err((
+        "type",
+        format!("must be {expected}: the suite's metric is {metric}"),
+    ))
+}
+
+fn check_probabilities(
+    probabilities: &[(Cow<'_, str>, f64)],
+) -> Result<(), (&'static str, String)> {
+    if let Some((label, probability)) = probabilities
+        .iter()
+        .find(|(_, probability)| !(0.0..=1.0).contains(probability))
+    {
+        return Err((
+            "range",
+            format!("the probability of {label:?} is {probability}, but must be from 0 to 1"),
+        ));
+    }
+    let sum: f64 = probabilities
+        .iter()
+        .map(|(_, probability)| probability)
+        .sum();
+    if (sum - 1.0).abs() > SUM_TOLERANCE {
+        return Err((
+            "range",
+            format!("the probabilities sum to {sum}, but must sum to 1 (within 1e-6)"),
+        ));
+    }
+    let repeated = first_duplicate(probabilities.iter().map(|(label, _)| label.as_ref()));
+    repeated.map_or(Ok(()), |label| {
+        Err(("duplicate", format!("{label:?} is given twice")))
+    })
+}
+
+/// Returns the first string that equals an earlier one.
+pub(crate) fn first_duplicate<'t>(
+    strings: impl ExactSizeIterator<Item = &'t str> + Clone,
+) -> Option<&'t str> {
+    // With few strings, comparing each with those before is faster than hashing.
+    const FEW: usize = 16;
+
+    if strings.len() <= FEW {
+        return strings
+            .clone()
+            .enumerate()
+            .find(|(at, string)| strings.clone().take(*at).any(|before| before == *string))
+            .map(|(_, string)| string);
+    }
+    let mut seen = HashSet::new();
+    strings.clone().find(|string| !seen.insert(*string))
+}

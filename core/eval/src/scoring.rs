@@ -1,0 +1,17 @@
+//! The scoring of a suite's version: its metric and its disclosure policy.
+
+use crate::disclosure::{DisclosurePolicy, Ladder};
+use crate::metric::{Clip, Metric};
+
+/// The rules by which a suite's version is scored and its scores are disclosed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scoring {
+    /// The metric that a score reports as its value.
+    pub metric: Metric,
+    /// The bounds of the loss of one item, if the suite has them.
+    pub clip: Option<Clip>,
+    /// The disclosure policy of the figures.
+    pub policy: DisclosurePolicy,
+    /// The grid of disclosed values; present if and only if the policy is a ladder.
+    pub ladder: Option<Ladder>,
+}

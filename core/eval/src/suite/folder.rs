@@ -1,0 +1,505 @@
+//! The folder that an operator publishes as a version of a suite: `suite.toml`, `items.ndjson` and
+//! `answers.ndjson`. It is accepted or rejected as a whole.
+
+use std::fs;
+use std::path::Path;
+
+use sha2::{Digest as _, Sha256};
+
+use super::access::Access;
+use super::answers::{Answer, AnswersCheck};
+use super::bad_suite::BadSuite;
+use super::lines::{ANSWERS, FolderItem, ITEMS, join_items, read_answers};
+use super::names::{is_suite_id, is_version};
+use super::suite_toml::{Protection, SUITE, SuiteToml};
+use crate::disclosure::{DisclosurePolicy, Ladder};
+use crate::metric::{Clip, Metric};
+use crate::score::{AnswerTable, Builder, best_trivial, trivial_submissions};
+
+/// A checked suite, ready to be published.
+pub struct SuiteFolder {
+    /// The id of the suite: `suite:<name>`.
+    pub suite_id: String,
+    /// The version to publish.
+    pub version: String,
+    /// The metric that a score reports as its value.
+    pub metric: Metric,
+    /// Set if callers may read the scores of single items.
+    pub per_item_feedback: bool,
+    /// A description for people.
+    pub description: String,
+    /// The fields that keep the answers from being computed from scores.
+    pub protection: Protection,
+    /// The items, in the order of the file.
+    pub items: Vec<FolderItem>,
+    /// The SHA-256 of all other fields.
+    pub content_sha256: [u8; 32],
+}
+
+impl SuiteFolder {
+    /// Reads and checks a folder.
+    pub fn read(folder: &Path) -> Result<Self, BadSuite> {
+        let text = |file| {
+            fs::read_to_string(folder.join(file))
+                .map_err(|error| BadSuite::unreadable(file, 0, &error))
+        };
+        Self::parse(&text(SUITE)?, &text(ITEMS)?, &text(ANSWERS)?)
+    }
+
+    /// Reads and checks the contents of the three files.
+    pub fn parse(suite: &str, items: &str, answers: &str) -> Result<Self, BadSuite> {
+        let bad = |reason: String| BadSuite::new(SUITE, 0, reason);
+        let suite = SuiteToml::parse(suite)?;
+        if !is_suite_id(&suite.suite_id) {
+            return Err(bad(
+                "suite_id must be \"suite:\" and a name of lower-case letters, digits, '.', '_' or '-', at most 64 characters"
+                    .into(),
+            ));
+        }
+        if !is_version(&suite.version) {
+            return Err(bad(
+                "version must be 1 to 64 letters, digits, '.', '_', '-' or '+'".into(),
+            ));
+        }
+        let metric = suite.metric()?;
+        if suite.per_item_feedback && !metric.has_item_scores() {
+            return Err(bad(format!(
+                "per_item_feedback: with {metric} an item has no score of its own"
+            )));
+        }
+        let protection = suite.protection(metric)?;
+        let mut answers = read_answers(answers, &metric)?;
+        let mut items = join_items(items, &mut answers)?;
+        if let Some((item_id, (line, _))) = answers.iter().min_by_key(|(_, (line, _))| *line) {
+            let reason = format!("there is no item {item_id:?} in {ITEMS}");
+            return Err(BadSuite::new(ANSWERS, *line, reason));
+        }
+        if items.is_empty() {
+            return Err(BadSuite::new(ITEMS, 0, "a suite needs at least one item"));
+        }
+        if let (DisclosurePolicy::Sealed(fraction), Some(seed)) =
+            (protection.policy, &protection.seal_seed)
+        {
+            let n_sealed = fraction.of(items.len());
+            seal_items(&mut items, n_sealed, seed, metric)?;
+        }
+        let SuiteToml {
+            suite_id,
+            version,
+            per_item_feedback,
+            description,
+            ..
+        } = suite;
+        let mut folder = Self {
+            suite_id,
+            version,
+            metric,
+            per_item_feedback,
+            description,
+            protection,
+            items,
+            content_sha256: [0; 32],
+        };
+        folder.content_sha256 = folder.digest();
+        Ok(folder)
+    }
+
+    /// Returns the answers of the open items; without sealed items, of all.
+    pub fn open_answers(&self) -> Result<AnswerTable, BadSuite> {
+        let bad = |reason: String| BadSuite::new(ANSWERS, 0, reason);
+        let open = || self.items.iter().filter(|item| !item.is_sealed);
+        let mut builder = Builder::new(self.metric, open().count()).clip(self.protection.clip);
+        for item in open() {
+            let answer = Answer::parse(item.answer.get(), &self.metric).map_err(bad)?;
+            builder
+                .push(&item.item_id, &answer)
+                .map_err(|corrupt| bad(corrupt.to_string()))?;
+        }
+        builder.finish().map_err(|corrupt| bad(corrupt.to_string()))
+    }
+
+    /// Returns the grid of the suite's ladder, or `None` if its policy is not a ladder. Fails if no
+    /// level lies above the start.
+    pub fn ladder(&self, open: &AnswerTable) -> Result<Option<Ladder>, BadSuite> {
+        let DisclosurePolicy::Ladder(step) = self.protection.policy else {
+            return Ok(None);
+        };
+        let ladder = Ladder::of_suite(step, self.metric, self.protection.clip, open);
+        ladder.map(Some).ok_or_else(|| {
+            let best = best_trivial(&trivial_submissions(open, self.metric), self.metric);
+            let start = best.map_or_else(String::new, |best| {
+                format!(
+                    " of the best trivial submission ({}: {})",
+                    best.name, best.value
+                )
+            });
+            let reason = format!(
+                "release: no step of the ladder lies above the value{start}; choose a smaller step or another policy"
+            );
+            BadSuite::new(SUITE, 0, reason)
+        })
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        // Every string is preceded by its length, so that no two contents have the same encoding.
+        let mut add = |text: &str| {
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text);
+        };
+        [
+            self.suite_id.as_str(),
+            &self.version,
+            &self.metric.to_string(),
+            &self.per_item_feedback.to_string(),
+            &self.description,
+        ]
+        .into_iter()
+        .for_each(&mut add);
+        let Protection {
+            policy,
+            clip,
+            max_submissions_per_day,
+            max_submissions,
+            access,
+            closes_at,
+            seal_seed,
+        } = &self.protection;
+        // Fields that were added later are hashed only if they are set: suites published before
+        // keep their digest.
+        if (*policy, *max_submissions_per_day) != (DisclosurePolicy::Exact, None) {
+            let max = max_submissions_per_day.map_or_else(String::new, |max| max.to_string());
+            [
+                "release",
+                &policy.to_string(),
+                "max_submissions_per_day",
+                &max,
+            ]
+            .into_iter()
+            .for_each(&mut add);
+        }
+        let later_fields = [
+            (
+                "clip",
+                clip.map(|Clip { low, high }| format!("{low} {high}")),
+            ),
+            (
+                "max_submissions",
+                max_submissions.map(|max| max.to_string()),
+            ),
+            (
+                "access",
+                (*access != Access::Everyone).then(|| access.to_string()),
+            ),
+            ("closes_at", closes_at.clone()),
+            ("seal_seed", seal_seed.clone()),
+        ];
+        for (field, value) in later_fields
+            .iter()
+            .filter_map(|(field, value)| Some((field, value.as_ref()?)))
+        {
+            [*field, value].into_iter().for_each(&mut add);
+        }
+        for item in &self.items {
+            [&item.item_id, item.input.get(), item.answer.get()]
+                .into_iter()
+                .for_each(&mut add);
+        }
+        hash.finalize().into()
+    }
+}
+
+/// Seals this many items: those with the smallest hashes of the seed and their id. The choice
+/// depends neither on the order of the file nor on any answer. Fails if the metric is not defined
+/// for the open items alone, or for the sealed ones.
+fn seal_items(
+    items: &mut [FolderItem],
+    n_sealed: usize,
+    seed: &str,
+    metric: Metric,
+) -> Result<(), BadSuite> {
+    if items.len() < 2 {
+        return Err(BadSuite::new(
+            ITEMS,
+            0,
+            "a suite with sealed items needs at least two items",
+        ));
+    }
+    let hash = |item: &FolderItem| -> [u8; 32] {
+        Sha256::digest(format!("{} {seed} {}", seed.len(), item.item_id)).into()
+    };
+    let mut order: Vec<(usize, [u8; 32])> = items
+        .iter()
+        .enumerate()
+        .map(|(at, item)| (at, hash(item)))
+        .collect();
+    order.sort_unstable_by_key(|(_, hash)| *hash);
+    order[..n_sealed]
+        .iter()
+        .for_each(|(at, _)| items[*at].is_sealed = true);
+    for is_sealed in [false, true] {
+        let mut check = AnswersCheck::new(metric);
+        let checked = items
+            .iter()
+            .filter(|item| item.is_sealed == is_sealed)
+            .try_for_each(|item| check.add(&Answer::parse(item.answer.get(), &metric)?));
+        checked.and_then(|()| check.finish()).map_err(|reason| {
+            let which = if is_sealed { "sealed" } else { "open" };
+            let reason = format!(
+                "release: of the {which} items alone: {reason}; try another seal_seed or fraction"
+            );
+            BadSuite::new(SUITE, 0, reason)
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(suite: &str, items: &str, answers: &str) -> Result<SuiteFolder, String> {
+        let path = std::env::temp_dir().join(format!(
+            "assay-suite-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        ));
+        fs::create_dir_all(&path).unwrap();
+        for (file, text) in [(SUITE, suite), (ITEMS, items), (ANSWERS, answers)] {
+            fs::write(path.join(file), text).unwrap();
+        }
+        let read = SuiteFolder::read(&path).map_err(|error| error.to_string());
+        fs::remove_dir_all(path).unwrap();
+        read
+    }
+
+    const GOOD: &str = "suite_id = \"suite:s\"\nversion = \"1\"\nmetric = \"accuracy\"\n";
+    const ITEM: &str = "{\"item_id\":\"a\",\"input\":{\"prompt\": \"?\"}}\n";
+    const ANSWER: &str = "{\"item_id\":\"a\",\"answer\":\"x\"}\n";
+
+    #[test]
+    fn inputs_are_stored_byte_for_byte() {
+        let read = folder(GOOD, ITEM, ANSWER).unwrap();
+        assert_eq!(read.items[0].input.get(), "{\"prompt\": \"?\"}");
+    }
+
+    #[test]
+    fn digest_covers_fields_that_are_set() {
+        let digest = |more: &str| {
+            folder(&format!("{GOOD}{more}"), ITEM, ANSWER)
+                .unwrap()
+                .content_sha256
+        };
+        let default = digest("");
+        let hex: String = default.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex, "67e082731c837fc82bdede4fc50e802474aab4c2746d160834c16bed61f5dbc8",
+            "suites published by earlier versions keep their digest"
+        );
+        assert_eq!(default, digest("release = \"exact\"\n"));
+        let others = [
+            "release = \"rounded(2)\"\n",
+            "release = \"ladder(0.01)\"\n",
+            "max_submissions_per_day = 5\n",
+        ]
+        .map(digest);
+        let all: std::collections::HashSet<_> = others.into_iter().chain([default]).collect();
+        assert_eq!(all.len(), 4);
+        let read = folder(
+            &format!("{GOOD}release = \"ladder(0.01)\"\nmax_submissions_per_day = 5\n"),
+            ITEM,
+            ANSWER,
+        )
+        .unwrap();
+        let Protection {
+            policy,
+            max_submissions_per_day,
+            ..
+        } = read.protection;
+        assert_eq!(
+            (policy.to_string().as_str(), max_submissions_per_day),
+            ("ladder(0.01)", Some(5))
+        );
+    }
+
+    #[test]
+    fn sealed_items_depend_on_seed_only() {
+        let lines = |order: &[usize], answer: &dyn Fn(usize) -> String| -> (String, String) {
+            let lines_of = |at: &usize| {
+                (
+                    format!("{{\"item_id\":\"i{at}\",\"input\":{{}}}}\n"),
+                    format!("{{\"item_id\":\"i{at}\",\"answer\":{}}}\n", answer(*at)),
+                )
+            };
+            order.iter().map(lines_of).unzip()
+        };
+        let sealed = |head: &str, order: &[usize], answer: &dyn Fn(usize) -> String| {
+            let (items, answers) = lines(order, answer);
+            let read = folder(head, &items, &answers)?;
+            let mut ids: Vec<String> = read
+                .items
+                .into_iter()
+                .filter(|item| item.is_sealed)
+                .map(|item| item.item_id)
+                .collect();
+            ids.sort();
+            Ok::<_, String>(ids)
+        };
+        let head = |metric: &str, seed: &str| {
+            format!(
+                "{}release = \"sealed(0.3)\"\nseal_seed = \"{seed}\"\ncloses_at = 2030-01-01T00:00:00Z\n",
+                GOOD.replace("accuracy", metric)
+            )
+        };
+        let (up, down): (Vec<usize>, Vec<usize>) = ((0..20).collect(), (0..20).rev().collect());
+        let one = sealed(&head("accuracy", "s"), &up, &|at| format!("\"{}\"", at % 2)).unwrap();
+        assert_eq!(one.len(), 6);
+        assert_eq!(
+            sealed(&head("accuracy", "s"), &down, &|_| "\"x\"".into()).unwrap(),
+            one,
+            "order and answers do not matter"
+        );
+        assert_ne!(
+            sealed(&head("accuracy", "t"), &up, &|_| "\"x\"".into()).unwrap(),
+            one
+        );
+        // The metric must be defined for the open and for the sealed items.
+        let of_one_label = |at: usize| {
+            format!(
+                "\"{}\"",
+                if one.contains(&format!("i{at}")) {
+                    "a"
+                } else {
+                    ["a", "b"][at % 2]
+                }
+            )
+        };
+        let error = sealed(&head("auc", "s"), &up, &of_one_label).unwrap_err();
+        assert!(
+            error.contains("of the sealed items alone: auc is for two labels")
+                && error.contains("try another seal_seed"),
+            "{error}"
+        );
+        let error = sealed(&head("accuracy", "s"), &[0], &|_| "\"x\"".into()).unwrap_err();
+        assert!(error.contains("at least two items"), "{error}");
+    }
+
+    #[test]
+    fn bad_folder_is_rejected_with_location() {
+        let two = format!("{ANSWER}{ANSWER}");
+        let cases = [
+            (
+                GOOD.replace("suite:s", "S"),
+                ITEM.into(),
+                ANSWER.into(),
+                "suite.toml: suite_id must be",
+            ),
+            (
+                GOOD.replace("accuracy", "speed"),
+                ITEM.into(),
+                ANSWER.into(),
+                "suite.toml: metric:",
+            ),
+            (
+                format!("{GOOD}extra = 1\n"),
+                ITEM.into(),
+                ANSWER.into(),
+                "suite.toml: TOML parse error",
+            ),
+            (
+                GOOD.into(),
+                format!("{ITEM}{{\n"),
+                ANSWER.into(),
+                "items.ndjson:2: ",
+            ),
+            (
+                GOOD.into(),
+                format!("{ITEM}{ITEM}"),
+                ANSWER.into(),
+                "items.ndjson:2: item_id \"a\" is repeated; it is also in line 1",
+            ),
+            (
+                GOOD.into(),
+                ITEM.replace("{\"prompt\": \"?\"}", "[]"),
+                ANSWER.into(),
+                "items.ndjson:1: input must be an object",
+            ),
+            (
+                GOOD.into(),
+                ITEM.replace("\"?\"", "1e999"),
+                ANSWER.into(),
+                "items.ndjson:1: input must be an object: number out of range",
+            ),
+            (
+                GOOD.into(),
+                ITEM.into(),
+                two,
+                "answers.ndjson:2: item_id \"a\" is repeated; it is also in line 1",
+            ),
+            (
+                GOOD.into(),
+                ITEM.into(),
+                ANSWER.replace("\"x\"", "7"),
+                "answers.ndjson:1: answer: ",
+            ),
+            (
+                GOOD.replace("accuracy", "rmse"),
+                ITEM.into(),
+                ANSWER.into(),
+                "answers.ndjson:1: answer: the metric rmse takes a number",
+            ),
+            (
+                GOOD.replace("accuracy", "auc"),
+                ITEM.into(),
+                ANSWER.into(),
+                "answers.ndjson: auc is for two labels",
+            ),
+            (
+                GOOD.replace("accuracy", "auc") + "per_item_feedback = true\n",
+                ITEM.into(),
+                ANSWER.into(),
+                "suite.toml: per_item_feedback: with auc an item has no score of its own",
+            ),
+            (
+                format!("{GOOD}release = \"rounded(9)\"\n"),
+                ITEM.into(),
+                ANSWER.into(),
+                "suite.toml: release: expected exact; rounded(d)",
+            ),
+            (
+                format!("{GOOD}release = \"ladder(0.01)\"\nper_item_feedback = true\n"),
+                ITEM.into(),
+                ANSWER.into(),
+                "suite.toml: per_item_feedback: with release = \"ladder(0.01)\" the scores of single items must not be disclosed",
+            ),
+            (
+                format!("{GOOD}max_submissions_per_day = 0\n"),
+                ITEM.into(),
+                ANSWER.into(),
+                "suite.toml: max_submissions_per_day: must be",
+            ),
+            (
+                GOOD.into(),
+                ITEM.into(),
+                String::new(),
+                "items.ndjson:1: item \"a\" has no answer",
+            ),
+            (
+                GOOD.into(),
+                String::new(),
+                ANSWER.into(),
+                "answers.ndjson:1: there is no item \"a\"",
+            ),
+            (
+                GOOD.into(),
+                String::new(),
+                String::new(),
+                "items.ndjson: a suite needs at least one item",
+            ),
+        ];
+        for (suite, items, answers, expected) in cases {
+            let error = folder(&suite, &items, &answers).err().unwrap();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! `items.ndjson` and `answers.ndjson`: one JSON object per line.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::answers::{Answer, AnswersCheck};
+use super::bad_suite::BadSuite;
+use crate::metric::Metric;
+use crate::prediction::line_of;
+
+/// The names of the files.
+pub(super) const ITEMS: &str = "items.ndjson";
+pub(super) const ANSWERS: &str = "answers.ndjson";
+
+/// Longest item id, in bytes.
+const ITEM_ID_BYTES_MAX: usize = 512;
+
+/// Number of bytes that [`AnswerLines`] reads at once.
+const READ_BYTES: usize = 256 * 1024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ItemLine {
+    item_id: String,
+    input: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnswerLine {
+    item_id: String,
+    answer: Box<RawValue>,
+}
+
+/// The answers by item id, each with the number of its line.
+pub(super) type Answers = HashMap<String, (usize, Box<RawValue>)>;
+
+/// An item with its answer.
+pub struct FolderItem {
+    /// The id with which callers submit predictions: not empty, at most 512 bytes, without NUL.
+    pub item_id: String,
+    /// The input of a model: a JSON object, byte for byte as in the file.
+    pub input: Box<RawValue>,
+    /// The hidden answer: JSON that fits the suite's metric, byte for byte as in the file.
+    pub answer: Box<RawValue>,
+    /// Set if the item is scored without disclosing its figures before the suite has closed.
+    pub is_sealed: bool,
+}
+
+/// A reader of the answers in a suite's folder, line by line. It keeps one line in memory.
+pub struct AnswerLines {
+    lines: BufReader<fs::File>,
+    file_bytes: u64,
+    metric: Metric,
+}
+
+impl AnswerLines {
+    /// Opens the file, without reading it.
+    pub fn open(folder: &Path, metric: Metric) -> Result<Self, BadSuite> {
+        let unreadable = |error| BadSuite::unreadable(ANSWERS, 0, &error);
+        let file = fs::File::open(folder.join(ANSWERS)).map_err(unreadable)?;
+        let file_bytes = file.metadata().map_err(unreadable)?.len();
+        Ok(Self {
+            lines: BufReader::with_capacity(READ_BYTES, file),
+            file_bytes,
+            metric,
+        })
+    }
+
+    /// Returns the estimated number of answers, from the length of the first ones.
+    pub fn estimate(&mut self) -> usize {
+        let Ok(first) = self.lines.fill_buf() else {
+            return 0;
+        };
+        let lines = first.iter().filter(|byte| **byte == b'\n').count();
+        (self.file_bytes as usize * (lines + 1))
+            .checked_div(first.len())
+            .unwrap_or(0)
+    }
+
+    /// Calls `add` with each item id and answer, in the order of the file. An error of `add` is
+    /// returned with its line.
+    pub fn for_each(
+        &mut self,
+        mut add: impl FnMut(&str, &Answer<'_>) -> Result<(), String>,
+    ) -> Result<(), BadSuite> {
+        let mut check = AnswersCheck::new(self.metric);
+        let mut text = String::new();
+        let mut line = 0;
+        loop {
+            text.clear();
+            line += 1;
+            let read = self.lines.read_line(&mut text);
+            if read.map_err(|error| BadSuite::unreadable(ANSWERS, line, &error))? == 0 {
+                break;
+            }
+            if text.trim().is_empty() {
+                continue;
+            }
+            let bad = |reason: String| BadSuite::new(ANSWERS, line, reason);
+            let mut add_checked = |item_id: &str, json: &str| {
+                check_item_id(ANSWERS, line, item_id)?;
+                let answer = Answer::parse(json, &self.metric)
+                    .map_err(|reason| bad(format!("answer: {reason}")))?;
+                check
+                    .add(&answer)
+                    .map_err(|reason| bad(format!("answer: {reason}")))?;
+                add(item_id, &answer).map_err(bad)
+            };
+            match line_of(&text, "answer") {
+                Some((item_id, json)) => add_checked(&item_id, json)?,
+                None => {
+                    let AnswerLine { item_id, answer } =
+                        serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+                    add_checked(&item_id, answer.get())?;
+                }
+            }
+        }
+        check
+            .finish()
+            .map_err(|reason| BadSuite::new(ANSWERS, 0, reason))
+    }
+}
+
+/// Returns the lines that are not blank, with their numbers from 1.
+fn numbered_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines()
+        .enumerate()
+        .map(|(at, line)| (at + 1, line))
+        .filter(|(_, line)| !line.trim().is_empty())
+}
+
+fn check_item_id(file: &'static str, line: usize, item_id: &str) -> Result<(), BadSuite> {
+    let bad = |reason: String| Err(BadSuite::new(file, line, reason));
+    match item_id {
+        "" => bad("item_id must not be empty".into()),
+        id if id.len() > ITEM_ID_BYTES_MAX => bad(format!(
+            "item_id must not be longer than {ITEM_ID_BYTES_MAX} bytes"
+        )),
+        id if id.contains('\0') => bad("item_id must not have a NUL character".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Reads and checks all answers.
+pub(super) fn read_answers(text: &str, metric: &Metric) -> Result<Answers, BadSuite> {
+    let (mut answers, mut check) = (Answers::new(), AnswersCheck::new(*metric));
+    for (line, json) in numbered_lines(text) {
+        let bad = |reason: String| BadSuite::new(ANSWERS, line, reason);
+        let AnswerLine { item_id, answer } =
+            serde_json::from_str(json).map_err(|error| bad(error.to_string()))?;
+        check_item_id(ANSWERS, line, &item_id)?;
+        let parsed = Answer::parse(answer.get(), metric).and_then(|parsed| check.add(&parsed));
+        parsed.map_err(|reason| bad(format!("answer: {reason}")))?;
+        if let Some((first, _)) = answers.get(&item_id) {
+            return Err(bad(format!(
+                "item_id {item_id:?} is repeated; it is also in line {first}"
+            )));
+        }
+        answers.insert(item_id, (line, answer));
+    }
+    // Without answers the missing ones are reported by item.
+    if !answers.is_empty() {
+        check
+            .finish()
+            .map_err(|reason| BadSuite::new(ANSWERS, 0, reason))?;
+    }
+    Ok(answers)
+}
+
+/// Returns the items in the order of the file, none of them sealed, and moves the answer of each
+/// out of `answers`.
+pub(super) fn join_items(text: &str, answers: &mut Answers) -> Result<Vec<FolderItem>, BadSuite> {
+    let mut items = Vec::with_capacity(answers.len());
+    let mut seen = HashMap::new();
+    for (line, json) in numbered_lines(text) {
+        let bad = |reason: String| BadSuite::new(ITEMS, line, reason);
+        let ItemLine { item_id, input } =
+            serde_json::from_str(json).map_err(|error| bad(error.to_string()))?;
+        check_item_id(ITEMS, line, &item_id)?;
+        // The raw value is not validated in full, and gRPC cannot carry every number that it may
+        // contain.
+        serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(input.get())
+            .map_err(|error| bad(format!("input must be an object: {error}")))?;
+        if let Some(first) = seen.insert(item_id.clone(), line) {
+            return Err(bad(format!(
+                "item_id {item_id:?} is repeated; it is also in line {first}"
+            )));
+        }
+        let Some((_, answer)) = answers.remove(&item_id) else {
+            return Err(bad(format!("item {item_id:?} has no answer in {ANSWERS}")));
+        };
+        items.push(FolderItem {
+            item_id,
+            input,
+            answer,
+            is_sealed: false,
+        });
+    }
+    Ok(items)
+}

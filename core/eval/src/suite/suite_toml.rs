@@ -1,0 +1,226 @@
+//! `suite.toml`: the description of a suite.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use time::format_description::well_known::Rfc3339;
+use time::{OffsetDateTime, UtcOffset};
+
+use super::access::Access;
+use super::bad_suite::BadSuite;
+use crate::disclosure::DisclosurePolicy;
+use crate::metric::{Clip, Metric};
+
+/// The name of the file.
+pub(super) const SUITE: &str = "suite.toml";
+
+/// The longest `seal_seed`, in bytes.
+const SEED_BYTES_MAX: usize = 200;
+
+/// The content of the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SuiteToml {
+    pub(super) suite_id: String,
+    pub(super) version: String,
+    metric: String,
+    #[serde(default)]
+    pub(super) per_item_feedback: bool,
+    #[serde(default)]
+    pub(super) description: String,
+    release: Option<String>,
+    max_submissions_per_day: Option<i64>,
+    max_submissions: Option<i64>,
+    clip: Option<Vec<f64>>,
+    access: Option<String>,
+    seal_seed: Option<String>,
+    closes_at: Option<toml::value::Datetime>,
+}
+
+/// The fields of a suite that keep its answers from being computed from scores.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Protection {
+    /// The disclosure policy; `exact` if `release` is missing.
+    pub policy: DisclosurePolicy,
+    /// The bounds of the loss of one item, if the suite has them.
+    pub clip: Option<Clip>,
+    /// Number of submissions that an organization may make per day, at least 1; `None` without a
+    /// limit.
+    pub max_submissions_per_day: Option<i32>,
+    /// Number of submissions that an organization may make for this version in total, at least 1;
+    /// `None` without a limit.
+    pub max_submissions: Option<i32>,
+    /// The organizations that may submit.
+    pub access: Access,
+    /// The time at which the suite closes, in UTC with microseconds: `2026-01-31T23:59:59.000000Z`.
+    /// Present if and only if items are sealed.
+    pub closes_at: Option<String>,
+    /// The secret that selects the sealed items. Present if and only if items are sealed. It must
+    /// stay as secret as the answers.
+    pub seal_seed: Option<String>,
+}
+
+impl SuiteToml {
+    pub(super) fn parse(text: &str) -> Result<Self, BadSuite> {
+        toml::from_str(text).map_err(|error| BadSuite::new(SUITE, 0, error.to_string()))
+    }
+
+    pub(super) fn metric(&self) -> Result<Metric, BadSuite> {
+        self.metric
+            .parse()
+            .map_err(|error| BadSuite::new(SUITE, 0, format!("metric: {error}")))
+    }
+
+    pub(super) fn protection(&self, metric: Metric) -> Result<Protection, BadSuite> {
+        self.checked_protection(metric)
+            .map_err(|reason| BadSuite::new(SUITE, 0, reason))
+    }
+
+    fn checked_protection(&self, metric: Metric) -> Result<Protection, String> {
+        let policy = self
+            .release
+            .as_deref()
+            .map_or(Ok(DisclosurePolicy::Exact), str::parse)
+            .map_err(|error| format!("release: {error}"))?;
+        if self.per_item_feedback && policy != DisclosurePolicy::Exact {
+            return Err(format!(
+                "per_item_feedback: with release = \"{policy}\" the scores of single items must not be disclosed"
+            ));
+        }
+        let max_submissions_per_day =
+            limit("max_submissions_per_day", self.max_submissions_per_day)?;
+        let max_submissions = limit("max_submissions", self.max_submissions)?;
+        let access = self
+            .access
+            .as_deref()
+            .map_or(Ok(Access::Everyone), str::parse)
+            .map_err(|error| format!("access: {error}"))?;
+        let clip = self.clip(metric, policy)?;
+        let closes_at = self.closes_at(policy)?;
+        let seal_seed = self.seal_seed(policy)?;
+        Ok(Protection {
+            policy,
+            clip,
+            max_submissions_per_day,
+            max_submissions,
+            access,
+            closes_at,
+            seal_seed,
+        })
+    }
+
+    fn clip(&self, metric: Metric, policy: DisclosurePolicy) -> Result<Option<Clip>, String> {
+        let clip = match self.clip.as_deref() {
+            Some([low, high]) => Clip::new(*low, *high),
+            Some(_) => None,
+            None if metric.takes_clip() && matches!(policy, DisclosurePolicy::Ladder(_)) => {
+                return Err(format!(
+                    "clip: a ladder needs bounds of the loss of one item, which {metric} does not have; write for example \
+                     clip = [0.0, 10.0]"
+                ));
+            }
+            None => return Ok(None),
+        };
+        if !metric.takes_clip() {
+            return Err(format!(
+                "clip: is for rmse, mae and log_loss; {metric} has bounds of its own"
+            ));
+        }
+        clip.map(Some)
+            .ok_or_else(|| "clip: must be [low, high] with 0 <= low < high".into())
+    }
+
+    fn closes_at(&self, policy: DisclosurePolicy) -> Result<Option<String>, String> {
+        match (policy, &self.closes_at) {
+            (DisclosurePolicy::Sealed(_), Some(at)) => {
+                canonical_utc(&at.to_string()).map(Some).ok_or_else(|| {
+                    "closes_at: must be a time with an offset, such as 2027-01-31T12:00:00Z".into()
+                })
+            }
+            (DisclosurePolicy::Sealed(_), None) => {
+                Err("closes_at: sealed items need the time at which the suite closes".into())
+            }
+            (_, Some(_)) => Err(format!(
+                "closes_at: is for release = \"sealed(fraction)\", not for \"{policy}\""
+            )),
+            (_, None) => Ok(None),
+        }
+    }
+
+    fn seal_seed(&self, policy: DisclosurePolicy) -> Result<Option<String>, String> {
+        match (policy, &self.seal_seed) {
+            (DisclosurePolicy::Sealed(_), Some(seed))
+                if (1..=SEED_BYTES_MAX).contains(&seed.len()) =>
+            {
+                Ok(Some(seed.clone()))
+            }
+            (DisclosurePolicy::Sealed(_), _) => Err(format!(
+                "seal_seed: selects the sealed items; give a string of 1 to {SEED_BYTES_MAX} bytes that nobody can guess"
+            )),
+            (_, Some(_)) => Err(format!(
+                "seal_seed: is for release = \"sealed(fraction)\", not for \"{policy}\""
+            )),
+            (_, None) => Ok(None),
+        }
+    }
+}
+
+fn limit(field: &str, max: Option<i64>) -> Result<Option<i32>, String> {
+    let within_range = |max: i64| i32::try_from(max).ok().filter(|max| *max > 0);
+    max.map(|max| {
+        within_range(max)
+            .ok_or_else(|| format!("{field}: must be an integer from 1 to {}", i32::MAX))
+    })
+    .transpose()
+}
+
+/// Converts RFC 3339 to UTC with microseconds. `None` if the text is not RFC 3339, or its year in
+/// UTC is not 1 to 9999.
+fn canonical_utc(text: &str) -> Option<String> {
+    let at = OffsetDateTime::parse(text, &Rfc3339)
+        .ok()?
+        .checked_to_offset(UtcOffset::UTC)
+        .filter(|at| (1..=9999).contains(&at.year()))?;
+    Some(format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z",
+        at.year(),
+        u8::from(at.month()),
+        at.day(),
+        at.hour(),
+        at.minute(),
+        at.second(),
+        at.microsecond()
+    ))
+}
+
+/// Returns the metric of the suite in a folder, and the bounds of the loss of an item.
+pub fn metric_and_clip(folder: &Path) -> Result<(Metric, Option<Clip>), BadSuite> {
+    let text = fs::read_to_string(folder.join(SUITE))
+        .map_err(|error| BadSuite::unreadable(SUITE, 0, &error))?;
+    let suite = SuiteToml::parse(&text)?;
+    let metric = suite.metric()?;
+    Ok((metric, suite.protection(metric)?.clip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_time_is_converted_to_utc() {
+        for (text, expected) in [
+            ("2027-01-31T12:00:00Z", Some("2027-01-31T12:00:00.000000Z")),
+            (
+                "2026-01-31T23:59:59.1234567+01:00",
+                Some("2026-01-31T22:59:59.123456Z"),
+            ),
+            ("2027-01-31T12:00:00", None),
+            ("2027-01-31", None),
+            ("9999-12-31T23:59:59-01:00", None),
+            ("0001-01-01T00:00:00+01:00", None),
+        ] {
+            assert_eq!(canonical_utc(text).as_deref(), expected, "{text}");
+        }
+    }
+}

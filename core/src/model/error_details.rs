@@ -1,0 +1,128 @@
+//! The machine-readable parts of an error: the kind of resource, and details that a client can act
+//! on.
+
+use assay_eval::FieldError;
+use serde::Serialize;
+
+use crate::model::ids::JobId;
+use crate::model::org::OrgChoice;
+use crate::model::suite::SuiteAccess;
+use crate::model::timestamp::Timestamp;
+
+/// The kind of resource that an error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    /// A domain that an organization has claimed, verified or not.
+    Domain,
+    /// An invite to an organization.
+    Invite,
+    /// A job of an organization.
+    Job,
+    /// An API key of an organization.
+    Key,
+    /// A user's membership in an organization.
+    Member,
+    /// A model of the catalog.
+    Model,
+    /// An organization that the caller belongs to.
+    Organization,
+    /// A session of the caller.
+    Session,
+    /// A published suite, in its current version.
+    Suite,
+    /// The terms of the installation.
+    Terms,
+    /// The trace of a job that has run.
+    Trace,
+    /// An upload of an organization.
+    Upload,
+}
+
+impl Resource {
+    /// Returns the name of the resource in messages, and its type in gRPC error details.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Domain => "claimed domain",
+            Self::Invite => "invite",
+            Self::Job => "job",
+            Self::Key => "key",
+            Self::Member => "member",
+            Self::Model => "model",
+            Self::Organization => "organization",
+            Self::Session => "session",
+            Self::Suite => "suite",
+            Self::Terms => "terms",
+            Self::Trace => "trace",
+            Self::Upload => "upload",
+        }
+    }
+}
+
+/// The details of an error that a client can act on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Details {
+    /// Fields of the request are not valid.
+    Fields {
+        /// The field errors, in the order in which they were found.
+        fields: Vec<FieldError>,
+    },
+    /// The idempotency key was used for another request body.
+    Replay {
+        /// One field error, for the header `Idempotency-Key`.
+        fields: Vec<FieldError>,
+        /// The job that the key created.
+        job_id: JobId,
+    },
+    /// The organization has not accepted the current terms.
+    Terms {
+        /// The reason, always `terms_not_accepted`.
+        reason: &'static str,
+        /// The version to accept.
+        version: String,
+        /// The URL of the terms.
+        url: String,
+    },
+    /// The operator has suspended the organization.
+    OrgSuspended {
+        /// The reason, always `org_suspended`.
+        reason: &'static str,
+    },
+    /// The caller belongs to several organizations and has not chosen one.
+    ChooseOrg {
+        /// The reason, always `choose_organization`.
+        reason: &'static str,
+        /// The request header that names the chosen organization.
+        header: &'static str,
+        /// The organizations of the caller, at most 20.
+        orgs: Vec<OrgChoice>,
+    },
+    /// The organization may not submit to the suite.
+    SuiteAccess {
+        /// The reason, always `suite_access`.
+        reason: &'static str,
+        /// The organizations that may submit.
+        access: SuiteAccess,
+    },
+    /// The submissions that a suite's version allows are used up permanently.
+    ///
+    /// The error is `forbidden`, because the codes of limits imply that a retry can succeed later.
+    SubmissionsUsedUp {
+        /// The reason, always `submissions_used_up`.
+        reason: &'static str,
+        /// The number of submissions that the version allows.
+        max: i64,
+    },
+    /// A limit of the plan or of the suite is reached.
+    Quota {
+        /// The name of the limit, such as `eval_items_per_month`.
+        limit: &'static str,
+        /// The value of the limit.
+        max: i64,
+        /// The current number. Absent if the limit counts per period.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        active: Option<i64>,
+        /// The latest time at which there is room again.
+        resets_at: Timestamp,
+    },
+}

@@ -1,0 +1,117 @@
+//! Errors that several operations return when a rule of an organization, a plan or a suite refuses
+//! a request.
+
+use crate::model::error::{Code, Error};
+use crate::model::error_details::Details;
+use crate::model::org::OrgChoice;
+use crate::model::suite::{SuiteAccess, SuiteId};
+use crate::model::terms::CurrentTerms;
+use crate::model::timestamp::Timestamp;
+
+impl Error {
+    /// Returns the 429 of a limit that resets in `seconds`. `details` describe the limit.
+    pub fn quota(message: String, details: Details, seconds: u32) -> Self {
+        Self::new(Code::QuotaExceeded, message)
+            .with_details(details)
+            .with_retry_after(seconds.max(1))
+    }
+
+    /// Returns the 403 of an organization that the operator has suspended.
+    pub fn org_suspended() -> Self {
+        let message = "The operator has suspended this organization. Ask the operator why, or \
+                       name another organization in the header X-Org-Id.";
+        Self::new(Code::Forbidden, message).with_details(Details::OrgSuspended {
+            reason: "org_suspended",
+        })
+    }
+
+    /// Returns the 429 of an organization that stores as many bytes as its plan allows.
+    ///
+    /// `seconds` is the time until `resets_at`, when space becomes free.
+    pub fn storage_full(used: i64, max: i64, resets_at: Timestamp, seconds: u32) -> Self {
+        let details = Details::Quota {
+            limit: "storage_bytes",
+            max,
+            active: Some(used),
+            resets_at,
+        };
+        let message = format!(
+            "{used} bytes are stored; the plan allows {max} at once. Delete uploads that you do \
+             not need, or wait until jobs have finished."
+        );
+        Self::quota(message, details, seconds)
+    }
+
+    /// Returns the 409 of a caller that belongs to several organizations and has not chosen one.
+    pub fn choose_org(orgs: Vec<OrgChoice>) -> Self {
+        let message = "You belong to several organizations. Choose one with the header X-Org-Id; \
+                       the session keeps it.";
+        Self::new(Code::Conflict, message).with_details(Details::ChooseOrg {
+            reason: "choose_organization",
+            header: "X-Org-Id",
+            orgs,
+        })
+    }
+
+    /// Returns the 403 of an organization that must accept the current terms first.
+    pub fn terms_not_accepted(terms: &CurrentTerms) -> Self {
+        let CurrentTerms { version, url } = terms;
+        let message = format!(
+            "An owner of your organization must first accept version {version} of the terms: {url}"
+        );
+        Self::new(Code::Forbidden, message).with_details(Details::Terms {
+            reason: "terms_not_accepted",
+            version: version.clone(),
+            url: url.clone(),
+        })
+    }
+
+    /// Returns the 403 of an organization that may not submit to the suite.
+    pub fn suite_access(access: SuiteAccess) -> Self {
+        let message = match access {
+            SuiteAccess::Everyone => "The organization may not submit to this suite.",
+            SuiteAccess::VerifiedDomain => {
+                "Only organizations with a verified domain may submit to this suite. Claim one \
+                 with POST /v1/domains."
+            }
+            SuiteAccess::Granted => {
+                "Only organizations with a grant may submit to this suite. Ask the operator for \
+                 one."
+            }
+        };
+        Self::new(Code::Forbidden, message).with_details(Details::SuiteAccess {
+            reason: "suite_access",
+            access,
+        })
+    }
+
+    /// Returns the 429 of a suite whose submissions of the day, UTC, are used up.
+    ///
+    /// `seconds` is the time until `resets_at`, the next midnight.
+    pub fn day_used_up(suite_id: &SuiteId, max: i64, resets_at: Timestamp, seconds: u32) -> Self {
+        let details = Details::Quota {
+            limit: "submissions_per_day",
+            max,
+            active: None,
+            resets_at,
+        };
+        let message = format!(
+            "{suite_id} allows {max} submissions and comparisons a day for an organization and \
+             all that share its allowance. The next day begins at midnight UTC."
+        );
+        Self::quota(message, details, seconds)
+    }
+
+    /// Returns the 403 of a suite's version whose submissions are used up permanently.
+    pub fn submissions_used_up(max: i64) -> Self {
+        let message = format!(
+            "This version of the suite allows {max} submissions and comparisons, and they are \
+             used up permanently. Organizations of one domain, and those on the plan `free` that \
+             one user created, share them."
+        );
+        Self::new(Code::Forbidden, message).with_details(Details::SubmissionsUsedUp {
+            reason: "submissions_used_up",
+            max,
+        })
+    }
+}

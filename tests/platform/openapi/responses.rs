@@ -1,0 +1,884 @@
+//! Calls every operation, and validates the responses against the document.
+
+use std::collections::BTreeSet;
+
+use assay_tests::client::{Client, Response};
+use assay_tests::stack::Plan;
+use assay_tests::{databases, demo_suite};
+use serde_json::{Value, json};
+
+use super::{Conformance, installation, publish_a_model};
+use crate::harness::{World, error_code, one_prediction, string, world_with};
+use crate::name_server::NameServer;
+use crate::routes::TERMS;
+use crate::{feedback, sealed};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_conform_to_document() {
+    let name_server = NameServer::start().await;
+    let world = world_with(Plan {
+        workers: 0,
+        ..installation(&name_server)
+    })
+    .await;
+    let mut conformance = Conformance::new();
+    publish_a_model(&world).await;
+    feedback::publish(&world, "1").await;
+    sealed::publish(&world).await;
+    let other = world.member("member").await;
+    let (key, owner) = (world.key(), world.owner());
+    terms(&mut conformance, &key, &owner).await;
+    for client in [&key, &owner] {
+        cancels(&mut conformance, client).await;
+    }
+    let _worker = world.stack.launch_worker().unwrap();
+    for client in [&key, &owner] {
+        reads(&mut conformance, client).await;
+        submits(&mut conformance, client).await;
+        finalizes(&mut conformance, &world, client).await;
+        uploads(&mut conformance, client).await;
+        item_scores(&mut conformance, &world, client).await;
+    }
+    signs_in(&mut conformance, &world).await;
+    organizes(&mut conformance, &world, &name_server).await;
+    manages(&mut conformance, &owner, &other).await;
+    error_responses(&mut conformance, &world).await;
+    let succeeded: BTreeSet<_> = conformance
+        .seen
+        .iter()
+        .filter(|(_, status)| *status < 300)
+        .map(|(id, _)| id.clone())
+        .collect();
+    let paths = conformance.document["paths"].as_object().unwrap().values();
+    let all = paths
+        .flat_map(|item| item.as_object().unwrap().values())
+        .map(|operation| string(&operation["operationId"]))
+        .collect();
+    assert_eq!(succeeded, all, "an operation was never called with success");
+}
+
+async fn reads(conformance: &mut Conformance, client: &Client) {
+    for path in ["/health", "/v1/me", "/v1/suites", "/v1/usage", "/v1/models"] {
+        assert_eq!(
+            conformance
+                .call(client, "GET", path, path, None)
+                .await
+                .status,
+            200
+        );
+    }
+    conformance
+        .call(
+            client,
+            "GET",
+            "/v1/models/{model_id}",
+            "/v1/models/next-1",
+            None,
+        )
+        .await;
+    conformance
+        .call(
+            client,
+            "GET",
+            "/v1/models/{model_id}",
+            "/v1/models/none",
+            None,
+        )
+        .await;
+    let items = "/v1/suites/{suite_id}/items";
+    let page = conformance
+        .call(
+            client,
+            "GET",
+            items,
+            "/v1/suites/suite:lunch/items?limit=399",
+            None,
+        )
+        .await;
+    let next = format!(
+        "/v1/suites/suite:lunch/items?cursor={}",
+        string(&page.body["next_cursor"])
+    );
+    assert_eq!(
+        conformance
+            .call(client, "GET", items, &next, None)
+            .await
+            .body["next_cursor"],
+        Value::Null
+    );
+    for (path, status) in [
+        ("suite:none/items", 404),
+        ("suite:lunch/items?limit=0", 422),
+        ("suite:lunch/items?cursor=x", 422),
+    ] {
+        assert_eq!(
+            conformance
+                .call(client, "GET", items, &format!("/v1/suites/{path}"), None)
+                .await
+                .status,
+            status
+        );
+    }
+}
+
+async fn submits(conformance: &mut Conformance, client: &Client) {
+    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction(), "label": "tried"});
+    let key = databases::fresh_name("tried");
+    let send = || {
+        client
+            .request("POST", "/v1/evals")
+            .header("Idempotency-Key", &key)
+            .json(&body)
+    };
+    let made = client.send(send()).await.unwrap();
+    conformance.check("POST", "/v1/evals", &made);
+    let id = string(&made.body["id"]);
+    let one = "/v1/jobs/{job_id}";
+    let ended = conformance
+        .call(client, "GET", one, &format!("/v1/jobs/{id}?wait=30"), None)
+        .await;
+    assert_eq!(ended.body["status"], "succeeded");
+    let again = client.send(send()).await.unwrap();
+    conformance.check("POST", "/v1/evals", &again);
+    assert_eq!(
+        (again.status, again.header("idempotency-replayed")),
+        (202, "true")
+    );
+    for (job_b, status) in [(id.as_str(), 200), ("job_0", 404), ("", 422)] {
+        let body = json!({"job_a": id, "job_b": job_b});
+        assert_eq!(
+            conformance
+                .call(
+                    client,
+                    "POST",
+                    "/v1/comparisons",
+                    "/v1/comparisons",
+                    Some(&body)
+                )
+                .await
+                .status,
+            status
+        );
+    }
+    for (method, template, path, status) in [
+        ("GET", one, "/v1/jobs/job_0".to_owned(), 404),
+        ("GET", one, format!("/v1/jobs/{id}?wait=31"), 422),
+        (
+            "GET",
+            "/v1/jobs/{job_id}/trace",
+            format!("/v1/jobs/{id}/trace"),
+            200,
+        ),
+        (
+            "POST",
+            "/v1/jobs/{job_id}/cancel",
+            format!("/v1/jobs/{id}/cancel"),
+            409,
+        ),
+        (
+            "GET",
+            "/v1/jobs",
+            "/v1/jobs?status=succeeded&limit=1".to_owned(),
+            200,
+        ),
+        ("GET", "/v1/jobs", "/v1/jobs?status=done".to_owned(), 422),
+    ] {
+        assert_eq!(
+            conformance
+                .call(client, method, template, &path, None)
+                .await
+                .status,
+            status,
+            "{path}"
+        );
+    }
+}
+
+/// Marks a job as final, and tries to mark a job whose suite has no sealed items.
+async fn finalizes(conformance: &mut Conformance, world: &World, client: &Client) {
+    let template = "/v1/jobs/{job_id}/final";
+    let final_job = sealed::job(world, client).await;
+    assert_eq!(
+        conformance
+            .call(
+                client,
+                "POST",
+                template,
+                &format!("/v1/jobs/{final_job}/final"),
+                None
+            )
+            .await
+            .status,
+        200
+    );
+    let job = world.submit_and_wait(&one_prediction()).await;
+    assert_eq!(
+        conformance
+            .call(
+                client,
+                "POST",
+                template,
+                &format!("/v1/jobs/{}/final", string(&job["id"])),
+                None
+            )
+            .await
+            .status,
+        409
+    );
+    assert_eq!(
+        conformance
+            .call(client, "POST", template, "/v1/jobs/job_0/final", None)
+            .await
+            .status,
+        404
+    );
+}
+
+/// Cancels a queued job.
+async fn cancels(conformance: &mut Conformance, client: &Client) {
+    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
+    let made = conformance
+        .call(client, "POST", "/v1/evals", "/v1/evals", Some(&body))
+        .await;
+    let path = format!("/v1/jobs/{}/cancel", string(&made.body["id"]));
+    assert_eq!(
+        conformance
+            .call(client, "POST", "/v1/jobs/{job_id}/cancel", &path, None)
+            .await
+            .status,
+        200
+    );
+}
+
+async fn manages(conformance: &mut Conformance, owner: &Client, other: &Client) {
+    let made = conformance
+        .call(
+            owner,
+            "POST",
+            "/v1/keys",
+            "/v1/keys",
+            Some(&json!({"name": "tried"})),
+        )
+        .await;
+    let path = format!("/v1/keys/{}", string(&made.body["id"]));
+    assert_eq!(
+        conformance
+            .call(owner, "DELETE", "/v1/keys/{key_id}", &path, None)
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        conformance
+            .call(owner, "GET", "/v1/keys", "/v1/keys", None)
+            .await
+            .status,
+        200
+    );
+    let members = conformance
+        .call(owner, "GET", "/v1/members", "/v1/members", None)
+        .await;
+    let with_role = |role: &str| {
+        let members = members.body["members"].as_array().unwrap();
+        string(
+            &members
+                .iter()
+                .find(|member| member["role"] == role)
+                .unwrap()["user_id"],
+        )
+    };
+    let (last, leaving) = (
+        format!("/v1/members/{}", with_role("owner")),
+        format!("/v1/members/{}", with_role("member")),
+    );
+    let one = "/v1/members/{user_id}";
+    for (method, path, body, status) in [
+        ("PATCH", &leaving, Some(json!({"role": "viewer"})), 200),
+        ("PATCH", &last, Some(json!({"role": "viewer"})), 409),
+        ("PATCH", &leaving, Some(json!({"role": "king"})), 422),
+        ("DELETE", &last, None, 409),
+    ] {
+        assert_eq!(
+            conformance
+                .call(owner, method, one, path, body.as_ref())
+                .await
+                .status,
+            status,
+            "{method} {path}"
+        );
+    }
+    // A viewer may not create keys.
+    assert_eq!(
+        conformance
+            .call(
+                other,
+                "POST",
+                "/v1/keys",
+                "/v1/keys",
+                Some(&json!({"name": "x"}))
+            )
+            .await
+            .status,
+        403
+    );
+    assert_eq!(
+        conformance
+            .call(owner, "DELETE", one, &leaving, None)
+            .await
+            .status,
+        204
+    );
+    assert_eq!(
+        conformance
+            .call(owner, "DELETE", one, &leaving, None)
+            .await
+            .status,
+        404
+    );
+}
+
+async fn terms(conformance: &mut Conformance, key: &Client, owner: &Client) {
+    let (read, accept) = ("/v1/terms", "/v1/terms/accept");
+    assert_eq!(
+        conformance.call(key, "GET", read, read, None).await.body["accepted_at"],
+        Value::Null
+    );
+    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
+    for (client, path, body) in [
+        (key, "/v1/evals", body),
+        (owner, "/v1/keys", json!({"name": "tried"})),
+    ] {
+        let refused = conformance
+            .call(client, "POST", path, path, Some(&body))
+            .await;
+        assert_eq!(
+            (refused.status, &refused.body["error"]["details"]["version"]),
+            (403, &json!(TERMS.0))
+        );
+    }
+    for (version, status) in [("none", 409), ("", 422), (TERMS.0, 200)] {
+        assert_eq!(
+            conformance
+                .call(
+                    owner,
+                    "POST",
+                    accept,
+                    accept,
+                    Some(&json!({"version": version}))
+                )
+                .await
+                .status,
+            status
+        );
+    }
+    assert_ne!(
+        conformance.call(key, "GET", read, read, None).await.body["accepted_at"],
+        Value::Null
+    );
+}
+
+async fn signs_in(conformance: &mut Conformance, world: &World) {
+    let (nobody, email, verify) = (
+        world.anonymous(),
+        "grace@example.org",
+        "/v1/auth/email/verify",
+    );
+    for (address, status) in [("lin@example.org", 202), ("grace", 422)] {
+        let response = conformance
+            .call(
+                &nobody,
+                "POST",
+                "/v1/auth/email",
+                "/v1/auth/email",
+                Some(&json!({"email": address})),
+            )
+            .await;
+        assert_eq!(response.status, status);
+    }
+    let token = world.sign_in_link(email).await;
+    let signed_in = conformance
+        .call(
+            &nobody,
+            "POST",
+            verify,
+            verify,
+            Some(&json!({"token": token})),
+        )
+        .await;
+    assert_eq!(
+        conformance
+            .call(
+                &nobody,
+                "POST",
+                verify,
+                verify,
+                Some(&json!({"token": token}))
+            )
+            .await
+            .status,
+        401
+    );
+    let user = world.client(&string(&signed_in.body["token"]));
+    // The user has no organization yet.
+    assert_eq!(
+        conformance
+            .call(&user, "GET", "/v1/me", "/v1/me", None)
+            .await
+            .status,
+        403
+    );
+    assert_eq!(
+        conformance
+            .call(
+                &user,
+                "POST",
+                "/v1/orgs",
+                "/v1/orgs",
+                Some(&json!({"name": "Hopper"}))
+            )
+            .await
+            .status,
+        201
+    );
+    let sessions = conformance
+        .call(&user, "GET", "/v1/sessions", "/v1/sessions", None)
+        .await
+        .body["sessions"]
+        .clone();
+    assert_eq!(sessions.as_array().unwrap().len(), 1);
+    assert_eq!(
+        conformance
+            .call(&world.key(), "GET", "/v1/sessions", "/v1/sessions", None)
+            .await
+            .status,
+        403
+    );
+    assert_eq!(
+        conformance
+            .call(&user, "DELETE", "/v1/sessions", "/v1/sessions", None)
+            .await
+            .status,
+        204
+    );
+    let other = string(&world.owner().get("/v1/sessions").await.unwrap().body["sessions"][0]["id"]);
+    let own = string(
+        &world
+            .client(&world.sign_in(email).await)
+            .get("/v1/sessions")
+            .await
+            .unwrap()
+            .body["sessions"][0]["id"],
+    );
+    for (id, status) in [(own, 204), (other, 404)] {
+        let path = format!("/v1/sessions/{id}");
+        assert_eq!(
+            conformance
+                .call(&user, "DELETE", "/v1/sessions/{session_id}", &path, None)
+                .await
+                .status,
+            status
+        );
+    }
+    let end = "/v1/session";
+    assert_eq!(
+        conformance
+            .call(&world.key(), "DELETE", end, end, None)
+            .await
+            .status,
+        403
+    );
+    assert_eq!(
+        conformance
+            .call(&user, "DELETE", end, end, None)
+            .await
+            .status,
+        204
+    );
+    assert_eq!(
+        conformance
+            .call(&user, "DELETE", end, end, None)
+            .await
+            .status,
+        401
+    );
+}
+
+async fn organizes(conformance: &mut Conformance, world: &World, name_server: &NameServer) {
+    let owner = world.owner();
+    let own = format!("/v1/orgs/{}", world.org.id);
+    for (path, body, status) in [
+        (
+            own.as_str(),
+            json!({"name": "Acme Research", "data_use": "aggregate_research"}),
+            200,
+        ),
+        (&own, json!({}), 422),
+        ("/v1/orgs/org_0", json!({"name": "x"}), 404),
+    ] {
+        assert_eq!(
+            conformance
+                .call(&owner, "PATCH", "/v1/orgs/{org_id}", path, Some(&body))
+                .await
+                .status,
+            status
+        );
+    }
+    let (invites, one) = ("/v1/invites", "/v1/invites/{invite_id}");
+    let body = json!({"email": "alan@example.org", "role": "viewer"});
+    let invited = conformance
+        .call(&owner, "POST", invites, invites, Some(&body))
+        .await;
+    assert_eq!(
+        conformance
+            .call(&owner, "POST", invites, invites, Some(&body))
+            .await
+            .status,
+        409
+    );
+    assert_eq!(
+        conformance
+            .call(&owner, "GET", invites, invites, None)
+            .await
+            .status,
+        200
+    );
+    for (id, status) in [(string(&invited.body["id"]).as_str(), 200), ("inv_0", 404)] {
+        assert_eq!(
+            conformance
+                .call(&owner, "DELETE", one, &format!("/v1/invites/{id}"), None)
+                .await
+                .status,
+            status
+        );
+    }
+    let (domains, one, verify) = (
+        "/v1/domains",
+        "/v1/domains/{domain}",
+        "/v1/domains/{domain}/verify",
+    );
+    let body = json!({"domain": "acme.example"});
+    let claim = conformance
+        .call(&owner, "POST", domains, domains, Some(&body))
+        .await;
+    let verified = async |conformance: &mut Conformance| {
+        conformance
+            .call(
+                &owner,
+                "POST",
+                verify,
+                "/v1/domains/acme.example/verify",
+                None,
+            )
+            .await
+            .body["verified"]
+            .clone()
+    };
+    assert_eq!(verified(conformance).await, false);
+    let record = &claim.body["record"];
+    name_server.show(&string(&record["name"]), &[&string(&record["value"])]);
+    assert_eq!(verified(conformance).await, true);
+    assert_eq!(
+        conformance
+            .call(&owner, "GET", domains, domains, None)
+            .await
+            .body["domains"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    for (method, path, body, status) in [
+        ("POST", "/v1/domains", Some(body), 409),
+        (
+            "POST",
+            "/v1/domains",
+            Some(json!({"domain": "gmail.com"})),
+            422,
+        ),
+        (
+            "PATCH",
+            "/v1/domains/acme.example",
+            Some(json!({"auto_join": true})),
+            200,
+        ),
+        ("DELETE", "/v1/domains/acme.example", None, 204),
+        (
+            "PATCH",
+            "/v1/domains/acme.example",
+            Some(json!({"auto_join": true})),
+            404,
+        ),
+        ("DELETE", "/v1/domains/acme.example", None, 404),
+        ("POST", "/v1/domains/acme.example/verify", None, 404),
+    ] {
+        let template = if path == domains {
+            domains
+        } else if path.ends_with("verify") {
+            verify
+        } else {
+            one
+        };
+        assert_eq!(
+            conformance
+                .call(&owner, method, template, path, body.as_ref())
+                .await
+                .status,
+            status,
+            "{method} {path}"
+        );
+    }
+}
+
+const UPLOAD: &str = "/v1/uploads/{upload_id}";
+const PART: &str = "/v1/uploads/{upload_id}/parts/{number}";
+const COMPLETE: &str = "/v1/uploads/{upload_id}/complete";
+
+async fn uploads(conformance: &mut Conformance, client: &Client) {
+    let line = format!("{}\n", one_prediction()[0]);
+    let body = json!({"kind": "predictions", "bytes": line.len()});
+    let made = conformance
+        .call(client, "POST", "/v1/uploads", "/v1/uploads", Some(&body))
+        .await;
+    let own = format!("/v1/uploads/{}", string(&made.body["id"]));
+    assert_eq!(
+        conformance
+            .call(client, "POST", COMPLETE, &format!("{own}/complete"), None)
+            .await
+            .status,
+        422,
+        "a part is missing"
+    );
+    for (upload, number, status) in [
+        (own.as_str(), 1, 200),
+        (&own, 10_001, 422),
+        ("/v1/uploads/upl_0", 1, 404),
+    ] {
+        assert_eq!(
+            part(
+                conformance,
+                client,
+                &format!("{upload}/parts/{number}"),
+                &line
+            )
+            .await
+            .status,
+            status
+        );
+    }
+    for (method, template, path, status) in [
+        ("GET", UPLOAD, own.clone(), 200),
+        ("POST", COMPLETE, format!("{own}/complete"), 200),
+        ("GET", UPLOAD, own.clone(), 200),
+        ("GET", UPLOAD, "/v1/uploads/upl_0".to_owned(), 404),
+        (
+            "POST",
+            COMPLETE,
+            "/v1/uploads/upl_0/complete".to_owned(),
+            404,
+        ),
+        ("DELETE", UPLOAD, "/v1/uploads/upl_0".to_owned(), 404),
+    ] {
+        assert_eq!(
+            conformance
+                .call(client, method, template, &path, None)
+                .await
+                .status,
+            status,
+            "{method} {path}"
+        );
+    }
+    assert_eq!(
+        part(conformance, client, &format!("{own}/parts/1"), &line)
+            .await
+            .status,
+        409,
+        "it is ready"
+    );
+    let body = json!({"suite_id": demo_suite::SUITE_ID, "input_ref": made.body["input_ref"]});
+    let job = conformance
+        .call(client, "POST", "/v1/evals", "/v1/evals", Some(&body))
+        .await;
+    assert_eq!(job.status, 202);
+    conformance
+        .call(
+            client,
+            "GET",
+            "/v1/jobs/{job_id}",
+            &format!("/v1/jobs/{}?wait=30", string(&job.body["id"])),
+            None,
+        )
+        .await;
+    assert_eq!(
+        conformance
+            .call(client, "DELETE", UPLOAD, &own, None)
+            .await
+            .status,
+        204
+    );
+    fails(conformance, client).await;
+}
+
+/// Sends content that is not predictions, and a part that is too large.
+async fn fails(conformance: &mut Conformance, client: &Client) {
+    let made = conformance
+        .call(
+            client,
+            "POST",
+            "/v1/uploads",
+            "/v1/uploads",
+            Some(&json!({"kind": "predictions"})),
+        )
+        .await;
+    let own = format!("/v1/uploads/{}", string(&made.body["id"]));
+    part(conformance, client, &format!("{own}/parts/1"), "ramen").await;
+    let head = client
+        .request("PUT", &format!("{own}/parts/2"))
+        .header("content-length", (64 << 20) + 1);
+    let too_large = client
+        .send(head.body(reqwest::Body::from(vec![b' '; (64 << 20) + 1])))
+        .await
+        .unwrap();
+    assert_eq!(too_large.status, 413);
+    conformance.check("PUT", PART, &too_large);
+    assert_eq!(
+        conformance
+            .call(client, "POST", COMPLETE, &format!("{own}/complete"), None)
+            .await
+            .status,
+        422
+    );
+    assert_eq!(
+        conformance
+            .call(client, "GET", UPLOAD, &own, None)
+            .await
+            .body["status"],
+        "failed"
+    );
+    assert_eq!(
+        conformance
+            .call(client, "POST", COMPLETE, &format!("{own}/complete"), None)
+            .await
+            .status,
+        409
+    );
+}
+
+async fn part(conformance: &mut Conformance, client: &Client, path: &str, bytes: &str) -> Response {
+    let sent = client
+        .request("PUT", path)
+        .header("content-type", "application/octet-stream")
+        .body(bytes.to_owned());
+    let response = client.send(sent).await.unwrap();
+    conformance.check("PUT", PART, &response);
+    response
+}
+
+async fn item_scores(conformance: &mut Conformance, world: &World, client: &Client) {
+    let items = "/v1/jobs/{job_id}/items";
+    let without = world.submit_and_wait(&one_prediction()).await;
+    let with = feedback::submit_and_wait(world, &world.org.key, &one_prediction()).await;
+    let path = format!("/v1/jobs/{}/items", string(&with["id"]));
+    let page = conformance
+        .call(client, "GET", items, &format!("{path}?limit=399"), None)
+        .await;
+    let next = format!("{path}?cursor={}", string(&page.body["next_cursor"]));
+    assert_eq!(
+        conformance
+            .call(client, "GET", items, &next, None)
+            .await
+            .body["next_cursor"],
+        Value::Null
+    );
+    let forbidden = format!("/v1/jobs/{}/items", string(&without["id"]));
+    for (path, status) in [
+        (forbidden, 403),
+        ("/v1/jobs/job_0/items".to_owned(), 404),
+        (format!("{path}?limit=0"), 422),
+    ] {
+        assert_eq!(
+            conformance
+                .call(client, "GET", items, &path, None)
+                .await
+                .status,
+            status,
+            "{path}"
+        );
+    }
+}
+
+async fn error_responses(conformance: &mut Conformance, world: &World) {
+    let (key, nobody) = (world.key(), world.anonymous());
+    assert_eq!(
+        conformance
+            .call(&nobody, "GET", "/v1/me", "/v1/me", None)
+            .await
+            .status,
+        401
+    );
+    assert_eq!(
+        conformance
+            .call(&key, "GET", "/v1/keys", "/v1/keys", None)
+            .await
+            .status,
+        403
+    );
+    let elsewhere = key
+        .send(key.request("GET", "/v1/me").header("X-Org-Id", "org_0"))
+        .await
+        .unwrap();
+    assert_eq!(elsewhere.status, 404);
+    conformance.check("GET", "/v1/me", &elsewhere);
+    for (body, status) in [
+        ("{".to_owned(), 400),
+        ("{}".to_owned(), 422),
+        (" ".repeat((5 << 20) + 1), 413),
+    ] {
+        let response = key
+            .send(
+                key.request("POST", "/v1/evals")
+                    .header("content-type", "application/json")
+                    .body(body),
+            )
+            .await
+            .unwrap();
+        assert_eq!(response.status, status);
+        conformance.check("POST", "/v1/evals", &response);
+    }
+    let mut database = world.database().await;
+    sqlx::raw_sql(
+        "update plans set eval_items_per_month = 0; update plans set concurrent_jobs = 1000",
+    )
+    .execute(&mut database)
+    .await
+    .unwrap();
+    let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction()});
+    let over = conformance
+        .call(&key, "POST", "/v1/evals", "/v1/evals", Some(&body))
+        .await;
+    assert_eq!(
+        (over.status, error_code(&over)),
+        (429, "quota_exceeded".to_owned())
+    );
+    sqlx::raw_sql("alter table suites rename to suites_away")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    assert_eq!(
+        conformance
+            .call(&key, "GET", "/v1/suites", "/v1/suites", None)
+            .await
+            .status,
+        500
+    );
+    sqlx::raw_sql("update plans set requests_per_minute = 1")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    let limited = conformance
+        .call(&key, "GET", "/v1/me", "/v1/me", None)
+        .await;
+    assert_eq!(
+        (limited.status, error_code(&limited)),
+        (429, "rate_limited".to_owned())
+    );
+}
