@@ -1,3 +1,3 @@
-//! Tells the compiler which build this is.
+//! Sets `ASSAY_GIT_SHA`, the commit that this build was made from.
 
 include!("../core/git_sha.rs");

@@ -1,5 +1,5 @@
-// Included by the build scripts of both binaries: tells the compiler which build this is, as ASSAY_GIT_SHA: the
-// variable of that name, where the sources come without their history, otherwise the commit that is checked out.
+// Included by the build scripts of both binaries: sets ASSAY_GIT_SHA for the compiler, from the variable of that
+// name if the sources come without their history, otherwise from the commit that is checked out.
 
 use std::process::Command;
 

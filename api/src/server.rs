@@ -172,7 +172,7 @@ async fn router(app: App) -> Result<Router> {
     let unrouted = || from_fn_with_state(app.clone(), unrouted::count_unrouted);
     let pages = rest::routes(&app)
         .merge(sign_in_page::routes())
-        .merge(openapi::routes());
+        .merge(openapi::docs::routes());
     let pages = pages.method_not_allowed_fallback(not_found::method_not_allowed.layer(unrouted()));
     let routes = pages
         .merge(grpc::routes(&app).await?)

@@ -341,7 +341,7 @@ async fn user_creates_at_most_twenty_organizations() {
         refused.body
     );
     assert!(
-        string(&refused.body["error"]["message"]).contains("whoever owns them now"),
+        string(&refused.body["error"]["message"]).contains("including those that others own now"),
         "{}",
         refused.body
     );

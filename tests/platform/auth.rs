@@ -182,7 +182,7 @@ async fn link_works_once_before_expiry() {
         ),
         (401, "invalid_token".to_owned(), "Bearer")
     );
-    assert!(string(&late.body["error"]["message"]).contains("Ask for another one"));
+    assert!(string(&late.body["error"]["message"]).contains("Request a new one"));
     as_owner(
         &world,
         "update sign_in_links set expires_at = now() + interval '1 second'",

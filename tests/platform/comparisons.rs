@@ -405,7 +405,7 @@ async fn incomparable_jobs_return_distinct_errors() {
             &lunch,
             &dinner,
             409,
-            "not on the same items: job_a is on suite:lunch in version 1, job_b on suite:dinner in version 1",
+            "on different items: job_a is on suite:lunch in version 1, job_b on suite:dinner in version 1",
         ),
         (&dinner, &later, 409, "job_b on suite:dinner in version 2"),
         (

@@ -360,7 +360,7 @@ async fn worker_refuses_different_artifact_folder() {
     assert!(
         std::fs::read_to_string(&worker.log)
             .unwrap()
-            .contains("set ASSAY_ARTIFACTS to that one")
+            .contains("set ASSAY_ARTIFACTS to the same value")
     );
 }
 

@@ -757,7 +757,7 @@ async fn contradictory_protection_returns_field_errors() {
         ),
         (
             "release = \"sealed(0.5)\"\ncloses_at = 2030-01-01T00:00:00Z",
-            "suite.toml: seal_seed: sealed items are drawn by it",
+            "suite.toml: seal_seed: selects the sealed items",
         ),
         (
             "release = \"sealed(0.5)\"\ncloses_at = 2030-01-01T00:00:00\nseal_seed = \"x\"",

@@ -413,8 +413,8 @@ async fn invalid_or_repeated_invite_is_rejected() {
     assert!(listed(&owner).await.is_empty());
     assert_eq!(invite(&owner, ADA).await.status, 201);
     for (email, word) in [
-        ("ADA@example.org", "invited already"),
-        (world.org.email.as_str(), "member already"),
+        ("ADA@example.org", "already invited"),
+        (world.org.email.as_str(), "already a member"),
     ] {
         let refused = invite(&owner, email).await;
         assert_eq!(
@@ -523,7 +523,7 @@ async fn revoked_invite_is_not_accepted() {
         (404, "not_found".to_owned())
     );
     assert!(
-        string(&refused.body["error"]["message"]).contains("accepted already"),
+        string(&refused.body["error"]["message"]).contains("already accepted"),
         "{}",
         refused.body
     );

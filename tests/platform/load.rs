@@ -144,9 +144,9 @@ async fn idle_streams_do_not_block_others() {
         let each = (0..100).map(|_| {
             let (channel, job_id, key) = (channel.clone(), job_id.clone(), &world.org.key);
             async move {
-                let (watch, first) = watch(channel, key, &job_id).await;
+                let (watch, first) = watch(channel.clone(), key, &job_id).await;
                 assert_eq!(first, "queued");
-                watch
+                (channel, watch)
             }
         });
         open.extend(join_all(each).await);
@@ -164,7 +164,7 @@ async fn idle_streams_do_not_block_others() {
         200
     );
     let (world, job_id) = (&world, &job_id);
-    let ends = open.into_iter().map(|mut watch| async move {
+    let ends = open.into_iter().map(|(channel, mut watch)| async move {
         let mut last = None;
         loop {
             match watch.message().await {
@@ -172,7 +172,7 @@ async fn idle_streams_do_not_block_others() {
                 Ok(None) => return last.unwrap(),
                 Err(status) => {
                     assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
-                    let again = self::watch(world.channel().await, &world.org.key, job_id).await;
+                    let again = self::watch(channel.clone(), &world.org.key, job_id).await;
                     (watch, last) = (again.0, Some(again.1));
                 }
             }

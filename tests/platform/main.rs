@@ -29,6 +29,7 @@ mod guide;
 mod harness;
 mod hogs;
 mod hostile;
+mod imports;
 mod invites;
 mod job_machine;
 mod job_model;

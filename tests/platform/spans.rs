@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use assay_core::Timestamp;
+use assay_core::model::span_context::SpanContext;
 use assay_core::runtime::settings::{Common, Reader};
-use assay_core::runtime::trace_export::{Sampling, Span, SpanContext, SpanKind, Spans};
+use assay_core::runtime::trace_export::{Sampling, Span, SpanKind, Spans};
 use assay_tests::client::Client;
 use assay_tests::databases;
 use assay_tests::servers::{Guarded, GuardedCommand};

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use assay_core::model::job::{
     ATTEMPTS_MAX, EvalResult, FailureCode, SealedFigures, stores_item_scores,
 };
+use assay_core::model::upload::PartObject;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
 use assay_core::runtime::trace_export::{KeyValue, MessagingOperation, Span, Spans};
 use assay_core::runtime::upload_reader::{
-    ContentFormat, ContentReader, PartObject, ReadEnd, ReadUpload, read_upload,
+    ContentFormat, ContentReader, ReadEnd, ReadUpload, read_upload,
 };
 use assay_core::store::leases::ATTEMPT_TIMEOUT;
 use assay_core::store::work::{self, Claim, Phase, UploadForm};

@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 use crate::admin::suite_audit::Audit;
 use crate::background::reconciliation;
 
-/// How many items are stored by one statement.
+/// Number of items that one statement stores.
 const BATCH: usize = 5_000;
 
-/// How often a transaction of a command is run that deadlocks with requests.
+/// Maximum number of attempts of a transaction that deadlocks with requests.
 const ATTEMPTS_MAX: u32 = 5;
 
 /// Runs a command, and records it in `operator_log`: its start before it does anything, and how it ended. `target` is the id of what
@@ -45,7 +45,7 @@ pub async fn logged(
     done
 }
 
-/// What an operator is told when a command cannot be carried out.
+/// Returns the error of a command that was refused, with a message for the operator.
 fn refused(message: impl Into<String>) -> Error {
     Error::field("command", "refused", message)
 }

@@ -322,7 +322,7 @@ impl<'f> Audit<'f> {
     }
 }
 
-/// Whether each submission and each comparison takes a part of an allowance.
+/// Returns true if each submission and each comparison consumes a part of an allowance.
 fn has_cap(folder: &SuiteFolder) -> bool {
     folder.protection.max_submissions.is_some()
         || folder.protection.max_submissions_per_day.is_some()

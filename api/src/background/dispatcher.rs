@@ -8,10 +8,11 @@
 use std::time::{Duration, Instant};
 
 use assay_core::model::job::FailureCode;
+use assay_core::model::span_context::SpanContext;
 use assay_core::runtime::job_queue::JobNotifier;
 use assay_core::runtime::prometheus;
 use assay_core::runtime::redis_connection::Connection;
-use assay_core::runtime::trace_export::{MessagingOperation, Span, SpanContext, Spans};
+use assay_core::runtime::trace_export::{MessagingOperation, Span, Spans};
 use assay_core::store::job_notifications::{self, JobNotification};
 use assay_core::store::leases::{self, ReclaimedJob};
 use assay_core::store::{PgPool, notifications::Notifications, within_response_timeout};

@@ -4,7 +4,7 @@ use assay_proto::v1;
 use assay_proto::v1::auth_service_server::AuthService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::auth;
 
 #[tonic::async_trait]

@@ -5,7 +5,7 @@ use assay_proto::v1;
 use assay_proto::v1::comparison_service_server::ComparisonService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::comparisons;
 
 #[tonic::async_trait]

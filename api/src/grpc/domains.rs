@@ -6,7 +6,7 @@ use assay_proto::v1;
 use assay_proto::v1::domain_service_server::DomainService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::domains;
 
 #[tonic::async_trait]

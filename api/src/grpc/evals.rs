@@ -16,7 +16,7 @@ use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstEncoder;
 
-use super::Service;
+use super::service::Service;
 use crate::app::App;
 use crate::layers::memory;
 use crate::limits::request_memory::Reservation;
@@ -54,31 +54,32 @@ impl UnaryService<Bytes> for CreateEval {
         let service = self.0.clone();
         async move {
             let reservation = memory::reservation(request.extensions());
-            let operation =
-                |app, submitter: TermsAccepted<Submitter>, input: super::Input<Bytes>| async move {
-                    let fields = read_fields(input.message, &*reservation?).await?;
-                    let CreateEvalFields {
-                        suite_id,
-                        predictions,
-                        input_ref,
-                        label,
-                        idempotency_key,
-                    } = fields;
-                    let submission = Submission {
-                        suite_id,
-                        predictions: predictions.map(Into::into),
-                        input_ref,
-                        label,
-                        idempotency_key,
-                    };
-                    let origin = Origin::from_context(input.context);
-                    let Accepted { job, replayed } =
-                        evals::submit(&app, &submitter, submission, origin).await?;
-                    Ok(v1::CreateEvalResponse {
-                        job: Some(job.into()),
-                        idempotency_replayed: replayed,
-                    })
+            let operation = |app,
+                             submitter: TermsAccepted<Submitter>,
+                             input: super::service::Input<Bytes>| async move {
+                let fields = read_fields(input.message, &*reservation?).await?;
+                let CreateEvalFields {
+                    suite_id,
+                    predictions,
+                    input_ref,
+                    label,
+                    idempotency_key,
+                } = fields;
+                let submission = Submission {
+                    suite_id,
+                    predictions: predictions.map(Into::into),
+                    input_ref,
+                    label,
+                    idempotency_key,
                 };
+                let origin = Origin::from_context(input.context);
+                let Accepted { job, replayed } =
+                    evals::submit(&app, &submitter, submission, origin).await?;
+                Ok(v1::CreateEvalResponse {
+                    job: Some(job.into()),
+                    idempotency_replayed: replayed,
+                })
+            };
             service.respond(request, operation).await
         }
         .boxed()

@@ -4,7 +4,7 @@ use assay_proto::v1;
 use assay_proto::v1::health_service_server::HealthService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::health::{self, Health};
 
 #[tonic::async_trait]

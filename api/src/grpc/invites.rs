@@ -6,7 +6,7 @@ use assay_proto::v1;
 use assay_proto::v1::invite_service_server::InviteService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::invites;
 
 #[tonic::async_trait]

@@ -8,7 +8,7 @@ use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::jobs::{self, Filter};
 
 #[tonic::async_trait]

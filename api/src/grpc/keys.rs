@@ -6,7 +6,7 @@ use assay_proto::v1;
 use assay_proto::v1::key_service_server::KeyService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::keys;
 
 #[tonic::async_trait]

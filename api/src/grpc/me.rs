@@ -5,7 +5,7 @@ use assay_proto::v1;
 use assay_proto::v1::me_service_server::MeService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::me;
 
 #[tonic::async_trait]

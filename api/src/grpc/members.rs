@@ -6,7 +6,7 @@ use assay_proto::v1;
 use assay_proto::v1::member_service_server::MemberService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::members;
 
 #[tonic::async_trait]

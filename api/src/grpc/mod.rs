@@ -13,13 +13,13 @@ mod me;
 mod members;
 mod models;
 mod orgs;
+mod service;
 mod sessions;
 mod suites;
 mod terms;
 mod uploads;
 mod usage;
 
-use assay_core::model::permissions::{Credential, Proof};
 use assay_core::{Code, Error, Result};
 use assay_proto::v1::auth_service_server::AuthServiceServer;
 use assay_proto::v1::comparison_service_server::ComparisonServiceServer;
@@ -42,19 +42,16 @@ use axum::extract::State;
 use axum::handler::Handler as _;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse as _;
-use futures_util::stream::{BoxStream, Stream};
-use futures_util::{StreamExt as _, TryStreamExt as _};
 use tonic::service::Routes;
-use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 use tower::ServiceExt as _;
 
 use crate::app::App;
-use crate::http::error_response::{self, Failure};
+use crate::grpc::service::Service;
+use crate::http::error_response::Failure;
 use crate::http::protocol::Protocol;
-use crate::http::request_context::RequestContext;
 use crate::layers;
 
 /// Maximum size of a message without predictions, in bytes.
@@ -170,90 +167,4 @@ async fn grpc_health() -> HealthServer<HealthService> {
             .await;
     }
     HealthServer::new(HealthService::from_health_reporter(reporter))
-}
-
-/// The implementation of every service. Each file of this module adds the rpcs of one.
-#[derive(Clone)]
-struct Service(App);
-
-impl Service {
-    /// Creates the proof `P` of the caller's permission, calls the operation, and returns its
-    /// result as a gRPC response.
-    async fn respond<P, M, R, F, Fut>(
-        &self,
-        request: Request<M>,
-        operation: F,
-    ) -> Result<Response<R>, Status>
-    where
-        P: Proof,
-        F: FnOnce(App, P, Input<M>) -> Fut,
-        Fut: Future<Output = Result<R>>,
-    {
-        let proof = match request.extensions().get::<Credential>() {
-            Some(credential) => P::from_credential(credential),
-            None => Err(Error::internal("the rpc has no authentication")),
-        };
-        let operation = |app, input| async move { operation(app, proof?, input).await };
-        self.respond_to_anyone(request, operation).await
-    }
-
-    /// Calls an operation that requires no credential, and returns its result as a gRPC response.
-    async fn respond_to_anyone<M, R, F, Fut>(
-        &self,
-        request: Request<M>,
-        operation: F,
-    ) -> Result<Response<R>, Status>
-    where
-        F: FnOnce(App, Input<M>) -> Fut,
-        Fut: Future<Output = Result<R>>,
-    {
-        let (_, extensions, message) = request.into_parts();
-        let Some(context) = extensions.get::<RequestContext>().cloned() else {
-            return Err(Status::internal("the request has no context"));
-        };
-        let result = operation(
-            self.0.clone(),
-            Input {
-                message,
-                context: context.clone(),
-            },
-        )
-        .await;
-        result
-            .map(Response::new)
-            .map_err(|error| to_status(&error, &context))
-    }
-
-    /// Does the same as [`Service::respond`] for an operation that returns a stream of messages.
-    async fn stream<P, M, R, S, F, Fut>(
-        &self,
-        request: Request<M>,
-        operation: F,
-    ) -> Result<Response<BoxStream<'static, Result<R, Status>>>, Status>
-    where
-        P: Proof,
-        S: Stream<Item = Result<R>> + Send + 'static,
-        F: FnOnce(App, P, Input<M>) -> Fut,
-        Fut: Future<Output = Result<S>>,
-    {
-        let context = request.extensions().get::<RequestContext>().cloned();
-        let response = self.respond(request, operation).await?;
-        let to_status = move |error| match &context {
-            Some(context) => to_status(&error, context),
-            None => Status::internal("the request has no context"),
-        };
-        Ok(response.map(|messages| messages.map_err(to_status).boxed()))
-    }
-}
-
-/// Returns the gRPC status of an error, and logs its cause.
-fn to_status(error: &Error, context: &RequestContext) -> Status {
-    error_response::log_cause(error, context);
-    error_response::status(error, &context.request_id)
-}
-
-/// The message of a request, and the context of the request.
-struct Input<M> {
-    message: M,
-    context: RequestContext,
 }

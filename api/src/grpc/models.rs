@@ -5,7 +5,7 @@ use assay_proto::v1;
 use assay_proto::v1::model_service_server::ModelService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::models;
 
 #[tonic::async_trait]

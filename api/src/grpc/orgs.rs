@@ -5,7 +5,7 @@ use assay_proto::v1;
 use assay_proto::v1::org_service_server::OrgService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::orgs;
 
 #[tonic::async_trait]

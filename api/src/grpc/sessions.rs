@@ -5,7 +5,7 @@ use assay_proto::v1;
 use assay_proto::v1::session_service_server::SessionService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::sessions;
 
 #[tonic::async_trait]

@@ -5,7 +5,7 @@ use assay_proto::v1;
 use assay_proto::v1::suite_service_server::SuiteService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::suites;
 
 #[tonic::async_trait]

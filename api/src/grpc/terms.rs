@@ -5,7 +5,7 @@ use assay_proto::v1;
 use assay_proto::v1::terms_service_server::TermsService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::terms;
 
 #[tonic::async_trait]

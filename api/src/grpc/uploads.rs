@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::Service;
+use super::service::Service;
 use crate::layers::memory;
 use crate::ops::complete_upload;
 use crate::ops::uploads::{self, NewUploadFields};

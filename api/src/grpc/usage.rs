@@ -5,7 +5,7 @@ use assay_proto::v1;
 use assay_proto::v1::usage_service_server::UsageService;
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::service::Service;
 use crate::ops::usage;
 
 #[tonic::async_trait]

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use assay_core::runtime::trace_export::{SpanContext, SpanId, TraceId};
+use assay_core::model::span_context::{SpanContext, SpanId, TraceId};
 use http::HeaderMap;
 
 /// The trace of a request.

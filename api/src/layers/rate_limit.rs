@@ -11,9 +11,9 @@ use axum::response::{IntoResponse as _, Response};
 use super::traffic_class::TrafficClass;
 use super::{auth, concurrency, memory};
 use crate::app::App;
-use crate::http::client_address;
 use crate::http::error_response::Failure;
 use crate::http::request_context::RequestContext;
+use crate::limits::address::counting_prefixes;
 use crate::limits::{Allowance, Verdict};
 
 /// Requests per minute of a user without an organization, as on the plan `free`.
@@ -102,7 +102,7 @@ pub async fn limit_mail(State(app): State<App>, request: Request, next: Next) ->
 /// allowance is that of the address itself, unless a wider prefix refuses the request.
 async fn admit_mail(app: &App, address: &str) -> Result<Option<Verdict>> {
     let mut verdict = None;
-    for (prefix, multiple) in client_address::counting_prefixes(address) {
+    for (prefix, multiple) in counting_prefixes(address) {
         let limit = app
             .settings
             .sign_in_mails_per_minute

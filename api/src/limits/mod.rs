@@ -4,6 +4,7 @@
 //! failed authentications per address. Redis counts for all processes. While it is unavailable,
 //! each process grants its share from its own counters.
 
+pub mod address;
 pub mod concurrency;
 mod local_counters;
 mod process_time;
@@ -28,7 +29,7 @@ use self::process_time::process_time;
 use self::redis::{Probe, RedisCounters};
 use self::verdict::Operation;
 pub use self::verdict::{Allowance, Verdict};
-use crate::http::client_address::counting_prefixes;
+use crate::limits::address::counting_prefixes;
 
 /// [Process time](process_time) without a reply after which a request starts a probe of Redis.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(250);

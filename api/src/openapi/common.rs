@@ -4,6 +4,7 @@ use assay_core::Code;
 use serde_json::{Value, json};
 
 use super::errors;
+use super::operations::operations;
 
 /// Completes every operation. Its error responses follow from its security (sessions and roles) and
 /// from its body. Handlers describe the other errors.
@@ -17,7 +18,7 @@ pub fn finish(document: &mut Value) {
         components["responses"][name] = response;
     }
     let mut forbidden = Vec::new();
-    for (_, _, operation) in super::operations(document) {
+    for (_, _, operation) in operations(document) {
         if operation["security"] == json!([{}]) {
             operation["security"] = json!([]);
         } else {

@@ -3,12 +3,14 @@
 
 use serde_json::{Value, json};
 
+use super::operations::operations;
+
 /// Adds the examples to the operations.
 pub fn finish(document: &mut Value) {
     let Ok(examples) = serde_json::from_str::<Value>(include_str!("examples.json")) else {
         return;
     };
-    for (_, _, operation) in super::operations(document) {
+    for (_, _, operation) in operations(document) {
         let Some(of) = operation["operationId"].as_str().map(|id| &examples[id]) else {
             continue;
         };

@@ -5,15 +5,14 @@
 //! headers.
 
 mod common;
-mod docs;
+pub mod docs;
 mod errors;
 mod examples;
+mod operations;
 mod schemas;
 
 use serde_json::{Value, json};
 use utoipa::OpenApi as _;
-
-pub use docs::routes;
 
 use crate::rest::Operations;
 
@@ -102,13 +101,4 @@ fn tags() -> Value {
     ]
     .map(|(name, description)| json!({"name": name, "description": description}))
     .into()
-}
-
-/// Returns every operation of the document, with its path and method.
-fn operations(document: &mut Value) -> impl Iterator<Item = (String, String, &mut Value)> {
-    let paths = document["paths"].as_object_mut().into_iter().flatten();
-    paths.flat_map(|(path, item)| {
-        let operations = item.as_object_mut().into_iter().flatten();
-        operations.map(move |(method, operation)| (path.clone(), method.clone(), operation))
-    })
 }

@@ -3,11 +3,13 @@
 use assay_core::Code;
 use serde_json::{Map, Value, json};
 
+use super::operations::operations;
+
 /// Adds the schemas that no struct describes, and applies the rules of the API to those of
 /// `utoipa`.
 pub fn finish(document: &mut Value) {
     let mut bodies = Vec::new();
-    for (_, _, operation) in super::operations(document) {
+    for (_, _, operation) in operations(document) {
         bodies.extend(
             operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
                 .as_str()
@@ -35,7 +37,7 @@ pub fn finish(document: &mut Value) {
         }
     }
     inline(&mut document["paths"], &scalars);
-    for (_, _, operation) in super::operations(document) {
+    for (_, _, operation) in operations(document) {
         let parameters = operation
             .get_mut("parameters")
             .and_then(Value::as_array_mut)

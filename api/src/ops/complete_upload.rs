@@ -10,10 +10,11 @@ use std::ops::ControlFlow;
 use assay_core::model::org::FREE;
 use assay_core::model::permissions::{Caller, Submitter};
 use assay_core::model::upload;
+use assay_core::model::upload::PartObject;
 use assay_core::model::upload::{Upload, UploadFailure, UploadRow, UploadStatus};
 use assay_core::runtime::prometheus;
 use assay_core::runtime::upload_reader::{
-    ContentError, ContentFormat, ContentReader, PartObject, ReadEnd, read_upload,
+    ContentError, ContentFormat, ContentReader, ReadEnd, read_upload,
 };
 use assay_core::store::upload::UploadContent;
 use assay_core::{BestEffort as _, Code, Error, Result, UploadId, store};

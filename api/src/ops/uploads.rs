@@ -1,13 +1,13 @@
 //! Uploads and their parts: `/v1/uploads`.
 
 use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::upload::PartObject;
 use assay_core::model::upload::{
     BYTES_MAX, ContentEncoding, ContentType, OPEN_MAX, PART_MAX, PARTS_MAX, Part, Upload,
     UploadKind, UploadRow, UploadStatus,
 };
 use assay_core::model::{upload, validation};
 use assay_core::runtime::prometheus;
-use assay_core::runtime::upload_reader::PartObject;
 use assay_core::store::upload::NewUpload;
 use assay_core::{BestEffort as _, Code, Details, Error, Resource, Result, UploadId, store};
 use assay_eval::FieldError;

@@ -7,7 +7,6 @@ use assay_eval::score::{AnswerTable, Builder};
 use assay_eval::{Answer, Clip, Corrupt, DisclosurePolicy, Ladder, Metric};
 
 use crate::random::Random;
-use crate::strategies::most_frequent;
 
 /// The maximum number of candidate answers that an attacker considers per item.
 pub const CANDIDATES_MAX: usize = 16;
@@ -86,6 +85,13 @@ pub struct Public {
     pub frequencies: Vec<f64>,
     /// `true` if each item has exactly one answer, which is one of the candidates.
     pub is_complete: bool,
+}
+
+impl Public {
+    /// Guesses the most frequent candidate for every item: the first.
+    pub fn most_frequent(&self) -> Vec<u8> {
+        vec![0; self.n]
+    }
 }
 
 /// A suite under attack.
@@ -257,7 +263,7 @@ impl Suite {
     /// Returns the shares of open and of sealed items whose answer is the most frequent candidate,
     /// and which are therefore known without submissions.
     pub fn chance(&self) -> (f64, Option<f64>) {
-        self.grade(&most_frequent(&self.public))
+        self.grade(&self.public.most_frequent())
     }
 
     /// Returns the shares of open and of sealed items whose guessed candidate is correct.

@@ -4,9 +4,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::model::ids::UserId;
+use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
-use crate::text_enum;
 
 text_enum! {
     /// The users who can sign up. Existing users can always sign in.

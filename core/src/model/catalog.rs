@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::model::suite::is_version;
+use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
-use crate::text_enum;
 use assay_eval::FieldError;
 
 text_enum! {

@@ -11,8 +11,8 @@ use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, RequestId};
 use crate::model::suite::SuiteId;
 use crate::model::suite_items::ItemCursor;
+use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
-use crate::text_enum;
 use assay_eval::DisclosurePolicy;
 use assay_eval::score::Figures;
 

@@ -21,6 +21,7 @@ pub mod random;
 mod refusals;
 pub mod secret;
 pub mod session;
+pub mod span_context;
 pub mod suite;
 pub mod suite_items;
 pub mod terms;

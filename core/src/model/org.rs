@@ -4,9 +4,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::model::ids::OrgId;
+use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
 use crate::model::validation;
-use crate::text_enum;
 
 text_enum! {
     /// The role of a member, in ascending order of rights.

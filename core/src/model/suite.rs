@@ -8,8 +8,8 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::model::ids::MalformedId;
+use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
-use crate::text_enum;
 use assay_eval::Ladder;
 use assay_eval::suite::{Access, is_suite_id};
 

@@ -2,7 +2,6 @@
 
 /// Declares an enum whose variants have one spelling, which `as_str`, `FromStr`, `Display`, serde
 /// and sqlx (as `text`) share. The doc comments of the variants are part of the OpenAPI document.
-#[macro_export]
 macro_rules! text_enum {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[doc = $doc:literal])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*
@@ -37,7 +36,7 @@ macro_rules! text_enum {
 
         impl utoipa::PartialSchema for $name {
             fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-                $crate::model::openapi_schema::word(&[$(($text, concat!($($doc),*)),)+])
+                crate::model::openapi_schema::word(&[$(($text, concat!($($doc),*)),)+])
             }
         }
 
@@ -78,3 +77,5 @@ macro_rules! text_enum {
         }
     };
 }
+
+pub(crate) use text_enum;

@@ -5,8 +5,8 @@ use utoipa::ToSchema;
 
 use crate::model::ids::{OrgId, UploadId};
 use crate::model::random::{self, RandomError};
+use crate::model::text_enum::text_enum;
 use crate::model::timestamp::Timestamp;
-use crate::text_enum;
 use assay_eval::prediction::Layout;
 
 /// Maximum size of a part, in bytes.
@@ -254,4 +254,15 @@ pub fn part_key(org_id: &OrgId, upload_id: &UploadId, number: i32) -> Result<Str
         prefix(org_id, upload_id),
         random::base62(12)?
     ))
+}
+
+/// An object that holds one part of an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartObject {
+    /// The part number, from 1.
+    pub number: i32,
+    /// The key of the object in the artifact store.
+    pub object_key: String,
+    /// The length of the object, in bytes.
+    pub bytes: i64,
 }

@@ -21,11 +21,12 @@ use opentelemetry_sdk::trace::{
 use sha2::{Digest as _, Sha256};
 
 pub use opentelemetry::KeyValue;
-pub use opentelemetry::trace::{SpanId, SpanKind, TraceId};
+pub use opentelemetry::trace::SpanKind;
 
 use crate::model::error::{BestEffort as _, Error, Result};
 use crate::model::ids::JobId;
 use crate::model::random;
+use crate::model::span_context::{SpanContext, SpanId, TraceId};
 use crate::model::timestamp::Timestamp;
 use crate::runtime::settings::Common;
 
@@ -38,51 +39,6 @@ const BATCH_MAX: usize = 1_024;
 
 /// Longest time for sending the last spans at the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The identity of a span, which can be the parent of spans in any process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SpanContext {
-    /// The id of the trace.
-    pub trace_id: TraceId,
-    /// The id of the span.
-    pub span_id: SpanId,
-}
-
-impl SpanContext {
-    /// Creates the context of the root span of a new trace.
-    #[expect(
-        clippy::new_without_default,
-        reason = "each call returns another trace"
-    )]
-    pub fn new() -> Self {
-        let [a, b] = random::words();
-        // OpenTelemetry defines the id 0 as invalid.
-        let trace_id = (u128::from(a) << 64 | u128::from(b)).max(1);
-        Self {
-            trace_id: TraceId::from_bytes(trace_id.to_be_bytes()),
-            span_id: SpanId::INVALID,
-        }
-        .child()
-    }
-
-    /// Creates the context of another span in the same trace.
-    #[must_use]
-    pub fn child(self) -> Self {
-        let [span_id] = random::words::<1>();
-        Self {
-            span_id: SpanId::from_bytes(span_id.max(1).to_be_bytes()),
-            ..self
-        }
-    }
-
-    /// Parses a trace id of 32 and a span id of 16 hex digits.
-    pub fn read(trace_id: &str, span_id: &str) -> Option<Self> {
-        Some(Self {
-            trace_id: TraceId::from_hex(trace_id).ok()?,
-            span_id: SpanId::from_hex(span_id).ok()?,
-        })
-    }
-}
 
 /// An operation that has ended. Its name, kind and attributes follow the semantic conventions.
 pub struct Span {

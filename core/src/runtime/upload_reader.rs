@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
 use crate::model::error::{Error, Result};
+use crate::model::upload::PartObject;
 use crate::model::upload::{ContentEncoding, ContentType};
 use crate::runtime::artifacts::{Artifacts, windows};
 
@@ -24,17 +25,6 @@ const DECODED_BYTES: usize = 256 * 1024;
 /// The largest window of zstd, as a power of two: the window that RFC 8878 recommends every decoder
 /// to support.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
-
-/// An object that holds one part of an upload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PartObject {
-    /// The part number, from 1.
-    pub number: i32,
-    /// The key of the object in the artifact store.
-    pub object_key: String,
-    /// The length of the object, in bytes.
-    pub bytes: i64,
-}
 
 /// An error of the content as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

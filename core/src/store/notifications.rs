@@ -89,7 +89,13 @@ impl Notifications {
 
     async fn subscribe(&mut self) {
         let server = self.pool.connect_options();
-        match listen(super::listening(&server), self.channel, self.marks_presence).await {
+        match listen(
+            super::pool::listening(&server),
+            self.channel,
+            self.marks_presence,
+        )
+        .await
+        {
             Ok(listener) => {
                 self.subscription = Some(Subscription {
                     listener,

@@ -12,10 +12,9 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions as _, Row as _};
+use sqlx::{ConnectOptions as _, PgConnection, PgPool, Row as _};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::{PgConnection, PgPool};
 use crate::model::error::{Error, Result};
 
 /// The time between two checks of the primary.

@@ -12,9 +12,9 @@ use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, UploadId};
 use crate::model::job::{ATTEMPTS_MAX, FailureCode, JobRow, JobStatus, JobType};
 use crate::model::org::Plan;
+use crate::model::span_context::{SpanContext, SpanId};
 use crate::model::suite::{Allowance, SuiteId};
 use crate::model::timestamp::Timestamp;
-use crate::runtime::trace_export::{SpanContext, SpanId};
 
 /// The columns of a new job, and the inputs of its checks.
 pub struct NewJob<'a> {

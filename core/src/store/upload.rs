@@ -8,10 +8,10 @@ use super::PgConnection;
 use crate::model::error::Result;
 use crate::model::ids::{OrgId, UploadId};
 use crate::model::timestamp::Timestamp;
+use crate::model::upload::PartObject;
 use crate::model::upload::{
     ContentEncoding, ContentType, Part, UploadFailure, UploadKind, UploadRow, UploadStatus,
 };
-use crate::runtime::upload_reader::PartObject;
 
 /// Selects uploads as callers see them. `$rest` follows `from uploads`.
 macro_rules! select_uploads {

@@ -12,11 +12,11 @@ use super::usage;
 use crate::model::error::{Error, Result};
 use crate::model::ids::{JobId, OrgId, UploadId, WorkerId};
 use crate::model::job::{ATTEMPTS_MAX, EvalResult, FailureCode, ITEM_SCORES_DAYS, SealedFigures};
+use crate::model::span_context::SpanContext;
 use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
+use crate::model::upload::PartObject;
 use crate::model::upload::{ContentEncoding, ContentType};
-use crate::runtime::trace_export::SpanContext;
-use crate::runtime::upload_reader::PartObject;
 use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, Scoring};
 
 /// The time that a job waits for its notification before a worker that polls claims it.

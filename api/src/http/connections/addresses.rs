@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ipnet::IpNet;
 
 use crate::http::client_address;
+use crate::limits::address::counting_address;
 
 type Counts = Arc<Mutex<HashMap<Arc<str>, u32>>>;
 
@@ -43,7 +44,7 @@ impl Addresses {
                 counts: shared_counts,
             });
         }
-        let address = client_address::counting_address(peer);
+        let address = counting_address(peer);
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(Arc::clone(&address)).or_default();
         if *count >= self.max {

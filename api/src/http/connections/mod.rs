@@ -35,10 +35,10 @@ use self::monitored_stream::MonitoredStream;
 use self::response::{ResponseBody, StreamExecutor, StreamProgress};
 use self::timeouts::IDLE_TIMEOUT;
 use self::version::HttpVersion;
-use crate::http::client_address;
 use crate::http::header_limits::{MAX_HEADERS, MAX_HEADERS_BYTES};
 use crate::http::request_context::Peer;
 use crate::http::response_markers::NoRoom;
+use crate::limits::address::counting_address;
 use crate::limits::request_memory::{Budget, SharedReservation};
 use crate::settings::Settings;
 
@@ -208,7 +208,7 @@ async fn serve(
     let activity = Arc::new(ConnectionActivity::new(version, slot.is_client()));
     let executor = StreamExecutor {
         memory,
-        holder: format!("address {}", client_address::counting_address(peer.ip())).into(),
+        holder: format!("address {}", counting_address(peer.ip())).into(),
         activity: Arc::clone(&activity),
     };
     let builder = builder(executor);

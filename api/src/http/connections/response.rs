@@ -1,5 +1,5 @@
-//! Bodies of responses: sent in small chunks, of which hyper holds few at once, so that it is known
-//! how much the client has read.
+//! Response bodies in small chunks. hyper holds few chunks at once, so the number of chunks that it
+//! has requested shows how much the client has read.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};

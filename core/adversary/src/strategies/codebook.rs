@@ -10,7 +10,7 @@ use assay_eval::score::Figures;
 use assay_eval::stats::confidence::Z;
 use assay_eval::{DisclosurePolicy, Family, Metric};
 
-use super::{Guesses, losses, most_frequent, neutral};
+use super::guesses::{Guesses, losses, neutral};
 use crate::platform::{Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
@@ -216,7 +216,7 @@ pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
 pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
-    let mut guesses = most_frequent(public);
+    let mut guesses = public.most_frequent();
     let Some((code, unit)) = code(public, &numbers) else {
         return guesses;
     };

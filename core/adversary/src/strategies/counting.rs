@@ -9,9 +9,10 @@
 
 use assay_eval::{DisclosurePolicy, Family, Metric};
 
+use super::guesses::Guesses;
 use super::lattice::Decoder;
+use super::rounding;
 use super::weighing::{Detecting, columns_of};
-use super::{Guesses, most_frequent, rounding};
 use crate::platform::{Disclosed, Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
@@ -116,7 +117,7 @@ pub fn submissions_needed(public: &Public, comparisons_count: bool) -> Option<u3
 /// have the last candidate.
 pub fn run(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
-    let mut guesses = most_frequent(public);
+    let mut guesses = public.most_frequent();
     let mut open: Vec<usize> = (0..public.n).collect();
     for candidate in 0..public.candidates.len() - 1 {
         let mut left = Vec::new();

@@ -11,7 +11,8 @@ use std::f64::consts::{PI, SQRT_2};
 
 use assay_eval::{DisclosurePolicy, Metric};
 
-use super::{Guesses, confidence, predict, rounding};
+use super::guesses::{Guesses, confidence, predict};
+use super::rounding;
 use crate::platform::{Disclosed, Platform};
 use crate::random::Random;
 use crate::suite::Public;

@@ -12,7 +12,7 @@ use assay_eval::Metric;
 use super::filtering::{
     Draw, Interval, MIN_EXPECTED_HITS, Reading, above, derivatives, quantile_above, scores,
 };
-use super::{Guesses, predict};
+use super::guesses::{Guesses, predict};
 use crate::platform::Platform;
 use crate::random::Random;
 use crate::suite::Public;

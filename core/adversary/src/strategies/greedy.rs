@@ -1,7 +1,7 @@
 //! Greedy search: changes a block of guesses, and keeps the change if the platform shows a better
 //! value. (A. Blum and M. Hardt, "The Ladder", 2015, section 4 on boosting attacks, in blocks.)
 
-use super::{Guesses, draw_guesses, predict};
+use super::guesses::{Guesses, draw_guesses, predict};
 use crate::platform::Platform;
 use crate::random::Random;
 

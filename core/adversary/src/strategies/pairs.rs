@@ -9,7 +9,7 @@
 use assay_eval::{DisclosurePolicy, Family};
 
 use super::gaussian::Joint;
-use super::{Guesses, most_frequent};
+use super::guesses::Guesses;
 use crate::platform::{Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
@@ -78,7 +78,7 @@ pub fn run(platform: &mut Platform<'_>, random: &mut Random) -> Guesses {
                 break;
             };
             let Some(accuracy) = disclosed.figure(public, "accuracy") else {
-                return most_frequent(public);
+                return public.most_frequent();
             };
             let count = (accuracy * disclosed.n as f64).round();
             joint.observe_sum(&set, count);

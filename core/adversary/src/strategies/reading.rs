@@ -3,7 +3,7 @@
 
 use assay_eval::{DisclosurePolicy, Family, Sum};
 
-use super::{Guesses, most_frequent};
+use super::guesses::Guesses;
 use crate::platform::{Platform, Predicted};
 use crate::random::Random;
 use crate::suite::Public;
@@ -70,7 +70,7 @@ pub fn submissions_needed(public: &Public, numbers: &[f64]) -> Option<u32> {
 pub fn one_by_one(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
-    let mut guesses = most_frequent(public);
+    let mut guesses = public.most_frequent();
     let (low, high) = ends(&numbers);
     let unit = high - low + 1.0;
     // So far below that every answer changes the sum. The predictions must differ, as equal
@@ -132,7 +132,7 @@ impl Squares {
 pub fn squares(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
-    let mut guesses = most_frequent(public);
+    let mut guesses = public.most_frequent();
     let Squares { distances } = Squares::new(public, &numbers);
     let (low, high) = ends(&numbers);
     // The predictions must differ, as equal predictions have no correlation.
@@ -195,7 +195,7 @@ fn smallest_gap(numbers: &[f64]) -> f64 {
 pub fn staircase(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let public = platform.public();
     let numbers = platform.numbers().to_vec();
-    let mut guesses = most_frequent(public);
+    let mut guesses = public.most_frequent();
     let Some(ladder) = public.ladder else {
         return guesses;
     };

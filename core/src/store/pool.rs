@@ -1,0 +1,287 @@
+//! Connection pools with bounded waits, and the conversion of database errors.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use sqlx::pool::{PoolConnection, PoolConnectionMetadata};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres};
+use tokio::time::{Instant, timeout};
+
+use super::primary;
+use crate::model::error::{BestEffort as _, Code, Error, Result};
+
+/// The longest wait for a connection before a request fails with 503.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// Server-side timeouts and opening behaviour of a connection pool.
+pub struct PoolProfile {
+    /// PostgreSQL's timeouts of statements and transactions. They keep a statement that hangs, or
+    /// whose process is frozen, from holding its locks forever.
+    times: &'static [(&'static str, &'static str)],
+    /// Set if all connections are opened at the start, so that a burst of requests does not wait
+    /// for connections to open.
+    open_eagerly: bool,
+}
+
+/// The longest wait for the response to a statement. The server ends the statements of requests
+/// after this time, so a later response never arrives: the connection is half-open, or the server
+/// is frozen.
+pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The idle time after which a connection is checked before it is used.
+const IDLE_TRUSTED: Duration = Duration::from_secs(1);
+
+/// The time limit of the check of an idle connection. A connection that exceeds it is replaced.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The time in which a connection that is returned to the pool must finish a statement whose caller
+/// is gone. After that it is closed. Otherwise it would occupy its place in the pool until TCP
+/// gives up, which takes a quarter of an hour.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl PoolProfile {
+    /// For requests, which are short.
+    pub const REQUESTS: Self = Self {
+        times: &[
+            ("statement_timeout", "10s"),
+            ("lock_timeout", "2s"),
+            ("idle_in_transaction_session_timeout", "5s"),
+        ],
+        open_eagerly: true,
+    };
+    /// For workers, which read whole suites.
+    pub const WORK: Self = Self {
+        times: &[
+            ("statement_timeout", "10min"),
+            ("idle_in_transaction_session_timeout", "10s"),
+        ],
+        open_eagerly: false,
+    };
+    /// For cleanup, which reads and deletes bounded numbers of rows.
+    pub const CLEANUP: Self = Self {
+        times: &[
+            ("statement_timeout", "60s"),
+            ("lock_timeout", "2s"),
+            ("idle_in_transaction_session_timeout", "10s"),
+        ],
+        open_eagerly: false,
+    };
+    /// For the operator's commands, which have no time limits.
+    pub const OPERATOR: Self = Self {
+        times: &[],
+        open_eagerly: false,
+    };
+}
+
+/// Opens one connection to the pool's server, for work that outlives requests.
+pub async fn connect(
+    pool: &PgPool,
+    application: &str,
+    profile: PoolProfile,
+) -> Result<PgConnection> {
+    let options = pool
+        .connect_options()
+        .as_ref()
+        .clone()
+        .application_name(application)
+        .options(profile.times.iter().copied());
+    let mut db = timeout(ACQUIRE_TIMEOUT, options.connect())
+        .await
+        .map_err(|_| Error::unavailable("the database does not respond"))??;
+    require_writable(&mut db).await?;
+    Ok(db)
+}
+
+/// Closes a connection and thereby releases its advisory locks. Best effort: the server also closes
+/// it when the socket closes.
+pub async fn disconnect(db: PgConnection) {
+    db.close()
+        .await
+        .best_effort("closing a database connection");
+}
+
+/// Opens a pool. It connects in the background, so that a process can start while the database is
+/// unavailable.
+///
+/// The connection string may name several servers. The pool connects to the one that accepts
+/// writes, and follows it after a failover.
+///
+/// # Errors
+/// Returns an error if the connection string is malformed.
+pub fn pool(
+    url: &str,
+    connections: u32,
+    application: &str,
+    profile: PoolProfile,
+) -> Result<PgPool> {
+    let options = |server: PgConnectOptions| {
+        server
+            .application_name(application)
+            .options(profile.times.iter().copied())
+    };
+    let servers: Vec<_> = primary::parse(url)?.into_iter().map(options).collect();
+    let first = servers
+        .first()
+        .ok_or_else(|| Error::internal("the database URL names no server"))?;
+    let switch = primary::Switch::default();
+    let (acquired, released) = (switch.clone(), switch.clone());
+    let pool = PgPoolOptions::new()
+        .max_connections(connections)
+        .min_connections(if profile.open_eagerly { connections } else { 0 })
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .test_before_acquire(false)
+        .after_connect(|connection, _| require_writable(connection))
+        .before_acquire(move |connection, about| {
+            let is_outdated = acquired.is_outdated(about.age);
+            Box::pin(async move {
+                if is_outdated {
+                    Ok(false)
+                } else {
+                    is_usable(connection, about).await
+                }
+            })
+        })
+        .after_release(move |connection, about| {
+            let is_outdated = released.is_outdated(about.age);
+            Box::pin(async move {
+                let flushed = timeout(RELEASE_TIMEOUT, connection.flush()).await;
+                flushed
+                    .unwrap_or_else(|_| Err(no_response()))
+                    .map(|()| !is_outdated)
+            })
+        });
+    if servers.len() < 2 {
+        return Ok(pool.connect_lazy_with(first.clone()));
+    }
+    let pool = pool.connect_lazy_with(primary::unknown(first));
+    tokio::spawn(primary::follow(pool.clone(), servers, switch));
+    Ok(pool)
+}
+
+/// Opens a pool of one connection to the server, for listening. It is separate so that a connection
+/// that hangs does not occupy a place in the main pool.
+pub(super) fn listening(options: &PgConnectOptions) -> PgPool {
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .after_connect(|connection, _| require_writable(connection));
+    pool.connect_lazy_with(options.clone())
+}
+
+fn no_response() -> sqlx::Error {
+    sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())
+}
+
+/// The time at which the server last rejected a statement because it is read-only. Connections may
+/// stay open while a primary is demoted.
+static READ_ONLY_SINCE: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Returns `true` if a pooled connection can be used: the server responds and accepts writes.
+async fn is_usable(
+    connection: &mut PgConnection,
+    about: PoolConnectionMetadata,
+) -> Result<bool, sqlx::Error> {
+    let rejected_at = *READ_ONLY_SINCE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    // A connection whose statement was rejected is released shortly after the rejection was
+    // recorded.
+    let may_be_read_only =
+        rejected_at.is_some_and(|at| about.idle_for + IDLE_TRUSTED > at.elapsed());
+    let check = async {
+        if may_be_read_only {
+            primary::accepts_writes(connection).await
+        } else if about.idle_for > IDLE_TRUSTED {
+            connection.ping().await.map(|()| true)
+        } else {
+            Ok(true)
+        }
+    };
+    timeout(CHECK_TIMEOUT, check)
+        .await
+        .unwrap_or_else(|_| Err(no_response()))
+}
+
+/// Rejects a connection to a server that does not accept writes: a host name or address that does
+/// not lead to the new primary yet.
+fn require_writable(connection: &mut PgConnection) -> BoxFuture<'_, Result<(), sqlx::Error>> {
+    Box::pin(async move {
+        match primary::accepts_writes(connection).await? {
+            true => Ok(()),
+            false => Err(sqlx::Error::Protocol("the server is read-only".into())),
+        }
+    })
+}
+
+/// Waits for short statements for at most [`RESPONSE_TIMEOUT`]. After that, the caller does not
+/// know whether they took effect.
+///
+/// # Errors
+/// Returns the errors of the statements, and `unavailable` after the timeout.
+pub async fn within_response_timeout<T>(statements: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(RESPONSE_TIMEOUT, statements)
+        .await
+        .unwrap_or_else(|_| Err(Error::unavailable("the database does not respond")))
+}
+
+/// Acquires a connection for a request that has not started. Fails with 503 if all connections are
+/// in use and none is returned in time, because waiting longer would add to requests that are late
+/// already.
+pub async fn acquire_within(
+    db: &PgPool,
+    acquire_timeout: Duration,
+) -> Result<PoolConnection<Postgres>> {
+    // The pool opens another connection, which takes longer than the timeout for a free one.
+    if db.size() < db.options().get_max_connections() {
+        return Ok(db.acquire().await?);
+    }
+    let acquired = tokio::time::timeout(acquire_timeout, db.acquire()).await;
+    Ok(acquired.map_err(|_| Error::unavailable("all database connections are in use"))??)
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        let is_unavailable = match &error {
+            sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::Io(_)
+            | sqlx::Error::WorkerCrashed => true,
+            sqlx::Error::Database(database) => {
+                let state = database.code();
+                let state = state.as_deref().unwrap_or_default();
+                // Class 22: the data does not fit. Requests are validated before, so this is a
+                // safety net that avoids a 500.
+                if state.starts_with("22") {
+                    return Self::new(
+                        Code::ValidationFailed,
+                        "A value of the request cannot be stored.",
+                    )
+                    .with_cause(error);
+                }
+                // Raised by the triggers that reject rows of a suspended organization.
+                if state == "AY001" {
+                    return Self::org_suspended();
+                }
+                if state == "25006" {
+                    *READ_ONLY_SINCE
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                }
+                // Transient: connection exceptions, serialization failures and deadlocks,
+                // insufficient resources, operator intervention, a lock that is held, a server that
+                // was demoted.
+                ["08", "40", "53", "57", "55P03", "25P03", "25006"]
+                    .iter()
+                    .any(|class| state.starts_with(class))
+            }
+            _ => false,
+        };
+        if is_unavailable {
+            Self::unavailable(error)
+        } else {
+            Self::internal(error)
+        }
+    }
+}

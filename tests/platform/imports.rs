@@ -1,0 +1,369 @@
+//! The imports of the product's crates: they follow the table in ARCHITECTURE.md, and files have no
+//! import cycle.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use syn::visit::Visit;
+
+use crate::harness::list_files;
+
+/// The crates of the product: the import name and the source folder.
+const CRATES: [(&str, &str); 6] = [
+    ("assay_eval", "core/eval/src"),
+    ("assay_adversary", "core/adversary/src"),
+    ("assay_core", "core/src"),
+    ("assay_proto", "proto/src"),
+    ("assay_api", "api/src"),
+    ("assay_worker", "worker/src"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+type Segments = Vec<String>;
+
+/// A module in its own file.
+#[derive(Default)]
+struct Module {
+    /// The path of the file, relative to the root of the repository.
+    file: String,
+    /// Names that this module imports or re-exports, with their paths.
+    names: BTreeMap<String, Segments>,
+    /// Paths in the file, except those in its tests.
+    paths: Vec<Segments>,
+}
+
+/// Collects the paths in a file.
+struct Paths<'m> {
+    module: &'m mut Module,
+    /// The depth of inline modules.
+    depth: usize,
+}
+
+fn is_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| match &attribute.meta {
+        syn::Meta::List(list) => {
+            attribute.path().is_ident("cfg") && list.tokens.to_string().contains("test")
+        }
+        syn::Meta::Path(path) => path.is_ident("test"),
+        syn::Meta::NameValue(_) => false,
+    })
+}
+
+/// Adds the paths of a `use` declaration: each with the name that it defines.
+fn expand(tree: &syn::UseTree, prefix: &[String], found: &mut Vec<(String, Segments)>) {
+    let with = |name: &syn::Ident| {
+        let mut path = prefix.to_vec();
+        if name != "self" {
+            path.push(name.to_string());
+        }
+        path
+    };
+    match tree {
+        syn::UseTree::Path(path) => expand(&path.tree, &with(&path.ident), found),
+        syn::UseTree::Name(name) => {
+            let path = with(&name.ident);
+            found.push((path.last().cloned().unwrap_or_default(), path));
+        }
+        syn::UseTree::Rename(rename) => {
+            found.push((rename.rename.to_string(), with(&rename.ident)));
+        }
+        syn::UseTree::Glob(_) => found.push((String::from("*"), prefix.to_vec())),
+        syn::UseTree::Group(group) => {
+            for tree in &group.items {
+                expand(tree, prefix, found);
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Paths<'_> {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if !is_test(&item.attrs) {
+            self.depth += 1;
+            syn::visit::visit_item_mod(self, item);
+            self.depth -= 1;
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        if !is_test(&item.attrs) {
+            syn::visit::visit_item_fn(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        if is_test(&item.attrs) {
+            return;
+        }
+        let mut found = Vec::new();
+        expand(&item.tree, &[], &mut found);
+        for (name, path) in found {
+            self.module.paths.push(path.clone());
+            if self.depth == 0 {
+                self.module.names.insert(name, path);
+            }
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let path_segments = path
+            .segments
+            .iter()
+            .map(|segment| segment.ident.to_string());
+        let segments: Segments = path_segments.collect();
+        if segments.len() > 1 {
+            self.module.paths.push(segments);
+        }
+        syn::visit::visit_path(self, path);
+    }
+}
+
+/// Every module of the crates, by its absolute path: `["assay_core", "store", "job"]`.
+struct Modules(BTreeMap<Segments, Module>);
+
+impl Modules {
+    fn read() -> Self {
+        let mut modules = BTreeMap::new();
+        for (name, folder) in CRATES {
+            for path in list_files(&root().join(folder)) {
+                if path.extension().is_none_or(|extension| extension != "rs") {
+                    continue;
+                }
+                let inside = path.strip_prefix(root().join(folder)).unwrap();
+                let mut segments: Segments = inside
+                    .with_extension("")
+                    .iter()
+                    .map(|part| part.to_str().unwrap().to_owned())
+                    .collect();
+                // `main.rs` is a crate of its own; tests in files of their own are not part of the
+                // product.
+                if ["main", "tests"].contains(&segments.last().unwrap().as_str()) {
+                    continue;
+                }
+                segments.pop_if(|last| ["lib", "mod"].contains(&last.as_str()));
+                segments.insert(0, name.to_owned());
+                let text = std::fs::read_to_string(&path).unwrap();
+                let mut module = Module {
+                    file: format!("{folder}/{}", inside.display()),
+                    ..Module::default()
+                };
+                let syntax = syn::parse_file(&text).unwrap();
+                Paths {
+                    module: &mut module,
+                    depth: 0,
+                }
+                .visit_file(&syntax);
+                modules.insert(segments, module);
+            }
+        }
+        Self(modules)
+    }
+
+    /// Resolves a path in a module to an absolute path. Returns `None` if it leads out of the
+    /// product's crates.
+    fn absolute(&self, from: &[String], path: &[String]) -> Option<Segments> {
+        let mut base: Segments = from.to_vec();
+        let mut rest = path;
+        match path.first()?.as_str() {
+            "crate" => {
+                base.truncate(1);
+                rest = &path[1..];
+            }
+            "self" => rest = &path[1..],
+            "super" => {
+                while rest.first().is_some_and(|first| first == "super") {
+                    base.pop();
+                    rest = &rest[1..];
+                }
+            }
+            first if CRATES.iter().any(|(name, _)| *name == first) => return Some(path.to_vec()),
+            first => {
+                let mut child = base.clone();
+                child.push(first.to_owned());
+                if !self.0.contains_key(&child) {
+                    // A name that was imported, such as `job::JobRow` after `use
+                    // crate::model::job`.
+                    let imported = self.0.get(from)?.names.get(first)?;
+                    if imported.first()? == first {
+                        return None;
+                    }
+                    let mut target = self.absolute(from, imported)?;
+                    target.extend_from_slice(&path[1..]);
+                    return Some(target);
+                }
+            }
+        }
+        base.extend_from_slice(rest);
+        Some(base)
+    }
+
+    /// Returns the module that defines the item at an absolute path. Follows re-exports.
+    fn definition(&self, path: &[String], depth: usize) -> Option<Segments> {
+        let known = (1..=path.len())
+            .rev()
+            .find(|length| self.0.contains_key(&path[..*length]))?;
+        let module = &path[..known];
+        if let Some(name) = path.get(known)
+            && depth < 8
+            && let Some(target) = self.0[module].names.get(name)
+            && let Some(target) = self.absolute(module, target)
+            && target[..] != path[..=known]
+        {
+            return self.definition(&target, depth + 1);
+        }
+        Some(module.to_vec())
+    }
+
+    /// Returns the files that each file imports from.
+    fn imports(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let mut imports = BTreeMap::new();
+        for (segments, module) in &self.0 {
+            let targets: BTreeSet<&str> = module
+                .paths
+                .iter()
+                .filter_map(|path| self.absolute(segments, path))
+                .filter_map(|path| self.definition(&path, 0))
+                .map(|definition| self.0[&definition].file.as_str())
+                .filter(|file| *file != module.file)
+                .collect();
+            imports.insert(module.file.as_str(), targets);
+        }
+        imports
+    }
+}
+
+/// Returns the shortest import cycle through this file, if any.
+fn cycle<'f>(
+    imports: &BTreeMap<&'f str, BTreeSet<&'f str>>,
+    start: &'f str,
+) -> Option<Vec<&'f str>> {
+    let mut seen = BTreeSet::new();
+    let mut paths = vec![vec![start]];
+    while let Some(path) = paths.pop() {
+        for &next in &imports[path.last()?] {
+            if next == start {
+                return Some(path);
+            }
+            if seen.insert(next) {
+                let mut longer = path.clone();
+                longer.push(next);
+                paths.insert(0, longer);
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn files_have_no_import_cycle() {
+    let modules = Modules::read();
+    let imports = modules.imports();
+    let cycles: BTreeSet<Vec<&str>> = imports
+        .keys()
+        .filter_map(|file| cycle(&imports, file))
+        .map(|mut cycle| {
+            let first = cycle
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, file)| **file)
+                .unwrap()
+                .0;
+            cycle.rotate_left(first);
+            cycle
+        })
+        .collect();
+    assert!(
+        imports.values().map(BTreeSet::len).sum::<usize>() > 500,
+        "imports are not found"
+    );
+    let listed: Vec<String> = cycles.iter().map(|cycle| cycle.join(" -> ")).collect();
+    assert!(
+        listed.is_empty(),
+        "{} cycles:\n{}",
+        listed.len(),
+        listed.join("\n")
+    );
+}
+
+/// Returns the rows of the import table in ARCHITECTURE.md: a folder or file, and the folders and
+/// files that it may import from.
+fn allowed() -> Vec<(String, Vec<String>)> {
+    let document = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, table) = document.split_once("| source | may import from |").unwrap();
+    let rows = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let places = |cell: &str| {
+        cell.split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect()
+    };
+    rows.flat_map(|row| {
+        let cells: Vec<&str> = row.split('|').collect();
+        let sources: Vec<String> = places(cells[1]);
+        let targets: Vec<String> = places(cells[2]);
+        sources
+            .into_iter()
+            .map(move |source| (source, targets.clone()))
+    })
+    .collect()
+}
+
+fn is_in(file: &str, place: &str) -> bool {
+    file == place || (place.ends_with('/') && file.starts_with(place))
+}
+
+#[test]
+fn imports_follow_architecture_table() {
+    let rows = allowed();
+    assert!(rows.len() > 10, "the table is not found");
+    let modules = Modules::read();
+    let mut wrong = Vec::new();
+    let mut used = BTreeSet::new();
+    for (file, targets) in modules.imports() {
+        let row = rows
+            .iter()
+            .filter(|(source, _)| is_in(file, source))
+            .max_by_key(|(source, _)| source.len());
+        let Some((source, allowed)) = row else {
+            wrong.push(format!("{file} is in no row of the table"));
+            continue;
+        };
+        for target in targets.into_iter().filter(|target| !is_in(target, source)) {
+            match allowed.iter().find(|place| is_in(target, place)) {
+                Some(place) => _ = used.insert((source, place)),
+                None => wrong.push(format!("{file} imports from {target}")),
+            }
+        }
+    }
+    for (source, allowed) in &rows {
+        for place in allowed
+            .iter()
+            .filter(|place| !used.contains(&(source, *place)))
+        {
+            wrong.push(format!(
+                "{source} imports nothing from {place}: remove it from the table"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn evaluation_depends_on_no_runtime() {
+    let manifest = std::fs::read_to_string(root().join("core/eval/Cargo.toml")).unwrap();
+    for name in ["tokio", "sqlx", "axum", "utoipa", "assay-core"] {
+        assert!(
+            !manifest
+                .lines()
+                .any(|line| line.starts_with(&format!("{name}."))),
+            "{name}"
+        );
+    }
+}
