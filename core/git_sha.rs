@@ -1,5 +1,6 @@
-// Included by the build scripts of both binaries: sets ASSAY_GIT_SHA for the compiler, from the variable of that
-// name if the sources come without their history, otherwise from the commit that is checked out.
+// Included by the build scripts of both binaries: sets ASSAY_GIT_SHA for the compiler, from the
+// variable of that name if the sources come without their history, otherwise from the commit that
+// is checked out.
 
 use std::process::Command;
 

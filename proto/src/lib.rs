@@ -1,5 +1,5 @@
-//! The gRPC contract: the messages, clients and servers generated from `assay/v1/*.proto`, and, for the API, the conversions
-//! between messages and resources.
+//! The gRPC contract: the messages, clients and servers generated from `assay/v1/*.proto`, and, for
+//! the API, the conversions between messages and resources.
 
 #[cfg(feature = "convert")]
 pub mod convert;

@@ -1,4 +1,5 @@
-//! Platform tests: real processes on a real PostgreSQL and a real Redis, with one database per test.
+//! Platform tests: real processes on a real PostgreSQL and a real Redis, with one database per
+//! test.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
 mod adversary;

@@ -1,4 +1,5 @@
-//! Metrics over REST and gRPC: the prediction form of each family, confidence intervals, and validation errors.
+//! Metrics over REST and gRPC: the prediction form of each family, confidence intervals, and
+//! validation errors.
 
 use assay_proto::v1;
 use assay_proto::v1::eval_service_client::EvalServiceClient;

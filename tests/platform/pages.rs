@@ -177,7 +177,8 @@ async fn members_invites_and_domains_are_listed_in_pages() {
     }
 }
 
-/// Asserts that `expected` of these concurrent calls succeed, and that all others are rejected because of the limit.
+/// Asserts that `expected` of these concurrent calls succeed, and that all others are rejected
+/// because of the limit.
 fn assert_some_pass(responses: Vec<Response>, expected: usize, limit: &str) {
     let (created, rejected): (Vec<Response>, Vec<Response>) = responses
         .into_iter()

@@ -1,5 +1,5 @@
-//! Compares REST and gRPC, driven by the tables of routes and rpcs: each operation, rejection and validation error, called
-//! over both protocols with the same state, has equal fields and codes.
+//! Compares REST and gRPC, driven by the tables of routes and rpcs: each operation, rejection and
+//! validation error, called over both protocols with the same state, has equal fields and codes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,8 +19,8 @@ use crate::routes::{
     Callers, Class, ROUTES, Resource, Route, Who, with_resource_id, world_for_routes,
 };
 
-/// Returns the rpcs by the REST line that they mirror, such as `GET /v1/keys`. Server-streaming rpcs are skipped: each is
-/// another form of an operation with a unary rpc.
+/// Returns the rpcs by the REST line that they mirror, such as `GET /v1/keys`. Server-streaming
+/// rpcs are skipped: each is another form of an operation with a unary rpc.
 fn rpcs() -> BTreeMap<String, MethodDescriptor> {
     let pool = DescriptorPool::decode(assay_proto::DESCRIPTORS).unwrap();
     let mut rpcs = BTreeMap::new();
@@ -197,7 +197,8 @@ fn message(route: &Route, id: &str, body: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// Converts predictions, whose form follows from the JSON type on REST, into the typed form of gRPC.
+/// Converts predictions, whose form follows from the JSON type on REST, into the typed form of
+/// gRPC.
 fn typed(predictions: Value) -> Value {
     let Value::Array(predictions) = predictions else {
         return predictions;
@@ -214,7 +215,8 @@ fn typed(predictions: Value) -> Value {
     predictions.into_iter().map(one).collect()
 }
 
-/// Normalizes what the protocols encode differently: the digits of timestamps, absent fields, and the wrapping message.
+/// Normalizes what the protocols encode differently: the digits of timestamps, absent fields, and
+/// the wrapping message.
 fn comparable(value: Value) -> Value {
     match value {
         Value::String(text) => match text.parse::<prost_types::Timestamp>() {
@@ -241,7 +243,8 @@ fn comparable(value: Value) -> Value {
     }
 }
 
-/// Returns the resource without its wrapping message, as in REST. REST returns the message's other fields as headers.
+/// Returns the resource without its wrapping message, as in REST. REST returns the message's other
+/// fields as headers.
 fn unwrapped(response: Value, output: &MessageDescriptor) -> Value {
     match (wrapped(output), response) {
         (Some(name), Value::Object(mut fields)) => fields.remove(&name).unwrap_or(Value::Null),
@@ -249,7 +252,8 @@ fn unwrapped(response: Value, output: &MessageDescriptor) -> Value {
     }
 }
 
-/// Returns the field that holds the resource if the response wraps a resource: the only required field.
+/// Returns the field that holds the resource if the response wraps a resource: the only required
+/// field.
 fn wrapped(output: &MessageDescriptor) -> Option<String> {
     let resources: Vec<_> = output
         .fields()
@@ -267,8 +271,8 @@ fn is_resource(kind: &Kind) -> bool {
     matches!(kind, Kind::Message(message) if message.full_name() != "google.protobuf.Timestamp")
 }
 
-/// Masks values that differ between calls: the number of requests and the time of a key's last use. After a call that
-/// creates a resource, also masks random values and times.
+/// Masks values that differ between calls: the number of requests and the time of a key's last use.
+/// After a call that creates a resource, also masks random values and times.
 fn masked(value: Value, name: &str, makes: bool) -> Value {
     match value {
         _ if ["requests", "last_used_at"].contains(&name) => Value::Null,
@@ -366,7 +370,8 @@ fn codes_correspond(http: u16, grpc: Code) -> bool {
     expected.contains(&grpc)
 }
 
-/// Makes the same call over both protocols. Asserts equal errors, or returns both responses if the calls succeed.
+/// Makes the same call over both protocols. Asserts equal errors, or returns both responses if the
+/// calls succeed.
 async fn call_both(
     both: &Protocols,
     route: &Route,
@@ -404,7 +409,8 @@ async fn call_both(
             );
             assert!(status.get_details_request_info().is_some(), "{context}");
             match error_code(&rest).as_str() {
-                // ResourceInfo names the kind of a missing resource, and the resource whose state conflicts.
+                // ResourceInfo names the kind of a missing resource, and the resource whose state
+                // conflicts.
                 "not_found" => assert!(
                     status
                         .get_details_resource_info()
@@ -518,7 +524,8 @@ async fn response_fields_match_on_both_protocols() {
     world.stack.workers.clear();
     for route in ROUTES {
         let rest_client = caller(&world, route).await;
-        // The list of sessions contains the caller's own, so only the same caller reads the same list twice.
+        // The list of sessions contains the caller's own, so only the same caller reads the same
+        // list twice.
         let grpc_client = match route.method {
             "GET" => Client::new(world.stack.url(), rest_client.token()),
             _ => caller(&world, route).await,

@@ -1,4 +1,5 @@
-//! Checks that every row of `docs/promises.md` and `docs/threats.md` names tests as proof, and that these tests exist.
+//! Checks that every row of `docs/promises.md` and `docs/threats.md` names tests as proof, and that
+//! these tests exist.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! Races of concurrent requests over two API processes, repeated many times: invariants that hold in any order.
+//! Races of concurrent requests over two API processes, repeated many times: invariants that hold
+//! in any order.
 //!
 //! `TEST_RACE_ROUNDS` sets the number of rounds of each race; a hundred rounds take some minutes.
 
@@ -226,7 +227,8 @@ async fn concurrent_submissions_fill_month_exactly() {
     for round in 0..rounds() {
         let (org_id, key) = race.fresh_org().await;
         let clients = race.clients(&key);
-        // In every other round the month's counter exists before the race; otherwise the race creates it.
+        // In every other round the month's counter exists before the race; otherwise the race
+        // creates it.
         let before = if round % 2 == 0 { 0 } else { 30 };
         if before > 0 {
             assert_eq!(
@@ -348,7 +350,8 @@ async fn mutual_owner_removal_leaves_one() {
         }))
         .await;
         assert_eq!(race.count(owners, &race.world.org.id).await, 1);
-        // A removed owner has the rate limit of a user without an organization, which may be exhausted.
+        // A removed owner has the rate limit of a user without an organization, which may be
+        // exhausted.
         let strange = all
             .iter()
             .find(|response| ![200, 204, 403, 404, 409, 429].contains(&response.status));
@@ -402,8 +405,8 @@ async fn accept_revoke_race_has_one_outcome() {
             json!({"token": race.world.sign_in_link(&email).await}),
         );
         let (owners, anybody, path, link) = (&owners, &anybody, &path, &link);
-        // One link signs in once, and the invite is revoked by as many requests. The rounds alternate which side has a small
-        // head start.
+        // One link signs in once, and the invite is revoked by as many requests. The rounds
+        // alternate which side has a small head start.
         let crowd = join_all((0..CROWD).map(|i| async move {
             let behind = if i % 2 == round % 2 {
                 round / 2 % 5 * 3
@@ -503,7 +506,8 @@ async fn cancel_start_race_has_one_winner() {
         }
     }
     eprintln!("cancelled, succeeded: {outcomes:?}");
-    // A job that started before its cancellation stays charged, others are refunded; the ledger agrees.
+    // A job that started before its cancellation stays charged, others are refunded; the ledger
+    // agrees.
     let due =
         race.count("select count(*) from jobs where org_id = $1 and (status = 'succeeded' or attempts > 0)", &race.world.org.id).await;
     assert_eq!(race.charged(&race.world.org.id).await, (due, due));
@@ -639,7 +643,8 @@ async fn burst_over_minute_edge_stays_limited() {
     let began = Instant::now();
     let seconds = |since: Instant| since.duration_since(began).as_secs_f64();
     let mut admitted: Vec<(f64, f64)> = Vec::new();
-    // The second burst crosses the edge of the minute, independently of the fraction of a second of the first.
+    // The second burst crosses the edge of the minute, independently of the fraction of a second of
+    // the first.
     for at in [0.0, 58.5, 59.0, 59.3, 59.6, 59.9, 60.2, 60.5, 61.0, 61.5] {
         tokio::time::sleep_until((began + Duration::from_secs_f64(at)).into()).await;
         let responses = join_all((0..CROWD + 30).map(|i| {

@@ -1,5 +1,6 @@
-//! Redis is degraded: frozen, unreachable, flushed, read-only, full, or evicting keys. Submissions are still accepted, every
-//! job is scored once, and requests are counted. Afterwards, normal operation resumes without a restart.
+//! Redis is degraded: frozen, unreachable, flushed, read-only, full, or evicting keys. Submissions
+//! are still accepted, every job is scored once, and requests are counted. Afterwards, normal
+//! operation resumes without a restart.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +15,15 @@ use crate::harness::{
 
 const JOB_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum response time. Requests wait for Redis only briefly; most of the time allows for a busy machine.
+/// Maximum response time. Requests wait for Redis only briefly; most of the time allows for a busy
+/// machine.
 const MAX_RESPONSE_TIME: Duration = crate::harness::MAX_RESPONSE_TIME;
 
 /// Requests per minute of an organization on the plan `free`.
 const FREE_RATE_LIMIT: usize = 60;
 
-/// Returns a plan with one API process, because several would each have their own fallback counters and admit an inexact
-/// number of requests.
+/// Returns a plan with one API process, because several would each have their own fallback counters
+/// and admit an inexact number of requests.
 fn plan() -> Plan {
     Plan {
         workers: 2,
@@ -97,7 +99,8 @@ async fn submit_jobs(world: &World, name: &str, jobs: usize) {
     }
 }
 
-/// Returns the number of admitted requests of a new organization. Asserts that later requests return 429.
+/// Returns the number of admitted requests of a new organization. Asserts that later requests
+/// return 429.
 async fn admitted(world: &World, name: &str) -> usize {
     let free = org(&world.stack, "free").await;
     let client = world.client(&free.key);
@@ -130,7 +133,8 @@ async fn assert_service_continues(world: &World, name: &str, in_memory: bool) {
     submit_jobs(world, name, 10).await;
 }
 
-/// Asserts that normal operation resumes without a restart: requests are counted in Redis, and job notifications arrive.
+/// Asserts that normal operation resumes without a restart: requests are counted in Redis, and job
+/// notifications arrive.
 async fn assert_recovery(world: &World, name: &str) {
     let began = Instant::now();
     wait_until("counts in Redis again", JOB_TIMEOUT, async || {
@@ -146,7 +150,8 @@ async fn assert_recovery(world: &World, name: &str) {
                 .fetch_one(&mut world.database().await)
                 .await
                 .unwrap();
-        // Fallback polling finds a job within a second. One poll may come just in time; five in a row do not.
+        // Fallback polling finds a job within a second. One poll may come just in time; five in a
+        // row do not.
         prompt_wakeups = if waited < 0.8 { prompt_wakeups + 1 } else { 0 };
         prompt_wakeups == 5
     })
@@ -233,7 +238,8 @@ async fn frozen_redis_admits_at_most_the_stated_excess() {
         )
         .await;
     }
-    // The worst case: one process has counted the whole allowance, the others nothing. Then the usual case.
+    // The worst case: one process has counted the whole allowance, the others nothing. Then the
+    // usual case.
     for (name, first) in [("one process knows", 1), ("all processes know", APIS)] {
         let free = org(&world.stack, "free").await;
         let clients: Vec<_> = world

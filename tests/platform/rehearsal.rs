@@ -1,5 +1,5 @@
-//! The Helm chart without a cluster: runs the rendered pods as plain processes, with their commands, variables, files and
-//! probes, and stops them as a cluster does.
+//! The Helm chart without a cluster: runs the rendered pods as plain processes, with their
+//! commands, variables, files and probes, and stops them as a cluster does.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -183,8 +183,8 @@ impl Pod {
         assert!(self.probe("livenessProbe").await);
     }
 
-    /// Sends SIGTERM and waits for the grace period of the pod. Asserts that the process exits with success, and that it has
-    /// written nothing outside of its volumes.
+    /// Sends SIGTERM and waits for the grace period of the pod. Asserts that the process exits with
+    /// success, and that it has written nothing outside of its volumes.
     fn terminate(&self, spec: &Value) {
         let grace = spec["terminationGracePeriodSeconds"].as_u64().unwrap();
         let slept = self.container["lifecycle"]["preStop"]["sleep"]["seconds"]
@@ -304,7 +304,8 @@ async fn rendered_chart_works_as_plain_processes() {
         assert_eq!(queued.status, 202, "{}", queued.body);
         string(&queued.body["id"])
     };
-    // Workers get SIGTERM while one of them is in the middle of a job, blocked where it reads answers.
+    // Workers get SIGTERM while one of them is in the middle of a job, blocked where it reads
+    // answers.
     let mut holding = databases::connect(&owner_url).await.unwrap();
     sqlx::raw_sql("begin; lock table suite_answers in access exclusive mode")
         .execute(&mut holding)

@@ -1,4 +1,5 @@
-//! A table of all routes: permitted callers, the resource in the path, and a valid request. Tests iterate over it.
+//! A table of all routes: permitted callers, the resource in the path, and a valid request. Tests
+//! iterate over it.
 
 use assay_tests::client::Client;
 use serde_json::{Value, json};
@@ -99,7 +100,8 @@ pub enum Resource {
     Scored,
     /// A succeeded job of a suite with per-item feedback.
     ScoredWithFeedback,
-    /// A succeeded job of a suite with sealed items; always the same one, because few jobs can be final.
+    /// A succeeded job of a suite with sealed items; always the same one, because few jobs can be
+    /// final.
     ScoredWithSealed,
     /// The session's current organization.
     Org,
@@ -545,8 +547,8 @@ pub const FAILURES: u64 = 1_000_000;
 pub const REQUESTS: u64 = 100_000;
 pub const MAILS: u64 = 1_000;
 
-/// Starts a world in which every route can succeed: it has accepted terms, a name server, a model, and a suite with
-/// per-item feedback.
+/// Starts a world in which every route can succeed: it has accepted terms, a name server, a model,
+/// and a suite with per-item feedback.
 pub async fn world_for_routes() -> (World, NameServer) {
     let name_server = NameServer::start().await;
     let mut plan = with_setting("ASSAY_AUTH_FAILURES_PER_MINUTE", &FAILURES.to_string());

@@ -1,5 +1,5 @@
-//! Checks the API against its OpenAPI document with schemathesis: examples, boundary values of every schema, random input,
-//! and sequences of calls, with a key and with a session.
+//! Checks the API against its OpenAPI document with schemathesis: examples, boundary values of
+//! every schema, random input, and sequences of calls, with a key and with a session.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -53,7 +53,8 @@ async fn schemathesis_passes_with_either_credential() {
             ("examples,coverage,fuzzing", without),
         )
         .await;
-        // Sequences start only at operations without an organization's id if there are any; this is one.
+        // Sequences start only at operations without an organization's id if there are any; this is
+        // one.
         run_schemathesis(
             &python,
             &world,

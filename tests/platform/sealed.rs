@@ -1,5 +1,5 @@
-//! Suites with sealed items: before the close of the suite nothing depends on a sealed answer; afterwards the sealed scores
-//! of final jobs, and only of these, are disclosed.
+//! Suites with sealed items: before the close of the suite nothing depends on a sealed answer;
+//! afterwards the sealed scores of final jobs, and only of these, are disclosed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,7 +25,8 @@ use crate::harness::{
 /// Number of items of the suites in these tests.
 const N: usize = 40;
 
-/// Returns the `suite.toml` of a suite with half of its items sealed, which closes in this many seconds.
+/// Returns the `suite.toml` of a suite with half of its items sealed, which closes in this many
+/// seconds.
 fn head(name: &str, metric: &str, seconds: i64, more: &str) -> String {
     let closes_at = assay_core::Timestamp::now().plus_micros(seconds * 1_000_000);
     format!(
@@ -404,7 +405,8 @@ async fn finals_marked_during_close_are_exact() {
             .await,
         );
     }
-    // Many requests mark one job concurrently, long before the close: each returns it as final, also if it is the third one.
+    // Many requests mark one job concurrently, long before the close: each returns it as final,
+    // also if it is the third one.
     for jobs in [&jobs[..1], &jobs[..3]] {
         let marks = (0..24).map(|n| mark_final(&clients[n % 2], &jobs[n % jobs.len()]));
         assert!(
@@ -415,7 +417,8 @@ async fn finals_marked_during_close_are_exact() {
         );
     }
     let mut outcomes = [0, 0];
-    // The rounds vary from a close in the past to one that leaves time for all calls, also on a busy machine.
+    // The rounds vary from a close in the past to one that leaves time for all calls, also on a
+    // busy machine.
     for (round, window) in [0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 5.0]
         .into_iter()
         .enumerate()
@@ -591,7 +594,8 @@ async fn times_of_sealed_jobs_are_rounded() {
     }
 }
 
-/// Masks what differs between two runs of the same calls: ids, times, durations, digests of requests, addresses.
+/// Masks what differs between two runs of the same calls: ids, times, durations, digests of
+/// requests, addresses.
 fn normalized(world: &World, text: &str) -> String {
     let mut text = text.to_owned();
     for (own, name) in [
@@ -669,7 +673,8 @@ fn without_identity(word: &str) -> String {
     }
 }
 
-/// Returns everything that a caller, a reader of logs or metrics, or the API's database role sees of these calls.
+/// Returns everything that a caller, a reader of logs or metrics, or the API's database role sees
+/// of these calls.
 async fn observe_everything(
     world: &World,
     suites: &[(&str, Value, Value)],
@@ -825,8 +830,9 @@ async fn observe_everything(
     for (kind, processes) in [("api", &world.stack.apis), ("worker", &world.stack.workers)] {
         for process in processes {
             let lines = std::fs::read_to_string(&process.log).unwrap();
-            // Log lines of requests, jobs and suites. The others depend on the machine: a slow Redis, names of queue workers, and
-            // statements with their durations but without their values.
+            // Log lines of requests, jobs and suites. The others depend on the machine: a slow
+            // Redis, names of queue workers, and statements with their durations but without their
+            // values.
             let of_calls = |line: &&str| {
                 ["\"job_id\"", "\"request_id\"", "suite:"]
                     .iter()
@@ -936,7 +942,8 @@ async fn nothing_depends_on_sealed_answers() {
             |_| json!({"yes": 0.5, "no": 0.5}),
             |at| json!({yes_or_no(at): 1.0}),
         ),
-        // These two metrics are undefined if a prediction is missing or all sealed predictions are equal, for any answers.
+        // These two metrics are undefined if a prediction is missing or all sealed predictions are
+        // equal, for any answers.
         (
             "area",
             "auc",
@@ -971,7 +978,8 @@ async fn nothing_depends_on_sealed_answers() {
             );
             let is_sealed = sealed_items(&head, &answers);
             if changed {
-                // Each sealed item gets the answer of the item two places later, or one that no item has.
+                // Each sealed item gets the answer of the item two places later, or one that no
+                // item has.
                 let others: Vec<Value> = (0..N)
                     .map(|at| {
                         if ["numbers", "order"].contains(name) {

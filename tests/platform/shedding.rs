@@ -1,5 +1,5 @@
-//! Overload: no organization exhausts shared resources, overdue requests are rejected before they start, jobs can always be
-//! read and cancelled, and slow or idle connections are closed.
+//! Overload: no organization exhausts shared resources, overdue requests are rejected before they
+//! start, jobs can always be read and cancelled, and slow or idle connections are closed.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,8 @@ async fn world() -> World {
     .await
 }
 
-/// Locks these organizations until the returned connection is closed, so that creating a key blocks.
+/// Locks these organizations until the returned connection is closed, so that creating a key
+/// blocks.
 async fn hold(world: &World, orgs: &[&Org]) -> PgConnection {
     let mut database = world.database().await;
     sqlx::raw_sql("begin").execute(&mut database).await.unwrap();
@@ -289,7 +290,8 @@ async fn idle_http2(world: &World) {
     drop(client);
 }
 
-/// Asserts that a client that watches a job without reading is disconnected, and that a reading client is not.
+/// Asserts that a client that watches a job without reading is disconnected, and that a reading
+/// client is not.
 async fn assert_unread_stream_is_reset(world: &World) {
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let watch = v1::WatchJobRequest { job_id };

@@ -194,7 +194,8 @@ async fn smtp_requires_trusted_certificate() {
         json!([["ada@example.org"], true, "assay"])
     );
 
-    // Without the authority's certificate nothing is sent, and the error is logged without the password.
+    // Without the authority's certificate nothing is sent, and the error is logged without the
+    // password.
     let distrusting = world_with_env(&settings[..2]).await;
     request_sign_in(&distrusting, "eve@example.org").await;
     let log = &distrusting.stack.apis[0].log;

@@ -220,7 +220,8 @@ impl Statement {
     }
 }
 
-/// Returns `true` if the value of the column `org_id` is a parameter. `insert` follows `insert into`.
+/// Returns `true` if the value of the column `org_id` is a parameter. `insert` follows `insert
+/// into`.
 fn inserts_organization(insert: &str) -> bool {
     let Some((_, columns)) = insert.split_once('(') else {
         return false;
@@ -377,7 +378,8 @@ fn rpc_comments_name_their_rest_route() {
                 route.contains(&format!("{}(", method.to_lowercase())),
                 "{line}: {route}"
             );
-            // A streaming rpc is another form of an operation that also has an rpc with one response.
+            // A streaming rpc is another form of an operation that also has an rpc with one
+            // response.
             rpcs += usize::from(!line.contains("returns (stream "));
         }
     }

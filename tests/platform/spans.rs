@@ -151,7 +151,8 @@ fn client(collector: &Collector) -> Spans {
     .unwrap()
 }
 
-/// Returns the spans by service, name and distinguishing attribute, and asserts that they form one tree.
+/// Returns the spans by service, name and distinguishing attribute, and asserts that they form one
+/// tree.
 fn tree(
     spans: &[(String, Value)],
     root: SpanContext,
@@ -246,7 +247,8 @@ async fn retried_job_is_one_span_tree() {
         ["assay-api", "POST /v1/evals", "", "evaluate"],
         ["assay-api", "authenticate", "", "POST /v1/evals"],
         ["assay-api", "limit", "", "POST /v1/evals"],
-        // The worker was killed; the process that reclaimed the job exports the span of its attempt.
+        // The worker was killed; the process that reclaimed the job exports the span of its
+        // attempt.
         ["assay-api", "process jobs", "1", "send jobs"],
         ["assay-api", "send jobs", "", "POST /v1/evals"],
         ["assay-worker", "fetch input", "", "process jobs"],

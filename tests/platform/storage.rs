@@ -1,4 +1,5 @@
-//! Stored data: no object without a row, no more bytes than the plan allows, no row after its retention period.
+//! Stored data: no object without a row, no more bytes than the plan allows, no row after its
+//! retention period.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -37,8 +38,8 @@ async fn count(database: &mut PgConnection, sql: &'static str) -> i64 {
     sqlx::query_scalar(sql).fetch_one(database).await.unwrap()
 }
 
-/// Starts a submission that has written its predictions and waits for its organization's lock. The organization has one
-/// earlier job.
+/// Starts a submission that has written its predictions and waits for its organization's lock. The
+/// organization has one earlier job.
 async fn submission_before_its_row(world: &World) -> (std::net::TcpStream, PgConnection) {
     assert_eq!(world.submit(&one_prediction()).await.status, 202);
     let mut hold = world.database().await;
@@ -63,7 +64,8 @@ async fn submission_before_its_row(world: &World) -> (std::net::TcpStream, PgCon
     (stream, hold)
 }
 
-/// Asserts that cleanup removes the predictions of the second submission and keeps those of the first.
+/// Asserts that cleanup removes the predictions of the second submission and keeps those of the
+/// first.
 async fn assert_second_is_removed(world: &World) {
     let mut database = world.database().await;
     assert_eq!(count(&mut database, "select count(*) from jobs").await, 1);

@@ -1,4 +1,5 @@
-//! One scenario with third-party gRPC clients: submit, watch, read the result, cancel, and make an invalid call.
+//! One scenario with third-party gRPC clients: submit, watch, read the result, cancel, and make an
+//! invalid call.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,7 +17,8 @@ use crate::harness::{World, field_errors, one_prediction, string, world};
 /// The id of an item in both suites.
 const ITEM: &str = "person-00/day-0";
 
-/// Starts a world in which the jobs of one suite are scored, and those of the other run until they are cancelled.
+/// Starts a world in which the jobs of one suite are scored, and those of the other run until they
+/// are cancelled.
 async fn held() -> (World, PgConnection) {
     let world = world().await;
     crate::feedback::publish(&world, "1").await;

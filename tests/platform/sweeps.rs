@@ -1,4 +1,5 @@
-//! Ten thousand orphaned jobs: the sweep requeues or fails all of them in batches, and delays no other request.
+//! Ten thousand orphaned jobs: the sweep requeues or fails all of them in batches, and delays no
+//! other request.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,8 @@ use crate::harness::{
     MAX_RESPONSE_TIME, World, one_prediction, org, string, wait_until, world_with,
 };
 
-/// Inserts running jobs of seven kinds: with an expired lease, of an unknown worker, of a live worker but past the
-/// deadline, each with attempts left or without, and healthy ones.
+/// Inserts running jobs of seven kinds: with an expired lease, of an unknown worker, of a live
+/// worker but past the deadline, each with attempts left or without, and healthy ones.
 const STUCK: &str = "
     insert into workers (id, seen_at) values ('wrk_silent', now() - interval '1 minute'), ('wrk_lives', 'infinity');
     with kinds as (
@@ -45,7 +46,8 @@ async fn kinds(database: &mut PgConnection) -> Vec<(String, i64, Value)> {
     sqlx::query_as(sql).fetch_all(database).await.unwrap()
 }
 
-/// Submits and reads jobs until `stop`. Returns the time of the slowest response and the number of requests.
+/// Submits and reads jobs until `stop`. Returns the time of the slowest response and the number of
+/// requests.
 async fn submit_and_read(
     client: Client,
     stop: tokio::sync::watch::Receiver<bool>,
@@ -170,7 +172,8 @@ async fn sweep_of_10000_jobs_blocks_nobody() {
         0
     );
 
-    // Five thousand jobs of one organization are queued: another organization's job still runs, and then theirs.
+    // Five thousand jobs of one organization are queued: another organization's job still runs, and
+    // then theirs.
     let _worker = world.stack.launch_worker().unwrap();
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let queued = other.post("/v1/evals", &body).await.unwrap();

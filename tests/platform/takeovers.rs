@@ -1,5 +1,5 @@
-//! Reclaimed jobs: no write of an earlier attempt is accepted, in any state of the job; and a job that kills every worker
-//! fails in the end and does not delay others.
+//! Reclaimed jobs: no write of an earlier attempt is accepted, in any state of the job; and a job
+//! that kills every worker fails in the end and does not delay others.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,8 +34,9 @@ enum Late {
     Ended,
 }
 
-/// A trigger that blocks every worker before it writes the end of an attempt, with its old snapshot, while the advisory
-/// lock is held. The claim, the sweep and the test's own statements are not blocked.
+/// A trigger that blocks every worker before it writes the end of an attempt, with its old
+/// snapshot, while the advisory lock is held. The claim, the sweep and the test's own statements
+/// are not blocked.
 const GATE: &str = "
     create function wait_at_the_gate() returns trigger language plpgsql as $$
     begin
@@ -103,7 +104,8 @@ impl Takeovers {
         }
     }
 
-    /// Reclaims a round of jobs from the worker, and releases the worker's writes when the jobs are in the state `late`.
+    /// Reclaims a round of jobs from the worker, and releases the worker's writes when the jobs are
+    /// in the state `late`.
     async fn round(&mut self, late: Late) {
         sqlx::query("select pg_advisory_lock(7)")
             .execute(&mut self.gate)
@@ -140,8 +142,8 @@ impl Takeovers {
         }
     }
 
-    /// Submits jobs in groups of three: the worker scores the first; the second fails, because its input is missing; the third
-    /// is requeued, because its input cannot be read.
+    /// Submits jobs in groups of three: the worker scores the first; the second fails, because its
+    /// input is missing; the third is requeued, because its input cannot be read.
     async fn submit(&self) -> Vec<String> {
         let worker = &self.world.stack.workers[0].guarded;
         worker.signal(libc::SIGSTOP);
@@ -161,12 +163,13 @@ impl Takeovers {
         jobs
     }
 
-    /// In one transaction, expires the first worker's lease, sweeps its jobs, and claims them for the second worker if
-    /// `claimed`, or postpones them.
+    /// In one transaction, expires the first worker's lease, sweeps its jobs, and claims them for
+    /// the second worker if `claimed`, or postpones them.
     async fn take_over(&mut self, jobs: &[String], claimed: bool) -> Vec<Claim> {
         let mut transaction = self.owner.begin().await.unwrap();
-        // The worker's renewal inserts again the row that the round before deleted. Without the lock this could happen between
-        // the deletion, which finds no row, and the sweep, which would find a live worker.
+        // The worker's renewal inserts again the row that the round before deleted. Without the
+        // lock this could happen between the deletion, which finds no row, and the sweep, which
+        // would find a live worker.
         sqlx::query("lock table workers in share row exclusive mode")
             .execute(&mut *transaction)
             .await

@@ -70,8 +70,8 @@ fn read(metrics: &str) -> Vec<Series> {
         .collect()
 }
 
-/// Asserts that every series is in the table of metrics, with its labels and their values, and that every series that
-/// starts at zero is exported.
+/// Asserts that every series is in the table of metrics, with its labels and their values, and that
+/// every series that starts at zero is exported.
 fn assert_in_the_table(metrics: &str, binary: Binary) {
     let mut seen = BTreeSet::new();
     for mut series in read(metrics)
@@ -371,7 +371,8 @@ async fn thousand_orgs_stay_below_2000_series() {
         .build()
         .unwrap();
     let mut clients = clients.iter().cycle();
-    // Two kinds of calls to each route, each by another organization; and calls with other and unknown methods.
+    // Two kinds of calls to each route, each by another organization; and calls with other and
+    // unknown methods.
     for route in ROUTES.iter().filter(|route| route.path != "/v1/session") {
         for body in [route.body_of("nonsense"), json!({"nonsense": true})] {
             let client = clients.next().unwrap();

@@ -17,7 +17,8 @@ use crate::harness::{World, one_prediction, org, own_ground};
 /// PostgreSQL's `SSLRequest`, which a client sends before the TLS handshake.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
-/// Creates an authority. Returns the file of its certificate, and a TLS acceptor with a certificate for `localhost`.
+/// Creates an authority. Returns the file of its certificate, and a TLS acceptor with a certificate
+/// for `localhost`.
 fn authority(folder: &Path) -> (PathBuf, TlsAcceptor) {
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -110,7 +111,8 @@ async fn tls_rejects_untrusted_server_certificates() {
         tls_proxy(postgres, &stranger, true).await,
     );
     [stack.database.api_url, stack.database.worker_url] = urls;
-    // All clients except PostgreSQL's use the system's certificates, which an environment variable names.
+    // All clients except PostgreSQL's use the system's certificates, which an environment variable
+    // names.
     stack.set("SSL_CERT_FILE", ca.to_str().unwrap());
     stack.set(
         "ASSAY_REDIS_URL",

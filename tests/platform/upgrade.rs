@@ -14,9 +14,9 @@ use crate::harness::{
     MAX_RESPONSE_TIME, WAIT_TIMEOUT, World, ground, one_prediction, string, world_on,
 };
 
-/// Returns the commit of the previous release: `TEST_BEFORE` if set, otherwise the commit where this branch left main, or
-/// the parent of HEAD. Returns `None` if the history does not contain it, or if `TEST_UPGRADE` is not set, because the
-/// build takes minutes.
+/// Returns the commit of the previous release: `TEST_BEFORE` if set, otherwise the commit where
+/// this branch left main, or the parent of HEAD. Returns `None` if the history does not contain it,
+/// or if `TEST_UPGRADE` is not set, because the build takes minutes.
 fn previous_commit() -> Option<String> {
     if let Ok(named) = std::env::var("TEST_BEFORE") {
         return Some(named);

@@ -100,7 +100,8 @@ async fn request_counts_survive_their_processes() {
     for i in 0..20 {
         clients[i % 2].get("/v1/me").await.unwrap();
     }
-    // Requests rejected for their credential's class count; requests without a credential belong to no organization.
+    // Requests rejected for their credential's class count; requests without a credential belong to
+    // no organization.
     clients[0].get("/v1/keys").await.unwrap();
     world.anonymous().get("/v1/me").await.unwrap();
     // A process flushes its counts when it shuts down.

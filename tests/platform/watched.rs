@@ -357,7 +357,8 @@ async fn runbook_sql_runs() {
             .skip(1)
             .map(|block| block.split("```").next().unwrap())
         {
-            // Statements that terminate sessions are inline code in the runbooks, not blocks, so they do not run here.
+            // Statements that terminate sessions are inline code in the runbooks, not blocks, so
+            // they do not run here.
             let tried = sqlx::raw_sql(sqlx::AssertSqlSafe(block.to_owned()))
                 .execute(&mut database)
                 .await;

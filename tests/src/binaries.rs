@@ -16,10 +16,10 @@ pub struct Binaries {
     pub optimized: bool,
 }
 
-/// Builds both binaries, with optimizations if `release` is set. Cargo reports the build on standard error.
+/// Builds both binaries, with optimizations if `release` is set. Cargo reports the build on
+/// standard error.
 ///
-/// # Errors
-/// If the build fails.
+/// # Errors If the build fails.
 pub fn build(release: bool) -> Result<Binaries, Trouble> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -49,11 +49,10 @@ pub fn build(release: bool) -> Result<Binaries, Trouble> {
     })
 }
 
-/// Builds the binaries of `commit`, in a folder next to the binaries of the working tree. Both builds share the compiled
-/// dependencies.
+/// Builds the binaries of `commit`, in a folder next to the binaries of the working tree. Both
+/// builds share the compiled dependencies.
 ///
-/// # Errors
-/// If there is no such commit, or its build fails.
+/// # Errors If there is no such commit, or its build fails.
 pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
     let target = target()?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -61,8 +60,9 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
         .ok_or_else(|| Trouble::new("the tests' crate is in no workspace"))?;
     let folder = target.join("before");
     let sources = folder.join("sources");
-    // Unchanged files keep their modification times; otherwise cargo would rebuild everything. The crates get a version of
-    // their own; otherwise cargo would confuse the build of one commit with that of the other.
+    // Unchanged files keep their modification times; otherwise cargo would rebuild everything. The
+    // crates get a version of their own; otherwise cargo would confuse the build of one commit with
+    // that of the other.
     let script = r#"
         rm -rf "$1.new" && mkdir -p "$1.new" "$1"
         git archive "$2" | tar -x -m -C "$1.new"
@@ -117,8 +117,9 @@ pub fn build_of(commit: &str) -> Result<Binaries, Trouble> {
     })
 }
 
-/// Removes the variables that cargo sets for this program's own package. Some build scripts depend on them, so that their
-/// dependents would be rebuilt here, and again by the next build outside of this program.
+/// Removes the variables that cargo sets for this program's own package. Some build scripts depend
+/// on them, so that their dependents would be rebuilt here, and again by the next build outside of
+/// this program.
 fn remove_own_cargo_env(command: &mut Command) {
     let is_own = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_own)) {
@@ -126,7 +127,8 @@ fn remove_own_cargo_env(command: &mut Command) {
     }
 }
 
-/// Returns the target folder, derived from this program's own path: `target/debug/demo`, `target/debug/deps/platform-…`.
+/// Returns the target folder, derived from this program's own path: `target/debug/demo`,
+/// `target/debug/deps/platform-…`.
 fn target() -> Result<PathBuf, Trouble> {
     let own = std::env::current_exe()
         .map_err(Trouble::because("cannot find the path of this program"))?;

@@ -1,8 +1,8 @@
-//! Fault injection: kills, freezes, flushes and restarts the processes of an installation under load, then verifies every
-//! submission that was acknowledged with 202.
+//! Fault injection: kills, freezes, flushes and restarts the processes of an installation under
+//! load, then verifies every submission that was acknowledged with 202.
 //!
-//! The seed determines the faults and their order; the number of accepted submissions determines their time. Scheduling
-//! by the machine determines which request or job a fault hits.
+//! The seed determines the faults and their order; the number of accepted submissions determines
+//! their time. Scheduling by the machine determines which request or job a fault hits.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -26,7 +26,8 @@ use crate::stack::{Ground, Plan, Process, Stack, free_address};
 /// A client's timeout for one response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// The same where links may be half-open: no response ever arrives over such a link, so a long wait has no use.
+/// The same where links may be half-open: no response ever arrives over such a link, so a long wait
+/// has no use.
 const RESPONSE_TIMEOUT_OF_LINKS: Duration = Duration::from_secs(15);
 
 /// A client's delay before it retries a request.
@@ -47,7 +48,8 @@ const LINK_FAULT_DURATION: Duration = Duration::from_secs(2);
 /// Delay of a slow link for each chunk, in each direction.
 const SLOW_LINK_DELAY: Duration = Duration::from_millis(20);
 
-/// Delay before the standby is promoted: in production, the loss of the primary must be detected first.
+/// Delay before the standby is promoted: in production, the loss of the primary must be detected
+/// first.
 const DETECTION_DELAY: Duration = Duration::from_secs(2);
 
 /// Maximum time from the promotion until every API process and a worker serve again.
@@ -77,17 +79,20 @@ pub enum Fault {
     HalfOpenLink(Side),
     /// One link closes its connections; for two seconds, it closes new connections too.
     RefuseLink(Side),
-    /// One link delivers nothing for two seconds and everything afterwards, as when lost packets are retransmitted.
+    /// One link delivers nothing for two seconds and everything afterwards, as when lost packets
+    /// are retransmitted.
     StallLink(Side),
     /// One link delays each chunk by 20 ms, in each direction, for two seconds.
     SlowLink(Side),
-    /// The next response over one link is lost, and its connection is closed: for PostgreSQL, after a commit.
+    /// The next response over one link is lost, and its connection is closed: for PostgreSQL, after
+    /// a commit.
     LoseResponse(Side),
     /// The next response over one link is lost, and its connection becomes half-open.
     LoseResponseSilently(Side),
     /// SIGKILL to all processes of the primary; the standby is promoted.
     KillPrimary,
-    /// SIGSTOP to all processes of the primary; the standby is promoted, and then the old primary continues.
+    /// SIGSTOP to all processes of the primary; the standby is promoted, and then the old primary
+    /// continues.
     FreezePrimary,
 }
 
@@ -128,7 +133,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Faults of processes: 75 for 10,000 jobs, proportionally fewer for fewer jobs, at least one of each kind.
+    /// Faults of processes: 75 for 10,000 jobs, proportionally fewer for fewer jobs, at least one
+    /// of each kind.
     pub fn of(jobs: usize, seed: u64) -> Self {
         let counts = [
             (Fault::KillWorker, 50),
@@ -141,7 +147,8 @@ impl Scale {
         Self::new(Setup::Plain, jobs, seed, &counts, 10_000)
     }
 
-    /// Faults of the network: 92 for 5,000 jobs, proportionally fewer for fewer jobs, at least one of each kind.
+    /// Faults of the network: 92 for 5,000 jobs, proportionally fewer for fewer jobs, at least one
+    /// of each kind.
     pub fn network(jobs: usize, seed: u64) -> Self {
         let counts = [
             (Fault::CutLink(Side::Client), 6),
@@ -166,7 +173,8 @@ impl Scale {
         Self::new(Setup::Links, jobs, seed, &counts, 5_000)
     }
 
-    /// The loss of the primary in the middle of the submissions: it is frozen if `frozen`, otherwise killed.
+    /// The loss of the primary in the middle of the submissions: it is frozen if `frozen`,
+    /// otherwise killed.
     pub fn failover(jobs: usize, frozen: bool) -> Self {
         Self::new(
             Setup::Standby,
@@ -259,8 +267,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns `true` if nothing was lost, duplicated, charged wrongly or changed, and recovery took no longer than
-    /// [`RECOVERY_MAX`].
+    /// Returns `true` if nothing was lost, duplicated, charged wrongly or changed, and recovery
+    /// took no longer than [`RECOVERY_MAX`].
     pub fn is_clean(&self) -> bool {
         let wrong = self.missing
             + self.lost
@@ -449,8 +457,8 @@ struct ClientLog {
 
 /// Runs `scale` on private servers. Calls `progress` with the number of accepted submissions.
 ///
-/// # Errors
-/// If something cannot be started, the API returns an unexpected response, or the servers are not private.
+/// # Errors If something cannot be started, the API returns an unexpected response, or the servers
+/// are not private.
 pub async fn run(
     ground: &Arc<Ground>,
     scale: Scale,
@@ -608,7 +616,8 @@ impl SharedState {
         Ok(expected)
     }
 
-    /// Sends submissions as one client until [`Scale::jobs`] are claimed, and retries each until it is accepted.
+    /// Sends submissions as one client until [`Scale::jobs`] are claimed, and retries each until it
+    /// is accepted.
     async fn submit_all(&self, client: usize) -> Result<ClientLog, Trouble> {
         let mut client_log = ClientLog::default();
         // One connection pool for each address, as a real client has.
@@ -624,7 +633,8 @@ impl SharedState {
                 .await;
             let job_id = job_id.inspect_err(|_| self.stopped.store(true, Ordering::Relaxed))?;
             self.acknowledged.fetch_add(1, Ordering::Relaxed);
-            // One in ten submissions is sent again after its 202, as by a client that lost the response.
+            // One in ten submissions is sent again after its 202, as by a client that lost the
+            // response.
             if number.is_multiple_of(10)
                 && self
                     .submit(&mut clients, client + number, number, &mut client_log)
@@ -809,8 +819,8 @@ impl SharedState {
         Ok(())
     }
 
-    /// Kills or freezes the primary and promotes the standby. Returns when every API process has accepted a submission
-    /// sent after the promotion, and a worker has finished a job.
+    /// Kills or freezes the primary and promotes the standby. Returns when every API process has
+    /// accepted a submission sent after the promotion, and a worker has finished a job.
     async fn fail_over(&self, frozen: bool) -> Result<(), Trouble> {
         let servers = &self.ground.servers;
         servers.postgres_signal(if frozen { libc::SIGSTOP } else { libc::SIGKILL })?;
@@ -934,7 +944,8 @@ fn compare(
             Some(row) if row.status != "succeeded" => report.lost += 1,
             Some(row) => {
                 let before = read_before.get(*id).copied().unwrap_or(*value);
-                // Scores are compared bit by bit, because all submissions of a body have the same bytes.
+                // Scores are compared bit by bit, because all submissions of a body have the same
+                // bytes.
                 report.changed += usize::from(
                     row.value.map(f64::to_bits) != Some(value.to_bits())
                         || before.to_bits() != value.to_bits(),

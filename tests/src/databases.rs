@@ -72,10 +72,10 @@ pub async fn create(servers: &Servers, name: &str, template: Option<&str>) -> Re
     ))
 }
 
-/// Creates login roles for the two kinds of processes, with exactly the privileges of `assay_api` and `assay_worker`.
+/// Creates login roles for the two kinds of processes, with exactly the privileges of `assay_api`
+/// and `assay_worker`.
 ///
-/// # Errors
-/// If the migrations, which create these two groups, have not run.
+/// # Errors If the migrations, which create these two groups, have not run.
 pub async fn roles(servers: &Servers, name: &str) -> Result<Database, Trouble> {
     let mut connection = connect(&servers.postgres_url("postgres")).await?;
     let password = fresh_name("password");

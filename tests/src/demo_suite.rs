@@ -1,8 +1,9 @@
 //! The demonstration suite: invented choices of invented people, with a known structure.
 //!
-//! Forty people order lunch every day. Each has a lasting taste and follows it three times in four; otherwise the dish is
-//! random. An item shows the dishes of a person on eight days, and asks for the next one. A model that uses the past is
-//! far better than chance (1 in 6), and no model can always be right.
+//! Forty people order lunch every day. Each has a lasting taste and follows it three times in four;
+//! otherwise the dish is random. An item shows the dishes of a person on eight days, and asks for
+//! the next one. A model that uses the past is far better than chance (1 in 6), and no model can
+//! always be right.
 
 use std::fmt::Write as _;
 use std::path::Path;

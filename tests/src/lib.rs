@@ -1,5 +1,5 @@
-//! Launches private stacks: database servers, databases and the real binaries. `cargo demo`, `cargo up`, `cargo chaos`
-//! and the tests use it.
+//! Launches private stacks: database servers, databases and the real binaries. `cargo demo`, `cargo
+//! up`, `cargo chaos` and the tests use it.
 //!
 //! It does not depend on the crates that it launches, so it builds even while their SQL does not.
 

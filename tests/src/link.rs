@@ -1,5 +1,5 @@
-//! A TCP proxy that injects network faults: it can delay, stall, cut and refuse connections, make them half-open, and cut
-//! them between a request and its response.
+//! A TCP proxy that injects network faults: it can delay, stall, cut and refuse connections, make
+//! them half-open, and cut them between a request and its response.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -30,8 +30,8 @@ enum Target {
 enum Protocol {
     /// Any bytes from the server are a response.
     Opaque,
-    /// PostgreSQL's protocol. A writing statement is committed when its response ends with `ReadyForQuery` outside of a
-    /// transaction.
+    /// PostgreSQL's protocol. A writing statement is committed when its response ends with
+    /// `ReadyForQuery` outside of a transaction.
     Postgres,
 }
 
@@ -178,8 +178,8 @@ impl Link {
             .send_modify(|condition| condition.delay = delay);
     }
 
-    /// Loses the next response and ends its connection, after the server executed the request. On a link to PostgreSQL,
-    /// loses the next response that confirms a commit.
+    /// Loses the next response and ends its connection, after the server executed the request. On a
+    /// link to PostgreSQL, loses the next response that confirms a commit.
     pub fn lose_response(&self, ending: Ending) {
         *self
             .shared
@@ -363,7 +363,8 @@ impl Requests {
                 break;
             };
             if self.started {
-                // Parse has the name and the text of a statement, Bind the names of a portal and of a statement, Query a text.
+                // Parse has the name and the text of a statement, Bind the names of a portal and of
+                // a statement, Query a text.
                 let mut fields = body.split(|byte| *byte == 0);
                 match self.rest.get(at) {
                     Some(b'P') => {
@@ -398,8 +399,8 @@ fn may_write(text: &[u8]) -> bool {
         .any(|word| text.contains(word))
 }
 
-/// Returns the length of the complete PostgreSQL messages in `bytes`, and `true` if the last response among them confirms
-/// a commit.
+/// Returns the length of the complete PostgreSQL messages in `bytes`, and `true` if the last
+/// response among them confirms a commit.
 fn whole_responses(bytes: &[u8], writes: &AtomicBool) -> (usize, bool) {
     let (mut at, mut commits) = (0, false);
     while let (Some(kind), Some(length)) = (bytes.get(at), bytes.get(at + 1..at + 5)) {

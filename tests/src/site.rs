@@ -1,4 +1,5 @@
-//! An installation that is ready for load: it has a suite, and an organization whose plan has practically no limits.
+//! An installation that is ready for load: it has a suite, and an organization whose plan has
+//! practically no limits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,10 +86,10 @@ impl Site {
     }
 }
 
-/// Waits until no job is queued or running, at most for `timeout`, and returns the time that it took.
+/// Waits until no job is queued or running, at most for `timeout`, and returns the time that it
+/// took.
 ///
-/// # Errors
-/// If the database does not respond.
+/// # Errors If the database does not respond.
 pub async fn drain(database: &mut PgConnection, timeout: Duration) -> Result<Duration, Trouble> {
     let began = Instant::now();
     let open = "select exists(select from jobs where status in ('queued', 'running'))";

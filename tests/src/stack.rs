@@ -1,4 +1,5 @@
-//! A complete installation: a database, API processes and workers, started as an operator starts them.
+//! A complete installation: a database, API processes and workers, started as an operator starts
+//! them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -65,10 +66,10 @@ impl Ground {
         databases::roles(&self.servers, &name).await
     }
 
-    /// Removes databases and roles from servers that outlive this process. Private servers are removed as a whole.
+    /// Removes databases and roles from servers that outlive this process. Private servers are
+    /// removed as a whole.
     ///
-    /// # Errors
-    /// If the server does not respond.
+    /// # Errors If the server does not respond.
     pub async fn clear(&self, database: &Database) -> Result<(), Trouble> {
         if self.servers.postgres_pid().is_some() {
             return Ok(());
@@ -324,7 +325,8 @@ impl Stack {
         listen.map_or_else(String::new, |address| format!("http://{address}"))
     }
 
-    /// Shuts all processes down with SIGTERM, as an operator does, and waits until they have exited.
+    /// Shuts all processes down with SIGTERM, as an operator does, and waits until they have
+    /// exited.
     pub fn stop(&mut self) {
         for process in self.apis.iter().chain(&self.workers) {
             process.guarded.stop();
@@ -365,10 +367,10 @@ impl Process {
     }
 }
 
-/// Runs an operator's command of the binary `api` in this environment, and returns the JSON object that it prints.
+/// Runs an operator's command of the binary `api` in this environment, and returns the JSON object
+/// that it prints.
 ///
-/// # Errors
-/// If the command fails, with the message that it prints.
+/// # Errors If the command fails, with the message that it prints.
 pub async fn operate(
     api: &Path,
     env: &BTreeMap<String, String>,
@@ -409,16 +411,16 @@ fn write_secret(path: &Path, value: &str) -> std::io::Result<()> {
         .write_all(value.as_bytes())
 }
 
-/// Returns the environment of this process without Assay's settings, so that a developer's shell does not affect stacks.
+/// Returns the environment of this process without Assay's settings, so that a developer's shell
+/// does not affect stacks.
 fn inherited() -> impl Iterator<Item = (OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("ASSAY_"))
 }
 
-/// Returns an unused local address. Its port is below the system's range for outgoing connections, so that none of
-/// these takes it before the caller listens on it.
+/// Returns an unused local address. Its port is below the system's range for outgoing connections,
+/// so that none of these takes it before the caller listens on it.
 ///
-/// # Errors
-/// If no port is free.
+/// # Errors If no port is free.
 pub fn free_address() -> Result<SocketAddr, Trouble> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const PORTS: std::ops::Range<u16> = 20_000..32_000;

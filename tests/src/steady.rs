@@ -1,7 +1,8 @@
 //! A steady load and its measurements while processes are replaced, or while Redis is unavailable.
 //!
-//! Requests start at fixed times, independently of earlier responses, and their latency counts from these times. A client
-//! retries once, at another API process, if a connection breaks, and never otherwise.
+//! Requests start at fixed times, independently of earlier responses, and their latency counts from
+//! these times. A client retries once, at another API process, if a connection breaks, and never
+//! otherwise.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -131,7 +132,8 @@ impl Load {
         Ok(seen)
     }
 
-    /// Returns the client of an address: like a real client, each address has its own connection pool.
+    /// Returns the client of an address: like a real client, each address has its own connection
+    /// pool.
     fn client(&self, url: &str) -> Client {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         clients
@@ -232,7 +234,8 @@ pub struct Restarts {
 }
 
 impl Restarts {
-    /// Returns `true` if no client and no job was affected, and every replaced process exited with success.
+    /// Returns `true` if no client and no job was affected, and every replaced process exited with
+    /// success.
     pub fn is_clean(&self) -> bool {
         self.seen.failed.is_empty()
             && self.executed_again + self.not_succeeded + self.miscounted == 0
@@ -260,11 +263,10 @@ impl fmt::Display for Restarts {
     }
 }
 
-/// Replaces 2 API processes and 3 workers one after the other, `rounds` times, under a load of `rate` requests/s. Each
-/// replacement is ready before the old process gets SIGTERM.
+/// Replaces 2 API processes and 3 workers one after the other, `rounds` times, under a load of
+/// `rate` requests/s. Each replacement is ready before the old process gets SIGTERM.
 ///
-/// # Errors
-/// If something cannot be started.
+/// # Errors If something cannot be started.
 pub async fn restarts(
     ground: &Arc<Ground>,
     rounds: usize,
@@ -379,11 +381,10 @@ impl fmt::Display for Stretch {
     }
 }
 
-/// Runs a load of `rate` requests/s on 2 API processes and 3 workers while Redis is unavailable in each way for `time`.
-/// Calls `report` after each outage.
+/// Runs a load of `rate` requests/s on 2 API processes and 3 workers while Redis is unavailable in
+/// each way for `time`. Calls `report` after each outage.
 ///
-/// # Errors
-/// If something cannot be started, or the servers are not private.
+/// # Errors If something cannot be started, or the servers are not private.
 pub async fn without_redis(
     ground: &Arc<Ground>,
     time: Duration,

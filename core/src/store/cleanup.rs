@@ -23,7 +23,8 @@ const WORKER_RETENTION: Duration = Duration::from_secs(60 * 60);
 /// The time after the end of a job by which no attempt reads or writes its objects any more.
 pub const CLEANUP_DELAY: Duration = Duration::from_secs(60);
 
-/// The time after which a submission that recorded predictions and did not become a job is given up.
+/// The time after which a submission that recorded predictions and did not become a job is given
+/// up.
 const ABANDONED_AFTER: Duration = Duration::from_secs(15 * 60);
 
 /// Tries to become the process that cleans up. The lock is released with the connection.

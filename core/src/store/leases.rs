@@ -1,4 +1,5 @@
-//! Leases of worker processes, and the sweep that reclaims jobs whose lease or time limit has expired.
+//! Leases of worker processes, and the sweep that reclaims jobs whose lease or time limit has
+//! expired.
 
 use std::time::Duration;
 

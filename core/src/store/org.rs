@@ -163,8 +163,9 @@ pub async fn owns_any(db: impl PgExecutor<'_>, user_id: &UserId) -> Result<bool>
     Ok(owns.fetch_one(db).await?)
 }
 
-/// Returns the number of organizations that a user has created, including those that now have another owner. Locks the
-/// count until the transaction ends, so that concurrent requests of one user are serialized.
+/// Returns the number of organizations that a user has created, including those that now have
+/// another owner. Locks the count until the transaction ends, so that concurrent requests of one
+/// user are serialized.
 pub async fn lock_created(db: &mut PgConnection, user_id: &UserId) -> Result<i64> {
     // An advisory lock, because a lock on the user's row needs the privilege to update it.
     sqlx::query!(

@@ -1,5 +1,6 @@
-//! The reader of encoded `CreateEvalRequest` messages. A message of 5 MiB contains up to 2.6 million predictions. Their structs would
-//! take 48 times as much memory; as JSON, written one after the other, they take no more than their strings.
+//! The reader of encoded `CreateEvalRequest` messages. A message of 5 MiB contains up to 2.6
+//! million predictions. Their structs would take 48 times as much memory; as JSON, written one
+//! after the other, they take no more than their strings.
 
 use bytes::{Buf as _, Bytes};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
@@ -19,9 +20,9 @@ impl<E: std::error::Error> From<E> for Unreadable {
     }
 }
 
-/// Transcodes the predictions of an encoded `CreateEvalRequest`, step by step, to the JSON array that REST accepts. Both protocols
-/// therefore check, store and score the same form. A prediction without a value becomes an object without one, and fails the same
-/// validation as in REST.
+/// Transcodes the predictions of an encoded `CreateEvalRequest`, step by step, to the JSON array
+/// that REST accepts. Both protocols therefore check, store and score the same form. A prediction
+/// without a value becomes an object without one, and fails the same validation as in REST.
 #[derive(Debug, Default)]
 pub struct CreateEvalReader {
     /// The bytes that are not read yet.
@@ -36,8 +37,8 @@ pub struct CreateEvalReader {
 pub struct CreateEvalFields {
     /// The id of the suite.
     pub suite_id: String,
-    /// The predictions as a JSON array. `None` if the message has none: an encoded message does not distinguish an empty list from
-    /// an absent one.
+    /// The predictions as a JSON array. `None` if the message has none: an encoded message does not
+    /// distinguish an empty list from an absent one.
     pub predictions: Option<Vec<u8>>,
     /// The reference to an upload.
     pub input_ref: Option<String>,
@@ -48,7 +49,8 @@ pub struct CreateEvalFields {
 }
 
 impl CreateEvalReader {
-    /// Creates a reader of `message`. The JSON of its predictions must have fewer than `json_max` bytes.
+    /// Creates a reader of `message`. The JSON of its predictions must have fewer than `json_max`
+    /// bytes.
     pub fn new(message: Bytes, json_max: usize) -> Self {
         Self {
             rest: message,
@@ -57,8 +59,8 @@ impl CreateEvalReader {
         }
     }
 
-    /// Reads until at least `bytes` more bytes of JSON are written, or to the end of the message. Returns the number of bytes written,
-    /// which is less than `bytes` only at the end.
+    /// Reads until at least `bytes` more bytes of JSON are written, or to the end of the message.
+    /// Returns the number of bytes written, which is less than `bytes` only at the end.
     pub fn step(&mut self, bytes: usize) -> Result<usize, Unreadable> {
         let before = self.json.len();
         // Reads from a slice: a `Bytes` would update its reference count for every string.
@@ -72,7 +74,8 @@ impl CreateEvalReader {
         Ok(self.json.len() - before)
     }
 
-    /// Returns the fields. Call it after a [`step`](Self::step) that reached the end of the message.
+    /// Returns the fields. Call it after a [`step`](Self::step) that reached the end of the
+    /// message.
     pub fn finish(mut self) -> CreateEvalFields {
         if !self.json.is_empty() {
             self.json.push(b']');
@@ -128,7 +131,8 @@ fn write(json: &mut Vec<u8>, value: impl serde::Serialize) -> Result<(), Unreada
     Ok(serde_json::to_writer(json, &value)?)
 }
 
-/// Writes a `Prediction` as JSON. As protobuf requires, the last one of a repeated string counts, and repeated messages are merged.
+/// Writes a `Prediction` as JSON. As protobuf requires, the last one of a repeated string counts,
+/// and repeated messages are merged.
 fn write_prediction(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
     let (mut item_id, mut value, mut more): (_, Option<&[u8]>, Vec<u8>) = ("", None, Vec::new());
     let mut rest = message;
@@ -160,7 +164,8 @@ fn write_prediction(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable
     Ok(())
 }
 
-/// Writes a `PredictionValue` as JSON. The last alternative of the oneof counts, merged with its directly preceding repetitions.
+/// Writes a `PredictionValue` as JSON. The last alternative of the oneof counts, merged with its
+/// directly preceding repetitions.
 fn write_value(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
     let begin = json.len();
     let (mut last, mut is_first) = (0, true);
@@ -222,7 +227,8 @@ fn write_texts(
     Ok(())
 }
 
-/// Writes the entries of `Probabilities` as members of an object. A repeated label is written twice, which validation rejects.
+/// Writes the entries of `Probabilities` as members of an object. A repeated label is written
+/// twice, which validation rejects.
 fn write_entries(
     json: &mut Vec<u8>,
     mut message: &[u8],

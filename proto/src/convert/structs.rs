@@ -3,7 +3,8 @@
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 
-/// Converts a JSON object to a struct. All numbers become doubles, because a struct has no other numbers.
+/// Converts a JSON object to a struct. All numbers become doubles, because a struct has no other
+/// numbers.
 pub fn object(fields: serde_json::Map<String, serde_json::Value>) -> Struct {
     Struct {
         fields: fields

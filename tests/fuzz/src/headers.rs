@@ -13,8 +13,8 @@ use ipnet::IpNet;
 
 use super::assert_safe_message;
 
-/// Each reader accepts exactly its valid values, never mistakes a value for another, and rejects the rest without
-/// repeating it in the message.
+/// Each reader accepts exactly its valid values, never mistakes a value for another, and rejects
+/// the rest without repeating it in the message.
 pub fn headers(data: &[u8]) {
     let values: Vec<HeaderValue> = data
         .split(|byte| *byte == b'\n')
@@ -145,7 +145,8 @@ fn traces(headers: &HeaderMap, first: Option<&str>) {
     }
 }
 
-/// Without a trusted proxy the header is ignored; behind one, entries that the caller prepends are ignored.
+/// Without a trusted proxy the header is ignored; behind one, entries that the caller prepends are
+/// ignored.
 fn clients(headers: &HeaderMap, values: &[HeaderValue]) {
     let trusted: Vec<IpNet> = ["10.0.0.0/8", "fd00::/8"]
         .map(|network| network.parse().unwrap())

@@ -36,8 +36,8 @@ pub enum Json {
 }
 
 impl Json {
-    /// Parses JSON. Returns `None` if the input is no JSON, or exceeds the parser (a number that is too large, half a
-    /// surrogate pair, more than 127 levels).
+    /// Parses JSON. Returns `None` if the input is no JSON, or exceeds the parser (a number that is
+    /// too large, half a surrogate pair, more than 127 levels).
     pub fn read(json: &[u8]) -> Option<Self> {
         let mut parser = serde_json::Deserializer::from_slice(json);
         let read = Self::deserialize(&mut parser).ok()?;

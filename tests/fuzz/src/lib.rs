@@ -1,7 +1,9 @@
-//! Properties of the parsers of untrusted input, one function each. A fuzzer calls them with generated input
-//! (`tests/fuzz/targets`), and `cargo test` with the stored corpus (`tests/fuzz/corpus`).
+//! Properties of the parsers of untrusted input, one function each. A fuzzer calls them with
+//! generated input (`tests/fuzz/targets`), and `cargo test` with the stored corpus
+//! (`tests/fuzz/corpus`).
 //!
-//! The module contains properties and independent reference implementations, and nothing that needs a server.
+//! The module contains properties and independent reference implementations, and nothing that needs
+//! a server.
 
 mod addresses;
 mod bodies;

@@ -13,7 +13,8 @@ use super::{Seeded, assert_safe_message};
 
 const ALL: usize = usize::MAX;
 
-/// A JSON array has the same result when read at once, as a stream of any pieces, and by a plain parser.
+/// A JSON array has the same result when read at once, as a stream of any pieces, and by a plain
+/// parser.
 pub fn predictions(data: &[u8]) {
     let mut seeded = Seeded::of(data);
     let (outputs, ended) = inline(data, ALL);
@@ -37,7 +38,8 @@ pub fn predictions(data: &[u8]) {
                 "the stream accepts what the inline reader rejects"
             );
         }
-        // The depth of an inline submission is limited by the reader of its body, and that of an element by the stream.
+        // The depth of an inline submission is limited by the reader of its body, and that of an
+        // element by the stream.
         Ok(_) if nesting(data) >= DEPTH_MAX => {}
         Ok(_) => {
             assert_eq!(outputs, stream);
@@ -100,7 +102,8 @@ fn summary(output: &Output) -> Summary {
     }
 }
 
-/// Returns the expected result of a line: that of an array with this only element, under the line's name.
+/// Returns the expected result of a line: that of an array with this only element, under the line's
+/// name.
 fn line_alone(line: &[u8], named: &str) -> Vec<Summary> {
     let broken = vec![(named.to_owned(), "format", None)];
     let one_value = std::str::from_utf8(line)
@@ -125,7 +128,8 @@ fn line_alone(line: &[u8], named: &str) -> Vec<Summary> {
         .collect()
 }
 
-/// Asserts that a field error has a location and a safe message, and that a prediction meets the platform's guarantees.
+/// Asserts that a field error has a location and a safe message, and that a prediction meets the
+/// platform's guarantees.
 fn assert_valid(output: &Output, place: &str) {
     match output {
         Output::Error(error) => {

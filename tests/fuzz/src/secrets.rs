@@ -12,7 +12,8 @@ const KINDS: [(SecretKind, &str); 3] = [
 ];
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Exactly the strings of the right form and checksum are secrets, and the hash covers the whole string.
+/// Exactly the strings of the right form and checksum are secrets, and the hash covers the whole
+/// string.
 pub fn secrets(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         let found = read(text);

@@ -1,4 +1,5 @@
-//! Operators' input: the three files of a suite's folder, separated by lines of `%%`, and a model's card.
+//! Operators' input: the three files of a suite's folder, separated by lines of `%%`, and a model's
+//! card.
 
 use std::collections::HashSet;
 
@@ -7,7 +8,8 @@ use assay_eval::Answer;
 use assay_eval::suite::{FolderItem, Protection, SuiteFolder};
 use serde_json::{Value, json};
 
-/// An accepted suite is complete and consistent, and equals itself after being written and read; an error names its file.
+/// An accepted suite is complete and consistent, and equals itself after being written and read; an
+/// error names its file.
 pub fn suites(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

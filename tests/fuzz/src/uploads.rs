@@ -11,8 +11,8 @@ use super::reader_output::{Collector, Output, streamed};
 
 const ALL: usize = usize::MAX;
 
-/// The first byte of the input selects the content type, the compression and the size limit, and if the rest is the sent
-/// content or a document to compress first.
+/// The first byte of the input selects the content type, the compression and the size limit, and if
+/// the rest is the sent content or a document to compress first.
 pub fn uploads(data: &[u8]) {
     let Some((&options, rest)) = data.split_first() else {
         return;
@@ -65,7 +65,8 @@ fn sent(content: ContentFormat, sent: &[u8]) {
     }
 }
 
-/// Compressed content is read like the uncompressed document; truncated content and trailing garbage are rejected.
+/// Compressed content is read like the uncompressed document; truncated content and trailing
+/// garbage are rejected.
 fn packed(content: ContentFormat, document: &[u8]) {
     let mut seeded = Seeded::of(document);
     let members = seeded.below(3) + 1;

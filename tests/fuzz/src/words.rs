@@ -1,4 +1,5 @@
-//! Values with one canonical spelling: ids, cursors, versions, metrics, timestamps, names, members of closed sets.
+//! Values with one canonical spelling: ids, cursors, versions, metrics, timestamps, names, members
+//! of closed sets.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -94,7 +95,8 @@ fn timestamps(text: &str) {
     assert_eq!(validation::timestamp("before", text), Ok(timestamp));
 }
 
-/// Returns the microseconds since 1970 of `YYYY-MM-DDThh:mm:ss.uuuuuuZ`, from the days of each year and month.
+/// Returns the microseconds since 1970 of `YYYY-MM-DDThh:mm:ss.uuuuuuZ`, from the days of each year
+/// and month.
 fn micros(written: &str) -> i128 {
     let number = |range: std::ops::Range<usize>| -> i128 { written[range].parse().unwrap() };
     let is_leap = |year: i128| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);

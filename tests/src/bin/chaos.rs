@@ -11,8 +11,9 @@ use assay_tests::{binaries, steady};
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Submit many jobs to 2 API processes and 3 workers while these are killed and frozen, Redis is flushed and restarted,
-/// and PostgreSQL crashes. Then report the outcome. Exits with 1 if a job is lost, created twice or wrong.
+/// Submit many jobs to 2 API processes and 3 workers while these are killed and frozen, Redis is
+/// flushed and restarted, and PostgreSQL crashes. Then report the outcome. Exits with 1 if a job is
+/// lost, created twice or wrong.
 #[derive(Parser)]
 #[command(bin_name = "cargo chaos", args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -40,8 +41,8 @@ enum Command {
         #[arg(long, default_value_t = 200)]
         rate: u32,
     },
-    /// Submit jobs while the links between clients, API processes, workers, PostgreSQL and Redis are delayed, stalled, cut,
-    /// made half-open, and cut between a commit and its response
+    /// Submit jobs while the links between clients, API processes, workers, PostgreSQL and Redis
+    /// are delayed, stalled, cut, made half-open, and cut between a commit and its response
     Network {
         /// Number of jobs
         #[arg(long, default_value_t = 5_000)]
@@ -50,7 +51,8 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Kill PostgreSQL's primary under load and promote its standby; then repeat with a frozen primary
+    /// Kill PostgreSQL's primary under load and promote its standby; then repeat with a frozen
+    /// primary
     Failover {
         /// Number of jobs for each of the two
         #[arg(long, default_value_t = 5_000)]

@@ -1,4 +1,5 @@
-//! `cargo demo`: starts a private installation, submits over REST and gRPC, prints the scores, and removes everything.
+//! `cargo demo`: starts a private installation, submits over REST and gRPC, prints the scores, and
+//! removes everything.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! `cargo latency`: measures the time of a small submission on an idle installation, from the request to the score.
+//! `cargo latency`: measures the time of a small submission on an idle installation, from the
+//! request to the score.
 //!
-//! Runs optimized binaries, one API process, two workers and one job at a time, with 100 predictions each. Prints two
-//! latencies: of the client (from sending the request until it has read `succeeded` with `?wait`), and of the platform
-//! (`finished_at` − `created_at`).
+//! Runs optimized binaries, one API process, two workers and one job at a time, with 100
+//! predictions each. Prints two latencies: of the client (from sending the request until it has
+//! read `succeeded` with `?wait`), and of the platform (`finished_at` − `created_at`).
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! `cargo queries`: writes the types of all SQL statements to `.sqlx`, so that a build needs no database.
-//! `cargo queries --check` fails if they do not match the sources.
+//! `cargo queries`: writes the types of all SQL statements to `.sqlx`, so that a build needs no
+//! database. `cargo queries --check` fails if they do not match the sources.
 //!
-//! It starts a private PostgreSQL, migrates it from the files, and runs `cargo sqlx prepare`. It does not depend on the
-//! other crates, because these do not build while a statement differs from `.sqlx`.
+//! It starts a private PostgreSQL, migrates it from the files, and runs `cargo sqlx prepare`. It
+//! does not depend on the other crates, because these do not build while a statement differs from
+//! `.sqlx`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

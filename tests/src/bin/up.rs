@@ -55,7 +55,8 @@ async fn up(arguments: Arguments) -> Result<(), Trouble> {
     ground.clear(&stack.database).await
 }
 
-/// Publishes a suite and creates an organization with credentials; returns these and all addresses as JSON.
+/// Publishes a suite and creates an organization with credentials; returns these and all addresses
+/// as JSON.
 async fn described(stack: &Stack) -> Result<Value, Trouble> {
     let folder = stack.ground.servers.folder();
     demo_suite::write(&folder.join("lunch"))

@@ -35,8 +35,8 @@ pub(super) fn cache() -> Result<PathBuf, Trouble> {
     Ok(path)
 }
 
-/// Locks the lock file `name` in the cache, exclusively if `alone`, otherwise shared. Calls `say` if
-/// another process holds it, because the wait may take as long as a download. Dropping the file
+/// Locks the lock file `name` in the cache, exclusively if `alone`, otherwise shared. Calls `say`
+/// if another process holds it, because the wait may take as long as a download. Dropping the file
 /// releases the lock.
 pub(super) fn lock(name: &str, alone: bool, say: &dyn Fn(&str)) -> Result<File, Trouble> {
     let path = cache()?.join(format!("{name}.lock"));

@@ -17,9 +17,9 @@ const SHELL: &str = "/bin/sh";
 /// The gate: executes the program after the parent has written a line, and exits without one.
 const GATE: &str = r#"read -r word && exec "$@" </dev/null"#;
 
-/// The watcher: exits when the parent writes that the program has exited. If the pipe closes without
-/// that line, the parent is dead: the watcher stops the program and removes its file. The watcher
-/// that removes the last file also removes the run folder; for the others `rmdir` fails.
+/// The watcher: exits when the parent writes that the program has exited. If the pipe closes
+/// without that line, the parent is dead: the watcher stops the program and removes its file. The
+/// watcher that removes the last file also removes the run folder; for the others `rmdir` fails.
 ///
 /// A zombie counts as exited. Its new parent is process 1, which in a container may never reap it.
 const WATCHER: &str = r#"
@@ -56,14 +56,15 @@ pub struct GuardedCommand {
     pub current_dir: Option<PathBuf>,
     /// The user and group of the program, without supplementary groups; requires root.
     pub user: Option<Ids>,
-    /// The file to which standard output and standard error are appended; the parent's outputs if `None`.
+    /// The file to which standard output and standard error are appended; the parent's outputs if
+    /// `None`.
     pub log: Option<PathBuf>,
     /// The signal that stops the program.
     pub stop_signal: i32,
     /// The time between the stop signal and SIGKILL.
     pub grace: Duration,
-    /// [`super::Servers::folder`] if the folder must exist for as long as the program runs, also after
-    /// the parent was killed, and must be removed with it.
+    /// [`super::Servers::folder`] if the folder must exist for as long as the program runs, also
+    /// after the parent was killed, and must be removed with it.
     pub run_folder: Option<PathBuf>,
 }
 
@@ -114,8 +115,8 @@ impl GuardedCommand {
         Ok(command)
     }
 
-    /// Returns the command of the watcher of the process `pid`. It runs as the caller's user, who may
-    /// signal the program and remove the folder, independently of the owner of the files.
+    /// Returns the command of the watcher of the process `pid`. It runs as the caller's user, who
+    /// may signal the program and remove the folder, independently of the owner of the files.
     pub(super) fn to_watcher(&self, pid: u32) -> Command {
         let ticks = self.grace.as_millis() * TICKS_PER_SECOND / 1000;
         let mut command = Command::new(SHELL);

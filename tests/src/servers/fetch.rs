@@ -204,7 +204,8 @@ fn download(work: &Path, kind: Kind) -> Result<(), Trouble> {
             .chain([name.into()])
             .collect();
         match run(work, APT, &args) {
-            // A package that is marked as installed and is in no list is "installed" without a download.
+            // A package that is marked as installed and is in no list is "installed" without a
+            // download.
             Ok(_) if downloaded(work).is_empty() => {}
             Ok(_) => return Ok(()),
             Err(trouble) => last = trouble,

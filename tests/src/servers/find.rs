@@ -163,7 +163,8 @@ fn variable(name: &str) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// Returns the error for an unsuitable program named by a variable; such a program is never skipped.
+/// Returns the error for an unsuitable program named by a variable; such a program is never
+/// skipped.
 fn wrong(variable: &str, why: &str) -> Trouble {
     Trouble::new(format!(
         "{why} Correct the environment variable {variable}, or unset it."

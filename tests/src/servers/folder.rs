@@ -62,7 +62,8 @@ impl RunFolder {
             "No folder can be made in {} (set TMPDIR to another)",
             base.display()
         );
-        // Root's servers run as another user, who must be able to enter the folder but not to list it.
+        // Root's servers run as another user, who must be able to enter the folder but not to list
+        // it.
         let mode = if sys::effective_uid() == 0 {
             0o711
         } else {
@@ -151,8 +152,8 @@ fn has_room(_base: &Path) -> bool {
     true
 }
 
-/// Stops the processes and removes the folders of dead owners. Errors are ignored, because leftovers
-/// do not prevent a start.
+/// Stops the processes and removes the folders of dead owners. Errors are ignored, because
+/// leftovers do not prevent a start.
 fn sweep(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else {
         return;
@@ -182,8 +183,8 @@ fn is_ours(entry: &DirEntry) -> bool {
         .is_ok_and(|entry| entry.is_dir() && entry.uid() == sys::effective_uid())
 }
 
-/// Locks an abandoned folder, so that only one process removes it. The lock alone is not sufficient,
-/// because a new folder is not locked immediately.
+/// Locks an abandoned folder, so that only one process removes it. The lock alone is not
+/// sufficient, because a new folder is not locked immediately.
 fn claim(folder: &Path, owner: u32) -> Option<File> {
     let age = fs::metadata(folder)
         .and_then(|data| data.modified())

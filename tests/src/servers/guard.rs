@@ -110,7 +110,8 @@ impl Guarded {
         self.look(&mut self.state())
     }
 
-    /// Waits at most `timeout` for the program and returns its exit status, or `None` if it still runs.
+    /// Waits at most `timeout` for the program and returns its exit status, or `None` if it still
+    /// runs.
     pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
         let start = Instant::now();
         loop {
@@ -140,7 +141,8 @@ impl Guarded {
             if state.exit.is_some() {
                 dismiss(&mut state.watcher);
                 if let Some(record) = &self.record {
-                    // The file is only a hint for the next start, which validates it; a leftover is harmless.
+                    // The file is only a hint for the next start, which validates it; a leftover is
+                    // harmless.
                     let _ = fs::remove_file(record);
                 }
             }
@@ -148,8 +150,8 @@ impl Guarded {
         state.exit
     }
 
-    /// Records the program for the next start, which removes leftovers, with the data to identify and
-    /// stop it.
+    /// Records the program for the next start, which removes leftovers, with the data to identify
+    /// and stop it.
     fn write_record(&self) -> Result<(), Trouble> {
         let Some(path) = &self.record else {
             return Ok(());
@@ -174,7 +176,8 @@ impl Drop for Guarded {
         self.stop();
         if self.wait(self.grace).is_none() {
             sys::signal_group(self.pid, libc::SIGKILL);
-            // A process that survives SIGKILL is blocked in the kernel, so waiting longer has no use.
+            // A process that survives SIGKILL is blocked in the kernel, so waiting longer has no
+            // use.
             self.wait(self.grace);
         }
     }

@@ -48,8 +48,8 @@ const REDIS_SCHEMES: [&str; 7] = [
     "valkey+unix",
 ];
 
-/// A PostgreSQL and a Redis server that are ready for use. Dropping it stops the private ones, waits
-/// for their exit, and removes their folder.
+/// A PostgreSQL and a Redis server that are ready for use. Dropping it stops the private ones,
+/// waits for their exit, and removes their folder.
 #[derive(Debug)]
 pub struct Servers {
     // Fields are dropped in this order, so the folder is removed last.
@@ -62,11 +62,10 @@ pub struct Servers {
     folder: RunFolder,
 }
 
-/// Returns the folder with Prometheus' programs, and fetches them if needed. Calls `say` before slow
-/// steps.
+/// Returns the folder with Prometheus' programs, and fetches them if needed. Calls `say` before
+/// slow steps.
 ///
-/// # Errors
-/// If they cannot be fetched.
+/// # Errors If they cannot be fetched.
 pub fn prometheus(say: &dyn Fn(&str)) -> Result<PathBuf, Trouble> {
     find::prometheus(say)
 }
@@ -89,11 +88,11 @@ impl Servers {
         Self::start_as(None, say)
     }
 
-    /// Starts private servers with a synchronous standby of PostgreSQL. Primary and standby also listen
-    /// on these ports of 127.0.0.1.
+    /// Starts private servers with a synchronous standby of PostgreSQL. Primary and standby also
+    /// listen on these ports of 127.0.0.1.
     ///
-    /// # Errors
-    /// If a server is missing and cannot be fetched, or does not start, or if `DATABASE_URL` is set.
+    /// # Errors If a server is missing and cannot be fetched, or does not start, or if
+    /// `DATABASE_URL` is set.
     pub fn start_with_standby(ports: [u16; 2], say: &dyn Fn(&str)) -> Result<Self, Trouble> {
         Self::start_as(Some(ports), say)
     }
@@ -162,8 +161,8 @@ impl Servers {
         })
     }
 
-    /// Returns the URL of a database for the administrator: a private server's superuser, or the role
-    /// in `DATABASE_URL`. The database `postgres` always exists.
+    /// Returns the URL of a database for the administrator: a private server's superuser, or the
+    /// role in `DATABASE_URL`. The database `postgres` always exists.
     pub fn postgres_url(&self, database: &str) -> String {
         match &self.postgres {
             Source::Private(_) => self.private_postgres_url(ADMINISTRATOR, database),
@@ -186,7 +185,8 @@ impl Servers {
         &self.redis_url
     }
 
-    /// Returns the process id of the private PostgreSQL, or `None` if it is not private or not running.
+    /// Returns the process id of the private PostgreSQL, or `None` if it is not private or not
+    /// running.
     pub fn postgres_pid(&self) -> Option<u32> {
         self.postgres.pid()
     }
@@ -196,17 +196,17 @@ impl Servers {
         self.redis.pid()
     }
 
-    /// Returns the private folder. It contains sockets and logs, and is removed with everything that
-    /// the caller adds (under names other than `postgres*`, `redis*`, `pids` and `owner.lock`).
+    /// Returns the private folder. It contains sockets and logs, and is removed with everything
+    /// that the caller adds (under names other than `postgres*`, `redis*`, `pids` and
+    /// `owner.lock`).
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Restarts PostgreSQL on the same data, and returns when it is ready. The stop is immediate, as in
-    /// a crash that needs recovery, or orderly. Both close all connections.
+    /// Restarts PostgreSQL on the same data, and returns when it is ready. The stop is immediate,
+    /// as in a crash that needs recovery, or orderly. Both close all connections.
     ///
-    /// # Errors
-    /// If the server is not private or does not start again.
+    /// # Errors If the server is not private or does not start again.
     pub fn postgres_restart(&self, immediate: bool) -> Result<(), Trouble> {
         let server = self.postgres.private("DATABASE_URL")?;
         server.stop(if immediate {

@@ -179,8 +179,8 @@ fn copy_pristine(
     )))
 }
 
-/// Returns a name that differs if the data could differ, and the part of it that all versions of the
-/// same installation share.
+/// Returns a name that differs if the data could differ, and the part of it that all versions of
+/// the same installation share.
 fn pristine_name(postgres: &Postgres, user: Option<Ids>) -> Result<(String, String), Trouble> {
     let file = &postgres.server.file;
     let changed = fs::metadata(file).map(|data| data.mtime());
@@ -209,7 +209,8 @@ fn forget(cache: &Path, family: &str) {
     }
 }
 
-/// Creates the pristine folder under a temporary name and renames it, so that it is always complete.
+/// Creates the pristine folder under a temporary name and renames it, so that it is always
+/// complete.
 fn make_pristine(postgres: &Postgres, user: Option<Ids>, path: &Path) -> Result<(), Trouble> {
     let draft = path.with_added_extension("new");
     let tried = format!("{} cannot be made", draft.display());

@@ -21,8 +21,8 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Returns a command for `file`, the program or a companion of it, with the server's environment and
-    /// user.
+    /// Returns a command for `file`, the program or a companion of it, with the server's
+    /// environment and user.
     pub(super) fn command(&self, file: &Path, user: Option<Ids>) -> Command {
         let mut command = Command::new(file);
         command

@@ -24,7 +24,8 @@ pub(super) struct Server {
     pub(super) command: GuardedCommand,
     /// The socket that the server listens on.
     pub(super) socket: PathBuf,
-    /// Returns `true` if the server accepts connections on the socket, and an error if it never will.
+    /// Returns `true` if the server accepts connections on the socket, and an error if it never
+    /// will.
     pub(super) is_ready: fn(&Path) -> Result<bool, Trouble>,
     /// The running process; `None` after a stop.
     pub(super) process: Mutex<Option<Guarded>>,
