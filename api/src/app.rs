@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use assay_core::Result;
+use assay_core::Error;
 use assay_core::runtime::artifacts::Artifacts;
+use assay_core::runtime::background_tasks::BackgroundTasks;
+use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::trace_export::{Sampling, Spans};
 use assay_core::store::{self, PgPool, PoolProfile};
 use tokio::sync::{Notify, watch};
+use tokio_util::task::TaskTracker;
 
 use crate::background::dns::Dns;
 use crate::background::job_updates::JobUpdates;
@@ -43,8 +46,8 @@ pub struct Inner {
     pub memory: Budget,
     /// The limit of submissions that are checked and stored, from the arrival of the body.
     pub submission_bodies: ConcurrencyLimit,
-    /// The limit of other requests: an organization uses at most half of the connections that are not
-    /// for jobs.
+    /// The limit of other requests: an organization uses at most half of the connections that are
+    /// not for jobs.
     pub requests_in_progress: ConcurrencyLimit,
     /// The artifact store, with submissions, uploads and item scores.
     pub artifacts: Artifacts,
@@ -55,7 +58,8 @@ pub struct Inner {
     /// The limit of submission transactions: those of one organization wait for each other in the
     /// database, each on a connection.
     pub job_inserts: ConcurrencyLimit,
-    /// The limit of upload parts per organization. The memory budget limits those of all organizations.
+    /// The limit of upload parts per organization. The memory budget limits those of all
+    /// organizations.
     pub upload_parts: ConcurrencyLimit,
     /// The limit of upload completions: each uses a core.
     pub upload_completions: ConcurrencyLimit,
@@ -77,11 +81,13 @@ pub struct Inner {
     pub spans: Spans,
     /// The settings of this process.
     pub settings: Settings,
+    /// The tasks that may outlive the request that started them. Shutdown waits for them.
+    pub request_tasks: TaskTracker,
 }
 
 impl App {
-    /// Opens the dependencies. Only the artifact store is contacted: PostgreSQL and Redis may be
-    /// unavailable.
+    /// Opens the dependencies, and starts the tasks that follow the primary of each pool. Only the
+    /// artifact store is contacted: PostgreSQL and Redis may be unavailable.
     ///
     /// # Errors
     /// When the artifact store cannot be written, or an address is malformed.
@@ -89,7 +95,8 @@ impl App {
         settings: Settings,
         mailer: Mailer,
         stopped: watch::Receiver<bool>,
-    ) -> Result<Self> {
+        tasks: &mut BackgroundTasks,
+    ) -> Result<Self, ProcessError> {
         let redis = assay_core::runtime::redis_connection::Connection::new(
             &settings.common.redis_url,
             Limits::CONNECTION_TIMEOUT,
@@ -108,17 +115,19 @@ impl App {
             credential_lookups(for_jobs),
             credential_lookups(for_requests),
         ];
-        let pool = |connections| {
-            store::pool(
+        let mut pool = |name, connections| {
+            let (pool, follow_primary) = store::pool_with_task(
                 &settings.common.database_url,
                 connections,
                 "assay-api",
                 PoolProfile::REQUESTS,
-            )
+            )?;
+            tasks.spawn_infallible(name, follow_primary);
+            Ok::<_, Error>(pool)
         };
         Ok(Self(Arc::new(Inner {
-            db: pool(for_requests)?,
-            jobs_db: pool(for_jobs)?,
+            db: pool("primary_for_requests", for_requests)?,
+            jobs_db: pool("primary_for_jobs", for_jobs)?,
             credential_lookups,
             memory: Budget::new(settings.request_memory),
             submission_bodies: ConcurrencyLimit::new(4, 16, CONCURRENCY_TIMEOUT),
@@ -150,6 +159,7 @@ impl App {
                 Sampling::from_settings(&settings.common),
             )?,
             settings,
+            request_tasks: TaskTracker::new(),
         })))
     }
 }

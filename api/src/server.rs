@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use assay_core::runtime::background_tasks::BackgroundTasks;
 use assay_core::runtime::process;
+use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::resource_metrics::ResourceMetrics;
 use assay_core::runtime::settings::{ADMIN_LISTEN, LISTEN};
 use assay_core::store::{self, PoolProfile, migrations};
-use assay_core::{BestEffort as _, Error, Result};
+use assay_core::{BestEffort as _, Result};
 use axum::Router;
 use axum::handler::Handler as _;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -24,36 +25,40 @@ use crate::rest::{self, sign_in_page};
 use crate::settings::Settings;
 use crate::{grpc, openapi};
 
-/// The time that the emails of the last requests may take. A mail server that does not respond must not keep the process.
+/// The time that the emails of the last requests may take. A mail server that does not respond must
+/// not keep the process.
 const EMAIL_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time that the current round of a task may take after the shutdown signal. A query that hangs must not keep the process.
+/// The time that the current round of a task may take after the shutdown signal. A query that hangs
+/// must not keep the process.
 const TASK_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Serves until the shutdown signal (SIGTERM or SIGINT), then drains: requests in progress are finished, at most for the
-/// setting `ASSAY_DRAIN_SECONDS`. `metrics` renders the Prometheus metrics for the admin port.
+/// Serves until the shutdown signal (SIGTERM or SIGINT), then drains: requests in progress are
+/// finished, at most for the setting `ASSAY_DRAIN_SECONDS`. `metrics` renders the Prometheus
+/// metrics for the admin port.
 ///
-/// # Errors
-/// When a port cannot be bound, a setting is wrong, the database's schema or role does not fit, or a background task ends
-/// before shutdown.
-pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
+/// # Errors When a port cannot be bound, a setting is wrong, the database's schema or role does not
+/// fit, or a background task ends before shutdown.
+pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<(), ProcessError> {
     let listener = process::bind(&LISTEN, settings.listen).await?;
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
     let (stop, stopped) = watch::channel(false);
     let (mailer, delivery) = mail::open(&settings.mail)?;
-    let app = App::new(settings.clone(), mailer, stopped.clone()).await?;
+    let mut tasks = BackgroundTasks::default();
+    let app = App::new(settings.clone(), mailer, stopped.clone(), &mut tasks).await?;
     process::ensure_schema_is_current(&app.db).await?;
     refuse_to_read_answers(&app).await?;
+    start_background_tasks(&mut tasks, &app, delivery, &stopped)?;
     // The first request should not be the one that waits for the connection to Redis.
     app.limits.address_allowance("").await;
-    let mut tasks = background_tasks(&app, delivery, &stopped)?;
     // A connection of its own: requests that take all others must not make a live process unready.
-    let readiness = store::pool(
+    let (readiness, follow_primary) = store::pool_with_task(
         &settings.common.database_url,
         1,
         "assay-readiness",
         PoolProfile::REQUESTS,
     )?;
+    tasks.spawn_infallible("primary_for_readiness", follow_primary);
     tasks.spawn_infallible(
         "admin_port",
         process::serve_admin(admin_listener, metrics, readiness, stopped),
@@ -74,7 +79,12 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<()> 
     };
     stop.send_replace(true);
     tracing::info!("shutdown signal received, draining");
-    if tokio::time::timeout(settings.common.drain, connections.drain())
+    let drained = async {
+        connections.drain().await;
+        app.request_tasks.close();
+        app.request_tasks.wait().await;
+    };
+    if tokio::time::timeout(settings.common.drain, drained)
         .await
         .is_err()
     {
@@ -107,13 +117,13 @@ const DISPATCHER: &str = "dispatcher";
 const EMAIL_DELIVERY: &str = "email_delivery";
 const USAGE_COUNTER: &str = "usage_counter";
 
-/// Starts every background task of the process but the admin port.
-fn background_tasks(
+/// Starts the background tasks of the process, except those of pools and the admin port.
+fn start_background_tasks(
+    tasks: &mut BackgroundTasks,
     app: &App,
     delivery: DeliveryWorker,
     stopped: &watch::Receiver<bool>,
-) -> Result<BackgroundTasks> {
-    let mut tasks = BackgroundTasks::default();
+) -> Result<()> {
     let resource_metrics = ResourceMetrics::new(
         &app.settings.common,
         [("jobs", &app.jobs_db), ("requests", &app.db)],
@@ -140,6 +150,10 @@ fn background_tasks(
     );
     tasks.spawn_infallible(EMAIL_DELIVERY, delivery.run());
     tasks.spawn_infallible("domain_checks", domain_checks::run(app.clone()));
+    let probing = app.clone();
+    tasks.spawn_infallible("redis_probe", async move {
+        probing.limits.keep_probing_redis().await;
+    });
     let counting = app.clone();
     tasks.spawn_infallible("process_counter", async move {
         counting
@@ -154,17 +168,15 @@ fn background_tasks(
             .flush_periodically(&flushing.db, stopped)
             .await;
     });
-    Ok(tasks)
+    Ok(())
 }
 
 /// Refuses to start with a database role that can read the answers of suites.
-async fn refuse_to_read_answers(app: &App) -> Result<()> {
-    if migrations::can_read_answers(&app.db).await? {
-        let message = "the role in ASSAY_DATABASE_URL can read the answers of suites, and the api must not: give it a login role that is \
-                    a member of assay_api and of nothing else, such as: create role assay_api_1 login password '…' in role assay_api";
-        return Err(Error::internal(message));
+async fn refuse_to_read_answers(app: &App) -> Result<(), ProcessError> {
+    match migrations::can_read_answers(&app.db).await? {
+        true => Err(ProcessError::RoleReadsAnswers),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Returns the routes of REST and gRPC under the layers that every request passes.
@@ -220,8 +232,11 @@ mod tests {
         let settings = Settings::read(Reader::new(given), "test").unwrap();
         let (stop, stopped) = watch::channel(false);
         let (mailer, delivery) = mail::open(&settings.mail).unwrap();
-        let app = App::new(settings, mailer, stopped.clone()).await.unwrap();
-        let tasks = background_tasks(&app, delivery, &stopped).unwrap();
+        let mut tasks = BackgroundTasks::default();
+        let app = App::new(settings, mailer, stopped.clone(), &mut tasks)
+            .await
+            .unwrap();
+        start_background_tasks(&mut tasks, &app, delivery, &stopped).unwrap();
         (stop, tasks)
     }
 
@@ -239,8 +254,11 @@ mod tests {
                 "domain_checks",
                 "email_delivery",
                 "job_updates",
+                "primary_for_jobs",
+                "primary_for_requests",
                 "process_counter",
                 "reconciliation",
+                "redis_probe",
                 "resource_metrics",
                 "usage_counter",
             ]
@@ -249,7 +267,7 @@ mod tests {
         for name in names {
             let (_stop, mut tasks) = started(&folder).await;
             tasks.abort(name);
-            let failure = tasks.first_failure().await.cause_or_message();
+            let failure = tasks.first_failure().await.to_string();
             assert!(
                 failure.starts_with(&format!("the background task {name} failed")),
                 "{failure}"

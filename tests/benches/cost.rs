@@ -1,9 +1,10 @@
 //! The cost of telemetry: `cargo bench -p assay-tests --bench cost [-- --rounds N] [--seconds N]`.
 //!
-//! Three API processes of this build share one database: one without metrics and traces, one with metrics that is scraped
-//! every second, and one that also exports every trace to a collector. Each round loads each of them in turn, by the same
-//! clients with the same requests. The output has, for each process, requests per second and its own CPU time per request,
-//! and the medians over the rounds of their ratios to the first process.
+//! Three API processes of this build share one database: one without metrics and traces, one with
+//! metrics that is scraped every second, and one that also exports every trace to a collector. Each
+//! round loads each of them in turn, by the same clients with the same requests. The output has,
+//! for each process, requests per second and its own CPU time per request, and the medians over the
+//! rounds of their ratios to the first process.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use assay_api::settings::Settings;
+use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::prometheus::{self, Binary};
 use assay_tests::binaries;
 use assay_tests::client::Client;
@@ -65,7 +67,7 @@ async fn main() -> ExitCode {
 
 /// Serves like `assay-api serve`, but without metrics if the program has the name [`SILENT`].
 async fn serve() -> Result<(), Trouble> {
-    let trouble = |error: assay_core::Error| Trouble::new(error.cause_or_message());
+    let trouble = |error: ProcessError| Trouble::new(error.to_string());
     let settings = Settings::from_env("cost").map_err(|bad| Trouble::new(bad.to_string()))?;
     prometheus::init_logging(&settings.common).map_err(trouble)?;
     let silent = std::env::args()

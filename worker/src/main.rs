@@ -1,9 +1,10 @@
-//! `assay-worker`: scores jobs until the shutdown signal, or one file.
+//! `assay-worker`: scores jobs until the shutdown signal, or scores one file.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::prometheus::{self, Binary};
 use assay_eval::Metric;
 use assay_worker::settings::Settings;
@@ -22,15 +23,15 @@ struct Arguments {
 enum Command {
     /// Score jobs until the shutdown signal
     Run,
-    /// Score a file of predictions by a suite's folder, here and now; prints the figures as JSON
+    /// Score a file of predictions with a suite's folder, offline, and print the figures as JSON
     Score {
-        /// The suite's folder, with suite.toml and answers.ndjson
+        /// The folder of the suite, with suite.toml and answers.ndjson
         #[arg(long)]
         suite: PathBuf,
-        /// The predictions: a line each or a JSON array, as they are or compressed with gzip or zstd
+        /// The predictions, as NDJSON or a JSON array, uncompressed or compressed with gzip or zstd
         #[arg(long)]
         predictions: PathBuf,
-        /// A metric in place of the suite's
+        /// A metric to use instead of the suite's
         #[arg(long)]
         metric: Option<Metric>,
     },
@@ -38,7 +39,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
-        Command::Run => start(),
+        Command::Run => start().map_err(|error| error.to_string()),
         Command::Score {
             suite,
             predictions,
@@ -61,17 +62,16 @@ fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result<(),
     writeln!(out).map_err(|error| error.to_string())
 }
 
-fn start() -> Result<(), String> {
-    let settings = Settings::from_env(env!("ASSAY_GIT_SHA")).map_err(|bad| bad.to_string())?;
-    let told = |error: assay_core::Error| error.cause_or_message();
-    prometheus::init_logging(&settings.common).map_err(told)?;
+fn start() -> Result<(), ProcessError> {
+    let settings = Settings::from_env(env!("ASSAY_GIT_SHA"))?;
+    prometheus::init_logging(&settings.common)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .build()
-        .map_err(|error| error.to_string())?;
-    let metrics = prometheus::init_metrics(Binary::Worker, &settings.common).map_err(told)?;
-    let done = runtime.block_on(run(settings, metrics)).map_err(told);
-    // A score that was given up may still be computing; nothing waits for it.
+        .build()?;
+    let metrics = prometheus::init_metrics(Binary::Worker, &settings.common)?;
+    let result = runtime.block_on(run(settings, metrics));
+    // A blocking thread may still compute a score whose attempt was cancelled. Nothing waits for
+    // it.
     runtime.shutdown_background();
-    done
+    result
 }

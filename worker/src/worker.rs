@@ -1,4 +1,5 @@
-//! The worker process: its lease, its slots, the two sources of jobs (notifications and polling), graceful shutdown.
+//! The worker process: its lease, its slots, the two sources of jobs (notifications and polling),
+//! graceful shutdown.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +9,7 @@ use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::background_tasks::BackgroundTasks;
 use assay_core::runtime::job_queue::{self, OnJobNotification};
 use assay_core::runtime::process;
+use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::prometheus;
 use assay_core::runtime::resource_metrics::ResourceMetrics;
 use assay_core::runtime::settings::ADMIN_LISTEN;
@@ -28,7 +30,8 @@ use crate::settings::Settings;
 /// Interval of lease renewals. Several of them fit into one lease.
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The time that one renewal may take. On a half-open connection it must fail early enough for another attempt.
+/// The time that one renewal may take. On a half-open connection it must fail early enough for
+/// another attempt.
 const LEASE_RENEWAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval at which a worker polls for jobs whose notification was lost.
@@ -43,8 +46,8 @@ struct Worker {
     slots_max: u32,
     /// Set by the shutdown signal: then no further job is claimed.
     stopped: watch::Receiver<bool>,
-    /// The jobs that this process runs, with the number of the attempt. The database may believe that it runs more: claims
-    /// whose response was lost.
+    /// The jobs that this process runs, with the number of the attempt. The database may believe
+    /// that it runs more: claims whose response was lost.
     running: Mutex<HashMap<JobId, i32>>,
     /// Attempts at jobs that were found by polling.
     polled_attempts: TaskTracker,
@@ -52,20 +55,22 @@ struct Worker {
     slot_freed: Notify,
 }
 
-/// Claims and scores jobs until the shutdown signal (SIGTERM or SIGINT), then finishes the running ones, at most for the
-/// setting `ASSAY_DRAIN_SECONDS`. `metrics` renders the Prometheus metrics for the admin port.
+/// Claims and scores jobs until the shutdown signal (SIGTERM or SIGINT), then finishes the running
+/// ones, at most for the setting `ASSAY_DRAIN_SECONDS`. `metrics` renders the Prometheus metrics
+/// for the admin port.
 ///
-/// # Errors
-/// When the admin port cannot be bound, a setting is wrong, the database's schema does not fit, or a background task ends
-/// before shutdown.
-pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
+/// # Errors When the admin port cannot be bound, a setting is wrong, the database's schema does not
+/// fit, or a background task ends before shutdown.
+pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), ProcessError> {
     let admin_listener = process::bind(&ADMIN_LISTEN, settings.common.admin_listen).await?;
-    let db = store::pool(
+    let (db, follow_primary) = store::pool_with_task(
         &settings.common.database_url,
         settings.common.database_connections,
         "assay-worker",
         PoolProfile::WORK,
     )?;
+    let mut tasks = BackgroundTasks::default();
+    tasks.spawn_infallible("primary", follow_primary);
     process::ensure_schema_is_current(&db).await?;
     let context = AttemptContext {
         artifacts: Artifacts::open(&settings.common.artifacts).await?,
@@ -77,7 +82,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
     let (stop, stopped) = watch::channel(false);
     let worker = Arc::new(Worker {
         stopped: stopped.clone(),
-        id: WorkerId::random()?,
+        id: WorkerId::random().map_err(Error::from)?,
         context,
         slots: Arc::new(Semaphore::new(settings.slots as usize)),
         slots_max: settings.slots,
@@ -86,7 +91,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
         slot_freed: Notify::new(),
     });
     within_response_timeout(leases::renew_lease(&db, &worker.id)).await?;
-    let mut tasks = background_tasks(&worker, &settings)?;
+    start_background_tasks(&mut tasks, &worker, &settings)?;
     tasks.spawn_infallible(
         "admin_port",
         process::serve_admin(admin_listener, metrics, db.clone(), stopped),
@@ -100,7 +105,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<()> {
     );
 
     let failure = tokio::select! {
-        signal = process::shutdown_signal() => signal.err(),
+        signal = process::shutdown_signal() => signal.err().map(ProcessError::from),
         failure = tasks.first_failure() => Some(failure),
     };
     if let Some(error) = failure {
@@ -149,18 +154,22 @@ const JOB_NOTIFICATIONS: &str = "job_notifications";
 const JOB_POLLING: &str = "job_polling";
 const LEASE_RENEWAL: &str = "lease_renewal";
 
-/// Starts every background task of the process but the admin port.
-fn background_tasks(worker: &Arc<Worker>, settings: &Settings) -> Result<BackgroundTasks> {
-    let mut tasks = BackgroundTasks::default();
+/// Starts the background tasks of the process, except those of the pool and the admin port.
+fn start_background_tasks(
+    tasks: &mut BackgroundTasks,
+    worker: &Arc<Worker>,
+    settings: &Settings,
+) -> Result<()> {
     let resource_metrics = ResourceMetrics::new(&settings.common, [("work", &worker.context.db)])?;
     tasks.spawn_infallible("resource_metrics", resource_metrics.sample(None));
     tasks.spawn_infallible(LEASE_RENEWAL, renew_leases(Arc::clone(worker)));
     tasks.spawn_infallible(JOB_POLLING, poll_for_jobs(Arc::clone(worker)));
     tasks.spawn(JOB_NOTIFICATIONS, receive_notifications(worker, settings));
-    Ok(tasks)
+    Ok(())
 }
 
-/// Handles job notifications until the shutdown signal, on a thread of its own: the queue's future is not `Send`.
+/// Handles job notifications until the shutdown signal, on a thread of its own: the queue's future
+/// is not `Send`.
 fn receive_notifications(
     worker: &Arc<Worker>,
     settings: &Settings,
@@ -204,7 +213,8 @@ async fn on_job_notification(worker: Arc<Worker>, job_id: JobId) {
     }
 }
 
-/// Claims jobs whose notification was lost, or was never sent because Redis is unavailable: as many as there are free slots.
+/// Claims jobs whose notification was lost, or was never sent because Redis is unavailable: as many
+/// as there are free slots.
 async fn poll_for_jobs(worker: Arc<Worker>) {
     let mut stopped = worker.stopped.clone();
     loop {
@@ -333,7 +343,8 @@ mod tests {
         let given = settings.map(|(name, value)| (name.to_owned(), value));
         let settings = Settings::read(Reader::new(given), "test").unwrap();
         let common = &settings.common;
-        let db = store::pool(&common.database_url, 1, "test", PoolProfile::WORK).unwrap();
+        let (db, follow_primary) =
+            store::pool_with_task(&common.database_url, 1, "test", PoolProfile::WORK).unwrap();
         let (stop, stopped) = watch::channel(false);
         let context = AttemptContext {
             artifacts: Artifacts::create(folder.to_str().unwrap()).await.unwrap(),
@@ -352,7 +363,10 @@ mod tests {
             polled_attempts: TaskTracker::new(),
             slot_freed: Notify::new(),
         });
-        (stop, background_tasks(&worker, &settings).unwrap())
+        let mut tasks = BackgroundTasks::default();
+        tasks.spawn_infallible("primary", follow_primary);
+        start_background_tasks(&mut tasks, &worker, &settings).unwrap();
+        (stop, tasks)
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -366,6 +380,7 @@ mod tests {
                 JOB_NOTIFICATIONS,
                 JOB_POLLING,
                 LEASE_RENEWAL,
+                "primary",
                 "resource_metrics"
             ]
         );
@@ -373,7 +388,7 @@ mod tests {
         for name in names {
             let (_stop, mut tasks) = started(&folder).await;
             tasks.abort(name);
-            let failure = tasks.first_failure().await.cause_or_message();
+            let failure = tasks.first_failure().await.to_string();
             assert!(
                 failure.starts_with(&format!("the background task {name} failed")),
                 "{failure}"

@@ -1,31 +1,27 @@
-//! The operator's commands. They act on the database as the schema's owner, without the api. Each gives one JSON object.
+//! The commands for organizations, plans, users, sessions, keys and the artifact store.
+//!
+//! They act on the database as the owner of the schema, without the API. Each returns a JSON
+//! object.
 
-use std::path::Path;
-
-use assay_core::model::catalog::ModelFile;
 use assay_core::model::key::NewKey;
 use assay_core::model::org::{PlanChange, PlanRow, Role};
 use assay_core::model::secret::{Secret, SecretKind};
-use assay_core::model::suite::SuiteId;
 use assay_core::model::validation;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::store::operator::{self as commands, OrgState};
-use assay_core::store::{self, PgConnection, PgPool, PoolProfile, publish};
-use assay_core::{BestEffort as _, Error, KeyId, OrgId, Result, SessionId, Timestamp, UserId};
-use assay_eval::suite::{FolderItem, SuiteFolder};
+use assay_core::store::{self, PgConnection, PgPool, PoolProfile};
+use assay_core::{BestEffort as _, KeyId, OrgId, SessionId, UserId};
 use serde_json::{Value, json};
 
-use crate::admin::suite_audit::Audit;
+use crate::admin::error::{CommandError, Result, refused};
 use crate::background::reconciliation;
-
-/// Number of items that one statement stores.
-const BATCH: usize = 5_000;
 
 /// Maximum number of attempts of a transaction that deadlocks with requests.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// Runs a command, and records it in `operator_log`: its start before it does anything, and how it ended. `target` is the id of what
-/// it acts on, or `None`; then it is the first of these that its result names: the key, the user, the organization.
+/// Runs a command and records it in `operator_log`: the start before the command acts, then its
+/// outcome. `target` is the id of the object that the command changes. If it is `None`, the id
+/// comes from the result: that of the key, the user or the organization.
 pub async fn logged(
     url: &str,
     command: &str,
@@ -34,31 +30,24 @@ pub async fn logged(
 ) -> Result<Value> {
     let pool = pool(url)?;
     let entry = commands::log_start(&pool, command, target).await?;
-    let done = run.await;
-    let named = |name: &str| done.as_ref().ok()?.get(name)?.as_str();
-    let target = ["key_id", "user_id", "org_id"].into_iter().find_map(named);
-    let outcome = if done.is_ok() { "done" } else { "refused" };
-    // The command itself is done: its result must reach the operator.
+    let result = run.await;
+    let id = |name: &str| result.as_ref().ok()?.get(name)?.as_str();
+    let target = ["key_id", "user_id", "org_id"].into_iter().find_map(id);
+    let outcome = if result.is_ok() { "done" } else { "refused" };
+    // The command has taken effect, so the operator must get its result.
     commands::log_end(&pool, entry, target, outcome)
         .await
         .best_effort("recording the end of a command");
-    done
+    result
 }
 
-/// Returns the error of a command that was refused, with a message for the operator.
-fn refused(message: impl Into<String>) -> Error {
-    Error::field("command", "refused", message)
-}
-
-/// The refusal to publish something else under the name of what is published.
-fn changed(id: &str, version: &str) -> Error {
-    refused(format!(
-        "version {version} of {id} is published with other content; a published version never changes: give it a new version"
-    ))
-}
-
-fn pool(url: &str) -> Result<PgPool> {
-    store::pool(url, 2, "assay-operator", PoolProfile::OPERATOR)
+pub(super) fn pool(url: &str) -> Result<PgPool> {
+    Ok(store::pool(
+        url,
+        2,
+        "assay-operator",
+        PoolProfile::OPERATOR,
+    )?)
 }
 
 fn text(name: &str, value: &str) -> Result<String> {
@@ -69,23 +58,23 @@ fn email(value: &str) -> Result<String> {
     Ok(validation::email("email", value)?)
 }
 
-fn org_id(value: &str) -> Result<OrgId> {
+pub(super) fn org_id(value: &str) -> Result<OrgId> {
     value
         .parse()
         .map_err(|_| refused(format!("{value:?} is not the id of an organization")))
 }
 
-/// `migrate`: brings the schema to this build's version.
+/// `migrate`: applies the migrations of this build.
 pub async fn migrate(url: &str) -> Result<Value> {
     let migrations = store::migrations::migrate(&pool(url)?).await?;
     Ok(json!({"migrations": migrations}))
 }
 
-/// `org create`: an organization with its first owner.
+/// `org create`: creates an organization with its first owner.
 pub async fn org_create(url: &str, name: &str, plan: &str, owner_email: &str) -> Result<Value> {
     let (name, email) = (text("name", name)?, email(owner_email)?);
     let pool = pool(url)?;
-    known_plan(&pool, plan).await?;
+    ensure_plan_exists(&pool, plan).await?;
     let org_id = OrgId::random()?;
     let mut transaction = pool.begin().await?;
     let user_id = store::org::user(&mut transaction, &email, &UserId::random()?).await?;
@@ -97,7 +86,7 @@ pub async fn org_create(url: &str, name: &str, plan: &str, owner_email: &str) ->
     )
 }
 
-async fn known_plan(pool: &PgPool, plan: &str) -> Result<()> {
+async fn ensure_plan_exists(pool: &PgPool, plan: &str) -> Result<()> {
     if store::plan::exists(pool, plan).await? {
         return Ok(());
     }
@@ -107,18 +96,19 @@ async fn known_plan(pool: &PgPool, plan: &str) -> Result<()> {
     )))
 }
 
-/// `org set`: puts an organization on a plan. It holds from the next request on.
+/// `org set`: changes the plan of an organization. It takes effect with the next request.
 pub async fn org_set(url: &str, org: &str, plan: &str) -> Result<Value> {
     let org = org_id(org)?;
     let pool = pool(url)?;
-    known_plan(&pool, plan).await?;
+    ensure_plan_exists(&pool, plan).await?;
     let name = store::plan::set(&pool, &org, plan)
         .await?
-        .ok_or_else(|| refused(format!("there is no organization {org}")))?;
+        .ok_or_else(|| unknown_org(&org))?;
     Ok(json!({"org_id": org, "name": name, "plan": plan}))
 }
 
-/// `plan set`: makes a plan, or changes what is given of one. It holds from the next request on.
+/// `plan set`: creates a plan, or changes the given limits of one. It takes effect with the next
+/// request.
 pub async fn plan_set(url: &str, name: &str, change: &PlanChange) -> Result<Value> {
     let name = text("name", name)?;
     let pool = pool(url)?;
@@ -150,7 +140,8 @@ pub async fn plan_set(url: &str, name: &str, change: &PlanChange) -> Result<Valu
     Ok(json!(row))
 }
 
-/// `artifacts reconcile`: removes objects that no row names, and counts rows without their object. A dry run only counts.
+/// `artifacts reconcile`: removes objects that no row names, and counts rows whose object is
+/// missing. A dry run only counts.
 pub async fn reconcile(url: &str, artifacts: &str, dry_run: bool) -> Result<Value> {
     let artifacts = Artifacts::open(artifacts).await?;
     let report = reconciliation::once(&pool(url)?, &artifacts, dry_run).await?;
@@ -159,7 +150,7 @@ pub async fn reconcile(url: &str, artifacts: &str, dry_run: bool) -> Result<Valu
     Ok(object)
 }
 
-/// `session create`: a session of a person who is known, for trying and for the first sign-in.
+/// `session create`: creates a session for a user, to try the API or for the first sign-in.
 pub async fn session_create(url: &str, address: &str, org: Option<&str>) -> Result<Value> {
     let email = email(address)?;
     let org = org.map(org_id).transpose()?;
@@ -182,13 +173,13 @@ pub async fn session_create(url: &str, address: &str, org: Option<&str>) -> Resu
     )
 }
 
-/// `key create`: a key in the name of the organization's oldest owner.
+/// `key create`: creates a key on behalf of the organization's oldest owner.
 pub async fn key_create(url: &str, org: &str, name: &str) -> Result<Value> {
     let (org, name) = (org_id(org)?, text("name", name)?);
     let pool = pool(url)?;
     let owner = store::org::oldest_owner(&pool, &org)
         .await?
-        .ok_or_else(|| refused(format!("there is no organization {org}")))?;
+        .ok_or_else(|| unknown_org(&org))?;
     let new = NewKey::random(name, owner)?;
     let key = store::key::insert(&pool, &org, &new).await?;
     Ok(
@@ -196,8 +187,9 @@ pub async fn key_create(url: &str, org: &str, name: &str) -> Result<Value> {
     )
 }
 
-/// Runs a transaction of a command again where the database ended it because of a deadlock with requests.
-async fn repeated<T>(
+/// Runs a transaction, and retries it if the database aborted it because of a deadlock with
+/// requests.
+async fn retry_deadlocks<T>(
     pool: &PgPool,
     transaction: impl AsyncFn(&mut PgConnection) -> Result<T>,
 ) -> Result<T> {
@@ -205,34 +197,43 @@ async fn repeated<T>(
     loop {
         let mut open = pool.begin().await?;
         let done = match transaction(&mut open).await {
-            Ok(value) => open.commit().await.map_err(Error::from).map(|()| value),
+            Ok(value) => open
+                .commit()
+                .await
+                .map_err(CommandError::from)
+                .map(|()| value),
             Err(error) => Err(error),
         };
         match done {
-            Err(error) if store::is_deadlock(&error) && attempt < ATTEMPTS_MAX => attempt += 1,
+            Err(CommandError::Failed(error))
+                if store::is_deadlock(&error) && attempt < ATTEMPTS_MAX =>
+            {
+                attempt += 1;
+            }
             done => return done,
         }
     }
 }
 
-fn no_org(org: &OrgId) -> Error {
+fn unknown_org(org: &OrgId) -> CommandError {
     refused(format!("there is no organization {org}"))
 }
 
-/// The state of an organization that was locked, unless it was deleted.
-fn existing(org: &OrgId, state: Option<OrgState>) -> Result<OrgState> {
-    let state = state.ok_or_else(|| no_org(org))?;
+/// Returns the state of a locked organization, or an error if it does not exist or was deleted.
+fn ensure_exists(org: &OrgId, state: Option<OrgState>) -> Result<OrgState> {
+    let state = state.ok_or_else(|| unknown_org(org))?;
     if let Some(deleted_at) = state.deleted_at {
         return Err(refused(format!("{org} was deleted at {deleted_at}")));
     }
     Ok(state)
 }
 
-/// `org suspend`: from its end on, every credential of the organization is refused and its queued jobs wait. Jobs that run finish.
+/// `org suspend`: suspends an organization. After that its credentials are rejected and its queued
+/// jobs wait. Running jobs finish.
 pub async fn org_suspend(url: &str, org: &str) -> Result<Value> {
     let org = org_id(org)?;
-    repeated(&pool(url)?, async |db: &mut PgConnection| {
-        let before = existing(&org, commands::lock_org_and_writers(db, &org).await?)?;
+    retry_deadlocks(&pool(url)?, async |db: &mut PgConnection| {
+        let before = ensure_exists(&org, commands::lock_org_and_writers(db, &org).await?)?;
         let suspended_at = commands::suspend(db, &org).await?;
         let (queued, running) = commands::active_jobs(db, &org).await?;
         let changed = before.suspended_at.is_none();
@@ -244,8 +245,8 @@ pub async fn org_suspend(url: &str, org: &str) -> Result<Value> {
 /// `org resume`: ends the suspension.
 pub async fn org_resume(url: &str, org: &str) -> Result<Value> {
     let org = org_id(org)?;
-    repeated(&pool(url)?, async |db: &mut PgConnection| {
-        let changed = existing(&org, commands::lock_org(db, &org).await?)?
+    retry_deadlocks(&pool(url)?, async |db: &mut PgConnection| {
+        let changed = ensure_exists(&org, commands::lock_org(db, &org).await?)?
             .suspended_at
             .is_some();
         let queued = if changed {
@@ -258,8 +259,9 @@ pub async fn org_resume(url: &str, org: &str) -> Result<Value> {
     .await
 }
 
-/// `org delete`: deletes an organization but for what accounting needs. `confirm` is its id once more. Deleting it again deletes what a
-/// command that died has left. The API removes its objects from the artifact store later.
+/// `org delete`: deletes an organization, except the rows that accounting needs. `confirm` repeats
+/// its id. A second run deletes the rest if the first one crashed. The API removes the objects from
+/// the artifact store later.
 pub async fn org_delete(url: &str, org: &str, confirm: &str) -> Result<Value> {
     let org = org_id(org)?;
     if confirm != org.as_str() {
@@ -268,19 +270,20 @@ pub async fn org_delete(url: &str, org: &str, confirm: &str) -> Result<Value> {
         )));
     }
     let pool = pool(url)?;
-    // Two transactions: the first one waits for all who store something for the organization, among them attempts that hold jobs which
-    // the second one changes.
-    let changed = repeated(&pool, async |db: &mut PgConnection| {
+    // There are two transactions, because the first one waits for every transaction that writes
+    // rows of the organization. Among them are attempts that hold locks on jobs, which the second
+    // one changes.
+    let changed = retry_deadlocks(&pool, async |db: &mut PgConnection| {
         let before = commands::lock_org_and_writers(db, &org)
             .await?
-            .ok_or_else(|| no_org(&org))?;
+            .ok_or_else(|| unknown_org(&org))?;
         commands::mark_deleted(db, &org).await?;
         Ok(before.deleted_at.is_none())
     });
     let changed = changed.await?;
-    let deleted = repeated(&pool, async |db: &mut PgConnection| {
+    let deleted = retry_deadlocks(&pool, async |db: &mut PgConnection| {
         commands::lock_org(db, &org).await?;
-        commands::delete_org(db, &org).await
+        Ok(commands::delete_org(db, &org).await?)
     });
     Ok(json!({"org_id": org, "changed": changed, "deleted": deleted.await?}))
 }
@@ -319,10 +322,11 @@ pub async fn session_end(url: &str, session: &str) -> Result<Value> {
     Ok(json!({"session_id": session, "user_id": user_id, "ended": u64::from(was_open)}))
 }
 
-/// `user erase`: erases an address and its user. What the user made belongs to organizations and keeps the user's id.
+/// `user erase`: erases an email address and its user. Objects that the user created belong to
+/// organizations and keep the user's id.
 pub async fn user_erase(url: &str, address: &str) -> Result<Value> {
     let email = email(address)?;
-    repeated(&pool(url)?, async |db: &mut PgConnection| {
+    retry_deadlocks(&pool(url)?, async |db: &mut PgConnection| {
         let mut erased = commands::erase_links(db, &email).await?;
         let user_id = commands::lock_user(db, &email).await?;
         if let Some(user_id) = &user_id {
@@ -343,168 +347,4 @@ pub async fn user_erase(url: &str, address: &str) -> Result<Value> {
         Ok(json!({"user_id": user_id, "erased": erased}))
     })
     .await
-}
-
-/// `suite publish`: a folder becomes a version of a suite, whole or not at all. The same again changes nothing.
-pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
-    let read = read_suite(folder)?;
-    let audit = Audit::new(&read)?;
-    let SuiteFolder {
-        suite_id,
-        version,
-        metric,
-        per_item_feedback,
-        description,
-        protection,
-        items,
-        content_sha256,
-    } = &read;
-    // The folder has checked both.
-    let suite_id: &SuiteId = &suite_id.parse().map_err(Error::internal)?;
-    let closes_at: Option<Timestamp> = protection
-        .closes_at
-        .as_deref()
-        .map(str::parse)
-        .transpose()
-        .map_err(Error::internal)?;
-    let too_many = || refused("a suite may not have more than 2,147,483,647 items");
-    let n_items = i32::try_from(items.len()).map_err(|_| too_many())?;
-    let n_sealed = i32::try_from(items.iter().filter(|item| item.is_sealed).count())
-        .map_err(|_| too_many())?;
-    let pool = pool(url)?;
-    let mut transaction = pool.begin().await?;
-    let (metric, release) = (metric.to_string(), protection.policy.to_string());
-    let new = publish::NewSuite {
-        suite_id,
-        version,
-        metric: &metric,
-        per_item_feedback: *per_item_feedback,
-        description,
-        release: &release,
-        max_submissions_per_day: protection.max_submissions_per_day,
-        max_submissions: protection.max_submissions,
-        access: protection.access.into(),
-        clip: protection.clip,
-        ladder: audit.ladder(),
-        n_sealed,
-        closes_at,
-        n_items,
-        content_sha256,
-    };
-    let fresh = publish::insert(&mut transaction, &new).await?;
-    if fresh {
-        if let Some(closes_at) = closes_at
-            && closes_at <= store::now(&mut *transaction).await?
-        {
-            return Err(refused(format!(
-                "closes_at: {closes_at} has passed; no job could be marked as final"
-            )));
-        }
-        for (batch, items) in items.chunks(BATCH).enumerate() {
-            let first = i32::try_from(batch * BATCH).map_err(Error::internal)?;
-            let column = |of: fn(&FolderItem) -> &str| items.iter().map(of).collect::<Vec<_>>();
-            let (ids, inputs, answers) = (
-                column(|item| &item.item_id),
-                column(|item| item.input.get()),
-                column(|item| item.answer.get()),
-            );
-            let sealed: Vec<bool> = items.iter().map(|item| item.is_sealed).collect();
-            publish::insert_items(
-                &mut transaction,
-                suite_id,
-                version,
-                first,
-                &ids,
-                &inputs,
-                &answers,
-                &sealed,
-            )
-            .await?;
-        }
-        transaction.commit().await?;
-    } else if publish::content_sha256(&mut transaction, suite_id, version)
-        .await?
-        .as_deref()
-        != Some(content_sha256)
-    {
-        return Err(changed(suite_id.as_str(), version));
-    }
-    let disclosure = audit.summary();
-    Ok(json!({
-        "suite_id": suite_id, "version": version, "metric": metric, "n_items": n_items, "n_sealed": n_sealed, "published": fresh,
-        "disclosure": disclosure,
-    }))
-}
-
-/// `suite audit`: what callers could compute of a folder's answers, under its own policy and others. It publishes nothing, and
-/// needs no database.
-pub fn suite_audit(folder: &Path) -> Result<Value> {
-    Ok(Audit::new(&read_suite(folder)?)?.report())
-}
-
-fn read_suite(folder: &Path) -> Result<SuiteFolder> {
-    SuiteFolder::read(folder).map_err(|error| refused(error.to_string()))
-}
-
-fn suite_id(value: &str) -> Result<SuiteId> {
-    value
-        .parse()
-        .map_err(|_| refused(format!("{value:?} is not the id of a suite")))
-}
-
-/// `suite grant`: lets an organization submit to a suite with `access = "granted"`, in every version.
-pub async fn suite_grant(url: &str, suite: &str, org: &str) -> Result<Value> {
-    let (suite_id, org_id) = (suite_id(suite)?, org_id(org)?);
-    let mut db = pool(url)?.acquire().await?;
-    known_suite(&mut db, &suite_id).await?;
-    if store::org::find_name(&mut *db, &org_id).await?.is_none() {
-        return Err(refused(format!("there is no organization {org_id}")));
-    }
-    let changed = publish::grant(&mut db, &org_id, &suite_id).await?;
-    Ok(json!({"suite_id": suite_id, "org_id": org_id, "granted": true, "changed": changed}))
-}
-
-/// `suite revoke`: takes the grant back. Jobs that were accepted are scored.
-pub async fn suite_revoke(url: &str, suite: &str, org: &str) -> Result<Value> {
-    let (suite_id, org_id) = (suite_id(suite)?, org_id(org)?);
-    let mut db = pool(url)?.acquire().await?;
-    known_suite(&mut db, &suite_id).await?;
-    let changed = publish::revoke(&mut db, &org_id, &suite_id).await?;
-    Ok(json!({"suite_id": suite_id, "org_id": org_id, "granted": false, "changed": changed}))
-}
-
-async fn known_suite(db: &mut store::PgConnection, suite_id: &SuiteId) -> Result<()> {
-    if publish::is_published(db, suite_id).await? {
-        return Ok(());
-    }
-    Err(refused(format!(
-        "there is no suite {suite_id}; publish it first"
-    )))
-}
-
-/// `model publish`: a file becomes a version of a model. The same again changes nothing.
-pub async fn model_publish(url: &str, path: &Path) -> Result<Value> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| refused(format!("{} cannot be read: {error}", path.display())))?;
-    let file: ModelFile = serde_json::from_str(&text)
-        .map_err(|error| refused(format!("{}: {error}", path.display())))?;
-    let faults: Vec<String> = file
-        .field_errors()
-        .into_iter()
-        .map(|error| format!("{}: {}", error.field, error.message))
-        .collect();
-    if !faults.is_empty() {
-        return Err(refused(faults.join("; ")));
-    }
-    let pool = pool(url)?;
-    let fresh = store::catalog::insert(&pool, &file).await?;
-    if !fresh
-        && store::catalog::version(&pool, &file.id, &file.version)
-            .await?
-            .as_ref()
-            != Some(&file)
-    {
-        return Err(changed(&file.id, &file.version));
-    }
-    Ok(json!({"id": file.id, "version": file.version, "published": fresh}))
 }

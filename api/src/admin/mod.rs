@@ -1,4 +1,7 @@
 //! The operator's commands.
 
-pub mod commands;
+pub mod cli;
+mod commands;
+mod error;
+mod publish;
 mod suite_audit;

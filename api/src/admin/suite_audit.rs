@@ -1,17 +1,19 @@
-//! `suite audit`: what callers can compute of a suite's answers from its scores, before it is published. Proven bounds come from
-//! `assay_eval::disclosure`, attacks from `assay-adversary`.
+//! `suite audit`: the share of a suite's answers that callers can compute from its scores, measured
+//! before it is published. Proven bounds come from `assay_eval::disclosure`, attacks from
+//! `assay-adversary`.
 
 use assay_adversary::{
     Caps, ITEMS_MAX, Item, Outcome, Suite, SuiteError, attack, submissions_until_known,
 };
-use assay_core::{Error, Result};
 use assay_eval::known_at_most;
 use assay_eval::score::{AnswerTable, Trivial, best_trivial, trivial_submissions};
 use assay_eval::suite::{Access, FolderItem, Protection, SuiteFolder};
 use assay_eval::{Answer, DisclosurePolicy, Ladder};
 use serde_json::{Value, json};
 
-/// The numbers of submissions that are tried where the suite has no cap for good.
+use crate::admin::error::{Result, refused};
+
+/// The numbers of submissions that are tried if the suite has no total cap.
 const TRIED: [u32; 3] = [18, 50, 500];
 
 /// The policies that are compared with the suite's own.
@@ -32,10 +34,10 @@ const LADDERS: [&str; 5] = [
 /// A cap that allows fewer submissions is not recommended, if a coarser step allows more.
 const RECOMMENDED_MIN: u32 = 10;
 
-/// A larger cap is not looked for.
+/// The largest cap that is recommended.
 const RECOMMENDED_MAX: u32 = 10_000;
 
-/// The attacks are the same each time.
+/// The seed of the attacks, so that a repeated audit returns the same figures.
 const SEED: u64 = 1;
 
 /// A suite and the figures that both the report and the summary contain.
@@ -43,7 +45,8 @@ pub struct Audit<'f> {
     folder: &'f SuiteFolder,
     open: AnswerTable,
     ladder: Option<Ladder>,
-    /// The share of answers that anybody knows without submissions: the most frequent one for each item.
+    /// The share of answers that anybody knows without submissions, by guessing the most frequent
+    /// answer.
     chance: f64,
     /// The number of submissions that disclose every open answer.
     known_after: Option<u32>,
@@ -51,9 +54,9 @@ pub struct Audit<'f> {
 }
 
 impl<'f> Audit<'f> {
-    /// Builds the suite as it would be published. The error is that of `suite publish`.
+    /// Builds the suite as `suite publish` would, and returns the same errors.
     pub fn new(folder: &'f SuiteFolder) -> Result<Self> {
-        let unusable = |error: &dyn ToString| Error::field("command", "refused", error.to_string());
+        let unusable = |error: &dyn ToString| refused(error.to_string());
         let open = folder.open_answers().map_err(|error| unusable(&error))?;
         let ladder = folder.ladder(&open).map_err(|error| unusable(&error))?;
         let suite = attacked(folder, folder.protection.policy).map_err(|error| unusable(&error))?;
@@ -69,12 +72,12 @@ impl<'f> Audit<'f> {
         })
     }
 
-    /// The grid of the suite's ladder.
+    /// Returns the grid of the suite's ladder.
     pub fn ladder(&self) -> Option<Ladder> {
         self.ladder
     }
 
-    /// The number of open items: those that an attacker learns something of.
+    /// Returns the number of open items, the ones that an attacker can learn about.
     fn n_open(&self) -> usize {
         self.open.len()
     }
@@ -83,17 +86,17 @@ impl<'f> Audit<'f> {
         &self.folder.protection
     }
 
-    /// The number of submissions that an organization may make for good.
+    /// Returns the total number of submissions that an organization may make.
     fn cap(&self) -> Option<u32> {
         self.protection().max_submissions.map(i32::unsigned_abs)
     }
 
-    /// The caps to try: the suite's own, or some.
+    /// Returns the caps to try: the suite's own, or [`TRIED`].
     fn tried(&self) -> Vec<u32> {
         self.cap().map_or_else(|| TRIED.to_vec(), |cap| vec![cap])
     }
 
-    /// The summary that `suite publish` prints, without attacks.
+    /// Returns the summary that `suite publish` prints, without attacks.
     pub fn summary(&self) -> Value {
         let bound = self
             .ladder
@@ -109,7 +112,7 @@ impl<'f> Audit<'f> {
         })
     }
 
-    /// The whole report, with what the attacks find.
+    /// Returns the report with the outcomes of the attacks.
     pub fn report(&self) -> Value {
         let SuiteFolder {
             suite_id,
@@ -158,7 +161,7 @@ impl<'f> Audit<'f> {
         })
     }
 
-    /// Attacks the suite under another policy than its own.
+    /// Attacks the suite under a policy that is not its own.
     fn attacks_under(&self, release: &str) -> Value {
         match release
             .parse()
@@ -170,7 +173,7 @@ impl<'f> Audit<'f> {
         }
     }
 
-    /// Attacks a suite under its policy with each cap that is tried. The grid and the bounds are those of the policy.
+    /// Attacks a suite under its policy, with each cap that is tried.
     fn attacks(&self, suite: &Suite, known_after: Option<u32>) -> Value {
         let of_cap = |submissions: u32| {
             let caps = Caps {
@@ -200,18 +203,20 @@ impl<'f> Audit<'f> {
         })
     }
 
-    /// The largest share of the open answers that anybody can know after this number of submissions.
+    /// Returns the largest share of the open answers that anybody can know after this number of
+    /// submissions.
     fn known_at_most(&self, ladder: Ladder, submissions: u32) -> f64 {
         known_at_most(ladder.bits(submissions), self.n_open(), self.chance)
     }
 
-    /// The information in the responses to this number of submissions, and what it proves.
+    /// Returns the information in the responses to this number of submissions, in bits, and the
+    /// bound that it proves.
     fn bound(&self, ladder: Ladder, submissions: u32) -> Value {
         let known = self.known_at_most(ladder, submissions);
         json!({"submissions": submissions, "bits": rounded(ladder.bits(submissions), 1), "known_at_most": rounded(known, 4)})
     }
 
-    /// The largest cap with which a ladder proves at most [`EXCESS_MAX`] above chance.
+    /// Returns the largest cap with which a ladder proves at most [`EXCESS_MAX`] above chance.
     fn largest_cap(&self, ladder: Ladder) -> u32 {
         let (mut low, mut high) = (0, RECOMMENDED_MAX + 1);
         while low + 1 < high {
@@ -225,8 +230,8 @@ impl<'f> Audit<'f> {
         low
     }
 
-    /// The finest step with a cap of at least [`RECOMMENDED_MIN`] that proves little above chance; else the step with the
-    /// largest cap. Null where a ladder has no grid.
+    /// Returns the finest step with a cap of at least [`RECOMMENDED_MIN`] that proves little above
+    /// chance, otherwise the step with the largest cap. Returns null if a ladder has no grid.
     fn recommended(&self, trivial: &[Trivial]) -> Value {
         let SuiteFolder {
             metric, protection, ..
@@ -262,7 +267,7 @@ impl<'f> Audit<'f> {
         })
     }
 
-    /// Warnings before a version is published, which cannot be changed then.
+    /// Returns warnings for the time before publication, because a published version never changes.
     fn warnings(&self) -> Vec<String> {
         let Protection {
             policy,
@@ -328,12 +333,13 @@ fn has_cap(folder: &SuiteFolder) -> bool {
         || folder.protection.max_submissions_per_day.is_some()
 }
 
-/// The number of submissions that disclose every open answer of the folder's suite with the policy of `suite`.
+/// Returns the number of submissions that disclose every open answer of the folder's suite under
+/// the policy of `suite`.
 fn known_after(folder: &SuiteFolder, suite: &Suite) -> Option<u32> {
     submissions_until_known(suite, folder.items.len(), has_cap(folder))
 }
 
-/// A figure with so many decimals, for people.
+/// Rounds a figure to a number of decimals.
 fn rounded(figure: f64, decimals: i32) -> f64 {
     let unit = 10_f64.powi(decimals);
     (figure * unit).round() / unit
@@ -348,9 +354,12 @@ fn grid(ladder: Ladder) -> Value {
     json!({"start": start, "step": step, "levels": levels})
 }
 
-/// The suite as an attacker would meet it with this policy. Of one without sealed items of its own, the policy's share is
-/// sealed, by the items' places.
-fn attacked(folder: &SuiteFolder, policy: DisclosurePolicy) -> Result<Suite, SuiteError> {
+/// Returns the suite that an attacker would attack under this policy. If no item is sealed, the
+/// policy's share of the items is sealed, at regular distances.
+fn attacked(
+    folder: &SuiteFolder,
+    policy: DisclosurePolicy,
+) -> std::result::Result<Suite, SuiteError> {
     let SuiteFolder {
         metric,
         protection,
@@ -362,7 +371,7 @@ fn attacked(folder: &SuiteFolder, policy: DisclosurePolicy) -> Result<Suite, Sui
         DisclosurePolicy::Sealed(fraction) if !has_sealed => items.len() / fraction.of(items.len()),
         _ => usize::MAX,
     };
-    // Of a large suite as many items as are attacked, evenly spread.
+    // A large suite is sampled: as many items as are attacked, at regular distances.
     let spread = items.len().div_ceil(ITEMS_MAX).max(1);
     let mut sample = Vec::new();
     for (

@@ -15,7 +15,7 @@ mod verdict;
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use assay_core::runtime::prometheus;
@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use self::local_counters::LocalCounters;
 use self::process_time::process_time;
-use self::redis::{Probe, RedisCounters};
+use self::redis::RedisCounters;
 use self::verdict::Operation;
 pub use self::verdict::{Allowance, Verdict};
 use crate::limits::address::counting_prefixes;
@@ -66,7 +66,7 @@ enum RedisOutcome {
 pub struct Limits {
     counters: RedisCounters,
     local: Mutex<LocalCounters>,
-    breaker: Arc<watch::Sender<Breaker>>,
+    breaker: watch::Sender<Breaker>,
     /// The number of live API processes, as last read. They share what is granted while Redis is
     /// unavailable.
     processes: AtomicU32,
@@ -86,7 +86,7 @@ impl Limits {
         Self {
             counters: RedisCounters::new(connection, prefix),
             local: Mutex::default(),
-            breaker: Arc::new(watch::Sender::new(Breaker::Closed)),
+            breaker: watch::Sender::new(Breaker::Closed),
             processes: AtomicU32::new(1),
             failures_per_minute,
         }
@@ -238,7 +238,7 @@ impl Limits {
                     biased;
                     reply = &mut call => break reply,
                     _ = breaker.wait_for(|breaker| *breaker == Breaker::Open) => return RedisOutcome::Unavailable,
-                    () = process_time(RESPONSE_TIMEOUT) => self.probe("no reply in time"),
+                    () = process_time(RESPONSE_TIMEOUT) => self.request_probe("no reply in time"),
                 }
             };
             match reply {
@@ -248,7 +248,7 @@ impl Limits {
                     return RedisOutcome::Decided(reply.verdict);
                 }
                 Err(error) => {
-                    self.probe(&error.to_string());
+                    self.request_probe(&error.to_string());
                     let _ = breaker
                         .wait_for(|breaker| *breaker != Breaker::Probing)
                         .await;
@@ -258,43 +258,47 @@ impl Limits {
         RedisOutcome::Unavailable
     }
 
-    /// Starts a probe of Redis unless one is running. If it fails, this process counts requests
-    /// until a probe succeeds.
-    fn probe(&self, problem: &str) {
-        let starts = self.breaker.send_if_modified(|breaker| {
-            let starts = *breaker == Breaker::Closed;
-            if starts {
+    /// Requests a probe of Redis unless one is running.
+    fn request_probe(&self, problem: &str) {
+        self.breaker.send_if_modified(|breaker| {
+            let is_closed = *breaker == Breaker::Closed;
+            if is_closed {
+                tracing::debug!(problem, "Redis call late or failed, probing");
                 *breaker = Breaker::Probing;
             }
-            starts
+            is_closed
         });
-        if starts {
-            tokio::spawn(probe(
-                Arc::clone(&self.breaker),
-                self.counters.probe(),
-                problem.to_owned(),
-            ));
+    }
+
+    /// Probes Redis whenever it is requested, until it is dropped. If a probe fails, this process
+    /// counts requests until a probe succeeds.
+    pub async fn keep_probing_redis(&self) {
+        let mut breaker = self.breaker.subscribe();
+        while breaker
+            .wait_for(|breaker| *breaker == Breaker::Probing)
+            .await
+            .is_ok()
+        {
+            self.probe().await;
         }
     }
-}
 
-/// Opens the breaker if Redis does not confirm a write, and closes it when it does. A Redis that
-/// replies but refuses to write, because it is full or a replica, counts as unavailable.
-async fn probe(breaker: Arc<watch::Sender<Breaker>>, probe: Probe, problem: String) {
-    if probe.succeeds(PROBE_TIMEOUT).await {
-        tracing::debug!(problem, "Redis replied late");
-        breaker.send_replace(Breaker::Closed);
-        return;
+    /// Opens the breaker if Redis does not confirm a write, and closes it when it does. A Redis
+    /// that replies but refuses to write, because it is full or a replica, counts as unavailable.
+    async fn probe(&self) {
+        let probe = self.counters.probe();
+        if !probe.succeeds(PROBE_TIMEOUT).await {
+            self.breaker.send_replace(Breaker::Open);
+            metrics::gauge!(prometheus::RATELIMIT_DEGRADED).set(1.0);
+            tracing::warn!("Redis unavailable, requests counted in memory");
+            while !probe.succeeds(PROBE_TIMEOUT).await {
+                tokio::time::sleep(PROBE_INTERVAL).await;
+            }
+            metrics::gauge!(prometheus::RATELIMIT_DEGRADED).set(0.0);
+            tracing::info!("Redis available, requests counted there");
+        }
+        self.breaker.send_replace(Breaker::Closed);
     }
-    breaker.send_replace(Breaker::Open);
-    metrics::gauge!(prometheus::RATELIMIT_DEGRADED).set(1.0);
-    tracing::warn!(problem, "Redis unavailable, requests counted in memory");
-    while !probe.succeeds(PROBE_TIMEOUT).await {
-        tokio::time::sleep(PROBE_INTERVAL).await;
-    }
-    breaker.send_replace(Breaker::Closed);
-    metrics::gauge!(prometheus::RATELIMIT_DEGRADED).set(0.0);
-    tracing::info!("Redis available, requests counted there");
 }
 
 /// Returns the 429 of a throttled address.

@@ -138,7 +138,8 @@ fn add_org_parameter(operation: &mut Value) {
     let conflict = &mut operation["responses"]["409"];
     match conflict["description"].as_str() {
         Some(own) => {
-            conflict["description"] = format!("{own} It is also returned if the {condition}").into()
+            conflict["description"] =
+                format!("{own} It is also returned if the {condition}").into();
         }
         None => {
             let details = json!({"reason": "choose_organization", "header": "X-Org-Id", "orgs": [

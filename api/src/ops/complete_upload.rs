@@ -39,12 +39,15 @@ pub async fn complete(app: &App, submitter: &Submitter, upload_id: &str) -> Resu
             .upload_completions
             .acquire(caller.org_id().as_str())
             .await?;
-        let (app, caller) = (app.clone(), caller.clone());
         // A task of its own continues after the caller has disconnected, so that a retry finds the
         // result.
-        let completed = tokio::spawn(async move {
-            let _permit = permit;
-            read_and_record(&app, &caller, &upload_id).await
+        let completed = app.request_tasks.spawn({
+            let app = app.clone();
+            let caller = caller.clone();
+            async move {
+                let _permit = permit;
+                read_and_record(&app, &caller, &upload_id).await
+            }
         });
         return completed.await.map_err(Error::internal)?;
     }

@@ -35,7 +35,7 @@ pub(super) async fn request(
     State(app): State<App>,
     request: Request,
 ) -> Result<(StatusCode, Json<SignInRequested>), Failure> {
-    let body = read_json_body(request, SMALL_BODY_MAX).await?;
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let email = fields.string("email");
     fields.finish()?;
@@ -75,7 +75,7 @@ pub(super) async fn verify(
     context: RequestContext,
     request: Request,
 ) -> Result<(StatusCode, Json<SignedIn>), Failure> {
-    let body = read_json_body(request, SMALL_BODY_MAX).await?;
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let token = fields.string("token");
     fields.finish()?;

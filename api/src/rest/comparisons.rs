@@ -54,7 +54,7 @@ pub(super) async fn create(
     Permitted(caller): Permitted<Caller>,
     request: Request,
 ) -> Result<Json<Comparison>, Failure> {
-    let body = read_json_body(request, SMALL_BODY_MAX).await?;
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let (job_a, job_b) = (fields.string("job_a"), fields.string("job_b"));
     fields.finish()?;

@@ -82,7 +82,7 @@ pub(super) async fn claim(
     Permitted(owner): Permitted<Owner>,
     request: Request,
 ) -> Result<(StatusCode, Json<DomainClaim>), Failure> {
-    let body = read_json_body(request, SMALL_BODY_MAX).await?;
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let domain = fields.string("domain");
     fields.finish()?;
@@ -156,7 +156,7 @@ pub(super) async fn update(
     Id(domain): Id,
     request: Request,
 ) -> Result<Json<ClaimedDomain>, Failure> {
-    let body = read_json_body(request, SMALL_BODY_MAX).await?;
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let auto_join = fields.optional_boolean("auto_join");
     fields.finish()?;

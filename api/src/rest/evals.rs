@@ -65,7 +65,7 @@ pub(super) async fn create(
     key: Option<IdempotencyKey>,
     request: Request,
 ) -> Result<(StatusCode, HeaderMap, Json<Job>), Failure> {
-    let body = read_json_body(request, BODY_MAX).await?;
+    let body = read_json_body(&app, request, BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let submission = Submission {
         suite_id: fields.string("suite_id"),

@@ -16,6 +16,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::app::App;
 use crate::http::error_response::Failure;
 use crate::http::not_found::not_found_error;
 use crate::http::request_context::RequestContext;
@@ -152,13 +153,13 @@ pub fn content_length(headers: &HeaderMap) -> Option<u64> {
 
 /// Reads a JSON body of at most `max` bytes. A larger `Content-Length` is rejected before the body
 /// is read.
-pub async fn read_json_body(request: Request, max: usize) -> Result<Bytes> {
+pub async fn read_json_body(app: &App, request: Request, max: usize) -> Result<Bytes> {
     let (parts, body) = request.into_parts();
     let length = content_length(&parts.headers);
     if length.is_some_and(|length| length > max as u64) {
         // A client that waits for `100 Continue` has not sent the body, and will not.
         if !parts.headers.contains_key(EXPECT) {
-            tokio::spawn(drain(
+            app.request_tasks.spawn(drain(
                 body.into_data_stream(),
                 memory::reservation(&parts.extensions)?,
             ));

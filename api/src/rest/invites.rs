@@ -82,7 +82,7 @@ pub(super) async fn create(
     Permitted(owner): Permitted<Owner>,
     request: Request,
 ) -> Result<(StatusCode, Json<Invite>), Failure> {
-    let body = read_json_body(request, SMALL_BODY_MAX).await?;
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let (email, role) = (fields.string("email"), fields.optional_string("role"));
     fields.finish()?;

@@ -80,7 +80,7 @@ pub(super) async fn create(
     Permitted(member): Permitted<TermsAccepted<Member>>,
     request: Request,
 ) -> Result<(StatusCode, Json<ApiKeyCreated>), Failure> {
-    let body = read_json_body(request, SMALL_BODY_MAX).await?;
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let name = fields.string("name");
     fields.finish()?;

@@ -83,7 +83,7 @@ pub(super) async fn set_role(
     Id(user_id): Id,
     request: Request,
 ) -> Result<Json<Member>, Failure> {
-    let body = read_json_body(request, SMALL_BODY_MAX).await?;
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let role = fields.string("role");
     fields.finish()?;

@@ -38,7 +38,7 @@ pub(super) async fn create(
     Permitted(user): Permitted<User>,
     request: Request,
 ) -> Result<(StatusCode, Json<Org>), Failure> {
-    let body = read_json_body(request, SMALL_BODY_MAX).await?;
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let name = fields.string("name");
     fields.finish()?;
@@ -82,7 +82,7 @@ pub(super) async fn update(
     Id(org_id): Id,
     request: Request,
 ) -> Result<Json<Org>, Failure> {
-    let body = read_json_body(request, SMALL_BODY_MAX).await?;
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let (name, data_use) = (
         fields.optional_string("name"),

@@ -58,7 +58,7 @@ pub(super) async fn accept(
     Permitted(owner): Permitted<Owner>,
     request: Request,
 ) -> Result<Json<Terms>, Failure> {
-    let body = read_json_body(request, SMALL_BODY_MAX).await?;
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let version = fields.string("version");
     fields.finish()?;

@@ -42,7 +42,7 @@ pub(super) async fn create(
     Permitted(submitter): Permitted<Submitter>,
     request: Request,
 ) -> Result<(StatusCode, Json<Upload>), Failure> {
-    let body = read_json_body(request, SMALL_BODY_MAX).await?;
+    let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
     let new = NewUploadFields {
         kind: fields.string("kind"),
@@ -226,7 +226,7 @@ pub(super) async fn put_part(
     )
     .await;
     if received.is_err() && !head.headers.contains_key(EXPECT) {
-        tokio::spawn(drain(body, reservation));
+        app.request_tasks.spawn(drain(body, reservation));
     }
     Ok(Json(received?))
 }

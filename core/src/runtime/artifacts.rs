@@ -15,6 +15,7 @@ use object_store::{ObjectStore, ObjectStoreExt as _, PutPayloadMut, RetryConfig,
 
 use crate::model::error::{BestEffort as _, Error, Result};
 use crate::model::ids::{JobId, OrgId};
+use crate::runtime::process_error::ProcessError;
 
 /// Name of the object that marks the artifact store of an API. Workers check for it.
 const MARKER: &str = ".assay-artifacts";
@@ -43,7 +44,7 @@ pub struct Artifacts {
 impl Artifacts {
     /// Opens the store of an API and writes the marker. `location` is a folder, which is created if
     /// it does not exist, or `s3://bucket/prefix`.
-    pub async fn create(location: &str) -> Result<Self> {
+    pub async fn create(location: &str) -> Result<Self, ProcessError> {
         if !is_remote(location) {
             std::fs::create_dir_all(location).map_err(Error::internal)?;
         }
@@ -54,13 +55,13 @@ impl Artifacts {
                 Bytes::from_static(b"Assay keeps submissions here.\n"),
             )
             .await;
-        written.map_err(|error| {
-            Error::internal(format!(
-                "cannot write to {location}, which ASSAY_ARTIFACTS names: {}",
-                error.cause_or_message()
-            ))
-        })?;
-        Ok(artifacts)
+        match written {
+            Ok(()) => Ok(artifacts),
+            Err(error) => Err(ProcessError::ArtifactsNotWritable {
+                location: location.to_owned(),
+                cause: error.cause_or_message(),
+            }),
+        }
     }
 
     /// Opens the store of a worker. Waits up to 15 s for the marker, because the API may start at
@@ -69,7 +70,7 @@ impl Artifacts {
     /// # Errors
     /// If there is no marker: then the location is wrong, or a volume is not mounted, and every job
     /// would fail because its submission is missing.
-    pub async fn open(location: &str) -> Result<Self> {
+    pub async fn open(location: &str) -> Result<Self, ProcessError> {
         let start = tokio::time::Instant::now();
         while start.elapsed() < MARKER_TIMEOUT {
             if let Ok(artifacts) = Self::at(location)
@@ -79,10 +80,9 @@ impl Artifacts {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        let message = format!(
-            "{location} is not the artifact store of an API: set ASSAY_ARTIFACTS to the same value as in the API"
-        );
-        Err(Error::internal(message))
+        Err(ProcessError::NotAnArtifactStore {
+            location: location.to_owned(),
+        })
     }
 
     fn at(location: &str) -> Result<Self> {

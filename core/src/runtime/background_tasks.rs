@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
 use crate::model::error::{Error, Result};
+use crate::runtime::process_error::ProcessError;
 
 /// The tasks that run until shutdown. Dropping the set cancels the running ones.
 #[derive(Default)]
@@ -51,10 +52,10 @@ impl BackgroundTasks {
     /// Waits until a task ends, fails or panics, and returns the error that ends the process.
     ///
     /// Call it only before shutdown: afterwards, tasks end by themselves.
-    pub async fn first_failure(&mut self) -> Error {
+    pub async fn first_failure(&mut self) -> ProcessError {
         match self.running.join_next_with_id().await {
             Some(ended) => self.failure(ended),
-            None => Error::internal("no background task runs"),
+            None => Error::internal("no background task runs").into(),
         }
     }
 
@@ -88,15 +89,15 @@ impl BackgroundTasks {
         }
     }
 
-    fn failure(&mut self, ended: std::result::Result<(Id, Result<()>), JoinError>) -> Error {
+    fn failure(&mut self, ended: std::result::Result<(Id, Result<()>), JoinError>) -> ProcessError {
         let (id, result) = flatten(ended);
         let name = self.handles.remove(&id).map_or("unknown", |(name, _)| name);
         match result {
-            Ok(()) => Error::internal(format!("the background task {name} ended")),
-            Err(error) => Error::internal(format!(
-                "the background task {name} failed: {}",
-                error.cause_or_message()
-            )),
+            Ok(()) => ProcessError::TaskEnded { name },
+            Err(error) => ProcessError::TaskFailed {
+                name,
+                cause: error.cause_or_message(),
+            },
         }
     }
 }
@@ -121,7 +122,7 @@ mod tests {
     }
 
     async fn failure(tasks: &mut BackgroundTasks) -> String {
-        tasks.first_failure().await.cause_or_message()
+        tasks.first_failure().await.to_string()
     }
 
     #[tokio::test]

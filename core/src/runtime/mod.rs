@@ -5,6 +5,7 @@ pub mod artifacts;
 pub mod background_tasks;
 pub mod job_queue;
 pub mod process;
+pub mod process_error;
 pub mod prometheus;
 pub mod redis_connection;
 pub mod resource_metrics;

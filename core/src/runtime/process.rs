@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::model::error::{BestEffort as _, Error, Result};
+use crate::runtime::process_error::ProcessError;
 use crate::runtime::settings::Setting;
 use crate::store::{PgPool, migrations};
 
@@ -22,14 +23,14 @@ use crate::store::{PgPool, migrations};
 const READINESS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Listens on an address. The error says how to resolve a conflict.
-pub async fn bind(setting: &Setting, address: SocketAddr) -> Result<TcpListener> {
-    let occupied = |error| {
-        let name = setting.name;
-        Error::internal(format!(
-            "cannot listen on {address}: {error}. Set {name} to another address, or stop the process that listens there."
-        ))
-    };
-    TcpListener::bind(address).await.map_err(occupied)
+pub async fn bind(setting: &Setting, address: SocketAddr) -> Result<TcpListener, ProcessError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|cause| ProcessError::Listen {
+            setting: setting.name,
+            address,
+            cause,
+        })
 }
 
 /// Waits for the shutdown signal, SIGTERM or SIGINT.
@@ -44,12 +45,10 @@ pub async fn shutdown_signal() -> Result<()> {
 }
 
 /// Returns an error if migrations of this build have not been applied to the database.
-pub async fn ensure_schema_is_current(db: &PgPool) -> Result<()> {
+pub async fn ensure_schema_is_current(db: &PgPool) -> Result<(), ProcessError> {
     match migrations::pending(db).await? {
         0 => Ok(()),
-        _ => Err(Error::internal(
-            "the database's schema is older than this build: run assay-api migrate",
-        )),
+        _ => Err(ProcessError::SchemaOutdated),
     }
 }
 

@@ -7,7 +7,8 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
 use crate::model::error::{Error, Result};
-use crate::runtime::settings::Common;
+use crate::runtime::process_error::ProcessError;
+use crate::runtime::settings::{Common, LOG, LOG_FORMAT};
 
 /// The type of a Prometheus metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +117,7 @@ const JOB_BUCKETS: &[f64] = &[
 ];
 
 /// Installs the recorder of Prometheus metrics. The handle renders them for a scrape.
-pub fn init_metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandle> {
+pub fn init_metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandle, ProcessError> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(REQUEST_SECONDS.into()), REQUEST_BUCKETS)
         .and_then(|builder| {
@@ -175,9 +176,10 @@ fn start_at_zero(name: &'static str, labels: &[(&'static str, &'static [&'static
 }
 
 /// Installs the logger, which writes to standard error.
-pub fn init_logging(settings: &Common) -> Result<()> {
-    let filter: EnvFilter = settings.log.parse().map_err(|_| {
-        Error::internal("ASSAY_LOG must be a filter such as info or info,sqlx=debug")
+pub fn init_logging(settings: &Common) -> Result<(), ProcessError> {
+    let filter: EnvFilter = settings.log.parse().map_err(|_| ProcessError::Setting {
+        setting: LOG.name,
+        expected: "a filter such as info or info,sqlx=debug",
     })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -190,7 +192,12 @@ pub fn init_logging(settings: &Common) -> Result<()> {
             .with_span_list(false)
             .try_init(),
         "text" => builder.try_init(),
-        _ => return Err(Error::internal("ASSAY_LOG_FORMAT must be json or text")),
+        _ => {
+            return Err(ProcessError::Setting {
+                setting: LOG_FORMAT.name,
+                expected: "json or text",
+            });
+        }
     };
-    installed.map_err(|error| Error::internal(error.to_string()))
+    installed.map_err(|error| Error::internal(error.to_string()).into())
 }

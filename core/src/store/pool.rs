@@ -108,14 +108,17 @@ pub async fn disconnect(db: PgConnection) {
 /// The connection string may name several servers. The pool connects to the one that accepts
 /// writes, and follows it after a failover.
 ///
+/// The second result is the task that follows the primary, until the pool is closed. The pool needs
+/// it while it is in use, so a process supervises the task.
+///
 /// # Errors
 /// Returns an error if the connection string is malformed.
-pub fn pool(
+pub fn pool_with_task(
     url: &str,
     connections: u32,
     application: &str,
     profile: PoolProfile,
-) -> Result<PgPool> {
+) -> Result<(PgPool, BoxFuture<'static, ()>)> {
     let options = |server: PgConnectOptions| {
         server
             .application_name(application)
@@ -153,10 +156,28 @@ pub fn pool(
             })
         });
     if servers.len() < 2 {
-        return Ok(pool.connect_lazy_with(first.clone()));
+        let pool = pool.connect_lazy_with(first.clone());
+        let closed = pool.close_event();
+        return Ok((pool, Box::pin(closed)));
     }
     let pool = pool.connect_lazy_with(primary::unknown(first));
-    tokio::spawn(primary::follow(pool.clone(), servers, switch));
+    let follow = primary::follow(pool.clone(), servers, switch);
+    Ok((pool, Box::pin(follow)))
+}
+
+/// Opens a pool for a command, as [`pool_with_task`] does. The task is not supervised: if it fails,
+/// the command fails when it gets no connection.
+///
+/// # Errors
+/// Returns an error if the connection string is malformed.
+pub fn pool(
+    url: &str,
+    connections: u32,
+    application: &str,
+    profile: PoolProfile,
+) -> Result<PgPool> {
+    let (pool, follow_primary) = pool_with_task(url, connections, application, profile)?;
+    tokio::spawn(follow_primary);
     Ok(pool)
 }
 

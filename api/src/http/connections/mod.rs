@@ -27,6 +27,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 use self::activity::{ConnectionActivity, OpenRequest, Overdue};
@@ -69,9 +70,10 @@ const RESERVED_FILES: u64 = 256;
 /// The connections of a process.
 pub struct Connections {
     permits: Arc<Semaphore>,
-    max: u32,
     addresses: Addresses,
     memory: Budget,
+    /// The tasks of connections and of HTTP/2 streams.
+    tasks: TaskTracker,
     stop: watch::Sender<bool>,
 }
 
@@ -83,20 +85,18 @@ impl Connections {
         setrlimit(Resource::RLIMIT_NOFILE, files, hard)
             .best_effort("raising the limit of open files");
         let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).map_err(Error::internal)?;
-        let max = u32::try_from(
-            soft.saturating_sub(RESERVED_FILES)
-                .clamp(16, CONNECTIONS_MAX),
-        )
-        .map_err(Error::internal)?;
+        let max = soft
+            .saturating_sub(RESERVED_FILES)
+            .clamp(16, CONNECTIONS_MAX);
         let addresses = Addresses::new(
             settings.connections_per_address,
             settings.trusted_proxies.clone(),
         );
         Ok(Self {
             permits: Arc::new(Semaphore::new(max as usize)),
-            max,
             addresses,
             memory,
+            tasks: TaskTracker::new(),
             stop: watch::Sender::new(false),
         })
     }
@@ -137,11 +137,8 @@ impl Connections {
     /// Shuts all connections down gracefully, and waits until their open requests are finished.
     pub async fn drain(&self) {
         self.stop.send_replace(true);
-        self.permits
-            .acquire_many(self.max)
-            .await
-            .map(drop)
-            .best_effort("waiting for connections to close");
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 
     fn spawn(
@@ -155,8 +152,9 @@ impl Connections {
             .set_nodelay(true)
             .best_effort("disabling the delay of small packets");
         let (memory, stopped) = (self.memory.clone(), self.stop.subscribe());
-        tokio::spawn(async move {
-            serve(memory, stream, peer, &permits.1, router, stopped).await;
+        let tasks = self.tasks.clone();
+        self.tasks.spawn(async move {
+            serve(memory, stream, peer, &permits.1, router, tasks, stopped).await;
             drop(permits);
         });
     }
@@ -198,6 +196,7 @@ async fn serve(
     peer: SocketAddr,
     slot: &AddressSlot,
     router: Router,
+    tasks: TaskTracker,
     mut stopped: watch::Receiver<bool>,
 ) {
     let detected = tokio::select! {
@@ -210,6 +209,7 @@ async fn serve(
         memory,
         holder: format!("address {}", counting_address(peer.ip())).into(),
         activity: Arc::clone(&activity),
+        tasks,
     };
     let builder = builder(executor);
     let stream = MonitoredStream::new(stream, Arc::clone(&activity));

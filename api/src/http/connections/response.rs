@@ -11,6 +11,7 @@ use axum::body::{Body, Bytes};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::rt::Executor;
 use tokio::time::{Instant, sleep};
+use tokio_util::task::TaskTracker;
 
 use super::activity::{ConnectionActivity, OpenRequest};
 use super::timeouts::READ_TIMEOUT;
@@ -47,6 +48,7 @@ pub(super) struct StreamExecutor {
     pub(super) memory: Budget,
     pub(super) holder: Arc<str>,
     pub(super) activity: Arc<ConnectionActivity>,
+    pub(super) tasks: TaskTracker,
 }
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
@@ -67,7 +69,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
             return;
         };
         let progress = Arc::new(StreamProgress::new());
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             let _reservation = reservation;
             tokio::select! {
                 () = STREAM.scope(Arc::clone(&progress), stream) => {}

@@ -1,0 +1,461 @@
+//! The command line of `assay-api`.
+
+use std::path::{Path, PathBuf};
+
+use assay_core::model::org::PlanChange;
+use clap::{Args, Parser, Subcommand, value_parser};
+use serde_json::Value;
+
+use crate::admin::error::Result;
+use crate::admin::{commands, publish};
+use crate::settings;
+
+pub use crate::admin::error::CommandError;
+
+/// The API of Assay. Settings come from environment variables; docs/configuration.md lists them.
+#[derive(Parser)]
+#[command(version, about)]
+pub struct Arguments {
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands of the binary.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Serve REST and gRPC until the shutdown signal
+    Serve,
+    /// Print the OpenAPI 3.1 document of the REST API
+    Openapi {
+        /// Include the commit of this build, as the served document does
+        #[arg(long)]
+        git_sha: bool,
+    },
+    /// Apply the database migrations of this build
+    Migrate,
+    /// Manage organizations
+    #[command(subcommand)]
+    Org(OrgCommand),
+    /// Manage plans
+    #[command(subcommand)]
+    Plan(PlanCommand),
+    /// Maintain the artifact store
+    #[command(subcommand)]
+    Artifacts(ArtifactsCommand),
+    /// Manage user sessions
+    #[command(subcommand)]
+    Session(SessionCommand),
+    /// Manage API keys
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Manage users
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Audit and publish suites, and grant access to them
+    #[command(subcommand)]
+    Suite(SuiteCommand),
+    /// Publish models
+    #[command(subcommand)]
+    Model(ModelCommand),
+}
+
+/// The commands of `org`.
+#[derive(Subcommand)]
+pub enum OrgCommand {
+    /// Create an organization with its first owner
+    Create {
+        /// The name of the organization
+        #[arg(long)]
+        name: String,
+        /// The plan, such as free, dev or team
+        #[arg(long, default_value = "free")]
+        plan: String,
+        /// The email address of the owner
+        #[arg(long)]
+        owner_email: String,
+    },
+    /// Change the plan of an organization
+    Set {
+        /// The id of the organization
+        #[arg(long)]
+        org: String,
+        /// The plan
+        #[arg(long)]
+        plan: String,
+    },
+    /// Suspend an organization: its credentials are rejected, and its queued jobs wait
+    Suspend {
+        /// The id of the organization
+        #[arg(long)]
+        org: String,
+    },
+    /// End the suspension of an organization
+    Resume {
+        /// The id of the organization
+        #[arg(long)]
+        org: String,
+    },
+    /// Delete an organization, except the rows that accounting needs
+    Delete {
+        /// The id of the organization
+        #[arg(long)]
+        org: String,
+        /// The id of the organization again, because this cannot be undone
+        #[arg(long)]
+        confirm: String,
+    },
+}
+
+/// The commands of `plan`.
+#[derive(Subcommand)]
+pub enum PlanCommand {
+    /// Create a plan, or change the given limits of one
+    Set {
+        /// The name of the plan
+        name: String,
+        /// The limits.
+        #[command(flatten)]
+        change: PlanArguments,
+    },
+}
+
+/// The limits of a plan.
+#[derive(Args)]
+pub struct PlanArguments {
+    /// Maximum number of requests in any 60 seconds
+    #[arg(long, value_parser = value_parser!(i32).range(1..))]
+    requests_per_minute: Option<i32>,
+    /// Maximum number of predictions scored in a calendar month
+    #[arg(long, value_parser = value_parser!(i64).range(0..))]
+    eval_items_per_month: Option<i64>,
+    /// Maximum number of queued and running jobs
+    #[arg(long, value_parser = value_parser!(i32).range(1..))]
+    concurrent_jobs: Option<i32>,
+    /// Maximum size of an upload, in bytes
+    #[arg(long, value_parser = value_parser!(i64).range(1..))]
+    upload_bytes_max: Option<i64>,
+    /// Maximum number of stored bytes; for a new plan, ten times the maximum upload by default
+    #[arg(long, value_parser = value_parser!(i64).range(1..))]
+    storage_bytes: Option<i64>,
+}
+
+/// The commands of `artifacts`.
+#[derive(Subcommand)]
+pub enum ArtifactsCommand {
+    /// Remove objects older than a day that no row names, and count rows whose object is missing
+    Reconcile {
+        /// Only count
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+impl From<PlanArguments> for PlanChange {
+    fn from(arguments: PlanArguments) -> Self {
+        let PlanArguments {
+            requests_per_minute,
+            eval_items_per_month,
+            concurrent_jobs,
+            upload_bytes_max,
+            storage_bytes,
+        } = arguments;
+        Self {
+            requests_per_minute,
+            eval_items_per_month,
+            concurrent_jobs,
+            upload_bytes_max,
+            storage_bytes,
+        }
+    }
+}
+
+/// The commands of `session`.
+#[derive(Subcommand)]
+pub enum SessionCommand {
+    /// Create a session for an existing user
+    Create {
+        /// The email address of the user
+        #[arg(long)]
+        email: String,
+        /// The current organization of the session
+        #[arg(long)]
+        org: Option<String>,
+    },
+    /// End one session, or all sessions of a user
+    End {
+        /// The email address of the user whose sessions end
+        #[arg(long, required_unless_present = "session", conflicts_with = "session")]
+        email: Option<String>,
+        /// The id of the session
+        #[arg(long)]
+        session: Option<String>,
+    },
+}
+
+/// The commands of `user`.
+#[derive(Subcommand)]
+pub enum UserCommand {
+    /// Erase the email address, sessions and memberships of a user
+    Erase {
+        /// The email address
+        #[arg(long)]
+        email: String,
+    },
+}
+
+/// The commands of `key`.
+#[derive(Subcommand)]
+pub enum KeyCommand {
+    /// Create an API key on behalf of the organization's oldest owner
+    Create {
+        /// The id of the organization
+        #[arg(long)]
+        org: String,
+        /// The name of the key
+        #[arg(long)]
+        name: String,
+    },
+    /// Revoke an API key of any organization
+    Revoke {
+        /// The id of the key
+        #[arg(long)]
+        key: String,
+    },
+}
+
+/// The commands of `suite`.
+#[derive(Subcommand)]
+pub enum SuiteCommand {
+    /// Report the share of the answers that attackers can compute from the scores; publishes nothing
+    Audit {
+        /// The folder
+        dir: PathBuf,
+    },
+    /// Publish a folder with suite.toml, items.ndjson and answers.ndjson as a version of a suite
+    Publish {
+        /// The folder
+        dir: PathBuf,
+    },
+    /// Allow an organization to submit to a suite with access = "granted"
+    Grant(GrantArguments),
+    /// Revoke the grant
+    Revoke(GrantArguments),
+}
+
+/// A suite and an organization.
+#[derive(Args)]
+pub struct GrantArguments {
+    /// The id of the suite
+    #[arg(long)]
+    suite: String,
+    /// The id of the organization
+    #[arg(long)]
+    org: String,
+}
+
+/// The commands of `model`.
+#[derive(Subcommand)]
+pub enum ModelCommand {
+    /// Publish a version of a model
+    Publish {
+        /// The JSON file with the model
+        file: PathBuf,
+    },
+}
+
+/// Runs a command, and prints its result as one JSON object. Warnings go to standard error.
+///
+/// `serve` and `openapi` are not commands of the operator: they do nothing here.
+///
+/// # Errors
+/// If the command is refused, or the database fails.
+pub async fn run(command: Command) -> Result<()> {
+    let object = match command {
+        Command::Serve | Command::Openapi { .. } => return Ok(()),
+        Command::Suite(SuiteCommand::Audit { dir }) => return print_audit(&dir),
+        Command::Artifacts(ArtifactsCommand::Reconcile { dry_run }) => {
+            let (url, artifacts) = settings::reconciliation()?;
+            commands::reconcile(&url, &artifacts, dry_run).await?
+        }
+        command => change(&settings::operator()?, command).await?,
+    };
+    print_warnings(&object["disclosure"]["warnings"]);
+    println!("{object}");
+    Ok(())
+}
+
+/// Prints the audit of a folder.
+fn print_audit(folder: &Path) -> Result<()> {
+    let report = publish::suite_audit(folder)?;
+    print_warnings(&report["warnings"]);
+    println!("{report:#}");
+    Ok(())
+}
+
+fn print_warnings(warnings: &Value) {
+    let warnings = warnings.as_array().into_iter().flatten();
+    for warning in warnings.filter_map(Value::as_str) {
+        eprintln!("warning: {warning}");
+    }
+}
+
+/// Runs a command that changes the database, and records it in `operator_log`.
+async fn change(url: &str, command: Command) -> Result<Value> {
+    match command {
+        Command::Serve
+        | Command::Openapi { .. }
+        | Command::Artifacts(_)
+        | Command::Suite(SuiteCommand::Audit { .. }) => Ok(Value::Null),
+        // A migration creates the table of the log, so this command cannot be logged.
+        Command::Migrate => commands::migrate(url).await,
+        Command::Org(OrgCommand::Create {
+            name,
+            plan,
+            owner_email,
+        }) => {
+            commands::logged(
+                url,
+                "org create",
+                None,
+                commands::org_create(url, &name, &plan, &owner_email),
+            )
+            .await
+        }
+        Command::Org(OrgCommand::Set { org, plan }) => {
+            commands::logged(
+                url,
+                "org set",
+                Some(&org),
+                commands::org_set(url, &org, &plan),
+            )
+            .await
+        }
+        Command::Org(OrgCommand::Suspend { org }) => {
+            commands::logged(
+                url,
+                "org suspend",
+                Some(&org),
+                commands::org_suspend(url, &org),
+            )
+            .await
+        }
+        Command::Org(OrgCommand::Resume { org }) => {
+            commands::logged(
+                url,
+                "org resume",
+                Some(&org),
+                commands::org_resume(url, &org),
+            )
+            .await
+        }
+        Command::Org(OrgCommand::Delete { org, confirm }) => {
+            commands::logged(
+                url,
+                "org delete",
+                Some(&org),
+                commands::org_delete(url, &org, &confirm),
+            )
+            .await
+        }
+        Command::Plan(PlanCommand::Set { name, change }) => {
+            commands::logged(
+                url,
+                "plan set",
+                Some(&name),
+                commands::plan_set(url, &name, &change.into()),
+            )
+            .await
+        }
+        Command::Session(SessionCommand::Create { email, org }) => {
+            commands::logged(
+                url,
+                "session create",
+                None,
+                commands::session_create(url, &email, org.as_deref()),
+            )
+            .await
+        }
+        Command::Session(SessionCommand::End {
+            email: Some(email), ..
+        }) => {
+            commands::logged(
+                url,
+                "session end",
+                None,
+                commands::session_end_all(url, &email),
+            )
+            .await
+        }
+        Command::Session(SessionCommand::End {
+            email: None,
+            session,
+        }) => {
+            let session = session.unwrap_or_default();
+            commands::logged(
+                url,
+                "session end",
+                Some(&session),
+                commands::session_end(url, &session),
+            )
+            .await
+        }
+        Command::Key(KeyCommand::Create { org, name }) => {
+            commands::logged(
+                url,
+                "key create",
+                Some(&org),
+                commands::key_create(url, &org, &name),
+            )
+            .await
+        }
+        Command::Key(KeyCommand::Revoke { key }) => {
+            commands::logged(
+                url,
+                "key revoke",
+                Some(&key),
+                commands::key_revoke(url, &key),
+            )
+            .await
+        }
+        Command::User(UserCommand::Erase { email }) => {
+            commands::logged(url, "user erase", None, commands::user_erase(url, &email)).await
+        }
+        Command::Suite(SuiteCommand::Publish { dir }) => {
+            commands::logged(
+                url,
+                "suite publish",
+                None,
+                publish::suite_publish(url, &dir),
+            )
+            .await
+        }
+        Command::Suite(SuiteCommand::Grant(GrantArguments { suite, org })) => {
+            commands::logged(
+                url,
+                "suite grant",
+                Some(&org),
+                publish::suite_grant(url, &suite, &org),
+            )
+            .await
+        }
+        Command::Suite(SuiteCommand::Revoke(GrantArguments { suite, org })) => {
+            commands::logged(
+                url,
+                "suite revoke",
+                Some(&org),
+                publish::suite_revoke(url, &suite, &org),
+            )
+            .await
+        }
+        Command::Model(ModelCommand::Publish { file }) => {
+            commands::logged(
+                url,
+                "model publish",
+                None,
+                publish::model_publish(url, &file),
+            )
+            .await
+        }
+    }
+}

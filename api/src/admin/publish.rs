@@ -1,0 +1,192 @@
+//! The commands that publish suites and models, and that grant access to suites.
+
+use std::path::Path;
+
+use assay_core::model::catalog::ModelFile;
+use assay_core::model::suite::SuiteId;
+use assay_core::store::{self, publish};
+use assay_core::{Error, Timestamp};
+use assay_eval::suite::{FolderItem, SuiteFolder};
+use serde_json::{Value, json};
+
+use crate::admin::commands::{org_id, pool};
+use crate::admin::error::{CommandError, Result, refused};
+use crate::admin::suite_audit::Audit;
+
+/// Number of items that one statement stores.
+const BATCH: usize = 5_000;
+
+/// Returns the error for a published version whose content differs.
+fn content_differs(id: &str, version: &str) -> CommandError {
+    refused(format!(
+        "version {version} of {id} is published with other content; a published version never changes: \
+         give it a new version"
+    ))
+}
+
+/// `suite publish`: stores a folder as a version of a suite, in one transaction. Publishing the same
+/// content again changes nothing.
+pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
+    let read = read_suite(folder)?;
+    let audit = Audit::new(&read)?;
+    let SuiteFolder {
+        suite_id,
+        version,
+        metric,
+        per_item_feedback,
+        description,
+        protection,
+        items,
+        content_sha256,
+    } = &read;
+    // `SuiteFolder::read` has validated both.
+    let suite_id: &SuiteId = &suite_id.parse().map_err(Error::internal)?;
+    let closes_at: Option<Timestamp> = protection
+        .closes_at
+        .as_deref()
+        .map(str::parse)
+        .transpose()
+        .map_err(Error::internal)?;
+    let too_many = || refused("a suite may not have more than 2,147,483,647 items");
+    let n_items = i32::try_from(items.len()).map_err(|_| too_many())?;
+    let n_sealed = i32::try_from(items.iter().filter(|item| item.is_sealed).count())
+        .map_err(|_| too_many())?;
+    let pool = pool(url)?;
+    let mut transaction = pool.begin().await?;
+    let (metric, release) = (metric.to_string(), protection.policy.to_string());
+    let new = publish::NewSuite {
+        suite_id,
+        version,
+        metric: &metric,
+        per_item_feedback: *per_item_feedback,
+        description,
+        release: &release,
+        max_submissions_per_day: protection.max_submissions_per_day,
+        max_submissions: protection.max_submissions,
+        access: protection.access.into(),
+        clip: protection.clip,
+        ladder: audit.ladder(),
+        n_sealed,
+        closes_at,
+        n_items,
+        content_sha256,
+    };
+    let is_new = publish::insert(&mut transaction, &new).await?;
+    if is_new {
+        if let Some(closes_at) = closes_at
+            && closes_at <= store::now(&mut *transaction).await?
+        {
+            return Err(refused(format!(
+                "closes_at: {closes_at} has passed; no job could be marked as final"
+            )));
+        }
+        for (batch, items) in items.chunks(BATCH).enumerate() {
+            let first = i32::try_from(batch * BATCH).map_err(Error::internal)?;
+            let column = |of: fn(&FolderItem) -> &str| items.iter().map(of).collect::<Vec<_>>();
+            let (ids, inputs, answers) = (
+                column(|item| &item.item_id),
+                column(|item| item.input.get()),
+                column(|item| item.answer.get()),
+            );
+            let sealed: Vec<bool> = items.iter().map(|item| item.is_sealed).collect();
+            publish::insert_items(
+                &mut transaction,
+                suite_id,
+                version,
+                first,
+                &ids,
+                &inputs,
+                &answers,
+                &sealed,
+            )
+            .await?;
+        }
+        transaction.commit().await?;
+    } else if publish::content_sha256(&mut transaction, suite_id, version)
+        .await?
+        .as_deref()
+        != Some(content_sha256)
+    {
+        return Err(content_differs(suite_id.as_str(), version));
+    }
+    let disclosure = audit.summary();
+    Ok(json!({
+        "suite_id": suite_id, "version": version, "metric": metric, "n_items": n_items, "n_sealed": n_sealed, "published": is_new,
+        "disclosure": disclosure,
+    }))
+}
+
+/// `suite audit`: reports the share of a folder's answers that callers could compute, under its own
+/// disclosure policy and under others. It publishes nothing, and needs no database.
+pub fn suite_audit(folder: &Path) -> Result<Value> {
+    Ok(Audit::new(&read_suite(folder)?)?.report())
+}
+
+fn read_suite(folder: &Path) -> Result<SuiteFolder> {
+    SuiteFolder::read(folder).map_err(|error| refused(error.to_string()))
+}
+
+fn suite_id(value: &str) -> Result<SuiteId> {
+    value
+        .parse()
+        .map_err(|_| refused(format!("{value:?} is not the id of a suite")))
+}
+
+/// `suite grant`: allows an organization to submit to every version of a suite with `access =
+/// "granted"`.
+pub async fn suite_grant(url: &str, suite: &str, org: &str) -> Result<Value> {
+    let (suite_id, org_id) = (suite_id(suite)?, org_id(org)?);
+    let mut db = pool(url)?.acquire().await?;
+    ensure_suite_exists(&mut db, &suite_id).await?;
+    if store::org::find_name(&mut *db, &org_id).await?.is_none() {
+        return Err(refused(format!("there is no organization {org_id}")));
+    }
+    let changed = publish::grant(&mut db, &org_id, &suite_id).await?;
+    Ok(json!({"suite_id": suite_id, "org_id": org_id, "granted": true, "changed": changed}))
+}
+
+/// `suite revoke`: revokes the grant. Accepted jobs are still scored.
+pub async fn suite_revoke(url: &str, suite: &str, org: &str) -> Result<Value> {
+    let (suite_id, org_id) = (suite_id(suite)?, org_id(org)?);
+    let mut db = pool(url)?.acquire().await?;
+    ensure_suite_exists(&mut db, &suite_id).await?;
+    let changed = publish::revoke(&mut db, &org_id, &suite_id).await?;
+    Ok(json!({"suite_id": suite_id, "org_id": org_id, "granted": false, "changed": changed}))
+}
+
+async fn ensure_suite_exists(db: &mut store::PgConnection, suite_id: &SuiteId) -> Result<()> {
+    if publish::is_published(db, suite_id).await? {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "there is no suite {suite_id}; publish it first"
+    )))
+}
+
+/// `model publish`: stores a file as a version of a model. Publishing the same content again changes
+/// nothing.
+pub async fn model_publish(url: &str, path: &Path) -> Result<Value> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| refused(format!("{} cannot be read: {error}", path.display())))?;
+    let file: ModelFile = serde_json::from_str(&text)
+        .map_err(|error| refused(format!("{}: {error}", path.display())))?;
+    let errors: Vec<String> = file
+        .field_errors()
+        .into_iter()
+        .map(|error| format!("{}: {}", error.field, error.message))
+        .collect();
+    if !errors.is_empty() {
+        return Err(refused(errors.join("; ")));
+    }
+    let pool = pool(url)?;
+    let is_new = store::catalog::insert(&pool, &file).await?;
+    if !is_new
+        && store::catalog::version(&pool, &file.id, &file.version)
+            .await?
+            .as_ref()
+            != Some(&file)
+    {
+        return Err(content_differs(&file.id, &file.version));
+    }
+    Ok(json!({"id": file.id, "version": file.version, "published": is_new}))
+}

@@ -1,0 +1,86 @@
+//! The reasons why a process does not start, or ends before the shutdown signal.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::model::error::Error;
+use crate::runtime::settings::BadSettings;
+
+/// An error that ends a process. Its text is for the operator, and says how to resolve it.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// Settings are missing or invalid.
+    #[error(transparent)]
+    Settings(#[from] BadSettings),
+    /// The value of a setting is rejected by what it configures.
+    #[error("{setting} must be {expected}")]
+    Setting {
+        /// The name of the setting.
+        setting: &'static str,
+        /// The accepted values.
+        expected: &'static str,
+    },
+    /// A port is in use, or must not be opened.
+    #[error(
+        "cannot listen on {address}: {cause}. Set {setting} to another address, or stop the process that listens there."
+    )]
+    Listen {
+        /// The setting with the address.
+        setting: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// The error of the system.
+        cause: io::Error,
+    },
+    /// Migrations of this build have not been applied.
+    #[error("the database's schema is older than this build: run assay-api migrate")]
+    SchemaOutdated,
+    /// The database role of the API has too many rights.
+    #[error(
+        "the role in ASSAY_DATABASE_URL can read the answers of suites, and the API must not: give it a login role that is a member \
+         of assay_api and of nothing else, such as: create role assay_api_1 login password '…' in role assay_api"
+    )]
+    RoleReadsAnswers,
+    /// The API cannot write to the artifact store.
+    #[error("cannot write to {location}, which ASSAY_ARTIFACTS names: {cause}")]
+    ArtifactsNotWritable {
+        /// The folder or bucket.
+        location: String,
+        /// The error of the store.
+        cause: String,
+    },
+    /// The location holds no artifact store: it is wrong, or a volume is not mounted.
+    #[error(
+        "{location} is not the artifact store of an API: set ASSAY_ARTIFACTS to the same value as in the API"
+    )]
+    NotAnArtifactStore {
+        /// The folder or bucket.
+        location: String,
+    },
+    /// A background task ended before the shutdown signal.
+    #[error("the background task {name} ended")]
+    TaskEnded {
+        /// The name of the task.
+        name: &'static str,
+    },
+    /// A background task failed or panicked.
+    #[error("the background task {name} failed: {cause}")]
+    TaskFailed {
+        /// The name of the task.
+        name: &'static str,
+        /// The error of the task.
+        cause: String,
+    },
+    /// A dependency failed.
+    #[error("{}", .0.cause_or_message())]
+    Failed(Box<Error>),
+    /// The runtime could not be started.
+    #[error("cannot start the runtime: {0}")]
+    Runtime(#[from] io::Error),
+}
+
+impl From<Error> for ProcessError {
+    fn from(error: Error) -> Self {
+        Self::Failed(Box::new(error))
+    }
+}
