@@ -13,6 +13,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use mime::Mime;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -241,18 +242,46 @@ fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// Returns `true` if the header `Content-Type` names JSON, without a charset or with UTF-8.
 pub fn is_json(headers: &HeaderMap) -> bool {
-    let Some(value) = headers
+    let media_type = headers
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
-    else {
-        return false;
-    };
-    let mut parts = value.split(';').map(str::trim);
-    let json = parts
-        .next()
-        .is_some_and(|media_type| media_type.eq_ignore_ascii_case("application/json"));
-    // JSON has no other encoding (RFC 8259, section 8.1).
-    json && parts.all(|parameter| {
-        parameter.is_empty() || parameter.to_ascii_lowercase().replace('"', "") == "charset=utf-8"
+        .and_then(|value| value.parse::<Mime>().ok());
+    media_type.is_some_and(|media_type| {
+        let is_json = media_type.type_() == mime::APPLICATION
+            && media_type.subtype() == mime::JSON
+            && media_type.suffix().is_none();
+        // JSON has no other encoding (RFC 8259, section 8.1).
+        let is_utf8 = |(name, value): (mime::Name<'_>, mime::Name<'_>)| {
+            name == mime::CHARSET && value == mime::UTF_8
+        };
+        is_json && media_type.params().all(is_utf8)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn json_is_recognized_by_media_type() {
+        for (value, expected) in [
+            ("application/json", true),
+            ("Application/JSON", true),
+            ("application/json; charset=utf-8", true),
+            ("application/json;charset=\"UTF-8\"", true),
+            ("application/json; charset=iso-8859-1", false),
+            ("application/json; version=1", false),
+            ("application/problem+json", false),
+            ("application/jsonx", false),
+            ("text/json", false),
+            ("json", false),
+            ("", false),
+        ] {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(value))]);
+            assert_eq!(is_json(&headers), expected, "{value}");
+        }
+        assert!(!is_json(&HeaderMap::new()));
+    }
 }
