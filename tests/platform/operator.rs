@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use assay_tests::client::Client;
+use assay_tests::link::{Ending, Link};
 use assay_tests::stack::Plan;
 use serde_json::json;
 
-use crate::harness::{ground, one_prediction, world, world_with};
+use crate::harness::{WAIT_TIMEOUT, ground, one_prediction, wait_until, world, world_with};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_commands_explain_the_error() {
@@ -290,4 +291,31 @@ async fn occupied_port_error_names_setting() {
         stderr.contains(&format!("cannot listen on {taken}")) && stderr.contains("ASSAY_LISTEN"),
         "{stderr}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn start_waits_for_unavailable_database() {
+    let mut world = world().await;
+    let link = Link::to_postgres(&world.stack.ground.servers).unwrap();
+    link.refuse(Ending::Closed);
+    let database = &mut world.stack.database;
+    let direct = database.clone();
+    database.api_url = link.postgres_url(&direct.api_url, &direct.name);
+    database.worker_url = link.postgres_url(&direct.worker_url, &direct.name);
+    let started = [
+        world.stack.launch_api().unwrap(),
+        world.stack.launch_worker().unwrap(),
+    ];
+    for process in &started {
+        wait_until("failed attempt to connect", WAIT_TIMEOUT, async || {
+            assert!(process.guarded.try_wait().is_none(), "the process ended");
+            let log = std::fs::read_to_string(&process.log).unwrap_or_default();
+            log.contains("database unavailable, retrying")
+        })
+        .await;
+    }
+    link.mend();
+    for process in &started {
+        process.ready().await.unwrap();
+    }
 }

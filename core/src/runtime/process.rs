@@ -13,14 +13,18 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
 
-use crate::model::error::{BestEffort as _, Error, Result};
+use crate::model::error::{BestEffort as _, Code, Error, Result};
 use crate::runtime::process_error::ProcessError;
 use crate::runtime::settings::Setting;
 use crate::store::{PgPool, migrations};
 
 /// Longest wait of the readiness check for the database. Kubernetes does not wait much longer.
 const READINESS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Longest wait for the database at the start of a process.
+const DATABASE_START_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Listens on an address. The error says how to resolve a conflict.
 pub async fn bind(setting: &Setting, address: SocketAddr) -> Result<TcpListener, ProcessError> {
@@ -44,9 +48,22 @@ pub async fn shutdown_signal() -> Result<()> {
     Ok(())
 }
 
-/// Returns an error if migrations of this build have not been applied to the database.
+/// Returns an error if migrations of this build have not been applied to the database. Waits for a
+/// database that is unavailable, because it may start at the same time.
 pub async fn ensure_schema_is_current(db: &PgPool) -> Result<(), ProcessError> {
-    match migrations::pending(db).await? {
+    let start = Instant::now();
+    let pending = loop {
+        match migrations::pending(db).await {
+            Err(error)
+                if error.code == Code::Unavailable && start.elapsed() < DATABASE_START_TIMEOUT =>
+            {
+                tracing::warn!(error = error.log_text(), "database unavailable, retrying");
+                sleep(Duration::from_millis(250)).await;
+            }
+            pending => break pending?,
+        }
+    };
+    match pending {
         0 => Ok(()),
         _ => Err(ProcessError::SchemaOutdated),
     }
