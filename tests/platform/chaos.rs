@@ -36,7 +36,7 @@ async fn rolling_restart_fails_no_request() {
     let Some(ground) = crate::harness::own_ground() else {
         return;
     };
-    let report = steady::restarts(&ground, 2, 50, &|_| ()).await.unwrap();
+    let report = steady::restarts(&ground, 2, 15, &|_| ()).await.unwrap();
     println!("{report}");
     assert!(report.is_clean(), "{report}");
 }
@@ -46,7 +46,7 @@ async fn load_without_redis_fails_no_request() {
     let Some(ground) = crate::harness::own_ground() else {
         return;
     };
-    let stretches = steady::without_redis(&ground, Duration::from_secs(5), 40, &|stretch| {
+    let stretches = steady::without_redis(&ground, Duration::from_secs(5), 15, &|stretch| {
         println!("{stretch}");
     })
     .await
@@ -55,12 +55,12 @@ async fn load_without_redis_fails_no_request() {
     for stretch in stretches {
         assert!(stretch.seen.failed.is_empty(), "{stretch}");
         assert!(
-            stretch.seen.times.len() > 100 && stretch.drained < Duration::from_secs(30),
+            stretch.seen.times.len() > 50 && stretch.drained < Duration::from_secs(30),
             "{stretch}"
         );
         // The bound detects a standstill, not a low speed: a quarter of the requests are jobs.
         assert!(
-            stretch.away == Away::Not || stretch.jobs_per_second > 2.0,
+            stretch.away == Away::Not || stretch.jobs_per_second > 1.0,
             "{stretch}"
         );
     }
