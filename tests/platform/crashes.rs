@@ -92,7 +92,7 @@ async fn late_write_changes_nothing() {
         Duration::from_secs(10),
         async || {
             let log = std::fs::read_to_string(log).unwrap();
-            log.contains("\"outcome\":\"fenced\"") || log.contains("\"outcome\":\"lost\"")
+            log.contains("\"result\":\"fenced\"") || log.contains("\"result\":\"lost\"")
         },
     )
     .await;

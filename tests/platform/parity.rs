@@ -430,7 +430,7 @@ async fn call_both(
                     assert!(status.get_details_bad_request().is_some(), "{context}");
                 }
                 "quota_exceeded" => {
-                    assert!(status.get_details_quota_failure().is_some(), "{context}")
+                    assert!(status.get_details_quota_failure().is_some(), "{context}");
                 }
                 _ => {}
             }

@@ -311,7 +311,7 @@ async fn retried_job_is_one_span_tree() {
         .filter(|line| line["message"] == "job" && line["job_id"] == job_id)
         .collect();
     assert!(
-        matches!(of_job.as_slice(), [line] if line["trace_id"] == trace_id && line["outcome"] == "succeeded"),
+        matches!(of_job.as_slice(), [line] if line["trace_id"] == trace_id && line["result"] == "succeeded"),
         "{of_job:?}"
     );
 

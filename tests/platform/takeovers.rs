@@ -281,7 +281,7 @@ impl Takeovers {
             (
                 string(&line["job_id"]),
                 line["attempt"].as_i64().unwrap(),
-                string(&line["outcome"]),
+                string(&line["result"]),
             )
         })
         .collect()

@@ -202,7 +202,7 @@ pub async fn attempt(context: &AttemptContext, claim: &Claim) {
         trace_id,
         ..
     } = claim;
-    tracing::info!(%job_id, attempt, trace_id, outcome = result, seconds, "job");
+    tracing::info!(%job_id, attempt, trace_id, result, seconds, "job");
 }
 
 /// Returns the seconds between two timestamps, or 0 if `to` is the earlier one.
@@ -523,8 +523,8 @@ async fn write(
                 );
                 tokio::time::sleep(Duration::from_millis(250 << attempts)).await;
             }
-            // The worker does not run the job any more, so the next renewal of its lease orphans
-            // the claim.
+            // The worker does not run the job any more, so the first renewal of its lease that is
+            // more than 10 s after the claim orphans it.
             Err(error) => {
                 tracing::error!(
                     job_id = %claim.job_id,

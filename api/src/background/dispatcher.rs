@@ -21,7 +21,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::app::App;
 
-/// Longest time between two rounds, and the time between two sweeps.
+/// Longest time between two rounds, and shortest time between two sweeps.
 const TICK: Duration = Duration::from_millis(500);
 
 /// Time between two removals of finished notifications from Redis.
@@ -39,6 +39,16 @@ pub async fn notify_dispatchers(db: PgPool, submitted: &Notify) {
     }
 }
 
+/// The jobs that a round reclaims.
+#[derive(Debug, Clone, Copy)]
+enum Sweep {
+    None,
+    /// Those past their deadline.
+    Overdue,
+    /// Those past their deadline, and those whose worker has no live lease.
+    All,
+}
+
 struct Dispatcher {
     db: PgPool,
     spans: Spans,
@@ -46,7 +56,7 @@ struct Dispatcher {
     /// The time of the last removal of finished notifications.
     tidied_at: Option<Instant>,
     /// The time since which every round has succeeded.
-    steady_since: Option<Instant>,
+    rounds_succeed_since: Option<Instant>,
 }
 
 /// Dispatches until `stop` is set.
@@ -61,7 +71,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
         spans,
         notifier,
         tidied_at: None,
-        steady_since: None,
+        rounds_succeed_since: None,
     };
     let mut swept_at = None::<Instant>;
     loop {
@@ -87,23 +97,28 @@ impl Dispatcher {
         // workers poll.
         let room = self.room().await;
         // A worker that could not renew its lease because the database was unavailable is not dead.
-        let can_expire_leases = self
-            .steady_since
+        let leases_count = self
+            .rounds_succeed_since
             .is_some_and(|since| since.elapsed() > leases::LEASE_DURATION);
-        let steady_since = self.steady_since.take().unwrap_or_else(Instant::now);
+        let sweep = match (is_sweep_due, leases_count) {
+            (false, _) => Sweep::None,
+            (true, false) => Sweep::Overdue,
+            (true, true) => Sweep::All,
+        };
+        let rounds_succeed_since = self
+            .rounds_succeed_since
+            .take()
+            .unwrap_or_else(Instant::now);
         // The timeout covers a connection that is dead but not closed, on which the round would
         // never end.
-        let decided = self.decide(
-            is_sweep_due.then_some(can_expire_leases),
-            *room.as_ref().unwrap_or(&0),
-        );
+        let decided = self.decide(sweep, *room.as_ref().unwrap_or(&0));
         let Some((reclaimed, notifications)) = within_response_timeout(decided).await? else {
-            self.steady_since = Some(steady_since);
+            self.rounds_succeed_since = Some(rounds_succeed_since);
             return Ok(());
         };
         self.report_reclaimed(&reclaimed);
         // Set before the error of Redis is returned: leases depend on the database only.
-        self.steady_since = Some(steady_since);
+        self.rounds_succeed_since = Some(rounds_succeed_since);
         room?;
         if !notifications.is_empty() {
             self.notifier.notify(&notifications).await?;
@@ -125,12 +140,11 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Runs the transaction of a round: reclaims jobs if `sweep` is set, and picks at most `room`
-    /// jobs to notify workers of. `sweep` is `true` if expired leases count. Returns `None` if
-    /// another process leads the round.
+    /// Runs the transaction of a round: sweeps, and picks at most `room` jobs to notify workers of.
+    /// Returns `None` if another process leads the round.
     async fn decide(
         &self,
-        sweep: Option<bool>,
+        sweep: Sweep,
         room: i64,
     ) -> Result<Option<(Vec<ReclaimedJob>, Vec<JobNotification>)>> {
         let mut transaction = self.db.begin().await?;
@@ -138,8 +152,9 @@ impl Dispatcher {
             return Ok(None);
         }
         let reclaimed = match sweep {
-            Some(can_expire_leases) => leases::sweep(&mut transaction, can_expire_leases).await?,
-            None => Vec::new(),
+            Sweep::None => Vec::new(),
+            Sweep::Overdue => leases::sweep(&mut transaction, false).await?,
+            Sweep::All => leases::sweep(&mut transaction, true).await?,
         };
         let notifications = if room > 0 {
             job_notifications::pick_jobs_to_notify(&mut transaction, room).await?

@@ -96,7 +96,8 @@ impl JobStatus {
 text_enum! {
     /// The code of the error of a failed job.
     pub enum FailureCode {
-        /// The server failed in each of four attempts. The charge is refunded.
+        /// No attempt succeeded, and the last one failed on the server's side or lost its worker. The
+        /// charge is refunded.
         Internal = "internal",
         /// The job exceeded its time limit. The charge is refunded.
         Timeout = "timeout",

@@ -4,7 +4,7 @@
 //! The queue notifies workers of queued jobs and does nothing else. A task contains a job's id, and
 //! its handler always succeeds. Lost or repeated notifications are harmless, because the state is
 //! in PostgreSQL: a claim finds the job queued, or does nothing.
-//! `docs/decisions/0002-redis-is-a-channel.md` gives the reasons for this design and for each
+//! `docs/decisions/0002-redis-only-notifies.md` gives the reasons for this design and for each
 //! setting.
 
 use std::pin::Pin;

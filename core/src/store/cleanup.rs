@@ -20,7 +20,8 @@ const CLEANUP: i64 = 0x63_6c_65_61_6e;
 /// The time after which the row of a worker whose lease expired is deleted.
 const WORKER_RETENTION: Duration = Duration::from_secs(60 * 60);
 
-/// The time after the end of a job by which no attempt reads or writes its objects any more.
+/// The time after the end of a job by which a live attempt has stopped using its objects. The
+/// reconciliation removes what a frozen worker writes later.
 pub const CLEANUP_DELAY: Duration = Duration::from_secs(60);
 
 /// The time after which a submission that recorded predictions and did not become a job is given

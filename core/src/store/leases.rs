@@ -48,6 +48,7 @@ pub async fn orphan_unknown_claims(
         "
         /* all tenants: a worker runs jobs of every organization */
         update jobs
+        -- No worker has this id. A running job must have one: see jobs_running_is_held.
         set worker_id = 'nobody'
         where status = 'running'
           and worker_id = $1
@@ -112,7 +113,8 @@ pub async fn sweep(db: &mut PgConnection, leases_expire: bool) -> Result<Vec<Rec
             from jobs j
             where j.status = 'running'
               and (
-                  -- Its time limit has passed, or its worker is gone.
+                  -- Its time limit has passed, or its worker is gone. Without leases_expire ($4), a
+                  -- worker with a row counts as alive.
                   j.deadline_at < now()
                   or not exists (
                       select from workers w

@@ -20,7 +20,7 @@ use crate::model::upload::{ContentEncoding, ContentType};
 use assay_eval::{Answer, Clip, DisclosurePolicy, Metric, Scoring};
 
 /// The time that a job waits for its notification before a worker that polls claims it.
-const POLLING_DELAY: Duration = Duration::from_secs(1);
+const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The wait after the first attempt of a job. Each further wait is longer by
 /// `RETRY_DELAY_FACTOR`.
@@ -77,7 +77,7 @@ pub async fn claim(
 }
 
 /// Claims the longest-waiting job of those whose notification should have arrived: the jobs that
-/// have been available for at least `POLLING_DELAY`.
+/// have been available for at least `NOTIFICATION_TIMEOUT`.
 pub async fn claim_next(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<Option<Claim>> {
     claim_job(db, worker_id, None).await
 }
@@ -154,7 +154,7 @@ async fn claim_job(
         job_id.map(JobId::as_str),
         ATTEMPT_TIMEOUT.as_secs_f64(),
         ATTEMPTS_MAX,
-        POLLING_DELAY.as_secs_f64()
+        NOTIFICATION_TIMEOUT.as_secs_f64()
     )
     .fetch_optional(db)
     .await?;
