@@ -80,7 +80,7 @@ def test_dockerfile_matches_build_context():
     version = re.search(r'^version = "(.+)"', (chart.ROOT / "Cargo.toml").read_text(), re.M).group(1)
     about = yaml.safe_load((chart.CHART / "Chart.yaml").read_text())
     assert about["appVersion"] == version and f"ARG VERSION={version}\n" in dockerfile
-    rust = re.search(r'^rust-version = "(.+)"', (chart.ROOT / "Cargo.toml").read_text(), re.M).group(1)
+    rust = re.search(r'^channel = "(\d+\.\d+)', (chart.ROOT / "rust-toolchain.toml").read_text(), re.M).group(1)
     assert f"ARG BUILDER=rust:{rust}-bookworm\n" in dockerfile
 
 

@@ -268,7 +268,7 @@ pub struct Report {
 
 impl Report {
     /// Returns `true` if nothing was lost, duplicated, charged wrongly or changed, and recovery
-    /// took no longer than [`RECOVERY_MAX`].
+    /// took no longer than `RECOVERY_MAX`.
     pub fn is_clean(&self) -> bool {
         let wrong = self.missing
             + self.lost

@@ -2,7 +2,7 @@
 //! the hidden answers of a suite, comparing two jobs, and deciding how much of a score is
 //! disclosed.
 //!
-//! Nothing here uses a clock, a database or the network. Only [`suite::folder`] reads files.
+//! Nothing here uses a clock, a database or the network. Only `suite::folder` reads files.
 
 pub mod compare;
 mod disclosure;

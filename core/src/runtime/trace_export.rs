@@ -295,7 +295,7 @@ impl Spans {
     }
 
     /// Sends the waiting spans. An unresponsive collector delays the process by at most
-    /// [`SHUTDOWN_TIMEOUT`].
+    /// `SHUTDOWN_TIMEOUT`.
     pub async fn close(self) {
         let closing = tokio::task::spawn_blocking(move || {
             self.0
