@@ -161,7 +161,8 @@ fn start_background_tasks(
             .keep_counting_processes(&counting.jobs_db)
             .await;
     });
-    let (flushing, stopped) = (app.clone(), stopped.clone());
+    let flushing = app.clone();
+    let stopped = stopped.clone();
     tasks.spawn_infallible(USAGE_COUNTER, async move {
         flushing
             .usage

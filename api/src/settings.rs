@@ -222,10 +222,8 @@ fn non_empty(text: String) -> Option<String> {
 /// and of the store.
 pub fn reconciliation() -> Result<(String, String), BadSettings> {
     let mut read = Reader::from_env();
-    let (url, artifacts) = (
-        read.get(&settings::DATABASE_URL),
-        read.get(&settings::ARTIFACTS),
-    );
+    let url = read.get(&settings::DATABASE_URL);
+    let artifacts = read.get(&settings::ARTIFACTS);
     read.finish()?;
     Ok((url, artifacts))
 }

@@ -177,14 +177,10 @@ async fn measure(arguments: Arguments) -> Result<(), Trouble> {
                         .map(|(taken, first)| figure(taken) / figure(first)),
                 )
             };
-            let (per_second, micros) = (
-                median(of.iter().map(Measurement::per_second)),
-                median(of.iter().map(Measurement::cpu_micros)),
-            );
-            let (per_second_ratio, cpu_ratio) = (
-                ratio(Measurement::per_second),
-                ratio(Measurement::cpu_micros),
-            );
+            let per_second = median(of.iter().map(Measurement::per_second));
+            let micros = median(of.iter().map(Measurement::cpu_micros));
+            let per_second_ratio = ratio(Measurement::per_second);
+            let cpu_ratio = ratio(Measurement::cpu_micros);
             println!(
                 "  {name:27} {per_second:6.0} requests/s ({per_second_ratio:.3}), {micros:5.0} µs CPU per request ({cpu_ratio:.3})"
             );
@@ -235,10 +231,13 @@ async fn load(
     let url = process
         .listen
         .map_or_else(String::new, |listen| format!("http://{listen}"));
-    let (began, before) = (Instant::now(), cpu(process)?);
+    let began = Instant::now();
+    let before = cpu(process)?;
     let asking = (0..CLIENTS).map(|_| {
         let client = Client::new(url.clone(), Some(key));
-        let (method, path, body) = (method.to_owned(), path.to_owned(), body.clone());
+        let method = method.to_owned();
+        let path = path.to_owned();
+        let body = body.clone();
         tokio::spawn(async move {
             let mut requests = 0;
             while began.elapsed() < length {

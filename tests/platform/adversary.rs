@@ -302,7 +302,9 @@ async fn product_discloses_only_attacked_figures() {
             } else {
                 None
             };
-            let (mut level, mut jobs, mut scores) = (0, Vec::new(), Vec::new());
+            let mut level = 0;
+            let mut jobs = Vec::new();
+            let mut scores = Vec::new();
             for submission in &case.submissions {
                 let line = |(at, value): (usize, &Value)| json!({"item_id": format!("i{at}"), "prediction": value});
                 let predictions =
@@ -328,10 +330,8 @@ async fn product_discloses_only_attacked_figures() {
                     r["ci_method"],
                     r["metrics"]
                 ]);
-                let (stderr, ci95) = (
-                    estimate.map(|estimate| estimate.stderr),
-                    estimate.map(|estimate| estimate.ci95),
-                );
+                let stderr = estimate.map(|estimate| estimate.stderr);
+                let ci95 = estimate.map(|estimate| estimate.ci95);
                 assert_eq!(
                     disclosed,
                     json!([
@@ -385,7 +385,8 @@ async fn product_discloses_only_attacked_figures() {
                 continue;
             }
             let [(value_a, a), (value_b, b)] = <[_; 2]>::try_from(scores).unwrap();
-            let (items_a, items_b) = (stored_items(&a), stored_items(&b));
+            let items_a = stored_items(&a);
+            let items_b = stored_items(&b);
             let contribution = |stored_items: &StoredItems| {
                 let mut figure = Aggregate::new(metric);
                 figure.add(stored_items);
@@ -472,11 +473,10 @@ async fn audit_recommends_ladder_near_chance() {
             &world,
             &write_suite(&world, &format!("audited-{metric}"), &suite_toml, &answers),
         );
-        let (chance, recommended) = (report["chance"].as_f64().unwrap(), &report["recommended"]);
-        let (bound, cap) = (
-            recommended["known_at_most"].as_f64().unwrap(),
-            recommended["max_submissions"].as_u64().unwrap(),
-        );
+        let chance = report["chance"].as_f64().unwrap();
+        let recommended = &report["recommended"];
+        let bound = recommended["known_at_most"].as_f64().unwrap();
+        let cap = recommended["max_submissions"].as_u64().unwrap();
         assert!(
             chance < 0.55 && bound <= chance + 0.1 && cap >= 10,
             "{metric}: {recommended}"

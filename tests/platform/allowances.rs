@@ -560,7 +560,8 @@ async fn small_submission_pays_minimum_charge() {
         assert_eq!(job.status, 202, "{}", job.body);
         world.wait_until_finished(&string(&job.body["id"])).await
     };
-    let (two, three) = (scored(2).await, scored(3).await);
+    let two = scored(2).await;
+    let three = scored(3).await;
     assert_eq!(
         charged().await,
         3 + 3,
@@ -589,10 +590,8 @@ async fn stored_item_scores_expire() {
         .await
         .unwrap();
     let key = world.key();
-    let (a, b) = (
-        submit_and_wait(&key, &suite_id, 20).await,
-        submit_and_wait(&key, &suite_id, 10).await,
-    );
+    let a = submit_and_wait(&key, &suite_id, 20).await;
+    let b = submit_and_wait(&key, &suite_id, 10).await;
     let items = format!("/v1/jobs/{}/items", string(&a["id"]));
     assert_eq!(
         (

@@ -33,9 +33,11 @@ pub async fn start_failing_s3(folder: &Path, secret: &str, works: Arc<AtomicBool
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (service, works) = (service.clone(), Arc::clone(&works));
+            let service = service.clone();
+            let works = Arc::clone(&works);
             let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                let (service, works) = (service.clone(), Arc::clone(&works));
+                let service = service.clone();
+                let works = Arc::clone(&works);
                 async move {
                     if !works.load(Ordering::Relaxed) {
                         return Err(std::io::Error::other("out of order"));
@@ -186,7 +188,8 @@ async fn memory_growth(world: &World, mebibytes: usize) -> (u64, u64) {
     world
         .wait_until_finished(&string(&submit(&key, &small).await.body["id"]))
         .await;
-    let (api, worker) = (&world.stack.apis[0], &world.stack.workers[0]);
+    let api = &world.stack.apis[0];
+    let worker = &world.stack.workers[0];
     let before = (peak_memory(api), peak_memory(worker));
     let start = std::time::Instant::now();
     let upload_id = open(&key, fields).await;

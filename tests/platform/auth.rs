@@ -63,10 +63,8 @@ async fn as_owner(world: &World, sql: &'static str) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn emailed_link_signs_in_any_address() {
     let world = world().await;
-    let (unknown, known) = (
-        request_link(&world.anonymous(), " Ada@Example.ORG").await,
-        request_link(&world.anonymous(), &world.org.email).await,
-    );
+    let unknown = request_link(&world.anonymous(), " Ada@Example.ORG").await;
+    let known = request_link(&world.anonymous(), &world.org.email).await;
     for (response, email) in [(&unknown, ADA), (&known, world.org.email.as_str())] {
         assert_eq!(
             (response.status, &response.body["email"]),
@@ -665,10 +663,8 @@ async fn end_session(client: &Client, id: &Value) -> Response {
 #[tokio::test(flavor = "multi_thread")]
 async fn user_lists_and_ends_sessions() {
     let world = world().await;
-    let (laptop, phone) = (
-        world.client(&world.sign_in(ADA).await),
-        world.client(&world.sign_in(ADA).await),
-    );
+    let laptop = world.client(&world.sign_in(ADA).await);
+    let phone = world.client(&world.sign_in(ADA).await);
     let stolen = world.client(&world.sign_in(ADA).await);
     let listed = sessions(&laptop).await;
     assert_eq!(

@@ -214,7 +214,8 @@ async fn assert_same_errors(world: &World, mistakes: &Value, cancelled: &str) {
             world.client("nobody").get("/v1/me").await.unwrap(),
         ),
     ] {
-        let (grpc, rest) = (&mistakes[name], &rest.body["error"]);
+        let grpc = &mistakes[name];
+        let rest = &rest.body["error"];
         assert_eq!(
             json!([grpc["status"], grpc["code"], grpc["message"]]),
             json!([status, rest["code"], rest["message"]])
@@ -280,7 +281,8 @@ async fn unknown_origin_reads_and_submits_nothing() {
     let Some(Tools { chromium, script }) = prepare(tools).await else {
         return;
     };
-    let (mut ours, mut another) = (Site::start(script.clone()).await, Site::start(script).await);
+    let mut ours = Site::start(script.clone()).await;
+    let mut another = Site::start(script).await;
     let world = world_with(with_setting("ASSAY_CORS_ORIGINS", &ours.origin)).await;
 
     another.open(&chromium, &world, "probe").await;

@@ -537,10 +537,8 @@ async fn predictions(
     let key = world.key();
     let inline = planted.only_in("inline prediction", &["objects"]);
     let note = planted.only_in("further field of an inline prediction", &["objects"]);
-    let (label, idempotency_key) = (
-        planted.only_in("label", &["responses", "table jobs"]),
-        planted.only_in("idempotency key", &["table jobs"]),
-    );
+    let label = planted.only_in("label", &["responses", "table jobs"]);
+    let idempotency_key = planted.only_in("idempotency key", &["table jobs"]);
     let body = json!({"suite_id": "suite:canaries", "label": label, "predictions": [{"item_id": "item-0", "prediction": [inline], "note": note}]});
     let mut jobs = Vec::new();
     for _ in 0..2 {
@@ -714,7 +712,8 @@ async fn people(world: &World, planted: &mut Planted, responses: &Responses) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_appear_only_in_allowed_places() {
-    let (mut planted, responses) = (Planted::default(), Responses::default());
+    let mut planted = Planted::default();
+    let responses = Responses::default();
     let collector = Collector::start().await;
     let (mut world, bucket) = planted_world(&mut planted, collector.as_ref()).await;
     let redis_url = world.stack.ground.servers.redis_url().to_owned();

@@ -470,7 +470,8 @@ async fn published_by_metric(
 }
 
 fn assert_close(ours: &Value, theirs: &Value, what: &str) {
-    let (ours, theirs) = (ours.as_f64().unwrap(), theirs.as_f64().unwrap());
+    let ours = ours.as_f64().unwrap();
+    let theirs = theirs.as_f64().unwrap();
     assert!(
         (ours - theirs).abs() <= TOLERANCE,
         "{what}: ours {ours}, theirs {theirs}"

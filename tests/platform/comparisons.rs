@@ -84,10 +84,8 @@ async fn comparison_matches_item_scores() {
     let b = feedback::submit_and_wait(&world, &world.org.key, &json!(reversed)).await;
     let response = compare(&world, &a, &b).await;
     assert_eq!(response.status, 200, "{}", response.body);
-    let (x, y) = (
-        reciprocal_ranks(&world, &habits),
-        reciprocal_ranks(&world, &reversed),
-    );
+    let x = reciprocal_ranks(&world, &habits);
+    let y = reciprocal_ranks(&world, &reversed);
     let differences: Vec<f64> = x.iter().zip(&y).map(|(x, y)| x - y).collect();
     let n = differences.len() as f64;
     let mean = differences.iter().sum::<f64>() / n;
@@ -170,7 +168,8 @@ async fn binary_metrics_use_mcnemar() {
     let world = world().await;
     let [habits, reversed] = two_submissions(&world).await;
     let scored = async |predictions: &Vec<Value>| world.submit_and_wait(&json!(predictions)).await;
-    let (a, b) = (scored(&habits).await, scored(&reversed).await);
+    let a = scored(&habits).await;
+    let b = scored(&reversed).await;
     let body = compare(&world, &a, &b).await.body;
     let first = |predictions: &[Value]| -> Vec<bool> {
         reciprocal_ranks(&world, predictions)
@@ -180,11 +179,13 @@ async fn binary_metrics_use_mcnemar() {
     };
     let pairs: Vec<_> = first(&habits).into_iter().zip(first(&reversed)).collect();
     let count = |wanted: (bool, bool)| pairs.iter().filter(|pair| **pair == wanted).count() as u32;
-    let (more, less) = (count((true, false)), count((false, true)));
+    let more = count((true, false));
+    let less = count((false, true));
     // The two-sided binomial test: twice the probability of at most `more.min(less)` of `n` coin
     // tosses.
     let n = more + less;
-    let (mut term, mut tail) = (0.5_f64.powi(n as i32), 0.0);
+    let mut term = 0.5_f64.powi(n as i32);
+    let mut tail = 0.0;
     for at in 0..=more.min(less) {
         tail += term;
         term *= f64::from(n - at) / f64::from(at + 1);
@@ -286,7 +287,8 @@ async fn every_metric_can_be_compared() {
             (&json!(ci_method), &json!(p_method)),
             "{metric}"
         );
-        let (p_value, ci95) = (body["p_value"].as_f64().unwrap(), ci95_of(&body));
+        let p_value = body["p_value"].as_f64().unwrap();
+        let ci95 = ci95_of(&body);
         assert!(
             p_value > 0.0 && p_value <= 1.0 && body["stderr"].as_f64().unwrap() > 0.0,
             "{metric}: {body}"
@@ -330,14 +332,13 @@ async fn comparison_respects_disclosure_policy() {
         )
         .await
         .unwrap();
-        let (a, b) = (
-            disclosure::submit_and_wait(&world.key(), &suite_id, 30).await,
-            disclosure::submit_and_wait(&world.key(), &suite_id, 23).await,
-        );
+        let a = disclosure::submit_and_wait(&world.key(), &suite_id, 30).await;
+        let b = disclosure::submit_and_wait(&world.key(), &suite_id, 23).await;
         compared.push(compare(&world, &a, &b).await);
     }
     let [exact, rounded, ladder] = compared.try_into().unwrap();
-    let (exact, rounded) = (exact.body, rounded.body);
+    let exact = exact.body;
+    let rounded = rounded.body;
     assert_eq!(exact["n_differ"], 7);
     assert!(
         (exact["p_value"].as_f64().unwrap() - 2.0 * 0.5_f64.powi(7)).abs() < 1e-12,

@@ -315,10 +315,8 @@ async fn orphaned_item_scores_are_removed() {
         "{}-artifacts/{}",
         world.stack.database.name, world.org.id
     ));
-    let (first, second) = (
-        folder.join(format!("{id}.1.scores")),
-        folder.join(format!("{id}.2.scores")),
-    );
+    let first = folder.join(format!("{id}.1.scores"));
+    let second = folder.join(format!("{id}.2.scores"));
     // Simulates that the first attempt's worker died after it stored the scores, before it finished
     // the job.
     std::fs::copy(&first, &second).unwrap();

@@ -183,11 +183,10 @@ async fn rounded_figures_match_grpc() {
     let rounded = publish(&world, "rounded", 1, "release = \"rounded(2)\"")
         .await
         .unwrap();
-    let (exact_result, rounded_result) = (
-        submit_and_wait(&world.key(), &exact, 20).await,
-        submit_and_wait(&world.key(), &rounded, 20).await,
-    );
-    let (exact_result, rounded_result) = (&exact_result["result"], &rounded_result["result"]);
+    let exact_result = submit_and_wait(&world.key(), &exact, 20).await;
+    let rounded_result = submit_and_wait(&world.key(), &rounded, 20).await;
+    let exact_result = &exact_result["result"];
+    let rounded_result = &rounded_result["result"];
     assert_eq!(
         (&exact_result["release"], &rounded_result["release"]),
         (&json!("exact"), &json!("rounded(2)"))
@@ -259,7 +258,8 @@ async fn ladder_discloses_only_best_level() {
     let suite_id = publish(&world, "ladder", 1, "release = \"ladder(0.1)\"")
         .await
         .unwrap();
-    let (mut values, mut pages) = (Vec::new(), String::new());
+    let mut values = Vec::new();
+    let mut pages = String::new();
     // The first score, a worse one, a better one within the level, another one within the level, a
     // far worse one, and a perfect one.
     for (at, right) in [20, 19, 23, 22, 10, 37].into_iter().enumerate() {
@@ -566,7 +566,8 @@ async fn daily_cap_counts_only_scorable_jobs() {
         ..Plan::default()
     })
     .await;
-    let (key, worker) = (world.key(), ManualWorker::new(&world).await);
+    let key = world.key();
+    let worker = ManualWorker::new(&world).await;
     let suite_id = publish(&world, "daily", 1, "max_submissions_per_day = 2")
         .await
         .unwrap();

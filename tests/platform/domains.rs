@@ -296,7 +296,8 @@ async fn repeated_claim_extends_its_expiry() {
         json!({"verified": false}),
         "an old record proves nothing"
     );
-    let (a, b) = (claim(&owner, "two.example"), claim(&owner, "two.example"));
+    let a = claim(&owner, "two.example");
+    let b = claim(&owner, "two.example");
     let (a, b) = tokio::join!(a, b);
     assert_eq!(
         (a.status, b.status, &a.body["record"]),
@@ -760,10 +761,8 @@ async fn domain_checks_survive_a_crash() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    let (of_dead, of_live) = (
-        name_server.asked(&record_of("acme0.example")),
-        name_server.asked(&record_of("acme1.example")),
-    );
+    let of_dead = name_server.asked(&record_of("acme0.example"));
+    let of_live = name_server.asked(&record_of("acme1.example"));
     let api = world.stack.launch_api().unwrap();
     api.ready().await.unwrap();
     wait_until("domain check", WAIT_TIMEOUT, async || {

@@ -111,7 +111,8 @@ async fn deleted_org_leaves_what_accounting_needs() {
     world.wait_for_status(&running, "running").await;
     let charged = scalar(&world, "select eval_items from usage where org_id = $1").await;
 
-    let (key, session) = (world.key(), world.owner());
+    let key = world.key();
+    let session = world.owner();
     let unconfirmed = refused(
         &world,
         &["org", "delete", "--org", &world.org.id, "--confirm", "yes"],
@@ -248,7 +249,8 @@ async fn nothing_is_stored_for_deleted_org() {
     let submitters: Vec<_> = (0..6)
         .map(|n| {
             let url = format!("http://{}", world.stack.apis[n % 2].listen.unwrap());
-            let (key, owner) = (Client::new(url.clone(), Some(&world.org.key)), Client::new(url, Some(&world.org.session)));
+            let key = Client::new(url.clone(), Some(&world.org.key));
+            let owner = Client::new(url, Some(&world.org.session));
             tokio::spawn(async move {
                 loop {
                     let body = json!({"suite_id": demo_suite::SUITE_ID, "predictions": one_prediction(), "label": "canary"});
@@ -395,10 +397,8 @@ async fn concurrent_erasure_leaves_no_half_user() {
             .await
             .unwrap();
         let session = world.client(&world.sign_in(&email).await);
-        let (user, link) = (
-            string(&session.get("/v1/me").await.unwrap().body["orgs"][0]["id"]),
-            world.sign_in_link(&email).await,
-        );
+        let user = string(&session.get("/v1/me").await.unwrap().body["orgs"][0]["id"]);
+        let link = world.sign_in_link(&email).await;
         assert_eq!(user, world.org.id);
         let anonymous = world.anonymous();
         let body = json!({"token": link});

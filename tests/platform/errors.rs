@@ -620,7 +620,8 @@ async fn raw(world: &crate::harness::World, bytes: &str) -> (u16, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_request_headers_return_error_body() {
     let world = world().await;
-    let (long, some) = ("x".repeat(9_000), "x".repeat(2_000));
+    let long = "x".repeat(9_000);
+    let some = "x".repeat(2_000);
     let many: String = (0..12).map(|i| format!("X-{i}: {some}\r\n")).collect();
     for (head, expected) in [
         ("GET /health HTTP/1.1\r\nHost: assay\r\n".to_owned(), 200),
@@ -659,7 +660,8 @@ async fn malformed_request_headers_return_error_body() {
 async fn responses_are_not_stored_by_caches() {
     let world = world().await;
     let token = world.sign_in_link("cache@example.org").await;
-    let (owner, anonymous) = (world.owner(), world.anonymous());
+    let owner = world.owner();
+    let anonymous = world.anonymous();
     for response in [
         owner.post("/v1/keys", &json!({"name": "x"})).await.unwrap(),
         anonymous

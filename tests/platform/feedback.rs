@@ -74,7 +74,8 @@ async fn item_scores_average_to_value() {
     publish(&world, "2").await;
     let path = format!("/v1/jobs/{}/items", string(&job["id"]));
     for limit in [1000, 400, 399, 7] {
-        let (mut items, mut cursor) = (Vec::new(), String::new());
+        let mut items = Vec::new();
+        let mut cursor = String::new();
         loop {
             let page = world
                 .key()

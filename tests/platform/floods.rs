@@ -285,7 +285,8 @@ async fn send_parts(target: Target, number: usize) {
 /// Acts as an honest caller: reads and submits in a loop, and retries after 503. Returns the sorted
 /// times until each request succeeded.
 async fn honest(world: &World, until: Instant) -> Vec<Duration> {
-    let (client, mut took) = (world.key(), Vec::new());
+    let client = world.key();
+    let mut took = Vec::new();
     while Instant::now() < until {
         for at in 0..10 {
             let start = Instant::now();
@@ -356,7 +357,8 @@ async fn flood<F: Future<Output = ()> + Send + 'static>(
     while resident(api) > allowed_after && left.elapsed() < RETURN_TIMEOUT {
         sleep(Duration::from_millis(100)).await;
     }
-    let (after, p99) = (resident(api), took[took.len() * 99 / 100]);
+    let after = resident(api);
+    let p99 = took[took.len() * 99 / 100];
     let mib = |bytes: u64| bytes >> 20;
     println!(
         "{attack_name}: {} MiB before, {} at most, {} after {:.1} s; {} honest requests, p99 {} ms",

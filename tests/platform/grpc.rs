@@ -66,7 +66,8 @@ async fn health_and_me_match() {
             (&rest["principal"], &rest["org_id"]),
             (&json!(grpc.principal), &json!(grpc.org_id))
         );
-        let (ours, theirs) = (&rest["orgs"][0], &grpc.orgs[0]);
+        let ours = &rest["orgs"][0];
+        let theirs = &grpc.orgs[0];
         assert!(is_same_timestamp(&ours["created_at"], theirs.created_at));
         let theirs = json!([
             theirs.id,

@@ -59,10 +59,8 @@ async fn run_examples(world: &World, folder: &Path, program: &str, arguments: &[
         .await
         .unwrap()
         .unwrap();
-    let (out, err) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
+    let out = String::from_utf8_lossy(&output.stdout);
+    let err = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
         "{program} {arguments:?}\n{out}\n{err}"
@@ -139,10 +137,8 @@ async fn typescript_examples_compile_and_work() {
         format!("{}\nexport {{}};\n", examples("typescript")),
     )
     .unwrap();
-    let (compiler, types) = (
-        node.join("node_modules/typescript/bin/tsc"),
-        node.join("node_modules/@types"),
-    );
+    let compiler = node.join("node_modules/typescript/bin/tsc");
+    let types = node.join("node_modules/@types");
     let options = [
         "--strict",
         "--target",

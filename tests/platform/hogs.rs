@@ -145,11 +145,9 @@ async fn hog(api: SocketAddr, from: IpAddr, key: String, upload_id: String) {
         .build()
         .unwrap();
     for _ in 0..4 {
-        let (client, url, key) = (
-            client.clone(),
-            format!("http://{api}/v1/suites/suite:lunch/items?limit=200"),
-            key.clone(),
-        );
+        let client = client.clone();
+        let url = format!("http://{api}/v1/suites/suite:lunch/items?limit=200");
+        let key = key.clone();
         attacks.spawn(async move {
             loop {
                 drop(client.get(&url).bearer_auth(&key).send().await);
@@ -183,7 +181,8 @@ async fn hogs_of(world: &World) -> JoinSet<()> {
     let mut hogs = JoinSet::new();
     for number in 0..HOGS {
         let hostile = org(&world.stack, "free").await;
-        let (client, new) = (world.client(&hostile.key), json!({"kind": "predictions"}));
+        let client = world.client(&hostile.key);
+        let new = json!({"kind": "predictions"});
         let upload =
             retry_unavailable(async || client.post("/v1/uploads", &new).await.unwrap()).await;
         hogs.spawn(hog(
@@ -207,7 +206,8 @@ async fn hostile_organizations_do_not_starve_others() {
         None => world_with(with_setting("ASSAY_POOL_WAIT_MS", "1000")).await,
     };
     world.widen_plan("team").await;
-    let (key, predictions) = (world.key(), one_prediction());
+    let key = world.key();
+    let predictions = one_prediction();
     work(&key, &predictions, Instant::now() + Duration::from_secs(1)).await;
     let mut quiet = work(&key, &predictions, Instant::now() + time).await;
     let quiet = report("quiet", &mut quiet);

@@ -250,7 +250,8 @@ async fn hostile_bodies_return_no_5xx() {
     let world = open_world().await;
     let mut requests = Vec::new();
     for route in ROUTES.iter().filter(|route| route.method != "GET") {
-        let (client, good) = (caller(&world, route), (route.body)());
+        let client = caller(&world, route);
+        let good = (route.body)();
         let path = route.path_of(route.resource.unknown()[0]);
         for body in bodies(&good) {
             let shown = String::from_utf8_lossy(&body[..body.len().min(100)]).into_owned();
@@ -406,14 +407,12 @@ async fn hostile_ids_return_no_5xx() {
         &long,
     ];
     for route in ROUTES.iter().filter(|route| route.method == "GET") {
-        let (client, path) = (
-            caller(&world, route),
-            route.path_of(if route.resource == Resource::Suite {
-                "suite:lunch"
-            } else {
-                &id
-            }),
-        );
+        let client = caller(&world, route);
+        let path = route.path_of(if route.resource == Resource::Suite {
+            "suite:lunch"
+        } else {
+            &id
+        });
         for name in [
             "limit", "cursor", "before", "type", "status", "wait", "%00", "limit[]", "",
         ] {

@@ -502,10 +502,8 @@ async fn concurrent_invites_create_one() {
 async fn revoked_invite_is_not_accepted() {
     let world = world().await;
     let id = invite(&world.owner(), ADA).await.body["id"].clone();
-    let (first, second) = (
-        revoke(&world.owner(), &id).await,
-        revoke(&world.owner(), &id).await,
-    );
+    let first = revoke(&world.owner(), &id).await;
+    let second = revoke(&world.owner(), &id).await;
     assert_eq!((first.status, second.status), (200, 200));
     assert!(first.body["revoked_at"].is_string());
     assert_eq!(first.body, second.body, "the first timestamp stays");
@@ -533,12 +531,14 @@ async fn revoked_invite_is_not_accepted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_revocation_has_one_winner() {
     let world = world().await;
-    let (mut accepted, mut revoked) = (0, 0);
+    let mut accepted = 0;
+    let mut revoked = 0;
     for round in 0..50 {
         let email = format!("ada{round}@example.org");
         let id = invite(&world.owner(), &email).await.body["id"].clone();
         let link = json!({"token": world.sign_in_link(&email).await});
-        let (anonymous, owner) = (world.anonymous(), &owners(&world)[1]);
+        let anonymous = world.anonymous();
+        let owner = &owners(&world)[1];
         // The delays let either request win, or leave the winner to chance.
         let [sign_in_later, revoke_later] = [[0, 0], [0, 3], [3, 0], [0, 50], [200, 0]][round % 5]
             .map(std::time::Duration::from_millis);
@@ -631,7 +631,8 @@ async fn free_organizations_share_daily_invite_limit() {
                 .body["id"],
         )
     };
-    let (first, second) = (create_org("First").await, create_org("Second").await);
+    let first = create_org("First").await;
+    let second = create_org("Second").await;
     let invite_for = async |org: &str, email: String| {
         let request = eve
             .request("POST", "/v1/invites")

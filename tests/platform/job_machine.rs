@@ -60,11 +60,9 @@ impl Real {
         .await;
         let database = &world.stack.database;
         let pool = |url: &str| store::pool(url, 2, "test", PoolProfile::OPERATOR).unwrap();
-        let (owner, api, worker) = (
-            pool(&database.owner_url),
-            pool(&database.api_url),
-            pool(&database.worker_url),
-        );
+        let owner = pool(&database.owner_url);
+        let api = pool(&database.api_url);
+        let worker = pool(&database.worker_url);
         world.widen_plans().await;
         Self {
             key: world.key(),
@@ -206,7 +204,9 @@ impl Run<'_> {
 
     /// Applies an action to the real system. Returns `true` if the system reports an effect.
     async fn act(&mut self, state: &State, action: Action) -> Result<bool, TestCaseError> {
-        let (key, api, db) = (&self.real.key, &self.real.api, &self.real.worker);
+        let key = &self.real.key;
+        let api = &self.real.api;
+        let db = &self.real.worker;
         let done = match action {
             Action::Submit { job } => {
                 let body =

@@ -78,7 +78,8 @@ async fn pages_list_each_job_once_newest_first() {
     made.sort_by(|a, b| b.cmp(a));
     let expected: Vec<_> = made.into_iter().map(|(_, id)| id).collect();
     for limit in [7, 200] {
-        let (mut seen, mut before) = (Vec::new(), String::new());
+        let mut seen = Vec::new();
+        let mut before = String::new();
         loop {
             let page = world
                 .key()

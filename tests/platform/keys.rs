@@ -47,10 +47,8 @@ async fn revoked_key_returns_401() {
         .post("/v1/keys", &json!({"name": "old"}))
         .await
         .unwrap();
-    let (id, client) = (
-        string(&made.body["id"]),
-        world.client(&string(&made.body["key"])),
-    );
+    let id = string(&made.body["id"]);
+    let client = world.client(&string(&made.body["key"]));
     let path = format!("/v1/keys/{id}");
     let revoked = world
         .owner()

@@ -84,8 +84,9 @@ async fn starved_processes_keep_rate_limit() {
                 })
                 .count()
         };
-        let (admitted, refused, unavailable) =
-            (with_status(200), with_status(429), with_status(503));
+        let admitted = with_status(200);
+        let refused = with_status(429);
+        let unavailable = with_status(503);
         println!(
             "round {round}: {admitted} admitted, {refused} over the limit, {unavailable} unavailable"
         );
@@ -249,10 +250,8 @@ async fn rejected_requests_need_no_database() {
     let run = async |database: &mut sqlx::PgConnection, sql| {
         sqlx::raw_sql(sql).execute(database).await.unwrap();
     };
-    let (lock, unlock) = (
-        "begin; lock table api_keys in access exclusive mode",
-        "rollback",
-    );
+    let lock = "begin; lock table api_keys in access exclusive mode";
+    let unlock = "rollback";
     run(&mut database, lock).await;
     assert_eq!(me(&repeated).await, 401);
     assert_eq!(me(&unknown_key()).await, 503, "an unknown key is looked up");

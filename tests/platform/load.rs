@@ -33,7 +33,9 @@ async fn world() -> World {
 /// Sends REST requests in a loop until `stop` is set, at least ten. Returns the slowest response
 /// time.
 async fn slowest(world: &World, stop: Arc<AtomicBool>) -> Duration {
-    let (client, mut slowest, mut sent) = (world.key(), Duration::ZERO, 0);
+    let client = world.key();
+    let mut slowest = Duration::ZERO;
+    let mut sent = 0;
     while !stop.load(Ordering::Relaxed) || sent < 10 {
         let start = Instant::now();
         assert_eq!(
@@ -58,7 +60,9 @@ async fn hundred_streams_do_not_block_rest() {
         // Small responses, large ones, and streams that stay open, all on one connection.
         let start = Instant::now();
         let each = (0..100).map(|i| {
-            let (channel, key, job_id) = (channel.clone(), &world.org.key, job_id.clone());
+            let channel = channel.clone();
+            let key = &world.org.key;
+            let job_id = job_id.clone();
             async move {
                 for _ in 0..30 {
                     match i % 3 {
@@ -142,7 +146,9 @@ async fn idle_streams_do_not_block_others() {
     for _ in 0..10 {
         let channel = world.channel().await;
         let each = (0..100).map(|_| {
-            let (channel, job_id, key) = (channel.clone(), job_id.clone(), &world.org.key);
+            let channel = channel.clone();
+            let job_id = job_id.clone();
+            let key = &world.org.key;
             async move {
                 let (watch, first) = watch(channel.clone(), key, &job_id).await;
                 assert_eq!(first, "queued");
@@ -163,7 +169,8 @@ async fn idle_streams_do_not_block_others() {
             .status,
         200
     );
-    let (world, job_id) = (&world, &job_id);
+    let world = &world;
+    let job_id = &job_id;
     let ends = open.into_iter().map(|(channel, mut watch)| async move {
         let mut last = None;
         loop {

@@ -176,10 +176,8 @@ async fn removed_or_demoted_owner_leaves_no_open_invite() {
     for (n, demote) in [true, false].into_iter().enumerate() {
         let leaving = world.member("owner").await;
         let me = string(&members(&leaving).await.last().unwrap()["user_id"]);
-        let (private, other) = (
-            format!("private{n}@example.org"),
-            format!("other{n}@example.org"),
-        );
+        let private = format!("private{n}@example.org");
+        let other = format!("other{n}@example.org");
         let own = leaving
             .post("/v1/invites", &json!({"email": private, "role": "owner"}))
             .await
@@ -248,7 +246,8 @@ async fn concurrent_invite_and_removal_leave_no_open_invite() {
         format!("http://{}", world.stack.apis[0].listen.unwrap()),
         Some(&world.org.session),
     );
-    let (mut invited, mut refused) = (0, 0);
+    let mut invited = 0;
+    let mut refused = 0;
     for round in 0..12 {
         let leaving = world.member("owner").await;
         let me = string(&members(&leaving).await.last().unwrap()["user_id"]);

@@ -117,10 +117,8 @@ async fn numbers_and_probabilities_match_on_both_protocols() {
         (&result["ci_method"], &result["n_missing"], &job["progress"]),
         (&json!("normal"), &json!(1), &Value::Null)
     );
-    let (low, high) = (
-        result["ci95"][0].as_f64().unwrap(),
-        result["ci95"][1].as_f64().unwrap(),
-    );
+    let low = result["ci95"][0].as_f64().unwrap();
+    let high = result["ci95"][1].as_f64().unwrap();
     assert!(
         low < 1.625 && 1.625 < high && result["stderr"].as_f64().unwrap() > 0.0,
         "{result}"

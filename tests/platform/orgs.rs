@@ -158,7 +158,8 @@ async fn user_creates_at_most_twenty_orgs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn owner_updates_current_org() {
     let world = world().await;
-    let (owner, id) = (world.owner(), world.org.id.as_str());
+    let owner = world.owner();
+    let id = world.org.id.as_str();
     let changed = update(&owner, id, &json!({"name": " New "})).await;
     assert_eq!(
         (
@@ -209,10 +210,8 @@ async fn owner_updates_current_org() {
         (403, "forbidden".to_owned())
     );
     // Two concurrent updates: each is applied completely.
-    let (change, other) = (
-        json!({"name": "A"}),
-        json!({"data_use": "aggregate_research"}),
-    );
+    let change = json!({"name": "A"});
+    let other = json!({"data_use": "aggregate_research"});
     tokio::join!(update(&owner, id, &change), update(&owner, id, &other));
     let orgs = owner.get("/v1/me").await.unwrap().body["orgs"].clone();
     assert_eq!(

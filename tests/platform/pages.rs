@@ -66,7 +66,8 @@ async fn keys_are_listed_in_pages() {
     );
     assert!(listed.is_sorted_by(|a, b| string(&a["created_at"]) >= string(&b["created_at"])));
     let mut grpc = v1::key_service_client::KeyServiceClient::new(world.channel().await);
-    let (mut ids, mut cursor) = (Vec::new(), None);
+    let mut ids = Vec::new();
+    let mut cursor = None;
     loop {
         let request = v1::ListKeysRequest {
             limit: Some(90),
@@ -342,7 +343,8 @@ async fn slow_requests_of_tenants_leave_the_process_ready() {
     .await;
     let job_id = string(&world.submit(&one_prediction()).await.body["id"]);
     let hold = hold_jobs(&world).await;
-    let (key, path) = (world.key(), format!("/v1/jobs/{job_id}"));
+    let key = world.key();
+    let path = format!("/v1/jobs/{job_id}");
     let stuck = tokio::spawn(async move {
         futures_util::future::join_all((0..40).map(|_| key.get(&path))).await
     });

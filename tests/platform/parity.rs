@@ -670,7 +670,8 @@ fn route(line: &str) -> &'static Route {
 async fn state_conflicts_match_on_both_protocols() {
     let (mut world, _name_server) = world_for_routes().await;
     let both = Protocols::of(&world).await;
-    let (owner, key) = (world.owner(), world.key());
+    let owner = world.owner();
+    let key = world.key();
     let scored = world.create_resource(&world.org, Resource::Scored).await;
     let with_feedback = world
         .create_resource(&world.org, Resource::ScoredWithFeedback)

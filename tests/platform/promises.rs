@@ -13,7 +13,8 @@ fn root() -> PathBuf {
 /// Returns the last cells of a document's tables whose header ends with `proof`.
 fn proofs(document: &str) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(root().join("docs").join(document)).unwrap();
-    let (mut found, mut within) = (Vec::new(), false);
+    let mut found = Vec::new();
+    let mut within = false;
     for line in text.lines() {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let last = cells[cells.len() - 1];

@@ -94,7 +94,8 @@ impl Race {
 
     /// Creates an organization without usage, and a key of it.
     async fn fresh_org(&self) -> (OrgId, String) {
-        let (org_id, user_id) = (OrgId::random().unwrap(), UserId::random().unwrap());
+        let org_id = OrgId::random().unwrap();
+        let user_id = UserId::random().unwrap();
         let email = format!("{}@example.org", user_id.as_str().to_lowercase());
         store::org::insert(&self.db, &org_id, "Racer", "team", None)
             .await
@@ -382,10 +383,8 @@ async fn mutual_owner_removal_leaves_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn accept_revoke_race_has_one_outcome() {
     let race = Race::new(0).await;
-    let (owners, anybody) = (
-        race.clients(&race.world.org.session),
-        [race.anonymous_client(0), race.anonymous_client(1)],
-    );
+    let owners = race.clients(&race.world.org.session);
+    let anybody = [race.anonymous_client(0), race.anonymous_client(1)];
     let member = "select count(*) from memberships m join users u on u.id = m.user_id
                   where m.org_id = $1 and u.email = (select email from invites where accepted_at is not null and id = $2)";
     let mut outcomes = [0, 0];
@@ -400,11 +399,12 @@ async fn accept_revoke_race_has_one_outcome() {
         .await;
         assert_eq!(invited.status, 201, "{}", invited.body);
         let invite_id = string(&invited.body["id"]);
-        let (path, link) = (
-            format!("/v1/invites/{invite_id}"),
-            json!({"token": race.world.sign_in_link(&email).await}),
-        );
-        let (owners, anybody, path, link) = (&owners, &anybody, &path, &link);
+        let path = format!("/v1/invites/{invite_id}");
+        let link = json!({"token": race.world.sign_in_link(&email).await});
+        let owners = &owners;
+        let anybody = &anybody;
+        let path = &path;
+        let link = &link;
         // One link signs in once, and the invite is revoked by as many requests. The rounds
         // alternate which side has a small head start.
         let crowd = join_all((0..CROWD).map(|i| async move {
@@ -472,7 +472,8 @@ async fn cancel_start_race_has_one_winner() {
     let mut outcomes = [0, 0];
     for _ in 0..rounds() {
         // Two concurrent requests cancel each job as soon as it exists.
-        let (clients, body) = (&clients, &body);
+        let clients = &clients;
+        let body = &body;
         let crowd = join_all((0..CROWD).map(|i| async move {
             let client = &clients[i % 2];
             let submitted =
@@ -519,7 +520,8 @@ async fn growing_listing_is_complete_without_duplicates() {
     for _ in 0..rounds() {
         let (_, key) = race.fresh_org().await;
         let clients = race.clients(&key);
-        let (clients, body) = (&clients, &body(1));
+        let clients = &clients;
+        let body = &body(1);
         let write = join_all((0..60).map(|writer| async move {
             let mut written = Vec::new();
             for _ in 0..10 {
@@ -555,7 +557,8 @@ async fn growing_listing_is_complete_without_duplicates() {
 
 /// Returns all ids of a listing, and asserts that none repeats.
 async fn paged(client: &Client, limit: usize) -> Vec<String> {
-    let (mut ids, mut before) = (Vec::new(), String::new());
+    let mut ids = Vec::new();
+    let mut before = String::new();
     loop {
         let page = client
             .get(&format!("/v1/jobs?limit={limit}{before}"))

@@ -597,7 +597,8 @@ impl World {
 
     /// Creates a resource in an organization and returns its id.
     pub async fn create_resource(&self, org: &Org, resource: Resource) -> String {
-        let (owner, key) = (self.client(&org.session), self.client(&org.key));
+        let owner = self.client(&org.session);
+        let key = self.client(&org.key);
         match resource {
             Resource::None => String::new(),
             Resource::Session => "ses_00".into(),

@@ -155,12 +155,10 @@ async fn run_schemathesis(
 
 /// Creates a resource of each kind and returns the ids for parameters, fields and bodies.
 async fn create_resources(world: &World, name_server: &NameServer) -> Value {
-    let (owner, name) = (
-        world.owner(),
-        databases::fresh_name("known")
-            .replace('_', "-")
-            .to_lowercase(),
-    );
+    let owner = world.owner();
+    let name = databases::fresh_name("known")
+        .replace('_', "-")
+        .to_lowercase();
     let create = async |path: &str, body: Value| {
         let response = owner.post(path, &body).await.unwrap();
         assert!(response.status < 300, "{path}: {}", response.body);

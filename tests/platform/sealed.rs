@@ -528,7 +528,8 @@ async fn orgs_of_one_domain_share_finals() {
             .await
             .unwrap();
     }
-    let (own, other) = (world.key(), world.client(&other.key));
+    let own = world.key();
+    let other = world.client(&other.key);
     let submission = predictions(N, |_| json!("no"));
     let mut statuses = Vec::new();
     for client in [&own, &other, &own, &other, &own] {

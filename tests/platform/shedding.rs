@@ -94,11 +94,9 @@ async fn blocked_org_does_not_delay_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn saturated_api_still_reads_and_cancels_jobs() {
     let world = world().await;
-    let (second, third, asking) = (
-        org(&world.stack, "team").await,
-        org(&world.stack, "team").await,
-        org(&world.stack, "team").await,
-    );
+    let second = org(&world.stack, "team").await;
+    let third = org(&world.stack, "team").await;
+    let asking = org(&world.stack, "team").await;
     let client = world.client(&asking.key);
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
     let job_id = string(&client.post("/v1/evals", &body).await.unwrap().body["id"]);

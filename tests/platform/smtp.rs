@@ -176,10 +176,8 @@ async fn smtp_requires_trusted_certificate() {
     );
     let secret = folder.join("url");
     std::fs::write(&secret, &url).unwrap();
-    let (secret, authority) = (
-        secret.to_str().unwrap().to_owned(),
-        folder.join("authority.pem").to_str().unwrap().to_owned(),
-    );
+    let secret = secret.to_str().unwrap().to_owned();
+    let authority = folder.join("authority.pem").to_str().unwrap().to_owned();
     let settings = [
         ("ASSAY_SMTP_URL_FILE", secret.as_str()),
         ("ASSAY_MAIL_FROM", "assay@example.org"),

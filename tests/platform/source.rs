@@ -181,7 +181,9 @@ struct Statement {
 
 impl Statement {
     fn parse(text: &str) -> Self {
-        let (mut sql, mut reason, mut rest) = (String::new(), None, text);
+        let mut sql = String::new();
+        let mut reason = None;
+        let mut rest = text;
         loop {
             let starts = ["/*", "--", "'"].map(|start| rest.find(start).unwrap_or(rest.len()));
             let at = *starts.iter().min().unwrap();
@@ -251,7 +253,8 @@ fn inserts_organization(insert: &str) -> bool {
 
 #[test]
 fn tenant_statements_name_organization_or_marker() {
-    let (mut named, mut marked) = (0, 0);
+    let mut named = 0;
+    let mut marked = 0;
     for file in std::fs::read_dir(root().join(".sqlx")).unwrap() {
         let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
         let query = serde_json::from_str::<Value>(&text).unwrap()["query"]

@@ -206,7 +206,8 @@ async fn retried_job_is_one_span_tree() {
     };
     let mut world = exporting(&collector, 1).await;
     let spans = client(&collector);
-    let (root, began) = (SpanContext::new(), Timestamp::now());
+    let root = SpanContext::new();
+    let began = Timestamp::now();
     let parent = format!("00-{}-{}-01", root.trace_id, root.span_id);
 
     let hold = world.hold_answers().await;

@@ -237,10 +237,8 @@ async fn reconciliation_removes_orphans_and_counts_missing_objects() {
     assert_eq!(put(&key, &torn, 1, "x").await.status, 200);
     let artifacts = world.stack.artifacts();
     let job = || JobId::random().unwrap();
-    let (ours, foreign) = (
-        artifacts.join(&world.org.id),
-        artifacts.join("org_0000000000000000000000"),
-    );
+    let ours = artifacts.join(&world.org.id);
+    let foreign = artifacts.join("org_0000000000000000000000");
     std::fs::create_dir_all(&foreign).unwrap();
     let orphans = [
         ours.join(format!("{}.predictions.json", job())),
@@ -608,7 +606,8 @@ async fn cleanup_repeats_until_nothing_is_left() {
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_rows_are_deleted() {
     let mut world = world().await;
-    let (key, owner) = (world.key(), world.owner());
+    let key = world.key();
+    let owner = world.owner();
     let upload_id = uploaded(
         &key,
         json!({"kind": "predictions"}),

@@ -49,7 +49,8 @@ async fn assert_story(world: &World, story: &Value, invalid_argument: &str) {
             .map(string)
             .collect::<Vec<_>>()
     };
-    let (scored, cancelled) = (watched("watched"), watched("cancelled"));
+    let scored = watched("watched");
+    let cancelled = watched("cancelled");
     let states = |last: &'static str| ["queued", "running", last];
     for (seen, states) in [
         (&scored, states("succeeded")),

@@ -72,7 +72,8 @@ async fn paging_returns_items_once_in_order() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     for limit in [1000, 400, 399, 7] {
-        let (mut items, mut cursor) = (Vec::new(), String::new());
+        let mut items = Vec::new();
+        let mut cursor = String::new();
         loop {
             let query = if cursor.is_empty() {
                 format!("?limit={limit}")

@@ -189,7 +189,8 @@ async fn suspension_ends_streams_and_waits() {
             .status,
         "queued"
     );
-    let (key, path) = (world.key(), format!("/v1/jobs/{job_id}?wait=30"));
+    let key = world.key();
+    let path = format!("/v1/jobs/{job_id}?wait=30");
     let waiting = tokio::spawn(async move { key.get(&path).await.unwrap() });
     // Half of an upload part has arrived.
     let upload_id = open(&world.key(), json!({"kind": "predictions"})).await;

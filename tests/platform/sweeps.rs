@@ -53,7 +53,8 @@ async fn submit_and_read(
     stop: tokio::sync::watch::Receiver<bool>,
 ) -> (Duration, usize) {
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
-    let (mut slowest, mut requests) = (Duration::ZERO, 0);
+    let mut slowest = Duration::ZERO;
+    let mut requests = 0;
     while !*stop.borrow() {
         let began = Instant::now();
         let queued = client.post("/v1/evals", &body).await.unwrap();

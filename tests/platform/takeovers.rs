@@ -73,7 +73,8 @@ impl Takeovers {
         })
         .await;
         world.widen_plans().await;
-        let (gate, mut owner) = (world.database().await, world.database().await);
+        let gate = world.database().await;
+        let mut owner = world.database().await;
         sqlx::raw_sql(GATE).execute(&mut owner).await.unwrap();
         let pool = store::pool(
             &world.stack.database.worker_url,
@@ -398,7 +399,8 @@ async fn poison_job_fails_without_delaying_others() {
     .await;
     world.widen_plans().await;
     let other = org(&world.stack, "team").await;
-    let (own, other) = (world.key(), world.client(&other.key));
+    let own = world.key();
+    let other = world.client(&other.key);
     let poison = string(&world.submit(&one_prediction()).await.body["id"]);
     // Reading the input never ends, until the worker is killed.
     let file = input(&world, &poison).await;
@@ -415,7 +417,8 @@ async fn poison_job_fails_without_delaying_others() {
         world.stack.workers.push(worker);
     }
     let mut database = world.database().await;
-    let (mut under_way, mut slowest) = (Vec::new(), Duration::ZERO);
+    let mut under_way = Vec::new();
+    let mut slowest = Duration::ZERO;
     for attempt in 1..=4 {
         let mut holder = None::<String>;
         wait_until("the next worker that claims the job", JOB_TIMEOUT, async || {

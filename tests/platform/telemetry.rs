@@ -206,7 +206,8 @@ async fn scraped_metrics_match_table_and_promtool() {
 #[tokio::test(flavor = "multi_thread")]
 async fn decisions_jobs_and_attempts_are_counted() {
     let world = world().await;
-    let (api, worker) = (&world.stack.apis[0], &world.stack.workers[0]);
+    let api = &world.stack.apis[0];
+    let worker = &world.stack.workers[0];
     let hold = world.hold_answers().await;
     let other = crate::harness::org(&world.stack, "free").await;
     let free = world.client(&other.key);

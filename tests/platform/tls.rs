@@ -45,10 +45,12 @@ fn authority(folder: &Path) -> (PathBuf, TlsAcceptor) {
 async fn tls_proxy(socket: &Path, acceptor: &TlsAcceptor, is_postgres: bool) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let (socket, acceptor) = (socket.to_path_buf(), acceptor.clone());
+    let socket = socket.to_path_buf();
+    let acceptor = acceptor.clone();
     tokio::spawn(async move {
         while let Ok((caller, _)) = listener.accept().await {
-            let (socket, acceptor) = (socket.clone(), acceptor.clone());
+            let socket = socket.clone();
+            let acceptor = acceptor.clone();
             tokio::spawn(async move { pass_on(caller, &socket, &acceptor, is_postgres).await });
         }
     });
@@ -95,10 +97,8 @@ async fn tls_rejects_untrusted_server_certificates() {
     let postgres = ground.servers.postgres_socket().unwrap();
     let redis = ground.servers.redis_socket().unwrap();
     let secured = |url: &str, port: u16| {
-        let (role, database) = (
-            url.split("://").nth(1).unwrap().split('@').next().unwrap(),
-            &stack.database.name,
-        );
+        let role = url.split("://").nth(1).unwrap().split('@').next().unwrap();
+        let database = &stack.database.name;
         format!(
             "postgres://{role}@localhost:{port}/{database}?sslmode=verify-full&sslrootcert={}",
             ca.display()

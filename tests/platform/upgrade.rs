@@ -103,10 +103,8 @@ async fn previous_and_current_release_share_database() {
         .unwrap();
     submit_jobs(&world, &world.stack.apis[0], 5).await;
     // Current processes join them; any API process accepts a submission, any worker scores it.
-    let (api, worker) = (
-        world.stack.launch_as_api(&new.api).unwrap(),
-        world.stack.launch_as_worker(&new.worker).unwrap(),
-    );
+    let api = world.stack.launch_as_api(&new.api).unwrap();
+    let worker = world.stack.launch_as_worker(&new.worker).unwrap();
     api.ready().await.unwrap();
     worker.ready().await.unwrap();
     tokio::join!(
@@ -154,7 +152,8 @@ async fn waiting_migration_blocks_nobody() {
         .execute(&mut dump)
         .await
         .unwrap();
-    let (api, env) = (ground().binaries.api.clone(), world.stack.operator_env());
+    let api = ground().binaries.api.clone();
+    let env = world.stack.operator_env();
     let migration = tokio::spawn(async move { operate(&api, &env, &["migrate"]).await });
     for _ in 0..20 {
         let began = std::time::Instant::now();
@@ -180,10 +179,8 @@ async fn older_build_accepts_newer_schema() {
         .await
         .unwrap();
     world.stack.operate(&["migrate"]).await.unwrap();
-    let (api, worker) = (
-        world.stack.launch_api().unwrap(),
-        world.stack.launch_worker().unwrap(),
-    );
+    let api = world.stack.launch_api().unwrap();
+    let worker = world.stack.launch_worker().unwrap();
     api.ready().await.unwrap();
     worker.ready().await.unwrap();
     submit_jobs(&world, &api, 2).await;

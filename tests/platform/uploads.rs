@@ -410,10 +410,8 @@ async fn invalid_upload_returns_field_errors() {
 async fn upload_resumes_and_last_part_wins() {
     let world = world().await;
     let key = world.key();
-    let (first, second) = (
-        "{\"item_id\":\"person-00/day-0\",\"predict",
-        "ion\":[\"ramen\"]}\n",
-    );
+    let first = "{\"item_id\":\"person-00/day-0\",\"predict";
+    let second = "ion\":[\"ramen\"]}\n";
     let whole = format!("{first}{second}");
     let upload_id = open(
         &key,
@@ -482,7 +480,8 @@ async fn invalid_upload_content_names_the_line() {
     let world = world().await;
     let key = world.key();
     let good = r#"{"item_id":"a","prediction":"x"}"#;
-    let (lines, array) = ("application/x-ndjson", "application/json");
+    let lines = "application/x-ndjson";
+    let array = "application/json";
     let many = "7\n".repeat(50);
     let bomb = encoded("zstd", &vec![b'\n'; 200 << 20]);
     for (content_type, encoding, bytes, expected) in [
@@ -742,10 +741,8 @@ async fn other_org_upload_returns_404() {
                 (404, &unknown.body["error"]["message"])
             );
         }
-        let (theirs, unknown) = (
-            submit(&stranger, id).await,
-            submit(&stranger, nothing).await,
-        );
+        let theirs = submit(&stranger, id).await;
+        let unknown = submit(&stranger, nothing).await;
         assert_eq!(
             (theirs.status, &theirs.body["error"]["details"]),
             (422, &unknown.body["error"]["details"])
@@ -831,10 +828,8 @@ async fn expired_upload_is_removed_when_unused() {
     let key = world.key();
     let pending = open(&key, json!({"kind": KIND})).await;
     put(&key, &pending, 1, LINE).await;
-    let (unused, needed) = (
-        uploaded(&key, json!({"kind": KIND}), LINE.as_bytes()).await,
-        uploaded(&key, json!({"kind": KIND}), LINE.as_bytes()).await,
-    );
+    let unused = uploaded(&key, json!({"kind": KIND}), LINE.as_bytes()).await;
+    let needed = uploaded(&key, json!({"kind": KIND}), LINE.as_bytes()).await;
     let job = submit(&key, &needed).await;
     for upload_id in [&pending, &unused, &needed] {
         expire(&world, upload_id).await;
@@ -907,7 +902,8 @@ async fn upload_in_use_cannot_be_deleted() {
 async fn delete_submit_race_keeps_job_input() {
     let world = world().await;
     let key = world.key();
-    let (mut accepted, mut dropped) = (0, 0);
+    let mut accepted = 0;
+    let mut dropped = 0;
     for _ in 0..30 {
         let upload_id = uploaded(&key, json!({"kind": KIND}), LINE.as_bytes()).await;
         let (job, gone) = tokio::join!(submit(&key, &upload_id), delete(&key, &upload_id));
@@ -944,12 +940,10 @@ async fn concurrent_completions_complete_once() {
         ..with_setting("ASSAY_PUBLIC_URL", "https://assay.example")
     })
     .await;
-    let (key, second) = (
-        world.key(),
-        Client::new(
-            format!("http://{}", world.stack.apis[1].listen.unwrap()),
-            Some(&world.org.key),
-        ),
+    let key = world.key();
+    let second = Client::new(
+        format!("http://{}", world.stack.apis[1].listen.unwrap()),
+        Some(&world.org.key),
     );
     let upload_id = open(&key, json!({"kind": KIND})).await;
     let lines: String = (0..50_000)
@@ -972,7 +966,8 @@ async fn part_during_completion_counts_or_fails() {
     let world = world().await;
     let key = world.key();
     let many = LINE.repeat(100_000);
-    let (mut changed, mut kept) = (0, 0);
+    let mut changed = 0;
+    let mut kept = 0;
     for round in 0..12_u64 {
         let upload_id = open(&key, json!({"kind": KIND})).await;
         put(&key, &upload_id, 1, many.clone()).await;
@@ -1048,7 +1043,8 @@ async fn killed_api_loses_no_acknowledged_part() {
         200
     );
     // Killed while the content is read.
-    let (asking, id) = (key.clone(), upload_id.clone());
+    let asking = key.clone();
+    let id = upload_id.clone();
     let completing = tokio::spawn(async move {
         asking
             .send(asking.request("POST", &format!("/v1/uploads/{id}/complete")))

@@ -24,7 +24,8 @@ async fn usage_shows_month_totals_and_limits() {
     .await;
     world.submit(&one_prediction()).await;
     let usage = world.key().get("/v1/usage").await.unwrap().body;
-    let (start, end) = (string(&usage["period_start"]), string(&usage["period_end"]));
+    let start = string(&usage["period_start"]);
+    let end = string(&usage["period_end"]);
     assert!(
         start.ends_with("-01T00:00:00.000000Z")
             && end.ends_with("-01T00:00:00.000000Z")
@@ -66,7 +67,8 @@ async fn usage_shows_month_totals_and_limits() {
         (world.org.id.clone(), "team".to_owned(), 1)
     );
     assert_eq!(grpc.period_end.unwrap(), end.parse().unwrap());
-    let (totals, limits) = (grpc.totals.unwrap(), grpc.limits.unwrap());
+    let totals = grpc.totals.unwrap();
+    let limits = grpc.limits.unwrap();
     assert_eq!(
         (
             totals.eval_items,
@@ -162,7 +164,8 @@ async fn database_proxy(socket: std::path::PathBuf) -> (u16, watch::Sender<bool>
     let (drops, dropped) = watch::channel(false);
     tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
-            let (socket, mut dropped) = (socket.clone(), dropped.clone());
+            let socket = socket.clone();
+            let mut dropped = dropped.clone();
             tokio::spawn(async move {
                 let Ok(mut database) = UnixStream::connect(socket).await else {
                     return;

@@ -389,10 +389,8 @@ impl Links {
         let ground = Arc::clone(&stack.ground);
         let direct = stack.database.clone();
         for number in 0..apis + workers {
-            let (postgres, redis) = (
-                Link::to_postgres(&ground.servers)?,
-                Link::to_redis(&ground.servers)?,
-            );
+            let postgres = Link::to_postgres(&ground.servers)?;
+            let redis = Link::to_redis(&ground.servers)?;
             stack.database.api_url = postgres.postgres_url(&direct.api_url, &direct.name);
             stack.database.worker_url = postgres.postgres_url(&direct.worker_url, &direct.name);
             stack.set("ASSAY_REDIS_URL", &redis.redis_url());
@@ -530,7 +528,8 @@ impl SharedState {
                 "cargo chaos needs private servers; unset DATABASE_URL and REDIS_URL",
             ));
         }
-        let (apis, workers) = (2, 3);
+        let apis = 2;
+        let workers = 3;
         let open_eagerly = if scale.setup == Setup::Plain {
             (apis, workers)
         } else {
@@ -566,11 +565,9 @@ impl SharedState {
             org_id,
             key,
         } = site;
-        let (next, acknowledged, stopped) = (
-            AtomicUsize::new(0),
-            AtomicUsize::new(0),
-            AtomicBool::new(false),
-        );
+        let next = AtomicUsize::new(0);
+        let acknowledged = AtomicUsize::new(0);
+        let stopped = AtomicBool::new(false);
         let (served, recovered) = Default::default();
         let ground = Arc::clone(ground);
         let stack = Mutex::new(stack);
@@ -702,7 +699,8 @@ impl SharedState {
     async fn inject_faults(self: Arc<Self>) -> Result<BTreeMap<Fault, usize>, Trouble> {
         let mut random = Random::new(self.scale.seed);
         let schedule = self.scale.schedule(&mut random);
-        let (mut done, mut recoveries) = (BTreeMap::new(), JoinSet::new());
+        let mut done = BTreeMap::new();
+        let mut recoveries = JoinSet::new();
         for (at, fault) in schedule.iter().enumerate() {
             let due = (at + 1) * self.scale.jobs / (schedule.len() + 1);
             while self.acknowledged.load(Ordering::Relaxed) < due {
@@ -742,7 +740,8 @@ impl SharedState {
                 let stack = self.stack.lock().await;
                 let worker = &stack.workers[random.below(stack.workers.len() as u64)];
                 worker.guarded.signal(libc::SIGSTOP);
-                let (state, admin) = (Arc::clone(self), worker.admin);
+                let state = Arc::clone(self);
+                let admin = worker.admin;
                 recoveries.spawn(async move {
                     tokio::time::sleep(FREEZE_DURATION).await;
                     // It may have been killed meanwhile.

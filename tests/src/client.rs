@@ -70,7 +70,8 @@ impl Client {
             .send()
             .await
             .map_err(Trouble::because("the API did not respond"))?;
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
         let text = response
             .text()
             .await

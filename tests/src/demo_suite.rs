@@ -56,7 +56,8 @@ impl Random {
 /// If the folder cannot be written.
 pub fn write(folder: &Path) -> std::io::Result<()> {
     let mut random = Random(2026);
-    let (mut items, mut answers) = (String::new(), String::new());
+    let mut items = String::new();
+    let mut answers = String::new();
     for person in 0..PEOPLE {
         let first = random.below(6);
         let favourites = [first, (first + 1 + random.below(5)) % 6];

@@ -278,7 +278,8 @@ async fn forward(
         let _ = to_server.shutdown().await;
     };
     let responses = async {
-        let (mut chunk, mut held) = (vec![0; CHUNK], Vec::new());
+        let mut chunk = vec![0; CHUNK];
+        let mut held = Vec::new();
         while let Ok(length @ 1..) = from_server.read(&mut chunk).await {
             held.extend_from_slice(&chunk[..length]);
             let (whole, commits) = match shared.protocol {
@@ -350,7 +351,8 @@ impl Requests {
     /// Returns `true` if a message that ends in these bytes executes a statement that may write.
     fn write(&mut self, bytes: &[u8]) -> bool {
         self.rest.extend_from_slice(bytes);
-        let (mut at, mut writes) = (0, false);
+        let mut at = 0;
+        let mut writes = false;
         loop {
             let header = if self.started { 1 } else { 0 };
             let Some(length) = self.rest.get(at + header..at + header + 4) else {
@@ -368,10 +370,8 @@ impl Requests {
                 let mut fields = body.split(|byte| *byte == 0);
                 match self.rest.get(at) {
                     Some(b'P') => {
-                        let (name, text) = (
-                            fields.next().unwrap_or_default().to_vec(),
-                            fields.next().unwrap_or_default(),
-                        );
+                        let name = fields.next().unwrap_or_default().to_vec();
+                        let text = fields.next().unwrap_or_default();
                         let may_write = may_write(text);
                         self.statements.insert(name, may_write);
                     }
@@ -402,7 +402,8 @@ fn may_write(text: &[u8]) -> bool {
 /// Returns the length of the complete PostgreSQL messages in `bytes`, and `true` if the last
 /// response among them confirms a commit.
 fn whole_responses(bytes: &[u8], writes: &AtomicBool) -> (usize, bool) {
-    let (mut at, mut commits) = (0, false);
+    let mut at = 0;
+    let mut commits = false;
     while let (Some(kind), Some(length)) = (bytes.get(at), bytes.get(at + 1..at + 5)) {
         let length = length
             .iter()

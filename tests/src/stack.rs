@@ -146,7 +146,8 @@ impl Stack {
                 .folder()
                 .join(format!("{}-{kind}", database.name))
         };
-        let (artifacts, mail) = (folder("artifacts"), folder("mail"));
+        let artifacts = folder("artifacts");
+        let mail = folder("mail");
         let mut shared = BTreeMap::from(
             [
                 ("ASSAY_REDIS_URL", ground.servers.redis_url().to_owned()),
@@ -194,7 +195,8 @@ impl Stack {
     /// # Errors
     /// If the process cannot be spawned.
     pub fn launch_as_api(&self, program: &Path) -> Result<Process, Trouble> {
-        let (listen, admin) = (free_address()?, free_address()?);
+        let listen = free_address()?;
+        let admin = free_address()?;
         let own = [
             ("ASSAY_DATABASE_URL", self.database.api_url.clone()),
             ("ASSAY_LISTEN", listen.to_string()),

@@ -58,7 +58,8 @@ impl Seen {
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |share| self.quantile(share).as_secs_f64() * 1000.0;
-        let (count, retried) = (self.times.len(), self.retried);
+        let count = self.times.len();
+        let retried = self.retried;
         write!(
             f,
             "{count} requests, p50 {:.1} ms, p99 {:.1} ms, max {:.0} ms, {retried} retried",
@@ -99,10 +100,8 @@ impl Load {
     /// Starts `rate` requests/s until `stopped` is set, and waits for their responses.
     async fn run(self: Arc<Self>, rate: u32) -> Result<Seen, Trouble> {
         self.stopped.store(false, Ordering::Relaxed);
-        let (mut clock, mut requests) = (
-            tokio::time::interval(Duration::from_secs(1) / rate),
-            JoinSet::new(),
-        );
+        let mut clock = tokio::time::interval(Duration::from_secs(1) / rate);
+        let mut requests = JoinSet::new();
         clock.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let mut seen = Seen::default();
         let mut note = |ended: Result<Outcome, tokio::task::JoinError>| {
@@ -287,10 +286,8 @@ pub async fn restarts(
     let mut ending = JoinSet::new();
     for round in 0..rounds {
         for at in 0..site.stack.apis.len() + site.stack.workers.len() {
-            let (is_api, at) = (
-                at < site.stack.apis.len(),
-                at.checked_sub(site.stack.apis.len()).unwrap_or(at),
-            );
+            let is_api = at < site.stack.apis.len();
+            let at = at.checked_sub(site.stack.apis.len()).unwrap_or(at);
             let fresh = if is_api {
                 site.stack.launch_api()?
             } else {
@@ -414,7 +411,8 @@ pub async fn without_redis(
         let loading = tokio::spawn(Arc::clone(&load).run(rate));
         // The load starts before the outage.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let (began, before) = (Instant::now(), count(&mut site.database, SUCCEEDED).await?);
+        let began = Instant::now();
+        let before = count(&mut site.database, SUCCEEDED).await?;
         cause_outage(&link, ground, away, time).await?;
         let jobs_per_second = (count(&mut site.database, SUCCEEDED).await? - before) as f64
             / began.elapsed().as_secs_f64();

@@ -50,7 +50,8 @@ fn lines(n: usize, in_order: bool) -> Vec<String> {
 
 #[divan::bench(args = [(100_000, true), (100_000, false), (1_000_000, true), (1_000_000, false)], sample_count = 10)]
 fn lines_in_a_stream(bencher: Bencher, (n, in_order): (usize, bool)) {
-    let (table, document) = (table(Metric::Accuracy, n), lines(n, in_order).join("\n"));
+    let table = table(Metric::Accuracy, n);
+    let document = lines(n, in_order).join("\n");
     bencher
         .counter(ItemsCount::new(n))
         .counter(BytesCount::of_str(&document))
@@ -76,10 +77,8 @@ fn lines_in_a_stream(bencher: Bencher, (n, in_order): (usize, bool)) {
 #[divan::bench(args = ["accuracy", "ndcg@10"], sample_count = 100)]
 fn an_inline_submission_of_29_000_items(bencher: Bencher, metric: &str) {
     let metric: Metric = metric.parse().unwrap_or(Metric::Accuracy);
-    let (table, document) = (
-        table(metric, 29_000),
-        format!("[{}]", lines(29_000, true).join(",")),
-    );
+    let table = table(metric, 29_000);
+    let document = format!("[{}]", lines(29_000, true).join(","));
     bencher
         .counter(ItemsCount::new(29_000_usize))
         .counter(BytesCount::of_str(&document))

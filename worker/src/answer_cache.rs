@@ -105,7 +105,8 @@ impl AnswerCache {
             n_sealed,
         } = within_response_timeout(work::scoring(&self.db, suite_id, version)).await?;
         let builder = |n| Builder::new(scoring.metric, n).clip(scoring.clip);
-        let (mut open, mut sealed) = (builder(n_items - n_sealed), builder(n_sealed));
+        let mut open = builder(n_items - n_sealed);
+        let mut sealed = builder(n_sealed);
         work::answers(
             &self.db,
             suite_id,

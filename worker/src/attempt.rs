@@ -555,8 +555,9 @@ async fn write_once(
                 scoring: Scoring { policy, ladder, .. },
                 scores_key,
             } = &**scored;
-            let (result, figures, scores_key) =
-                (result.clone(), figures.clone(), scores_key.as_deref());
+            let result = result.clone();
+            let figures = figures.clone();
+            let scores_key = scores_key.as_deref();
             if let Some(ladder) = ladder {
                 return allowance::succeed_on_ladder(
                     &context.db,

@@ -72,7 +72,8 @@ pub async fn migrate(url: &str) -> Result<Value> {
 
 /// `org create`: creates an organization with its first owner.
 pub async fn org_create(url: &str, name: &str, plan: &str, owner_email: &str) -> Result<Value> {
-    let (name, email) = (text("name", name)?, email(owner_email)?);
+    let name = text("name", name)?;
+    let email = email(owner_email)?;
     let pool = pool(url)?;
     ensure_plan_exists(&pool, plan).await?;
     let org_id = OrgId::random()?;
@@ -175,7 +176,8 @@ pub async fn session_create(url: &str, address: &str, org: Option<&str>) -> Resu
 
 /// `key create`: creates a key on behalf of the organization's oldest owner.
 pub async fn key_create(url: &str, org: &str, name: &str) -> Result<Value> {
-    let (org, name) = (org_id(org)?, text("name", name)?);
+    let org = org_id(org)?;
+    let name = text("name", name)?;
     let pool = pool(url)?;
     let owner = store::org::oldest_owner(&pool, &org)
         .await?

@@ -53,7 +53,8 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         .map_err(|_| too_many())?;
     let pool = pool(url)?;
     let mut transaction = pool.begin().await?;
-    let (metric, release) = (metric.to_string(), protection.policy.to_string());
+    let metric = metric.to_string();
+    let release = protection.policy.to_string();
     let new = publish::NewSuite {
         suite_id,
         version,
@@ -83,11 +84,9 @@ pub async fn suite_publish(url: &str, folder: &Path) -> Result<Value> {
         for (batch, items) in items.chunks(BATCH).enumerate() {
             let first = i32::try_from(batch * BATCH).map_err(Error::internal)?;
             let column = |of: fn(&FolderItem) -> &str| items.iter().map(of).collect::<Vec<_>>();
-            let (ids, inputs, answers) = (
-                column(|item| &item.item_id),
-                column(|item| item.input.get()),
-                column(|item| item.answer.get()),
-            );
+            let ids = column(|item| &item.item_id);
+            let inputs = column(|item| item.input.get());
+            let answers = column(|item| item.answer.get());
             let sealed: Vec<bool> = items.iter().map(|item| item.is_sealed).collect();
             publish::insert_items(
                 &mut transaction,
@@ -135,7 +134,8 @@ fn suite_id(value: &str) -> Result<SuiteId> {
 /// `suite grant`: allows an organization to submit to every version of a suite with `access =
 /// "granted"`.
 pub async fn suite_grant(url: &str, suite: &str, org: &str) -> Result<Value> {
-    let (suite_id, org_id) = (suite_id(suite)?, org_id(org)?);
+    let suite_id = suite_id(suite)?;
+    let org_id = org_id(org)?;
     let mut db = pool(url)?.acquire().await?;
     ensure_suite_exists(&mut db, &suite_id).await?;
     if store::org::find_name(&mut *db, &org_id).await?.is_none() {
@@ -147,7 +147,8 @@ pub async fn suite_grant(url: &str, suite: &str, org: &str) -> Result<Value> {
 
 /// `suite revoke`: revokes the grant. Accepted jobs are still scored.
 pub async fn suite_revoke(url: &str, suite: &str, org: &str) -> Result<Value> {
-    let (suite_id, org_id) = (suite_id(suite)?, org_id(org)?);
+    let suite_id = suite_id(suite)?;
+    let org_id = org_id(org)?;
     let mut db = pool(url)?.acquire().await?;
     ensure_suite_exists(&mut db, &suite_id).await?;
     let changed = publish::revoke(&mut db, &org_id, &suite_id).await?;

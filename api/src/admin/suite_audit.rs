@@ -218,7 +218,8 @@ impl<'f> Audit<'f> {
 
     /// Returns the largest cap with which a ladder proves at most [`EXCESS_MAX`] above chance.
     fn largest_cap(&self, ladder: Ladder) -> u32 {
-        let (mut low, mut high) = (0, RECOMMENDED_MAX + 1);
+        let mut low = 0;
+        let mut high = RECOMMENDED_MAX + 1;
         while low + 1 < high {
             let middle = u32::midpoint(low, high);
             if self.known_at_most(ladder, middle) <= self.chance + EXCESS_MAX {

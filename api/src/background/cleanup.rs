@@ -260,7 +260,8 @@ impl Cleaner<'_> {
 
     /// Deletes the old jobs of one organization in one status, and returns their number.
     async fn old_jobs(&mut self, org_id: &OrgId, status: JobStatus, days: u32) -> Result<u64> {
-        let (mut deleted, mut after) = (0, None::<Timestamp>);
+        let mut deleted = 0;
+        let mut after = None::<Timestamp>;
         loop {
             // Some jobs of a batch may be retained, so the next batch starts after its last job.
             let jobs = cleanup::old_jobs(&mut *self.db, org_id, status, days, after).await?;

@@ -64,7 +64,8 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
     let settings = &app.settings.common;
     let connection = Connection::new(&settings.redis_url, Duration::from_millis(500))?;
     let notifier = JobNotifier::new(connection, &settings.redis_prefix);
-    let (db, spans) = (app.db.clone(), app.spans.clone());
+    let db = app.db.clone();
+    let spans = app.spans.clone();
     let mut notifications = Notifications::new(db.clone(), job_notifications::SUBMITTED_CHANNEL);
     let mut dispatcher = Dispatcher {
         db,

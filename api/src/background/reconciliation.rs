@@ -281,11 +281,9 @@ mod tests {
 
     #[test]
     fn only_known_keys_are_parsed() {
-        let (org_id, job_id, upload_id) = (
-            OrgId::random().unwrap(),
-            JobId::random().unwrap(),
-            UploadId::random().unwrap(),
-        );
+        let org_id = OrgId::random().unwrap();
+        let job_id = JobId::random().unwrap();
+        let upload_id = UploadId::random().unwrap();
         let of_job = Some((job_id.to_string(), 0));
         let part = assay_core::model::upload::part_key(&org_id, &upload_id, 12).unwrap();
         for (key, expected) in [

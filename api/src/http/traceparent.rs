@@ -101,8 +101,10 @@ impl TraceParent {
     /// Parses the value of a `traceparent` header.
     pub fn read(text: &str) -> Option<SpanContext> {
         let mut parts = text.split('-');
-        let (version, trace_id, span_id, flags) =
-            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let version = parts.next()?;
+        let trace_id = parts.next()?;
+        let span_id = parts.next()?;
+        let flags = parts.next()?;
         let is_hex = |text: &str, length| {
             text.len() == length
                 && text
@@ -138,7 +140,8 @@ mod tests {
             "traceparent".parse().unwrap(),
             header.parse().unwrap(),
         )]));
-        let (client, before) = (TraceParent::read(header).unwrap(), trace.context());
+        let client = TraceParent::read(header).unwrap();
+        let before = trace.context();
         assert_eq!(
             (
                 before.span_context.trace_id == client.trace_id,

@@ -39,10 +39,8 @@ pub async fn limit(State(app): State<App>, request: Request, next: Next) -> Resp
     if let (None, Some(membership)) = (verdict.refused_for, &credential.membership) {
         let org_id = &membership.org.id;
         app.usage.count(org_id);
-        let (class, memory) = (
-            TrafficClass::of(&request),
-            memory::reservation(request.extensions()),
-        );
+        let class = TrafficClass::of(&request);
+        let memory = memory::reservation(request.extensions());
         match concurrency::acquire(&app, org_id, class, memory).await {
             Ok(acquired) => permit = acquired,
             Err(error) => {

@@ -147,7 +147,8 @@ impl RequestObserver {
         }
         // By the semantic conventions, an error of the client does not fail the server's span.
         let error_type = (class == "server_error").then(|| outcome.code.clone().into());
-        let (link, ended_at) = (self.context.trace.link(), Timestamp::now());
+        let link = self.context.trace.link();
+        let ended_at = Timestamp::now();
         Span {
             span_context,
             parent,
@@ -167,7 +168,8 @@ impl Drop for RequestObserver {
         metrics::gauge!(prometheus::REQUESTS_IN_FLIGHT).decrement(1.0);
         let outcome = self.outcome.take().unwrap_or_else(Outcome::client_gone);
         let operation = self.route.operation(&self.method, outcome.status);
-        let (protocol, elapsed) = (self.protocol.as_str(), self.context.received_at.elapsed());
+        let protocol = self.protocol.as_str();
+        let elapsed = self.context.received_at.elapsed();
         let seconds = elapsed.as_secs_f64();
         let class = outcome.classify(
             self.client_timeout
@@ -185,8 +187,10 @@ impl Drop for RequestObserver {
             metrics::counter!(prometheus::REQUEST_ERRORS, "protocol" => protocol, "code" => code.clone())
                 .increment(1);
         }
-        let (request_id, client_request_id) = (&self.context.request_id, &self.client_request_id);
-        let (method, status) = (&self.method, status.as_u16());
+        let request_id = &self.context.request_id;
+        let client_request_id = &self.client_request_id;
+        let method = &self.method;
+        let status = status.as_u16();
         tracing::info!(%request_id, %trace_id, client_request_id, protocol, operation, %method, status, code, seconds, "request");
     }
 }

@@ -84,7 +84,8 @@ impl RejectionCache {
 
     /// Records that a credential is valid.
     pub fn record_valid(&self, credential: SecretHash) {
-        let (mut inner, now) = (self.inner(), Instant::now());
+        let mut inner = self.inner();
+        let now = Instant::now();
         // Refreshing an entry at half its lifetime suffices, and keeps `order` short.
         if inner
             .accepted
@@ -98,7 +99,8 @@ impl RejectionCache {
     /// Returns `true` if a credential from a throttled address may be looked up, and counts the
     /// look-up. One that was valid recently may always be looked up and is not counted.
     pub fn allows_lookup(&self, credential: &SecretHash, address: &Arc<str>) -> bool {
-        let (mut inner, now) = (self.inner(), Instant::now());
+        let mut inner = self.inner();
+        let now = Instant::now();
         if inner.accepted.get(credential, now).is_some() {
             return true;
         }
@@ -117,7 +119,8 @@ impl RejectionCache {
     /// Records that a caller was beyond its rate limit. A caller that was refused as often as its
     /// limit within a minute is then refused for a second without a look-up.
     pub fn record_refusal(&self, caller: Caller, verdict: Verdict) {
-        let (mut inner, now) = (self.inner(), Instant::now());
+        let mut inner = self.inner();
+        let now = Instant::now();
         match inner.refusals.get(&caller, now) {
             Some(refusals) => {
                 refusals.count = refusals.count.saturating_add(1);
@@ -138,7 +141,8 @@ impl RejectionCache {
     /// Returns the refusal of a caller far beyond its limit, for a second and never after the
     /// refusal itself has ended.
     pub fn refusal(&self, caller: &Caller) -> Option<Verdict> {
-        let (mut inner, now) = (self.inner(), Instant::now());
+        let mut inner = self.inner();
+        let now = Instant::now();
         let (verdict, since) = inner.refusals.get(caller, now)?.repeated?;
         // Seconds are rounded up, so a refusal for one second may end earlier.
         (now < since + REFUSAL_LIFETIME && verdict.refused_for.is_some_and(|seconds| seconds > 1))
@@ -178,7 +182,8 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
     fn insert(&mut self, key: K, value: V, now: Instant) {
         // At most two, so that no insertion removes many entries under the lock.
         for _ in 0..2 {
-            let (is_full, lifetime) = (self.order.len() >= CAPACITY, self.lifetime);
+            let is_full = self.order.len() >= CAPACITY;
+            let lifetime = self.lifetime;
             let Some((at, key)) = self
                 .order
                 .pop_front_if(|(at, _)| is_full || *at + lifetime <= now)
@@ -213,7 +218,8 @@ mod tests {
 
     #[test]
     fn entries_expire_and_stay_within_capacity() {
-        let (mut recent, start) = (Recent::new(Duration::from_secs(10)), Instant::now());
+        let mut recent = Recent::new(Duration::from_secs(10));
+        let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         recent.insert(0, "first", at(0));
         recent.insert(0, "again", at(5));
@@ -238,11 +244,9 @@ mod tests {
 
     #[test]
     fn throttled_address_gets_few_lookups() {
-        let (cache, address, valid) = (
-            RejectionCache::default(),
-            Arc::from("192.0.2.1"),
-            credential(),
-        );
+        let cache = RejectionCache::default();
+        let address = Arc::from("192.0.2.1");
+        let valid = credential();
         cache.record_valid(valid);
         let looked_up = (0..500)
             .filter(|_| cache.allows_lookup(&credential(), &address))
@@ -254,7 +258,8 @@ mod tests {
 
     #[test]
     fn refusal_repeats_only_far_beyond_limit() {
-        let (cache, caller) = (RejectionCache::default(), (credential(), None));
+        let cache = RejectionCache::default();
+        let caller = (credential(), None);
         let verdict = Verdict {
             refused_for: Some(30),
             allowance: Allowance {

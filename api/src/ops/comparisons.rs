@@ -41,7 +41,8 @@ pub async fn create(app: &App, caller: &Caller, job_a: &str, job_b: &str) -> Res
     let not_found =
         |field: &str| Error::not_found_with(Resource::Job, format!("No such job: {field}."));
     let id = |(field, id): (&str, &str)| id.parse::<JobId>().map_err(|_| not_found(field));
-    let (id_a, id_b) = (id(fields[0])?, id(fields[1])?);
+    let id_a = id(fields[0])?;
+    let id_b = id(fields[1])?;
     let found = store::job::compared(&app.db, caller.org_id(), [&id_a, &id_b]).await?;
     let job = |field: &str, id: &JobId| {
         found
@@ -50,9 +51,12 @@ pub async fn create(app: &App, caller: &Caller, job_a: &str, job_b: &str) -> Res
             .cloned()
             .ok_or_else(|| not_found(field))
     };
-    let (a, b) = (job("job_a", &id_a)?, job("job_b", &id_b)?);
-    let (a, b) = (scored("job_a", a)?, scored("job_b", b)?);
-    let (job_a, job_b) = (&a.job, &b.job);
+    let a = job("job_a", &id_a)?;
+    let b = job("job_b", &id_b)?;
+    let a = scored("job_a", a)?;
+    let b = scored("job_b", b)?;
+    let job_a = &a.job;
+    let job_b = &b.job;
     if (&job_a.suite_id, &job_a.suite_version) != (&job_b.suite_id, &job_b.suite_version) {
         let message = format!(
             "The jobs are on different items: job_a is on {} in version {}, job_b on {} in version \
@@ -89,7 +93,8 @@ async fn use_allowance(app: &App, caller: &Caller, a: &ComparedJob, b: &Compared
     // A caller who can only read must not use up the submissions of others.
     caller.submitter()?;
     let at = store::now(&mut *transaction).await?;
-    let (max_submissions, max_submissions_per_day) = (*max_submissions, *max_submissions_per_day);
+    let max_submissions = *max_submissions;
+    let max_submissions_per_day = *max_submissions_per_day;
     let allowance = Allowance {
         suite_id,
         suite_version,
@@ -190,7 +195,8 @@ async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Resu
             pairs.add((&scores_a, &contribution_a), (&scores_b, &contribution_b));
         });
     }
-    let (difference, point) = (a.value - b.value, compare::point(metric, a.value, b.value));
+    let difference = a.value - b.value;
+    let point = compare::point(metric, a.value, b.value);
     let found = block_in_place(|| pairs.finish(difference, point, has_stderr && b.job.has_stderr));
     let disclosed = policy.disclose_difference(difference, found);
     let (difference, found) = disclosed.ok_or_else(|| {

@@ -226,7 +226,8 @@ async fn receive(
     body: &mut (impl Stream<Item = Result<Bytes>> + Unpin + Send),
 ) -> Result<(i64, String)> {
     let mut writer = app.artifacts.writer(object_key);
-    let (mut bytes, mut hash) = (0_u64, Sha256::new());
+    let mut bytes = 0_u64;
+    let mut hash = Sha256::new();
     while let Some(chunk) = body.next().await {
         let chunk = chunk?;
         bytes += chunk.len() as u64;

@@ -56,7 +56,8 @@ pub(super) async fn create(
 ) -> Result<Json<Comparison>, Failure> {
     let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
-    let (job_a, job_b) = (fields.string("job_a"), fields.string("job_b"));
+    let job_a = fields.string("job_a");
+    let job_b = fields.string("job_b");
     fields.finish()?;
     Ok(Json(
         comparisons::create(&app, &caller, &job_a, &job_b).await?,

@@ -84,7 +84,8 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<Invite>), Failure> {
     let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
-    let (email, role) = (fields.string("email"), fields.optional_string("role"));
+    let email = fields.string("email");
+    let role = fields.optional_string("role");
     fields.finish()?;
     Ok((
         StatusCode::CREATED,

@@ -258,7 +258,8 @@ pub(super) async fn items(
     uri: Uri,
 ) -> Result<Json<JobItems>, Failure> {
     let mut query = Query::read(&uri);
-    let (cursor, limit) = (query.string("cursor"), query.integer("limit"));
+    let cursor = query.string("cursor");
+    let limit = query.integer("limit");
     query.finish()?;
     Ok(Json(
         jobs::items(&app, &caller, &job_id, cursor.as_deref(), limit).await?,

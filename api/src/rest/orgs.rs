@@ -84,10 +84,8 @@ pub(super) async fn update(
 ) -> Result<Json<Org>, Failure> {
     let body = read_json_body(&app, request, SMALL_BODY_MAX).await?;
     let mut fields = Fields::read(&body)?;
-    let (name, data_use) = (
-        fields.optional_string("name"),
-        fields.optional_string("data_use"),
-    );
+    let name = fields.optional_string("name");
+    let data_use = fields.optional_string("data_use");
     fields.finish()?;
     Ok(Json(
         orgs::update(&app, &owner, &org_id, name.as_deref(), data_use.as_deref()).await?,

@@ -77,7 +77,8 @@ pub(super) async fn items(
     uri: Uri,
 ) -> Result<Json<SuiteItems>, Failure> {
     let mut query = Query::read(&uri);
-    let (cursor, limit) = (query.string("cursor"), query.integer("limit"));
+    let cursor = query.string("cursor");
+    let limit = query.integer("limit");
     query.finish()?;
     Ok(Json(
         suites::items(&app, &caller, &suite_id, cursor.as_deref(), limit).await?,

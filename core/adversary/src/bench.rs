@@ -136,7 +136,8 @@ pub fn rows(trials: u64, step: usize) -> Vec<Row> {
         // A thread that panicked returns no rows, which a test detects.
         [even, other.join().unwrap_or_default()]
     });
-    let (mut even, mut odd) = (even.into_iter(), odd.into_iter());
+    let mut even = even.into_iter();
+    let mut odd = odd.into_iter();
     let alternately = (0..kinds.len()).map(|at| if at % 2 == 0 { even.next() } else { odd.next() });
     alternately.flatten().flatten().collect()
 }

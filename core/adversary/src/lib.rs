@@ -84,14 +84,12 @@ pub fn submissions_until_known(suite: &Suite, n: usize, comparisons_count: bool)
     };
     let platform = Platform::new(suite, caps);
     let n_open = n * suite.public().n_open / suite.n().max(1);
-    let (public, numbers) = (
-        &Public {
-            n,
-            n_open,
-            ..suite.public().clone()
-        },
-        platform.numbers(),
-    );
+    let public = &Public {
+        n,
+        n_open,
+        ..suite.public().clone()
+    };
+    let numbers = platform.numbers();
     let certain = [
         strategies::packing::submissions_needed(public, numbers),
         strategies::counting::submissions_needed(public, comparisons_count),

@@ -249,7 +249,8 @@ impl<'s> Platform<'s> {
         account.used += u32::from(self.caps.comparisons_count);
         let ((value, items), (other_value, other_items)) =
             (account.jobs.get(one)?, account.jobs.get(other)?);
-        let (one, other) = (stored_items(items), stored_items(other_items));
+        let one = stored_items(items);
+        let other = stored_items(other_items);
         let contribution = |stored: &StoredItems| {
             let mut figure = Aggregate::new(public.metric);
             figure.add(stored);

@@ -107,10 +107,8 @@ fn sealed_items_are_known_by_chance() {
                 let mean = |share: fn(&Outcome) -> Option<f64>| {
                     of_strategy.iter().filter_map(share).sum::<f64>() / of_strategy.len() as f64
                 };
-                let (known, chance) = (
-                    mean(|outcome| outcome.known_sealed),
-                    mean(|outcome| outcome.chance_sealed),
-                );
+                let known = mean(|outcome| outcome.known_sealed);
+                let chance = mean(|outcome| outcome.chance_sealed);
                 let leeway =
                     three_standard_errors(0.5, N / 2 * of_strategy.len()) + (chance - 0.5).abs();
                 assert!(

@@ -174,7 +174,8 @@ impl Ladder {
     /// log2 C(k+M, M), where C(k+M, M) is the number of non-decreasing sequences of k out of M+1
     /// levels.
     pub fn bits(self, submissions: u32) -> f64 {
-        let (k, m) = (f64::from(submissions), f64::from(self.levels));
+        let k = f64::from(submissions);
+        let m = f64::from(self.levels);
         (1..=submissions.min(self.levels))
             .map(|at| ((k.max(m) + f64::from(at)) / f64::from(at)).log2())
             .sum()
@@ -190,7 +191,8 @@ pub fn known_at_most(bits: f64, n: usize, chance: f64) -> f64 {
         term(p, chance) + term(1.0 - p, 1.0 - chance)
     };
     let each = bits / n.max(1) as f64;
-    let (mut low, mut high) = (chance, 1.0);
+    let mut low = chance;
+    let mut high = 1.0;
     if chance >= 1.0 || divergence(high) <= each {
         return 1.0;
     }

@@ -6,7 +6,10 @@ pub const DEPTH_MAX: usize = 127;
 /// Returns the depth of the nesting of arrays and objects in well-formed JSON. The parser does not
 /// count the depth of values that it skips, so it is counted here.
 pub fn depth(json: &[u8]) -> usize {
-    let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
+    let mut depth = 0_usize;
+    let mut deepest = 0;
+    let mut in_string = false;
+    let mut escaped = false;
     for byte in json {
         match byte {
             _ if escaped => escaped = false,

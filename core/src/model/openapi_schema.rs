@@ -16,10 +16,8 @@ pub fn text(description: &str, pattern: &str, max: usize, example: &str) -> RefO
 
 /// Returns the schema of an id: its prefix, then letters and digits.
 pub fn id(prefix: &str) -> RefOr<Schema> {
-    let (pattern, example) = (
-        format!("^{prefix}[0-9A-Za-z]{{1,40}}$"),
-        format!("{prefix}5gGkwnuU0Kqhcfk8Wsnx3Z"),
-    );
+    let pattern = format!("^{prefix}[0-9A-Za-z]{{1,40}}$");
+    let example = format!("{prefix}5gGkwnuU0Kqhcfk8Wsnx3Z");
     text(
         &format!("`{prefix}` and 22 letters or digits."),
         &pattern,

@@ -358,11 +358,9 @@ mod tests {
                 code::<Owner>(c),
             ]
         };
-        let (forbidden, session, org) = (
-            Some(Code::Forbidden),
-            Some(Code::SessionRequired),
-            Some(Code::OrgRequired),
-        );
+        let forbidden = Some(Code::Forbidden);
+        let session = Some(Code::SessionRequired);
+        let org = Some(Code::OrgRequired);
         assert_eq!(
             codes(&key),
             [None, None, session, session, session, session]

@@ -99,7 +99,8 @@ impl FromStr for Timestamp {
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.0.to_offset(UtcOffset::UTC);
-        let (date, time) = (at.date(), at.time());
+        let date = at.date();
+        let time = at.time();
         write!(
             f,
             "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z",

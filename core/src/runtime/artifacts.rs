@@ -439,10 +439,9 @@ mod tests {
         let mut unfinished = artifacts.writer("o/v/1");
         unfinished.write(&vec![0; 2 * CHUNK]).await.unwrap();
         std::mem::forget(unfinished);
-        let (past, future) = (
-            SystemTime::UNIX_EPOCH,
-            SystemTime::from(crate::model::timestamp::Timestamp::now()) + Duration::from_secs(60),
-        );
+        let past = SystemTime::UNIX_EPOCH;
+        let future =
+            SystemTime::from(crate::model::timestamp::Timestamp::now()) + Duration::from_secs(60);
         assert_eq!(artifacts.remove_unfinished(past, true).await.unwrap(), 0);
         assert_eq!(artifacts.remove_unfinished(future, false).await.unwrap(), 2);
         assert_eq!(artifacts.remove_unfinished(future, true).await.unwrap(), 2);

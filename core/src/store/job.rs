@@ -404,7 +404,8 @@ pub async fn finalize(pool: &PgPool, org_id: &OrgId, job_id: &JobId) -> Result<F
         // The job counts for all holders, also if they came to share an allowance after its
         // submission.
         let at = super::now(&mut *transaction).await?;
-        let (suite_id, suite_version) = (&job.suite_id, job.suite_version.as_str());
+        let suite_id = &job.suite_id;
+        let suite_version = job.suite_version.as_str();
         allowance::record(
             &mut transaction,
             org_id,

@@ -129,7 +129,8 @@ pub fn pool_with_task(
         .first()
         .ok_or_else(|| Error::internal("the database URL names no server"))?;
     let switch = primary::Switch::default();
-    let (acquired, released) = (switch.clone(), switch.clone());
+    let acquired = switch.clone();
+    let released = switch.clone();
     let pool = PgPoolOptions::new()
         .max_connections(connections)
         .min_connections(if profile.open_eagerly { connections } else { 0 })

@@ -145,7 +145,8 @@ async fn find(servers: &[PgConnectOptions]) -> Option<(usize, PgConnection)> {
         .enumerate()
         .map(|(at, server)| probe(at, server))
         .collect();
-    let (mut found, mut deadline) = (Vec::new(), Instant::now() + CHECK_TIMEOUT);
+    let mut found = Vec::new();
+    let mut deadline = Instant::now() + CHECK_TIMEOUT;
     while let Ok(Some(probed)) = timeout_at(deadline, probes.next()).await {
         if let Some(server) = probed {
             found.push(server);

@@ -287,7 +287,8 @@ pub async fn recorded(
 /// Returns `true` if a row still names its object. It may have been deleted together with the
 /// object after it was read.
 pub async fn is_recorded(db: &mut PgConnection, kind: Kind, row: &Recorded) -> Result<bool> {
-    let (owner_id, key) = (row.owner_id.as_str(), row.key.as_str());
+    let owner_id = row.owner_id.as_str();
+    let key = row.key.as_str();
     let is_recorded = sqlx::query_scalar!(
         r#"
         /* all tenants: reconciliation reads rows of every organization */

@@ -233,7 +233,8 @@ pub async fn submit(
                 });
             }
             Decision::Granted(holders) => {
-                let (suite_id, version) = (new.suite_id, new.suite_version);
+                let suite_id = new.suite_id;
+                let version = new.suite_version;
                 allowance::record(
                     db,
                     org_id,

@@ -78,8 +78,8 @@ impl SuiteRow {
                 max_submissions.is_some() || max_submissions_per_day.is_some()
             }
         };
-        let (max_submissions, max_submissions_per_day) =
-            (*max_submissions, *max_submissions_per_day);
+        let max_submissions = *max_submissions;
+        let max_submissions_per_day = *max_submissions_per_day;
         Ok(is_shared.then_some(Allowance {
             suite_id,
             suite_version: version,

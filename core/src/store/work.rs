@@ -487,17 +487,16 @@ pub async fn scoring(
     )
     .fetch_one(db)
     .await?;
-    let (metric, policy) = (
-        Metric::published(&suite.metric)?,
-        DisclosurePolicy::published(&suite.release)?,
-    );
+    let metric = Metric::published(&suite.metric)?;
+    let policy = DisclosurePolicy::published(&suite.release)?;
     let clip = match suite.clip.as_deref() {
         Some([low, high]) => Clip::new(*low, *high),
         _ => None,
     };
     let ladder = super::suite::ladder(suite.ladder_start, suite.ladder_step, suite.ladder_levels);
     let count = |count: i32| usize::try_from(count).unwrap_or(0);
-    let (n_items, n_sealed) = (count(suite.n_items), count(suite.n_sealed));
+    let n_items = count(suite.n_items);
+    let n_sealed = count(suite.n_sealed);
     Ok(SuiteScoring {
         scoring: Scoring {
             metric,

@@ -64,7 +64,8 @@ impl CreateEvalReader {
     pub fn step(&mut self, bytes: usize) -> Result<usize, Unreadable> {
         let before = self.json.len();
         // Reads from a slice: a `Bytes` would update its reference count for every string.
-        let (message, mut at) = (self.rest.clone(), 0);
+        let message = self.rest.clone();
+        let mut at = 0;
         while at < message.len() && self.json.len() - before < bytes {
             let mut rest = &message[at..];
             self.field(&mut rest)?;
@@ -168,7 +169,8 @@ fn write_prediction(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable
 /// directly preceding repetitions.
 fn write_value(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
     let begin = json.len();
-    let (mut last, mut is_first) = (0, true);
+    let mut last = 0;
+    let mut is_first = true;
     let mut rest = message;
     while !rest.is_empty() {
         let (tag, wire_type) = decode_key(&mut rest)?;
@@ -241,7 +243,8 @@ fn write_entries(
             continue;
         }
         let mut entry = delimited(&mut message, wire_type)?;
-        let (mut label, mut share) = ("", 0.0);
+        let mut label = "";
+        let mut share = 0.0;
         while !entry.is_empty() {
             match decode_key(&mut entry)? {
                 (1, wire_type) => label = text(&mut entry, wire_type)?,

@@ -65,12 +65,11 @@ fn assert_fields(mut fields: Fields<'_>, data: &[u8], entries: &[(String, Json)]
     let first_is_last = |name: &str| entries.iter().filter(|(other, _)| other == name).count() <= 1;
     let there = |name: &str| entries.iter().any(|(other, _)| other == name);
     let known = ["name", "auto_join", "bytes", "email", "predictions"];
-    let (name, flag, number) = (
-        fields.optional_string("name"),
-        fields.optional_boolean("auto_join"),
-        fields.optional_integer("bytes"),
-    );
-    let (email, raw) = (fields.string("email"), fields.raw("predictions"));
+    let name = fields.optional_string("name");
+    let flag = fields.optional_boolean("auto_join");
+    let number = fields.optional_integer("bytes");
+    let email = fields.string("email");
+    let raw = fields.raw("predictions");
     if !known.iter().all(|name| first_is_last(name)) {
         assert!(fields.finish().is_err());
         return;

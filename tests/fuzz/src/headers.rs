@@ -106,10 +106,8 @@ fn traces(headers: &HeaderMap, first: Option<&str>) {
         span_context,
         parent,
     } = TraceParent::of(headers);
-    let (trace_id, span_id) = (
-        span_context.trace_id.to_string(),
-        parent.map(|span| span.to_string()),
-    );
+    let trace_id = span_context.trace_id.to_string();
+    let span_id = parent.map(|span| span.to_string());
     let is_id = |id: &str, length| {
         id.len() == length
             && id
@@ -219,10 +217,8 @@ fn key(address: IpAddr) -> String {
 }
 
 fn timeout(text: &str) -> Option<Duration> {
-    let (digits, unit) = (
-        text.get(..text.len().checked_sub(1)?)?,
-        *text.as_bytes().last()?,
-    );
+    let digits = text.get(..text.len().checked_sub(1)?)?;
+    let unit = *text.as_bytes().last()?;
     let well_formed =
         (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
     let nanos: u128 = match unit {

@@ -6,7 +6,9 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// Returns the nesting depth of brackets outside of strings, for valid JSON.
 pub fn nesting(json: &[u8]) -> usize {
-    let (mut open, mut deepest, mut bytes) = (0_usize, 0, json.iter());
+    let mut open = 0_usize;
+    let mut deepest = 0;
+    let mut bytes = json.iter();
     while let Some(byte) = bytes.next() {
         match byte {
             b'[' | b'{' => open += 1,

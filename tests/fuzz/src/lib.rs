@@ -74,7 +74,8 @@ impl Seeded {
     /// Splits the bytes into non-empty pieces.
     fn pieces<'a>(&mut self, data: &'a [u8]) -> Vec<&'a [u8]> {
         let largest = 1 + self.below(48);
-        let (mut pieces, mut rest) = (Vec::new(), data);
+        let mut pieces = Vec::new();
+        let mut rest = data;
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at((1 + self.below(largest)).min(rest.len()));
             pieces.push(piece);

@@ -175,7 +175,8 @@ fn assert_location(error: &assay_core::Error, data: &[u8]) {
             .parse()
             .unwrap()
     };
-    let (line, column) = (number("(line "), number("column "));
+    let line = number("(line ");
+    let column = number("column ");
     let lines: Vec<&str> = text.split('\n').collect();
     assert!((1..=lines.len()).contains(&line), "{error}");
     assert!(column <= lines[line - 1].len() + 1, "{error}");
@@ -227,7 +228,8 @@ fn assert_matches_json(plain: &Json, outputs: &[Output]) {
 
 /// Returns the prediction of an element, or `None` if the element is invalid.
 fn predicted(element: &Json) -> Option<(String, Predicted)> {
-    let (ids, values) = (element.at("item_id"), element.at("prediction"));
+    let ids = element.at("item_id");
+    let values = element.at("prediction");
     let ([Json::Text(item_id)], [value], false) =
         (ids.as_slice(), values.as_slice(), element.repeats_a_key())
     else {
@@ -293,7 +295,8 @@ fn fits_metric(metric: Metric, predicted: &Predicted) -> bool {
 }
 
 fn assert_check_for(metric: Metric, data: &[u8], outputs: &[Output], is_json: bool) {
-    let (mut seen, mut errors) = (HashSet::new(), 0);
+    let mut seen = HashSet::new();
+    let mut errors = 0;
     for output in outputs {
         errors += match output {
             Output::Error(_) => 1,

@@ -54,7 +54,8 @@ pub fn queries(data: &[u8]) {
 /// Decodes the parameters independently of the API's parser.
 fn plain(query: &str) -> Vec<(String, String)> {
     let decode = |text: &str| {
-        let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+        let mut bytes = Vec::new();
+        let mut rest = text.as_bytes();
         while let Some((first, behind)) = rest.split_first() {
             rest = behind;
             let hex = behind
@@ -84,7 +85,8 @@ fn whole(text: &str) -> Option<i64> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let (mut value, negative) = (0_i128, text.starts_with('-'));
+    let mut value = 0_i128;
+    let negative = text.starts_with('-');
     for digit in digits.bytes() {
         value = (value * 10 + i128::from(digit - b'0')).min(1 << 100);
     }

@@ -100,7 +100,8 @@ fn timestamps(text: &str) {
 fn micros(written: &str) -> i128 {
     let number = |range: std::ops::Range<usize>| -> i128 { written[range].parse().unwrap() };
     let is_leap = |year: i128| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let (year, month) = (number(0..4), number(5..7));
+    let year = number(0..4);
+    let month = number(5..7);
     let before = year - 1;
     let mut days = before * 365 + before / 4 - before / 100 + before / 400 - 719_162;
     for earlier in 1..month {

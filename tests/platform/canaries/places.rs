@@ -83,7 +83,8 @@ pub async fn monitor_redis(url: &str) -> Arc<Mutex<Places>> {
         .get_async_monitor()
         .await
         .unwrap();
-    let (mut commands, places) = (monitor.into_on_message::<String>(), Arc::clone(&recorded));
+    let mut commands = monitor.into_on_message::<String>();
+    let places = Arc::clone(&recorded);
     tokio::spawn(async move {
         while let Some(command) = commands.next().await {
             places.lock().unwrap().add("Redis commands", command);

@@ -26,7 +26,8 @@ async fn responses_conform_to_document() {
     feedback::publish(&world, "1").await;
     sealed::publish(&world).await;
     let other = world.member("member").await;
-    let (key, owner) = (world.key(), world.owner());
+    let key = world.key();
+    let owner = world.owner();
     terms(&mut conformance, &key, &owner).await;
     for client in [&key, &owner] {
         cancels(&mut conformance, client).await;
@@ -287,10 +288,8 @@ async fn manages(conformance: &mut Conformance, owner: &Client, other: &Client) 
                 .unwrap()["user_id"],
         )
     };
-    let (last, leaving) = (
-        format!("/v1/members/{}", with_role("owner")),
-        format!("/v1/members/{}", with_role("member")),
-    );
+    let last = format!("/v1/members/{}", with_role("owner"));
+    let leaving = format!("/v1/members/{}", with_role("member"));
     let one = "/v1/members/{user_id}";
     for (method, path, body, status) in [
         ("PATCH", &leaving, Some(json!({"role": "viewer"})), 200),
@@ -338,7 +337,8 @@ async fn manages(conformance: &mut Conformance, owner: &Client, other: &Client) 
 }
 
 async fn terms(conformance: &mut Conformance, key: &Client, owner: &Client) {
-    let (read, accept) = ("/v1/terms", "/v1/terms/accept");
+    let read = "/v1/terms";
+    let accept = "/v1/terms/accept";
     assert_eq!(
         conformance.call(key, "GET", read, read, None).await.body["accepted_at"],
         Value::Null
@@ -807,7 +807,8 @@ async fn item_scores(conformance: &mut Conformance, world: &World, client: &Clie
 }
 
 async fn error_responses(conformance: &mut Conformance, world: &World) {
-    let (key, nobody) = (world.key(), world.anonymous());
+    let key = world.key();
+    let nobody = world.anonymous();
     assert_eq!(
         conformance
             .call(&nobody, "GET", "/v1/me", "/v1/me", None)

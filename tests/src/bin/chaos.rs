@@ -125,7 +125,8 @@ async fn report(arguments: Arguments) -> Result<bool, Trouble> {
 }
 
 async fn run(ground: &Arc<Ground>, scale: Scale) -> Result<bool, Trouble> {
-    let (bar, seed) = (bar(scale.jobs, "accepted")?, scale.seed);
+    let bar = bar(scale.jobs, "accepted")?;
+    let seed = scale.seed;
     let report = chaos::run(ground, scale, &|accepted| position(&bar, accepted)).await?;
     bar.finish();
     println!("seed {seed}\n{report}");

@@ -95,7 +95,8 @@ enum Paragraph<'a> {
 
 /// Returns an email with the paragraphs as plain text and as HTML.
 fn email(kind: Kind, to: &str, subject: &str, paragraphs: &[Paragraph<'_>]) -> Email {
-    let (mut text, mut html) = (String::new(), String::new());
+    let mut text = String::new();
+    let mut html = String::new();
     for paragraph in paragraphs {
         // Writing to a `String` cannot fail.
         let _ = match paragraph {

@@ -96,11 +96,11 @@ impl Transport {
 /// files only.
 async fn write(folder: &Path, email: &[u8]) -> Result<()> {
     let name = format!("{}-{}", Timestamp::now(), RequestId::random()?).replace(':', "-");
-    let (part, path) = (
-        folder.join(format!(".{name}.part")),
-        folder.join(format!("{name}.eml")),
-    );
-    let (folder, email, target) = (folder.to_path_buf(), email.to_vec(), path.clone());
+    let part = folder.join(format!(".{name}.part"));
+    let path = folder.join(format!("{name}.eml"));
+    let folder = folder.to_path_buf();
+    let email = email.to_vec();
+    let target = path.clone();
     let written = tokio::task::spawn_blocking(move || {
         use std::io::Write as _;
         use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};

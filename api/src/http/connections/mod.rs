@@ -151,7 +151,8 @@ impl Connections {
         stream
             .set_nodelay(true)
             .best_effort("disabling the delay of small packets");
-        let (memory, stopped) = (self.memory.clone(), self.stop.subscribe());
+        let memory = self.memory.clone();
+        let stopped = self.stop.subscribe();
         let tasks = self.tasks.clone();
         self.tasks.spawn(async move {
             serve(memory, stream, peer, &permits.1, router, tasks, stopped).await;
@@ -216,7 +217,8 @@ async fn serve(
     let service = hyper::service::service_fn({
         let activity = Arc::clone(&activity);
         move |request: Request<hyper::body::Incoming>| {
-            let (open, router) = (OpenRequest::new(&activity), router.clone());
+            let open = OpenRequest::new(&activity);
+            let router = router.clone();
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(Peer(peer.ip()));
             request.extensions_mut().insert(Arc::clone(&activity));

@@ -150,11 +150,9 @@ impl Code {
         let others = (public.n - predictions.len()) as f64;
         let mut words = Vec::new();
         for combination in 0..n.pow(predictions.len() as u32) {
-            let (mut sums, mut squares, mut digits) = (
-                rest.map(|loss| loss * others),
-                rest.map(|loss| loss * loss * others),
-                combination,
-            );
+            let mut sums = rest.map(|loss| loss * others);
+            let mut squares = rest.map(|loss| loss * loss * others);
+            let mut digits = combination;
             for table in &tables {
                 let loss = table[digits % n];
                 digits /= n;

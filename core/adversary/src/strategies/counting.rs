@@ -214,7 +214,8 @@ fn read_block(
     let is_ranked = public.metric.family() == Family::Rankings;
     let decoder = is_ranked.then(|| Decoder::new(weights(plan.ranks)));
     let share = public.frequencies[usize::from(candidate)] * public.n_open as f64 / public.n as f64;
-    let (mut jobs, mut counts) = (Vec::new(), Vec::new());
+    let mut jobs = Vec::new();
+    let mut counts = Vec::new();
     for submission in 0..plan.submissions {
         let mut predictions = vec![Predicted::Missing; public.n];
         let mut expected = vec![0.0; plan.ranks];
@@ -316,10 +317,8 @@ fn counts_of(
         return vec![sum("accuracy").round() as i64];
     };
     if matches!(public.policy, DisclosurePolicy::Rounded(_)) {
-        let (first, all) = (
-            sum("accuracy").round() as i64,
-            sum(&format!("hit_rate@{k}")).round() as i64,
-        );
+        let first = sum("accuracy").round() as i64;
+        let all = sum(&format!("hit_rate@{k}")).round() as i64;
         return if expected.len() == 1 {
             vec![first]
         } else {

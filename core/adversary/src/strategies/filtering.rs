@@ -88,7 +88,8 @@ pub(super) fn scores(public: &Public, numbers: &[f64]) -> Vec<Vec<f64>> {
             .map(|at| public.frequencies[at] * number(at).powi(power))
             .sum()
     };
-    let (mean, square) = (moment(1), moment(2));
+    let mean = moment(1);
+    let square = moment(2);
     let [right, wrong] = confidence(n);
     // The guess comes first, then all other candidates in their order.
     let rank = |guess: usize, answer: usize| {
@@ -256,7 +257,8 @@ pub(super) fn above(z: f64) -> f64 {
 
 /// Returns the z for which [`above`] is this probability.
 pub(super) fn quantile_above(probability: f64) -> f64 {
-    let (mut low, mut high) = (-6.0, 6.0);
+    let mut low = -6.0;
+    let mut high = 6.0;
     for _ in 0..40 {
         let middle = f64::midpoint(low, high);
         if above(middle) > probability {
@@ -271,10 +273,8 @@ pub(super) fn quantile_above(probability: f64) -> f64 {
 /// Returns the first and the second derivative, with respect to the mean, of the logarithm of the
 /// probability of an interval.
 pub(super) fn derivatives(interval: Interval, mean: f64, deviation: f64) -> [f64; 2] {
-    let (low, high) = (
-        (interval.low - mean) / deviation,
-        (interval.high - mean) / deviation,
-    );
+    let low = (interval.low - mean) / deviation;
+    let high = (interval.high - mean) / deviation;
     let probability = if low > 0.0 {
         above(low) - above(high)
     } else {
@@ -295,7 +295,8 @@ pub(super) fn derivatives(interval: Interval, mean: f64, deviation: f64) -> [f64
             (0.0, 0.0)
         }
     };
-    let (at_low, at_high) = (at(low), at(high));
+    let at_low = at(low);
+    let at_high = at(high);
     let first = (at_low.0 - at_high.0) / probability;
     let second = (at_low.1 - at_high.1) / probability - first * first;
     [first / deviation, second / (deviation * deviation)]
@@ -391,7 +392,8 @@ impl Filter {
             return None;
         }
         let wanted = quantile_above((hits / f64::from(left.max(1))).min(0.5));
-        let (mut low, mut high) = (0.0, 1.0);
+        let mut low = 0.0;
+        let mut high = 1.0;
         for _ in 0..7 {
             let middle = f64::midpoint(low, high);
             if distance(&at(middle)) > wanted {

@@ -242,7 +242,8 @@ fn share_for(
         return (above(distances[nearest]) * f64::from(left) > MIN_EXPECTED_HITS)
             .then_some(shares[nearest]);
     };
-    let (mut low, mut high) = (shares[close.saturating_sub(1)], shares[close]);
+    let mut low = shares[close.saturating_sub(1)];
+    let mut high = shares[close];
     for _ in 0..if close == 0 { 0 } else { 4 } {
         let middle = f64::midpoint(low, high);
         if distance(middle) > wanted {

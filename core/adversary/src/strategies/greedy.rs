@@ -41,10 +41,8 @@ fn run(platform: &mut Platform<'_>, random: &mut Random, sizes: &[usize]) -> Gue
             }
             changed.clone_from(&guesses);
             for _ in 0..*size {
-                let (item, other) = (
-                    random.below(public.n),
-                    random.index(&public.frequencies) as u8,
-                );
+                let item = random.below(public.n);
+                let other = random.index(&public.frequencies) as u8;
                 changed[item] = if public.candidates.len() == 2 {
                     1 - guesses[item]
                 } else {

@@ -40,7 +40,8 @@ impl Carrier {
                 Some(Self::Brier)
             }
             Family::Numbers if allowed && two => {
-                let (low, high) = (numbers[0].min(numbers[1]), numbers[0].max(numbers[1]));
+                let low = numbers[0].min(numbers[1]);
+                let high = numbers[0].max(numbers[1]);
                 // A clip must not change any loss.
                 let clear = public.clip.is_none_or(|clip| {
                     clip.low == 0.0

@@ -75,7 +75,8 @@ pub fn one_by_one(platform: &mut Platform<'_>, _: &mut Random) -> Guesses {
     let unit = high - low + 1.0;
     // So far below that every answer changes the sum. The predictions must differ, as equal
     // predictions have no correlation.
-    let (above, below) = (high + 4.0 * unit, low - 9.0 * unit);
+    let above = high + 4.0 * unit;
+    let below = low - 9.0 * unit;
     let base: Vec<f64> = (0..public.n)
         .map(|item| above + unit * item as f64 / public.n as f64)
         .collect();
@@ -110,7 +111,8 @@ impl Squares {
     fn new(public: &Public, numbers: &[f64]) -> Self {
         let (low, high) = ends(numbers);
         let gap = smallest_gap(numbers);
-        let (range, n) = (high - low, public.n as f64);
+        let range = high - low;
+        let n = public.n as f64;
         // The gap of a digit exceeds all later digits together.
         let base = range / gap + 1.0;
         // The largest distance makes the loss of the moved items equal to that of all others. The

@@ -12,7 +12,8 @@ use crate::stats::confidence::Z;
 /// proportions based on paired data, 2012.)
 pub(super) fn bonett_price(more: u64, less: u64, n: u64) -> [f64; 2] {
     let share = |count: u64| (count as f64 + 1.0) / (n as f64 + 2.0);
-    let (more, less) = (share(more), share(less));
+    let more = share(more);
+    let less = share(less);
     let middle = more - less;
     let half = Z * ((more + less - (more - less).powi(2)) / (n as f64 + 2.0)).sqrt();
     [(middle - half).max(-1.0), (middle + half).min(1.0)]
@@ -33,7 +34,8 @@ fn heads_at_most(k: u64, n: u64) -> f64 {
         return Binomial::new(0.5, n).map_or(1.0, |coins| coins.cdf(k));
     }
     // The sum starts with the largest term; each term is a known multiple of the one before.
-    let (mut term, mut sum) = (heads_exactly(k, n), 0.0);
+    let mut term = heads_exactly(k, n);
+    let mut sum = 0.0;
     for k in (0..=k).rev() {
         sum += term;
         term *= k as f64 / (n - k + 1) as f64;
@@ -56,7 +58,9 @@ fn heads_exactly(k: u64, n: u64) -> f64 {
         (1.0 / 12.0 - (1.0 / 360.0 - (1.0 / 1260.0 - 1.0 / (1680.0 * n * n)) / (n * n)) / (n * n))
             / n
     };
-    let (half, heads, tails) = (n as f64 / 2.0, k as f64, (n - k) as f64);
+    let half = n as f64 / 2.0;
+    let heads = k as f64;
+    let tails = (n - k) as f64;
     let deviance = |count: f64| count * ((count - half) / half).ln_1p() - (count - half);
     let exponent = stirling(n) - stirling(k) - stirling(n - k) - deviance(heads) - deviance(tails);
     exponent.exp() * (n as f64 / (2.0 * PI * heads * tails)).sqrt()

@@ -102,7 +102,8 @@ impl Pairs {
             permuted_sum,
             permutation_test,
         } = self;
-        let (items, mean) = (n as f64, sum.total() / n.max(1) as f64);
+        let items = n as f64;
+        let mean = sum.total() / n.max(1) as f64;
         let variance = (n > 1 && has_estimates)
             .then(|| ((squares.total() - items * mean * mean) / (items - 1.0)).max(0.0));
         let stderr = variance.map(|variance| (variance / items).sqrt());

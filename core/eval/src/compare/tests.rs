@@ -26,7 +26,8 @@ fn compare(metric: Metric, a: &[f64], b: &[f64]) -> Difference {
             .for_each(|values| aggregate.add(&stored(values.to_vec())));
         aggregate.contribution()
     };
-    let (of_a, of_b) = (contribution(a), contribution(b));
+    let of_a = contribution(a);
+    let of_b = contribution(b);
     for (a, b) in a.chunks(7).zip(b.chunks(7)) {
         pairs.add((&stored(a.to_vec()), &of_a), (&stored(b.to_vec()), &of_b));
     }
@@ -48,11 +49,9 @@ fn differences_agree_with_scipy_and_statsmodels() {
                 .map(|score| score.as_f64().unwrap())
                 .collect()
         };
-        let (metric, a, b) = (
-            case["metric"].as_str().unwrap().parse().unwrap(),
-            scores("a"),
-            scores("b"),
-        );
+        let metric = case["metric"].as_str().unwrap().parse().unwrap();
+        let a = scores("a");
+        let b = scores("b");
         let found = compare(metric, &a, &b);
         let close = |one: f64, other: f64| (one - other).abs() < 1e-12;
         assert!(
@@ -76,7 +75,8 @@ fn differences_agree_with_scipy_and_statsmodels() {
             "case {at}"
         );
         assert_eq!(found.n_needed, case["n_needed"].as_u64(), "case {at}");
-        let (ours, theirs) = (found.p_value, case["p_value"].as_f64().unwrap());
+        let ours = found.p_value;
+        let theirs = case["p_value"].as_f64().unwrap();
         if case["exact"] == true {
             assert!(close(ours, theirs), "case {at}: {ours} {theirs}");
         } else {
@@ -158,14 +158,16 @@ fn normal_p_value(z: f64) -> f64 {
 #[test]
 fn small_differences_are_approximated() {
     for n in [5_000_u32, 9_000, 300_000] {
-        let (mut test, mut squares) = (PermutationTest::default(), 0.0);
+        let mut test = PermutationTest::default();
+        let mut squares = 0.0;
         for at in 0..n {
             let size = f64::from(at.wrapping_mul(2_654_435_761) % n + 1);
             test.add(size);
             squares += size * size;
         }
         for z in [0.5, 1.96, 3.0] {
-            let (found, expected) = (test.p_value(z * squares.sqrt()), normal_p_value(z));
+            let found = test.p_value(z * squares.sqrt());
+            let expected = normal_p_value(z);
             assert!(
                 (found - expected).abs() < 4.0 * (expected * (1.0 - expected) / 1e4).sqrt() + 2e-4,
                 "{n} {z}: {found} {expected}"
@@ -209,7 +211,8 @@ fn mcnemar_is_exact_for_any_n() {
 /// A larger error at one item of many is no evidence, however large it is.
 #[test]
 fn one_differing_item_is_no_evidence() {
-    let (mut a, b) = (vec![1.0; 1000], vec![1.0; 1000]);
+    let mut a = vec![1.0; 1000];
+    let b = vec![1.0; 1000];
     a[7] = 100.0;
     for metric in [Metric::Rmse, Metric::Mae] {
         let found = compare(metric, &a, &b);
@@ -236,10 +239,8 @@ fn one_differing_item_is_no_evidence() {
 #[test]
 fn equal_jobs_rarely_differ() {
     use rand_distr::{Distribution as _, LogNormal};
-    let (mut random, errors) = (
-        Xoshiro256PlusPlus::seed_from_u64(5),
-        LogNormal::new(0.0, 1.5).unwrap(),
-    );
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
+    let errors = LogNormal::new(0.0, 1.5).unwrap();
     for metric in [Metric::Rmse, Metric::Mae] {
         let mut draw = || -> Vec<f64> { (0..100).map(|_| errors.sample(&mut random)).collect() };
         let runs = 200;
@@ -265,12 +266,12 @@ fn no_interval_without_estimates() {
 #[test]
 fn equal_sizes_agree_with_mcnemar() {
     // 10,000 differences of the same size: the permutation test is McNemar's test.
-    let (mut test, more, less) = (PermutationTest::default(), 5_090_u64, 4_910);
+    let mut test = PermutationTest::default();
+    let more = 5_090_u64;
+    let less = 4_910;
     (0..more + less).for_each(|_| test.add(0.25));
-    let (found, exact) = (
-        test.p_value(0.25 * (more - less) as f64),
-        mcnemar(more, less),
-    );
+    let found = test.p_value(0.25 * (more - less) as f64);
+    let exact = mcnemar(more, less);
     assert!(
         (found - exact).abs() < 4.0 * (exact * (1.0 - exact) / 1e4).sqrt(),
         "{found} {exact}"

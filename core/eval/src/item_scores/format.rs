@@ -118,7 +118,8 @@ impl Bits {
     /// Sets a bit. Returns `true` if it was set before.
     #[inline]
     pub(super) fn set(&mut self, at: usize) -> bool {
-        let (byte, bit) = (&mut self.0[at / 8], 1 << (at % 8));
+        let byte = &mut self.0[at / 8];
+        let bit = 1 << (at % 8);
         let before = *byte & bit != 0;
         *byte |= bit;
         before

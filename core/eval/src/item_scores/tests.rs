@@ -146,7 +146,8 @@ fn labels_and_confidences_store_rights() {
             confidences.mark_right(item);
         }
     }
-    let (labels, confidences) = (labels.finish(), confidences.finish());
+    let labels = labels.finish();
+    let confidences = confidences.finish();
     assert!((0..n).all(|item| labels.value(item) == 1.0 / (n - item) as f64));
     for scores in [&labels, &confidences] {
         assert_eq!(ItemScores::read(&bytes(scores)).unwrap(), *scores);

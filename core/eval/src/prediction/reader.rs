@@ -61,7 +61,8 @@ pub fn read<'a, B>(
         (Some(stop), _) => Ok(ControlFlow::Break(stop)),
         (None, Ok(())) => Ok(ControlFlow::Continue(())),
         (None, Err(error)) => {
-            let (line, column) = (error.line(), error.column());
+            let line = error.line();
+            let column = error.column();
             let message = format!(
                 "The predictions are not valid JSON (line {line}, column {column}, about predictions[{}]).",
                 element.index
@@ -305,7 +306,8 @@ impl<'a> ValueVisitor<'a> for ElementVisitor<'_, 'a> {
 
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
         let Self(element) = self;
-        let (mut has_item_id, mut has_prediction) = (false, false);
+        let mut has_item_id = false;
+        let mut has_prediction = false;
         let mut ignored = HashSet::new();
         while let Some(key) = object.next_key_seed(Seed(StringVisitor))? {
             // A key is always a string.

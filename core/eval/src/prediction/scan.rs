@@ -82,7 +82,8 @@ pub fn line_of<'a>(line: &'a str, key: &str) -> Option<(Cow<'a, str>, &'a str)> 
     };
     scan.space();
     scan.byte(b'{')?;
-    let (mut item_id, mut value) = (None, None);
+    let mut item_id = None;
+    let mut value = None;
     for last in [false, true] {
         scan.space();
         let name = scan.string()?;
@@ -114,7 +115,8 @@ impl<'a> Scan<'a> {
     fn prediction(&mut self, element: &mut Element<'a>) -> Option<()> {
         self.space();
         self.byte(b'{')?;
-        let (mut has_item_id, mut has_prediction) = (false, false);
+        let mut has_item_id = false;
+        let mut has_prediction = false;
         let mut ignored: Vec<&str> = Vec::new();
         loop {
             self.space();
@@ -251,7 +253,8 @@ impl<'a> Scan<'a> {
     #[inline]
     fn string(&mut self) -> Option<Cow<'a, str>> {
         self.byte(b'"')?;
-        let (bytes, from) = (self.text.as_bytes(), self.at);
+        let bytes = self.text.as_bytes();
+        let from = self.at;
         let end = plain_end(bytes, from)?;
         if bytes[end] == b'"' {
             self.at = end + 1;
@@ -272,7 +275,8 @@ impl<'a> Scan<'a> {
     }
 
     fn number(&mut self) -> Option<f64> {
-        let (bytes, from) = (self.text.as_bytes(), self.at);
+        let bytes = self.text.as_bytes();
+        let from = self.at;
         let digits = |at: usize| {
             at + bytes[at..]
                 .iter()

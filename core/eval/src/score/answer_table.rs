@@ -338,7 +338,8 @@ impl AnswerTable {
         const BATCH: usize = 16;
 
         let mut slots = Slots::for_items(self.n);
-        let (mut at, mut repeated) = (0, None);
+        let mut at = 0;
+        let mut repeated = None;
         while at < self.records.len() {
             let mut batch = [(0, 0, 0); BATCH];
             let mut n = 0;
@@ -753,7 +754,8 @@ mod tests {
         let (slots, _) = table.build_slots();
         let visited = |id: &str| {
             let hash = table.hash.hash_one(id.as_bytes());
-            let (mut slot, mut n) = (slots.first(hash), 1);
+            let mut slot = slots.first(hash);
+            let mut n = 1;
             while slots.0[slot] as u32 != hash as u32 {
                 (slot, n) = (slots.next(slot), n + 1);
             }

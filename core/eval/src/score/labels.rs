@@ -203,18 +203,16 @@ impl<'t> Labels<'t> {
         n_missing: usize,
     ) -> f64 {
         let n = self.table.len();
-        let (hit, counted) = (
-            if items.is_right(item.ordinal) {
-                2.0
-            } else {
-                0.0
-            },
-            if items.is_predicted(item.ordinal) {
-                2.0
-            } else {
-                1.0
-            },
-        );
+        let hit = if items.is_right(item.ordinal) {
+            2.0
+        } else {
+            0.0
+        };
+        let counted = if items.is_predicted(item.ordinal) {
+            2.0
+        } else {
+            1.0
+        };
         n as f64 * (hit - value * counted) / (2 * n - n_missing) as f64
     }
 }

@@ -82,7 +82,8 @@ impl<'t> Numbers<'t> {
         self.squared
             .add(self.largest_error * self.largest_error * n_missing as f64);
         let mean = |sum: Sum| sum.total() / n.max(1) as f64;
-        let (mae, mse) = (mean(self.absolute), mean(self.squared));
+        let mae = mean(self.absolute);
+        let mse = mean(self.squared);
         let rmse = mse.sqrt();
         let named = |name: &str, figure| (name.to_owned(), figure);
         if self.metric == Metric::Spearman {

@@ -73,7 +73,9 @@ impl<'t> Probabilities<'t> {
     ) {
         let right = self.table.label(item.label());
         let positive = self.positive.map(|label| self.table.label(label));
-        let (mut of_right, mut of_positive, mut squares) = (0.0, 0.0, 0.0);
+        let mut of_right = 0.0;
+        let mut of_positive = 0.0;
+        let mut squares = 0.0;
         let (mut top, mut confidence): (&[u8], f64) = (&[], -1.0);
         for (label, probability) in probabilities {
             let label = label.as_bytes();
@@ -117,14 +119,13 @@ impl<'t> Probabilities<'t> {
         items: &mut ItemScoresBuilder,
         n_missing: usize,
     ) -> Result<Figures, Failure> {
-        let (n, missing) = (self.table.len(), n_missing as f64);
+        let n = self.table.len();
+        let missing = n_missing as f64;
         self.log_loss.add(self.log_loss_max * missing);
         self.brier.add(self.brier_max * missing);
         let n_items = n.max(1) as f64;
-        let (log_loss, brier) = (
-            self.log_loss.total() / n_items,
-            self.brier.total() / n_items,
-        );
+        let log_loss = self.log_loss.total() / n_items;
+        let brier = self.brier.total() / n_items;
         // A missing item has the largest gap, and no bin: in one it could cancel the gaps of
         // others.
         let ece = (self.bins.iter().map(|bin| bin.total().abs()).sum::<f64>() + missing) / n_items;
@@ -213,8 +214,10 @@ fn auc(scores: &[f64], is_positive: impl Iterator<Item = bool>) -> Option<Area> 
             .collect()
     };
     let all = ranks(scores);
-    let (positive, negative) = (side(true, &all), side(false, &all));
-    let (n_positive, n_negative) = (positive.len() as f64, negative.len() as f64);
+    let positive = side(true, &all);
+    let negative = side(false, &all);
+    let n_positive = positive.len() as f64;
+    let n_negative = negative.len() as f64;
     if positive.is_empty() || negative.is_empty() {
         return None;
     }
@@ -237,11 +240,9 @@ fn auc(scores: &[f64], is_positive: impl Iterator<Item = bool>) -> Option<Area> 
     let estimate = variance(&above)
         .zip(variance(&below))
         .map(|(above, below)| estimate_within([0.0, 1.0], value, (above + below).sqrt(), "delong"));
-    let (n, mut above, mut below) = (
-        n_positive + n_negative,
-        above.into_iter(),
-        below.into_iter(),
-    );
+    let n = n_positive + n_negative;
+    let mut above = above.into_iter();
+    let mut below = below.into_iter();
     let contribution = |is_positive: &bool| {
         let (share, n_side) = if *is_positive {
             (above.next(), n_positive)

@@ -122,7 +122,10 @@ impl<'t> Rankings<'t> {
 
     fn several(&mut self, list: List<'t>, cut: &[Cow<'_, str>]) -> [f64; N] {
         self.unfound.fill(list, cut.len());
-        let (mut hits, mut first, mut dcg, mut precisions) = (0.0, None, 0.0, 0.0);
+        let mut hits = 0.0;
+        let mut first = None;
+        let mut dcg = 0.0;
+        let mut precisions = 0.0;
         for (at, id) in cut.iter().enumerate() {
             if let Some(gain) = self.unfound.take(id.as_bytes()) {
                 let rank = at as f64 + 1.0;

@@ -58,7 +58,8 @@ impl RankCorrelation {
                 .map(|rank| rank - middle)
                 .collect()
         };
-        let (predictions, answers) = (centered(predictions), centered(answers));
+        let predictions = centered(predictions);
+        let answers = centered(answers);
         let squares = [dot(&predictions, &predictions), dot(&answers, &answers)];
         (squares[0] > 0.0 && squares[1] > 0.0).then_some(Self {
             predictions,
@@ -82,9 +83,12 @@ impl RankCorrelation {
         let n = self.predictions.len();
         let rho = self.rho();
         let [var_x, var_y] = self.squares.map(|squares| squares / n as f64);
-        let (x, y) = (&self.predictions, &self.answers);
-        let (x_above_x, y_above_y) = (sums_above(x, x), sums_above(y, y));
-        let (y_above_x, x_above_y) = (sums_above(x, y), sums_above(y, x));
+        let x = &self.predictions;
+        let y = &self.answers;
+        let x_above_x = sums_above(x, x);
+        let y_above_y = sums_above(y, y);
+        let y_above_x = sums_above(x, y);
+        let x_above_y = sums_above(y, x);
         let influence = |item: usize| {
             let covariance = x[item] * y[item] + y_above_x[item] + x_above_y[item];
             let variances = (x[item] * x[item] + 2.0 * x_above_x[item]) / var_x
@@ -100,7 +104,9 @@ impl RankCorrelation {
 fn sums_above(ranks: &[f64], values: &[f64]) -> Vec<f64> {
     let mut order: Vec<u32> = (0..ranks.len() as u32).collect();
     order.sort_unstable_by(|one, other| ranks[*other as usize].total_cmp(&ranks[*one as usize]));
-    let (mut sums, mut higher, mut start) = (vec![0.0; ranks.len()], Sum::default(), 0);
+    let mut sums = vec![0.0; ranks.len()];
+    let mut higher = Sum::default();
+    let mut start = 0;
     while start < order.len() {
         let rank = ranks[order[start] as usize];
         let end = start

@@ -217,7 +217,8 @@ impl<'t> Scorer<'t> {
         }
         let n_unmatched = unmatched.len() as i64;
         let n_submitted = of_both(|set| set.n_matched) as i64 + n_unmatched;
-        let (n, n_missing) = (open.table.len() as i64, open.n_missing() as i64);
+        let n = open.table.len() as i64;
+        let n_missing = open.n_missing() as i64;
         let (figures, items) = open.finish()?;
         let sealed = match sealed {
             Some(set) => Some(Sealed {

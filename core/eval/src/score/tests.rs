@@ -226,7 +226,8 @@ fn rankings_agree_with_trec_eval() {
     for case in vectors.as_array().unwrap() {
         for (metric, expected) in case["values"].as_object().unwrap() {
             let score = score_json(&case["answers"], metric, &case["predictions"]).unwrap();
-            let (got, expected) = (score.figures.value, expected.as_f64().unwrap());
+            let got = score.figures.value;
+            let expected = expected.as_f64().unwrap();
             assert!(
                 (got - expected).abs() <= 1e-12,
                 "{} {metric}: {got} instead of {expected}",
@@ -263,7 +264,8 @@ fn item_scores_are_in_suite_order() {
 fn figures_agree_with_scikit_learn_and_scipy() {
     let vectors: Value =
         serde_json::from_str(include_str!("../../../../tests/vectors/figures.json")).unwrap();
-    let (mut compared, mut worst) = (0, 0_f64);
+    let mut compared = 0;
+    let mut worst = 0_f64;
     for case in vectors.as_array().unwrap() {
         for (metric, expected) in case["values"].as_object().unwrap() {
             let score = score_json(&case["answers"], metric, &case["predictions"]).unwrap();
@@ -343,12 +345,11 @@ fn stderr_of(terms: &[f64]) -> f64 {
 fn contributions_agree_with_jackknife() {
     let vectors: Value =
         serde_json::from_str(include_str!("../../../../tests/vectors/figures.json")).unwrap();
-    let (mut compared, mut jackknifed) = (0, 0);
+    let mut compared = 0;
+    let mut jackknifed = 0;
     for case in vectors.as_array().unwrap() {
-        let (answers, predictions) = (
-            case["answers"].as_array().unwrap(),
-            case["predictions"].as_array().unwrap(),
-        );
+        let answers = case["answers"].as_array().unwrap();
+        let predictions = case["predictions"].as_array().unwrap();
         for metric in ["f1_macro", "f1_micro", "spearman", "auc"]
             .into_iter()
             .filter(|metric| case["values"].get(metric).is_some())
@@ -357,10 +358,8 @@ fn contributions_agree_with_jackknife() {
             let parts: Vec<f64> = (0..answers.len())
                 .map(|item| score.items.value(item))
                 .collect();
-            let (mean, name) = (
-                parts.iter().sum::<f64>() / parts.len() as f64,
-                case["name"].to_string() + metric,
-            );
+            let mean = parts.iter().sum::<f64>() / parts.len() as f64;
+            let name = case["name"].to_string() + metric;
             assert!(
                 (mean - score.figures.value).abs() < 1e-12,
                 "{name}: {mean} {}",
@@ -372,7 +371,8 @@ fn contributions_agree_with_jackknife() {
             }
             let n = answers.len() as f64;
             let without = |item: usize| {
-                let (mut answers, mut predictions) = (answers.clone(), predictions.clone());
+                let mut answers = answers.clone();
+                let mut predictions = predictions.clone();
                 let left_out = answers.remove(item);
                 predictions.retain(|prediction| prediction["item_id"] != left_out[0]);
                 score_json(&json!(answers), metric, &json!(predictions))
@@ -388,7 +388,8 @@ fn contributions_agree_with_jackknife() {
                 .zip(&parts)
                 .map(|(one, other)| one - other)
                 .collect();
-            let (ours, theirs) = (stderr_of(&parts), stderr_of(&pseudo));
+            let ours = stderr_of(&parts);
+            let theirs = stderr_of(&pseudo);
             assert!(
                 stderr_of(&apart) <= 0.15 * theirs + 1e-12,
                 "{name}: {ours} {theirs} {}",
@@ -652,7 +653,8 @@ fn sealed_score(metric: &str, answers: &[Value], predictions: &Value) -> Result<
         }
         builder.finish().unwrap()
     };
-    let (open, sealed) = (table(false), table(true));
+    let open = table(false);
+    let sealed = table(true);
     let progress = Progress::default();
     let mut scorer = Scorer::new(&open, metric, &progress).with_sealed(Some(&sealed));
     match prediction::read(predictions.to_string().as_bytes(), &mut scorer).unwrap() {
@@ -735,7 +737,8 @@ fn sealed_answers_do_not_change_open_figures() {
             .map(|at| json!({"item_id": format!("i{at}"), "prediction": prediction}))
             .collect();
         let of = |answers: &[Value]| sealed_score(metric, answers, &json!(predictions)).unwrap();
-        let (one, two) = (of(&open), of(&changed));
+        let one = of(&open);
+        let two = of(&changed);
         assert_ne!(one.sealed, two.sealed, "{metric}");
         assert_eq!(
             Score {

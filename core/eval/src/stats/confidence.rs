@@ -103,7 +103,8 @@ pub(crate) fn fisher(rho: f64, n: usize) -> Option<Estimate> {
         return None;
     }
     let stderr = ((1.0 + rho * rho / 2.0) / (n as f64 - 3.0)).sqrt();
-    let (z, method) = (rho.clamp(-1.0, 1.0).atanh(), "fisher");
+    let z = rho.clamp(-1.0, 1.0).atanh();
+    let method = "fisher";
     if z.is_infinite() {
         return Some(Estimate {
             stderr: 0.0,

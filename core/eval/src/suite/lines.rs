@@ -149,7 +149,8 @@ fn check_item_id(file: &'static str, line: usize, item_id: &str) -> Result<(), B
 
 /// Reads and checks all answers.
 pub(super) fn read_answers(text: &str, metric: &Metric) -> Result<Answers, BadSuite> {
-    let (mut answers, mut check) = (Answers::new(), AnswersCheck::new(*metric));
+    let mut answers = Answers::new();
+    let mut check = AnswersCheck::new(*metric);
     for (line, json) in numbered_lines(text) {
         let bad = |reason: String| BadSuite::new(ANSWERS, line, reason);
         let AnswerLine { item_id, answer } =
