@@ -63,7 +63,11 @@ fn every_operation_exists_on_both_protocols() {
         .iter()
         .map(|route| format!("{} {}", route.method, route.path))
         .collect();
-    assert_eq!(rest, rpcs().into_keys().collect());
+    assert_eq!(
+        rest,
+        rpcs().into_keys().collect(),
+        "ROUTES (left) and the REST lines above the rpcs in proto/assay/v1 (right) differ"
+    );
 }
 
 /// A codec of encoded messages, without their types.
@@ -931,7 +935,9 @@ fn message_fields_match_json_names() {
         let operation = &document["paths"][path][method.to_lowercase()];
         let (_, response) = operation["responses"]
             .as_object()
-            .unwrap()
+            .unwrap_or_else(|| {
+                panic!("docs/openapi.json has no {line}: regenerate it, see CONTRIBUTING.md")
+            })
             .iter()
             .find(|(status, _)| status.starts_with('2'))
             .unwrap();

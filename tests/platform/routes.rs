@@ -692,5 +692,17 @@ fn table_and_router_have_same_routes() {
         .iter()
         .map(|route| format!("{} {}", route.method, route.path))
         .collect();
-    assert_eq!(routed_operations(), listed);
+    assert_eq!(
+        routed_operations(),
+        listed,
+        "the router (left) and ROUTES in tests/platform/routes.rs (right) differ"
+    );
+    let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide.md"));
+    let guide = guide.unwrap();
+    for operation in listed {
+        assert!(
+            guide.contains(&format!("| `{operation}` |")),
+            "the table of operations in docs/guide.md has no row {operation}"
+        );
+    }
 }

@@ -381,6 +381,11 @@ fn rpc_comments_name_their_rest_route() {
                 route.contains(&format!("{}(", method.to_lowercase())),
                 "{line}: {route}"
             );
+            let option = lines[at + 1] == "option idempotency_level = NO_SIDE_EFFECTS;";
+            assert!(
+                method != "GET" || option,
+                "{line}: a read has the option idempotency_level = NO_SIDE_EFFECTS"
+            );
             // A streaming rpc is another form of an operation that also has an rpc with one
             // response.
             rpcs += usize::from(!line.contains("returns (stream "));

@@ -4,7 +4,7 @@
 //! object.
 
 use assay_core::model::key::NewKey;
-use assay_core::model::org::{PlanChange, PlanRow, Role};
+use assay_core::model::org::{PlanChange, PlanRow, Role, default_storage_bytes};
 use assay_core::model::secret::{Secret, SecretKind};
 use assay_core::model::validation;
 use assay_core::runtime::artifacts::Artifacts;
@@ -128,7 +128,7 @@ pub async fn plan_set(url: &str, name: &str, change: &PlanChange) -> Result<Valu
             "there is no plan {name:?} yet; a new one needs --requests-per-minute, --eval-items-per-month, --concurrent-jobs and --upload-bytes-max"
         )));
     };
-    let storage_bytes = storage_bytes.unwrap_or(upload_bytes_max.saturating_mul(10));
+    let storage_bytes = storage_bytes.unwrap_or(default_storage_bytes(upload_bytes_max));
     let row = PlanRow {
         plan: name,
         requests_per_minute,
