@@ -105,29 +105,69 @@ impl SignificanceTest {
     }
 }
 
+/// The properties of a metric by which other code decides.
+struct Properties {
+    family: Family,
+    /// A lower value is better: an error or a loss.
+    lower_is_better: bool,
+    /// The loss of an item is a distance or a logarithm: it has no largest value, and a suite may
+    /// bound it.
+    takes_clip: bool,
+    /// An item has a score of its own. A correlation or an area exists for all items together only,
+    /// and only with a prediction for every item.
+    has_item_scores: bool,
+    significance_test: SignificanceTest,
+}
+
 impl Metric {
-    /// Returns the form of the predictions that this metric scores.
-    pub const fn family(self) -> Family {
-        match self {
+    /// Returns the properties. This is the one table of them: a new metric gets a row here.
+    const fn properties(self) -> Properties {
+        use SignificanceTest::{McNemar, Permutation, Wald};
+
+        let (family, significance_test) = match self {
+            Self::Accuracy | Self::HitRate(_) => (Family::Rankings, McNemar),
+            Self::Recall(_) | Self::Precision(_) | Self::Ndcg(_) | Self::Mrr(_) | Self::Map(_) => {
+                (Family::Rankings, Permutation)
+            }
+            Self::ExactMatch => (Family::Labels, McNemar),
+            Self::F1Macro | Self::F1Micro => (Family::Labels, Wald),
+            Self::Rmse | Self::Mae => (Family::Numbers, Permutation),
+            Self::Spearman => (Family::Numbers, Wald),
+            Self::LogLoss | Self::Brier => (Family::Probabilities, Permutation),
+            Self::Auc | Self::Ece => (Family::Probabilities, Wald),
+        };
+        let (lower_is_better, takes_clip, has_item_scores) = match self {
+            Self::Rmse | Self::Mae | Self::LogLoss => (true, true, true),
+            Self::Brier | Self::Ece => (true, false, true),
+            Self::Spearman | Self::Auc => (false, false, false),
             Self::Accuracy
             | Self::HitRate(_)
             | Self::Recall(_)
             | Self::Precision(_)
             | Self::Ndcg(_)
             | Self::Mrr(_)
-            | Self::Map(_) => Family::Rankings,
-            Self::ExactMatch | Self::F1Macro | Self::F1Micro => Family::Labels,
-            Self::Rmse | Self::Mae | Self::Spearman => Family::Numbers,
-            Self::LogLoss | Self::Brier | Self::Auc | Self::Ece => Family::Probabilities,
+            | Self::Map(_)
+            | Self::ExactMatch
+            | Self::F1Macro
+            | Self::F1Micro => (false, false, true),
+        };
+        Properties {
+            family,
+            lower_is_better,
+            takes_clip,
+            has_item_scores,
+            significance_test,
         }
+    }
+
+    /// Returns the form of the predictions that this metric scores.
+    pub const fn family(self) -> Family {
+        self.properties().family
     }
 
     /// Returns `true` if a lower value is better: for errors and losses.
     pub const fn lower_is_better(self) -> bool {
-        matches!(
-            self,
-            Self::Rmse | Self::Mae | Self::LogLoss | Self::Brier | Self::Ece
-        )
+        self.properties().lower_is_better
     }
 
     /// Reads the metric of a published suite, which was checked when it was published.
@@ -152,14 +192,14 @@ impl Metric {
     /// Returns `true` if the suite may bound the loss of an item: if the loss is a distance or a
     /// logarithm.
     pub const fn takes_clip(self) -> bool {
-        matches!(self, Self::Rmse | Self::Mae | Self::LogLoss)
+        self.properties().takes_clip
     }
 
     /// Returns the worst and the best value, or `None` if the metric is unbounded. `n_labels` is
     /// the number of distinct labels among the answers.
     pub fn bounds(self, clip: Option<Clip>, n_labels: usize) -> Option<[f64; 2]> {
         match self {
-            Self::Rmse | Self::Mae | Self::LogLoss => clip.map(|clip| [clip.high, clip.low]),
+            _ if self.takes_clip() => clip.map(|clip| [clip.high, clip.low]),
             Self::Brier => Some([brier_max(n_labels), 0.0]),
             Self::Ece => Some([1.0, 0.0]),
             Self::Spearman => Some([-1.0, 1.0]),
@@ -169,32 +209,18 @@ impl Metric {
 
     /// Returns `true` if the metric is defined only with a prediction for every item.
     pub const fn needs_all_predictions(self) -> bool {
-        matches!(self, Self::Spearman | Self::Auc)
+        !self.has_item_scores()
     }
 
     /// Returns the test of the hypothesis that two jobs over the same items are equally good.
     pub const fn significance_test(self) -> SignificanceTest {
-        match self {
-            Self::Accuracy | Self::HitRate(_) | Self::ExactMatch => SignificanceTest::McNemar,
-            Self::F1Macro | Self::F1Micro | Self::Spearman | Self::Auc | Self::Ece => {
-                SignificanceTest::Wald
-            }
-            Self::Recall(_)
-            | Self::Precision(_)
-            | Self::Ndcg(_)
-            | Self::Mrr(_)
-            | Self::Map(_)
-            | Self::Rmse
-            | Self::Mae
-            | Self::LogLoss
-            | Self::Brier => SignificanceTest::Permutation,
-        }
+        self.properties().significance_test
     }
 
     /// Returns `true` if an item has a score of its own. A correlation or an area exists for all
     /// items together only.
     pub const fn has_item_scores(self) -> bool {
-        !matches!(self, Self::Spearman | Self::Auc)
+        self.properties().has_item_scores
     }
 }
 

@@ -148,8 +148,9 @@ impl Pairs {
 /// Returns the size of one point: 0.01 for metrics with a largest value, otherwise a hundredth of
 /// the larger of the two values.
 pub fn point(metric: Metric, value_a: f64, value_b: f64) -> f64 {
-    match metric {
-        Metric::Rmse | Metric::Mae | Metric::LogLoss => value_a.max(value_b) / 100.0,
-        _ => 0.01,
+    if metric.takes_clip() {
+        value_a.max(value_b) / 100.0
+    } else {
+        0.01
     }
 }
