@@ -47,6 +47,15 @@ const GATE: &str = "
     end $$;
     create trigger gate before update on jobs for each statement execute function wait_at_the_gate();";
 
+/// A trigger that keeps leases valid, so that the API reclaims no job when a worker is slow.
+const ENDLESS_LEASES: &str = "
+    create function never_expire() returns trigger language plpgsql as $$
+    begin
+        new.seen_at := 'infinity';
+        return new;
+    end $$;
+    create trigger endless before insert or update on workers for each row execute function never_expire();";
+
 struct Takeovers {
     world: World,
     /// The connection that holds the advisory lock while the gate is closed.
@@ -75,7 +84,9 @@ impl Takeovers {
         world.widen_plans().await;
         let gate = world.database().await;
         let mut owner = world.database().await;
-        sqlx::raw_sql(GATE).execute(&mut owner).await.unwrap();
+        for sql in [GATE, ENDLESS_LEASES] {
+            sqlx::raw_sql(sql).execute(&mut owner).await.unwrap();
+        }
         let pool = store::pool(
             &world.stack.database.worker_url,
             4,
@@ -84,15 +95,9 @@ impl Takeovers {
         )
         .unwrap();
         let first = worker_id(&world.stack.workers[0]).parse().unwrap();
-        // The second worker is the test itself; its lease never expires.
+        // The second worker is the test itself.
         let second = WorkerId::random().unwrap();
         leases::renew_lease(&pool, &second).await.unwrap();
-        let always = "update workers set seen_at = 'infinity' where id = $1";
-        sqlx::query(always)
-            .bind(second.as_str())
-            .execute(&mut owner)
-            .await
-            .unwrap();
         Self {
             world,
             gate,
