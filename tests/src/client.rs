@@ -69,7 +69,7 @@ impl Client {
         let response = request
             .send()
             .await
-            .map_err(Trouble::because("the API did not respond"))?;
+            .map_err(|error| Trouble::new(format!("the API did not respond: {error:?}")))?;
         let status = response.status().as_u16();
         let headers = response.headers().clone();
         let text = response
