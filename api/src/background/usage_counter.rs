@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use assay_core::store::{self, PgPool, Postgres, Transaction};
 use assay_core::{BestEffort as _, Code, OrgId, Result};
-use tokio::sync::watch;
+use tokio::sync::{RwLock, watch};
 
 /// Time between two flushes. A process that is killed loses the counts of at most this time.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
@@ -15,17 +15,10 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// The admitted requests that are not in the database yet.
 #[derive(Default)]
 pub struct UsageCounter {
-    counted: Mutex<Counted>,
+    counted: Mutex<HashMap<OrgId, i64>>,
     /// Counts whose transaction may or may not have been committed, until the database reports
-    /// which.
-    in_doubt: tokio::sync::Mutex<Option<InDoubt>>,
-}
-
-#[derive(Default)]
-struct Counted {
-    by_org: HashMap<OrgId, i64>,
-    /// The number of flushes so far.
-    flushes: u64,
+    /// which. Locked for writing during a flush.
+    in_doubt: RwLock<Option<InDoubt>>,
 }
 
 /// The counts of a transaction whose commit has an unknown result.
@@ -34,47 +27,37 @@ struct InDoubt {
     counted: HashMap<OrgId, i64>,
 }
 
-/// The requests of an organization that no flush has taken yet.
-pub struct PendingRequests {
-    /// The number of requests.
-    pub requests: i64,
-    flushes: u64,
-}
-
 impl UsageCounter {
-    fn counted(&self) -> MutexGuard<'_, Counted> {
+    fn counted(&self) -> MutexGuard<'_, HashMap<OrgId, i64>> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a request.
     pub fn count(&self, org_id: &OrgId) {
         let mut counted = self.counted();
-        match counted.by_org.get_mut(org_id) {
+        match counted.get_mut(org_id) {
             Some(count) => *count += 1,
-            None => drop(counted.by_org.insert(org_id.clone(), 1)),
+            None => drop(counted.insert(org_id.clone(), 1)),
         }
     }
 
-    /// Returns the requests that no flush has taken yet. During a flush, its requests are for some
-    /// milliseconds neither here nor in the database.
-    pub fn pending(&self, org_id: &OrgId) -> PendingRequests {
-        let counted = self.counted();
-        PendingRequests {
-            requests: counted.by_org.get(org_id).copied().unwrap_or(0),
-            flushes: counted.flushes,
-        }
-    }
-
-    /// Returns `true` if a count that was read from the database after `pending` contains none of
-    /// its requests.
-    pub fn is_disjoint(&self, pending: &PendingRequests) -> bool {
-        self.counted().flushes == pending.flushes
+    /// Executes `read`, which reads the requests of the organization from the database. Returns its
+    /// output and the number of requests that the database does not contain. Waits for a flush that
+    /// is in progress, whose requests may be in both numbers or in none.
+    pub async fn with_uncounted<T>(
+        &self,
+        org_id: &OrgId,
+        read: impl Future<Output = Result<T>>,
+    ) -> Result<(T, i64)> {
+        let _no_flush = self.in_doubt.read().await;
+        let requests = self.counted().get(org_id).copied().unwrap_or(0);
+        Ok((read.await?, requests))
     }
 
     /// Adds the counts to the database, each request exactly once even if the result of a commit is
     /// lost. Counts that cannot be written are retained.
     pub async fn flush(&self, db: &PgPool) -> Result<()> {
-        let mut in_doubt = self.in_doubt.lock().await;
+        let mut in_doubt = self.in_doubt.write().await;
         if let Some(InDoubt {
             transaction_id,
             counted,
@@ -103,11 +86,7 @@ impl UsageCounter {
                 Err(error) => return Err(error),
             }
         }
-        let counted = {
-            let mut counted = self.counted();
-            counted.flushes += 1;
-            std::mem::take(&mut counted.by_org)
-        };
+        let counted = std::mem::take(&mut *self.counted());
         if counted.is_empty() {
             return Ok(());
         }
@@ -134,7 +113,7 @@ impl UsageCounter {
     fn restore(&self, unwritten: &HashMap<OrgId, i64>) {
         let mut counted = self.counted();
         for (org_id, requests) in unwritten {
-            *counted.by_org.entry(org_id.clone()).or_default() += requests;
+            *counted.entry(org_id.clone()).or_default() += requests;
         }
     }
 

@@ -7,10 +7,6 @@ use assay_core::{Result, store};
 
 use crate::app::App;
 
-/// Number of attempts to read the month while no counted request is written. The counts are written
-/// once a second.
-const MONTH_ATTEMPTS: u32 = 3;
-
 /// Returns the usage of the organization in the current month, and the limits of its plan.
 pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
     let (
@@ -22,8 +18,14 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
             active_jobs,
             stored_bytes,
         },
-        pending,
-    ) = month(app, caller).await?;
+        uncounted,
+    ) = app
+        .usage
+        .with_uncounted(
+            caller.org_id(),
+            store::usage::month(&app.db, caller.org_id()),
+        )
+        .await?;
     let plan = caller.plan();
     Ok(Usage {
         org_id: caller.org_id().clone(),
@@ -32,7 +34,7 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
         period_end,
         totals: UsageTotals {
             eval_items,
-            requests: requests + pending,
+            requests: requests + uncounted,
         },
         active_jobs,
         stored_bytes,
@@ -42,22 +44,4 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
             storage_bytes: plan.storage_bytes,
         },
     })
-}
-
-/// Returns the stored month, and the number of requests that it does not contain yet. The sum can
-/// lag, and is never too high.
-async fn month(app: &App, caller: &Caller) -> Result<(MonthRow, i64)> {
-    let mut attempts = 0;
-    loop {
-        let pending = app.usage.pending(caller.org_id());
-        let row = store::usage::month(&app.db, caller.org_id()).await?;
-        attempts += 1;
-        // Requests that were written during the read may be in both numbers.
-        if app.usage.is_disjoint(&pending) {
-            return Ok((row, pending.requests));
-        }
-        if attempts == MONTH_ATTEMPTS {
-            return Ok((row, 0));
-        }
-    }
 }
