@@ -8,37 +8,52 @@ use redis::{AsyncCommands as _, RedisResult, Script};
 use super::process_time::process_time;
 use super::verdict::{Allowance, Operation, THROTTLE_FIRST, THROTTLE_MAX, Verdict, WINDOW};
 
-/// Sums the live buckets of `KEYS[1]` and deletes the expired ones.
+/// Removes the expired buckets of `KEYS[1]`, and determines the sum of the live ones.
 ///
 /// A bucket is a second, with the count and the microsecond of its latest request. It expires sixty
 /// seconds after that request, so that no sixty seconds hold more than the limit, at whatever point
-/// of its second a burst came. Computes `used`, the second of the `oldest` bucket (0 if there is
-/// none), the current time, and `wait`, the seconds until that bucket expires.
+/// of its second a burst came. The fields `used` and `oldest` hold the sum and the first second of
+/// the buckets, so that a call reads only the oldest bucket and those that have expired since the
+/// call before.
+///
+/// Computes `used`, the second of the `oldest` bucket (0 if there is none), the current time, and
+/// `wait`, the seconds until that bucket expires.
 const WINDOW_LUA: &str = r"
 local time = redis.call('time')
 local now, micros = tonumber(time[1]), tonumber(time[2])
-local used, oldest, wait, mine = 0, 0, 60, 0
-local buckets = redis.call('hgetall', KEYS[1])
-for i = 1, #buckets, 2 do
-    local second = tonumber(buckets[i])
-    local count, latest = string.match(buckets[i + 1], '(%d+) (%d+)')
-    count, latest = tonumber(count), tonumber(latest)
-    if second < now - 60 or (second == now - 60 and latest <= micros) then
-        redis.call('hdel', KEYS[1], buckets[i])
-    else
-        used = used + count
-        if second == now then mine = count end
-        if oldest == 0 or second < oldest then
-            oldest = second
-            wait = math.ceil(second + 60 - now + (latest - micros) / 1000000)
+local function parse(bucket)
+    local count, latest = string.match(bucket, '(%d+) (%d+)')
+    return tonumber(count), tonumber(latest)
+end
+local state = redis.call('hmget', KEYS[1], 'used', 'oldest', now)
+local used, oldest, wait = tonumber(state[1] or 0), tonumber(state[2] or 0), 60
+local before = oldest
+while used > 0 and oldest <= now + 60 do
+    local bucket = redis.call('hget', KEYS[1], oldest)
+    if bucket then
+        local count, latest = parse(bucket)
+        if oldest > now - 60 or (oldest == now - 60 and latest > micros) then
+            wait = math.ceil(oldest + 60 - now + (latest - micros) / 1000000)
+            break
         end
+        redis.call('hdel', KEYS[1], oldest)
+        used = used - count
     end
+    oldest = oldest + 1
+end
+if used == 0 or oldest > now + 60 then
+    -- No bucket is left, or the clock was set back by more than a minute.
+    redis.call('del', KEYS[1])
+    used, oldest, state[3] = 0, 0, false
+elseif oldest ~= before then
+    redis.call('hset', KEYS[1], 'used', used, 'oldest', oldest)
 end
 local function count()
-    redis.call('hset', KEYS[1], now, (mine + 1) .. ' ' .. micros)
-    redis.call('expire', KEYS[1], 61)
+    local mine = state[3] and parse(state[3]) or 0
     used = used + 1
-    if oldest == 0 then oldest = now end
+    if oldest == 0 or now < oldest then oldest = now end
+    redis.call('hset', KEYS[1], now, (mine + 1) .. ' ' .. micros, 'used', used, 'oldest', oldest)
+    redis.call('expire', KEYS[1], 61)
 end
 local max = tonumber(ARGV[1])
 ";
@@ -106,7 +121,7 @@ impl RedisCounters {
             Operation::Admit => {
                 self.call(
                     self.admit
-                        .key(format!("{prefix}.requests.{who}"))
+                        .key(format!("{prefix}.request_window.{who}"))
                         .arg(limit),
                     limit,
                 )
@@ -114,13 +129,15 @@ impl RedisCounters {
             }
             Operation::Peek => {
                 self.call(
-                    self.peek.key(format!("{prefix}.failures.{who}")).arg(limit),
+                    self.peek
+                        .key(format!("{prefix}.failure_window.{who}"))
+                        .arg(limit),
                     limit,
                 )
                 .await
             }
             Operation::Fail => {
-                let mut call = self.fail.key(format!("{prefix}.failures.{who}"));
+                let mut call = self.fail.key(format!("{prefix}.failure_window.{who}"));
                 let call = call
                     .key(format!("{prefix}.throttle.{who}"))
                     .arg(limit)
