@@ -3,12 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use assay_core::Error;
+use assay_core::model::job::JobRow;
+use assay_core::model::secret::SecretHash;
+use assay_core::model::suite::SuiteId;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::background_tasks::BackgroundTasks;
 use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::trace_export::{Sampling, Spans};
-use assay_core::store::{self, PgPool, PoolProfile};
+use assay_core::store::combined_statements::{CombinedLookups, combined_statements};
+use assay_core::store::combined_submissions::{CombinedSubmissions, combined_submissions};
+use assay_core::store::credential::FoundKey;
+use assay_core::store::submission::{IfLocked, NewJob};
+use assay_core::store::suite::SuiteRow;
+use assay_core::store::{self, PgPool, PoolProfile, within_response_timeout};
+use assay_core::{Error, JobId, OrgId};
 use tokio::sync::{Notify, watch};
 use tokio_util::task::TaskTracker;
 
@@ -29,6 +37,10 @@ const CONCURRENCY_TIMEOUT: Duration = Duration::from_secs(5);
 /// updates.
 const LISTENING: u32 = 2;
 
+/// The number of connections for statements of many requests: lookups, submissions, and rounds of
+/// the dispatcher. Requests that take all others must not make a live API reject credentials.
+const COMBINED: u32 = 3;
+
 /// The dependencies of all operations. Clones share them.
 #[derive(Clone)]
 pub struct App(Arc<Inner>);
@@ -39,15 +51,25 @@ pub struct Inner {
     pub db: PgPool,
     /// A connection pool for reading and cancelling jobs: a quarter of all connections.
     pub jobs_db: PgPool,
-    /// Limits of credential lookups per client address: at most half of the connections of the pool
-    /// for jobs, and of the other pool.
-    pub credential_lookups: [ConcurrencyLimit; 2],
+    /// A connection pool for statements of many requests.
+    pub combined_db: PgPool,
+    /// Lookups of API keys by the hashes of their secrets.
+    pub keys: CombinedLookups<SecretHash, FoundKey>,
+    /// Lookups of jobs by their organization and id.
+    pub jobs: CombinedLookups<(OrgId, JobId), JobRow>,
+    /// Suites in their current version, by id.
+    pub suites: CombinedLookups<SuiteId, Arc<SuiteRow>>,
+    /// Submissions, which share transactions.
+    pub submissions: CombinedSubmissions,
+    /// Limits of session lookups per client address: at most half of the connections of the pool for
+    /// jobs, and of the other pool.
+    pub session_lookups: [ConcurrencyLimit; 2],
     /// The memory that requests and responses may hold.
     pub memory: Budget,
-    /// The limit of submissions that are checked and stored, from the arrival of the body.
+    /// The limit of submissions that are checked and written to the artifact store, from the arrival
+    /// of the body.
     pub submission_bodies: ConcurrencyLimit,
-    /// The limit of other requests: an organization uses at most half of the connections that are
-    /// not for jobs.
+    /// The limit of other requests: an organization uses at most half of their connections.
     pub requests_in_progress: ConcurrencyLimit,
     /// The artifact store, with submissions, uploads and item scores.
     pub artifacts: Artifacts,
@@ -55,9 +77,9 @@ pub struct Inner {
     pub submitted: Notify,
     /// Notifications of changed jobs.
     pub job_updates: JobUpdates,
-    /// The limit of submission transactions: those of one organization wait for each other in the
-    /// database, each on a connection.
-    pub job_inserts: ConcurrencyLimit,
+    /// The limit of transactions that record predictions before they are written to the artifact
+    /// store: those of one organization wait for each other in the database, each on a connection.
+    pub recordings: ConcurrencyLimit,
     /// The limit of upload parts per organization. The memory budget limits those of all
     /// organizations.
     pub upload_parts: ConcurrencyLimit,
@@ -103,43 +125,83 @@ impl App {
         )?;
         let connections = settings.common.database_connections;
         let for_jobs = (connections / 4).max(1);
-        let for_requests = (connections - for_jobs).saturating_sub(LISTENING).max(1);
-        let credential_lookups = |connections: u32| {
+        let for_requests = (connections - for_jobs)
+            .saturating_sub(LISTENING + COMBINED)
+            .max(1);
+        let session_lookups = |connections: u32| {
             ConcurrencyLimit::new(
                 (connections as usize).div_ceil(2),
                 connections as usize,
                 settings.pool_wait,
             )
         };
-        let credential_lookups = [
-            credential_lookups(for_jobs),
-            credential_lookups(for_requests),
-        ];
-        let mut pool = |name, connections| {
+        let session_lookups = [session_lookups(for_jobs), session_lookups(for_requests)];
+        let mut pool = |name, connections, profile| {
             let (pool, follow_primary) = store::pool_with_task(
                 &settings.common.database_url,
                 connections,
                 "assay-api",
-                PoolProfile::REQUESTS,
+                profile,
             )?;
             tasks.spawn_infallible(name, follow_primary);
             Ok::<_, Error>(pool)
         };
+        let db = pool("primary_for_requests", for_requests, PoolProfile::REQUESTS)?;
+        let jobs_db = pool("primary_for_jobs", for_jobs, PoolProfile::REQUESTS)?;
+        let combined_db = pool("primary_for_combined", COMBINED, PoolProfile::COMBINED)?;
+        let (keys, waiting_keys) = combined_statements();
+        let (jobs, waiting_jobs) = combined_statements();
+        let (suites, waiting_suites) = combined_statements();
+        let (submissions, waiting_submissions) = combined_submissions();
+        let (keys_db, terms) = (combined_db.clone(), settings.terms.clone());
+        let find_keys = move |hashes: Vec<SecretHash>| {
+            let (db, terms) = (keys_db.clone(), terms.clone());
+            async move { store::credential::keys(&db, &hashes, &terms).await }
+        };
+        let suites_db = combined_db.clone();
+        let find_suites = move |suite_ids: Vec<SuiteId>| {
+            let db = suites_db.clone();
+            async move { store::suite::find_all(&db, &suite_ids).await }
+        };
+        let (common_db, own_db) = (combined_db.clone(), db.clone());
+        let submit = move |jobs: Vec<NewJob>, if_locked| {
+            let db = match if_locked {
+                IfLocked::Skip => common_db.clone(),
+                IfLocked::Wait => own_db.clone(),
+            };
+            async move {
+                within_response_timeout(store::submission::submit(&db, &jobs, if_locked)).await
+            }
+        };
+        let jobs_lookup_db = combined_db.clone();
+        let find_jobs = move |jobs: Vec<(OrgId, JobId)>| {
+            let db = jobs_lookup_db.clone();
+            async move { store::job::find_all(&db, &jobs).await }
+        };
+        tasks.spawn_infallible("key_lookups", waiting_keys.find(find_keys));
+        tasks.spawn_infallible("job_lookups", waiting_jobs.find(find_jobs));
+        tasks.spawn_infallible("suite_lookups", waiting_suites.find(find_suites));
+        tasks.spawn_infallible("submissions", waiting_submissions.store(submit));
         Ok(Self(Arc::new(Inner {
-            db: pool("primary_for_requests", for_requests)?,
-            jobs_db: pool("primary_for_jobs", for_jobs)?,
-            credential_lookups,
+            keys,
+            jobs,
+            suites,
+            submissions,
+            db,
+            jobs_db,
+            combined_db,
+            session_lookups,
             memory: Budget::new(settings.request_memory),
             submission_bodies: ConcurrencyLimit::new(4, 16, CONCURRENCY_TIMEOUT),
             requests_in_progress: ConcurrencyLimit::new(
-                ((connections - for_jobs) / 2) as usize,
+                for_requests.div_ceil(2) as usize,
                 usize::MAX,
                 CONCURRENCY_TIMEOUT,
             ),
             artifacts: Artifacts::create(&settings.common.artifacts).await?,
             submitted: Notify::new(),
             job_updates: JobUpdates::new(stopped),
-            job_inserts: ConcurrencyLimit::new(3, usize::MAX, Duration::from_secs(2)),
+            recordings: ConcurrencyLimit::new(3, usize::MAX, Duration::from_secs(2)),
             upload_parts: ConcurrencyLimit::new(4, usize::MAX, Duration::from_secs(10)),
             upload_completions: ConcurrencyLimit::new(1, 2, Duration::from_secs(600)),
             job_lists: ConcurrencyLimit::new(1, usize::MAX, CONCURRENCY_TIMEOUT),

@@ -126,7 +126,11 @@ fn start_background_tasks(
 ) -> Result<()> {
     let resource_metrics = ResourceMetrics::new(
         &app.settings.common,
-        [("jobs", &app.jobs_db), ("requests", &app.db)],
+        [
+            ("jobs", &app.jobs_db),
+            ("requests", &app.db),
+            ("combined", &app.combined_db),
+        ],
     )?;
     tasks.spawn_infallible(
         "resource_metrics",
@@ -254,13 +258,18 @@ mod tests {
                 "dispatcher_notifier",
                 "domain_checks",
                 "email_delivery",
+                "job_lookups",
                 "job_updates",
+                "key_lookups",
+                "primary_for_combined",
                 "primary_for_jobs",
                 "primary_for_requests",
                 "process_counter",
                 "reconciliation",
                 "redis_probe",
                 "resource_metrics",
+                "submissions",
+                "suite_lookups",
                 "usage_counter",
             ]
         );

@@ -535,8 +535,11 @@ async fn predictions(
     responses: &Responses,
 ) -> String {
     let key = world.key();
-    let inline = planted.only_in("inline prediction", &["objects"]);
-    let note = planted.only_in("further field of an inline prediction", &["objects"]);
+    let inline = planted.only_in("inline prediction", &["table stored_predictions"]);
+    let note = planted.only_in(
+        "further field of an inline prediction",
+        &["table stored_predictions"],
+    );
     let label = planted.only_in("label", &["responses", "table jobs"]);
     let idempotency_key = planted.only_in("idempotency key", &["table jobs"]);
     let body = json!({"suite_id": "suite:canaries", "label": label, "predictions": [{"item_id": "item-0", "prediction": [inline], "note": note}]});
@@ -569,7 +572,7 @@ async fn predictions(
             item_id: "item-0".into(),
             prediction: Some(v1::PredictionValue {
                 value: Some(v1::prediction_value::Value::Label(
-                    planted.only_in("prediction by gRPC", &["objects"]),
+                    planted.only_in("prediction by gRPC", &["table stored_predictions"]),
                 )),
             }),
         }],

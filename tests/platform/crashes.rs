@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use crate::harness::{
-    MAX_RESPONSE_TIME, World, eval_result, one_prediction, string, wait_until, world,
-    world_on_own_servers, world_with,
+    MAX_RESPONSE_TIME, World, eval_result, large_prediction, one_prediction, string, wait_until,
+    world, world_on_own_servers, world_with,
 };
 
 /// Counts the results, the attempts and the ledger rows.
@@ -239,23 +239,32 @@ async fn locked_organization_does_not_block_others() {
     .await;
     world.submit(&one_prediction()).await;
     let other = crate::harness::org(&world.stack, "team").await;
+    world.widen_plans().await;
+    let earlier = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
+    let earlier = world.client(&other.key).post("/v1/evals", &earlier).await;
+    assert_eq!(earlier.unwrap().status, 202);
     let mut hold = world.database().await;
-    sqlx::raw_sql("begin; select * from org_submissions for update")
+    sqlx::raw_sql("begin").execute(&mut hold).await.unwrap();
+    sqlx::query("select from org_submissions where org_id = $1 for update")
+        .bind(&world.org.id)
         .execute(&mut hold)
         .await
         .unwrap();
     let client = world.key();
     let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()});
-    let stuck = tokio::spawn(async move {
-        futures_util::future::join_all((0..40).map(|_| client.post("/v1/evals", &body))).await
+    let stuck = tokio::spawn({
+        let body = body.clone();
+        async move {
+            futures_util::future::join_all((0..40).map(|_| client.post("/v1/evals", &body))).await
+        }
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
     for _ in 0..10 {
         let start = Instant::now();
-        assert_eq!(
-            world.client(&other.key).get("/v1/me").await.unwrap().status,
-            200
-        );
+        let other = world.client(&other.key);
+        assert_eq!(other.get("/v1/me").await.unwrap().status, 200);
+        let submitted = other.post("/v1/evals", &body).await.unwrap();
+        assert_eq!(submitted.status, 202, "{}", submitted.body);
         assert!(start.elapsed() < MAX_RESPONSE_TIME, "{:?}", start.elapsed());
     }
     for response in stuck.await.unwrap() {
@@ -276,8 +285,9 @@ async fn locked_organization_does_not_block_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn finished_job_removes_submission() {
     let world = world().await;
-    let job = world.submit_and_wait(&one_prediction()).await;
-    let key: String = sqlx::query_scalar("select input_key from jobs")
+    world.submit_and_wait(&one_prediction()).await;
+    let job = world.submit_and_wait(&large_prediction()).await;
+    let key: String = sqlx::query_scalar("select input_key from jobs where input_key is not null")
         .fetch_one(&mut world.database().await)
         .await
         .unwrap();
@@ -296,6 +306,15 @@ async fn finished_job_removes_submission() {
     // A new process looks for removable objects when it starts.
     let _second = world.stack.launch_api().unwrap();
     wait_until("removal", Duration::from_secs(10), async || !file.exists()).await;
+    let mut database = world.database().await;
+    wait_until("removal of the rows", Duration::from_secs(10), async || {
+        let stored: i64 = sqlx::query_scalar("select count(*) from stored_predictions")
+            .fetch_one(&mut database)
+            .await
+            .unwrap();
+        stored == 0
+    })
+    .await;
     let after = world
         .key()
         .get(&format!("/v1/jobs/{}", string(&job["id"])))

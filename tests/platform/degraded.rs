@@ -17,8 +17,9 @@ use sqlx::Connection as _;
 
 use crate::artifacts::{bucket_plan, start_failing_s3};
 use crate::harness::{
-    MAX_RESPONSE_TIME, WAIT_TIMEOUT, World, error_code, ground, list_files, one_prediction,
-    own_ground, own_ground_of, string, wait_until, with_token, world_on, world_with,
+    MAX_RESPONSE_TIME, WAIT_TIMEOUT, World, error_code, ground, large_prediction, list_files,
+    one_prediction, own_ground, own_ground_of, string, wait_until, with_token, world_on,
+    world_with,
 };
 use crate::uploads::{complete, open, put, submit};
 
@@ -176,15 +177,15 @@ async fn failing_object_store_retries_jobs() {
     );
     // Jobs that are accepted before the outage, and read after it.
     let hold = world.hold_answers().await;
-    let first = string(&world.submit(&one_prediction()).await.body["id"]);
+    let first = string(&world.submit(&large_prediction()).await.body["id"]);
     world.wait_for_status(&first, "running").await;
     let waiting: Vec<String> = futures_util::future::join_all(
-        (0..8).map(|_| async { string(&world.submit(&one_prediction()).await.body["id"]) }),
+        (0..8).map(|_| async { string(&world.submit(&large_prediction()).await.body["id"]) }),
     )
     .await;
     works.store(false, Ordering::Relaxed);
     hold.close().await.unwrap();
-    let refused = world.submit_once(&one_prediction()).await;
+    let refused = world.submit_once(&large_prediction()).await;
     assert_unavailable(&refused);
     assert_unavailable(&put(&key, &upload_id, 2, "{}\n".to_owned()).await);
     assert_unavailable(&complete(&key, &upload_id).await);

@@ -347,7 +347,7 @@ async fn ladder_discloses_only_best_level() {
         .unwrap();
     let files = String::from_utf8(artifacts.stdout).unwrap();
     assert!(
-        files.contains("predictions") && !files.contains("scores"),
+        files.contains(".assay-artifacts") && !files.contains("scores"),
         "{files}"
     );
     // The grid is public.

@@ -3,7 +3,9 @@
 use assay_tests::demo_suite;
 use serde_json::{Value, json};
 
-use crate::harness::{error_code, field_error, field_errors, one_prediction, org, string, world};
+use crate::harness::{
+    error_code, field_error, field_errors, large_prediction, one_prediction, org, string, world,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn submission_is_queued_and_scored() {
@@ -321,23 +323,26 @@ async fn missing_submission_fails_without_retry() {
         ..Default::default()
     })
     .await;
-    let queued = world.submit(&one_prediction()).await;
-    let key: String = sqlx::query_scalar("select input_key from jobs")
-        .fetch_one(&mut world.database().await)
+    let mut database = world.database().await;
+    let small = world.submit(&one_prediction()).await;
+    sqlx::raw_sql("delete from stored_predictions")
+        .execute(&mut database)
         .await
         .unwrap();
-    let artifacts = world
-        .stack
-        .ground
-        .servers
-        .folder()
-        .join(format!("{}-artifacts", world.stack.database.name));
-    std::fs::remove_file(artifacts.join(key)).unwrap();
+    let large = world.submit(&large_prediction()).await;
+    let sql = "select input_key from jobs where input_key is not null";
+    let key: String = sqlx::query_scalar(sql)
+        .fetch_one(&mut database)
+        .await
+        .unwrap();
+    std::fs::remove_file(world.stack.artifacts().join(key)).unwrap();
     let _worker = world.stack.launch_worker().unwrap();
-    let job = world.wait_until_finished(&string(&queued.body["id"])).await;
-    assert_eq!(
-        (&job["status"], &job["attempts"], &job["error"]["code"]),
-        (&"failed".into(), &1.into(), &"input_unavailable".into())
-    );
-    assert!(job.get("result").is_none() && job["trace_url"].is_string());
+    for queued in [small, large] {
+        let job = world.wait_until_finished(&string(&queued.body["id"])).await;
+        assert_eq!(
+            (&job["status"], &job["attempts"], &job["error"]["code"]),
+            (&"failed".into(), &1.into(), &"input_unavailable".into())
+        );
+        assert!(job.get("result").is_none() && job["trace_url"].is_string());
+    }
 }

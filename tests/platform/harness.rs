@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use assay_core::model::job::EvalResult;
+use assay_core::store::submission::ROW_BYTES_MAX;
 use assay_tests::binaries::Binaries;
 use assay_tests::client::{Client, Response};
 use assay_tests::databases;
@@ -418,6 +419,13 @@ pub fn with_token<T>(message: T, token: &str) -> tonic::Request<T> {
 /// Returns predictions for a single item of `suite:lunch`.
 pub fn one_prediction() -> Value {
     json!([{"item_id": "person-00/day-0", "prediction": ["ramen", "curry"]}])
+}
+
+/// Returns predictions for a single item of `suite:lunch` that are too large to be stored with their
+/// job: they are stored in the artifact store.
+pub fn large_prediction() -> Value {
+    let unknown = "x".repeat(ROW_BYTES_MAX);
+    json!([{"item_id": "person-00/day-0", "prediction": ["ramen", "curry", unknown]}])
 }
 
 /// Returns a JSON string as a `String`. Panics if the value is not a string.

@@ -253,15 +253,16 @@ async fn concurrent_submissions_fill_month_exactly() {
             "{details}"
         );
         assert!(refused.header("retry-after").parse::<u32>().unwrap() > 0);
-        let artifacts = race.world.stack.ground.servers.folder().join(format!(
-            "{}-artifacts/{org_id}",
-            race.world.stack.database.name
-        ));
-        let kept = std::fs::read_dir(artifacts).unwrap().count();
+        let stored = "select count(*) from stored_predictions where org_id = $1";
+        let kept: i64 = sqlx::query_scalar(stored)
+            .bind(org_id.as_str())
+            .fetch_one(&mut race.world.database().await)
+            .await
+            .unwrap();
         assert_eq!(
             kept,
-            fits + usize::from(before > 0),
-            "a rejected submission leaves an object"
+            fits as i64 + i64::from(before > 0),
+            "a rejected submission leaves its predictions"
         );
     }
 }

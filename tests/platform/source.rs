@@ -118,7 +118,7 @@ const TENANTS: [&str; 21] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 47] = [
+const ALL_TENANTS: [&str; 52] = [
     "allowance::used",
     "auth::accept_invites",
     "auth::join_by_domain",
@@ -138,7 +138,7 @@ const ALL_TENANTS: [&str; 47] = [
     "cleanup::mark_cleaned_up",
     "cleanup::mark_uploads_removed",
     "cleanup::withdraw_item_scores",
-    "credential::key",
+    "credential::keys",
     "credential::session",
     "email_domain::lease_due",
     "email_domain::other_holder",
@@ -159,13 +159,18 @@ const ALL_TENANTS: [&str; 47] = [
     "reconcile::is_recorded",
     "reconcile::known",
     "reconcile::recorded (3)",
+    "storage::accept",
+    "submission::find_repeated",
+    "submission::insert",
+    "submission::lock",
+    "submission::read_limits",
     "usage::add_requests",
     "usage::refund",
-    "work::claim_job",
+    "work::claim_jobs",
     "work::fail",
     "work::owns_job",
     "work::requeue",
-    "work::succeed",
+    "work::succeed_all",
 ];
 
 /// The start of the comment that marks a statement for all organizations. A reason follows.
@@ -215,10 +220,13 @@ impl Statement {
             .any(|word| TENANTS.contains(&word))
     }
 
-    /// Returns `true` if the statement is restricted to an organization, or inserts its rows.
+    /// Returns `true` if the statement is restricted to an organization, or inserts its rows. A
+    /// lookup for several requests joins each row with the organization of its request, `by_org`.
     fn names_organization(&self) -> bool {
         let sql = self.sql.split_whitespace().collect::<Vec<_>>().join(" ");
-        sql.contains("org_id = $1") || sql.split("insert into ").skip(1).any(inserts_organization)
+        sql.contains("org_id = $1")
+            || sql.contains("as wanted(by_org, job_id) on org_id = by_org")
+            || sql.split("insert into ").skip(1).any(inserts_organization)
     }
 }
 

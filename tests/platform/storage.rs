@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::harness::{
-    WAIT_TIMEOUT, World, error_code, list_files, one_prediction, scrape, string, wait_until,
-    with_token, world, world_with,
+    WAIT_TIMEOUT, World, error_code, large_prediction, list_files, one_prediction, scrape, string,
+    wait_until, with_token, world, world_with,
 };
 use crate::uploads::{complete, open, put, submit, uploaded};
 
@@ -41,13 +41,13 @@ async fn count(database: &mut PgConnection, sql: &'static str) -> i64 {
 /// Starts a submission that has written its predictions and waits for its organization's lock. The
 /// organization has one earlier job.
 async fn submission_before_its_row(world: &World) -> (std::net::TcpStream, PgConnection) {
-    assert_eq!(world.submit(&one_prediction()).await.status, 202);
+    assert_eq!(world.submit(&large_prediction()).await.status, 202);
     let mut hold = world.database().await;
     sqlx::raw_sql("begin; select * from org_submissions for update")
         .execute(&mut hold)
         .await
         .unwrap();
-    let body = json!({"suite_id": "suite:lunch", "predictions": one_prediction()}).to_string();
+    let body = json!({"suite_id": "suite:lunch", "predictions": large_prediction()}).to_string();
     let address = world.stack.apis[0].listen.unwrap();
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     let head = format!(
@@ -160,34 +160,38 @@ async fn rejected_submission_writes_nothing() {
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    assert_eq!(world.submit(&one_prediction()).await.status, 202);
+    assert_eq!(world.submit(&large_prediction()).await.status, 202);
     // A write would fail, because a file replaces the organization's folder.
     let folder = world.stack.artifacts().join(&world.org.id);
     std::fs::rename(&folder, folder.with_extension("moved")).unwrap();
     std::fs::write(&folder, "").unwrap();
-    let rejected = world.submit(&one_prediction()).await;
-    assert_eq!(
-        (rejected.status, error_code(&rejected)),
-        (429, "quota_exceeded".to_owned()),
-        "{}",
-        rejected.body
-    );
-    assert_eq!(
-        rejected.body["error"]["details"]["limit"],
-        "concurrent_jobs"
-    );
+    for predictions in [one_prediction(), large_prediction()] {
+        let rejected = world.submit(&predictions).await;
+        assert_eq!(
+            (rejected.status, error_code(&rejected)),
+            (429, "quota_exceeded".to_owned()),
+            "{}",
+            rejected.body
+        );
+        assert_eq!(
+            rejected.body["error"]["details"]["limit"],
+            "concurrent_jobs"
+        );
+    }
     let mut database = world.database().await;
     sqlx::raw_sql("update plans set concurrent_jobs = 10, eval_items_per_month = 1")
         .execute(&mut database)
         .await
         .unwrap();
-    let rejected = world.submit(&one_prediction()).await;
-    assert_eq!(
-        (rejected.status, &rejected.body["error"]["details"]["limit"]),
-        (429, &json!("eval_items_per_month")),
-        "{}",
-        rejected.body
-    );
+    for predictions in [one_prediction(), large_prediction()] {
+        let rejected = world.submit(&predictions).await;
+        assert_eq!(
+            (rejected.status, &rejected.body["error"]["details"]["limit"]),
+            (429, &json!("eval_items_per_month")),
+            "{}",
+            rejected.body
+        );
+    }
     assert_eq!(
         count(&mut database, "select count(*) from stored_predictions").await,
         1
@@ -226,7 +230,7 @@ async fn reconciliation_removes_orphans_and_counts_missing_objects() {
     })
     .await;
     let key = world.key();
-    assert_eq!(world.submit(&one_prediction()).await.status, 202);
+    assert_eq!(world.submit(&large_prediction()).await.status, 202);
     let whole = uploaded(
         &key,
         json!({"kind": "predictions"}),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 
 use crate::harness::{
-    MAX_RESPONSE_TIME, World, one_prediction, org, string, wait_until, world_with,
+    MAX_RESPONSE_TIME, World, large_prediction, one_prediction, org, string, wait_until, world_with,
 };
 
 /// Inserts running jobs of seven kinds: with an expired lease, of an unknown worker, of a live
@@ -94,8 +94,9 @@ async fn sweep_of_10000_jobs_blocks_nobody() {
     world.widen_plans().await;
     let other = org(&world.stack, "team").await;
     let other = world.client(&other.key);
-    // The original of all copies.
-    world.submit(&one_prediction()).await;
+    // The original of all copies. Its predictions are in the artifact store, so that the copies have
+    // them, too.
+    world.submit(&large_prediction()).await;
     let mut database = world.database().await;
     sqlx::raw_sql(STUCK).execute(&mut database).await.unwrap();
 

@@ -15,8 +15,10 @@ use assay_core::runtime::trace_export::{KeyValue, MessagingOperation, Span, Span
 use assay_core::runtime::upload_reader::{
     ContentFormat, ContentReader, ReadEnd, ReadUpload, read_upload,
 };
+use assay_core::store::combined_statements::CombinedStatements;
 use assay_core::store::leases::ATTEMPT_TIMEOUT;
-use assay_core::store::work::{self, Claim, Phase, UploadForm};
+use assay_core::store::submission::ROW_BYTES_MAX;
+use assay_core::store::work::{self, Claim, Phase, SuccessfulAttempt, UploadForm};
 use assay_core::store::{PgPool, allowance, within_response_timeout};
 use assay_core::{Error, Result, Timestamp};
 use assay_eval::Scoring;
@@ -53,6 +55,8 @@ pub struct AttemptContext {
     pub answers: AnswerCache,
     /// The build of the scoring library, which results report.
     pub hfm_sha: String,
+    /// The results of attempts, which share statements.
+    pub results: CombinedStatements<SuccessfulAttempt, bool>,
     /// The exporter of trace spans.
     pub spans: Spans,
 }
@@ -273,6 +277,9 @@ enum Input {
 /// Fetches inline predictions, which are small, or looks up the parts of an upload. `None` if the
 /// input is missing.
 async fn fetch_input(context: &AttemptContext, claim: &Claim) -> Result<Option<Input>> {
+    if let Some(predictions) = &claim.predictions {
+        return Ok(Some(Input::Inline(Bytes::copy_from_slice(predictions))));
+    }
     match (&claim.input_key, &claim.upload_id) {
         (Some(input_key), _) => Ok(context.artifacts.get(input_key).await?.map(Input::Inline)),
         (None, Some(upload_id)) => {
@@ -296,7 +303,7 @@ async fn fetch_input(context: &AttemptContext, claim: &Claim) -> Result<Option<I
     }
 }
 
-/// Scores the submission on the blocking thread pool. `None` if the input is missing.
+/// Scores the submission, on the blocking thread pool unless it is small. `None` if the input is missing.
 async fn score_input(
     context: &AttemptContext,
     answers: Arc<Answers>,
@@ -305,7 +312,8 @@ async fn score_input(
 ) -> Result<Option<Result<Score, Failure>>> {
     let (format, parts) = match input {
         Input::Inline(bytes) => {
-            let scoring = tokio::task::spawn_blocking(move || {
+            let is_small = bytes.len() <= ROW_BYTES_MAX;
+            let score = move || {
                 score::score(
                     &answers.open,
                     answers.sealed.as_ref(),
@@ -313,8 +321,13 @@ async fn score_input(
                     &bytes,
                     &progress,
                 )
-            });
-            return Ok(Some(scoring.await.map_err(Error::internal)?));
+            };
+            return Ok(Some(if is_small {
+                score()
+            } else {
+                let scoring = tokio::task::spawn_blocking(score);
+                scoring.await.map_err(Error::internal)?
+            }));
         }
         Input::Upload { format, parts } => (format, parts),
     };
@@ -583,7 +596,16 @@ async fn write_once(
                     )
                     .await
                 }
-                None => work::succeed(&context.db, claim, &result, scores_key, phases).await,
+                None => {
+                    let attempt = SuccessfulAttempt {
+                        job_id: claim.job_id.clone(),
+                        attempt: claim.attempt,
+                        result,
+                        scores_key: scores_key.map(str::to_owned),
+                        phases: phases.to_vec(),
+                    };
+                    context.results.execute(attempt).await
+                }
             }
         }
         Outcome::Rejected(code, message) => {

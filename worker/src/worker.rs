@@ -14,9 +14,10 @@ use assay_core::runtime::prometheus;
 use assay_core::runtime::resource_metrics::ResourceMetrics;
 use assay_core::runtime::settings::ADMIN_LISTEN;
 use assay_core::runtime::trace_export::{Sampling, Spans};
+use assay_core::store::combined_statements::{WaitingRequests, combined_statements};
 use assay_core::store::leases;
-use assay_core::store::work::{self, Claim};
-use assay_core::store::{self, PoolProfile, within_response_timeout};
+use assay_core::store::work::{self, Claim, SuccessfulAttempt};
+use assay_core::store::{self, PgPool, PoolProfile, RESPONSE_TIMEOUT, within_response_timeout};
 use assay_core::{BestEffort as _, Error, JobId, Result, WorkerId};
 use futures_util::FutureExt as _;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -49,8 +50,8 @@ struct Worker {
     /// The jobs that this process runs, with the number of the attempt. The database may believe
     /// that it runs more: claims whose response was lost.
     running: Mutex<HashMap<JobId, i32>>,
-    /// Attempts at jobs that were found by polling.
-    polled_attempts: TaskTracker,
+    /// The attempts that run.
+    attempts: TaskTracker,
     /// Notified when a slot becomes free after a job that was found by polling.
     slot_freed: Notify,
 }
@@ -72,7 +73,10 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     let mut tasks = BackgroundTasks::default();
     tasks.spawn_infallible("primary", follow_primary);
     process::ensure_schema_is_current(&db).await?;
+    let (results, waiting_results) = combined_statements();
+    tasks.spawn_infallible("results", write_results(db.clone(), waiting_results));
     let context = AttemptContext {
+        results,
         artifacts: Artifacts::open(&settings.common.artifacts).await?,
         answers: AnswerCache::new(db.clone(), settings.answers_bytes_max),
         hfm_sha: settings.common.hfm_sha.clone(),
@@ -87,7 +91,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
         slots: Arc::new(Semaphore::new(settings.slots as usize)),
         slots_max: settings.slots,
         running: Mutex::default(),
-        polled_attempts: TaskTracker::new(),
+        attempts: TaskTracker::new(),
         slot_freed: Notify::new(),
     });
     within_response_timeout(leases::renew_lease(&db, &worker.id)).await?;
@@ -124,14 +128,8 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
                 .await
                 .best_effort(name);
         }
-        worker.polled_attempts.close();
-        worker.polled_attempts.wait().await;
-        worker
-            .slots
-            .acquire_many(worker.slots_max)
-            .await
-            .map(drop)
-            .best_effort("waiting for running attempts");
+        worker.attempts.close();
+        worker.attempts.wait().await;
     };
     if tokio::time::timeout(settings.common.drain, drained)
         .await
@@ -168,6 +166,15 @@ fn start_background_tasks(
     Ok(())
 }
 
+/// Writes the results of attempts.
+async fn write_results(db: PgPool, waiting: WaitingRequests<SuccessfulAttempt, bool>) {
+    let write = |attempts: Vec<SuccessfulAttempt>| {
+        let db = db.clone();
+        async move { work::succeed_all(&db, &attempts).await }
+    };
+    waiting.execute(RESPONSE_TIMEOUT, write).await;
+}
+
 /// Handles job notifications until the shutdown signal, on a thread of its own: the queue's future
 /// is not `Send`.
 fn receive_notifications(
@@ -176,16 +183,15 @@ fn receive_notifications(
 ) -> impl Future<Output = Result<()>> + Send + use<> {
     let handler: OnJobNotification = {
         let worker = Arc::clone(worker);
-        Arc::new(move |job_id| on_job_notification(Arc::clone(&worker), job_id).boxed())
+        Arc::new(move |job_ids| on_job_notification(Arc::clone(&worker), job_ids).boxed())
     };
     let url = settings.common.redis_url.clone();
     let prefix = settings.common.redis_prefix.clone();
-    let slots = settings.slots as usize;
     let stopped = worker.stopped.clone();
     let runtime = tokio::runtime::Handle::current();
     let (done, ended) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
-        let listened = runtime.block_on(job_queue::listen(&url, &prefix, slots, handler, stopped));
+        let listened = runtime.block_on(job_queue::listen(&url, &prefix, handler, stopped));
         // Nobody receives it after the drain timeout.
         let _ = done.send(listened);
     });
@@ -196,19 +202,27 @@ fn receive_notifications(
     }
 }
 
-async fn on_job_notification(worker: Arc<Worker>, job_id: JobId) {
+/// Claims the jobs of a task when a slot is free, and starts their attempts. A task has one large job
+/// or several small ones, so one slot suffices for all of them.
+async fn on_job_notification(worker: Arc<Worker>, job_ids: Vec<JobId>) {
     let Ok(slot) = Arc::clone(&worker.slots).acquire_owned().await else {
         return;
     };
     if *worker.stopped.borrow() {
         return;
     }
-    match within_response_timeout(work::claim(&worker.context.db, &worker.id, &job_id)).await {
-        Ok(Some(claim)) => worker.attempt(claim, slot).await,
-        // Cancelled, claimed by another worker, or notified twice.
-        Ok(None) => {}
+    let claims = work::claim_all(&worker.context.db, &worker.id, &job_ids);
+    match within_response_timeout(claims).await {
+        // The others were cancelled, claimed by another worker, or notified twice.
+        Ok(claims) => worker.start_attempts(claims, slot, FoundBy::Notification),
         Err(error) => {
-            tracing::warn!(%job_id, error = error.log_text(), "claim failed, job will be notified again");
+            let first_job_id = job_ids.first().map(JobId::as_str);
+            tracing::warn!(
+                first_job_id,
+                jobs = job_ids.len(),
+                error = error.log_text(),
+                "claim failed, jobs will be notified again"
+            );
         }
     }
 }
@@ -227,23 +241,14 @@ async fn poll_for_jobs(worker: Arc<Worker>) {
             if *stopped.borrow() {
                 return;
             }
-            let claim =
-                match within_response_timeout(work::claim_next(&worker.context.db, &worker.id))
-                    .await
-                {
-                    Ok(Some(claim)) => claim,
-                    Ok(None) => break,
-                    Err(error) => {
-                        tracing::warn!(error = error.log_text(), "polling for jobs failed");
-                        break;
-                    }
-                };
-            let worker = Arc::clone(&worker);
-            let tracker = worker.polled_attempts.clone();
-            tracker.spawn(async move {
-                worker.attempt(claim, slot).await;
-                worker.slot_freed.notify_one();
-            });
+            match within_response_timeout(work::claim_next(&worker.context.db, &worker.id)).await {
+                Ok(None) => break,
+                Ok(Some(claim)) => worker.start_attempts(vec![claim], slot, FoundBy::Polling),
+                Err(error) => {
+                    tracing::warn!(error = error.log_text(), "polling for jobs failed");
+                    break;
+                }
+            }
         }
     }
 }
@@ -288,12 +293,34 @@ impl Worker {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn attempt(&self, claim: Claim, slot: OwnedSemaphorePermit) {
-        let running = RunningAttempt::new(self, &claim);
-        attempt::attempt(&self.context, &claim).await;
-        drop(running);
-        drop(slot);
+    /// Starts an attempt at each job. They occupy the slot together.
+    fn start_attempts(
+        self: &Arc<Self>,
+        claims: Vec<Claim>,
+        slot: OwnedSemaphorePermit,
+        found_by: FoundBy,
+    ) {
+        let slot = Arc::new(slot);
+        for claim in claims {
+            let (worker, slot) = (Arc::clone(self), Arc::clone(&slot));
+            self.attempts.spawn(async move {
+                let running = RunningAttempt::new(&worker, &claim);
+                attempt::attempt(&worker.context, &claim).await;
+                drop(running);
+                drop(slot);
+                if found_by == FoundBy::Polling {
+                    worker.slot_freed.notify_one();
+                }
+            });
+        }
     }
+}
+
+/// The source of a claimed job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FoundBy {
+    Notification,
+    Polling,
 }
 
 /// An entry in the list of running jobs, removed on drop: also when the attempt panics.
@@ -346,7 +373,11 @@ mod tests {
         let (db, follow_primary) =
             store::pool_with_task(&common.database_url, 1, "test", PoolProfile::WORK).unwrap();
         let (stop, stopped) = watch::channel(false);
+        let mut tasks = BackgroundTasks::default();
+        let (results, waiting_results) = combined_statements();
+        tasks.spawn_infallible("results", write_results(db.clone(), waiting_results));
         let context = AttemptContext {
+            results,
             artifacts: Artifacts::create(folder.to_str().unwrap()).await.unwrap(),
             answers: AnswerCache::new(db.clone(), 0),
             hfm_sha: common.hfm_sha.clone(),
@@ -360,10 +391,9 @@ mod tests {
             slots: Arc::new(Semaphore::new(1)),
             slots_max: 1,
             running: Mutex::default(),
-            polled_attempts: TaskTracker::new(),
+            attempts: TaskTracker::new(),
             slot_freed: Notify::new(),
         });
-        let mut tasks = BackgroundTasks::default();
         tasks.spawn_infallible("primary", follow_primary);
         start_background_tasks(&mut tasks, &worker, &settings).unwrap();
         (stop, tasks)
@@ -381,7 +411,8 @@ mod tests {
                 JOB_POLLING,
                 LEASE_RENEWAL,
                 "primary",
-                "resource_metrics"
+                "resource_metrics",
+                "results"
             ]
         );
         drop(tasks);

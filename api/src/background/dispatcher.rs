@@ -64,9 +64,10 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
     let settings = &app.settings.common;
     let connection = Connection::new(&settings.redis_url, Duration::from_millis(500))?;
     let notifier = JobNotifier::new(connection, &settings.redis_prefix);
-    let db = app.db.clone();
+    let db = app.combined_db.clone();
     let spans = app.spans.clone();
-    let mut notifications = Notifications::new(db.clone(), job_notifications::SUBMITTED_CHANNEL);
+    let mut notifications =
+        Notifications::new(app.db.clone(), job_notifications::SUBMITTED_CHANNEL);
     let mut dispatcher = Dispatcher {
         db,
         spans,
@@ -146,7 +147,7 @@ impl Dispatcher {
     async fn decide(
         &self,
         sweep: Sweep,
-        room: i64,
+        room: usize,
     ) -> Result<Option<(Vec<ReclaimedJob>, Vec<JobNotification>)>> {
         let mut transaction = self.db.begin().await?;
         if !job_notifications::try_lead(&mut transaction).await? {
@@ -221,9 +222,9 @@ impl Dispatcher {
         }
     }
 
-    /// Returns the number of notifications that the queue has room for. If Redis has lost its data,
+    /// Returns the number of jobs whose notifications the queue has room for. If Redis has lost its data,
     /// resets all notifications, so that they are sent again.
-    async fn room(&mut self) -> Result<i64> {
+    async fn room(&mut self) -> Result<usize> {
         if !self.notifier.is_epoch_known().await? {
             let reset =
                 within_response_timeout(job_notifications::reset_notifications(&self.db)).await?;

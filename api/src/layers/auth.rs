@@ -1,12 +1,11 @@
 //! Authentication: looks the credential in the `Authorization` header up, or returns 401.
 //! Permissions are checked later, by the operation.
 
-use std::time::Duration;
-
 use assay_core::model::permissions::{Credential, Principal};
 use assay_core::model::secret::{self, SecretHash, SecretKind};
 use assay_core::runtime::prometheus;
 use assay_core::store;
+use assay_core::store::combined_statements::LOOKUP_TIMEOUT;
 use assay_core::store::credential::{self, FoundKey};
 use assay_core::{BestEffort as _, Code, Error, OrgId, Result};
 use axum::extract::{Request, State};
@@ -21,9 +20,6 @@ use crate::http::error_response::Failure;
 use crate::http::request_context::RequestContext;
 use crate::limits::Allowance;
 use crate::limits::rejections::Caller;
-
-/// Longest time of a look-up in the database.
-const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1800);
 
 /// Authenticates a request. Later layers and handlers find its [`Credential`] in the extensions.
 pub async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
@@ -87,16 +83,6 @@ pub(super) async fn identify(
         });
     }
     let look_up = async {
-        // The limit keeps one busy address from taking all connections.
-        let [for_jobs, for_others] = &app.credential_lookups;
-        let limit = if traffic_class == TrafficClass::Jobs {
-            for_jobs
-        } else {
-            for_others
-        };
-        let _permit = limit
-            .acquire(context.map_or("unknown", |context| &context.address))
-            .await?;
         // A database that takes longer counts as unavailable: requests that wait for it would only
         // accumulate.
         let found = tokio::time::timeout(
@@ -173,56 +159,74 @@ async fn look_up_credential(
     hash: &SecretHash,
     context: Option<&RequestContext>,
 ) -> Result<Credential> {
-    let pool = if traffic_class == TrafficClass::Jobs {
-        &app.jobs_db
-    } else {
-        &app.db
-    };
-    // All statements use one connection: requests that hold one and wait for another could block
-    // each other.
-    let mut db = store::acquire_within(pool, app.settings.pool_wait).await?;
     match kind {
         // A sign-in link creates a session. It is not a credential.
         SecretKind::Link => Err(invalid_token()),
-        SecretKind::ApiKey => match credential::key(&mut *db, hash, &app.settings.terms).await? {
-            None => Err(invalid_token()),
-            Some(FoundKey::Revoked) => Err(rejection(Code::KeyRevoked)),
-            Some(FoundKey::Live { credential, stale }) => {
-                if let (true, Principal::ApiKey { key_id }, Some(membership)) =
-                    (stale, &credential.principal, &credential.membership)
-                {
-                    credential::touch_key(&mut *db, &membership.org.id, key_id)
-                        .await
-                        .best_effort("recording the use of a key");
-                }
-                Ok(restrict_to_requested_org(
-                    *credential,
-                    &RequestedOrg::of(headers),
-                ))
-            }
-        },
-        SecretKind::Session => {
-            let requested = RequestedOrg::of(headers);
-            let org_id = requested.org_id();
-            let found = credential::session(&mut db, hash, org_id, &app.settings.terms)
-                .await?
-                .ok_or_else(invalid_token)?;
-            let mut credential = found.credential;
-            credential.is_org_requested = requested.is_some();
-            if matches!(requested, RequestedOrg::Malformed) {
-                credential.membership = None;
-            }
-            if let (true, Some(context), Principal::Session { session_id, .. }) =
-                (found.stale, context, &credential.principal)
+        SecretKind::ApiKey => look_up_key(app, headers, hash).await,
+        SecretKind::Session => look_up_session(app, traffic_class, headers, hash, context).await,
+    }
+}
+
+async fn look_up_key(app: &App, headers: &HeaderMap, hash: &SecretHash) -> Result<Credential> {
+    match app.keys.execute(*hash).await? {
+        None => Err(invalid_token()),
+        Some(FoundKey::Revoked) => Err(rejection(Code::KeyRevoked)),
+        Some(FoundKey::Live { credential, stale }) => {
+            if let (true, Principal::ApiKey { key_id }, Some(membership)) =
+                (stale, &credential.principal, &credential.membership)
             {
-                let chosen = org_id.filter(|_| credential.membership.is_some());
-                store::session::touch(&mut *db, session_id, chosen, context.origin())
+                credential::touch_key(&app.jobs_db, &membership.org.id, key_id)
                     .await
-                    .best_effort("recording the use of a session");
+                    .best_effort("recording the use of a key");
             }
-            Ok(credential)
+            Ok(restrict_to_requested_org(
+                *credential,
+                &RequestedOrg::of(headers),
+            ))
         }
     }
+}
+
+async fn look_up_session(
+    app: &App,
+    traffic_class: TrafficClass,
+    headers: &HeaderMap,
+    hash: &SecretHash,
+    context: Option<&RequestContext>,
+) -> Result<Credential> {
+    let is_for_job = traffic_class == TrafficClass::Jobs;
+    let [for_jobs, for_others] = &app.session_lookups;
+    let (limit, pool) = if is_for_job {
+        (for_jobs, &app.jobs_db)
+    } else {
+        (for_others, &app.db)
+    };
+    // The limit keeps one busy address from taking all connections.
+    let _permit = limit
+        .acquire(context.map_or("unknown", |context| &context.address))
+        .await?;
+    // All statements use one connection: requests that hold one and wait for another could block
+    // each other.
+    let mut db = store::acquire_within(pool, app.settings.pool_wait).await?;
+    let requested = RequestedOrg::of(headers);
+    let org_id = requested.org_id();
+    let found = credential::session(&mut db, hash, org_id, &app.settings.terms)
+        .await?
+        .ok_or_else(invalid_token)?;
+    let mut credential = found.credential;
+    credential.is_org_requested = requested.is_some();
+    if matches!(requested, RequestedOrg::Malformed) {
+        credential.membership = None;
+    }
+    if let (true, Some(context), Principal::Session { session_id, .. }) =
+        (found.stale, context, &credential.principal)
+    {
+        let chosen = org_id.filter(|_| credential.membership.is_some());
+        store::session::touch(&mut *db, session_id, chosen, context.origin())
+            .await
+            .best_effort("recording the use of a session");
+    }
+    Ok(credential)
 }
 
 /// Removes the membership of a key if the caller requests another organization than the key's. For

@@ -1,5 +1,6 @@
 //! Submission of predictions: `POST /v1/evals`.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use assay_core::model::job::{Job, charged_items};
@@ -9,7 +10,7 @@ use assay_core::model::validation;
 use assay_core::runtime::artifacts::Artifacts;
 use assay_core::runtime::prometheus;
 use assay_core::runtime::trace_export::{MessagingOperation, Span};
-use assay_core::store::submission::{NewJob, Submitted};
+use assay_core::store::submission::{NewJob, ROW_BYTES_MAX, StoredAs, Submitted};
 use assay_core::store::suite::SuiteRow;
 use assay_core::store::upload::InputRow;
 use assay_core::{
@@ -118,71 +119,59 @@ pub async fn submit(
         idempotency_key,
     } = validate(app, caller, submission).await?;
     let request_sha256 = request_digest(&suite, &checked, label.as_deref());
-    if let Some(key) = &idempotency_key
-        && let Some((job_id, before)) =
-            store::submission::repeated(&app.db, caller.org_id(), key).await?
-    {
-        return replay(app, caller, &job_id, before == request_sha256).await;
-    }
-
-    if suite.access != SuiteAccess::Everyone
-        && !store::suite::may_submit(&app.db, caller.org_id(), &suite.suite_id, suite.access)
+    if suite.access != SuiteAccess::Everyone {
+        // A repetition returns its job even if the organization may not submit any more.
+        if let Some(repeated) = find_repeated(app, caller, idempotency_key.as_deref()).await? {
+            return replay(app, caller, repeated, &request_sha256).await;
+        }
+        if !store::suite::may_submit(&app.db, caller.org_id(), &suite.suite_id, suite.access)
             .await?
-    {
-        return Err(Error::suite_access(suite.access));
+        {
+            return Err(Error::suite_access(suite.access));
+        }
     }
     let job_id = JobId::random()?;
-    let (predictions, upload_id) = match input {
-        Input::Inline(predictions) => (
-            Some((
-                Artifacts::predictions_key(caller.org_id(), &job_id),
-                predictions,
-            )),
-            None,
-        ),
-        Input::Upload { id, usable: true } => (None, Some(id)),
-        Input::Upload { usable: false, .. } => return Err(upload_not_ready().into()),
+    let predictions = match input {
+        Input::Inline(predictions) => StoredAs::Row(predictions),
+        Input::Upload { id, usable: true } => StoredAs::Upload(id),
+        Input::Upload { usable: false, .. } => {
+            let repeated = find_repeated(app, caller, idempotency_key.as_deref()).await?;
+            let repeated = repeated.ok_or_else(|| Error::from(upload_not_ready()))?;
+            return replay(app, caller, repeated, &request_sha256).await;
+        }
     };
-    let stored_as = origin.trace.span_context.child();
+    let span = origin.trace.span_context.child();
     let new = NewJob {
-        id: &job_id,
-        request_id: origin.request_id.as_str(),
-        label: label.as_deref(),
-        hfm_sha: &app.settings.common.hfm_sha,
-        suite_id: &suite.suite_id,
-        suite_version: &suite.version,
-        input_key: predictions.as_ref().map(|(key, _)| key.as_str()),
-        upload_id: upload_id.as_ref(),
+        id: job_id.clone(),
+        org_id: caller.org_id().clone(),
+        plan: *caller.plan(),
+        request_id: origin.request_id.as_str().to_owned(),
+        label,
+        hfm_sha: app.settings.common.hfm_sha.clone(),
+        suite: Arc::clone(&suite),
+        predictions,
         n_submitted: checked.n_items,
         charged_items: charged_items(checked.n_items, i64::from(suite.n_items)),
-        allowance: suite.allowance()?,
-        idempotency_key: idempotency_key.as_deref(),
-        request_sha256: &request_sha256,
+        idempotency_key,
+        request_sha256,
         elapsed_us: i64::try_from(origin.received_at.elapsed().as_micros()).unwrap_or(i64::MAX),
-        stored_as,
-        is_exported: app.spans.is_sampled(stored_as.trace_id),
+        span,
+        is_exported: app.spans.is_sampled(span.trace_id),
         client_span: origin.trace.parent,
     };
+    let is_exported = new.is_exported;
     let send_started_at = Timestamp::now();
-    let submitted = match &predictions {
-        Some((key, predictions)) => {
-            store_with_predictions(app, caller, &new, key, predictions.clone(), permit).await
-        }
-        None => {
-            drop(permit);
-            store(app, caller, &new).await
-        }
-    };
+    let submitted = store(app, caller, new, permit).await;
     record_quota_decisions(&submitted, &suite);
     match submitted? {
         Submitted::Accepted(row) => {
             metrics::counter!(prometheus::JOBS_SUBMITTED, "type" => row.r#type.as_str())
                 .increment(1);
             let parent = Some(origin.trace.span_context.span_id);
-            if new.is_exported {
+            if is_exported {
                 origin.child_spans.push(Span::for_job(
                     MessagingOperation::Send,
-                    stored_as,
+                    span,
                     parent,
                     &job_id,
                     send_started_at,
@@ -198,10 +187,13 @@ pub async fn submit(
         Submitted::Repeated {
             job_id,
             request_sha256: before,
-        } => replay(app, caller, &job_id, before == request_sha256).await,
+        } => replay(app, caller, (job_id, before), &request_sha256).await,
         Submitted::UploadGone => Err(upload_not_ready().into()),
         Submitted::Abandoned => Err(Error::unavailable(
             "cleanup abandoned the submission before it was stored",
+        )),
+        Submitted::RowNotReadable => Err(Error::internal(
+            "predictions in the artifact store were treated as a row",
         )),
         Submitted::StorageFull {
             used,
@@ -250,28 +242,82 @@ pub async fn submit(
     }
 }
 
-/// Records the predictions, writes them to the artifact store, and stores the job. If the process
-/// dies in between, cleanup finds the record and removes the predictions.
-async fn store_with_predictions(
+/// Returns the job of an idempotency key, with the digest of its request.
+async fn find_repeated(
     app: &App,
     caller: &Caller,
-    new: &NewJob<'_>,
-    key: &str,
+    key: Option<&str>,
+) -> Result<Option<(JobId, Vec<u8>)>> {
+    match key {
+        Some(key) => store::submission::repeated(&app.db, caller.org_id(), key).await,
+        None => Ok(None),
+    }
+}
+
+/// Stores a job and its charge, with small predictions in the database and large ones in the
+/// artifact store.
+async fn store(
+    app: &App,
+    caller: &Caller,
+    mut new: NewJob,
+    permit: ConcurrencyPermit,
+) -> Result<Submitted> {
+    let predictions = match &new.predictions {
+        StoredAs::Row(predictions) => predictions.clone(),
+        StoredAs::Object(_) | StoredAs::Upload(_) => {
+            drop(permit);
+            return app.submissions.store(new).await;
+        }
+    };
+    if predictions.len() > ROW_BYTES_MAX {
+        return store_with_object(app, caller, new, predictions, permit).await;
+    }
+    drop(permit);
+    match app.submissions.store(new.clone()).await? {
+        Submitted::RowNotReadable => {
+            let permit = app
+                .submission_bodies
+                .acquire(caller.org_id().as_str())
+                .await?;
+            new.predictions = StoredAs::Row(Bytes::new());
+            store_with_object(app, caller, new, predictions, permit).await
+        }
+        submitted => Ok(submitted),
+    }
+}
+
+/// Records the predictions, writes them to the artifact store, and stores the job. If the process
+/// dies in between, cleanup finds the record and removes the predictions.
+async fn store_with_object(
+    app: &App,
+    caller: &Caller,
+    mut new: NewJob,
     predictions: Bytes,
     permit: ConcurrencyPermit,
 ) -> Result<Submitted> {
-    if let Some(rejected) = reserve(app, caller, new, predictions.len()).await? {
+    let job_id = new.id.clone();
+    let key = Artifacts::predictions_key(caller.org_id(), &job_id);
+    if let Some((job_id, request_sha256)) =
+        find_repeated(app, caller, new.idempotency_key.as_deref()).await?
+    {
+        return Ok(Submitted::Repeated {
+            job_id,
+            request_sha256,
+        });
+    }
+    if let Some(rejected) = reserve(app, caller, &new, predictions.len()).await? {
         return Ok(rejected);
     }
-    if let Err(error) = app.artifacts.put(key, predictions).await {
-        delete_predictions(app, caller, new.id, key).await;
+    if let Err(error) = app.artifacts.put(&key, predictions).await {
+        delete_predictions(app, caller, &job_id, &key).await;
         return Err(error);
     }
     drop(permit);
-    let submitted = store(app, caller, new).await;
+    new.predictions = StoredAs::Object(key.clone());
+    let submitted = app.submissions.store(new).await;
     // After an error, the job may have been stored, so its predictions stay. Cleanup decides later.
     if !matches!(submitted, Ok(Submitted::Accepted(_)) | Err(_)) {
-        delete_predictions(app, caller, new.id, key).await;
+        delete_predictions(app, caller, &job_id, &key).await;
     }
     submitted
 }
@@ -292,15 +338,14 @@ async fn delete_predictions(app: &App, caller: &Caller, job_id: &JobId, key: &st
 async fn reserve(
     app: &App,
     caller: &Caller,
-    new: &NewJob<'_>,
+    new: &NewJob,
     bytes: usize,
 ) -> Result<Option<Submitted>> {
-    let _permit = app.job_inserts.acquire(caller.org_id().as_str()).await?;
+    let _permit = app.recordings.acquire(caller.org_id().as_str()).await?;
     let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
     let mut transaction = app.db.begin().await?;
     let Some(rejected) =
-        store::submission::reserve(&mut transaction, caller.org_id(), caller.plan(), new, bytes)
-            .await?
+        store::submission::reserve(&mut transaction, caller.org_id(), new, bytes).await?
     else {
         transaction.commit().await?;
         return Ok(None);
@@ -308,9 +353,8 @@ async fn reserve(
     transaction.rollback().await?;
     // A concurrent request with the same key may have used up the limit. Then this one is a
     // repetition.
-    if let Some(key) = new.idempotency_key
-        && let Some((job_id, request_sha256)) =
-            store::submission::repeated(&app.db, caller.org_id(), key).await?
+    if let Some((job_id, request_sha256)) =
+        find_repeated(app, caller, new.idempotency_key.as_deref()).await?
     {
         return Ok(Some(Submitted::Repeated {
             job_id,
@@ -318,25 +362,6 @@ async fn reserve(
         }));
     }
     Ok(Some(rejected))
-}
-
-/// Stores the job and its charge in one transaction.
-async fn store(app: &App, caller: &Caller, new: &NewJob<'_>) -> Result<Submitted> {
-    let _permit = app.job_inserts.acquire(caller.org_id().as_str()).await?;
-    // Without a timeout, submissions on dead database connections would hold the permits of the
-    // organization until their requests end.
-    store::within_response_timeout(async {
-        let mut transaction = app.db.begin().await?;
-        let submitted =
-            store::submission::submit(&mut transaction, caller.org_id(), caller.plan(), new)
-                .await?;
-        match submitted {
-            Submitted::Accepted(_) => transaction.commit().await?,
-            _ => transaction.rollback().await?,
-        }
-        Ok(submitted)
-    })
-    .await
 }
 
 /// Counts the decision of each quota in the Prometheus metrics.
@@ -348,7 +373,13 @@ fn record_quota_decisions(submitted: &Result<Submitted>, suite: &SuiteRow) {
         Ok(Submitted::JobsFull { .. }) => Some("concurrent_jobs"),
         Ok(Submitted::MonthFull { .. }) => Some("eval_items_per_month"),
         Ok(Submitted::StorageFull { .. }) => Some("storage_bytes"),
-        Ok(Submitted::Repeated { .. } | Submitted::UploadGone | Submitted::Abandoned) | Err(_) => {
+        Ok(
+            Submitted::Repeated { .. }
+            | Submitted::UploadGone
+            | Submitted::Abandoned
+            | Submitted::RowNotReadable,
+        )
+        | Err(_) => {
             return;
         }
     };
@@ -377,8 +408,13 @@ fn record_quota_decisions(submitted: &Result<Submitted>, suite: &SuiteRow) {
 }
 
 /// Returns the original job of an idempotency key, or an error if the submissions differ.
-async fn replay(app: &App, caller: &Caller, job_id: &JobId, is_same: bool) -> Result<Accepted> {
-    if !is_same {
+async fn replay(
+    app: &App,
+    caller: &Caller,
+    (job_id, before): (JobId, Vec<u8>),
+    request_sha256: &[u8],
+) -> Result<Accepted> {
+    if before != request_sha256 {
         let error = FieldError::new(
             "Idempotency-Key",
             "conflict",
@@ -386,11 +422,12 @@ async fn replay(app: &App, caller: &Caller, job_id: &JobId, is_same: bool) -> Re
         );
         let details = Details::Replay {
             fields: vec![error.clone()],
-            job_id: job_id.clone(),
+            job_id,
         };
         return Err(Error::fields(vec![error]).with_details(details));
     }
-    let row = store::job::find(&app.db, caller.org_id(), job_id).await?;
+    let key = (caller.org_id().clone(), job_id);
+    let row = app.jobs.execute(key).await?;
     let row =
         row.ok_or_else(|| Error::internal("the job of the idempotency key does not exist"))?;
     Ok(Accepted {
@@ -401,7 +438,7 @@ async fn replay(app: &App, caller: &Caller, job_id: &JobId, is_same: bool) -> Re
 
 /// A validated submission.
 struct ValidSubmission {
-    suite: SuiteRow,
+    suite: Arc<SuiteRow>,
     input: Input,
     checked: Checked,
     label: Option<String>,
@@ -468,7 +505,7 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
     let mut errors = Vec::new();
     let suite = match suite_id.parse() {
         _ if suite_id.is_empty() => None,
-        Ok(suite_id) => store::suite::find(&app.db, &suite_id, None).await?,
+        Ok(suite_id) => app.suites.execute(suite_id).await?,
         Err(_) => None,
     };
     match &suite {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use assay_core::model::cursor::bad_cursor;
 use assay_core::model::job::{
-    FINAL_JOBS_MAX, ITEM_SCORES_DAYS, ItemScore, JOBS_PAGE, Job, JobItems, JobStatus, JobType,
-    Jobs, Trigger,
+    FINAL_JOBS_MAX, ITEM_SCORES_DAYS, ItemScore, JOBS_PAGE, Job, JobItems, JobRow, JobStatus,
+    JobType, Jobs, Trigger,
 };
 use assay_core::model::permissions::{Caller, Submitter};
 use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
@@ -103,9 +103,7 @@ pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Jo
     let cancelled = store::job::cancel(&app.jobs_db, caller.org_id(), &job_id).await?;
     metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => "cancelled")
         .increment(u64::from(cancelled));
-    let job = store::job::find(&app.jobs_db, caller.org_id(), &job_id)
-        .await?
-        .ok_or_else(not_found)?;
+    let job = find(app, caller, &job_id).await?;
     if cancelled {
         return Ok(job.into_job(&app.settings.public_url));
     }
@@ -167,14 +165,18 @@ pub async fn get(app: &App, caller: &Caller, job_id: &str, wait: Option<i64>) ->
     let deadline = Instant::now() + wait;
     let mut subscription = app.job_updates.subscribe();
     loop {
-        let row = store::job::find(&app.jobs_db, caller.org_id(), &job_id)
-            .await?
-            .ok_or_else(not_found)?;
+        let row = find(app, caller, &job_id).await?;
         if row.status.is_final() || !subscription.changed_before(&job_id, deadline).await {
             return Ok(row.into_job(&app.settings.public_url));
         }
         ensure_still_valid(app, caller).await?;
     }
+}
+
+/// Returns a job of the caller's organization.
+async fn find(app: &App, caller: &Caller, job_id: &JobId) -> Result<JobRow> {
+    let key = (caller.org_id().clone(), job_id.clone());
+    app.jobs.execute(key).await?.ok_or_else(not_found)
 }
 
 /// Rejects a caller whose credential was revoked, or whose organization was suspended, while it
@@ -206,9 +208,7 @@ pub async fn watch(
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
     let subscription = app.job_updates.subscribe();
     // A missing job is an error of the call, not of the stream.
-    store::job::find(&app.jobs_db, caller.org_id(), &job_id)
-        .await?
-        .ok_or_else(not_found)?;
+    find(&app, &caller, &job_id).await?;
     Ok(stream::try_unfold(
         Watch {
             app,
@@ -239,9 +239,7 @@ impl Watch {
         }
         let heartbeat_at = Instant::now() + HEARTBEAT_INTERVAL;
         loop {
-            let row = store::job::find(&self.app.jobs_db, self.caller.org_id(), &self.job_id)
-                .await?
-                .ok_or_else(not_found)?;
+            let row = find(&self.app, &self.caller, &self.job_id).await?;
             ensure_still_valid(&self.app, &self.caller).await?;
             let current = Some((row.status, row.attempts));
             if current != self.last_sent {

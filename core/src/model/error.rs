@@ -236,6 +236,14 @@ impl Error {
         self
     }
 
+    /// Returns the error for one of several requests that share a statement. It has no details.
+    #[must_use]
+    pub fn shared(&self) -> Self {
+        let mut copy = Self::new(self.code, self.message.clone()).with_cause(self.log_text());
+        copy.retry_after = self.retry_after;
+        copy
+    }
+
     /// Returns the code, the message and the private cause, for logs.
     pub fn log_text(&self) -> String {
         match &self.cause {

@@ -1,8 +1,8 @@
 //! Job notifications through Redis. This is the only file that uses apalis, the library of the
 //! queue.
 //!
-//! The queue notifies workers of queued jobs and does nothing else. A task contains a job's id, and
-//! its handler always succeeds. Lost or repeated notifications are harmless, because the state is
+//! The queue notifies workers of queued jobs and does nothing else. A task contains the ids of one
+//! or several jobs, and its handler always succeeds. Lost or repeated notifications are harmless, because the state is
 //! in PostgreSQL: a claim finds the job queued, or does nothing.
 //! `docs/decisions/0002-redis-only-notifies.md` gives the reasons for this design and for each
 //! setting.
@@ -25,13 +25,21 @@ use crate::model::random;
 use crate::runtime::redis_connection::{self, Connection};
 use crate::store::job_notifications::JobNotification;
 
-/// Maximum number of notifications in Redis at once. A script of apalis fails permanently at 8,000
-/// due entries.
-pub const NOTIFICATIONS_MAX: i64 = 2_000;
+/// Maximum number of tasks in Redis at once. Organizations alternate among the jobs that are picked
+/// later, so more tasks would delay them. A script of apalis fails permanently at 8,000 due tasks.
+const TASKS_MAX: usize = 128;
 
-/// Slots of one apalis worker. With more than four times its batch size in flight, its shutdown
-/// never finishes.
-const SLOTS_PER_WORKER: usize = 4;
+/// Maximum number of jobs of one task. A task of several jobs costs Redis as much as one of a
+/// single job, and a worker not much more.
+const JOBS_PER_TASK_MAX: usize = 16;
+
+/// The number of tasks among which the jobs of one round are divided, if there are enough. Each
+/// task is handled by one worker process.
+const TASKS_PER_ROUND: usize = 16;
+
+/// Tasks that an apalis worker handles at once. With more than four times its batch size in flight,
+/// its shutdown never finishes.
+const CONCURRENT_TASKS: usize = 4;
 
 /// Longest wait for a response of Redis while fetching tasks or subscribing.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,6 +50,9 @@ const SUBSCRIPTION_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval at which an idle worker fetches tasks without a notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The separator of the job ids of a task.
+const JOB_ID_SEPARATOR: &str = " ";
 
 /// The names of an installation's queue in Redis.
 #[derive(Debug, Clone)]
@@ -102,35 +113,26 @@ impl JobNotifier {
         Ok(!created.map_err(Error::unavailable)?)
     }
 
-    /// Returns the number of notifications that can be sent now.
-    pub async fn free_capacity(&self) -> Result<i64> {
+    /// Returns the number of jobs of which workers can be notified now.
+    pub async fn free_capacity(&self) -> Result<usize> {
         let config = self.names.config();
-        let (scheduled, active): (i64, i64) = redis::pipe()
+        let (scheduled, active): (usize, usize) = redis::pipe()
             .zcard(config.scheduled_jobs_set())
             .llen(config.active_jobs_list())
             .query_async(&mut self.connection.get())
             .await
             .map_err(Error::unavailable)?;
-        Ok((NOTIFICATIONS_MAX - scheduled - active).max(0))
+        Ok(TASKS_MAX.saturating_sub(scheduled + active) * JOBS_PER_TASK_MAX)
     }
 
     /// Notifies workers of these jobs, in this order.
     pub async fn notify(&self, notifications: &[JobNotification]) -> Result<()> {
         let mut storage =
             RedisStorage::<String>::new(self.connection.get()).with_config(self.names.config());
-        let task = |(position, notification): (usize, &JobNotification)| {
-            // Tasks that become due in the same second are fetched in the order of their ids.
-            let id = format!(
-                "{}-{position:04}-{}-{}",
-                notification.dispatched_at.unix_nanos() / 1000,
-                notification.job_id,
-                notification.dispatch_no
-            );
-            TaskBuilder::new(notification.job_id.to_string())
-                .task_id(TaskId::from_string(id))
-                .build()
-        };
-        let tasks: Vec<_> = notifications.iter().enumerate().map(task).collect();
+        let tasks: Vec<_> = divide(notifications)
+            .enumerate()
+            .filter_map(|(position, jobs)| task(position, jobs))
+            .collect();
         storage
             .push_all(stream::iter(tasks))
             .await
@@ -192,17 +194,16 @@ impl JobNotifier {
     }
 }
 
-/// The handler of a job notification.
-pub type OnJobNotification = Arc<dyn Fn(JobId) -> future::BoxFuture<'static, ()> + Send + Sync>;
+/// The handler of the jobs of a task.
+pub type OnJobNotification =
+    Arc<dyn Fn(Vec<JobId>) -> future::BoxFuture<'static, ()> + Send + Sync>;
 
-/// Receives job notifications until `stop` is set, with at least `slots` handlers at once. Errors
-/// of Redis do not end it.
+/// Receives job notifications until `stop` is set. Errors of Redis do not end it.
 ///
 /// After it has returned, no handler is started; some may still run.
 pub async fn listen(
     url: &str,
     prefix: &str,
-    slots: usize,
     on_job_notification: OnJobNotification,
     stop: watch::Receiver<bool>,
 ) -> Result<()> {
@@ -211,19 +212,17 @@ pub async fn listen(
     // Fetching waits longer for Redis than a request of the API does.
     let connection = Connection::new(url, FETCH_TIMEOUT)?;
     let client = redis_connection::client(url)?;
-    let workers = (0..slots.div_ceil(SLOTS_PER_WORKER))
-        .map(|_| run(&names, &connection, &on_job_notification, &notified, &stop));
-    let workers = future::join_all(workers);
-    // All workers run in one task, because the future of an apalis worker cannot be spawned.
+    let worker = run(&names, &connection, &on_job_notification, &notified, &stop);
+    // In one task, because the future of an apalis worker cannot be spawned.
     future::select(
-        Box::pin(workers),
+        Box::pin(worker),
         Box::pin(subscribe_to_notifications(&client, &names, &wake_up)),
     )
     .await;
     Ok(())
 }
 
-/// Wakes the workers up for each published notification. Subscribes again if the connection closes
+/// Wakes the worker up for each published notification. Subscribes again if the connection closes
 /// or is idle for [`SUBSCRIPTION_IDLE_TIMEOUT`].
 async fn subscribe_to_notifications(client: &Client, names: &Names, wake_up: &watch::Sender<()>) {
     let subscribe = async || {
@@ -272,7 +271,7 @@ async fn run(
         let worker = WorkerBuilder::new(name)
             .backend(backend.poll_with_strategy(NotifyOrPoll::new(notified.clone())))
             .data(Arc::clone(on_job_notification))
-            .concurrency(SLOTS_PER_WORKER)
+            .concurrency(CONCURRENT_TASKS)
             .catch_panic()
             .parallelize(tokio::spawn)
             .build(handle);
@@ -292,11 +291,37 @@ async fn run(
     }
 }
 
+/// Divides jobs among tasks: a task has one large job, or several small ones.
+fn divide(jobs: &[JobNotification]) -> impl Iterator<Item = &[JobNotification]> {
+    let jobs_per_task = jobs
+        .len()
+        .div_ceil(TASKS_PER_ROUND)
+        .clamp(1, JOBS_PER_TASK_MAX);
+    jobs.chunk_by(|job, next| job.is_small && next.is_small)
+        .flat_map(move |jobs| jobs.chunks(jobs_per_task))
+}
+
+/// Returns the task of the job at this position and those after it.
+fn task(position: usize, jobs: &[JobNotification]) -> Option<Task<String>> {
+    let first = jobs.first()?;
+    // Tasks that become due in the same second are fetched in the order of their ids.
+    let id = format!(
+        "{}-{position:04}-{}-{}",
+        first.dispatched_at.unix_nanos() / 1000,
+        first.job_id,
+        first.dispatch_no
+    );
+    let job_ids: Vec<&str> = jobs.iter().map(|job| job.job_id.as_str()).collect();
+    let task = TaskBuilder::new(job_ids.join(JOB_ID_SEPARATOR));
+    Some(task.task_id(TaskId::from_string(id)).build())
+}
+
 /// Handles a task. It always succeeds: the outcome of the job is in PostgreSQL, and apalis must not
 /// retry.
-async fn handle(job_id: String, on_job_notification: Data<OnJobNotification>) {
-    match job_id.parse() {
-        Ok(job_id) => on_job_notification(job_id).await,
+async fn handle(job_ids: String, on_job_notification: Data<OnJobNotification>) {
+    let parsed: Result<Vec<JobId>, _> = job_ids.split(JOB_ID_SEPARATOR).map(str::parse).collect();
+    match parsed {
+        Ok(job_ids) => on_job_notification(job_ids).await,
         Err(_) => tracing::warn!("job notification without a valid job id"),
     }
 }
@@ -334,5 +359,35 @@ impl PollStrategy for NotifyOrPoll {
             self.next = Self::next(&mut self.notified);
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::timestamp::Timestamp;
+
+    /// Returns the numbers of jobs of the tasks for small jobs (`s`) and large jobs (`L`).
+    fn sizes(jobs: &str) -> Vec<usize> {
+        let jobs: Vec<_> = jobs
+            .chars()
+            .map(|size| JobNotification {
+                job_id: JobId::random().unwrap(),
+                dispatch_no: 1,
+                dispatched_at: Timestamp::now(),
+                is_small: size == 's',
+            })
+            .collect();
+        divide(&jobs).map(<[_]>::len).collect()
+    }
+
+    #[test]
+    fn large_job_has_its_own_task() {
+        assert_eq!(sizes("sss"), [1, 1, 1]);
+        assert_eq!(sizes(&"s".repeat(17)), [2, 2, 2, 2, 2, 2, 2, 2, 1]);
+        assert_eq!(sizes(&"s".repeat(1600)), [16; 100]);
+        assert_eq!(sizes(&"L".repeat(40)), [1; 40]);
+        let mixed = format!("{}LL{}L", "s".repeat(20), "s".repeat(10));
+        assert_eq!(sizes(&mixed), [3, 3, 3, 3, 3, 3, 2, 1, 1, 3, 3, 3, 1, 1]);
     }
 }

@@ -51,7 +51,7 @@ settings! {
     PUBLIC_URL = ""; "Public address of the API, for links in responses and emails. If empty, it is `http://` and the value of `ASSAY_LISTEN`."
     ENV = "development"; "Name of the installation, which `GET /health` returns."
     HFM_SHA = ""; "Build of the scoring and model library. If empty, it is the build of the binary."
-    DATABASE_CONNECTIONS = "16"; "Maximum number of connections of one process to PostgreSQL, at least 4. An API process opens all of them when it starts, and reserves a quarter for requests that read or cancel jobs."
+    DATABASE_CONNECTIONS = "16"; "Maximum number of connections of one process to PostgreSQL, at least 7. An API process opens all of them when it starts, and reserves a quarter for requests that list or cancel jobs."
     POOL_WAIT_MS = "200"; "Longest wait of a request for a free connection to PostgreSQL, in milliseconds. Then the response is 503."
     TRUSTED_PROXIES = ""; "Networks of trusted proxies, such as `10.0.0.0/8`, separated by commas. The API uses `X-Forwarded-For` of requests from these networks only."
     CORS_ORIGINS = ""; "Origins of web pages that can call the API from a browser, such as `https://app.example.org`, separated by commas. `*` allows all."
@@ -74,7 +74,7 @@ settings! {
     UPLOAD_DAYS = "30"; "Days for which the row of an upload is stored after its objects were removed. Rows that a stored job refers to are not deleted."
     SESSION_DAYS = "7"; "Days for which a session is stored after its end."
     RECORD_DAYS = "90"; "Days for which revoked keys, expired domain claims and invites that are no longer open are stored."
-    WORKER_SLOTS = "4"; "Number of jobs that one worker process scores at once."
+    WORKER_SLOTS = "4"; "Number of jobs that one worker process scores at once. Up to 16 jobs of at most 64 KiB count as one."
     WORKER_ANSWERS_MIB = "1024"; "Memory of a worker process for cached answers of suites, in MiB. The least recently used answers are removed first. Answers in use are never removed, whatever their size."
     DRAIN_SECONDS = "25"; "Seconds that a process may take to finish its work after a shutdown signal."
     OTLP_ENDPOINT = ""; "Address of the collector to which traces are exported by OTLP over gRPC, such as `http://collector:4317`, with headers in the usual `OTEL_EXPORTER_OTLP_HEADERS`. If empty, traces are not exported."
@@ -271,9 +271,10 @@ impl Reader {
     }
 }
 
-/// Minimum of `ASSAY_DATABASE_CONNECTIONS`. Two connections only listen for notifications; the
-/// others run statements.
-const CONNECTIONS_MIN: u32 = 4;
+/// Minimum of `ASSAY_DATABASE_CONNECTIONS`. Of an API process, two connections only listen for
+/// notifications, three execute statements of many requests, and one is for requests that list or
+/// cancel jobs.
+const CONNECTIONS_MIN: u32 = 7;
 
 /// The settings that both binaries read.
 #[derive(Clone)]

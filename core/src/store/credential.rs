@@ -1,5 +1,6 @@
 //! Look-ups of credentials by the hash of their secret.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::model::timestamp::Timestamp;
 const LAST_USED_RESOLUTION: Duration = Duration::from_secs(60);
 
 /// The API key that a secret belongs to.
+#[derive(Clone)]
 pub enum FoundKey {
     /// The key is valid.
     Live {
@@ -38,16 +40,18 @@ fn version(terms: &Terms) -> Option<&str> {
     terms.as_ref().map(|terms| terms.version.as_str())
 }
 
-/// Looks an API key up by the hash of its secret.
-pub async fn key(
+/// Looks API keys up by the hashes of their secrets.
+pub async fn keys(
     db: impl PgExecutor<'_>,
-    hash: &SecretHash,
+    hashes: &[SecretHash],
     terms: &Terms,
-) -> Result<Option<FoundKey>> {
-    let row = sqlx::query!(
+) -> Result<HashMap<SecretHash, FoundKey>> {
+    let bytes: Vec<&[u8]> = hashes.iter().map(SecretHash::as_bytes).collect();
+    let rows = sqlx::query!(
         r#"
         /* all tenants: the secret determines the organization */
         select
+            wanted.place as "place!",
             k.id as "id: KeyId",
             k.revoked_at is not null as "revoked!",
             coalesce(k.last_used_at < now() - $3::float8 * interval '1 second', true) as "stale!",
@@ -67,20 +71,22 @@ pub async fn key(
                 where t.org_id = o.id
                   and t.version = $2
             ) as "terms_accepted!"
-        from api_keys k
+        from unnest($1::bytea[]) with ordinality as wanted (secret_hash, place)
+        join api_keys k on k.secret_hash = wanted.secret_hash
         join orgs o on o.id = k.org_id
         join plans p on p.plan = o.plan
-        where k.secret_hash = $1
         "#,
-        hash.as_bytes(),
+        &bytes as &[&[u8]],
         version(terms),
         LAST_USED_RESOLUTION.as_secs_f64()
     )
-    .fetch_optional(db)
+    .fetch_all(db)
     .await?;
-    Ok(row.map(|row| {
+    let keys = rows.into_iter().filter_map(|row| {
+        // Places count from one.
+        let hash = *hashes.get(usize::try_from(row.place).ok()?.checked_sub(1)?)?;
         if row.revoked {
-            return FoundKey::Revoked;
+            return Some((hash, FoundKey::Revoked));
         }
         // A key acts as a member of its organization, whatever the role of the user who created it.
         let org = Org {
@@ -109,11 +115,13 @@ pub async fn key(
             choices: Vec::new(),
             is_org_requested: false,
         };
-        FoundKey::Live {
+        let key = FoundKey::Live {
             credential: Box::new(credential),
             stale: row.stale,
-        }
-    }))
+        };
+        Some((hash, key))
+    });
+    Ok(keys.collect())
 }
 
 /// A valid session, and whether its row needs an update.

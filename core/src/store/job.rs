@@ -1,5 +1,7 @@
 //! Jobs as their organization sees them.
 
+use std::collections::HashMap;
+
 use sqlx::types::Json;
 use sqlx::{PgExecutor, PgPool};
 
@@ -57,23 +59,26 @@ macro_rules! select_jobs {
     };
 }
 
-/// Returns a job of the organization.
-pub async fn find(
+/// Returns jobs, each of which belongs to the organization that it is paired with.
+pub async fn find_all(
     db: impl PgExecutor<'_>,
-    org_id: &OrgId,
-    job_id: &JobId,
-) -> Result<Option<JobRow>> {
-    let row = select_jobs!(
+    jobs: &[(OrgId, JobId)],
+) -> Result<HashMap<(OrgId, JobId), JobRow>> {
+    let (org_ids, job_ids): (Vec<&str>, Vec<&str>) = jobs
+        .iter()
+        .map(|(org_id, job_id)| (org_id.as_str(), job_id.as_str()))
+        .unzip();
+    let rows = select_jobs!(
         "
-        where org_id = $1
-          and id = $2
+        join unnest($1::text[], $2::text[]) as wanted(by_org, job_id) on org_id = by_org and id = job_id
         ",
-        org_id.as_str(),
-        job_id.as_str()
+        &org_ids as &[&str],
+        &job_ids as &[&str]
     )
-    .fetch_optional(db)
+    .fetch_all(db)
     .await?;
-    Ok(row)
+    let by_key = |row: JobRow| ((row.org_id.clone(), row.id.clone()), row);
+    Ok(rows.into_iter().map(by_key).collect())
 }
 
 /// The location of a job's item scores, and the conditions under which they may be read.

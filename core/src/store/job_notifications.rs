@@ -55,12 +55,18 @@ pub struct JobNotification {
     pub dispatch_no: i32,
     /// The time at which the job was picked.
     pub dispatched_at: Timestamp,
+    /// Set if the predictions are stored with the job. Scoring such a job takes less than a
+    /// millisecond.
+    pub is_small: bool,
 }
 
 /// Picks at most `room` queued jobs that were not notified, or whose notification led to no claim
 /// within `NOTIFICATION_TIMEOUT`, and records the notification. Organizations alternate: each
 /// one's first job comes before any one's second.
-pub async fn pick_jobs_to_notify(db: &mut PgConnection, room: i64) -> Result<Vec<JobNotification>> {
+pub async fn pick_jobs_to_notify(
+    db: &mut PgConnection,
+    room: usize,
+) -> Result<Vec<JobNotification>> {
     let mut rows = sqlx::query!(
         r#"
         /* all tenants: the dispatcher serves every organization */
@@ -113,10 +119,11 @@ pub async fn pick_jobs_to_notify(db: &mut PgConnection, room: i64) -> Result<Vec
             j.id as "id: JobId",
             j.dispatch_no,
             now() as "dispatched_at!: Timestamp",
+            j.input_key is null and j.upload_id is null as "is_small!",
             c.turn as "turn!",
             c.created_at as "created_at: Timestamp"
         "#,
-        room,
+        i64::try_from(room).unwrap_or(i64::MAX),
         FAIR_SHARE_WINDOW,
         NOTIFICATION_TIMEOUT.as_secs_f64()
     )
@@ -129,6 +136,7 @@ pub async fn pick_jobs_to_notify(db: &mut PgConnection, room: i64) -> Result<Vec
             job_id: row.id,
             dispatch_no: row.dispatch_no,
             dispatched_at: row.dispatched_at,
+            is_small: row.is_small,
         })
         .collect())
 }

@@ -24,8 +24,8 @@ const SWEEP_BATCH: i64 = 500;
 pub async fn renew_lease(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<()> {
     sqlx::query!(
         "
-        insert into workers (id, seen_at)
-        values ($1, now())
+        insert into workers (id, seen_at, reads_stored_predictions)
+        values ($1, now(), true)
         on conflict (id) do update
             set seen_at = now()
         ",

@@ -13,6 +13,8 @@ pub mod allowance;
 pub mod auth;
 pub mod catalog;
 pub mod cleanup;
+pub mod combined_statements;
+pub mod combined_submissions;
 pub mod credential;
 pub mod email_domain;
 pub mod invite;
@@ -48,7 +50,9 @@ pub use pool::{
 };
 pub use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
-use crate::model::error::{Error, Result};
+use std::borrow::Cow;
+
+use crate::model::error::{Code, Error, Result};
 use crate::model::timestamp::Timestamp;
 
 /// Acquires an advisory lock that is released with the connection. Returns `false` if another
@@ -91,12 +95,19 @@ pub fn unique_violation(error: &sqlx::Error) -> Option<&str> {
 /// Returns `true` if the database aborted a transaction because of a deadlock. The transaction can
 /// be retried.
 pub fn is_deadlock(error: &Error) -> bool {
-    let cause = error
-        .cause
-        .as_ref()
-        .and_then(|cause| cause.downcast_ref::<sqlx::Error>());
-    let database = cause.and_then(sqlx::Error::as_database_error);
-    database
-        .and_then(sqlx::error::DatabaseError::code)
-        .is_some_and(|state| state == "40P01")
+    sql_state(error).is_some_and(|state| state == "40P01")
+}
+
+/// Returns `true` if a statement failed because the database is unavailable. Otherwise the request
+/// or the lock of another transaction is the cause.
+fn is_of_connection(error: &Error) -> bool {
+    let is_lock_conflict =
+        sql_state(error).is_some_and(|state| state.starts_with("40") || state == "55P03");
+    error.code == Code::Unavailable && !is_lock_conflict
+}
+
+/// Returns the SQLSTATE of the error of a statement.
+fn sql_state(error: &Error) -> Option<Cow<'_, str>> {
+    let cause = error.cause.as_ref()?.downcast_ref::<sqlx::Error>()?;
+    cause.as_database_error()?.code()
 }

@@ -15,11 +15,11 @@ use crate::model::error::{BestEffort as _, Code, Error, Result};
 /// The longest wait for a connection before a request fails with 503.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Server-side timeouts and opening behaviour of a connection pool.
+/// Server-side settings and opening behaviour of a connection pool.
 pub struct PoolProfile {
-    /// PostgreSQL's timeouts of statements and transactions. They keep a statement that hangs, or
-    /// whose process is frozen, from holding its locks forever.
-    times: &'static [(&'static str, &'static str)],
+    /// PostgreSQL's settings. The timeouts keep a statement that hangs, or whose process is frozen,
+    /// from holding its locks forever.
+    settings: &'static [(&'static str, &'static str)],
     /// Set if all connections are opened at the start, so that a burst of requests does not wait
     /// for connections to open.
     open_eagerly: bool,
@@ -44,24 +44,36 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 impl PoolProfile {
     /// For requests, which are short.
     pub const REQUESTS: Self = Self {
-        times: &[
+        settings: &[
             ("statement_timeout", "10s"),
             ("lock_timeout", "2s"),
             ("idle_in_transaction_session_timeout", "5s"),
         ],
         open_eagerly: true,
     };
+    /// For statements of many requests, which have arrays as parameters. Planning one of them costs
+    /// more than executing it, and the best plan does not depend on the arrays.
+    pub const COMBINED: Self = Self {
+        settings: &[
+            ("statement_timeout", "10s"),
+            ("lock_timeout", "2s"),
+            ("idle_in_transaction_session_timeout", "5s"),
+            ("plan_cache_mode", "force_generic_plan"),
+        ],
+        open_eagerly: true,
+    };
     /// For workers, which read whole suites.
     pub const WORK: Self = Self {
-        times: &[
+        settings: &[
             ("statement_timeout", "10min"),
             ("idle_in_transaction_session_timeout", "10s"),
+            ("plan_cache_mode", "force_generic_plan"),
         ],
         open_eagerly: false,
     };
     /// For cleanup, which reads and deletes bounded numbers of rows.
     pub const CLEANUP: Self = Self {
-        times: &[
+        settings: &[
             ("statement_timeout", "60s"),
             ("lock_timeout", "2s"),
             ("idle_in_transaction_session_timeout", "10s"),
@@ -70,7 +82,7 @@ impl PoolProfile {
     };
     /// For the operator's commands, which have no time limits.
     pub const OPERATOR: Self = Self {
-        times: &[],
+        settings: &[],
         open_eagerly: false,
     };
 }
@@ -86,7 +98,7 @@ pub async fn connect(
         .as_ref()
         .clone()
         .application_name(application)
-        .options(profile.times.iter().copied());
+        .options(profile.settings.iter().copied());
     let mut db = timeout(ACQUIRE_TIMEOUT, options.connect())
         .await
         .map_err(|_| Error::unavailable("the database does not respond"))??;
@@ -122,7 +134,7 @@ pub fn pool_with_task(
     let options = |server: PgConnectOptions| {
         server
             .application_name(application)
-            .options(profile.times.iter().copied())
+            .options(profile.settings.iter().copied())
     };
     let servers: Vec<_> = primary::parse(url)?.into_iter().map(options).collect();
     let first = servers

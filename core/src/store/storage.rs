@@ -30,23 +30,24 @@ pub async fn reserve(
     Ok(())
 }
 
-/// Records that the predictions belong to a job. Returns `false` if cleanup has abandoned the
-/// submission: then its object may be gone.
-pub async fn accept(db: &mut PgConnection, org_id: &OrgId, job_id: &JobId) -> Result<bool> {
-    let done = sqlx::query!(
-        "
+/// Records that the predictions of these submissions belong to jobs. Returns the submissions that
+/// cleanup has not abandoned: the objects of the others may be gone.
+pub async fn accept(db: &mut PgConnection, job_ids: &[JobId]) -> Result<Vec<JobId>> {
+    let job_ids: Vec<&str> = job_ids.iter().map(JobId::as_str).collect();
+    let accepted = sqlx::query_scalar!(
+        r#"
+        /* all tenants: one transaction stores the jobs of several organizations */
         update stored_predictions
         set accepted_at = now()
-        where org_id = $1
-          and job_id = $2
+        where job_id = any($1)
           and abandoned_at is null
-        ",
-        org_id.as_str(),
-        job_id.as_str()
+        returning job_id as "job_id: JobId"
+        "#,
+        &job_ids as &[&str]
     )
-    .execute(db)
+    .fetch_all(db)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(accepted)
 }
 
 /// Deletes the record of predictions whose object was removed, unless they belong to a job.

@@ -1,58 +1,92 @@
-//! Submission of a job: the statements of one transaction, in the order of their use.
+//! Submission of jobs: the statements of one transaction, in the order of their use.
 //!
 //! This module also decides quotas, as an exception to the rule that `store` only returns what it
-//! finds. A submission is one transaction, which locks the organization's row first. The checks are
-//! exact only under that lock, and the job, its charge and its allowance must be stored together or
-//! not at all.
+//! finds. One transaction stores the jobs of several requests, and locks the rows of their
+//! organizations first. The checks are exact only under these locks, and a job, its charge and its
+//! allowance must be stored together or not at all.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
 
 use super::allowance::{self, Decision, Use};
-use super::leases::ATTEMPT_TIMEOUT;
-use super::{PgConnection, storage, upload, usage};
+use super::leases::{ATTEMPT_TIMEOUT, LEASE_DURATION};
+use super::suite::SuiteRow;
+use super::{PgConnection, PgPool, storage, upload, usage};
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, UploadId};
-use crate::model::job::{ATTEMPTS_MAX, FailureCode, JobRow, JobStatus, JobType};
+use crate::model::job::{ATTEMPTS_MAX, JobRow, JobStatus, JobType};
 use crate::model::org::Plan;
 use crate::model::span_context::{SpanContext, SpanId};
-use crate::model::suite::{Allowance, SuiteId};
 use crate::model::timestamp::Timestamp;
 
-/// The columns of a new job, and the inputs of its checks.
-pub struct NewJob<'a> {
+/// A submission to store, which has been validated.
+#[derive(Debug, Clone)]
+pub struct NewJob {
     /// The job's id, made by the caller.
-    pub id: &'a JobId,
+    pub id: JobId,
+    /// The organization that submits.
+    pub org_id: OrgId,
+    /// The limits of the organization's plan.
+    pub plan: Plan,
     /// The id of the request that creates it.
-    pub request_id: &'a str,
+    pub request_id: String,
     /// The caller's label of the job.
-    pub label: Option<&'a str>,
+    pub label: Option<String>,
     /// The build of the scoring library.
-    pub hfm_sha: &'a str,
-    /// The suite that it is scored against.
-    pub suite_id: &'a SuiteId,
+    pub hfm_sha: String,
     /// The current version of the suite, which the job keeps.
-    pub suite_version: &'a str,
-    /// The object key of inline predictions.
-    pub input_key: Option<&'a str>,
-    /// The upload, if the predictions are not inline.
-    pub upload_id: Option<&'a UploadId>,
+    pub suite: Arc<SuiteRow>,
+    /// The predictions.
+    pub predictions: StoredAs,
     /// Number of predictions.
     pub n_submitted: i64,
     /// Number of items that the job is charged for.
     pub charged_items: i64,
-    /// The suite's allowance, if it counts or shares submissions.
-    pub allowance: Option<Allowance<'a>>,
     /// The caller's idempotency key, if any.
-    pub idempotency_key: Option<&'a str>,
+    pub idempotency_key: Option<String>,
     /// The digest of the request that the idempotency key stands for.
-    pub request_sha256: &'a [u8],
+    pub request_sha256: [u8; 32],
     /// Microseconds since the start of the request.
     pub elapsed_us: i64,
     /// The span that stores the job.
-    pub stored_as: SpanContext,
+    pub span: SpanContext,
     /// Set if the trace is exported. Otherwise the row does not name the span, and workers export
     /// no spans of the job.
     pub is_exported: bool,
     /// The client's span, if it sent one.
     pub client_span: Option<SpanId>,
+}
+
+/// The place of a submission's predictions.
+#[derive(Debug, Clone)]
+pub enum StoredAs {
+    /// They are stored with the job, in `stored_predictions`.
+    Row(Bytes),
+    /// They are in the artifact store under this key, recorded by [`reserve`].
+    Object(String),
+    /// They were uploaded before.
+    Upload(UploadId),
+}
+
+/// The largest number of bytes of predictions that are stored in `stored_predictions`. Larger ones
+/// cost less in the artifact store than in the database's write-ahead log.
+pub const ROW_BYTES_MAX: usize = 64 * 1024;
+
+impl NewJob {
+    /// Returns `true` if the job needs a transaction without other jobs: it locks its upload or an
+    /// allowance that organizations share, and a rejection must undo that.
+    pub fn needs_own_transaction(&self) -> Result<bool> {
+        Ok(matches!(self.predictions, StoredAs::Upload(_)) || self.suite.allowance()?.is_some())
+    }
+
+    fn bytes_in_row(&self) -> i64 {
+        match &self.predictions {
+            StoredAs::Row(bytes) => i64::try_from(bytes.len()).unwrap_or(i64::MAX),
+            StoredAs::Object(_) | StoredAs::Upload(_) => 0,
+        }
+    }
 }
 
 /// The result of a submission. Everything but `Accepted` creates no job and charges nothing.
@@ -70,6 +104,9 @@ pub enum Submitted {
     UploadGone,
     /// Cleanup abandoned the submission before it was stored.
     Abandoned,
+    /// A worker of the release before, which reads predictions from the artifact store only, is
+    /// running. The predictions must be stored there.
+    RowNotReadable,
     /// The organization's storage quota is used up.
     StorageFull {
         /// Bytes that the organization stores.
@@ -140,12 +177,12 @@ pub async fn repeated(
 pub async fn reserve(
     db: &mut PgConnection,
     org_id: &OrgId,
-    plan: &Plan,
-    new: &NewJob<'_>,
+    new: &NewJob,
     bytes: i64,
 ) -> Result<Option<Submitted>> {
+    let plan = &new.plan;
     let at = super::now(&mut *db).await?;
-    if let Some(allowance) = &new.allowance {
+    if let Some(allowance) = &new.suite.allowance()? {
         let holders = allowance::holders(db, org_id).await?;
         match allowance::decide(db, holders, allowance, at).await? {
             Decision::UsedUp { max } => return Ok(Some(Submitted::SuiteUsedUp { max })),
@@ -178,7 +215,7 @@ pub async fn reserve(
             seconds: at.seconds_until(resets_at),
         }));
     }
-    storage::reserve(db, org_id, new.id, bytes).await?;
+    storage::reserve(db, org_id, &new.id, bytes).await?;
     let used = storage::used(&mut *db, org_id).await?;
     if used > plan.storage_bytes {
         let (resets_at, seconds) = storage::frees_at(db, org_id).await?;
@@ -191,223 +228,674 @@ pub async fn reserve(
     Ok(None)
 }
 
-/// Stores the job and its charge, or neither. The caller commits if it is accepted, and rolls back
-/// otherwise.
+/// The behaviour for an organization whose rows another transaction has locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfLocked {
+    /// Leave its jobs out, so that the other organizations do not wait for it.
+    Skip,
+    /// Wait for the rows.
+    Wait,
+}
+
+/// Stores jobs and their charges in one transaction. Returns the result of each job in the same
+/// order; `None` for those that were left out, see [`IfLocked::Skip`].
+///
+/// The jobs must belong to one organization with [`IfLocked::Wait`], and a job that
+/// [`needs_own_transaction`](NewJob::needs_own_transaction) must be the only one.
 pub async fn submit(
-    db: &mut PgConnection,
-    org_id: &OrgId,
-    plan: &Plan,
-    new: &NewJob<'_>,
-) -> Result<Submitted> {
-    // The lock serializes the submissions of the organization. The following checks are separate
-    // statements, because a statement that waited for the lock would still see the snapshot from
-    // before the wait.
-    let created_at = lock(db, org_id).await?;
-    let Some(job) = insert(db, org_id, new, created_at).await? else {
-        let key = new.idempotency_key.unwrap_or_default();
-        let found = repeated(db, org_id, key).await?;
-        let (job_id, request_sha256) = found.ok_or_else(|| {
-            crate::model::error::Error::internal("the job of a repeated idempotency key is gone")
-        })?;
-        return Ok(Submitted::Repeated {
-            job_id,
-            request_sha256,
-        });
+    pool: &PgPool,
+    jobs: &[NewJob],
+    if_locked: IfLocked,
+) -> Result<Vec<Option<Submitted>>> {
+    let mut org_ids: Vec<&str> = jobs.iter().map(|job| job.org_id.as_str()).collect();
+    org_ids.sort_unstable();
+    org_ids.dedup();
+    let mut db = pool.begin().await?;
+    // Changes of an upload lock it before the storage of its organization. So must this.
+    let upload_is_usable = match jobs {
+        [job] => lock_upload(&mut db, job).await?,
+        _ => true,
     };
-    if let Some(upload_id) = new.upload_id
-        && !upload::lock_usable(db, org_id, upload_id).await?
-    {
-        return Ok(Submitted::UploadGone);
-    }
-    if new.input_key.is_some() && !storage::accept(db, org_id, new.id).await? {
-        return Ok(Submitted::Abandoned);
-    }
-    if let Some(allowance) = &new.allowance {
-        match allowance::permit(db, org_id, allowance, created_at).await? {
-            Decision::UsedUp { max } => return Ok(Submitted::SuiteUsedUp { max }),
-            Decision::DayUsedUp { max, resets_at } => {
-                return Ok(Submitted::DayFull {
-                    max,
-                    resets_at,
-                    seconds: created_at.seconds_until(resets_at),
-                });
-            }
-            Decision::Granted(holders) => {
-                let suite_id = new.suite_id;
-                let version = new.suite_version;
-                allowance::record(
-                    db,
-                    org_id,
-                    &holders,
-                    Use::Submission(new.id),
-                    suite_id,
-                    version,
-                    created_at,
-                )
-                .await?;
-            }
+    if if_locked == IfLocked::Wait {
+        for org_id in &org_ids {
+            wait_for_lock(&mut db, org_id).await?;
         }
     }
-    let (active, resets_at) = active(db, org_id).await?;
-    if active > plan.concurrent_jobs {
-        return Ok(Submitted::JobsFull {
-            active: active - 1,
-            resets_at,
-        });
+    let locked = lock(&mut db, &org_ids).await?;
+    let mut batch = Batch {
+        upload_is_usable,
+        orgs: read_limits(&mut db, locked).await?,
+        repeated: find_repeated(&mut db, jobs).await?,
+        accepted: Vec::with_capacity(jobs.len()),
+        holders: Vec::new(),
+    };
+    let mut results = Vec::with_capacity(jobs.len());
+    for (index, job) in jobs.iter().enumerate() {
+        results.push(batch.decide(&mut db, index, job).await?);
     }
-    if !usage::charge(
+    if batch.accepted.is_empty() {
+        db.rollback().await?;
+        return Ok(results);
+    }
+    let abandoned = accept_objects(&mut db, jobs, &batch.accepted).await?;
+    batch.accepted.retain(|(index, _)| {
+        let is_abandoned = abandoned.contains(&jobs[*index].id);
+        if is_abandoned {
+            results[*index] = Some(Submitted::Abandoned);
+        }
+        !is_abandoned
+    });
+    insert(&mut db, jobs, &batch.accepted, &batch.orgs).await?;
+    for (index, created_at) in &batch.accepted {
+        use_allowance(&mut db, &jobs[*index], &batch.holders, *created_at).await?;
+    }
+    db.commit().await?;
+    for (index, created_at) in batch.accepted {
+        let row = new_row(&jobs[index], created_at);
+        results[index] = Some(Submitted::Accepted(Box::new(row)));
+    }
+    Ok(results)
+}
+
+/// The state of a transaction that stores jobs.
+struct Batch<'a> {
+    /// `false` if the upload of the only job was deleted or has expired.
+    upload_is_usable: bool,
+    /// The organizations whose rows are locked.
+    orgs: HashMap<OrgId, UsedLimits>,
+    /// The jobs of idempotency keys, by organization and key, with the digests of their requests.
+    repeated: HashMap<(&'a str, &'a str), (JobId, Vec<u8>)>,
+    /// The indexes of accepted jobs, and the times of their submission.
+    accepted: Vec<(usize, Timestamp)>,
+    /// The holders of the allowance that the job uses, if it has a transaction of its own.
+    holders: Vec<String>,
+}
+
+/// The use that an organization has made of its limits, with the jobs that were accepted so far.
+struct UsedLimits {
+    /// The time of the next job. It is later than that of every earlier job of the organization.
+    next_created_at: Timestamp,
+    /// The start of the current month.
+    period_start: Timestamp,
+    /// The number of active jobs, or more. `None` if it is unknown.
+    active_max: Option<i64>,
+    /// The number of jobs that were accepted by this transaction.
+    accepted: i64,
+    eval_items: i64,
+    bytes: i64,
+    /// `false` if a running worker does not read predictions from `stored_predictions`.
+    workers_read_rows: bool,
+}
+
+impl<'a> Batch<'a> {
+    /// Decides whether a job is accepted. `None` if its organization was left out, and for an
+    /// accepted job, whose row does not exist yet.
+    async fn decide(
+        &mut self,
+        db: &mut PgConnection,
+        index: usize,
+        job: &'a NewJob,
+    ) -> Result<Option<Submitted>> {
+        let org_id = &job.org_id;
+        let Some(limits) = self.orgs.get_mut(org_id) else {
+            return Ok(None);
+        };
+        let key = job
+            .idempotency_key
+            .as_deref()
+            .map(|key| (org_id.as_str(), key));
+        if let Some((job_id, request_sha256)) = key.and_then(|key| self.repeated.get(&key)) {
+            return Ok(Some(Submitted::Repeated {
+                job_id: job_id.clone(),
+                request_sha256: request_sha256.clone(),
+            }));
+        }
+        if !self.upload_is_usable {
+            return Ok(Some(Submitted::UploadGone));
+        }
+        let created_at = limits.next_created_at;
+        if let Some(allowance) = job.suite.allowance()? {
+            match allowance::permit(db, org_id, &allowance, created_at).await? {
+                Decision::UsedUp { max } => return Ok(Some(Submitted::SuiteUsedUp { max })),
+                Decision::DayUsedUp { max, resets_at } => {
+                    return Ok(Some(Submitted::DayFull {
+                        max,
+                        resets_at,
+                        seconds: created_at.seconds_until(resets_at),
+                    }));
+                }
+                Decision::Granted(holders) => self.holders = holders,
+            }
+        }
+        let is_below = |active: i64| active < job.plan.concurrent_jobs;
+        if !limits.active_max.is_some_and(is_below) {
+            let (active, resets_at) = active(db, org_id).await?;
+            // The jobs that this transaction accepts are not stored yet.
+            let accepted = limits.accepted;
+            limits.active_max = Some(active + accepted);
+            if !is_below(active + accepted) {
+                return Ok(Some(Submitted::JobsFull {
+                    active: active + accepted,
+                    resets_at,
+                }));
+            }
+        }
+        if limits.eval_items + job.charged_items > job.plan.eval_items_per_month {
+            let resets_at = usage::next_month(db, created_at).await?;
+            return Ok(Some(Submitted::MonthFull {
+                resets_at,
+                seconds: created_at.seconds_until(resets_at),
+            }));
+        }
+        let bytes = job.bytes_in_row();
+        if bytes > 0 && limits.bytes + bytes > job.plan.storage_bytes {
+            let (resets_at, seconds) = storage::frees_at(db, org_id).await?;
+            return Ok(Some(Submitted::StorageFull {
+                used: limits.bytes,
+                resets_at,
+                seconds,
+            }));
+        }
+        if matches!(job.predictions, StoredAs::Row(_)) && !limits.workers_read_rows {
+            return Ok(Some(Submitted::RowNotReadable));
+        }
+        limits.active_max = limits.active_max.map(|active| active + 1);
+        limits.accepted += 1;
+        limits.eval_items += job.charged_items;
+        limits.bytes += bytes;
+        limits.next_created_at = created_at.plus_micros(1);
+        if let Some(key) = key {
+            let job_id = job.id.clone();
+            self.repeated
+                .insert(key, (job_id, job.request_sha256.to_vec()));
+        }
+        self.accepted.push((index, created_at));
+        Ok(None)
+    }
+}
+
+/// Locks the upload of a job, if it has one. Returns `false` if it was deleted or has expired.
+async fn lock_upload(db: &mut PgConnection, job: &NewJob) -> Result<bool> {
+    match &job.predictions {
+        StoredAs::Upload(upload_id) => upload::lock_usable(db, &job.org_id, upload_id).await,
+        StoredAs::Row(_) | StoredAs::Object(_) => Ok(true),
+    }
+}
+
+/// Records that an accepted job uses the allowance of its suite, if it has one. The allowance is
+/// locked since the decision.
+async fn use_allowance(
+    db: &mut PgConnection,
+    job: &NewJob,
+    holders: &[String],
+    created_at: Timestamp,
+) -> Result<()> {
+    let Some(allowance) = job.suite.allowance()? else {
+        return Ok(());
+    };
+    allowance::record(
         db,
-        org_id,
-        new.id,
-        new.charged_items,
+        &job.org_id,
+        holders,
+        Use::Submission(&job.id),
+        allowance.suite_id,
+        allowance.suite_version,
         created_at,
-        plan.eval_items_per_month,
     )
-    .await?
-    {
-        let resets_at = usage::next_month(db, created_at).await?;
-        return Ok(Submitted::MonthFull {
-            resets_at,
-            seconds: created_at.seconds_until(resets_at),
-        });
-    }
-    Ok(Submitted::Accepted(Box::new(job)))
+    .await
 }
 
-/// Locks the organization's submissions, and returns the timestamp of the new job. It is later than
-/// that of every earlier job of the organization.
-async fn lock(db: &mut PgConnection, org_id: &OrgId) -> Result<Timestamp> {
-    let at = sqlx::query_scalar!(
+/// The rows of an organization that its submissions lock.
+struct LockedOrg {
+    org_id: OrgId,
+    last_created_at: Timestamp,
+    active_max: Option<i64>,
+    bytes: i64,
+}
+
+/// Locks the submissions and the storage of the organizations, except those that are locked or
+/// have no such rows yet.
+///
+/// The limits are read by separate statements afterwards, because a statement that locks rows may
+/// see the other rows as they were before it got the locks.
+async fn lock(db: &mut PgConnection, org_ids: &[&str]) -> Result<Vec<LockedOrg>> {
+    let locked = sqlx::query_as!(
+        LockedOrg,
         r#"
-        insert into org_submissions as s (org_id, last_created_at)
-        values ($1, clock_timestamp())
-        on conflict (org_id) do update
-            set last_created_at = greatest(
-                clock_timestamp(),
-                s.last_created_at + interval '1 microsecond'
-            )
-        returning last_created_at as "at: Timestamp"
+        /* all tenants: one transaction stores the jobs of several organizations */
+        select
+            s.org_id as "org_id: OrgId",
+            s.last_created_at as "last_created_at: Timestamp",
+            case when s.active_max_at = s.last_created_at then s.active_max end as active_max,
+            b.bytes
+        from org_submissions s
+        join org_storage b on b.org_id = s.org_id
+        join orgs o on o.id = s.org_id
+        where s.org_id = any($1)
+        for update of s, b skip locked
+        for key share of o skip locked
         "#,
-        org_id.as_str()
+        org_ids as &[&str]
     )
-    .fetch_one(db)
+    .fetch_all(db)
     .await?;
-    Ok(at)
+    Ok(locked)
 }
 
+/// Waits for the rows that [`lock`] and [`read_limits`] lock, and creates those that are missing.
+async fn wait_for_lock(db: &mut PgConnection, org_id: &str) -> Result<()> {
+    sqlx::query!(
+        "
+        insert into org_submissions as s (org_id, last_created_at)
+        values ($1, 'epoch')
+        on conflict (org_id) do update
+            set last_created_at = s.last_created_at
+        ",
+        org_id
+    )
+    .execute(&mut *db)
+    .await?;
+    sqlx::query!("select id from orgs where id = $1 for key share", org_id)
+        .fetch_optional(&mut *db)
+        .await?;
+    sqlx::query!(
+        "
+        select org_id
+        from usage
+        where org_id = $1
+          and period_start = date_trunc('month', now(), 'UTC')
+        for update
+        ",
+        org_id
+    )
+    .fetch_optional(&mut *db)
+    .await?;
+    sqlx::query!(
+        "
+        insert into org_storage as b (org_id, bytes)
+        values ($1, 0)
+        on conflict (org_id) do update
+            set bytes = b.bytes
+        ",
+        org_id
+    )
+    .execute(&mut *db)
+    .await?;
+    Ok(())
+}
+
+/// Reads what the locked organizations have used of their limits. Leaves those out whose month is
+/// locked by another transaction.
+async fn read_limits(
+    db: &mut PgConnection,
+    locked: Vec<LockedOrg>,
+) -> Result<HashMap<OrgId, UsedLimits>> {
+    if locked.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let org_ids: Vec<&str> = locked.iter().map(|org| org.org_id.as_str()).collect();
+    let rows = sqlx::query!(
+        r#"
+        /* all tenants: one transaction stores the jobs of several organizations */
+        with month as materialized (
+            select org_id, eval_items
+            from usage
+            where org_id = any($1)
+              and period_start = date_trunc('month', now(), 'UTC')
+            for update skip locked
+        )
+        select
+            o.org_id as "org_id!: OrgId",
+            clock_timestamp() as "now!: Timestamp",
+            date_trunc('month', now(), 'UTC') as "period_start!: Timestamp",
+            coalesce(
+                (
+                    select m.eval_items
+                    from month m
+                    where m.org_id = o.org_id
+                ),
+                0
+            ) as "eval_items!",
+            not exists (
+                select from workers w
+                where not w.reads_stored_predictions
+                  and w.seen_at > now() - $2::float8 * interval '1 second'
+            ) as "workers_read_rows!"
+        from unnest($1::text[]) as o(org_id)
+        where not exists (
+            select from usage u
+            where u.org_id = o.org_id
+              and u.period_start = date_trunc('month', now(), 'UTC')
+              and not exists (
+                  select from month m
+                  where m.org_id = u.org_id
+              )
+        )
+        "#,
+        &org_ids as &[&str],
+        LEASE_DURATION.as_secs_f64()
+    )
+    .fetch_all(db)
+    .await?;
+    let mut limits = HashMap::with_capacity(rows.len());
+    for row in rows {
+        let Some(org) = locked.iter().find(|org| org.org_id == row.org_id) else {
+            continue;
+        };
+        let next_created_at = org.last_created_at.plus_micros(1).max(row.now);
+        limits.insert(
+            row.org_id,
+            UsedLimits {
+                next_created_at,
+                period_start: row.period_start,
+                active_max: org.active_max,
+                accepted: 0,
+                eval_items: row.eval_items,
+                bytes: org.bytes,
+                workers_read_rows: row.workers_read_rows,
+            },
+        );
+    }
+    Ok(limits)
+}
+
+/// Returns the jobs that exist for the idempotency keys of these submissions, by organization and
+/// key.
+async fn find_repeated<'a>(
+    db: &mut PgConnection,
+    jobs: &'a [NewJob],
+) -> Result<HashMap<(&'a str, &'a str), (JobId, Vec<u8>)>> {
+    let keyed = jobs
+        .iter()
+        .filter_map(|job| Some((job.org_id.as_str(), job.idempotency_key.as_deref()?)));
+    let (org_ids, keys): (Vec<&str>, Vec<&str>) = keyed.clone().unzip();
+    if keys.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows = sqlx::query!(
+        r#"
+        /* all tenants: one transaction stores the jobs of several organizations */
+        select
+            k.position as "position!",
+            j.id as "id: JobId",
+            j.request_sha256
+        from unnest($1::text[], $2::text[]) with ordinality as k(org_id, idempotency_key, position)
+        join jobs j on j.org_id = k.org_id
+            and j.idempotency_key = k.idempotency_key
+        "#,
+        &org_ids as &[&str],
+        &keys as &[&str]
+    )
+    .fetch_all(db)
+    .await?;
+    let keyed: Vec<_> = keyed.collect();
+    let found = rows.into_iter().filter_map(|row| {
+        let position = usize::try_from(row.position - 1).ok()?;
+        Some((*keyed.get(position)?, (row.id, row.request_sha256)))
+    });
+    Ok(found.collect())
+}
+
+/// Records that predictions in the artifact store belong to a job. Returns the jobs whose
+/// submissions cleanup has abandoned: their objects may be gone.
+async fn accept_objects(
+    db: &mut PgConnection,
+    jobs: &[NewJob],
+    accepted: &[(usize, Timestamp)],
+) -> Result<Vec<JobId>> {
+    let with_object = accepted
+        .iter()
+        .map(|(index, _)| &jobs[*index])
+        .filter(|job| matches!(job.predictions, StoredAs::Object(_)));
+    let mut job_ids: Vec<JobId> = with_object.map(|job| job.id.clone()).collect();
+    if job_ids.is_empty() {
+        return Ok(job_ids);
+    }
+    let stored = storage::accept(db, &job_ids).await?;
+    job_ids.retain(|job_id| !stored.contains(job_id));
+    Ok(job_ids)
+}
+
+/// Inserts the accepted jobs with their predictions and charges, and advances the time of the last
+/// submission of their organizations.
 async fn insert(
     db: &mut PgConnection,
-    org_id: &OrgId,
-    new: &NewJob<'_>,
-    created_at: Timestamp,
-) -> Result<Option<JobRow>> {
-    let NewJob {
-        id,
-        request_id,
-        label,
-        hfm_sha,
-        suite_id,
-        suite_version,
-        input_key,
-        upload_id,
-        n_submitted,
-        charged_items: _,
-        allowance: _,
-        idempotency_key,
-        request_sha256,
-        elapsed_us,
-        stored_as,
-        is_exported,
-        client_span,
-    } = new;
-    let row = sqlx::query_as!(
-        JobRow,
+    jobs: &[NewJob],
+    accepted: &[(usize, Timestamp)],
+    orgs: &HashMap<OrgId, UsedLimits>,
+) -> Result<()> {
+    let rows = || accepted.iter().map(|(index, _)| &jobs[*index]);
+    let texts = |text: fn(&NewJob) -> &str| rows().map(text).collect::<Vec<_>>();
+    let labels: Vec<_> = rows().map(|job| job.label.as_deref()).collect();
+    let keys: Vec<_> = rows().map(|job| job.idempotency_key.as_deref()).collect();
+    let input_keys: Vec<_> = rows()
+        .map(|job| match &job.predictions {
+            StoredAs::Object(key) => Some(key.as_str()),
+            StoredAs::Row(_) | StoredAs::Upload(_) => None,
+        })
+        .collect();
+    let upload_ids: Vec<_> = rows()
+        .map(|job| match &job.predictions {
+            StoredAs::Upload(upload_id) => Some(upload_id.as_str()),
+            StoredAs::Row(_) | StoredAs::Object(_) => None,
+        })
+        .collect();
+    let bodies: Vec<_> = rows()
+        .map(|job| match &job.predictions {
+            StoredAs::Row(bytes) => Some(&**bytes),
+            StoredAs::Object(_) | StoredAs::Upload(_) => None,
+        })
+        .collect();
+    let digests: Vec<_> = rows().map(|job| &job.request_sha256[..]).collect();
+    let n_submitted: Vec<_> = rows().map(|job| job.n_submitted).collect();
+    let charged_items: Vec<_> = rows().map(|job| job.charged_items).collect();
+    let elapsed_us: Vec<_> = rows().map(|job| job.elapsed_us).collect();
+    let created_at: Vec<_> = accepted.iter().map(|(_, at)| at.unix_micros()).collect();
+    let trace_ids: Vec<_> = rows().map(|job| job.span.trace_id.to_string()).collect();
+    let parent_span_ids: Vec<_> = rows()
+        .map(|job| job.client_span.map(|span| span.to_string()))
+        .collect();
+    let span_ids: Vec<_> = rows()
+        .map(|job| job.is_exported.then(|| job.span.span_id.to_string()))
+        .collect();
+    let period_start: Vec<_> = rows()
+        .map(|job| orgs.get(&job.org_id))
+        .map(|limits| limits.map_or(0, |limits| limits.period_start.unix_micros()))
+        .collect();
+    let active_max: Vec<_> = rows()
+        .map(|job| orgs.get(&job.org_id)?.active_max)
+        .collect();
+    sqlx::query!(
         r#"
-        insert into jobs (
-            id,
-            org_id,
-            type,
-            request_id,
-            label,
-            hfm_sha,
-            suite_id,
-            suite_version,
-            input_key,
-            n_submitted,
-            idempotency_key,
-            request_sha256,
-            created_at,
-            available_at,
-            requested_at,
-            trace_id,
-            parent_span_id,
-            upload_id,
-            span_id
+        /* all tenants: one transaction stores the jobs of several organizations */
+        with new as (
+            select
+                n.*,
+                timestamptz 'epoch' + n.created_us * interval '1 microsecond' as created_at,
+                timestamptz 'epoch' + n.period_us * interval '1 microsecond' as period_start
+            from unnest(
+                $1::text[],
+                $2::text[],
+                $3::text[],
+                $4::text[],
+                $5::text[],
+                $6::text[],
+                $7::text[],
+                $8::text[],
+                $9::text[],
+                $10::text[],
+                $11::bytea[],
+                $12::bytea[],
+                $13::bigint[],
+                $14::bigint[],
+                $15::bigint[],
+                $16::bigint[],
+                $17::bigint[],
+                $18::text[],
+                $19::text[],
+                $20::text[],
+                $21::bigint[]
+            ) as n(
+                id,
+                org_id,
+                request_id,
+                label,
+                hfm_sha,
+                suite_id,
+                suite_version,
+                input_key,
+                upload_id,
+                idempotency_key,
+                request_sha256,
+                body,
+                n_submitted,
+                charged_items,
+                elapsed_us,
+                created_us,
+                period_us,
+                trace_id,
+                parent_span_id,
+                span_id,
+                active_max
+            )
+        ), job as (
+            insert into jobs (
+                id,
+                org_id,
+                type,
+                request_id,
+                label,
+                hfm_sha,
+                suite_id,
+                suite_version,
+                input_key,
+                upload_id,
+                n_submitted,
+                idempotency_key,
+                request_sha256,
+                created_at,
+                available_at,
+                requested_at,
+                trace_id,
+                parent_span_id,
+                span_id
+            )
+            select
+                id,
+                org_id,
+                'eval',
+                request_id,
+                label,
+                hfm_sha,
+                suite_id,
+                suite_version,
+                input_key,
+                upload_id,
+                n_submitted,
+                idempotency_key,
+                request_sha256,
+                created_at,
+                created_at,
+                created_at - elapsed_us * interval '1 microsecond',
+                trace_id,
+                parent_span_id,
+                span_id
+            from new
+        ), body as (
+            insert into stored_predictions (org_id, job_id, bytes, accepted_at, body)
+            select
+                org_id,
+                id,
+                length(body),
+                created_at,
+                body
+            from new
+            where body is not null
+        ), charge as (
+            insert into usage as u (org_id, period_start, eval_items)
+            select
+                org_id,
+                period_start,
+                sum(charged_items)
+            from new
+            group by org_id, period_start
+            on conflict (org_id, period_start) do update
+                set eval_items = u.eval_items + excluded.eval_items
+        ), ledger as (
+            insert into usage_ledger (org_id, job_id, kind, eval_items, period_start)
+            select
+                org_id,
+                id,
+                'charge',
+                charged_items,
+                period_start
+            from new
         )
-        values (
-            $2,
-            $1,
-            'eval',
-            $3,
-            $4,
-            $5,
-            $6,
-            $7,
-            $8,
-            $9,
-            $10,
-            $11,
-            $12::timestamptz,
-            $12,
-            $12 - $13::bigint * interval '1 microsecond',
-            $14,
-            $15,
-            $16,
-            $17
-        )
-        on conflict (org_id, idempotency_key) where idempotency_key is not null do nothing
-        returning
-            id as "id: JobId",
-            org_id as "org_id: OrgId",
-            type as "type: JobType",
-            status as "status: JobStatus",
-            request_id,
-            label,
-            hfm_sha,
-            suite_id as "suite_id: SuiteId",
-            suite_version,
-            attempts,
-            created_at as "created_at: Timestamp",
-            started_at as "started_at: Timestamp",
-            finished_at as "finished_at: Timestamp",
-            false as "is_final!",
-            result as "result: _",
-            null::jsonb as "sealed: _",
-            case when status = 'running' then progress end as progress,
-            error_code as "error_code: FailureCode",
-            error_message
+        update org_submissions s
+        set
+            last_created_at = n.last_created_at,
+            active_max = n.active_max,
+            active_max_at = n.last_created_at
+        from (
+            select
+                org_id,
+                max(created_at) as last_created_at,
+                max(active_max) as active_max
+            from new
+            group by org_id
+        ) n
+        where s.org_id = n.org_id
         "#,
-        org_id.as_str(),
-        id.as_str(),
-        request_id,
-        *label,
-        hfm_sha,
-        suite_id.as_str(),
-        suite_version,
-        *input_key,
-        n_submitted,
-        *idempotency_key,
-        request_sha256,
-        created_at as Timestamp,
-        elapsed_us,
-        stored_as.trace_id.to_string(),
-        client_span.map(|span| span.to_string()),
-        upload_id.map(UploadId::as_str),
-        is_exported.then(|| stored_as.span_id.to_string())
+        &texts(|job| job.id.as_str()) as _,
+        &texts(|job| job.org_id.as_str()) as _,
+        &texts(|job| &job.request_id) as _,
+        &labels as _,
+        &texts(|job| &job.hfm_sha) as _,
+        &texts(|job| job.suite.suite_id.as_str()) as _,
+        &texts(|job| &job.suite.version) as _,
+        &input_keys as _,
+        &upload_ids as _,
+        &keys as _,
+        &digests as _,
+        &bodies as _,
+        &n_submitted,
+        &charged_items,
+        &elapsed_us,
+        &created_at,
+        &period_start,
+        &trace_ids,
+        &parent_span_ids as _,
+        &span_ids as _,
+        &active_max as _
     )
-    .fetch_optional(db)
+    .execute(db)
     .await?;
-    Ok(row)
+    Ok(())
+}
+
+/// Returns the row of a job that was just inserted.
+fn new_row(job: &NewJob, created_at: Timestamp) -> JobRow {
+    JobRow {
+        id: job.id.clone(),
+        org_id: job.org_id.clone(),
+        r#type: JobType::Eval,
+        status: JobStatus::Queued,
+        request_id: job.request_id.clone(),
+        label: job.label.clone(),
+        hfm_sha: job.hfm_sha.clone(),
+        suite_id: job.suite.suite_id.clone(),
+        suite_version: job.suite.version.clone(),
+        attempts: 0,
+        created_at,
+        started_at: None,
+        finished_at: None,
+        is_final: false,
+        result: None,
+        sealed: None,
+        progress: None,
+        error_code: None,
+        error_message: None,
+    }
 }
 
 /// Returns the number of active jobs of the organization, and the latest time at which the oldest

@@ -1,5 +1,8 @@
 //! Published suites, without their answers.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use serde_json::value::RawValue;
 use sqlx::PgExecutor;
 use sqlx::types::Json;
@@ -146,6 +149,44 @@ pub async fn list(db: impl PgExecutor<'_>) -> Result<Vec<SuiteRow>> {
     .fetch_all(db)
     .await?;
     Ok(rows)
+}
+
+/// Returns suites in their current versions, by id.
+pub async fn find_all(
+    db: impl PgExecutor<'_>,
+    suite_ids: &[SuiteId],
+) -> Result<HashMap<SuiteId, Arc<SuiteRow>>> {
+    let suite_ids: Vec<&str> = suite_ids.iter().map(SuiteId::as_str).collect();
+    let rows = sqlx::query_as!(
+        SuiteRow,
+        r#"
+        select distinct on (suite_id)
+            suite_id as "suite_id: SuiteId",
+            version,
+            metric,
+            n_items,
+            per_item_feedback,
+            description,
+            release,
+            max_submissions_per_day,
+            max_submissions,
+            access as "access: SuiteAccess",
+            clip,
+            ladder_start,
+            ladder_step,
+            ladder_levels,
+            n_sealed,
+            closes_at as "closes_at: Timestamp"
+        from suites
+        where suite_id = any($1)
+        order by suite_id, published_at desc
+        "#,
+        &suite_ids as &[&str]
+    )
+    .fetch_all(db)
+    .await?;
+    let by_id = |row: SuiteRow| (row.suite_id.clone(), Arc::new(row));
+    Ok(rows.into_iter().map(by_id).collect())
 }
 
 /// Returns a suite in the given version, or in its current one.

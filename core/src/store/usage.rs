@@ -4,52 +4,8 @@ use sqlx::PgExecutor;
 
 use super::PgConnection;
 use crate::model::error::Result;
-use crate::model::ids::{JobId, OrgId};
+use crate::model::ids::OrgId;
 use crate::model::timestamp::Timestamp;
-
-/// Charges a job to the month of its submission, with a row of the ledger. Returns `false`, and
-/// writes nothing, if the items left for the month do not suffice.
-pub async fn charge(
-    db: &mut PgConnection,
-    org_id: &OrgId,
-    job_id: &JobId,
-    eval_items: i64,
-    at: Timestamp,
-    max: i64,
-) -> Result<bool> {
-    let charged = sqlx::query!(
-        "
-        with charged as (
-            insert into usage as u (org_id, period_start, eval_items)
-            select
-                $1,
-                date_trunc('month', $4::timestamptz, 'UTC'),
-                $3::bigint
-            where $3 <= $5::bigint
-            on conflict (org_id, period_start) do update
-                set eval_items = u.eval_items + excluded.eval_items
-                where u.eval_items + excluded.eval_items <= $5
-            returning period_start
-        )
-        insert into usage_ledger (org_id, job_id, kind, eval_items, period_start)
-        select
-            $1,
-            $2,
-            'charge',
-            $3,
-            period_start
-        from charged
-        ",
-        org_id.as_str(),
-        job_id.as_str(),
-        eval_items,
-        at as Timestamp,
-        max
-    )
-    .execute(db)
-    .await?;
-    Ok(charged.rows_affected() == 1)
-}
 
 /// Refunds the charges of jobs to the months that they were charged to. Idempotent.
 pub async fn refund(db: &mut PgConnection, job_ids: &[&str]) -> Result<()> {

@@ -42,7 +42,9 @@ pub struct Claim {
     pub suite_id: SuiteId,
     /// The version of the suite that the job keeps.
     pub suite_version: String,
-    /// The object key of inline predictions.
+    /// The predictions, if they are stored with the job.
+    pub predictions: Option<Vec<u8>>,
+    /// The object key of other inline predictions.
     pub input_key: Option<String>,
     /// The upload, if the predictions are not inline.
     pub upload_id: Option<UploadId>,
@@ -67,27 +69,39 @@ impl Claim {
     }
 }
 
-/// Claims a queued job after its notification. Returns `None` if it is no longer queued.
+/// Claims a queued job. Returns `None` if it is no longer queued.
 pub async fn claim(
     db: impl PgExecutor<'_>,
     worker_id: &WorkerId,
     job_id: &JobId,
 ) -> Result<Option<Claim>> {
-    claim_job(db, worker_id, Some(job_id)).await
+    let claims = claim_all(db, worker_id, std::slice::from_ref(job_id)).await?;
+    Ok(claims.into_iter().next())
+}
+
+/// Claims jobs after their notification: those that are still queued.
+pub async fn claim_all(
+    db: impl PgExecutor<'_>,
+    worker_id: &WorkerId,
+    job_ids: &[JobId],
+) -> Result<Vec<Claim>> {
+    let job_ids: Vec<&str> = job_ids.iter().map(JobId::as_str).collect();
+    claim_jobs(db, worker_id, Some(&job_ids)).await
 }
 
 /// Claims the longest-waiting job of those whose notification should have arrived: the jobs that
 /// have been available for at least `NOTIFICATION_TIMEOUT`.
 pub async fn claim_next(db: impl PgExecutor<'_>, worker_id: &WorkerId) -> Result<Option<Claim>> {
-    claim_job(db, worker_id, None).await
+    let claims = claim_jobs(db, worker_id, None).await?;
+    Ok(claims.into_iter().next())
 }
 
-async fn claim_job(
+async fn claim_jobs(
     db: impl PgExecutor<'_>,
     worker_id: &WorkerId,
-    job_id: Option<&JobId>,
-) -> Result<Option<Claim>> {
-    let claim = sqlx::query_as!(
+    job_ids: Option<&[&str]>,
+) -> Result<Vec<Claim>> {
+    let claims = sqlx::query_as!(
         Claim,
         r#"
         /* all tenants: a worker runs jobs of every organization */
@@ -100,10 +114,10 @@ async fn claim_job(
                 worker_id = $1,
                 progress = 0,
                 deadline_at = clock_timestamp() + $3::float8 * interval '1 second'
-            where id = coalesce(
-                $2,
-                -- Without an id: the longest-waiting job whose notification is late.
-                (
+            where id = any(coalesce(
+                $2::text[],
+                -- Without ids: the longest-waiting job whose notification is late.
+                array(
                     select id
                     from jobs
                     where status = 'queued'
@@ -115,7 +129,7 @@ async fn claim_job(
                     limit 1
                     for update skip locked
                 )
-            )
+            ))
               -- Another worker may have claimed it while this statement waited for the row.
               and status = 'queued'
               and available_at <= now()
@@ -133,6 +147,11 @@ async fn claim_job(
             attempts as attempt,
             suite_id as "suite_id: SuiteId",
             suite_version,
+            (
+                select p.body
+                from stored_predictions p
+                where p.job_id = claimed.id
+            ) as predictions,
             input_key,
             upload_id as "upload_id: UploadId",
             n_submitted,
@@ -140,25 +159,28 @@ async fn claim_job(
             started_at as "started_at!: Timestamp",
             trace_id,
             span_id,
-            coalesce(
-                (
-                    select max(a.ended_at)
-                    from job_attempts a
-                    where a.job_id = claimed.id
-                ),
-                created_at
-            ) as "waited_since!: Timestamp"
+            case
+                when attempts = 1 then created_at
+                else coalesce(
+                    (
+                        select max(a.ended_at)
+                        from job_attempts a
+                        where a.job_id = claimed.id
+                    ),
+                    created_at
+                )
+            end as "waited_since!: Timestamp"
         from claimed
         "#,
         worker_id.as_str(),
-        job_id.map(JobId::as_str),
+        job_ids as _,
         ATTEMPT_TIMEOUT.as_secs_f64(),
         ATTEMPTS_MAX,
         NOTIFICATION_TIMEOUT.as_secs_f64()
     )
-    .fetch_optional(db)
+    .fetch_all(db)
     .await?;
-    Ok(claim)
+    Ok(claims)
 }
 
 /// Returns `true` if an attempt still owns its job. If so, stores its progress if that has grown.
@@ -237,6 +259,21 @@ pub struct Phase {
     pub end_us: i64,
 }
 
+/// The disclosed result of an attempt.
+#[derive(Debug, Clone)]
+pub struct SuccessfulAttempt {
+    /// The job's id.
+    pub job_id: JobId,
+    /// The number of the attempt.
+    pub attempt: i32,
+    /// The result.
+    pub result: EvalResult,
+    /// The key of the item scores, if they are stored.
+    pub scores_key: Option<String>,
+    /// The phases of the attempt.
+    pub phases: Vec<Phase>,
+}
+
 /// Finishes a job with its disclosed result and the key of its item scores, if they are stored.
 /// Returns `false`, and writes nothing, if the attempt is no longer the job's current one.
 pub async fn succeed(
@@ -246,51 +283,97 @@ pub async fn succeed(
     scores_key: Option<&str>,
     phases: &[Phase],
 ) -> Result<bool> {
-    let done = sqlx::query!(
-        "
-        /* all tenants: the job id and the attempt number fence the write */
-        with done as (
-            update jobs
+    let attempt = SuccessfulAttempt {
+        job_id: claim.job_id.clone(),
+        attempt: claim.attempt,
+        result: result.clone(),
+        scores_key: scores_key.map(str::to_owned),
+        phases: phases.to_vec(),
+    };
+    Ok(succeed_all(db, &[attempt]).await? == [true])
+}
+
+/// Finishes jobs with their disclosed results. Returns `false` for each attempt that is no longer
+/// the job's current one, and writes nothing for it.
+pub async fn succeed_all(
+    db: impl PgExecutor<'_>,
+    attempts: &[SuccessfulAttempt],
+) -> Result<Vec<bool>> {
+    let job_ids: Vec<&str> = attempts.iter().map(|done| done.job_id.as_str()).collect();
+    let numbers: Vec<i32> = attempts.iter().map(|done| done.attempt).collect();
+    let results: Vec<_> = attempts.iter().map(|done| Json(&done.result)).collect();
+    let phases: Vec<_> = attempts.iter().map(|done| Json(&done.phases)).collect();
+    let scores_keys: Vec<_> = attempts
+        .iter()
+        .map(|done| done.scores_key.as_deref())
+        .collect();
+    let done = sqlx::query_scalar!(
+        r#"
+        /* all tenants: the job ids and the attempt numbers fence the write */
+        with scored as (
+            select *
+            from unnest(
+                $1::text[],
+                $2::integer[],
+                $3::jsonb[],
+                $4::jsonb[],
+                $5::text[]
+            ) as s(job_id, attempt, result, phases, scores_key)
+        ), done as (
+            update jobs j
             set
                 status = 'succeeded',
-                result = $3,
-                scores_key = $5,
+                result = s.result,
+                scores_key = s.scores_key,
                 finished_at = clock_timestamp(),
                 worker_id = null,
                 deadline_at = null
-            where id = $1
-              and status = 'running'
-              and attempts = $2
-            returning id, org_id, attempts, finished_at
+            from scored s
+            where j.id = s.job_id
+              and j.status = 'running'
+              and j.attempts = s.attempt
+            returning
+                j.id,
+                j.org_id,
+                j.attempts,
+                j.finished_at,
+                s.phases,
+                s.scores_key
         ), stored as (
             insert into stored_item_scores (org_id, job_id, scores_key, expires_at)
             select
                 org_id,
                 id,
-                $5,
+                scores_key,
                 finished_at + $6::integer * interval '1 day'
             from done
-            where $5 is not null
+            where scores_key is not null
+        ), ended as (
+            update job_attempts a
+            set
+                ended_at = clock_timestamp(),
+                outcome = 'succeeded',
+                phases = d.phases
+            from done d
+            where a.job_id = d.id
+              and a.attempt = d.attempts
         )
-        update job_attempts a
-        set
-            ended_at = clock_timestamp(),
-            outcome = 'succeeded',
-            phases = $4
-        from done d
-        where a.job_id = d.id
-          and a.attempt = d.attempts
-        ",
-        claim.job_id.as_str(),
-        claim.attempt,
-        Json(result) as _,
-        Json(phases) as _,
-        scores_key,
+        select id as "id!: JobId"
+        from done
+        "#,
+        &job_ids as &[&str],
+        &numbers,
+        &results as _,
+        &phases as _,
+        &scores_keys as _,
         ITEM_SCORES_DAYS
     )
-    .execute(db)
+    .fetch_all(db)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(attempts
+        .iter()
+        .map(|attempt| done.contains(&attempt.job_id))
+        .collect())
 }
 
 /// Finishes a job with the figures of its open items, and stores those of the sealed ones where

@@ -1,0 +1,224 @@
+//! Statements of concurrent requests, combined into one.
+//!
+//! A statement that finds or changes one row by its key costs much more for its round trip, its
+//! execution and the use of a connection than for the row. Requests that arrive while the statement
+//! before is executed therefore share the next one. A request that arrives alone is executed at
+//! once. Nothing is cached: a statement starts after the requests that it serves, and sees all that
+//! was committed before them.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::model::error::{Error, Result};
+
+/// The largest number of requests of one statement, and of those that wait for the next one.
+const REQUESTS_MAX: usize = 256;
+
+/// Longest time of a statement that finds rows. A database that takes longer counts as unavailable:
+/// lookups that wait for it would only accumulate.
+pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1800);
+
+struct Request<Q, A> {
+    request: Q,
+    response: oneshot::Sender<Result<A>>,
+}
+
+/// The sender of requests of one kind.
+pub struct CombinedStatements<Q, A>(mpsc::Sender<Request<Q, A>>);
+
+/// The requests that wait, for the task that executes them.
+pub struct WaitingRequests<Q, A>(mpsc::Receiver<Request<Q, A>>);
+
+/// Lookups of rows of one kind by their keys.
+pub type CombinedLookups<K, V> = CombinedStatements<K, Option<V>>;
+
+/// Creates combined statements. Requests wait until [`WaitingRequests::execute`] runs.
+pub fn combined_statements<Q, A>() -> (CombinedStatements<Q, A>, WaitingRequests<Q, A>) {
+    let (sender, receiver) = mpsc::channel(REQUESTS_MAX);
+    (CombinedStatements(sender), WaitingRequests(receiver))
+}
+
+impl<Q, A> CombinedStatements<Q, A> {
+    /// Executes a request and returns its response. A request whose caller does not wait any more
+    /// may be executed nevertheless.
+    ///
+    /// # Errors
+    /// The error of the statement. `unavailable` after the time limit of the statement.
+    pub async fn execute(&self, request: Q) -> Result<A> {
+        let ended = || Error::unavailable("the task that executes statements has ended");
+        let (response, executed) = oneshot::channel();
+        let request = Request { request, response };
+        self.0.send(request).await.map_err(|_| ended())?;
+        executed.await.map_err(|_| ended())?
+    }
+}
+
+impl<Q: Clone, A> WaitingRequests<Q, A> {
+    /// Executes requests until all senders are dropped. `execute_all` executes one statement, within
+    /// `time_limit`, and returns the responses in the order of the requests.
+    ///
+    /// If a statement for several requests fails, one of them may be the cause. Then each is
+    /// executed alone, unless the database is unavailable.
+    pub async fn execute<F>(mut self, time_limit: Duration, execute_all: impl Fn(Vec<Q>) -> F)
+    where
+        F: Future<Output = Result<Vec<A>>>,
+    {
+        let in_time = |requests| {
+            let executed = timeout(time_limit, execute_all(requests));
+            async {
+                executed
+                    .await
+                    .unwrap_or_else(|elapsed| Err(Error::unavailable(elapsed)))
+            }
+        };
+        let mut waiting = Vec::with_capacity(REQUESTS_MAX);
+        while self.0.recv_many(&mut waiting, REQUESTS_MAX).await > 0 {
+            // The requests of the others were cancelled.
+            waiting.retain(|waiting| !waiting.response.is_closed());
+            if waiting.is_empty() {
+                continue;
+            }
+            let requests = waiting.iter().map(|waiting| waiting.request.clone());
+            let result = in_time(requests.collect()).await;
+            match result {
+                Ok(responses) => {
+                    for (waiting, response) in waiting.drain(..).zip(responses) {
+                        // A request that was cancelled meanwhile does not read it.
+                        drop(waiting.response.send(Ok(response)));
+                    }
+                }
+                Err(error) if waiting.len() == 1 || super::is_of_connection(&error) => {
+                    for waiting in waiting.drain(..) {
+                        drop(waiting.response.send(Err(error.shared())));
+                    }
+                }
+                Err(_) => {
+                    for Request { request, response } in waiting.drain(..) {
+                        let responses = in_time(vec![request]).await;
+                        let missing = || Error::internal("a statement returned no response");
+                        let first = responses
+                            .and_then(|responses| responses.into_iter().next().ok_or_else(missing));
+                        drop(response.send(first));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> WaitingRequests<K, Option<V>> {
+    /// Executes lookups until all senders are dropped. `find_all` executes the statement for
+    /// distinct keys, and returns the rows that exist.
+    pub async fn find<F>(self, find_all: impl Fn(Vec<K>) -> F)
+    where
+        F: Future<Output = Result<HashMap<K, V>>>,
+    {
+        self.execute(LOOKUP_TIMEOUT, |keys| {
+            let distinct: HashSet<K> = keys.iter().cloned().collect();
+            let rows = find_all(distinct.into_iter().collect());
+            async move {
+                let rows = rows.await?;
+                Ok(keys.iter().map(|key| rows.get(key).cloned()).collect())
+            }
+        })
+        .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use futures_util::future::join_all;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::model::error::Code;
+
+    /// The keys of each statement.
+    type Statements = Arc<Mutex<Vec<Vec<u32>>>>;
+
+    /// Lookups whose statement waits for a permit, records its keys, and finds the squares of even
+    /// keys.
+    fn squares() -> (Arc<CombinedLookups<u32, u32>>, Arc<Semaphore>, Statements) {
+        let (lookups, waiting) = combined_statements();
+        let permits = Arc::new(Semaphore::new(0));
+        let statements = Arc::new(Mutex::new(Vec::new()));
+        let (allowed, recorded) = (Arc::clone(&permits), Arc::clone(&statements));
+        tokio::spawn(waiting.find(move |mut keys: Vec<u32>| {
+            let (allowed, recorded) = (Arc::clone(&allowed), Arc::clone(&recorded));
+            async move {
+                keys.sort_unstable();
+                recorded.lock().unwrap().push(keys.clone());
+                allowed.acquire().await.unwrap().forget();
+                if keys.contains(&13) {
+                    return Err(Error::internal("13"));
+                }
+                let even = keys.into_iter().filter(|key| key % 2 == 0);
+                Ok(even.map(|key| (key, key * key)).collect())
+            }
+        }));
+        (Arc::new(lookups), permits, statements)
+    }
+
+    /// Lets all tasks run until they wait: the runtime of a test has one thread.
+    async fn settle() {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn lookups_that_wait_share_one_statement() {
+        let (lookups, permits, statements) = squares();
+        let find = |key| {
+            let lookups = Arc::clone(&lookups);
+            tokio::spawn(async move { lookups.execute(key).await.unwrap() })
+        };
+        let alone = find(2);
+        settle().await;
+        let others: Vec<_> = [4, 3, 4, 6].into_iter().map(find).collect();
+        settle().await;
+        permits.add_permits(2);
+        assert_eq!(alone.await.unwrap(), Some(4));
+        let found = join_all(others).await.into_iter().map(Result::unwrap);
+        assert_eq!(
+            found.collect::<Vec<_>>(),
+            [Some(16), None, Some(16), Some(36)]
+        );
+        assert_eq!(*statements.lock().unwrap(), [vec![2], vec![3, 4, 6]]);
+    }
+
+    #[tokio::test]
+    async fn lookup_that_fails_does_not_fail_others() {
+        let (lookups, permits, statements) = squares();
+        permits.add_permits(3);
+        let (first, second) = tokio::join!(lookups.execute(13), lookups.execute(2));
+        assert_eq!(first.unwrap_err().code, Code::Internal);
+        assert_eq!(second.unwrap(), Some(4));
+        assert_eq!(
+            *statements.lock().unwrap(),
+            [vec![2, 13], vec![13], vec![2]]
+        );
+    }
+
+    #[tokio::test]
+    async fn cancelled_lookup_is_not_executed() {
+        let (lookups, permits, statements) = squares();
+        let before = tokio::spawn({
+            let lookups = Arc::clone(&lookups);
+            async move { lookups.execute(2).await }
+        });
+        settle().await;
+        let cancelled = tokio::time::timeout(Duration::from_millis(5), lookups.execute(8)).await;
+        assert!(cancelled.is_err());
+        permits.add_permits(2);
+        before.await.unwrap().unwrap();
+        assert_eq!(lookups.execute(10).await.unwrap(), Some(100));
+        assert_eq!(*statements.lock().unwrap(), [vec![2], vec![10]]);
+    }
+}
