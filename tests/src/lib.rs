@@ -10,6 +10,7 @@ pub mod databases;
 pub mod demo_suite;
 pub mod link;
 pub mod servers;
+pub mod service_report;
 pub mod site;
 pub mod stack;
 pub mod steady;

@@ -1,0 +1,477 @@
+//! Everything that is measured, started on the same PostgreSQL and Redis: the platform, the floors
+//! and the peers.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use assay_proto::v1::{CreateEvalRequest, Prediction, PredictionValue, Ranking, prediction_value};
+use assay_tests::servers::{Guarded, GuardedCommand, Servers, Trouble};
+use assay_tests::site::Site;
+use assay_tests::stack::{Ground, Plan, Process, free_address};
+use assay_tests::{binaries, databases};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, TE};
+use http::{HeaderMap, HeaderValue, Method};
+use prost::Message as _;
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+
+use crate::cpu::Parts;
+use crate::floor;
+use crate::load::{self, Template};
+use crate::peers::Peers;
+
+/// Number of organizations of the measurements with many.
+const ORGS: usize = 50;
+
+/// Number of different rows that are read: a program must not profit from reading the same one.
+pub const READ_ROWS: u8 = 32;
+
+/// Number of items of the two suites. A submission to the larger one has 4.9 MB.
+pub const SMALL: usize = 1_000;
+/// See [`SMALL`].
+pub const LARGE: usize = 29_000;
+
+/// All programs under test.
+pub struct Installation {
+    /// The platform with one API process, and workers only while [`Installation::worker`] lives.
+    pub site: Site,
+    /// The keys of the organizations.
+    pub keys: Vec<String>,
+    /// A connection to the database of floors and peers.
+    pub floor_database: PgConnection,
+    floor_database_name: String,
+    floor: Guarded,
+    /// The address of the floor.
+    pub floor_address: SocketAddr,
+    fastapi: Guarded,
+    /// The address of FastAPI.
+    pub fastapi_address: SocketAddr,
+    /// The peers' environment.
+    pub peers: Peers,
+}
+
+/// A submission of the first items of a suite.
+#[derive(Clone, Copy)]
+pub struct Submission {
+    /// Number of items of the suite.
+    pub suite: usize,
+    /// Number of predictions.
+    pub predictions: usize,
+}
+
+impl Installation {
+    /// Builds and starts everything, publishes the suites and creates the organizations.
+    ///
+    /// # Errors
+    /// If something cannot be built, installed or started.
+    pub async fn start() -> Result<Self, Trouble> {
+        let binaries = binaries::build(true)?;
+        let servers = Servers::start(&|line| eprintln!("{line}"))?;
+        // CPU time is only known of servers that this program started.
+        if servers.postgres_pid().is_none() || servers.redis_pid().is_none() {
+            return Err(Trouble::new(
+                "unset DATABASE_URL and REDIS_URL: only private servers can be measured",
+            ));
+        }
+        let ground = Arc::new(Ground::new(servers, binaries));
+        let plan = Plan {
+            workers: 0,
+            ..Plan::default()
+        };
+        let site = Site::start(&ground, plan).await?;
+        for items in [SMALL, LARGE] {
+            let folder = ground.servers.folder().join(suite_id(items));
+            write_suite(&folder, items).map_err(Trouble::because("cannot write a suite"))?;
+            let folder = folder.to_string_lossy();
+            site.stack.operate(&["suite", "publish", &folder]).await?;
+        }
+        let mut keys = vec![site.key.clone()];
+        for number in 1..ORGS {
+            keys.push(create_org(&site, number).await?);
+        }
+
+        let name = databases::fresh_name("floor");
+        databases::create(&ground.servers, &name, None).await?;
+        let mut floor_database = databases::connect(&ground.servers.postgres_url(&name)).await?;
+        sqlx::query(floor::TABLE)
+            .execute(&mut floor_database)
+            .await
+            .map_err(Trouble::because("cannot create the floor's table"))?;
+        let floor_address = free_address()?;
+        let arguments = ["floor-api".to_owned(), floor_address.to_string()];
+        let floor = floor_process(&ground.servers, &name, &arguments)?;
+        let target = target(&ground.binaries.api)?;
+        let peers = Peers::install(&target, &ground.servers, &name)?;
+        let fastapi_address = free_address()?;
+        let fastapi = peers.fastapi(fastapi_address.port())?;
+        for (address, name) in [(floor_address, "the floor"), (fastapi_address, "FastAPI")] {
+            await_ready(address, name).await?;
+        }
+        Ok(Self {
+            site,
+            keys,
+            floor_database,
+            floor_database_name: name,
+            floor,
+            floor_address,
+            fastapi,
+            fastapi_address,
+            peers,
+        })
+    }
+
+    /// Returns the address of the API.
+    ///
+    /// # Errors
+    /// If there is no API process.
+    pub fn api_address(&self) -> Result<SocketAddr, Trouble> {
+        let api = self.site.stack.apis.first().and_then(|api| api.listen);
+        api.ok_or_else(|| Trouble::new("there is no API process"))
+    }
+
+    fn servers(&self) -> &Servers {
+        &self.site.stack.ground.servers
+    }
+
+    /// Returns the parts of a program: its own processes, PostgreSQL and Redis.
+    fn parts(&self, own: &[(&'static str, u32)]) -> Parts {
+        let mut parts: Parts = own.iter().map(|(name, pid)| (*name, vec![*pid])).collect();
+        parts.insert(
+            "PostgreSQL",
+            self.servers().postgres_pid().into_iter().collect(),
+        );
+        parts.insert("Redis", self.servers().redis_pid().into_iter().collect());
+        parts
+    }
+
+    /// Returns the parts of the platform, with this worker if there is one.
+    pub fn platform_parts(&self, worker: Option<&Process>) -> Parts {
+        let api = self.site.stack.apis.first();
+        let own = api
+            .map(|api| ("API", api.guarded.pid()))
+            .into_iter()
+            .chain(worker.map(|worker| ("worker", worker.guarded.pid())));
+        self.parts(&own.collect::<Vec<_>>())
+    }
+
+    /// Returns the parts of the floor, with its worker if there is one.
+    pub fn floor_parts(&self, worker: Option<&Guarded>) -> Parts {
+        let worker = worker.map(|worker| ("worker", worker.pid()));
+        let own: Vec<_> = [("server", self.floor.pid())]
+            .into_iter()
+            .chain(worker)
+            .collect();
+        self.parts(&own)
+    }
+
+    /// Returns the parts of FastAPI.
+    pub fn fastapi_parts(&self) -> Parts {
+        self.parts(&[("server", self.fastapi.pid())])
+    }
+
+    /// Starts a worker of the platform and waits until it is ready.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub async fn worker(&self) -> Result<Process, Trouble> {
+        let worker = self.site.stack.launch_worker()?;
+        worker.ready().await?;
+        Ok(worker)
+    }
+
+    /// Starts the worker of the floor.
+    ///
+    /// # Errors
+    /// If it cannot be spawned.
+    pub fn floor_worker(&self) -> Result<Guarded, Trouble> {
+        floor_process(
+            self.servers(),
+            &self.floor_database_name,
+            &["floor-worker".to_owned()],
+        )
+    }
+
+    /// Empties the table of floors and peers.
+    ///
+    /// # Errors
+    /// If the database does not respond.
+    pub async fn reset_floor(&mut self) -> Result<(), Trouble> {
+        sqlx::query("truncate submissions")
+            .execute(&mut self.floor_database)
+            .await
+            .map_err(Trouble::because("cannot empty the floor's table"))?;
+        Ok(())
+    }
+
+    /// Removes the predictions and item scores of all jobs, which would fill the disk. No job may be
+    /// queued or running.
+    ///
+    /// # Errors
+    /// If a folder cannot be removed.
+    pub fn remove_artifacts(&self) -> Result<(), Trouble> {
+        let artifacts = self.site.stack.artifacts();
+        let entries = std::fs::read_dir(&artifacts)
+            .into_iter()
+            .flatten()
+            .flatten();
+        for folder in entries
+            .map(|entry| entry.path())
+            .filter(|path| path.is_dir())
+        {
+            std::fs::remove_dir_all(&folder).map_err(Trouble::because(format!(
+                "cannot remove {}",
+                folder.display()
+            )))?;
+        }
+        Ok(())
+    }
+
+    /// Inserts the rows that floors and peers read, and returns the requests.
+    ///
+    /// # Errors
+    /// If the database does not respond.
+    pub async fn selects(&mut self) -> Result<Vec<Template>, Trouble> {
+        self.reset_floor().await?;
+        let sql = r#"insert into submissions
+            select 'row-' || n, 'org', 'succeeded', '{"value": 0.5, "n": 10}', now(), now() from generate_series(1, $1) n"#;
+        sqlx::query(sql)
+            .bind(i32::from(READ_ROWS))
+            .execute(&mut self.floor_database)
+            .await
+            .map_err(Trouble::because("cannot fill the floor's table"))?;
+        let select = |row| plain(&format!("/submissions/row-{row}"), None);
+        Ok((1..=READ_ROWS).map(select).collect())
+    }
+
+    /// Returns a request without a body to the platform, as the first organization.
+    pub fn get(&self, path: &str) -> Template {
+        Template {
+            method: Method::GET,
+            path: path.to_owned(),
+            headers: headers(Some(&self.site.key), None),
+            body: Bytes::new(),
+            grpc: false,
+        }
+    }
+
+    /// Returns a submission over REST, as the organization of `key`.
+    pub fn rest(&self, submission: Submission, key: &str) -> Template {
+        Template {
+            method: Method::POST,
+            path: "/v1/evals".to_owned(),
+            headers: headers(Some(key), Some("application/json")),
+            body: submission.json(),
+            grpc: false,
+        }
+    }
+
+    /// Returns a submission over gRPC, as the first organization.
+    pub fn grpc(&self, submission: Submission) -> Template {
+        let mut headers = headers(Some(&self.site.key), Some("application/grpc"));
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        // HTTP/2 has the authority of the request's target instead.
+        headers.remove(HOST);
+        Template {
+            method: Method::POST,
+            path: "/assay.v1.EvalService/CreateEval".to_owned(),
+            headers,
+            body: submission.message(),
+            grpc: true,
+        }
+    }
+
+    /// Stops everything and removes the databases.
+    ///
+    /// # Errors
+    /// If the database does not respond.
+    pub async fn stop(mut self) -> Result<(), Trouble> {
+        self.floor.stop();
+        self.fastapi.stop();
+        self.site.stack.stop();
+        let ground = Arc::clone(&self.site.stack.ground);
+        ground.clear(&self.site.stack.database).await
+    }
+}
+
+/// Returns a request without a credential to a floor or a peer.
+pub fn plain(path: &str, body: Option<Bytes>) -> Template {
+    let content_type = body.as_ref().map(|_| "application/json");
+    Template {
+        method: if body.is_some() {
+            Method::POST
+        } else {
+            Method::GET
+        },
+        path: path.to_owned(),
+        headers: headers(None, content_type),
+        body: body.unwrap_or_default(),
+        grpc: false,
+    }
+}
+
+fn headers(key: Option<&str>, content_type: Option<&'static str>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(HOST, HeaderValue::from_static("127.0.0.1"));
+    if let Some(content_type) = content_type {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
+    let bearer = key.and_then(|key| HeaderValue::try_from(format!("Bearer {key}")).ok());
+    if let Some(bearer) = bearer {
+        headers.insert(AUTHORIZATION, bearer);
+    }
+    headers
+}
+
+async fn create_org(site: &Site, number: usize) -> Result<String, Trouble> {
+    let (name, email) = (
+        format!("Load {number}"),
+        format!("owner-{number}@example.org"),
+    );
+    let org = [
+        "org",
+        "create",
+        "--plan=team",
+        "--name",
+        &name,
+        "--owner-email",
+        &email,
+    ];
+    let org = site.stack.operate(&org).await?;
+    let org_id = org["org_id"].as_str().unwrap_or_default();
+    let key = ["key", "create", "--org", org_id, "--name=load"];
+    let key = site.stack.operate(&key).await?;
+    Ok(key["key"].as_str().unwrap_or_default().to_owned())
+}
+
+fn floor_process(
+    servers: &Servers,
+    database: &str,
+    arguments: &[String],
+) -> Result<Guarded, Trouble> {
+    let own = std::env::current_exe()
+        .map_err(Trouble::because("cannot find the path of this program"))?;
+    let mut command = GuardedCommand::new(own);
+    command.args = arguments.iter().map(Into::into).collect();
+    command.env = vec![
+        (
+            floor::DATABASE_URL.into(),
+            servers.postgres_url(database).into(),
+        ),
+        (floor::REDIS_URL.into(), servers.redis_url().into()),
+    ];
+    command.run_folder = Some(servers.folder().to_path_buf());
+    Guarded::spawn(&command)
+}
+
+async fn await_ready(address: SocketAddr, name: &str) -> Result<(), Trouble> {
+    let began = Instant::now();
+    while let Err(trouble) = load::send(address, &plain("/constant", None)).await {
+        if began.elapsed() > Duration::from_secs(30) {
+            return Err(Trouble::new(format!(
+                "{name} did not become ready: {trouble}"
+            )));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+/// Returns the target folder from the path of a binary, `target/release/assay-api`.
+fn target(binary: &Path) -> Result<PathBuf, Trouble> {
+    let target = binary.parent().and_then(Path::parent);
+    target
+        .map(Path::to_path_buf)
+        .ok_or_else(|| Trouble::new("the binaries are not in a target folder"))
+}
+
+fn suite_id(items: usize) -> String {
+    format!("suite:bench-{items}")
+}
+
+/// Returns a pseudo-random label, always the same for the same index.
+fn label(at: usize) -> String {
+    format!(
+        "dish-{:05}",
+        (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 100_000
+    )
+}
+
+fn item_id(at: usize) -> String {
+    format!("q{at:09}")
+}
+
+fn ranking(at: usize) -> Vec<String> {
+    (0..10).map(|place| label(at * 10 + place)).collect()
+}
+
+/// Returns the answer, which is in five of six rankings.
+fn answer(at: usize) -> String {
+    label(at * 10 + at % 12)
+}
+
+fn write_suite(folder: &Path, items: usize) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let head = format!(
+        "suite_id = \"{}\"\nversion = \"1\"\nmetric = \"accuracy\"\ndescription = \"Load\"\n",
+        suite_id(items)
+    );
+    std::fs::write(folder.join("suite.toml"), head)?;
+    let mut lines = [String::new(), String::new()];
+    for at in 0..items {
+        let item = json!({"item_id": item_id(at), "input": {"prompt": "What is for lunch?"}});
+        let answer = json!({"item_id": item_id(at), "answer": answer(at)});
+        for (lines, line) in lines.iter_mut().zip([item, answer]) {
+            // Writing to a String cannot fail.
+            let _ = writeln!(lines, "{line}");
+        }
+    }
+    std::fs::write(folder.join("items.ndjson"), &lines[0])?;
+    std::fs::write(folder.join("answers.ndjson"), &lines[1])
+}
+
+impl Submission {
+    /// Returns the array of predictions.
+    pub fn predictions(self) -> Value {
+        (0..self.predictions)
+            .map(|at| json!({"item_id": item_id(at), "prediction": ranking(at)}))
+            .collect()
+    }
+
+    /// Returns ids and answers of the suite.
+    pub fn answers(self) -> impl Iterator<Item = (String, String)> {
+        (0..self.suite).map(|at| (item_id(at), answer(at)))
+    }
+
+    /// Returns the body for REST, floors and peers.
+    pub fn json(self) -> Bytes {
+        let body = json!({"suite_id": suite_id(self.suite), "predictions": self.predictions()});
+        body.to_string().into()
+    }
+
+    /// Returns the message for gRPC with its prefix: uncompressed, and its length.
+    fn message(self) -> Bytes {
+        let predictions = (0..self.predictions).map(|at| Prediction {
+            item_id: item_id(at),
+            prediction: Some(PredictionValue {
+                value: Some(prediction_value::Value::Ranking(Ranking {
+                    ids: ranking(at),
+                })),
+            }),
+        });
+        let message = CreateEvalRequest {
+            suite_id: suite_id(self.suite),
+            predictions: predictions.collect(),
+            ..Default::default()
+        };
+        let length = message.encoded_len();
+        let mut bytes = BytesMut::with_capacity(5 + length);
+        bytes.put_u8(0);
+        bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+        bytes.put(message.encode_to_vec().as_slice());
+        bytes.freeze()
+    }
+}

@@ -1,0 +1,183 @@
+//! Medians over the rounds, and their ratios.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::load::Load;
+
+/// The figures of one measurement of one program.
+#[derive(Debug, Clone, Default)]
+pub struct Sample {
+    /// Requests or jobs per second.
+    pub per_second: f64,
+    /// Median latency in milliseconds; zero if there is none.
+    pub p50_ms: f64,
+    /// 99th percentile of the latency in milliseconds; zero if there is none.
+    pub p99_ms: f64,
+    /// CPU time per request of each part in microseconds; empty if it was not measured.
+    pub cpu_micros: BTreeMap<&'static str, f64>,
+}
+
+impl Sample {
+    /// Combines a load with the CPU times of all parts before and after it.
+    pub fn new(
+        load: &Load,
+        before: &BTreeMap<&'static str, Duration>,
+        after: &BTreeMap<&'static str, Duration>,
+    ) -> Self {
+        let requests = load.requests as f64;
+        let percentile = |share: f64| {
+            let at = ((load.latencies.len() as f64 - 1.0) * share).round() as usize;
+            load.latencies
+                .get(at)
+                .map_or(0.0, |latency| latency.as_secs_f64() * 1e3)
+        };
+        let cpu = |(part, used): (&&'static str, &Duration)| {
+            let used = used.saturating_sub(before.get(part).copied().unwrap_or_default());
+            (*part, used.as_secs_f64() * 1e6 / requests)
+        };
+        Self {
+            per_second: requests / load.wall.as_secs_f64(),
+            p50_ms: percentile(0.5),
+            p99_ms: percentile(0.99),
+            cpu_micros: after.iter().map(cpu).collect(),
+        }
+    }
+}
+
+/// A figure of a sample.
+#[derive(Debug, Clone, Copy)]
+pub enum Figure {
+    /// Requests or jobs per second.
+    PerSecond,
+    /// CPU time per request in microseconds, of all parts.
+    Cpu,
+    /// CPU time per request in microseconds, of one part; compared with all parts of another
+    /// program.
+    CpuOf(&'static str),
+    /// Median latency.
+    P50,
+    /// 99th percentile of the latency.
+    P99,
+}
+
+impl Figure {
+    fn of(self, sample: &Sample) -> f64 {
+        match self {
+            Self::PerSecond => sample.per_second,
+            Self::Cpu => sample.cpu_micros.values().sum(),
+            Self::CpuOf(part) => sample.cpu_micros.get(part).copied().unwrap_or_default(),
+            Self::P50 => sample.p50_ms,
+            Self::P99 => sample.p99_ms,
+        }
+    }
+
+    /// Returns the figure of the program that another one is compared with.
+    const fn of_other(self) -> Self {
+        match self {
+            Self::CpuOf(_) => Self::Cpu,
+            figure => figure,
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::PerSecond => "per second".to_owned(),
+            Self::Cpu => "CPU".to_owned(),
+            Self::CpuOf(part) => format!("CPU of the {part}"),
+            Self::P50 => "p50".to_owned(),
+            Self::P99 => "p99".to_owned(),
+        }
+    }
+}
+
+/// The limit that a ratio or figure should keep.
+#[derive(Debug, Clone, Copy)]
+pub enum Target {
+    /// At least this value.
+    AtLeast(f64),
+    /// At most this value.
+    AtMost(f64),
+}
+
+/// A figure of one program divided by that of another, or the figure itself.
+pub struct Comparison {
+    /// The name of the program.
+    pub subject: &'static str,
+    /// The name of the other program; the figure itself is compared if `None`.
+    pub against: Option<&'static str>,
+    /// The figure.
+    pub figure: Figure,
+    /// The target.
+    pub target: Target,
+}
+
+/// The samples of all rounds, by the name of the program.
+pub type Rounds = Vec<(&'static str, Vec<Sample>)>;
+
+/// Returns the medians of all figures, and the median over the rounds of each comparison.
+pub fn summary(rounds: &Rounds, comparisons: &[Comparison]) -> Value {
+    let subjects: Vec<Value> = rounds
+        .iter()
+        .filter(|(_, samples)| !samples.is_empty())
+        .map(|(name, samples)| {
+            let of = |figure: Figure| median(samples.iter().map(|sample| figure.of(sample)));
+            let parts = samples.iter().flat_map(|sample| sample.cpu_micros.keys());
+            let parts: BTreeMap<_, _> = parts
+                .map(|part| (*part, rounded(of(Figure::CpuOf(part)))))
+                .collect();
+            json!({
+                "name": name, "per_second": rounded(of(Figure::PerSecond)), "p50_ms": rounded(of(Figure::P50)),
+                "p99_ms": rounded(of(Figure::P99)), "cpu_micros": rounded(of(Figure::Cpu)), "cpu_micros_of": parts,
+            })
+        })
+        .collect();
+    let comparisons: Vec<Value> = comparisons
+        .iter()
+        .filter_map(|comparison| compared(rounds, comparison))
+        .collect();
+    json!({"programs": subjects, "comparisons": comparisons})
+}
+
+/// Returns `None` if one of the programs was not measured.
+fn compared(rounds: &Rounds, comparison: &Comparison) -> Option<Value> {
+    let samples = |name: &str| {
+        let found = rounds.iter().find(|(subject, _)| *subject == name);
+        found
+            .map(|(_, samples)| samples)
+            .filter(|samples| !samples.is_empty())
+    };
+    let own = samples(comparison.subject)?;
+    let value = match comparison.against {
+        None => median(own.iter().map(|sample| comparison.figure.of(sample))),
+        Some(against) => median(own.iter().zip(samples(against)?).map(|(own, other)| {
+            comparison.figure.of(own) / comparison.figure.of_other().of(other)
+        })),
+    };
+    let (met, target) = match comparison.target {
+        Target::AtLeast(least) => (value >= least, format!("≥ {least}")),
+        Target::AtMost(most) => (value <= most, format!("≤ {most}")),
+    };
+    Some(json!({
+        "name": comparison.subject, "against": comparison.against, "figure": comparison.figure.name(),
+        "value": rounded(value), "target": target, "met": met,
+    }))
+}
+
+/// Rounds to three significant digits, as more would not be repeatable.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.2e}").parse().unwrap_or(value)
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        length if length.is_multiple_of(2) => f64::midpoint(values[middle - 1], values[middle]),
+        _ => values[middle],
+    }
+}
