@@ -11,8 +11,8 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
 
+use super::pool::within;
 use crate::model::error::{Error, Result};
 
 /// The largest number of requests of one statement, and of those that wait for the next one.
@@ -67,14 +67,7 @@ impl<Q: Clone, A> WaitingRequests<Q, A> {
     where
         F: Future<Output = Result<Vec<A>>>,
     {
-        let in_time = |requests| {
-            let executed = timeout(time_limit, execute_all(requests));
-            async {
-                executed
-                    .await
-                    .unwrap_or_else(|elapsed| Err(Error::unavailable(elapsed)))
-            }
-        };
+        let in_time = |requests| within(time_limit, execute_all(requests));
         let mut waiting = Vec::with_capacity(REQUESTS_MAX);
         while self.0.recv_many(&mut waiting, REQUESTS_MAX).await > 0 {
             // The requests of the others were cancelled.

@@ -249,15 +249,28 @@ fn require_writable(connection: &mut PgConnection) -> BoxFuture<'_, Result<(), s
     })
 }
 
-/// Waits for short statements for at most [`RESPONSE_TIMEOUT`]. After that, the caller does not
-/// know whether they took effect.
+/// Waits for short statements for at most [`RESPONSE_TIMEOUT`], and until PostgreSQL fails over:
+/// the former primary may be frozen and never respond. After that, the caller does not know whether
+/// they took effect.
 ///
 /// # Errors
-/// Returns the errors of the statements, and `unavailable` after the timeout.
+/// Returns the errors of the statements, and `unavailable` after the timeout or the failover.
 pub async fn within_response_timeout<T>(statements: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(RESPONSE_TIMEOUT, statements)
-        .await
-        .unwrap_or_else(|_| Err(Error::unavailable("the database does not respond")))
+    within(RESPONSE_TIMEOUT, statements).await
+}
+
+/// Like [`within_response_timeout`], for another time limit.
+pub(super) async fn within<T>(
+    time_limit: Duration,
+    statements: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let failed_over = primary::failed_over();
+    tokio::select! {
+        result = timeout(time_limit, statements) => {
+            result.unwrap_or_else(|_| Err(Error::unavailable("the database does not respond")))
+        }
+        () = failed_over => Err(Error::unavailable("the database failed over")),
+    }
 }
 
 /// Acquires a connection for a request that has not started. Fails with 503 if all connections are

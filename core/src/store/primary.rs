@@ -13,6 +13,8 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, PgConnection, PgPool, Row as _};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::model::error::{Error, Result};
@@ -87,6 +89,14 @@ impl Switch {
     }
 }
 
+/// Wakes the statements that wait for a response when a pool follows a failover.
+static FAILED_OVER: Notify = Notify::const_new();
+
+/// Waits until a pool of this process changes from one primary to another.
+pub(super) fn failed_over() -> Notified<'static> {
+    FAILED_OVER.notified()
+}
+
 /// Keeps the pool on the server that accepts writes, until the pool is closed.
 pub(super) async fn follow(pool: PgPool, servers: Vec<PgConnectOptions>, switch: Switch) {
     // The checks have a connection of their own, so that they do not depend on the load of the
@@ -108,6 +118,9 @@ pub(super) async fn follow(pool: PgPool, servers: Vec<PgConnectOptions>, switch:
                 if let Some(server) = servers.get(*at) {
                     pool.set_connect_options(server.clone());
                     switch.note();
+                    if known.is_some() {
+                        FAILED_OVER.notify_waiters();
+                    }
                     tracing::info!(
                         host = server.get_host(),
                         port = server.get_port(),
