@@ -24,9 +24,10 @@ async fn fail_over(frozen: bool) {
         .unwrap();
     println!("{report}");
     assert!(report.is_clean(), "{report}");
+    assert!(report.acknowledged >= 600, "{report}");
     assert_eq!(
-        (report.acknowledged, report.recovered.len()),
-        (600, 3),
+        report.recovered.len(),
+        3,
         "two API processes and a job recover"
     );
 }

@@ -364,6 +364,9 @@ struct SharedState {
     /// For each base URL, the time at which the last accepted submission was sent.
     served: std::sync::Mutex<HashMap<String, Instant>>,
     recovered: std::sync::Mutex<Vec<Duration>>,
+    /// `true` while a failover is not yet over. Clients then submit more than [`Scale::jobs`], so
+    /// that every API process gets a submission after it.
+    failing_over: AtomicBool,
 }
 
 /// The links of an installation; empty unless its setup is [`Setup::Links`].
@@ -584,6 +587,7 @@ impl SharedState {
             links,
             served,
             recovered,
+            failing_over: AtomicBool::new(false),
         };
         Ok((Arc::new(state), org_id))
     }
@@ -613,15 +617,15 @@ impl SharedState {
         Ok(expected)
     }
 
-    /// Sends submissions as one client until [`Scale::jobs`] are claimed, and retries each until it
-    /// is accepted.
+    /// Sends submissions as one client until [`Scale::jobs`] are claimed and no failover is in
+    /// progress, and retries each until it is accepted.
     async fn submit_all(&self, client: usize) -> Result<ClientLog, Trouble> {
         let mut client_log = ClientLog::default();
         // One connection pool for each address, as a real client has.
         let mut clients: HashMap<String, Client> = HashMap::new();
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            if number >= self.scale.jobs {
+            if number >= self.scale.jobs && !self.failing_over.load(Ordering::Relaxed) {
                 return Ok(client_log);
             }
             let variant = number % self.bodies.len();
@@ -774,7 +778,10 @@ impl SharedState {
                     .map_err(Trouble::because("a restart panicked"))??;
             }
             Fault::KillPrimary | Fault::FreezePrimary => {
-                self.fail_over(fault == Fault::FreezePrimary).await?;
+                self.failing_over.store(true, Ordering::Relaxed);
+                let recovered = self.fail_over(fault == Fault::FreezePrimary).await;
+                self.failing_over.store(false, Ordering::Relaxed);
+                recovered?;
             }
             Fault::CutLink(side)
             | Fault::HalfOpenLink(side)
