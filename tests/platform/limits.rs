@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use assay_core::model::secret::{Secret, SecretKind};
 use assay_tests::client::Client;
@@ -73,6 +74,7 @@ async fn starved_processes_keep_rate_limit() {
             .map(|url| Client::new(url, Some(&free.key)))
             .collect();
         let load = Load::start();
+        let began = Instant::now();
         let all = join_all((0..400).map(|i| clients[i % 4].get("/v1/me"))).await;
         drop(load);
         let with_status = |status| {
@@ -87,14 +89,22 @@ async fn starved_processes_keep_rate_limit() {
         let admitted = with_status(200);
         let refused = with_status(429);
         let unavailable = with_status(503);
+        let seconds = began.elapsed().as_secs();
         println!(
-            "round {round}: {admitted} admitted, {refused} over the limit, {unavailable} unavailable"
+            "round {round}: {admitted} admitted, {refused} over the limit, {unavailable} unavailable, {seconds} s"
         );
+        // On a machine that is busy with other work, a round takes longer than the window.
+        let limit = 60 * (1 + seconds as usize / 60);
         assert!(
-            (1..=60).contains(&admitted),
-            "round {round}: {admitted} of 400 were admitted"
+            (1..=limit).contains(&admitted),
+            "round {round}: {admitted} of 400 were admitted in {seconds} s"
         );
-        assert_eq!(admitted + refused + unavailable, 400);
+        let other = all.iter().find(|response| {
+            !response
+                .as_ref()
+                .is_ok_and(|response| [200, 429, 503].contains(&response.status))
+        });
+        assert!(other.is_none(), "round {round}: {other:?}");
     }
 }
 
