@@ -122,14 +122,16 @@ impl Takeovers {
             .await
             .unwrap();
         let jobs = self.submit().await;
-        let waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted
-                       and database = (select oid from pg_database where datname = current_database())";
+        // Results of jobs that were scored share a statement, so not each of them waits itself.
+        let waiting = "select (select count(*) from pg_locks where locktype = 'advisory' and not granted
+                               and database = (select oid from pg_database where datname = current_database())),
+                              (select count(*) from jobs where status = 'queued')";
         wait_until("all writes at the gate", JOB_TIMEOUT, async || {
-            sqlx::query_scalar::<_, i64>(waiting)
+            sqlx::query_as::<_, (i64, i64)>(waiting)
                 .fetch_one(&mut self.owner)
                 .await
                 .unwrap()
-                == (ROUND - SCORED + 1) as i64
+                == ((ROUND - SCORED + 1) as i64, 0)
         })
         .await;
         match late {
