@@ -343,14 +343,12 @@ async fn reserve(
 ) -> Result<Option<Submitted>> {
     let _permit = app.recordings.acquire(caller.org_id().as_str()).await?;
     let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-    let mut transaction = app.db.begin().await?;
-    let Some(rejected) =
-        store::submission::reserve(&mut transaction, caller.org_id(), new, bytes).await?
+    let mut db = app.db.acquire().await?;
+    let Some(rejected) = store::submission::reserve(&mut db, caller.org_id(), new, bytes).await?
     else {
-        transaction.commit().await?;
         return Ok(None);
     };
-    transaction.rollback().await?;
+    drop(db);
     // A concurrent request with the same key may have used up the limit. Then this one is a
     // repetition.
     if let Some((job_id, request_sha256)) =

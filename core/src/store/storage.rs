@@ -1,5 +1,4 @@
-//! The bytes that an organization stores, and the inline predictions that are recorded before they
-//! are written.
+//! The bytes that an organization stores, and the records of inline predictions in the artifact store.
 
 use sqlx::PgExecutor;
 
@@ -9,21 +8,16 @@ use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
 use crate::model::timestamp::Timestamp;
 
-/// Records the inline predictions of a submission, before they are written to the artifact store.
-pub async fn reserve(
-    db: &mut PgConnection,
-    org_id: &OrgId,
-    job_id: &JobId,
-    bytes: i64,
-) -> Result<()> {
+/// Creates the row of an organization that has never stored anything. [`submission`](super::submission)
+/// locks it.
+pub async fn create(db: &mut PgConnection, org_id: &OrgId) -> Result<()> {
     sqlx::query!(
         "
-        insert into stored_predictions (org_id, job_id, bytes)
-        values ($1, $2, $3)
+        insert into org_storage (org_id, bytes)
+        values ($1, 0)
+        on conflict (org_id) do nothing
         ",
-        org_id.as_str(),
-        job_id.as_str(),
-        bytes
+        org_id.as_str()
     )
     .execute(db)
     .await?;

@@ -170,7 +170,7 @@ pub async fn repeated(
 }
 
 /// Checks the limits of a submission and records its predictions, before they are written to the
-/// artifact store. The caller commits if it returns `None`, and rolls back otherwise.
+/// artifact store. Returns the rejection, if there is one, and then records nothing.
 ///
 /// Only the stored bytes are checked exactly. The other limits are read without locks, so that most
 /// rejected submissions cost no write. [`submit`] checks them exactly.
@@ -180,9 +180,8 @@ pub async fn reserve(
     new: &NewJob,
     bytes: i64,
 ) -> Result<Option<Submitted>> {
-    let plan = &new.plan;
-    let at = super::now(&mut *db).await?;
     if let Some(allowance) = &new.suite.allowance()? {
+        let at = super::now(&mut *db).await?;
         let holders = allowance::holders(db, org_id).await?;
         match allowance::decide(db, holders, allowance, at).await? {
             Decision::UsedUp { max } => return Ok(Some(Submitted::SuiteUsedUp { max })),
@@ -196,36 +195,117 @@ pub async fn reserve(
             Decision::Granted(_) => {}
         }
     }
-    let (active, resets_at) = active(db, org_id).await?;
-    if active >= plan.concurrent_jobs {
-        return Ok(Some(Submitted::JobsFull { active, resets_at }));
+    let plan = &new.plan;
+    let mut counted = None;
+    loop {
+        let found = reserve_once(db, org_id, new, bytes, counted).await?;
+        if found.is_reserved {
+            return Ok(None);
+        }
+        let is_below = |active: i64| active < plan.concurrent_jobs;
+        if counted.is_none() && !found.active_max.is_some_and(is_below) {
+            let (active, resets_at) = active(db, org_id).await?;
+            if !is_below(active) {
+                return Ok(Some(Submitted::JobsFull { active, resets_at }));
+            }
+            counted = Some(active);
+        } else if found.eval_items + new.charged_items > plan.eval_items_per_month {
+            let resets_at = usage::next_month(db, found.now).await?;
+            return Ok(Some(Submitted::MonthFull {
+                resets_at,
+                seconds: found.now.seconds_until(resets_at),
+            }));
+        } else if let Some(used) = found.stored_bytes {
+            let (resets_at, seconds) = storage::frees_at(db, org_id).await?;
+            return Ok(Some(Submitted::StorageFull {
+                used,
+                resets_at,
+                seconds,
+            }));
+        } else {
+            storage::create(db, org_id).await?;
+        }
     }
-    if !usage::fits(
-        &mut *db,
-        org_id,
+}
+
+/// The result of [`reserve_once`].
+struct Reservation {
+    now: Timestamp,
+    /// The number of active jobs, or more. `None` if it is unknown.
+    active_max: Option<i64>,
+    eval_items: i64,
+    /// `None` if the organization has never stored anything. Then nothing was recorded.
+    stored_bytes: Option<i64>,
+    is_reserved: bool,
+}
+
+/// Records the predictions of a submission if it is within the limits. `active` is the number of
+/// active jobs, if they were counted.
+async fn reserve_once(
+    db: &mut PgConnection,
+    org_id: &OrgId,
+    new: &NewJob,
+    bytes: i64,
+    active: Option<i64>,
+) -> Result<Reservation> {
+    let found = sqlx::query_as!(
+        Reservation,
+        r#"
+        with storage as (
+            -- A statement that waits for the row continues with its new version, so the check of
+            -- the bytes is exact.
+            select bytes
+            from org_storage
+            where org_id = $1
+            for update
+        ), used as (
+            select
+                (
+                    select case when active_max_at = last_created_at then active_max end
+                    from org_submissions
+                    where org_id = $1
+                ) as active_max,
+                coalesce(
+                    (
+                        select eval_items
+                        from usage
+                        where org_id = $1
+                          and period_start = date_trunc('month', now(), 'UTC')
+                    ),
+                    0
+                ) as eval_items
+        ), reserved as (
+            insert into stored_predictions (org_id, job_id, bytes)
+            select
+                $1,
+                $2,
+                $3
+            from storage, used
+            where storage.bytes + $3 <= $4
+              and used.eval_items + $5 <= $6
+              and coalesce($7, used.active_max) < $8
+            returning job_id
+        )
+        select
+            clock_timestamp() as "now!: Timestamp",
+            active_max,
+            eval_items as "eval_items!",
+            (select bytes from storage) as stored_bytes,
+            exists(select from reserved) as "is_reserved!"
+        from used
+        "#,
+        org_id.as_str(),
+        new.id.as_str(),
+        bytes,
+        new.plan.storage_bytes,
         new.charged_items,
-        at,
-        plan.eval_items_per_month,
+        new.plan.eval_items_per_month,
+        active,
+        new.plan.concurrent_jobs
     )
-    .await?
-    {
-        let resets_at = usage::next_month(db, at).await?;
-        return Ok(Some(Submitted::MonthFull {
-            resets_at,
-            seconds: at.seconds_until(resets_at),
-        }));
-    }
-    storage::reserve(db, org_id, &new.id, bytes).await?;
-    let used = storage::used(&mut *db, org_id).await?;
-    if used > plan.storage_bytes {
-        let (resets_at, seconds) = storage::frees_at(db, org_id).await?;
-        return Ok(Some(Submitted::StorageFull {
-            used: used - bytes,
-            resets_at,
-            seconds,
-        }));
-    }
-    Ok(None)
+    .fetch_one(db)
+    .await?;
+    Ok(found)
 }
 
 /// The behaviour for an organization whose rows another transaction has locked.

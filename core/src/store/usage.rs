@@ -43,36 +43,6 @@ pub async fn refund(db: &mut PgConnection, job_ids: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Returns `true` if the items left for the month suffice, as far as is known without a lock.
-pub async fn fits(
-    db: impl PgExecutor<'_>,
-    org_id: &OrgId,
-    eval_items: i64,
-    at: Timestamp,
-    max: i64,
-) -> Result<bool> {
-    let fits = sqlx::query_scalar!(
-        r#"
-        select coalesce(
-            (
-                select eval_items
-                from usage
-                where org_id = $1
-                  and period_start = date_trunc('month', $3::timestamptz, 'UTC')
-            ),
-            0
-        ) + $2::bigint <= $4::bigint as "fits!"
-        "#,
-        org_id.as_str(),
-        eval_items,
-        at as Timestamp,
-        max
-    )
-    .fetch_one(db)
-    .await?;
-    Ok(fits)
-}
-
 /// Returns the start of the month after the given time (UTC).
 pub async fn next_month(db: impl PgExecutor<'_>, at: Timestamp) -> Result<Timestamp> {
     let next = sqlx::query_scalar!(
