@@ -14,7 +14,7 @@ use assay_core::store::submission::{NewJob, ROW_BYTES_MAX, StoredAs, Submitted};
 use assay_core::store::suite::SuiteRow;
 use assay_core::store::upload::InputRow;
 use assay_core::{
-    BestEffort as _, Details, Error, JobId, RequestId, Result, Timestamp, UploadId, store,
+    BestEffort as _, Code, Details, Error, JobId, RequestId, Result, Timestamp, UploadId, store,
 };
 use assay_eval::prediction::{self, Checked};
 use assay_eval::{FieldError, Metric};
@@ -114,15 +114,16 @@ pub async fn submit(
     let ValidSubmission {
         suite,
         input,
-        checked,
+        n_items,
+        digest,
         label,
         idempotency_key,
     } = validate(app, caller, submission).await?;
-    let request_sha256 = request_digest(&suite, &checked, label.as_deref());
+    let request_sha256 = digest.map(|digest| request_digest(&suite, &digest, label.as_deref()));
     if suite.access != SuiteAccess::Everyone {
         // A repetition returns its job even if the organization may not submit any more.
         if let Some(repeated) = find_repeated(app, caller, idempotency_key.as_deref()).await? {
-            return replay(app, caller, repeated, &request_sha256).await;
+            return replay(app, caller, repeated, request_sha256.as_ref()).await;
         }
         if !store::suite::may_submit(&app.db, caller.org_id(), &suite.suite_id, suite.access)
             .await?
@@ -137,7 +138,7 @@ pub async fn submit(
         Input::Upload { usable: false, .. } => {
             let repeated = find_repeated(app, caller, idempotency_key.as_deref()).await?;
             let repeated = repeated.ok_or_else(|| Error::from(upload_not_ready()))?;
-            return replay(app, caller, repeated, &request_sha256).await;
+            return replay(app, caller, repeated, request_sha256.as_ref()).await;
         }
     };
     let span = origin.trace.span_context.child();
@@ -150,8 +151,8 @@ pub async fn submit(
         hfm_sha: app.settings.common.hfm_sha.clone(),
         suite: Arc::clone(&suite),
         predictions,
-        n_submitted: checked.n_items,
-        charged_items: charged_items(checked.n_items, i64::from(suite.n_items)),
+        n_submitted: n_items,
+        charged_items: charged_items(n_items, i64::from(suite.n_items)),
         idempotency_key,
         request_sha256,
         elapsed_us: i64::try_from(origin.received_at.elapsed().as_micros()).unwrap_or(i64::MAX),
@@ -187,7 +188,7 @@ pub async fn submit(
         Submitted::Repeated {
             job_id,
             request_sha256: before,
-        } => replay(app, caller, (job_id, before), &request_sha256).await,
+        } => replay(app, caller, (job_id, before), request_sha256.as_ref()).await,
         Submitted::UploadGone => Err(upload_not_ready().into()),
         Submitted::Abandoned => Err(Error::unavailable(
             "cleanup abandoned the submission before it was stored",
@@ -410,9 +411,9 @@ async fn replay(
     app: &App,
     caller: &Caller,
     (job_id, before): (JobId, Vec<u8>),
-    request_sha256: &[u8],
+    request_sha256: Option<&[u8; 32]>,
 ) -> Result<Accepted> {
-    if before != request_sha256 {
+    if request_sha256.is_none_or(|request_sha256| before != request_sha256) {
         let error = FieldError::new(
             "Idempotency-Key",
             "conflict",
@@ -438,7 +439,9 @@ async fn replay(
 struct ValidSubmission {
     suite: Arc<SuiteRow>,
     input: Input,
-    checked: Checked,
+    n_items: i64,
+    /// The digest of the predictions. `None` without an idempotency key.
+    digest: Option<[u8; 32]>,
     label: Option<String>,
     idempotency_key: Option<String>,
 }
@@ -467,7 +470,7 @@ async fn find_upload(
     app: &App,
     caller: &Caller,
     input_ref: &str,
-) -> Result<Option<(Input, Checked)>> {
+) -> Result<Option<(Input, Counted)>> {
     let Ok(id) = input_ref.parse() else {
         return Ok(None);
     };
@@ -482,10 +485,11 @@ async fn find_upload(
     let digest = digest
         .try_into()
         .map_err(|_| Error::internal("the stored digest of the upload is malformed"))?;
-    Ok(Some((
-        Input::Upload { id, usable },
-        Checked { n_items, digest },
-    )))
+    let counted = Counted {
+        n_items,
+        digest: Some(digest),
+    };
+    Ok(Some((Input::Upload { id, usable }, counted)))
 }
 
 /// Validates all fields of a submission.
@@ -546,8 +550,9 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
             found
         }
         (Some(suite), Some(predictions), None) => {
-            match check(&suite.metric, predictions.clone()).await {
-                Ok(checked) => Some((Input::Inline(predictions), checked)),
+            let needs_digest = idempotency_key.is_some();
+            match check(&suite.metric, predictions.clone(), needs_digest).await {
+                Ok(counted) => Some((Input::Inline(predictions), counted)),
                 Err(Error {
                     details: Some(Details::Fields { fields }),
                     ..
@@ -558,16 +563,23 @@ async fn validate(app: &App, caller: &Caller, submission: Submission) -> Result<
                 Err(error) => return Err(error),
             }
         }
+        (_, Some(predictions), _) => {
+            ensure_json(predictions).await?;
+            None
+        }
         _ => None,
     };
     match (suite, input) {
-        (Some(suite), Some((input, checked))) if errors.is_empty() => Ok(ValidSubmission {
-            suite,
-            input,
-            checked,
-            label,
-            idempotency_key,
-        }),
+        (Some(suite), Some((input, Counted { n_items, digest }))) if errors.is_empty() => {
+            Ok(ValidSubmission {
+                suite,
+                input,
+                n_items,
+                digest,
+                label,
+                idempotency_key,
+            })
+        }
         _ => Err(Error::fields(errors)),
     }
 }
@@ -588,24 +600,65 @@ fn key_error(key: &str) -> Option<FieldError> {
     }
 }
 
-/// Checks predictions, on the blocking thread pool if they are large.
-async fn check(metric: &str, predictions: Bytes) -> Result<Checked> {
+/// The number of valid predictions, and their digest if it is needed.
+struct Counted {
+    n_items: i64,
+    digest: Option<[u8; 32]>,
+}
+
+/// Checks predictions.
+async fn check(metric: &str, predictions: Bytes, needs_digest: bool) -> Result<Counted> {
     let metric = Metric::published(metric)?;
-    if predictions.len() <= CHECK_INLINE_MAX {
-        return Ok(prediction::check(&predictions, &metric)?);
+    let checked = with_bytes(predictions, move |predictions| {
+        if needs_digest {
+            prediction::check(predictions, &metric).map(|Checked { n_items, digest }| Counted {
+                n_items,
+                digest: Some(digest),
+            })
+        } else {
+            prediction::check_and_count(predictions, &metric).map(|n_items| Counted {
+                n_items,
+                digest: None,
+            })
+        }
+    });
+    Ok(checked.await??)
+}
+
+/// Returns an error if predictions that are not checked are not JSON.
+async fn ensure_json(predictions: Bytes) -> Result<()> {
+    let parsed = with_bytes(predictions, |predictions| {
+        serde_json::from_slice::<serde::de::IgnoredAny>(predictions)
+    });
+    let malformed = |error| {
+        Error::new(
+            Code::InvalidRequest,
+            format!("The predictions are not JSON: {error}"),
+        )
+    };
+    parsed.await?.map_err(malformed)?;
+    Ok(())
+}
+
+/// Executes a function, on the blocking thread pool if there are many bytes.
+async fn with_bytes<T: Send + 'static>(
+    bytes: Bytes,
+    read: impl FnOnce(&[u8]) -> T + Send + 'static,
+) -> Result<T> {
+    if bytes.len() <= CHECK_INLINE_MAX {
+        return Ok(read(&bytes));
     }
-    let checked =
-        tokio::task::spawn_blocking(move || prediction::check(&predictions, &metric)).await;
-    Ok(checked.map_err(Error::internal)??)
+    let done = tokio::task::spawn_blocking(move || read(&bytes)).await;
+    done.map_err(Error::internal)
 }
 
 /// Returns the digest of a submission's content, which an idempotency key stands for. It does not
 /// depend on the protocol, the formatting of the JSON, or whether the predictions were uploaded.
-fn request_digest(suite: &SuiteRow, checked: &Checked, label: Option<&str>) -> [u8; 32] {
+fn request_digest(suite: &SuiteRow, predictions: &[u8; 32], label: Option<&str>) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update((suite.suite_id.as_str().len() as u64).to_le_bytes());
     hash.update(suite.suite_id.as_str());
-    hash.update(checked.digest);
+    hash.update(predictions);
     hash.update([u8::from(label.is_some())]);
     hash.update(label.unwrap_or_default());
     hash.finalize().into()

@@ -66,13 +66,13 @@ pub(super) async fn create(
     request: Request,
 ) -> Result<(StatusCode, HeaderMap, Json<Job>), Failure> {
     let body = read_json_body(&app, request, BODY_MAX).await?;
-    let mut fields = Fields::read(&body)?;
+    let mut fields = Fields::read_except(&body, "predictions")?;
     let submission = Submission {
         suite_id: fields.string("suite_id"),
         // A slice of the body, not a copy.
         predictions: fields
             .raw("predictions")
-            .map(|raw| body.slice_ref(raw.get().as_bytes())),
+            .map(|raw| body.slice_ref(raw.as_bytes())),
         input_ref: fields.optional_string("input_ref"),
         label: fields.optional_string("label"),
         idempotency_key: key.map(|IdempotencyKey(key)| key),

@@ -7,7 +7,7 @@ use std::fmt;
 use assay_core::model::cursor::PageQuery;
 use assay_core::{Code, Error, Result};
 use assay_eval::FieldError;
-use assay_eval::json::{DEPTH_MAX, depth};
+use assay_eval::json::{DEPTH_MAX, depth, skip_string, skip_value};
 use http::Uri;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -18,9 +18,12 @@ const FIELDS_MAX: usize = 32;
 /// The fields of a request body. Each known field is read once. The fields that remain at the end
 /// are unknown and rejected.
 pub struct Fields<'a> {
-    fields: Vec<(Cow<'a, str>, &'a RawValue)>,
+    /// The names of the fields and the JSON of their values.
+    fields: Vec<(Cow<'a, str>, &'a str)>,
     errors: Vec<FieldError>,
     too_many: bool,
+    /// The body, if the value of one of its fields has not been parsed.
+    unparsed: Option<&'a [u8]>,
 }
 
 impl<'a> Fields<'a> {
@@ -50,6 +53,7 @@ impl<'a> Fields<'a> {
             fields: Vec::new(),
             errors: Vec::new(),
             too_many: false,
+            unparsed: None,
         };
         let mut json = serde_json::Deserializer::from_str(raw.get());
         Object(&mut read)
@@ -65,19 +69,70 @@ impl<'a> Fields<'a> {
         Ok(read)
     }
 
+    /// Parses a body except the value of the field `large`, which the caller must parse: it may be
+    /// malformed, and then the body is not JSON.
+    ///
+    /// # Errors
+    /// As [`Fields::read`].
+    pub fn read_except(body: &'a [u8], large: &str) -> Result<Self> {
+        Self::skim(body, large).map_or_else(|| Self::read(body), Ok)
+    }
+
+    /// Parses a body as [`Fields::read_except`] does. `None` on anything unusual, which
+    /// [`Fields::read`] then reports.
+    fn skim(body: &'a [u8], large: &str) -> Option<Self> {
+        let text = std::str::from_utf8(body).ok()?;
+        let after_space = |at: usize| {
+            let is_space = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
+            at + body[at..].iter().take_while(is_space).count()
+        };
+        let after = |at: usize, byte: u8| (body.get(at) == Some(&byte)).then_some(at + 1);
+        let mut fields = Vec::new();
+        let mut at = after(after_space(0), b'{')?;
+        loop {
+            let key_at = after_space(at);
+            after(key_at, b'"')?;
+            let key_end = skip_string(body, key_at)?;
+            let key = &text[key_at + 1..key_end - 1];
+            let value_at = after_space(after(after_space(key_end), b':')?);
+            let value = skip_value(text, value_at)?;
+            let json = &text[value_at..value.end];
+            let is_unusual = key.contains('\\')
+                || fields.iter().any(|(field, _)| field == key)
+                || fields.len() == FIELDS_MAX
+                || value.depth >= DEPTH_MAX;
+            if is_unusual || (key != large && serde_json::from_str::<IgnoredAny>(json).is_err()) {
+                return None;
+            }
+            fields.push((Cow::Borrowed(key), json));
+            at = after_space(value.end);
+            match body.get(at)? {
+                b',' => at += 1,
+                b'}' => break,
+                _ => return None,
+            }
+        }
+        (after_space(at + 1) == body.len()).then_some(Self {
+            fields,
+            errors: Vec::new(),
+            too_many: false,
+            unparsed: Some(body),
+        })
+    }
+
     /// Returns the JSON text of a field, verbatim. `null` is the same as absence.
-    pub fn raw(&mut self, name: &'static str) -> Option<&'a RawValue> {
+    pub fn raw(&mut self, name: &'static str) -> Option<&'a str> {
         let at = self.fields.iter().position(|(field, _)| field == name)?;
         let (_, raw) = self.fields.swap_remove(at);
-        (raw.get() != "null").then_some(raw)
+        (raw != "null").then_some(raw)
     }
 
     /// Returns a string, or `None` if the field is absent or not a valid string.
     pub fn optional_string(&mut self, name: &'static str) -> Option<String> {
         let raw = self.raw(name)?;
-        match serde_json::from_str(raw.get()) {
+        match serde_json::from_str(raw) {
             Ok(text) => Some(text),
-            Err(_) if raw.get().starts_with('"') => {
+            Err(_) if raw.starts_with('"') => {
                 self.fail(FieldError::new(name, "format", "is not valid Unicode"))
             }
             Err(_) => self.fail(FieldError::new(name, "type", "must be a string")),
@@ -87,7 +142,7 @@ impl<'a> Fields<'a> {
     /// Returns a boolean, or `None` if the field is absent or not a boolean.
     pub fn optional_boolean(&mut self, name: &'static str) -> Option<bool> {
         let raw = self.raw(name)?;
-        match serde_json::from_str(raw.get()) {
+        match serde_json::from_str(raw) {
             Ok(flag) => Some(flag),
             Err(_) => self.fail(FieldError::new(name, "type", "must be true or false")),
         }
@@ -98,7 +153,7 @@ impl<'a> Fields<'a> {
         let is_present = self
             .fields
             .iter()
-            .any(|(field, raw)| field == name && raw.get() != "null");
+            .any(|(field, raw)| field == name && *raw != "null");
         if is_present {
             return self.optional_string(name).unwrap_or_default();
         }
@@ -116,12 +171,12 @@ impl<'a> Fields<'a> {
             number.fract() == 0.0 && number.abs() <= (1_i64 << f64::MANTISSA_DIGITS) as f64
         };
         let float = || {
-            serde_json::from_str(raw.get())
+            serde_json::from_str(raw)
                 .ok()
                 .filter(exact)
                 .map(|number| number as i64)
         };
-        match serde_json::from_str::<serde_json::Number>(raw.get()) {
+        match serde_json::from_str::<serde_json::Number>(raw) {
             Err(_) => self.fail(FieldError::new(name, "type", "must be an integer")),
             Ok(number) => match number.as_i64().or_else(float) {
                 Some(integer) => Some(integer),
@@ -139,17 +194,19 @@ impl<'a> Fields<'a> {
     /// Ends the reading, and adds an error for each unknown field.
     ///
     /// # Errors
-    /// 422 with all field errors.
+    /// 422 with all field errors, or 400 if there are some and the body is not JSON.
     pub fn finish(mut self) -> Result<()> {
         let unknown = self.fields.iter().map(|(name, _)| {
             FieldError::new(name.as_ref(), "unknown_field", "is not a known field")
         });
         self.errors.extend(unknown);
         if self.errors.is_empty() {
-            Ok(())
-        } else {
-            Err(Error::fields(self.errors))
+            return Ok(());
         }
+        if let Some(body) = self.unparsed {
+            Self::read(body)?;
+        }
+        Err(Error::fields(self.errors))
     }
 }
 
@@ -175,6 +232,7 @@ impl<'a> Visitor<'a> for Object<'_, 'a> {
             fields,
             errors,
             too_many,
+            unparsed: _,
         } = self.0;
         while let Some(Key(name)) = map.next_key()? {
             if fields.len() + errors.len() >= FIELDS_MAX {
@@ -189,7 +247,7 @@ impl<'a> Visitor<'a> for Object<'_, 'a> {
                     "must be given once",
                 ));
             } else {
-                fields.push((name, map.next_value()?));
+                fields.push((name, map.next_value::<&RawValue>()?.get()));
             }
         }
         Ok(())
@@ -340,6 +398,56 @@ mod tests {
             errors,
             expected.map(|(field, reason)| (field.to_owned(), reason))
         );
+    }
+
+    #[test]
+    fn bodies_are_read_alike_except_large_value() {
+        let names = ["a", "b", "large"];
+        let read = |fields: Result<Fields<'_>>| {
+            let mut fields = fields.map_err(|error| (error.code, error.message))?;
+            let values = names.map(|name| fields.raw(name).map(str::to_owned));
+            let finished = fields.finish();
+            finished.map_err(|error| (error.code, error.message))?;
+            Ok::<_, (Code, Cow<'static, str>)>(values)
+        };
+        for body in [
+            "{}",
+            " { } ",
+            r#"{"a": 1}"#,
+            r#" { "large" : [ {"x": "]}"} ] , "a":"\u0041" , "b" : null } "#,
+            r#"{"a": {"b": [1, 2]}, "large": [[]]}"#,
+            r#"{"large": null, "a": []}"#,
+            r#"{"\u0061": 1}"#,
+            r#"{"a": 1, "a": 2}"#,
+            r#"{"a": 1, "c": 2}"#,
+            r#"{"a": 1, "c": 2, "large": [}"#,
+            r#"{"a": 1,}"#,
+            r#"{"a": 1} x"#,
+            r#"{"a": 1"#,
+            r#"{"a" 1}"#,
+            r#"{"a": }"#,
+            r#"{"a": 01}"#,
+            r#"{"a": [1,]}"#,
+            r#"{"a": 1 "b": 2}"#,
+            "[]",
+            "",
+            "{\"a\": \"\u{1}\"}",
+        ] {
+            assert_eq!(
+                read(Fields::read_except(body.as_bytes(), "large")),
+                read(Fields::read(body.as_bytes())),
+                "{body}"
+            );
+        }
+        let nested = |levels| {
+            let body = format!(
+                "{{\"large\": {}{}}}",
+                "[".repeat(levels),
+                "]".repeat(levels)
+            );
+            read(Fields::read_except(body.as_bytes(), "large")).is_ok()
+        };
+        assert!(nested(DEPTH_MAX - 1) && !nested(DEPTH_MAX));
     }
 
     #[test]

@@ -352,7 +352,7 @@ mod tests {
             n_submitted: 1,
             charged_items: 1,
             idempotency_key: None,
-            request_sha256: [0; 32],
+            request_sha256: None,
             elapsed_us: 0,
             span: SpanContext::new(),
             is_exported: false,

@@ -256,7 +256,7 @@ pub async fn delete_org(db: &mut PgConnection, org_id: &OrgId) -> Result<Deleted
             error_message = null,
             result = case when status = 'succeeded' then '{}'::jsonb end
         where org_id = $1
-          and request_sha256 <> ''
+          and request_id <> ''
         ",
         org
     );

@@ -46,8 +46,8 @@ pub struct NewJob {
     pub charged_items: i64,
     /// The caller's idempotency key, if any.
     pub idempotency_key: Option<String>,
-    /// The digest of the request that the idempotency key stands for.
-    pub request_sha256: [u8; 32],
+    /// The digest of the request that the idempotency key stands for. `None` without a key.
+    pub request_sha256: Option<[u8; 32]>,
     /// Microseconds since the start of the request.
     pub elapsed_us: i64,
     /// The span that stores the job.
@@ -486,8 +486,10 @@ impl<'a> Batch<'a> {
         limits.next_created_at = created_at.plus_micros(1);
         if let Some(key) = key {
             let job_id = job.id.clone();
-            self.repeated
-                .insert(key, (job_id, job.request_sha256.to_vec()));
+            self.repeated.insert(
+                key,
+                (job_id, job.request_sha256.unwrap_or_default().to_vec()),
+            );
         }
         self.accepted.push((index, created_at));
         Ok(None)
@@ -766,7 +768,9 @@ async fn insert(
             StoredAs::Object(_) | StoredAs::Upload(_) => None,
         })
         .collect();
-    let digests: Vec<_> = rows().map(|job| &job.request_sha256[..]).collect();
+    let digests: Vec<_> = rows()
+        .map(|job| job.request_sha256.as_ref().map_or(&[][..], |sha256| sha256))
+        .collect();
     let n_submitted: Vec<_> = rows().map(|job| job.n_submitted).collect();
     let charged_items: Vec<_> = rows().map(|job| job.charged_items).collect();
     let elapsed_us: Vec<_> = rows().map(|job| job.elapsed_us).collect();

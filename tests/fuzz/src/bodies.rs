@@ -79,7 +79,7 @@ fn assert_fields(mut fields: Fields<'_>, data: &[u8], entries: &[(String, Json)]
     assert_eq!(number, whole(&values["bytes"]));
     assert_eq!(email, values["email"].as_str().unwrap_or_default());
     assert_eq!(
-        raw.map(|raw| serde_json::from_str::<Value>(raw.get()).unwrap()),
+        raw.map(|raw| serde_json::from_str::<Value>(raw).unwrap()),
         Some(&values["predictions"])
             .filter(|value| !value.is_null())
             .cloned()

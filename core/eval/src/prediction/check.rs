@@ -42,12 +42,29 @@ pub struct Checked {
 /// Returns the first [`FIELD_ERRORS_MAX`] errors of the predictions together, with paths such as
 /// `predictions[3].item_id`.
 pub fn check(json: &[u8], metric: &Metric) -> Result<Checked, Rejected> {
+    let (n_items, digest) = check_with(json, metric, Some(SubmissionDigest::default()))?;
+    let digest = digest.unwrap_or_default().finish();
+    Ok(Checked { n_items, digest })
+}
+
+/// Checks a whole submission as [`check`] does, without a digest. Returns the number of predictions.
+pub fn check_and_count(json: &[u8], metric: &Metric) -> Result<i64, Rejected> {
+    let (n_items, _) = check_with(json, metric, None)?;
+    Ok(n_items)
+}
+
+/// Checks a whole submission, and adds its predictions to the digest if there is one.
+fn check_with(
+    json: &[u8],
+    metric: &Metric,
+    digest: Option<SubmissionDigest>,
+) -> Result<(i64, Option<SubmissionDigest>), Rejected> {
     let mut checker = Checker {
         metric: *metric,
         errors: Vec::new(),
         // Most predictions are longer, so the map rarely grows.
         first_index: HashMap::with_capacity(json.len() / 128),
-        digest: SubmissionDigest::default(),
+        digest,
     };
     // A reader that stopped early has left errors behind.
     let _: ControlFlow<()> = read(json, &mut checker)?;
@@ -60,10 +77,7 @@ pub fn check(json: &[u8], metric: &Metric) -> Result<Checked, Rejected> {
     // The last prediction may have had two errors.
     errors.truncate(FIELD_ERRORS_MAX);
     if errors.is_empty() {
-        Ok(Checked {
-            n_items: first_index.len() as i64,
-            digest: digest.finish(),
-        })
+        Ok((first_index.len() as i64, digest))
     } else {
         Err(Rejected::Fields(errors))
     }
@@ -74,7 +88,7 @@ struct Checker<'a> {
     metric: Metric,
     errors: Vec<FieldError>,
     first_index: HashMap<Cow<'a, str>, usize>,
-    digest: SubmissionDigest,
+    digest: Option<SubmissionDigest>,
 }
 
 impl<'a> PredictionSink<'a> for Checker<'a> {
@@ -85,7 +99,9 @@ impl<'a> PredictionSink<'a> for Checker<'a> {
         match prediction {
             Err(error) => self.errors.push(error),
             Ok(prediction) => {
-                self.digest.add(&prediction);
+                if let Some(digest) = &mut self.digest {
+                    digest.add(&prediction);
+                }
                 if let Err((reason, message)) = check_value(self.metric, prediction.value) {
                     self.errors.push(FieldError::new(
                         format!("predictions[{}].prediction", prediction.index),

@@ -13,7 +13,7 @@ mod sink;
 mod stream;
 mod value;
 
-pub use check::{Checked, Rejected, check};
+pub use check::{Checked, Rejected, check, check_and_count};
 pub use digest::SubmissionDigest;
 pub use reader::{Malformed, read};
 pub use scan::{Written, line_of, written};

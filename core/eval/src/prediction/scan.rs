@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 use super::element::{Element, Form};
 use super::value::ITEM_ID_BYTES_MAX;
+use crate::json::plain_end;
 
 /// The value of a prediction or an answer, by its form in JSON.
 #[derive(Debug, Clone, PartialEq)]
@@ -344,51 +345,9 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// The lowest bit of each byte.
-const LOW: u64 = 0x0101_0101_0101_0101;
-/// The highest bit of each byte.
-const HIGH: u64 = 0x8080_8080_8080_8080;
-
-/// Returns the place of the first byte, from `at` on, that does not stand for itself in a string: a
-/// quote, a backslash or a control character.
-#[inline]
-fn plain_end(bytes: &[u8], mut at: usize) -> Option<usize> {
-    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let word = u64::from_le_bytes(*chunk);
-        // The highest bit of a byte is set if the byte matches. A borrow may set bits above the
-        // first match, so only the first one counts.
-        let zero = |word: u64| word.wrapping_sub(LOW) & !word;
-        let below_space = word.wrapping_sub(LOW * 0x20) & !word;
-        let found = (zero(word ^ (LOW * 0x22)) | zero(word ^ (LOW * 0x5c)) | below_space) & HIGH;
-        if found != 0 {
-            return Some(at + found.trailing_zeros() as usize / 8);
-        }
-        at += 8;
-    }
-    let rest = bytes.get(at..)?;
-    rest.iter()
-        .position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))
-        .map(|found| at + found)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn string_end_is_found_at_any_length() {
-        for length in 0..40 {
-            for stop in ["\"", "\\", "\n", "\0", "\u{1f}"] {
-                for letter in ["a", "ä", "\u{7f}", "!", "#", "]", "["] {
-                    let plain = letter.repeat(length);
-                    let text = format!("{plain}{stop}\"\\\n{plain}");
-                    assert_eq!(plain_end(text.as_bytes(), 0), Some(plain.len()), "{text:?}");
-                    assert_eq!(plain_end(plain.as_bytes(), 0), None);
-                }
-            }
-        }
-        assert_eq!(plain_end(b"", 2), None);
-    }
 
     #[test]
     fn invalid_json_is_not_accepted() {
