@@ -56,8 +56,8 @@ pub enum Connection {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// Sends requests over `connections` connections to `address`. Connection `i` sends
-/// `templates[i % templates.len()]`.
+/// Sends requests over `connections` connections to `address`. Each connection sends all templates in
+/// turn, and each begins with another one.
 ///
 /// It runs on one thread of its own, so that its cost is the same for every server.
 ///
@@ -82,8 +82,9 @@ pub async fn generate(
             };
             let clients: Vec<_> = (0..connections)
                 .map(|number| {
-                    let template = templates[number % templates.len()].clone();
-                    tokio::task::spawn_local(repeat(address, template, end, each))
+                    let templates = Arc::clone(&templates);
+                    let client = repeat(address, templates, number, end, each);
+                    tokio::task::spawn_local(client)
                 })
                 .collect();
             let mut latencies = Vec::new();
@@ -116,15 +117,20 @@ pub async fn send(address: SocketAddr, template: &Template) -> Result<Bytes, Tro
 
 async fn repeat(
     address: SocketAddr,
-    template: Template,
+    templates: Arc<Vec<Template>>,
+    first: usize,
     end: Option<Instant>,
     requests: usize,
 ) -> Result<Vec<Duration>, Trouble> {
-    let mut connection = Connection::open(address, template.grpc).await?;
+    let mut connection = Connection::open(address, templates[0].grpc).await?;
     let mut latencies = Vec::new();
-    while latencies.len() < requests && end.is_none_or(|end| Instant::now() < end) {
+    let mut turns = templates.iter().cycle().skip(first % templates.len());
+    while latencies.len() < requests
+        && end.is_none_or(|end| Instant::now() < end)
+        && let Some(template) = turns.next()
+    {
         let began = Instant::now();
-        connection.exchange(&template).await?;
+        connection.exchange(template).await?;
         latencies.push(began.elapsed());
     }
     Ok(latencies)
