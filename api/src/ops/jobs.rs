@@ -164,19 +164,24 @@ pub async fn get(app: &App, caller: &Caller, job_id: &str, wait: Option<i64>) ->
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
     let deadline = Instant::now() + wait;
     let mut subscription = app.job_updates.subscribe();
-    loop {
-        let row = find(app, caller, &job_id).await?;
-        if row.status.is_final() || !subscription.changed_before(&job_id, deadline).await {
-            return Ok(row.into_job(&app.settings.public_url));
-        }
-        ensure_still_valid(app, caller).await?;
+    let mut row = find(app, caller, &job_id).await?;
+    while !row.status.is_final() && subscription.changed_before(&job_id, deadline).await {
+        row = find_if_still_valid(app, caller, &job_id).await?;
     }
+    Ok(row.into_job(&app.settings.public_url))
 }
 
 /// Returns a job of the caller's organization.
 async fn find(app: &App, caller: &Caller, job_id: &JobId) -> Result<JobRow> {
     let key = (caller.org_id().clone(), job_id.clone());
     app.jobs.execute(key).await?.ok_or_else(not_found)
+}
+
+/// Returns a job as [`find`] does, unless the caller may no longer read it.
+async fn find_if_still_valid(app: &App, caller: &Caller, job_id: &JobId) -> Result<JobRow> {
+    let (row, valid) = tokio::join!(find(app, caller, job_id), ensure_still_valid(app, caller));
+    valid?;
+    row
 }
 
 /// Rejects a caller whose credential was revoked, or whose organization was suspended, while it
@@ -239,8 +244,7 @@ impl Watch {
         }
         let heartbeat_at = Instant::now() + HEARTBEAT_INTERVAL;
         loop {
-            let row = find(&self.app, &self.caller, &self.job_id).await?;
-            ensure_still_valid(&self.app, &self.caller).await?;
+            let row = find_if_still_valid(&self.app, &self.caller, &self.job_id).await?;
             let current = Some((row.status, row.attempts));
             if current != self.last_sent {
                 self.last_sent = current;
