@@ -73,7 +73,7 @@ pub struct Inner {
     pub requests_in_progress: ConcurrencyLimit,
     /// The artifact store, with submissions, uploads and item scores.
     pub artifacts: Artifacts,
-    /// Notified after a job was stored. Several notifications may become one.
+    /// Wakes the dispatcher of this process after a job was stored. Several may become one.
     pub submitted: Notify,
     /// Notifications of changed jobs.
     pub job_updates: JobUpdates,

@@ -137,10 +137,6 @@ fn start_background_tasks(
         resource_metrics.sample(Some(app.jobs_db.clone())),
     );
     tasks.spawn(DISPATCHER, dispatcher::run(app.clone(), stopped.clone()));
-    let notifying = app.clone();
-    tasks.spawn_infallible("dispatcher_notifier", async move {
-        dispatcher::notify_dispatchers(notifying.db.clone(), &notifying.submitted).await;
-    });
     tasks.spawn_infallible("cleanup", cleanup::run(app.clone(), stopped.clone()));
     tasks.spawn_infallible(
         "reconciliation",
@@ -255,7 +251,6 @@ mod tests {
             [
                 "cleanup",
                 "dispatcher",
-                "dispatcher_notifier",
                 "domain_checks",
                 "email_delivery",
                 "job_lookups",

@@ -17,7 +17,7 @@ use assay_core::store::job_notifications::{self, JobNotification};
 use assay_core::store::leases::{self, ReclaimedJob};
 use assay_core::store::{PgPool, notifications::Notifications, within_response_timeout};
 use assay_core::{BestEffort as _, Result};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::app::App;
 
@@ -26,18 +26,6 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// Time between two removals of finished notifications from Redis.
 const TIDY_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Notifies all dispatchers of jobs that were submitted to this process, until it is dropped.
-/// Submissions do not wait for the notification, and those that arrive during one share the next.
-/// If it fails, the dispatchers find the jobs by polling.
-pub async fn notify_dispatchers(db: PgPool, submitted: &Notify) {
-    loop {
-        submitted.notified().await;
-        within_response_timeout(job_notifications::notify(&db))
-            .await
-            .best_effort("notifying the dispatchers of a new job");
-    }
-}
 
 /// The jobs that a round reclaims.
 #[derive(Debug, Clone, Copy)]
@@ -76,16 +64,20 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
         rounds_succeed_since: None,
     };
     let mut swept_at = None::<Instant>;
+    // Set for a round that jobs submitted to this process started.
+    let mut has_submitted = false;
     loop {
         let is_sweep_due = swept_at.is_none_or(|at| at.elapsed() >= TICK);
         if is_sweep_due {
             swept_at = Some(Instant::now());
         }
         dispatcher
-            .round(is_sweep_due)
+            .round(is_sweep_due, has_submitted)
             .await
             .best_effort("running a round of the dispatcher; the next one continues");
+        has_submitted = false;
         tokio::select! {
+            () = app.submitted.notified() => has_submitted = true,
             _ = notifications.next() => notifications.discard_buffered(),
             () = tokio::time::sleep(TICK) => {}
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
@@ -94,7 +86,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
 }
 
 impl Dispatcher {
-    async fn round(&mut self, is_sweep_due: bool) -> Result<()> {
+    async fn round(&mut self, is_sweep_due: bool, has_submitted: bool) -> Result<()> {
         // While Redis is unavailable, no job is picked, because no notification could be sent: the
         // workers poll.
         let room = self.room().await;
@@ -116,6 +108,10 @@ impl Dispatcher {
         let decided = self.decide(sweep, *room.as_ref().unwrap_or(&0));
         let Some((reclaimed, notifications)) = within_response_timeout(decided).await? else {
             self.rounds_succeed_since = Some(rounds_succeed_since);
+            if has_submitted {
+                // The leader may have looked for jobs before these were submitted.
+                within_response_timeout(job_notifications::notify(&self.db)).await?;
+            }
             return Ok(());
         };
         self.report_reclaimed(&reclaimed);
@@ -142,31 +138,29 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Runs the transaction of a round: sweeps, and picks at most `room` jobs to notify workers of.
+    /// Makes the changes of a round in the database: sweeps, and picks at most `room` jobs to notify workers of.
     /// Returns `None` if another process leads the round.
     async fn decide(
         &self,
         sweep: Sweep,
         room: usize,
     ) -> Result<Option<(Vec<ReclaimedJob>, Vec<JobNotification>)>> {
+        let is_for_all_workers = match sweep {
+            Sweep::None => {
+                let picked = job_notifications::pick_jobs_to_notify(&self.db, room).await?;
+                return Ok(picked.map(|notifications| (Vec::new(), notifications)));
+            }
+            Sweep::Overdue => false,
+            Sweep::All => true,
+        };
         let mut transaction = self.db.begin().await?;
         if !job_notifications::try_lead(&mut transaction).await? {
             return Ok(None);
         }
-        let reclaimed = match sweep {
-            Sweep::None => Vec::new(),
-            Sweep::Overdue => leases::sweep(&mut transaction, false).await?,
-            Sweep::All => leases::sweep(&mut transaction, true).await?,
-        };
-        let notifications = if room > 0 {
-            job_notifications::pick_jobs_to_notify(&mut transaction, room).await?
-        } else {
-            Vec::new()
-        };
-        // Recorded before they are sent: a job whose notification is lost in between is found by a
-        // worker that polls.
+        let reclaimed = leases::sweep(&mut transaction, is_for_all_workers).await?;
+        let picked = job_notifications::pick_jobs_to_notify(&mut *transaction, room).await?;
         transaction.commit().await?;
-        Ok(Some((reclaimed, notifications)))
+        Ok(Some((reclaimed, picked.unwrap_or_default())))
     }
 
     /// Logs, counts and traces the attempts that were ended by the sweep: their workers cannot.
@@ -225,7 +219,8 @@ impl Dispatcher {
     /// Returns the number of jobs whose notifications the queue has room for. If Redis has lost its data,
     /// resets all notifications, so that they are sent again.
     async fn room(&mut self) -> Result<usize> {
-        if !self.notifier.is_epoch_known().await? {
+        let state = self.notifier.state().await?;
+        if state.lost_data {
             let reset =
                 within_response_timeout(job_notifications::reset_notifications(&self.db)).await?;
             tracing::info!(
@@ -233,6 +228,6 @@ impl Dispatcher {
                 "Redis lost its data, workers are notified of every queued job again"
             );
         }
-        self.notifier.free_capacity().await
+        Ok(state.room)
     }
 }

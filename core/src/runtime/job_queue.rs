@@ -86,6 +86,15 @@ impl Names {
     }
 }
 
+/// The state of the queue in Redis.
+pub struct QueueState {
+    /// `true` if Redis has lost the notifications that were sent before: it was restarted or
+    /// flushed. Set once after each loss.
+    pub lost_data: bool,
+    /// The number of jobs of which workers can be notified now.
+    pub room: usize,
+}
+
 /// The sender of job notifications.
 #[derive(Clone)]
 pub struct JobNotifier {
@@ -102,27 +111,23 @@ impl JobNotifier {
         }
     }
 
-    /// Returns `true` if Redis still has the notifications that were sent. It loses them when it is
-    /// restarted or flushed.
-    pub async fn is_epoch_known(&self) -> Result<bool> {
-        let created: redis::RedisResult<bool> =
-            self.connection.get().set_nx(self.names.epoch(), 1).await;
-        if created.as_ref().is_err_and(redis::RedisError::is_timeout) {
-            self.connection.reconnect();
-        }
-        Ok(!created.map_err(Error::unavailable)?)
-    }
-
-    /// Returns the number of jobs of which workers can be notified now.
-    pub async fn free_capacity(&self) -> Result<usize> {
+    /// Reads the state of the queue.
+    pub async fn state(&self) -> Result<QueueState> {
         let config = self.names.config();
-        let (scheduled, active): (usize, usize) = redis::pipe()
+        let state: redis::RedisResult<(bool, usize, usize)> = redis::pipe()
+            .set_nx(self.names.epoch(), 1)
             .zcard(config.scheduled_jobs_set())
             .llen(config.active_jobs_list())
             .query_async(&mut self.connection.get())
-            .await
-            .map_err(Error::unavailable)?;
-        Ok(TASKS_MAX.saturating_sub(scheduled + active) * JOBS_PER_TASK_MAX)
+            .await;
+        if state.as_ref().is_err_and(redis::RedisError::is_timeout) {
+            self.connection.reconnect();
+        }
+        let (lost_data, scheduled, active) = state.map_err(Error::unavailable)?;
+        Ok(QueueState {
+            lost_data,
+            room: TASKS_MAX.saturating_sub(scheduled + active) * JOBS_PER_TASK_MAX,
+        })
     }
 
     /// Notifies workers of these jobs, in this order.

@@ -62,21 +62,27 @@ pub struct JobNotification {
 
 /// Picks at most `room` queued jobs that were not notified, or whose notification led to no claim
 /// within `NOTIFICATION_TIMEOUT`, and records the notification. Organizations alternate: each
-/// one's first job comes before any one's second.
+/// one's first job comes before any one's second. Returns `None` if another process leads the round.
+///
+/// Recorded before they are sent: a job whose notification is lost in between is found by a worker
+/// that polls.
 pub async fn pick_jobs_to_notify(
-    db: &mut PgConnection,
+    db: impl PgExecutor<'_>,
     room: usize,
-) -> Result<Vec<JobNotification>> {
+) -> Result<Option<Vec<JobNotification>>> {
     let mut rows = sqlx::query!(
         r#"
         /* all tenants: the dispatcher serves every organization */
-        with suspended as (
+        with leader as materialized (
+            select pg_try_advisory_xact_lock($4) as leads
+        ), suspended as (
             select array(select id from orgs where suspended_at is not null) as ids
         ), waiting as (
             (
-                select id, org_id, created_at
+                select id, org_id, created_at, dispatched_at
                 from jobs
-                where status = 'queued'
+                where (select leads from leader)
+                  and status = 'queued'
                   and dispatched_at is null
                   and available_at <= now()
                   and org_id <> all((select ids from suspended)::text[])
@@ -85,9 +91,10 @@ pub async fn pick_jobs_to_notify(
             )
             union all
             (
-                select id, org_id, created_at
+                select id, org_id, created_at, dispatched_at
                 from jobs
-                where status = 'queued'
+                where (select leads from leader)
+                  and status = 'queued'
                   and dispatched_at < now() - $3::float8 * interval '1 second'
                   and available_at <= now()
                   and org_id <> all((select ids from suspended)::text[])
@@ -99,46 +106,65 @@ pub async fn pick_jobs_to_notify(
             select
                 id,
                 created_at,
+                dispatched_at,
                 row_number() over (partition by org_id order by created_at) as turn
             from waiting
         ), chosen as (
             select j.id, t.turn, t.created_at
             from jobs j
             join turns t on t.id = j.id
+            -- The leader of the round before may have picked the job after this statement started.
+            where j.status = 'queued'
+              and j.dispatched_at is not distinct from t.dispatched_at
             order by t.turn, t.created_at
             limit $1
             for update of j skip locked
+        ), picked as (
+            update jobs j
+            set
+                dispatched_at = now(),
+                dispatch_no = j.dispatch_no + 1
+            from chosen c
+            where j.id = c.id
+            returning
+                j.id,
+                j.dispatch_no,
+                j.dispatched_at,
+                j.input_key is null and j.upload_id is null as is_small,
+                c.turn,
+                c.created_at
         )
-        update jobs j
-        set
-            dispatched_at = now(),
-            dispatch_no = j.dispatch_no + 1
-        from chosen c
-        where j.id = c.id
-        returning
-            j.id as "id: JobId",
-            j.dispatch_no,
-            now() as "dispatched_at!: Timestamp",
-            j.input_key is null and j.upload_id is null as "is_small!",
-            c.turn as "turn!",
-            c.created_at as "created_at: Timestamp"
+        select
+            l.leads as "leads!",
+            p.id as "id?: JobId",
+            p.dispatch_no as "dispatch_no?",
+            p.dispatched_at as "dispatched_at?: Timestamp",
+            p.is_small as "is_small?",
+            p.turn as "turn?",
+            p.created_at as "created_at?: Timestamp"
+        from leader l
+        left join picked p on true
         "#,
         i64::try_from(room).unwrap_or(i64::MAX),
         FAIR_SHARE_WINDOW,
-        NOTIFICATION_TIMEOUT.as_secs_f64()
+        NOTIFICATION_TIMEOUT.as_secs_f64(),
+        LEADER
     )
     .fetch_all(db)
     .await?;
+    if !rows.iter().all(|row| row.leads) {
+        return Ok(None);
+    }
     rows.sort_by_key(|row| (row.turn, row.created_at));
-    Ok(rows
-        .into_iter()
-        .map(|row| JobNotification {
-            job_id: row.id,
-            dispatch_no: row.dispatch_no,
-            dispatched_at: row.dispatched_at,
-            is_small: row.is_small,
+    let notifications = rows.into_iter().filter_map(|row| {
+        Some(JobNotification {
+            job_id: row.id?,
+            dispatch_no: row.dispatch_no?,
+            dispatched_at: row.dispatched_at?,
+            is_small: row.is_small?,
         })
-        .collect())
+    });
+    Ok(Some(notifications.collect()))
 }
 
 /// Marks every queued job as not notified, because Redis lost its data.
