@@ -150,6 +150,10 @@ fn start_background_tasks(
     );
     tasks.spawn_infallible(EMAIL_DELIVERY, delivery.run());
     tasks.spawn_infallible("domain_checks", domain_checks::run(app.clone()));
+    let admitting = app.clone();
+    tasks.spawn_infallible("admissions", async move {
+        admitting.limits.keep_admitting().await;
+    });
     let probing = app.clone();
     tasks.spawn_infallible("redis_probe", async move {
         probing.limits.keep_probing_redis().await;
@@ -249,6 +253,7 @@ mod tests {
         assert_eq!(
             names,
             [
+                "admissions",
                 "cleanup",
                 "dispatcher",
                 "domain_checks",

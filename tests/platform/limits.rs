@@ -109,6 +109,25 @@ async fn starved_processes_keep_rate_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn concurrent_requests_report_their_own_allowance() {
+    let world = world().await;
+    let free = org(&world.stack, "free").await;
+    let client = world.client(&free.key);
+    let all = join_all((0..80).map(|_| client.get("/v1/me"))).await;
+    let all: Vec<_> = all.into_iter().map(Result::unwrap).collect();
+    let remaining = |status| {
+        let of_status = all.iter().filter(|response| response.status == status);
+        let mut remaining: Vec<u32> = of_status
+            .map(|response| response.header("x-ratelimit-remaining").parse().unwrap())
+            .collect();
+        remaining.sort_unstable();
+        remaining
+    };
+    assert_eq!(remaining(200), (0..60).collect::<Vec<_>>());
+    assert_eq!(remaining(429), [0; 20]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rate_limit_spans_all_processes() {
     let world = world_with(Plan {
         apis: 4,

@@ -2,9 +2,11 @@
 //!
 //! This file holds the rate limits: sixty one-second buckets per organization, and the throttle of
 //! failed authentications per address. Redis counts for all processes. While it is unavailable,
-//! each process grants its share from its own counters.
+//! each process grants its share from its own counters. Requests that arrive while Redis counts
+//! others are counted together.
 
 pub mod address;
+mod admissions;
 pub mod concurrency;
 mod local_counters;
 mod process_time;
@@ -24,9 +26,10 @@ use assay_core::store::{PgPool, presence};
 use assay_core::{Code, Error, Result, Timestamp};
 use tokio::sync::watch;
 
+use self::admissions::Admissions;
 use self::local_counters::LocalCounters;
 use self::process_time::process_time;
-use self::redis::RedisCounters;
+use self::redis::{RedisCounters, Reply};
 use self::verdict::Operation;
 pub use self::verdict::{Allowance, Verdict};
 use crate::limits::address::counting_prefixes;
@@ -65,6 +68,7 @@ enum RedisOutcome {
 /// The rate limits of organizations, and the throttle of failed authentications.
 pub struct Limits {
     counters: RedisCounters,
+    admissions: Admissions,
     local: Mutex<LocalCounters>,
     breaker: watch::Sender<Breaker>,
     /// The number of live API processes, as last read. They share what is granted while Redis is
@@ -85,6 +89,7 @@ impl Limits {
         metrics::gauge!(prometheus::RATELIMIT_DEGRADED).set(0.0);
         Self {
             counters: RedisCounters::new(connection, prefix),
+            admissions: Admissions::default(),
             local: Mutex::default(),
             breaker: watch::Sender::new(Breaker::Closed),
             processes: AtomicU32::new(1),
@@ -232,7 +237,7 @@ impl Limits {
             if *breaker.borrow_and_update() == Breaker::Open {
                 return RedisOutcome::Unavailable;
             }
-            let mut call = pin!(self.counters.run(operation, who, limit));
+            let mut call = pin!(self.call_redis(operation, who, limit));
             let reply = loop {
                 tokio::select! {
                     biased;
@@ -256,6 +261,31 @@ impl Limits {
             }
         }
         RedisOutcome::Unavailable
+    }
+
+    async fn call_redis(
+        &self,
+        operation: Operation,
+        who: &str,
+        limit: u32,
+    ) -> ::redis::RedisResult<Reply> {
+        match operation {
+            Operation::Admit => self.admissions.count(who, limit).await,
+            Operation::Fail => self.counters.fail(who, limit).await,
+            Operation::Peek => self.counters.peek(who, limit).await,
+        }
+    }
+
+    /// Lets Redis count the requests that wait for it, until it is dropped.
+    pub async fn keep_admitting(&self) {
+        let unavailable = || {
+            let mut breaker = self.breaker.subscribe();
+            async move {
+                // An error means that the breaker no longer exists, and neither does this.
+                let _ = breaker.wait_for(|breaker| *breaker == Breaker::Open).await;
+            }
+        };
+        self.admissions.count_all(&self.counters, unavailable).await;
     }
 
     /// Requests a probe of Redis unless one is running.

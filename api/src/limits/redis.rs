@@ -6,7 +6,7 @@ use assay_core::runtime::redis_connection::Connection;
 use redis::{AsyncCommands as _, RedisResult, Script};
 
 use super::process_time::process_time;
-use super::verdict::{Allowance, Operation, THROTTLE_FIRST, THROTTLE_MAX, Verdict, WINDOW};
+use super::verdict::{Allowance, THROTTLE_FIRST, THROTTLE_MAX, Verdict, WINDOW};
 
 /// Removes the expired buckets of `KEYS[1]`, and determines the sum of the live ones.
 ///
@@ -48,38 +48,40 @@ if used == 0 or oldest > now + 60 then
 elseif oldest ~= before then
     redis.call('hset', KEYS[1], 'used', used, 'oldest', oldest)
 end
-local function count()
+local function count(added)
     local mine = state[3] and parse(state[3]) or 0
-    used = used + 1
+    used = used + added
     if oldest == 0 or now < oldest then oldest = now end
-    redis.call('hset', KEYS[1], now, (mine + 1) .. ' ' .. micros, 'used', used, 'oldest', oldest)
+    redis.call('hset', KEYS[1], now, (mine + added) .. ' ' .. micros, 'used', used, 'oldest', oldest)
     redis.call('expire', KEYS[1], 61)
 end
 local max = tonumber(ARGV[1])
 ";
 
+/// Counts `ARGV[2]` requests, or as many as the limit has left. All scripts return how many they
+/// counted.
 const ADMIT_LUA: &str = r"
-if used >= max then return {1, used, oldest, now, wait, micros} end
-count()
-return {0, used, oldest, now, wait, micros}
+local admitted = math.max(0, math.min(tonumber(ARGV[2]), max - used))
+if admitted > 0 then count(admitted) end
+return {admitted, used, oldest, now, wait, micros}
 ";
 
-const PEEK_LUA: &str = "return {0, used, oldest, now, wait, micros}";
+const PEEK_LUA: &str = "return {1, used, oldest, now, wait, micros}";
 
 /// Counts a failed authentication, or throttles the address. `KEYS[2]` holds the end of its
 /// throttle and the number of its throttles so far.
 const FAIL_LUA: &str = r"
 local block = redis.call('hmget', KEYS[2], 'until', 'times')
 local till, times = tonumber(block[1] or 0), tonumber(block[2] or 0)
-if till > now then return {1, used, oldest, now, till - now, micros} end
+if till > now then return {0, used, oldest, now, till - now, micros} end
 if used < max then
-    count()
-    return {0, used, oldest, now, wait, micros}
+    count(1)
+    return {1, used, oldest, now, wait, micros}
 end
 wait = math.min(tonumber(ARGV[2]) * 2 ^ times, tonumber(ARGV[3]))
 redis.call('hset', KEYS[2], 'until', now + wait, 'times', times + 1)
 redis.call('expire', KEYS[2], wait + tonumber(ARGV[3]))
-return {1, used, oldest, now, wait, micros}
+return {0, used, oldest, now, wait, micros}
 ";
 
 pub(super) struct RedisCounters {
@@ -110,58 +112,89 @@ impl RedisCounters {
         }
     }
 
-    pub(super) async fn run(
+    /// Counts concurrent requests of one organization, in their order. The replies after the last
+    /// admitted request are refusals.
+    pub(super) async fn admit(
         &self,
-        operation: Operation,
         who: &str,
         limit: u32,
-    ) -> RedisResult<Reply> {
-        let prefix = &self.prefix;
-        match operation {
-            Operation::Admit => {
-                self.call(
-                    self.admit
-                        .key(format!("{prefix}.request_window.{who}"))
-                        .arg(limit),
-                    limit,
-                )
-                .await
-            }
-            Operation::Peek => {
-                self.call(
-                    self.peek
-                        .key(format!("{prefix}.failure_window.{who}"))
-                        .arg(limit),
-                    limit,
-                )
-                .await
-            }
-            Operation::Fail => {
-                let mut call = self.fail.key(format!("{prefix}.failure_window.{who}"));
-                let call = call
-                    .key(format!("{prefix}.throttle.{who}"))
-                    .arg(limit)
-                    .arg(THROTTLE_FIRST)
-                    .arg(THROTTLE_MAX);
-                self.call(call, limit).await
-            }
-        }
+        requests: usize,
+    ) -> RedisResult<Vec<Reply>> {
+        let key = format!("{}.request_window.{who}", self.prefix);
+        let mut call = self.admit.key(key);
+        let counted = self.call(call.arg(limit).arg(requests)).await?;
+        Ok((1..=requests)
+            .map(|place| counted.reply(limit, place as i64))
+            .collect())
     }
 
-    async fn call(&self, call: &redis::ScriptInvocation<'_>, limit: u32) -> RedisResult<Reply> {
+    /// Counts a failed authentication of an address.
+    pub(super) async fn fail(&self, address: &str, limit: u32) -> RedisResult<Reply> {
+        let prefix = &self.prefix;
+        let mut call = self.fail.key(format!("{prefix}.failure_window.{address}"));
+        let call = call
+            .key(format!("{prefix}.throttle.{address}"))
+            .arg(limit)
+            .arg(THROTTLE_FIRST)
+            .arg(THROTTLE_MAX);
+        Ok(self.call(call).await?.reply(limit, 1))
+    }
+
+    /// Reads the failed authentications of an address.
+    pub(super) async fn peek(&self, address: &str, limit: u32) -> RedisResult<Reply> {
+        let key = format!("{}.failure_window.{address}", self.prefix);
+        Ok(self
+            .call(self.peek.key(key).arg(limit))
+            .await?
+            .reply(limit, 1))
+    }
+
+    async fn call(&self, call: &redis::ScriptInvocation<'_>) -> RedisResult<Counted> {
         let mut connection = self.connection.get();
-        let reply: (bool, i64, i64, i64, i64, i64) = call.invoke_async(&mut connection).await?;
-        let (refused, used, oldest, now, wait, micros) = reply;
-        let allowance = Allowance::new(limit, used, if oldest > 0 { oldest } else { now });
-        let refused_for = refused.then(|| u32::try_from(wait.max(1)).unwrap_or(u32::MAX));
-        Ok(Reply {
-            verdict: Verdict {
-                refused_for,
-                allowance,
-            },
+        let (counted, used, oldest, now, wait, micros) = call.invoke_async(&mut connection).await?;
+        Ok(Counted {
+            counted,
             used,
-            at: now * 1_000_000 + micros,
+            oldest,
+            now,
+            wait,
+            micros,
         })
+    }
+}
+
+/// The result of a script.
+struct Counted {
+    /// The number of requests that were counted.
+    counted: i64,
+    /// The number of requests in the window, with these.
+    used: i64,
+    /// The second of the oldest bucket; 0 if there is none.
+    oldest: i64,
+    now: i64,
+    wait: i64,
+    micros: i64,
+}
+
+impl Counted {
+    /// Returns the reply to one of the requests. The first has place 1.
+    fn reply(&self, limit: u32, place: i64) -> Reply {
+        let later = (self.counted - place).max(0);
+        let oldest = if self.oldest > 0 {
+            self.oldest
+        } else {
+            self.now
+        };
+        let is_refused = place > self.counted;
+        Reply {
+            verdict: Verdict {
+                refused_for: is_refused
+                    .then(|| u32::try_from(self.wait.max(1)).unwrap_or(u32::MAX)),
+                allowance: Allowance::new(limit, self.used - later, oldest),
+            },
+            used: self.used,
+            at: self.now * 1_000_000 + self.micros,
+        }
     }
 }
 
