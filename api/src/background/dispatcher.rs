@@ -146,6 +146,7 @@ impl Dispatcher {
         room: usize,
     ) -> Result<Option<(Vec<ReclaimedJob>, Vec<JobNotification>)>> {
         let is_for_all_workers = match sweep {
+            Sweep::None if room == 0 => return Ok(Some(Default::default())),
             Sweep::None => {
                 let picked = job_notifications::pick_jobs_to_notify(&self.db, room).await?;
                 return Ok(picked.map(|notifications| (Vec::new(), notifications)));
