@@ -51,6 +51,7 @@ mod orgs;
 mod page;
 mod pages;
 mod parity;
+mod plans;
 mod promises;
 mod races;
 mod redis_troubles;

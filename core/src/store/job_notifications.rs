@@ -114,8 +114,7 @@ pub async fn pick_jobs_to_notify(
             from jobs j
             join turns t on t.id = j.id
             -- The leader of the round before may have picked the job after this statement started.
-            where j.status = 'queued'
-              and j.dispatched_at is not distinct from t.dispatched_at
+            where j.dispatched_at is not distinct from t.dispatched_at
             order by t.turn, t.created_at
             limit $1
             for update of j skip locked

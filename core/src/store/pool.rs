@@ -52,13 +52,17 @@ impl PoolProfile {
         open_eagerly: true,
     };
     /// For statements of many requests, which have arrays as parameters. Planning one of them costs
-    /// more than executing it, and the best plan does not depend on the arrays.
+    /// more than executing it, and the best plan does not depend on the arrays. They find rows by
+    /// their keys, so a table that was small when the plan was made is not scanned either.
     pub const COMBINED: Self = Self {
         settings: &[
             ("statement_timeout", "10s"),
             ("lock_timeout", "2s"),
             ("idle_in_transaction_session_timeout", "5s"),
             ("plan_cache_mode", "force_generic_plan"),
+            ("enable_seqscan", "off"),
+            // A scan that cannot be avoided then seems expensive enough to be compiled.
+            ("jit", "off"),
         ],
         open_eagerly: true,
     };
@@ -68,6 +72,9 @@ impl PoolProfile {
             ("statement_timeout", "10min"),
             ("idle_in_transaction_session_timeout", "10s"),
             ("plan_cache_mode", "force_generic_plan"),
+            ("enable_seqscan", "off"),
+            // A scan that cannot be avoided then seems expensive enough to be compiled.
+            ("jit", "off"),
         ],
         open_eagerly: false,
     };
