@@ -1,22 +1,37 @@
 //! Updates of jobs: forwards the database's notifications of changed jobs to the requests that wait
 //! for them.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use assay_core::JobId;
 use assay_core::store::job_notifications::CHANGED_CHANNEL;
 use assay_core::store::{PgPool, notifications::Notifications};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 /// Longest time until a waiting request reads its job again, in case a notification was missed.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The notifications of changed jobs, by job id. An empty id means that notifications may have been
-/// missed.
+/// The progress of a job, by its notifications since the first request began to wait for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Progress {
+    /// It has not changed.
+    None,
+    /// It has changed, but not finished.
+    Changed,
+    /// It may have finished.
+    MayHaveFinished,
+}
+
+/// The jobs for which requests wait, by their ids.
+type Awaited = Mutex<HashMap<String, watch::Sender<Progress>>>;
+
+/// The notifications of changed jobs, for the requests that wait for them.
 #[derive(Clone)]
 pub struct JobUpdates {
-    changed_ids: broadcast::Sender<String>,
+    awaited: Arc<Awaited>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -24,7 +39,7 @@ impl JobUpdates {
     /// Creates the channel. When `stopped` is set, all waiting ends.
     pub fn new(stopped: watch::Receiver<bool>) -> Self {
         Self {
-            changed_ids: broadcast::Sender::new(1024),
+            awaited: Arc::default(),
             stopped,
         }
     }
@@ -33,24 +48,59 @@ impl JobUpdates {
     pub async fn forward_notifications(self, db: PgPool) {
         let mut notifications = Notifications::marking_presence(db, CHANGED_CHANNEL);
         loop {
-            let changed = notifications.next().await.unwrap_or_default();
-            // Sending fails if no request is waiting.
-            let _ = self.changed_ids.send(changed);
+            self.forward(notifications.next().await.as_deref());
         }
     }
 
-    /// Subscribes to updates. Subscribe before reading the job: then no later change is missed.
-    pub fn subscribe(&self) -> JobSubscription {
+    /// Forwards a notification, or `None` if some may have been missed.
+    fn forward(&self, changed: Option<&str>) {
+        let awaited = lock(&self.awaited);
+        let Some(changed) = changed else {
+            for job in awaited.values() {
+                advance(job, Progress::MayHaveFinished);
+            }
+            return;
+        };
+        let (job_id, progress) = match changed.split_once(' ') {
+            Some((job_id, _status)) => (job_id, Progress::Changed),
+            None => (changed, Progress::MayHaveFinished),
+        };
+        if let Some(job) = awaited.get(job_id) {
+            advance(job, progress);
+        }
+    }
+
+    /// Subscribes to updates of a job. Subscribe before reading the job: then no later change is
+    /// missed.
+    pub fn subscribe(&self, job_id: &JobId) -> JobSubscription {
+        let progress = lock(&self.awaited)
+            .entry(job_id.to_string())
+            .or_insert_with(|| watch::Sender::new(Progress::None))
+            .subscribe();
         JobSubscription {
-            changed_ids: self.changed_ids.subscribe(),
+            awaited: Arc::clone(&self.awaited),
+            job_id: job_id.to_string(),
+            progress,
             stopped: self.stopped.clone(),
         }
     }
 }
 
-/// A request's subscription to updates.
+fn lock(awaited: &Awaited) -> MutexGuard<'_, HashMap<String, watch::Sender<Progress>>> {
+    awaited.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Wakes up the requests that wait for the job. A job that may have finished stays so: a request
+/// can skip a notification that another one follows quickly.
+fn advance(job: &watch::Sender<Progress>, progress: Progress) {
+    job.send_modify(|current| *current = progress.max(*current));
+}
+
+/// A request's subscription to updates of a job.
 pub struct JobSubscription {
-    changed_ids: broadcast::Receiver<String>,
+    awaited: Arc<Awaited>,
+    job_id: String,
+    progress: watch::Receiver<Progress>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -62,23 +112,93 @@ impl JobSubscription {
 
     /// Waits until the job may have changed, then returns `true`. Returns `false` if `until` is
     /// reached or the process shuts down.
-    pub async fn changed_before(&mut self, job_id: &JobId, until: Instant) -> bool {
+    pub async fn changed_before(&mut self, until: Instant) -> bool {
+        self.reaches_before(Progress::Changed, until).await
+    }
+
+    /// Waits until the job may have finished, then returns `true`. Returns `false` if `until` is
+    /// reached or the process shuts down.
+    pub async fn finished_before(&mut self, until: Instant) -> bool {
+        self.reaches_before(Progress::MayHaveFinished, until).await
+    }
+
+    async fn reaches_before(&mut self, awaited: Progress, until: Instant) -> bool {
         if Instant::now() >= until || *self.stopped.borrow() {
             return false;
         }
         let next_poll = until.min(Instant::now() + POLL_INTERVAL);
+        let progress = &mut self.progress;
+        let reached = async {
+            // The sender lives as long as this receiver.
+            while progress.changed().await.is_ok() && *progress.borrow_and_update() < awaited {}
+        };
         tokio::select! {
-            _ = timeout_at(next_poll, wait_for_notification(&mut self.changed_ids, job_id)) => true,
+            reached = timeout_at(next_poll, reached) => reached.is_ok() || next_poll < until,
             _ = self.stopped.wait_for(|stopped| *stopped) => false,
         }
     }
 }
 
-/// Waits until the job has changed or may have changed.
-async fn wait_for_notification(changed_ids: &mut broadcast::Receiver<String>, job_id: &JobId) {
-    while changed_ids
-        .recv()
-        .await
-        .is_ok_and(|changed| !changed.is_empty() && changed != job_id.as_str())
-    {}
+impl Drop for JobSubscription {
+    fn drop(&mut self) {
+        let mut awaited = lock(&self.awaited);
+        let is_last = awaited
+            .get(&self.job_id)
+            .is_some_and(|job| job.receiver_count() == 1);
+        if is_last {
+            awaited.remove(&self.job_id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Longer than any notification takes, shorter than [`POLL_INTERVAL`].
+    const SOON: Duration = Duration::from_millis(200);
+
+    fn updates() -> (watch::Sender<bool>, JobUpdates) {
+        let (stop, stopped) = watch::channel(false);
+        (stop, JobUpdates::new(stopped))
+    }
+
+    #[tokio::test]
+    async fn requests_wake_up_for_their_own_job() {
+        let (_stop, updates) = updates();
+        let (own, other) = (JobId::random().unwrap(), JobId::random().unwrap());
+        let mut subscription = updates.subscribe(&own);
+        updates.forward(Some(other.as_str()));
+        assert!(!subscription.changed_before(Instant::now() + SOON).await);
+        updates.forward(Some(&format!("{own} running")));
+        assert!(!subscription.finished_before(Instant::now() + SOON).await);
+        updates.forward(Some(own.as_str()));
+        let began = Instant::now();
+        assert!(subscription.finished_before(began + SOON).await);
+        assert!(began.elapsed() < SOON);
+    }
+
+    #[tokio::test]
+    async fn end_of_job_is_not_hidden_by_later_notification() {
+        let (_stop, updates) = updates();
+        let job_id = JobId::random().unwrap();
+        for missed in [None, Some(job_id.as_str())] {
+            let mut subscription = updates.subscribe(&job_id);
+            updates.forward(missed);
+            updates.forward(Some(&format!("{job_id} running")));
+            assert!(subscription.finished_before(Instant::now() + SOON).await);
+        }
+    }
+
+    #[tokio::test]
+    async fn jobs_are_forgotten_with_their_last_request() {
+        let (_stop, updates) = updates();
+        let job_id = JobId::random().unwrap();
+        let first = updates.subscribe(&job_id);
+        let second = updates.subscribe(&job_id);
+        drop(first);
+        assert_eq!(lock(&updates.awaited).len(), 1);
+        drop(second);
+        assert!(lock(&updates.awaited).is_empty());
+    }
 }

@@ -162,10 +162,16 @@ pub async fn get(app: &App, caller: &Caller, job_id: &str, wait: Option<i64>) ->
         }
     };
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
+    if wait.is_zero() {
+        let row = find(app, caller, &job_id).await?;
+        return Ok(row.into_job(&app.settings.public_url));
+    }
     let deadline = Instant::now() + wait;
-    let mut subscription = app.job_updates.subscribe();
+    let mut subscription = app.job_updates.subscribe(&job_id);
     let mut row = find(app, caller, &job_id).await?;
-    while !row.status.is_final() && subscription.changed_before(&job_id, deadline).await {
+    let mut is_waiting = true;
+    while is_waiting && !row.status.is_final() {
+        is_waiting = subscription.finished_before(deadline).await;
         row = find_if_still_valid(app, caller, &job_id).await?;
     }
     Ok(row.into_job(&app.settings.public_url))
@@ -211,7 +217,7 @@ pub async fn watch(
     job_id: &str,
 ) -> Result<impl Stream<Item = Result<Option<Job>>> + use<>> {
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
-    let subscription = app.job_updates.subscribe();
+    let subscription = app.job_updates.subscribe(&job_id);
     // A missing job is an error of the call, not of the stream.
     find(&app, &caller, &job_id).await?;
     Ok(stream::try_unfold(
@@ -253,11 +259,7 @@ impl Watch {
                     self,
                 )));
             }
-            if !self
-                .subscription
-                .changed_before(&self.job_id, heartbeat_at)
-                .await
-            {
+            if !self.subscription.changed_before(heartbeat_at).await {
                 if self.subscription.is_shutting_down() {
                     return Err(Error::unavailable(
                         "the process shuts down while a client watches a job",

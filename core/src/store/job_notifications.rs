@@ -13,7 +13,8 @@ use crate::model::timestamp::Timestamp;
 /// The PostgreSQL channel that wakes the dispatchers up when a job was submitted.
 pub const SUBMITTED_CHANNEL: &str = "assay_jobs";
 
-/// The PostgreSQL channel on which a trigger publishes the id of each job that has changed.
+/// The PostgreSQL channel on which a trigger publishes each job whose status has changed: its id,
+/// and unless it has finished, a space and its status.
 pub const CHANGED_CHANNEL: &str = "assay_job_changed";
 
 /// The advisory lock that makes one dispatcher the leader for a round: the letters "assay".
