@@ -195,14 +195,15 @@ async fn router(app: App) -> Result<Router> {
         .merge(grpc::routes(&app).await?)
         .fallback(fallback.layer(unrouted()));
     let rules = cors::rules(&app.settings.cors_origins);
-    let routes = routes.layer(from_fn(syntax::check_syntax));
-    let bounded = routes
-        .layer(from_fn_with_state(rules, cors::cors))
-        .layer(from_fn(deadline::deadline));
-    let held = bounded.layer(from_fn_with_state(app.clone(), memory::reserve));
-    Ok(held
-        .layer(from_fn_with_state(app.clone(), observe::observe))
-        .with_state(app))
+    // The first one is the outermost. A router clones and allocates for each call of `layer`.
+    let layers = (
+        from_fn_with_state(app.clone(), observe::observe),
+        from_fn_with_state(app.clone(), memory::reserve),
+        from_fn(deadline::deadline),
+        from_fn_with_state(rules, cors::cors),
+        from_fn(syntax::check_syntax),
+    );
+    Ok(routes.layer(layers).with_state(app))
 }
 
 /// Responds to paths that do not exist: `UNIMPLEMENTED` for gRPC, 404 otherwise.

@@ -83,8 +83,10 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         .add_service(DomainServiceServer::new(service.clone()).max_decoding_message_size(small))
         .into_axum_router()
         .merge(evals::routes().with_state(app.clone()))
-        .route_layer(from_fn_with_state(app.clone(), layers::rate_limit::limit))
-        .route_layer(from_fn_with_state(app.clone(), layers::auth::authenticate));
+        .route_layer((
+            from_fn_with_state(app.clone(), layers::auth::authenticate),
+            from_fn_with_state(app.clone(), layers::rate_limit::limit),
+        ));
     let sign_in = Routes::from(Router::new())
         .add_service(AuthServiceServer::new(service.clone()).max_decoding_message_size(small))
         .into_axum_router()
@@ -105,13 +107,11 @@ pub async fn routes(app: &App) -> Result<Router<App>> {
         open = open.add_service(reflection().build_v1alpha().map_err(Error::internal)?);
     }
     let open = open.into_axum_router();
-    let all = with_credential
-        .merge(sign_in)
-        .merge(open)
-        .layer(tonic_web::GrpcWebLayer::new());
-    Ok(all
-        .layer(from_fn_with_state(app.clone(), grpc_only))
-        .with_state(()))
+    let all = with_credential.merge(sign_in).merge(open).layer((
+        from_fn_with_state(app.clone(), grpc_only),
+        tonic_web::GrpcWebLayer::new(),
+    ));
+    Ok(all.with_state(()))
 }
 
 /// Limits the sign-in rpc that sends emails by the client's address, as REST does. The other rpc

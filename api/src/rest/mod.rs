@@ -84,8 +84,10 @@ pub fn routes(app: &App) -> Router<App> {
             patch(domains::update).delete(domains::release),
         )
         .route("/v1/domains/{domain}/verify", post(domains::verify))
-        .route_layer(from_fn_with_state(app.clone(), layers::rate_limit::limit))
-        .route_layer(from_fn_with_state(app.clone(), layers::auth::authenticate));
+        .route_layer((
+            from_fn_with_state(app.clone(), layers::auth::authenticate),
+            from_fn_with_state(app.clone(), layers::rate_limit::limit),
+        ));
     let open = Router::new()
         .route("/v1/auth/email", post(auth::request))
         .route_layer(from_fn_with_state(
