@@ -24,6 +24,10 @@ use crate::app::App;
 /// Longest time between two rounds, and shortest time between two sweeps.
 const TICK: Duration = Duration::from_millis(500);
 
+/// Shortest time between two rounds. Under load, jobs are dispatched, claimed and finished in groups,
+/// which costs each much less.
+const ROUND_INTERVAL: Duration = Duration::from_millis(5);
+
 /// Time between two removals of finished notifications from Redis.
 const TIDY_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -67,6 +71,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
     // Set for a round that jobs submitted to this process started.
     let mut has_submitted = false;
     loop {
+        let next_round = tokio::time::Instant::now() + ROUND_INTERVAL;
         let is_sweep_due = swept_at.is_none_or(|at| at.elapsed() >= TICK);
         if is_sweep_due {
             swept_at = Some(Instant::now());
@@ -82,6 +87,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
             () = tokio::time::sleep(TICK) => {}
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         }
+        tokio::time::sleep_until(next_round).await;
     }
 }
 

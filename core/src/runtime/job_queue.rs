@@ -29,9 +29,13 @@ use crate::store::job_notifications::JobNotification;
 /// later, so more tasks would delay them. A script of apalis fails permanently at 8,000 due tasks.
 const TASKS_MAX: usize = 128;
 
-/// Maximum number of jobs of one task. A task of several jobs costs Redis as much as one of a
-/// single job, and a worker not much more.
+/// Maximum number of jobs of one task. A task of several jobs costs Redis and PostgreSQL little
+/// more than one of a single job.
 const JOBS_PER_TASK_MAX: usize = 16;
+
+/// The number of jobs up to which a round sends one task. A worker scores them in a few
+/// milliseconds.
+const JOBS_PER_TASK_MIN: usize = 8;
 
 /// The number of tasks among which the jobs of one round are divided, if there are enough. Each
 /// task is handled by one worker process.
@@ -301,7 +305,7 @@ fn divide(jobs: &[JobNotification]) -> impl Iterator<Item = &[JobNotification]> 
     let jobs_per_task = jobs
         .len()
         .div_ceil(TASKS_PER_ROUND)
-        .clamp(1, JOBS_PER_TASK_MAX);
+        .clamp(JOBS_PER_TASK_MIN, JOBS_PER_TASK_MAX);
     jobs.chunk_by(|job, next| job.is_small && next.is_small)
         .flat_map(move |jobs| jobs.chunks(jobs_per_task))
 }
@@ -388,11 +392,12 @@ mod tests {
 
     #[test]
     fn large_job_has_its_own_task() {
-        assert_eq!(sizes("sss"), [1, 1, 1]);
-        assert_eq!(sizes(&"s".repeat(17)), [2, 2, 2, 2, 2, 2, 2, 2, 1]);
+        assert_eq!(sizes("sss"), [3]);
+        assert_eq!(sizes(&"s".repeat(17)), [8, 8, 1]);
+        assert_eq!(sizes(&"s".repeat(160)), [10; 16]);
         assert_eq!(sizes(&"s".repeat(1600)), [16; 100]);
         assert_eq!(sizes(&"L".repeat(40)), [1; 40]);
         let mixed = format!("{}LL{}L", "s".repeat(20), "s".repeat(10));
-        assert_eq!(sizes(&mixed), [3, 3, 3, 3, 3, 3, 2, 1, 1, 3, 3, 3, 1, 1]);
+        assert_eq!(sizes(&mixed), [8, 8, 4, 1, 1, 8, 2, 1]);
     }
 }
