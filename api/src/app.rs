@@ -17,12 +17,13 @@ use assay_core::store::submission::{IfLocked, NewJob};
 use assay_core::store::suite::SuiteRow;
 use assay_core::store::{self, PgPool, PoolProfile, within_response_timeout};
 use assay_core::{Error, JobId, OrgId};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use crate::background::dns::Dns;
 use crate::background::job_updates::JobUpdates;
 use crate::background::mail::Mailer;
+use crate::background::stored_jobs::StoredJobs;
 use crate::background::usage_counter::UsageCounter;
 use crate::limits::Limits;
 use crate::limits::concurrency::ConcurrencyLimit;
@@ -73,8 +74,8 @@ pub struct Inner {
     pub requests_in_progress: ConcurrencyLimit,
     /// The artifact store, with submissions, uploads and item scores.
     pub artifacts: Artifacts,
-    /// Wakes the dispatcher of this process after a job was stored. Several may become one.
-    pub submitted: Notify,
+    /// Jobs that this process has stored, for its dispatcher.
+    pub stored_jobs: Arc<StoredJobs>,
     /// Notifications of changed jobs.
     pub job_updates: JobUpdates,
     /// The limit of transactions that record predictions before they are written to the artifact
@@ -164,13 +165,20 @@ impl App {
             async move { store::suite::find_all(&db, &suite_ids).await }
         };
         let (common_db, own_db) = (combined_db.clone(), db.clone());
+        let stored_jobs = Arc::new(StoredJobs::default());
+        let announced_jobs = Arc::clone(&stored_jobs);
         let submit = move |jobs: Vec<NewJob>, if_locked| {
+            let announced_jobs = Arc::clone(&announced_jobs);
             let db = match if_locked {
                 IfLocked::Skip => common_db.clone(),
                 IfLocked::Wait => own_db.clone(),
             };
             async move {
-                within_response_timeout(store::submission::submit(&db, &jobs, if_locked)).await
+                let notifies = announced_jobs.take_room(jobs.len());
+                let stored = store::submission::submit(&db, &jobs, if_locked, notifies);
+                let mut stored = within_response_timeout(stored).await?;
+                announced_jobs.announce(&mut stored);
+                Ok(stored.results)
             }
         };
         let jobs_lookup_db = combined_db.clone();
@@ -199,7 +207,7 @@ impl App {
                 CONCURRENCY_TIMEOUT,
             ),
             artifacts: Artifacts::create(&settings.common.artifacts).await?,
-            submitted: Notify::new(),
+            stored_jobs,
             job_updates: JobUpdates::new(stopped),
             recordings: ConcurrencyLimit::new(3, usize::MAX, Duration::from_secs(2)),
             upload_parts: ConcurrencyLimit::new(4, usize::MAX, Duration::from_secs(10)),

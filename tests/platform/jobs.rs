@@ -12,8 +12,8 @@ use futures_util::stream;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    MAX_RESPONSE_TIME, World, error_code, field_error, field_errors, one_prediction, org, string,
-    with_token, world, world_with,
+    MAX_RESPONSE_TIME, WAIT_TIMEOUT, World, error_code, field_error, field_errors, one_prediction,
+    org, string, wait_until, with_token, world, world_with,
 };
 
 fn body() -> Value {
@@ -533,4 +533,38 @@ async fn idle_session_ends_its_watch() {
         watched.message().await.unwrap_err().code(),
         tonic::Code::Unauthenticated
     );
+}
+
+/// Counts the jobs whose transaction has also recorded their notification. A row that no later
+/// transaction has updated has the same transaction id as the predictions that were stored with it.
+const STORED_WITH_NOTIFICATION: &str = "
+    select count(*)
+    from jobs j
+    join stored_predictions p on p.job_id = j.id
+    where j.xmin = p.xmin
+      and j.dispatched_at is not null
+      and j.dispatch_no = 1";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_is_stored_with_its_notification() {
+    let world = world_with(Plan {
+        workers: 0,
+        ..Plan::default()
+    })
+    .await;
+    let mut database = world.database().await;
+    // The first round of the dispatcher finds out how much room the queue has.
+    wait_until(
+        "a job is stored with its notification",
+        WAIT_TIMEOUT,
+        async || {
+            world.submit(&one_prediction()).await;
+            let stored: i64 = sqlx::query_scalar(STORED_WITH_NOTIFICATION)
+                .fetch_one(&mut database)
+                .await
+                .unwrap();
+            stored > 0
+        },
+    )
+    .await;
 }

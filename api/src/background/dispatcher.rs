@@ -2,14 +2,15 @@
 //! jobs.
 //!
 //! Every API process runs one. An advisory lock makes one of them the leader of each round. A round
-//! starts when a job was accepted, and every half second. The next round continues where a round
-//! stops.
+//! starts when a job was stored, and every half second. The next round continues where a round
+//! stops. Notifications that were recorded when their jobs were stored are sent without the lock:
+//! see `stored_jobs`.
 
 use std::time::{Duration, Instant};
 
 use assay_core::model::job::FailureCode;
 use assay_core::model::span_context::SpanContext;
-use assay_core::runtime::job_queue::JobNotifier;
+use assay_core::runtime::job_queue::{JobNotifier, QueueState};
 use assay_core::runtime::prometheus;
 use assay_core::runtime::redis_connection::Connection;
 use assay_core::runtime::trace_export::{MessagingOperation, Span, Spans};
@@ -41,6 +42,16 @@ enum Sweep {
     All,
 }
 
+/// The reason for a round.
+enum StartedBy {
+    /// Jobs were stored with these notifications, which have yet to be sent.
+    Notified(Vec<JobNotification>),
+    /// Jobs were stored that the round must pick.
+    Stored,
+    /// The clock, or another process that has stored jobs.
+    Other,
+}
+
 struct Dispatcher {
     db: PgPool,
     spans: Spans,
@@ -49,6 +60,8 @@ struct Dispatcher {
     tidied_at: Option<Instant>,
     /// The time since which every round has succeeded.
     rounds_succeed_since: Option<Instant>,
+    /// Set unless the last round has picked all jobs that waited for a notification.
+    others_wait: bool,
 }
 
 /// Dispatches until `stop` is set.
@@ -66,36 +79,51 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
         notifier,
         tidied_at: None,
         rounds_succeed_since: None,
+        others_wait: true,
     };
     let mut swept_at = None::<Instant>;
-    // Set for a round that jobs submitted to this process started.
-    let mut has_submitted = false;
+    let mut started_by = StartedBy::Other;
     loop {
         let next_round = tokio::time::Instant::now() + ROUND_INTERVAL;
         let is_sweep_due = swept_at.is_none_or(|at| at.elapsed() >= TICK);
         if is_sweep_due {
             swept_at = Some(Instant::now());
         }
-        dispatcher
-            .round(is_sweep_due, has_submitted)
-            .await
+        let room = dispatcher.round(is_sweep_due, &started_by).await;
+        app.stored_jobs.set_room(*room.as_ref().unwrap_or(&0));
+        room.map(drop)
             .best_effort("running a round of the dispatcher; the next one continues");
-        has_submitted = false;
-        tokio::select! {
-            () = app.submitted.notified() => has_submitted = true,
-            _ = notifications.next() => notifications.discard_buffered(),
-            () = tokio::time::sleep(TICK) => {}
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
-        }
+        started_by = tokio::select! {
+            stored = app.stored_jobs.to_send() => StartedBy::Notified(stored),
+            () = app.stored_jobs.to_pick() => StartedBy::Stored,
+            _ = notifications.next() => {
+                notifications.discard_buffered();
+                StartedBy::Other
+            }
+            () = tokio::time::sleep(TICK) => StartedBy::Other,
+            _ = stop.wait_for(|stop| *stop) => {
+                app.stored_jobs.set_room(0);
+                return Ok(());
+            }
+        };
         tokio::time::sleep_until(next_round).await;
     }
 }
 
 impl Dispatcher {
-    async fn round(&mut self, is_sweep_due: bool, has_submitted: bool) -> Result<()> {
+    /// Runs a round. Returns the number of jobs that may be stored with their notifications until
+    /// the next one.
+    async fn round(&mut self, is_sweep_due: bool, started_by: &StartedBy) -> Result<usize> {
+        if let StartedBy::Notified(notifications) = started_by {
+            self.send(notifications).await?;
+            if !is_sweep_due {
+                return Ok(self.room_for_stored_jobs(&self.state().await?));
+            }
+        }
         // While Redis is unavailable, no job is picked, because no notification could be sent: the
         // workers poll.
-        let room = self.room().await;
+        let state = self.state().await;
+        let room = state.as_ref().map_or(0, QueueState::room_for_jobs);
         // A worker that could not renew its lease because the database was unavailable is not dead.
         let leases_count = self
             .rounds_succeed_since
@@ -111,28 +139,23 @@ impl Dispatcher {
             .unwrap_or_else(Instant::now);
         // The timeout covers a connection that is dead but not closed, on which the round would
         // never end.
-        let decided = self.decide(sweep, *room.as_ref().unwrap_or(&0));
+        let decided = self.decide(sweep, room);
         let Some((reclaimed, notifications)) = within_response_timeout(decided).await? else {
             self.rounds_succeed_since = Some(rounds_succeed_since);
-            if has_submitted {
+            self.others_wait = true;
+            if matches!(started_by, StartedBy::Stored) {
                 // The leader may have looked for jobs before these were submitted.
                 within_response_timeout(job_notifications::notify(&self.db)).await?;
             }
-            return Ok(());
+            return Ok(0);
         };
+        self.others_wait = notifications.len() >= room;
         self.report_reclaimed(&reclaimed);
         // Set before the error of Redis is returned: leases depend on the database only.
         self.rounds_succeed_since = Some(rounds_succeed_since);
-        room?;
+        let state = state?;
         if !notifications.is_empty() {
-            self.notifier.notify(&notifications).await?;
-            let (first, repeated): (Vec<_>, Vec<_>) = notifications
-                .iter()
-                .partition(|notification| notification.dispatch_no == 1);
-            metrics::counter!(prometheus::JOB_NOTIFICATIONS, "kind" => "first")
-                .increment(first.len() as u64);
-            metrics::counter!(prometheus::JOB_NOTIFICATIONS, "kind" => "repeated")
-                .increment(repeated.len() as u64);
+            self.send(&notifications).await?;
         }
         if self
             .tidied_at
@@ -141,6 +164,24 @@ impl Dispatcher {
             self.tidied_at = Some(Instant::now());
             self.notifier.clean_up().await?;
         }
+        Ok(self.room_for_stored_jobs(&state))
+    }
+
+    /// Returns the number of jobs that may be stored with their notifications. Each is counted as a
+    /// task of its own, because the jobs of a task are only known when it is sent.
+    const fn room_for_stored_jobs(&self, state: &QueueState) -> usize {
+        if self.others_wait { 0 } else { state.room }
+    }
+
+    async fn send(&self, notifications: &[JobNotification]) -> Result<()> {
+        self.notifier.notify(notifications).await?;
+        let (first, repeated): (Vec<_>, Vec<_>) = notifications
+            .iter()
+            .partition(|notification| notification.dispatch_no == 1);
+        metrics::counter!(prometheus::JOB_NOTIFICATIONS, "kind" => "first")
+            .increment(first.len() as u64);
+        metrics::counter!(prometheus::JOB_NOTIFICATIONS, "kind" => "repeated")
+            .increment(repeated.len() as u64);
         Ok(())
     }
 
@@ -223,9 +264,9 @@ impl Dispatcher {
         }
     }
 
-    /// Returns the number of jobs whose notifications the queue has room for. If Redis has lost its data,
-    /// resets all notifications, so that they are sent again.
-    async fn room(&mut self) -> Result<usize> {
+    /// Returns the state of the queue. If Redis has lost its data, resets all notifications, so that
+    /// they are sent again.
+    async fn state(&self) -> Result<QueueState> {
         let state = self.notifier.state().await?;
         if state.lost_data {
             let reset =
@@ -235,6 +276,6 @@ impl Dispatcher {
                 "Redis lost its data, workers are notified of every queued job again"
             );
         }
-        Ok(state.room)
+        Ok(state)
     }
 }

@@ -7,4 +7,5 @@ pub mod domain_checks;
 pub mod job_updates;
 pub mod mail;
 pub mod reconciliation;
+pub mod stored_jobs;
 pub mod usage_counter;

@@ -179,7 +179,6 @@ pub async fn submit(
                     Timestamp::now(),
                 ));
             }
-            app.submitted.notify_one();
             Ok(Accepted {
                 job: row.into_job(&app.settings.public_url),
                 replayed: false,

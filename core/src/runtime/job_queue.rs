@@ -95,8 +95,15 @@ pub struct QueueState {
     /// `true` if Redis has lost the notifications that were sent before: it was restarted or
     /// flushed. Set once after each loss.
     pub lost_data: bool,
-    /// The number of jobs of which workers can be notified now.
+    /// The number of tasks that can be added now.
     pub room: usize,
+}
+
+impl QueueState {
+    /// Returns the number of jobs of which workers can be notified now.
+    pub const fn room_for_jobs(&self) -> usize {
+        self.room * JOBS_PER_TASK_MAX
+    }
 }
 
 /// The sender of job notifications.
@@ -130,7 +137,7 @@ impl JobNotifier {
         let (lost_data, scheduled, active) = state.map_err(Error::unavailable)?;
         Ok(QueueState {
             lost_data,
-            room: TASKS_MAX.saturating_sub(scheduled + active) * JOBS_PER_TASK_MAX,
+            room: TASKS_MAX.saturating_sub(scheduled + active),
         })
     }
 

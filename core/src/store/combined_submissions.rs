@@ -62,7 +62,7 @@ impl CombinedSubmissions {
     }
 }
 
-/// The results of a transaction, as [`super::submission::submit`] returns them.
+/// The results of a transaction: see [`Stored::results`](super::submission::Stored::results).
 type Results = Result<Vec<Option<Submitted>>>;
 
 /// Executes a transaction, and returns the jobs with the results.

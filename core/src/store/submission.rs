@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::allowance::{self, Decision, Use};
+use super::job_notifications::JobNotification;
 use super::leases::{ATTEMPT_TIMEOUT, LEASE_DURATION};
 use super::suite::SuiteRow;
 use super::{PgConnection, PgPool, storage, upload, usage};
@@ -317,8 +318,18 @@ pub enum IfLocked {
     Wait,
 }
 
-/// Stores jobs and their charges in one transaction. Returns the result of each job in the same
-/// order; `None` for those that were left out, see [`IfLocked::Skip`].
+/// The results of a transaction that stores jobs.
+#[derive(Default)]
+pub struct Stored {
+    /// The result of each job, in the same order; `None` for those that were left out, see
+    /// [`IfLocked::Skip`].
+    pub results: Vec<Option<Submitted>>,
+    /// The notifications that the transaction recorded as sent. The caller sends them.
+    pub notifications: Vec<JobNotification>,
+}
+
+/// Stores jobs and their charges in one transaction. With `notifies`, it records a notification of
+/// each job, so that no dispatcher needs to pick it.
 ///
 /// The jobs must belong to one organization with [`IfLocked::Wait`], and a job that
 /// [`needs_own_transaction`](NewJob::needs_own_transaction) must be the only one.
@@ -326,7 +337,8 @@ pub async fn submit(
     pool: &PgPool,
     jobs: &[NewJob],
     if_locked: IfLocked,
-) -> Result<Vec<Option<Submitted>>> {
+    notifies: bool,
+) -> Result<Stored> {
     let mut org_ids: Vec<&str> = jobs.iter().map(|job| job.org_id.as_str()).collect();
     org_ids.sort_unstable();
     org_ids.dedup();
@@ -355,7 +367,10 @@ pub async fn submit(
     }
     if batch.accepted.is_empty() {
         db.rollback().await?;
-        return Ok(results);
+        return Ok(Stored {
+            results,
+            ..Stored::default()
+        });
     }
     let abandoned = accept_objects(&mut db, jobs, &batch.accepted).await?;
     batch.accepted.retain(|(index, _)| {
@@ -365,7 +380,7 @@ pub async fn submit(
         }
         !is_abandoned
     });
-    insert(&mut db, jobs, &batch.accepted, &batch.orgs).await?;
+    let notifications = insert(&mut db, jobs, &batch.accepted, &batch.orgs, notifies).await?;
     for (index, created_at) in &batch.accepted {
         use_allowance(&mut db, &jobs[*index], &batch.holders, *created_at).await?;
     }
@@ -374,7 +389,10 @@ pub async fn submit(
         let row = new_row(&jobs[index], created_at);
         results[index] = Some(Submitted::Accepted(Box::new(row)));
     }
-    Ok(results)
+    Ok(Stored {
+        results,
+        notifications,
+    })
 }
 
 /// The state of a transaction that stores jobs.
@@ -745,7 +763,8 @@ async fn insert(
     jobs: &[NewJob],
     accepted: &[(usize, Timestamp)],
     orgs: &HashMap<OrgId, UsedLimits>,
-) -> Result<()> {
+    notifies: bool,
+) -> Result<Vec<JobNotification>> {
     let rows = || accepted.iter().map(|(index, _)| &jobs[*index]);
     let texts = |text: fn(&NewJob) -> &str| rows().map(text).collect::<Vec<_>>();
     let labels: Vec<_> = rows().map(|job| job.label.as_deref()).collect();
@@ -789,7 +808,7 @@ async fn insert(
     let active_max: Vec<_> = rows()
         .map(|job| orgs.get(&job.org_id)?.active_max)
         .collect();
-    sqlx::query!(
+    let notified = sqlx::query!(
         r#"
         /* all tenants: one transaction stores the jobs of several organizations */
         with new as (
@@ -862,7 +881,9 @@ async fn insert(
                 requested_at,
                 trace_id,
                 parent_span_id,
-                span_id
+                span_id,
+                dispatched_at,
+                dispatch_no
             )
             select
                 id,
@@ -883,8 +904,11 @@ async fn insert(
                 created_at - elapsed_us * interval '1 microsecond',
                 trace_id,
                 parent_span_id,
-                span_id
+                span_id,
+                case when $22::boolean then now() end,
+                case when $22::boolean then 1 else 0 end
             from new
+            returning id, dispatched_at, dispatch_no, input_key, upload_id
         ), body as (
             insert into stored_predictions (org_id, job_id, bytes, accepted_at, body)
             select
@@ -914,21 +938,29 @@ async fn insert(
                 charged_items,
                 period_start
             from new
+        ), last_submission as (
+            update org_submissions s
+            set
+                last_created_at = n.last_created_at,
+                active_max = n.active_max,
+                active_max_at = n.last_created_at
+            from (
+                select
+                    org_id,
+                    max(created_at) as last_created_at,
+                    max(active_max) as active_max
+                from new
+                group by org_id
+            ) n
+            where s.org_id = n.org_id
         )
-        update org_submissions s
-        set
-            last_created_at = n.last_created_at,
-            active_max = n.active_max,
-            active_max_at = n.last_created_at
-        from (
-            select
-                org_id,
-                max(created_at) as last_created_at,
-                max(active_max) as active_max
-            from new
-            group by org_id
-        ) n
-        where s.org_id = n.org_id
+        select
+            id as "id: JobId",
+            dispatch_no,
+            dispatched_at as "dispatched_at!: Timestamp",
+            input_key is null and upload_id is null as "is_small!"
+        from job
+        where dispatched_at is not null
         "#,
         &texts(|job| job.id.as_str()) as _,
         &texts(|job| job.org_id.as_str()) as _,
@@ -950,11 +982,18 @@ async fn insert(
         &trace_ids,
         &parent_span_ids as _,
         &span_ids as _,
-        &active_max as _
+        &active_max as _,
+        notifies
     )
-    .execute(db)
+    .fetch_all(db)
     .await?;
-    Ok(())
+    let notifications = notified.into_iter().map(|row| JobNotification {
+        job_id: row.id,
+        dispatch_no: row.dispatch_no,
+        dispatched_at: row.dispatched_at,
+        is_small: row.is_small,
+    });
+    Ok(notifications.collect())
 }
 
 /// Returns the row of a job that was just inserted.
