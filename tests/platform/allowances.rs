@@ -593,6 +593,7 @@ async fn stored_item_scores_expire() {
     let a = submit_and_wait(&key, &suite_id, 20).await;
     let b = submit_and_wait(&key, &suite_id, 10).await;
     let items = format!("/v1/jobs/{}/items", string(&a["id"]));
+    let object = crate::feedback::move_scores_to_artifact_store(&world, &a).await;
     assert_eq!(
         (
             compare(&key, &a, &b).await.status,
@@ -601,33 +602,29 @@ async fn stored_item_scores_expire() {
         (200, 200)
     );
     let lifetime = "select (extract(epoch from s.expires_at - j.finished_at) / 86400)::float8 from stored_item_scores s join jobs j on j.id = s.job_id";
-    let days: f64 = sqlx::query_scalar(lifetime)
-        .fetch_one(&mut world.database().await)
+    let days: Vec<f64> = sqlx::query_scalar(lifetime)
+        .fetch_all(&mut world.database().await)
         .await
         .unwrap();
-    assert_eq!(days, 30.0);
+    assert_eq!(days, [30.0, 30.0]);
     sqlx::raw_sql("update stored_item_scores set expires_at = now()")
         .execute(&mut world.database().await)
         .await
         .unwrap();
-    // An API process removes expired objects when it starts, and every minute.
+    // An API process removes expired item scores when it starts, and every minute.
     let api = world.stack.launch_api().unwrap();
     api.ready().await.unwrap();
-    let stored = || {
-        let files = std::process::Command::new("find")
-            .arg(world.stack.artifacts())
-            .args(["-type", "f"])
-            .output()
-            .unwrap();
-        String::from_utf8(files.stdout)
-            .unwrap()
-            .matches("scores")
-            .count()
-    };
+    let mut database = world.database().await;
     wait_until(
         "removal of the item scores",
         std::time::Duration::from_secs(90),
-        async || stored() == 0,
+        async || {
+            let rows: i64 = sqlx::query_scalar("select count(*) from stored_item_scores")
+                .fetch_one(&mut database)
+                .await
+                .unwrap();
+            rows == 0 && !object.exists()
+        },
     )
     .await;
     for refused in [compare(&key, &a, &b).await, key.get(&items).await.unwrap()] {

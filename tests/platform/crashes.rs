@@ -330,16 +330,13 @@ async fn orphaned_item_scores_are_removed() {
     crate::feedback::publish(&world, "1").await;
     let job = crate::feedback::submit_and_wait(&world, &world.org.key, &one_prediction()).await;
     let id = string(&job["id"]);
-    let folder = world.stack.ground.servers.folder().join(format!(
-        "{}-artifacts/{}",
-        world.stack.database.name, world.org.id
-    ));
-    let first = folder.join(format!("{id}.1.scores"));
-    let second = folder.join(format!("{id}.2.scores"));
+    let first = crate::feedback::move_scores_to_artifact_store(&world, &job).await;
+    let second = first.with_file_name(format!("{id}.2.scores"));
     // Simulates that the first attempt's worker died after it stored the scores, before it finished
     // the job.
     std::fs::copy(&first, &second).unwrap();
-    let sql = "update jobs set attempts = 2, scores_key = replace(scores_key, '.1.', '.2.'), finished_at = now() - interval '2 minutes'";
+    let sql = "update stored_item_scores set scores_key = replace(scores_key, '.1.', '.2.');
+               update jobs set attempts = 2, scores_key = replace(scores_key, '.1.', '.2.'), finished_at = now() - interval '2 minutes'";
     sqlx::raw_sql(sql)
         .execute(&mut world.database().await)
         .await

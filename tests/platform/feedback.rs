@@ -52,6 +52,32 @@ pub async fn submit_and_wait(world: &World, token: &str, predictions: &Value) ->
         .unwrap()
 }
 
+/// Moves the item scores of a job from its row to the artifact store, where those of large suites
+/// are. Returns the path of the object.
+pub async fn move_scores_to_artifact_store(world: &World, job: &Value) -> std::path::PathBuf {
+    let id = string(&job["id"]);
+    let mut database = world.database().await;
+    let scores = "select body from stored_item_scores where job_id = $1";
+    let body: Vec<u8> = sqlx::query_scalar(scores)
+        .bind(&id)
+        .fetch_one(&mut database)
+        .await
+        .unwrap();
+    let key = format!("{}/{id}.1.scores", world.org.id);
+    let path = world.stack.artifacts().join(&key);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, body).unwrap();
+    let moved = format!(
+        "update stored_item_scores set scores_key = '{key}', body = null where job_id = '{id}';
+         update jobs set scores_key = '{key}' where id = '{id}'"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(moved))
+        .execute(&mut database)
+        .await
+        .unwrap();
+    path
+}
+
 /// Returns the habit model's predictions for 300 of the 400 items.
 async fn predictions(world: &World) -> Vec<Value> {
     let page = world

@@ -16,6 +16,7 @@ use assay_core::runtime::upload_reader::{
     ContentFormat, ContentReader, ReadEnd, ReadUpload, read_upload,
 };
 use assay_core::store::combined_statements::CombinedStatements;
+use assay_core::store::item_scores::{ITEM_SCORES_ROW_BYTES_MAX, ItemScoresIn};
 use assay_core::store::leases::ATTEMPT_TIMEOUT;
 use assay_core::store::submission::ROW_BYTES_MAX;
 use assay_core::store::work::{self, Claim, Phase, SuccessfulAttempt, UploadForm};
@@ -81,8 +82,8 @@ struct Scored {
     figures: Figures,
     sealed: Option<SealedFigures>,
     scoring: Scoring,
-    /// The key of the stored item scores, if they are stored.
-    scores_key: Option<String>,
+    /// The stored item scores, if they are stored.
+    item_scores: Option<ItemScoresIn>,
 }
 
 impl Outcome {
@@ -401,16 +402,16 @@ async fn evaluate(
     {
         Ok(Some(Ok(score))) => {
             metrics::counter!(prometheus::ITEMS_SCORED).increment(score.n_submitted.unsigned_abs());
-            let (scored, items) = split_score(context, claim, scoring, score);
-            if let (Some(scores_key), Some(items)) = (&scored.scores_key, items)
-                && let Err(error) = phases
-                    .record(
-                        "store item scores",
-                        store_item_scores(&context.artifacts, scores_key, items),
-                    )
-                    .await
-            {
-                return Outcome::Failed(error.log_text());
+            let (mut scored, items) = split_score(context, claim, scoring, score);
+            if let Some(items) = items {
+                let stored = phases.record(
+                    "store item scores",
+                    store_item_scores(&context.artifacts, claim, items),
+                );
+                match stored.await {
+                    Ok(place) => scored.item_scores = Some(place),
+                    Err(error) => return Outcome::Failed(error.log_text()),
+                }
             }
             Outcome::Scored(Box::new(scored))
         }
@@ -459,24 +460,32 @@ fn split_score(
     };
     let items = (scoring.policy.allows_comparisons() && stores_item_scores(n - n_missing, n))
         .then_some(items);
-    let scores_key = items
-        .is_some()
-        .then(|| Artifacts::scores_key(&claim.org_id, &claim.job_id, claim.attempt));
     (
         Scored {
             result,
             figures,
             sealed: sealed.map(SealedFigures::from),
             scoring,
-            scores_key,
+            item_scores: None,
         },
         items,
     )
 }
 
-/// Writes the item scores to the artifact store.
-async fn store_item_scores(artifacts: &Artifacts, key: &str, items: ItemScores) -> Result<()> {
-    let mut writer = artifacts.writer(key);
+/// Encodes small item scores, which are stored with the result, and writes larger ones to the
+/// artifact store.
+async fn store_item_scores(
+    artifacts: &Artifacts,
+    claim: &Claim,
+    items: ItemScores,
+) -> Result<ItemScoresIn> {
+    if items.encoded_len() <= ITEM_SCORES_ROW_BYTES_MAX {
+        let mut bytes = Vec::with_capacity(ITEM_SCORES_ROW_BYTES_MAX as usize);
+        items.write(|piece| bytes.extend_from_slice(piece));
+        return Ok(ItemScoresIn::Row(bytes.into()));
+    }
+    let key = Artifacts::scores_key(&claim.org_id, &claim.job_id, claim.attempt);
+    let mut writer = artifacts.writer(&key);
     // Sent in pieces, so that the encoded scores are never in memory as a whole.
     let (send, mut receive) = tokio::sync::mpsc::channel::<Bytes>(2);
     let pieces = tokio::task::spawn_blocking(move || {
@@ -492,7 +501,8 @@ async fn store_item_scores(artifacts: &Artifacts, key: &str, items: ItemScores) 
         writer.write(&piece).await?;
     }
     pieces.await.map_err(Error::internal)?;
-    writer.finish().await
+    writer.finish().await?;
+    Ok(ItemScoresIn::Object(key))
 }
 
 /// Writes the progress of the attempt every second. Returns when the job no longer belongs to this
@@ -566,11 +576,10 @@ async fn write_once(
                 figures,
                 sealed,
                 scoring: Scoring { policy, ladder, .. },
-                scores_key,
+                item_scores,
             } = &**scored;
             let result = result.clone();
             let figures = figures.clone();
-            let scores_key = scores_key.as_deref();
             if let Some(ladder) = ladder {
                 return allowance::succeed_on_ladder(
                     &context.db,
@@ -591,7 +600,7 @@ async fn write_once(
                         claim,
                         &result,
                         sealed,
-                        scores_key,
+                        item_scores.as_ref(),
                         phases,
                     )
                     .await
@@ -601,7 +610,7 @@ async fn write_once(
                         job_id: claim.job_id.clone(),
                         attempt: claim.attempt,
                         result,
-                        scores_key: scores_key.map(str::to_owned),
+                        item_scores: item_scores.clone(),
                         phases: phases.to_vec(),
                     };
                     context.results.execute(attempt).await

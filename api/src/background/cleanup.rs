@@ -159,7 +159,10 @@ impl Cleaner<'_> {
             cleanup::withdraw_item_scores(&mut *self.db, &job_ids).await?;
             let objects = expired
                 .iter()
-                .map(|expired| (expired.job_id.to_string(), vec![expired.scores_key.clone()]))
+                .map(|expired| {
+                    let keys = expired.scores_key.iter().cloned().collect();
+                    (expired.job_id.to_string(), keys)
+                })
                 .collect();
             let removed = remove(self.artifacts, objects).await;
             cleanup::delete_expired_item_scores(&mut *self.db, &removed).await?;

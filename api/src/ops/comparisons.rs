@@ -7,6 +7,7 @@ use assay_core::model::job::{ITEM_SCORES_DAYS, JobStatus};
 use assay_core::model::permissions::Caller;
 use assay_core::model::suite::Allowance;
 use assay_core::store::allowance::{self, Decision, Use};
+use assay_core::store::item_scores::ItemScoresIn;
 use assay_core::store::job::ComparedJob;
 use assay_core::{Code, Error, JobId, Resource, Result, store};
 use assay_eval::{DisclosurePolicy, FieldError, Metric};
@@ -19,11 +20,11 @@ use assay_eval::compare::{self, Aggregate, Contribution, Pairs, StoredItems};
 /// Number of items whose scores are in memory at once, for two jobs at most about 20 MB.
 const ITEMS_PER_READ: u64 = 1 << 19;
 
-/// A succeeded job with its score and the object key of its item scores.
+/// A succeeded job with its score and the place of its item scores.
 struct ScoredJob {
     job: ComparedJob,
     value: f64,
-    scores_key: String,
+    item_scores: ItemScoresIn,
 }
 
 /// Compares two jobs of the organization. The result depends only on the jobs and is not stored, so
@@ -146,11 +147,12 @@ fn scored(field: &str, mut job: ComparedJob) -> Result<ScoredJob> {
             format!("{field} cannot be compared: {why}"),
         ))
     };
-    match (job.value, job.scores_key.take()) {
-        (Some(value), Some(scores_key)) => Ok(ScoredJob {
+    let item_scores = ItemScoresIn::from_columns(job.scores_body.take(), job.scores_key.take());
+    match (job.value, item_scores) {
+        (Some(value), Some(item_scores)) => Ok(ScoredJob {
             job,
             value,
-            scores_key,
+            item_scores,
         }),
         _ if job.status == JobStatus::Succeeded => cannot_compare(format!(
             "it has no stored item scores. They are stored for {ITEM_SCORES_DAYS} days, and only \
@@ -168,8 +170,8 @@ async fn compare(app: &App, caller: &Caller, a: ScoredJob, b: ScoredJob) -> Resu
     let _permit = app.comparisons.acquire(caller.org_id().as_str()).await?;
     let n_items = u64::from(a.job.n_items.unsigned_abs());
     let (items_a, items_b) = tokio::try_join!(
-        StoredItemScores::open(app, &a.scores_key, n_items),
-        StoredItemScores::open(app, &b.scores_key, n_items)
+        StoredItemScores::open(app, &a.item_scores, n_items),
+        StoredItemScores::open(app, &b.item_scores, n_items)
     )?;
     use_allowance(app, caller, &a.job, &b.job).await?;
     let ComparedJob {

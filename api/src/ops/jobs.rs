@@ -12,6 +12,7 @@ use assay_core::model::suite_items::{ITEMS_PAGE, ItemCursor};
 use assay_core::model::validation;
 use assay_core::runtime::prometheus;
 use assay_core::store::credential::CredentialStatus;
+use assay_core::store::item_scores::ItemScoresIn;
 use assay_core::store::job::{Feedback, Finalized};
 use assay_core::{Code, Error, JobId, Resource, Result, store};
 use futures_util::stream::{self, Stream};
@@ -292,6 +293,7 @@ pub async fn items(
         suite_version,
         per_item_feedback,
         n_items,
+        scores_body,
         scores_key,
     } = found;
     if !per_item_feedback {
@@ -305,7 +307,7 @@ pub async fn items(
     if from >= n_items || cursor.is_some_and(|cursor| cursor.version != suite_version) {
         return Err(bad_cursor());
     }
-    let Some(scores_key) = scores_key else {
+    let Some(item_scores) = ItemScoresIn::from_columns(scores_body, scores_key) else {
         let message = match status {
             JobStatus::Succeeded => format!(
                 "The job has no stored item scores. They are stored for {ITEM_SCORES_DAYS} days, \
@@ -320,7 +322,7 @@ pub async fn items(
         store::suite::item_ids(&app.jobs_db, &suite_id, &suite_version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(item_ids.len()).unwrap_or(i32::MAX));
     let stored =
-        StoredItemScores::open(app, &scores_key, u64::from(n_items.unsigned_abs())).await?;
+        StoredItemScores::open(app, &item_scores, u64::from(n_items.unsigned_abs())).await?;
     let scores = stored
         .scores(u64::from(from.unsigned_abs())..u64::from(next.unsigned_abs()))
         .await?;

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use assay_core::store::item_scores::ItemScoresIn;
 use assay_core::{Error, Result};
 use assay_eval::item_scores::{self, Header};
 use bytes::Bytes;
@@ -9,27 +10,28 @@ use bytes::Bytes;
 use crate::app::App;
 use assay_eval::compare::StoredItems;
 
-/// The stored item scores of one job. Only the header and the dictionary are in memory.
+/// The stored item scores of one job. Of an object, only the header and the dictionary are in
+/// memory.
 pub struct StoredItemScores<'a> {
     app: &'a App,
-    key: &'a str,
-    /// The header, and the bytes of the object up to the end of the dictionary. `None` if the
-    /// object has the older format `.f64`: one number per item.
+    place: &'a ItemScoresIn,
+    /// The header, and at least the bytes up to the end of the dictionary. `None` if an object has
+    /// the older format `.f64`: one number per item.
     header: Option<(Header, Bytes)>,
 }
 
 impl<'a> StoredItemScores<'a> {
-    /// Reads the header and the dictionary of an object.
+    /// Reads the header and the dictionary.
     ///
     /// # Errors
-    /// If the object is missing or corrupt, or does not have `n_items` items.
-    pub async fn open(app: &'a App, key: &'a str, n_items: u64) -> Result<Self> {
+    /// If the object is missing, or the item scores are corrupt or not of `n_items` items.
+    pub async fn open(app: &'a App, place: &'a ItemScoresIn, n_items: u64) -> Result<Self> {
         let mut stored = Self {
             app,
-            key,
+            place,
             header: None,
         };
-        if !key.ends_with(".f64") {
+        if !matches!(place, ItemScoresIn::Object(key) if key.ends_with(".f64")) {
             // Most dictionaries have at most 64 entries, so that one read suffices.
             let mut prefix = stored
                 .read_bytes(0..item_scores::HEADER_BYTES + 8 * 64)
@@ -83,9 +85,17 @@ impl<'a> StoredItemScores<'a> {
         })
     }
 
-    /// Reads a byte range of the object.
+    /// Reads a byte range, without the bytes after the end.
     async fn read_bytes(&self, range: Range<u64>) -> Result<Bytes> {
-        let found = self.app.artifacts.get_range(self.key, range).await?;
+        let key = match self.place {
+            ItemScoresIn::Row(bytes) => {
+                let end = bytes.len() as u64;
+                let range = range.start.min(end) as usize..range.end.min(end) as usize;
+                return Ok(bytes.slice(range));
+            }
+            ItemScoresIn::Object(key) => key,
+        };
+        let found = self.app.artifacts.get_range(key, range).await?;
         found.ok_or_else(|| {
             Error::internal("the stored item scores of a job are missing in the artifact store")
         })

@@ -172,8 +172,8 @@ pub async fn delete_abandoned_predictions(
 pub struct ExpiredScores {
     /// The job's id.
     pub job_id: JobId,
-    /// The object key of the item scores.
-    pub scores_key: String,
+    /// The object key of the item scores. `None` if they are stored in the row.
+    pub scores_key: Option<String>,
 }
 
 /// Returns at most [`BATCH`] expired item scores.
@@ -215,7 +215,7 @@ pub async fn withdraw_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -
     Ok(())
 }
 
-/// Deletes the rows of expired item scores whose objects were removed.
+/// Deletes the rows of expired item scores, whose objects were removed if they had any.
 pub async fn delete_expired_item_scores(db: impl PgExecutor<'_>, job_ids: &[String]) -> Result<()> {
     sqlx::query!(
         "

@@ -82,7 +82,7 @@ pub async fn find_all(
     Ok(rows.into_iter().map(by_key).collect())
 }
 
-/// The location of a job's item scores, and the conditions under which they may be read.
+/// The item scores of a job, and the conditions under which they may be read.
 pub struct Feedback {
     /// The job's status.
     pub status: JobStatus,
@@ -94,7 +94,9 @@ pub struct Feedback {
     pub per_item_feedback: bool,
     /// Number of items of the version.
     pub n_items: i32,
-    /// The object key of the item scores in the artifact store.
+    /// The item scores, if they are stored with the job.
+    pub scores_body: Option<Vec<u8>>,
+    /// The object key of the item scores, if they are in the artifact store.
     pub scores_key: Option<String>,
 }
 
@@ -113,9 +115,11 @@ pub async fn feedback(
             j.suite_version,
             s.per_item_feedback,
             s.n_items,
+            i.body as "scores_body?",
             j.scores_key
         from jobs j
         join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
+        left join stored_item_scores i on i.org_id = j.org_id and i.job_id = j.id
         where j.org_id = $1
           and j.id = $2
         "#,
@@ -153,7 +157,9 @@ pub struct ComparedJob {
     pub value: Option<f64>,
     /// `true` if the score has a standard error.
     pub has_stderr: bool,
-    /// The object key of the item scores in the artifact store.
+    /// The item scores, if they are stored with the job.
+    pub scores_body: Option<Vec<u8>>,
+    /// The object key of the item scores, if they are in the artifact store.
     pub scores_key: Option<String>,
 }
 
@@ -179,9 +185,11 @@ pub async fn compared(
             s.n_items - s.n_sealed as "n_items!",
             (j.result ->> 'value')::float8 as value,
             (j.result ->> 'stderr') is not null as "has_stderr!",
+            i.body as "scores_body?",
             j.scores_key
         from jobs j
         join suites s on s.suite_id = j.suite_id and s.version = j.suite_version
+        left join stored_item_scores i on i.org_id = j.org_id and i.job_id = j.id
         where j.org_id = $1
           and j.id = any($2)
         "#,

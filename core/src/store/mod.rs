@@ -18,6 +18,7 @@ pub mod combined_submissions;
 pub mod credential;
 pub mod email_domain;
 pub mod invite;
+pub mod item_scores;
 pub mod job;
 pub mod job_notifications;
 pub mod key;

@@ -242,9 +242,10 @@ pub async fn recorded(
                     org_id as "org_id: OrgId",
                     job_id as owner_id,
                     0 as "number!",
-                    scores_key as key
+                    scores_key as "key!"
                 from stored_item_scores
                 where job_id > $1
+                  and scores_key is not null
                   and expires_at > now()
                 order by job_id
                 limit $2

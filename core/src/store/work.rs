@@ -10,6 +10,7 @@ use serde::Serialize;
 use sqlx::types::Json;
 use sqlx::{PgExecutor, PgPool};
 
+use super::item_scores::ItemScoresIn;
 use super::leases::ATTEMPT_TIMEOUT;
 use super::usage;
 use crate::model::error::{Error, Result};
@@ -271,26 +272,26 @@ pub struct SuccessfulAttempt {
     pub attempt: i32,
     /// The result.
     pub result: EvalResult,
-    /// The key of the item scores, if they are stored.
-    pub scores_key: Option<String>,
+    /// The item scores, if they are stored.
+    pub item_scores: Option<ItemScoresIn>,
     /// The phases of the attempt.
     pub phases: Vec<Phase>,
 }
 
-/// Finishes a job with its disclosed result and the key of its item scores, if they are stored.
-/// Returns `false`, and writes nothing, if the attempt is no longer the job's current one.
+/// Finishes a job with its disclosed result and its item scores, if they are stored. Returns
+/// `false`, and writes nothing, if the attempt is no longer the job's current one.
 pub async fn succeed(
     db: impl PgExecutor<'_>,
     claim: &Claim,
     result: &EvalResult,
-    scores_key: Option<&str>,
+    item_scores: Option<&ItemScoresIn>,
     phases: &[Phase],
 ) -> Result<bool> {
     let attempt = SuccessfulAttempt {
         job_id: claim.job_id.clone(),
         attempt: claim.attempt,
         result: result.clone(),
-        scores_key: scores_key.map(str::to_owned),
+        item_scores: item_scores.cloned(),
         phases: phases.to_vec(),
     };
     Ok(succeed_all(db, &[attempt]).await? == [true])
@@ -308,7 +309,17 @@ pub async fn succeed_all(
     let phases: Vec<_> = attempts.iter().map(|done| Json(&done.phases)).collect();
     let scores_keys: Vec<_> = attempts
         .iter()
-        .map(|done| done.scores_key.as_deref())
+        .map(|done| match &done.item_scores {
+            Some(ItemScoresIn::Object(key)) => Some(key.as_str()),
+            Some(ItemScoresIn::Row(_)) | None => None,
+        })
+        .collect();
+    let bodies: Vec<_> = attempts
+        .iter()
+        .map(|done| match &done.item_scores {
+            Some(ItemScoresIn::Row(bytes)) => Some(&**bytes),
+            Some(ItemScoresIn::Object(_)) | None => None,
+        })
         .collect();
     let done = sqlx::query_scalar!(
         r#"
@@ -320,8 +331,9 @@ pub async fn succeed_all(
                 $2::integer[],
                 $3::jsonb[],
                 $4::jsonb[],
-                $5::text[]
-            ) as s(job_id, attempt, result, phases, scores_key)
+                $5::text[],
+                $6::bytea[]
+            ) as s(job_id, attempt, result, phases, scores_key, body)
         ), done as (
             update jobs j
             set
@@ -341,16 +353,18 @@ pub async fn succeed_all(
                 j.attempts,
                 j.finished_at,
                 s.phases,
-                s.scores_key
+                s.scores_key,
+                s.body
         ), stored as (
-            insert into stored_item_scores (org_id, job_id, scores_key, expires_at)
+            insert into stored_item_scores (org_id, job_id, scores_key, body, expires_at)
             select
                 org_id,
                 id,
                 scores_key,
-                finished_at + $6::integer * interval '1 day'
+                body,
+                finished_at + $7::integer * interval '1 day'
             from done
-            where scores_key is not null
+            where num_nonnulls(scores_key, body) = 1
         ), ended as (
             update job_attempts a
             set
@@ -369,6 +383,7 @@ pub async fn succeed_all(
         &results as _,
         &phases as _,
         &scores_keys as _,
+        &bodies as _,
         ITEM_SCORES_DAYS
     )
     .fetch_all(db)
@@ -387,11 +402,11 @@ pub async fn succeed_with_sealed(
     claim: &Claim,
     result: &EvalResult,
     sealed: &SealedFigures,
-    scores_key: Option<&str>,
+    item_scores: Option<&ItemScoresIn>,
     phases: &[Phase],
 ) -> Result<bool> {
     let mut transaction = pool.begin().await?;
-    let done = succeed(&mut *transaction, claim, result, scores_key, phases).await?;
+    let done = succeed(&mut *transaction, claim, result, item_scores, phases).await?;
     if done {
         sqlx::query!(
             "

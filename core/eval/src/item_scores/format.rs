@@ -203,6 +203,13 @@ impl ItemScores {
         }
     }
 
+    /// Returns the length of the object that [`ItemScores::write`] writes, in bytes.
+    pub fn encoded_len(&self) -> u64 {
+        let codes = (self.n as u64 * self.codes.width().bits()).div_ceil(8);
+        let bits = self.predicted.0.len() + self.right.0.len();
+        HEADER_BYTES + 8 * self.dictionary.len() as u64 + codes + bits as u64
+    }
+
     /// Writes the object: calls `write` with its bytes, in consecutive pieces.
     pub fn write(&self, mut write: impl FnMut(&[u8])) {
         let mut header = [0; HEADER_BYTES as usize];

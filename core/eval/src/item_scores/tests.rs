@@ -9,6 +9,7 @@ use super::*;
 fn bytes(scores: &ItemScores) -> Vec<u8> {
     let mut bytes = Vec::new();
     scores.write(|piece| bytes.extend_from_slice(piece));
+    assert_eq!(scores.encoded_len(), bytes.len() as u64);
     bytes
 }
 
