@@ -78,9 +78,6 @@ pub struct Inner {
     pub stored_jobs: Arc<StoredJobs>,
     /// Notifications of changed jobs.
     pub job_updates: JobUpdates,
-    /// The limit of transactions that record predictions before they are written to the artifact
-    /// store: those of one organization wait for each other in the database, each on a connection.
-    pub recordings: ConcurrencyLimit,
     /// The limit of upload parts per organization. The memory budget limits those of all
     /// organizations.
     pub upload_parts: ConcurrencyLimit,
@@ -209,7 +206,6 @@ impl App {
             artifacts: Artifacts::create(&settings.common.artifacts).await?,
             stored_jobs,
             job_updates: JobUpdates::new(stopped),
-            recordings: ConcurrencyLimit::new(3, usize::MAX, Duration::from_secs(2)),
             upload_parts: ConcurrencyLimit::new(4, usize::MAX, Duration::from_secs(10)),
             upload_completions: ConcurrencyLimit::new(1, 2, Duration::from_secs(600)),
             job_lists: ConcurrencyLimit::new(1, usize::MAX, CONCURRENCY_TIMEOUT),

@@ -118,7 +118,7 @@ const TENANTS: [&str; 21] = [
 
 /// The functions of `core/src/store` with statements that act for all organizations, and the number
 /// of these statements if it is not one. A new one must be added here, so that a review sees it.
-const ALL_TENANTS: [&str; 52] = [
+const ALL_TENANTS: [&str; 53] = [
     "allowance::used",
     "auth::accept_invites",
     "auth::join_by_domain",
@@ -164,6 +164,7 @@ const ALL_TENANTS: [&str; 52] = [
     "submission::insert",
     "submission::lock",
     "submission::read_limits",
+    "submission::record_predictions",
     "usage::add_requests",
     "usage::refund",
     "work::claim_jobs",

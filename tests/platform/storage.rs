@@ -38,15 +38,17 @@ async fn count(database: &mut PgConnection, sql: &'static str) -> i64 {
     sqlx::query_scalar(sql).fetch_one(database).await.unwrap()
 }
 
-/// Starts a submission that has written its predictions and waits for its organization's lock. The
-/// organization has one earlier job.
+/// Starts a submission that has written its predictions, and stops before it records that they
+/// belong to a job, until the returned connection is closed. The organization has one earlier job.
 async fn submission_before_its_row(world: &World) -> (std::net::TcpStream, PgConnection) {
     assert_eq!(world.submit(&large_prediction()).await.status, 202);
     let mut hold = world.database().await;
-    sqlx::raw_sql("begin; select * from org_submissions for update")
-        .execute(&mut hold)
-        .await
-        .unwrap();
+    let stop = "create function wait_for_test() returns trigger language plpgsql
+            as 'begin perform pg_advisory_xact_lock(42); return null; end';
+        create trigger stored_predictions_wait before update on stored_predictions
+            for each statement execute function wait_for_test();
+        select pg_advisory_lock(42)";
+    sqlx::raw_sql(stop).execute(&mut hold).await.unwrap();
     let body = json!({"suite_id": "suite:lunch", "predictions": large_prediction()}).to_string();
     let address = world.stack.apis[0].listen.unwrap();
     let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -132,13 +134,10 @@ async fn abandoned_submission_cannot_become_a_job() {
         ..Plan::default()
     })
     .await;
-    let (_stream, hold) = submission_before_its_row(&world).await;
+    let (_stream, mut hold) = submission_before_its_row(&world).await;
     let mut database = world.database().await;
     let abandoned = "update stored_predictions set abandoned_at = now() where accepted_at is null";
-    sqlx::raw_sql(abandoned)
-        .execute(&mut database)
-        .await
-        .unwrap();
+    sqlx::raw_sql(abandoned).execute(&mut hold).await.unwrap();
     hold.close().await.unwrap();
     wait_until(
         "the removal of the second submission",

@@ -192,8 +192,8 @@ pub async fn submit(
         Submitted::Abandoned => Err(Error::unavailable(
             "cleanup abandoned the submission before it was stored",
         )),
-        Submitted::RowNotReadable => Err(Error::internal(
-            "predictions in the artifact store were treated as a row",
+        Submitted::RowNotReadable | Submitted::Recorded => Err(Error::internal(
+            "predictions in the artifact store were stored as others",
         )),
         Submitted::StorageFull {
             used,
@@ -259,12 +259,12 @@ async fn find_repeated(
 async fn store(
     app: &App,
     caller: &Caller,
-    mut new: NewJob,
+    new: NewJob,
     permit: ConcurrencyPermit,
 ) -> Result<Submitted> {
     let predictions = match &new.predictions {
         StoredAs::Row(predictions) => predictions.clone(),
-        StoredAs::Object(_) | StoredAs::Upload(_) => {
+        StoredAs::ObjectToWrite(_) | StoredAs::Object(_) | StoredAs::Upload(_) => {
             drop(permit);
             return app.submissions.store(new).await;
         }
@@ -279,7 +279,6 @@ async fn store(
                 .submission_bodies
                 .acquire(caller.org_id().as_str())
                 .await?;
-            new.predictions = StoredAs::Row(Bytes::new());
             store_with_object(app, caller, new, predictions, permit).await
         }
         submitted => Ok(submitted),
@@ -297,16 +296,11 @@ async fn store_with_object(
 ) -> Result<Submitted> {
     let job_id = new.id.clone();
     let key = Artifacts::predictions_key(caller.org_id(), &job_id);
-    if let Some((job_id, request_sha256)) =
-        find_repeated(app, caller, new.idempotency_key.as_deref()).await?
-    {
-        return Ok(Submitted::Repeated {
-            job_id,
-            request_sha256,
-        });
-    }
-    if let Some(rejected) = reserve(app, caller, &new, predictions.len()).await? {
-        return Ok(rejected);
+    let bytes = i64::try_from(predictions.len()).unwrap_or(i64::MAX);
+    new.predictions = StoredAs::ObjectToWrite(bytes);
+    match app.submissions.store(new.clone()).await? {
+        Submitted::Recorded => {}
+        rejected => return Ok(rejected),
     }
     if let Err(error) = app.artifacts.put(&key, predictions).await {
         delete_predictions(app, caller, &job_id, &key).await;
@@ -333,35 +327,6 @@ async fn delete_predictions(app: &App, caller: &Caller, job_id: &JobId, key: &st
     }
 }
 
-/// Checks the limits, and records the predictions before they are written. Returns the rejection,
-/// if there is one.
-async fn reserve(
-    app: &App,
-    caller: &Caller,
-    new: &NewJob,
-    bytes: usize,
-) -> Result<Option<Submitted>> {
-    let _permit = app.recordings.acquire(caller.org_id().as_str()).await?;
-    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-    let mut db = app.db.acquire().await?;
-    let Some(rejected) = store::submission::reserve(&mut db, caller.org_id(), new, bytes).await?
-    else {
-        return Ok(None);
-    };
-    drop(db);
-    // A concurrent request with the same key may have used up the limit. Then this one is a
-    // repetition.
-    if let Some((job_id, request_sha256)) =
-        find_repeated(app, caller, new.idempotency_key.as_deref()).await?
-    {
-        return Ok(Some(Submitted::Repeated {
-            job_id,
-            request_sha256,
-        }));
-    }
-    Ok(Some(rejected))
-}
-
 /// Counts the decision of each quota in the Prometheus metrics.
 fn record_quota_decisions(submitted: &Result<Submitted>, suite: &SuiteRow) {
     let exceeded = match submitted {
@@ -375,7 +340,8 @@ fn record_quota_decisions(submitted: &Result<Submitted>, suite: &SuiteRow) {
             Submitted::Repeated { .. }
             | Submitted::UploadGone
             | Submitted::Abandoned
-            | Submitted::RowNotReadable,
+            | Submitted::RowNotReadable
+            | Submitted::Recorded,
         )
         | Err(_) => {
             return;

@@ -302,7 +302,7 @@ pub async fn permit(
 
 /// Decides whether the allowances of the holders permit one more submission or comparison. Exact
 /// only while they are locked.
-pub async fn decide(
+async fn decide(
     db: &mut PgConnection,
     holders: Vec<String>,
     allowance: &Allowance<'_>,

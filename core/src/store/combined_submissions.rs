@@ -47,7 +47,7 @@ pub fn combined_submissions() -> (CombinedSubmissions, WaitingSubmissions) {
 }
 
 impl CombinedSubmissions {
-    /// Stores a job and its charge, or neither. If the request is cancelled, the job may be stored
+    /// Stores a job and its charge, or records its predictions, or neither. If the request is cancelled, the job may be stored
     /// nevertheless.
     ///
     /// # Errors

@@ -8,22 +8,6 @@ use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId};
 use crate::model::timestamp::Timestamp;
 
-/// Creates the row of an organization that has never stored anything. [`submission`](super::submission)
-/// locks it.
-pub async fn create(db: &mut PgConnection, org_id: &OrgId) -> Result<()> {
-    sqlx::query!(
-        "
-        insert into org_storage (org_id, bytes)
-        values ($1, 0)
-        on conflict (org_id) do nothing
-        ",
-        org_id.as_str()
-    )
-    .execute(db)
-    .await?;
-    Ok(())
-}
-
 /// Records that the predictions of these submissions belong to jobs. Returns the submissions that
 /// cleanup has not abandoned: the objects of the others may be gone.
 pub async fn accept(db: &mut PgConnection, job_ids: &[JobId]) -> Result<Vec<JobId>> {

@@ -65,7 +65,11 @@ pub struct NewJob {
 pub enum StoredAs {
     /// They are stored with the job, in `stored_predictions`.
     Row(Bytes),
-    /// They are in the artifact store under this key, recorded by [`reserve`].
+    /// They are about to be written to the artifact store. The submission passes all checks and
+    /// records this number of bytes, but stores no job.
+    ObjectToWrite(i64),
+    /// They are in the artifact store under this key, after a submission with the same id as
+    /// `ObjectToWrite`.
     Object(String),
     /// They were uploaded before.
     Upload(UploadId),
@@ -82,11 +86,17 @@ impl NewJob {
         Ok(matches!(self.predictions, StoredAs::Upload(_)) || self.suite.allowance()?.is_some())
     }
 
-    fn bytes_in_row(&self) -> i64 {
+    /// Returns the number of bytes that this submission adds to those that its organization stores.
+    fn added_bytes(&self) -> i64 {
         match &self.predictions {
             StoredAs::Row(bytes) => i64::try_from(bytes.len()).unwrap_or(i64::MAX),
+            StoredAs::ObjectToWrite(bytes) => *bytes,
             StoredAs::Object(_) | StoredAs::Upload(_) => 0,
         }
+    }
+
+    fn is_object_to_write(&self) -> bool {
+        matches!(self.predictions, StoredAs::ObjectToWrite(_))
     }
 }
 
@@ -94,6 +104,8 @@ impl NewJob {
 pub enum Submitted {
     /// A new job.
     Accepted(Box<JobRow>),
+    /// The predictions were recorded, see [`StoredAs::ObjectToWrite`].
+    Recorded,
     /// The idempotency key belongs to an earlier job.
     Repeated {
         /// The earlier job.
@@ -170,145 +182,6 @@ pub async fn repeated(
     Ok(row.map(|row| (row.id, row.request_sha256)))
 }
 
-/// Checks the limits of a submission and records its predictions, before they are written to the
-/// artifact store. Returns the rejection, if there is one, and then records nothing.
-///
-/// Only the stored bytes are checked exactly. The other limits are read without locks, so that most
-/// rejected submissions cost no write. [`submit`] checks them exactly.
-pub async fn reserve(
-    db: &mut PgConnection,
-    org_id: &OrgId,
-    new: &NewJob,
-    bytes: i64,
-) -> Result<Option<Submitted>> {
-    if let Some(allowance) = &new.suite.allowance()? {
-        let at = super::now(&mut *db).await?;
-        let holders = allowance::holders(db, org_id).await?;
-        match allowance::decide(db, holders, allowance, at).await? {
-            Decision::UsedUp { max } => return Ok(Some(Submitted::SuiteUsedUp { max })),
-            Decision::DayUsedUp { max, resets_at } => {
-                return Ok(Some(Submitted::DayFull {
-                    max,
-                    resets_at,
-                    seconds: at.seconds_until(resets_at),
-                }));
-            }
-            Decision::Granted(_) => {}
-        }
-    }
-    let plan = &new.plan;
-    let mut counted = None;
-    loop {
-        let found = reserve_once(db, org_id, new, bytes, counted).await?;
-        if found.is_reserved {
-            return Ok(None);
-        }
-        let is_below = |active: i64| active < plan.concurrent_jobs;
-        if counted.is_none() && !found.active_max.is_some_and(is_below) {
-            let (active, resets_at) = active(db, org_id).await?;
-            if !is_below(active) {
-                return Ok(Some(Submitted::JobsFull { active, resets_at }));
-            }
-            counted = Some(active);
-        } else if found.eval_items + new.charged_items > plan.eval_items_per_month {
-            let resets_at = usage::next_month(db, found.now).await?;
-            return Ok(Some(Submitted::MonthFull {
-                resets_at,
-                seconds: found.now.seconds_until(resets_at),
-            }));
-        } else if let Some(used) = found.stored_bytes {
-            let (resets_at, seconds) = storage::frees_at(db, org_id).await?;
-            return Ok(Some(Submitted::StorageFull {
-                used,
-                resets_at,
-                seconds,
-            }));
-        } else {
-            storage::create(db, org_id).await?;
-        }
-    }
-}
-
-/// The result of [`reserve_once`].
-struct Reservation {
-    now: Timestamp,
-    /// The number of active jobs, or more. `None` if it is unknown.
-    active_max: Option<i64>,
-    eval_items: i64,
-    /// `None` if the organization has never stored anything. Then nothing was recorded.
-    stored_bytes: Option<i64>,
-    is_reserved: bool,
-}
-
-/// Records the predictions of a submission if it is within the limits. `active` is the number of
-/// active jobs, if they were counted.
-async fn reserve_once(
-    db: &mut PgConnection,
-    org_id: &OrgId,
-    new: &NewJob,
-    bytes: i64,
-    active: Option<i64>,
-) -> Result<Reservation> {
-    let found = sqlx::query_as!(
-        Reservation,
-        r#"
-        with storage as (
-            -- A statement that waits for the row continues with its new version, so the check of
-            -- the bytes is exact.
-            select bytes
-            from org_storage
-            where org_id = $1
-            for update
-        ), used as (
-            select
-                (
-                    select case when active_max_at = last_created_at then active_max end
-                    from org_submissions
-                    where org_id = $1
-                ) as active_max,
-                coalesce(
-                    (
-                        select eval_items
-                        from usage
-                        where org_id = $1
-                          and period_start = date_trunc('month', now(), 'UTC')
-                    ),
-                    0
-                ) as eval_items
-        ), reserved as (
-            insert into stored_predictions (org_id, job_id, bytes)
-            select
-                $1,
-                $2,
-                $3
-            from storage, used
-            where storage.bytes + $3 <= $4
-              and used.eval_items + $5 <= $6
-              and coalesce($7, used.active_max) < $8
-            returning job_id
-        )
-        select
-            clock_timestamp() as "now!: Timestamp",
-            active_max,
-            eval_items as "eval_items!",
-            (select bytes from storage) as stored_bytes,
-            exists(select from reserved) as "is_reserved!"
-        from used
-        "#,
-        org_id.as_str(),
-        new.id.as_str(),
-        bytes,
-        new.plan.storage_bytes,
-        new.charged_items,
-        new.plan.eval_items_per_month,
-        active,
-        new.plan.concurrent_jobs
-    )
-    .fetch_one(db)
-    .await?;
-    Ok(found)
-}
-
 /// The behaviour for an organization whose rows another transaction has locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfLocked {
@@ -328,7 +201,8 @@ pub struct Stored {
     pub notifications: Vec<JobNotification>,
 }
 
-/// Stores jobs and their charges in one transaction. With `notifies`, it records a notification of
+/// Stores jobs and their charges in one transaction, and records predictions that are about to be
+/// written. With `notifies`, it records a notification of
 /// each job, so that no dispatcher needs to pick it.
 ///
 /// The jobs must belong to one organization with [`IfLocked::Wait`], and a job that
@@ -359,13 +233,14 @@ pub async fn submit(
         orgs: read_limits(&mut db, locked).await?,
         repeated: find_repeated(&mut db, jobs).await?,
         accepted: Vec::with_capacity(jobs.len()),
+        recorded: Vec::new(),
         holders: Vec::new(),
     };
     let mut results = Vec::with_capacity(jobs.len());
     for (index, job) in jobs.iter().enumerate() {
         results.push(batch.decide(&mut db, index, job).await?);
     }
-    if batch.accepted.is_empty() {
+    if batch.accepted.is_empty() && batch.recorded.is_empty() {
         db.rollback().await?;
         return Ok(Stored {
             results,
@@ -380,6 +255,7 @@ pub async fn submit(
         }
         !is_abandoned
     });
+    record_predictions(&mut db, &batch.recorded).await?;
     let notifications = insert(&mut db, jobs, &batch.accepted, &batch.orgs, notifies).await?;
     for (index, created_at) in &batch.accepted {
         use_allowance(&mut db, &jobs[*index], &batch.holders, *created_at).await?;
@@ -405,6 +281,8 @@ struct Batch<'a> {
     repeated: HashMap<(&'a str, &'a str), (JobId, Vec<u8>)>,
     /// The indexes of accepted jobs, and the times of their submission.
     accepted: Vec<(usize, Timestamp)>,
+    /// The submissions whose predictions are about to be written.
+    recorded: Vec<&'a NewJob>,
     /// The holders of the allowance that the job uses, if it has a transaction of its own.
     holders: Vec<String>,
 }
@@ -426,8 +304,8 @@ struct UsedLimits {
 }
 
 impl<'a> Batch<'a> {
-    /// Decides whether a job is accepted. `None` if its organization was left out, and for an
-    /// accepted job, whose row does not exist yet.
+    /// Decides about a submission. `None` if its organization was left out, and for an accepted job,
+    /// whose row does not exist yet.
     async fn decide(
         &mut self,
         db: &mut PgConnection,
@@ -485,7 +363,7 @@ impl<'a> Batch<'a> {
                 seconds: created_at.seconds_until(resets_at),
             }));
         }
-        let bytes = job.bytes_in_row();
+        let bytes = job.added_bytes();
         if bytes > 0 && limits.bytes + bytes > job.plan.storage_bytes {
             let (resets_at, seconds) = storage::frees_at(db, org_id).await?;
             return Ok(Some(Submitted::StorageFull {
@@ -497,10 +375,14 @@ impl<'a> Batch<'a> {
         if matches!(job.predictions, StoredAs::Row(_)) && !limits.workers_read_rows {
             return Ok(Some(Submitted::RowNotReadable));
         }
+        limits.bytes += bytes;
+        if job.is_object_to_write() {
+            self.recorded.push(job);
+            return Ok(Some(Submitted::Recorded));
+        }
         limits.active_max = limits.active_max.map(|active| active + 1);
         limits.accepted += 1;
         limits.eval_items += job.charged_items;
-        limits.bytes += bytes;
         limits.next_created_at = created_at.plus_micros(1);
         if let Some(key) = key {
             let job_id = job.id.clone();
@@ -518,7 +400,7 @@ impl<'a> Batch<'a> {
 async fn lock_upload(db: &mut PgConnection, job: &NewJob) -> Result<bool> {
     match &job.predictions {
         StoredAs::Upload(upload_id) => upload::lock_usable(db, &job.org_id, upload_id).await,
-        StoredAs::Row(_) | StoredAs::Object(_) => Ok(true),
+        StoredAs::Row(_) | StoredAs::ObjectToWrite(_) | StoredAs::Object(_) => Ok(true),
     }
 }
 
@@ -736,6 +618,31 @@ async fn find_repeated<'a>(
     Ok(found.collect())
 }
 
+/// Records predictions that are about to be written to the artifact store, so that cleanup finds
+/// them if they never belong to a job.
+async fn record_predictions(db: &mut PgConnection, recorded: &[&NewJob]) -> Result<()> {
+    if recorded.is_empty() {
+        return Ok(());
+    }
+    let org_ids: Vec<_> = recorded.iter().map(|job| job.org_id.as_str()).collect();
+    let job_ids: Vec<_> = recorded.iter().map(|job| job.id.as_str()).collect();
+    let bytes: Vec<_> = recorded.iter().map(|job| job.added_bytes()).collect();
+    sqlx::query!(
+        "
+        /* all tenants: one transaction stores the jobs of several organizations */
+        insert into stored_predictions (org_id, job_id, bytes)
+        select *
+        from unnest($1::text[], $2::text[], $3::bigint[])
+        ",
+        &org_ids as &[&str],
+        &job_ids as &[&str],
+        &bytes
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
 /// Records that predictions in the artifact store belong to a job. Returns the jobs whose
 /// submissions cleanup has abandoned: their objects may be gone.
 async fn accept_objects(
@@ -765,6 +672,9 @@ async fn insert(
     orgs: &HashMap<OrgId, UsedLimits>,
     notifies: bool,
 ) -> Result<Vec<JobNotification>> {
+    if accepted.is_empty() {
+        return Ok(Vec::new());
+    }
     let rows = || accepted.iter().map(|(index, _)| &jobs[*index]);
     let texts = |text: fn(&NewJob) -> &str| rows().map(text).collect::<Vec<_>>();
     let labels: Vec<_> = rows().map(|job| job.label.as_deref()).collect();
@@ -772,19 +682,19 @@ async fn insert(
     let input_keys: Vec<_> = rows()
         .map(|job| match &job.predictions {
             StoredAs::Object(key) => Some(key.as_str()),
-            StoredAs::Row(_) | StoredAs::Upload(_) => None,
+            StoredAs::Row(_) | StoredAs::ObjectToWrite(_) | StoredAs::Upload(_) => None,
         })
         .collect();
     let upload_ids: Vec<_> = rows()
         .map(|job| match &job.predictions {
             StoredAs::Upload(upload_id) => Some(upload_id.as_str()),
-            StoredAs::Row(_) | StoredAs::Object(_) => None,
+            StoredAs::Row(_) | StoredAs::ObjectToWrite(_) | StoredAs::Object(_) => None,
         })
         .collect();
     let bodies: Vec<_> = rows()
         .map(|job| match &job.predictions {
             StoredAs::Row(bytes) => Some(&**bytes),
-            StoredAs::Object(_) | StoredAs::Upload(_) => None,
+            StoredAs::ObjectToWrite(_) | StoredAs::Object(_) | StoredAs::Upload(_) => None,
         })
         .collect();
     let digests: Vec<_> = rows()
