@@ -14,7 +14,9 @@ use assay_core::runtime::prometheus;
 use assay_core::runtime::resource_metrics::ResourceMetrics;
 use assay_core::runtime::settings::ADMIN_LISTEN;
 use assay_core::runtime::trace_export::{Sampling, Spans};
-use assay_core::store::combined_statements::{WaitingRequests, combined_statements};
+use assay_core::store::combined_statements::{
+    CombinedStatements, WaitingRequests, combined_statements,
+};
 use assay_core::store::leases;
 use assay_core::store::work::{self, Claim, SuccessfulAttempt};
 use assay_core::store::{self, PgPool, PoolProfile, RESPONSE_TIMEOUT, within_response_timeout};
@@ -42,6 +44,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 struct Worker {
     id: WorkerId,
     context: AttemptContext,
+    /// The claims of the jobs of tasks, which share statements.
+    claims: CombinedStatements<Vec<JobId>, Vec<Claim>>,
     /// A permit for each attempt that may run at the same time.
     slots: Arc<Semaphore>,
     slots_max: u32,
@@ -84,10 +88,15 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
         db: db.clone(),
     };
     let (stop, stopped) = watch::channel(false);
+    let worker_id = WorkerId::random().map_err(Error::from)?;
+    let (claims, waiting_claims) = combined_statements();
+    let claim_waiting = claim_jobs(db.clone(), worker_id.clone(), waiting_claims);
+    tasks.spawn_infallible("claims", claim_waiting);
     let worker = Arc::new(Worker {
         stopped: stopped.clone(),
-        id: WorkerId::random().map_err(Error::from)?,
+        id: worker_id,
         context,
+        claims,
         slots: Arc::new(Semaphore::new(settings.slots as usize)),
         slots_max: settings.slots,
         running: Mutex::default(),
@@ -175,6 +184,26 @@ async fn write_results(db: PgPool, waiting: WaitingRequests<SuccessfulAttempt, b
     waiting.execute(RESPONSE_TIMEOUT, write).await;
 }
 
+/// Claims the jobs of tasks.
+async fn claim_jobs(
+    db: PgPool,
+    worker_id: WorkerId,
+    waiting: WaitingRequests<Vec<JobId>, Vec<Claim>>,
+) {
+    let claim = |tasks: Vec<Vec<JobId>>| {
+        let (db, worker_id) = (db.clone(), worker_id.clone());
+        async move {
+            let mut claims = work::claim_all(&db, &worker_id, &tasks.concat()).await?;
+            let claims_of = |job_ids: &Vec<JobId>| {
+                let is_of_task = |claim: &mut Claim| job_ids.contains(&claim.job_id);
+                claims.extract_if(.., is_of_task).collect()
+            };
+            Ok(tasks.iter().map(claims_of).collect())
+        }
+    };
+    waiting.execute(RESPONSE_TIMEOUT, claim).await;
+}
+
 /// Handles job notifications until the shutdown signal, on a thread of its own: the queue's future
 /// is not `Send`.
 fn receive_notifications(
@@ -211,8 +240,7 @@ async fn on_job_notification(worker: Arc<Worker>, job_ids: Vec<JobId>) {
     if *worker.stopped.borrow() {
         return;
     }
-    let claims = work::claim_all(&worker.context.db, &worker.id, &job_ids);
-    match within_response_timeout(claims).await {
+    match worker.claims.execute(job_ids.clone()).await {
         // The others were cancelled, claimed by another worker, or notified twice.
         Ok(claims) => worker.start_attempts(claims, slot, FoundBy::Notification),
         Err(error) => {
@@ -384,10 +412,15 @@ mod tests {
             spans: Spans::open("test", common, Sampling::Upstream).unwrap(),
             db,
         };
+        let worker_id = WorkerId::random().unwrap();
+        let (claims, waiting_claims) = combined_statements();
+        let claim_waiting = claim_jobs(context.db.clone(), worker_id.clone(), waiting_claims);
+        tasks.spawn_infallible("claims", claim_waiting);
         let worker = Arc::new(Worker {
             stopped,
-            id: WorkerId::random().unwrap(),
+            id: worker_id,
             context,
+            claims,
             slots: Arc::new(Semaphore::new(1)),
             slots_max: 1,
             running: Mutex::default(),
@@ -407,6 +440,7 @@ mod tests {
         assert_eq!(
             names,
             [
+                "claims",
                 JOB_NOTIFICATIONS,
                 JOB_POLLING,
                 LEASE_RENEWAL,

@@ -29,6 +29,10 @@ const TICK: Duration = Duration::from_millis(500);
 /// which costs each much less.
 const ROUND_INTERVAL: Duration = Duration::from_millis(5);
 
+/// Longest time between two rounds while more jobs wait than the queue has room for: workers have
+/// emptied it after a third of a second.
+const BACKLOG_TICK: Duration = Duration::from_millis(50);
+
 /// Time between two removals of finished notifications from Redis.
 const TIDY_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -62,6 +66,8 @@ struct Dispatcher {
     rounds_succeed_since: Option<Instant>,
     /// Set unless the last round has picked all jobs that waited for a notification.
     others_wait: bool,
+    /// The longest time until the next round.
+    tick: Duration,
 }
 
 /// Dispatches until `stop` is set.
@@ -80,6 +86,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
         tidied_at: None,
         rounds_succeed_since: None,
         others_wait: true,
+        tick: TICK,
     };
     let mut swept_at = None::<Instant>;
     let mut started_by = StartedBy::Other;
@@ -100,7 +107,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
                 notifications.discard_buffered();
                 StartedBy::Other
             }
-            () = tokio::time::sleep(TICK) => StartedBy::Other,
+            () = tokio::time::sleep(dispatcher.tick) => StartedBy::Other,
             _ = stop.wait_for(|stop| *stop) => {
                 app.stored_jobs.set_room(0);
                 return Ok(());
@@ -150,6 +157,11 @@ impl Dispatcher {
             return Ok(0);
         };
         self.others_wait = notifications.len() >= room;
+        self.tick = if self.others_wait && state.is_ok() {
+            BACKLOG_TICK
+        } else {
+            TICK
+        };
         self.report_reclaimed(&reclaimed);
         // Set before the error of Redis is returned: leases depend on the database only.
         self.rounds_succeed_since = Some(rounds_succeed_since);

@@ -30,16 +30,8 @@ use crate::store::job_notifications::JobNotification;
 const TASKS_MAX: usize = 128;
 
 /// Maximum number of jobs of one task. A task of several jobs costs Redis and PostgreSQL little
-/// more than one of a single job.
+/// more than one of a single job, and a worker scores them in a few milliseconds.
 const JOBS_PER_TASK_MAX: usize = 16;
-
-/// The number of jobs up to which a round sends one task. A worker scores them in a few
-/// milliseconds.
-const JOBS_PER_TASK_MIN: usize = 8;
-
-/// The number of tasks among which the jobs of one round are divided, if there are enough. Each
-/// task is handled by one worker process.
-const TASKS_PER_ROUND: usize = 16;
 
 /// Tasks that an apalis worker handles at once. With more than four times its batch size in flight,
 /// its shutdown never finishes.
@@ -309,12 +301,8 @@ async fn run(
 
 /// Divides jobs among tasks: a task has one large job, or several small ones.
 fn divide(jobs: &[JobNotification]) -> impl Iterator<Item = &[JobNotification]> {
-    let jobs_per_task = jobs
-        .len()
-        .div_ceil(TASKS_PER_ROUND)
-        .clamp(JOBS_PER_TASK_MIN, JOBS_PER_TASK_MAX);
     jobs.chunk_by(|job, next| job.is_small && next.is_small)
-        .flat_map(move |jobs| jobs.chunks(jobs_per_task))
+        .flat_map(|jobs| jobs.chunks(JOBS_PER_TASK_MAX))
 }
 
 /// Returns the task of the job at this position and those after it.
@@ -400,11 +388,10 @@ mod tests {
     #[test]
     fn large_job_has_its_own_task() {
         assert_eq!(sizes("sss"), [3]);
-        assert_eq!(sizes(&"s".repeat(17)), [8, 8, 1]);
-        assert_eq!(sizes(&"s".repeat(160)), [10; 16]);
+        assert_eq!(sizes(&"s".repeat(17)), [16, 1]);
         assert_eq!(sizes(&"s".repeat(1600)), [16; 100]);
         assert_eq!(sizes(&"L".repeat(40)), [1; 40]);
         let mixed = format!("{}LL{}L", "s".repeat(20), "s".repeat(10));
-        assert_eq!(sizes(&mixed), [8, 8, 4, 1, 1, 8, 2, 1]);
+        assert_eq!(sizes(&mixed), [16, 4, 1, 1, 10, 1]);
     }
 }
