@@ -1,9 +1,10 @@
-//! Identifiers: a prefix that names the kind of resource, and 22 random characters (131 bits).
+//! Identifiers: a prefix that names the kind of resource, and 22 characters.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::model::random::{self, RandomError};
+use crate::model::random::{self, BASE62, RandomError};
+use crate::model::timestamp::Timestamp;
 
 /// The string is not an identifier of the expected kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -17,7 +18,7 @@ fn is_well_formed(text: &str, prefix: &str) -> bool {
 }
 
 macro_rules! ids {
-    ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident = $prefix:literal, $characters:path;)*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, sqlx::Type)]
         #[serde(transparent)]
@@ -25,9 +26,9 @@ macro_rules! ids {
         pub struct $name(String);
 
         impl $name {
-            #[doc = concat!("Returns a new identifier: `", $prefix, "` and 22 random characters.")]
+            #[doc = concat!("Returns a new identifier: `", $prefix, "` and 22 characters.")]
             pub fn random() -> Result<Self, RandomError> {
-                Ok(Self(format!("{}{}", $prefix, random::base62(22)?)))
+                Ok(Self(format!("{}{}", $prefix, $characters()?)))
             }
 
             /// Returns the identifier with its prefix.
@@ -65,30 +66,63 @@ macro_rules! ids {
     )*};
 }
 
+/// Returns 22 random characters: 131 bits.
+fn random_characters() -> Result<String, RandomError> {
+    random::base62(22)
+}
+
+/// Returns the time in milliseconds as 8 characters, and 14 random characters: 83 bits. Byte by byte,
+/// later ones are greater.
+fn ordered_characters() -> Result<String, RandomError> {
+    let millis = Timestamp::now().unix_micros() / 1000;
+    let mut rest = usize::try_from(millis).unwrap_or(0);
+    let mut time = [BASE62[0]; 8];
+    for place in time.iter_mut().rev() {
+        *place = BASE62[rest % BASE62.len()];
+        rest /= BASE62.len();
+    }
+    let time = time.iter().copied().map(char::from);
+    Ok(time.chain(random::base62(14)?.chars()).collect())
+}
+
 ids! {
     /// The id of an organization.
-    OrgId = "org_";
+    OrgId = "org_", random_characters;
     /// The id of an API key. It is not the secret.
-    KeyId = "key_";
+    KeyId = "key_", random_characters;
     /// The id of a user.
-    UserId = "usr_";
+    UserId = "usr_", random_characters;
     /// The id of a session. It is not the token.
-    SessionId = "ses_";
+    SessionId = "ses_", random_characters;
     /// The id of an invite.
-    InviteId = "inv_";
-    /// The id of a job.
-    JobId = "job_";
+    InviteId = "inv_", random_characters;
+    /// The id of a job. It begins with the time: jobs of the same time are neighbours in the indexes
+    /// on their ids. With random ids, each job would change pages of its own in the indexes of
+    /// millions of jobs.
+    JobId = "job_", ordered_characters;
     /// The id of an upload.
-    UploadId = "upl_";
+    UploadId = "upl_", random_characters;
     /// The id of a worker process, from its start to its exit.
-    WorkerId = "wrk_";
+    WorkerId = "wrk_", random_characters;
     /// The id of a request, as in the header `X-Request-Id`.
-    RequestId = "req_";
+    RequestId = "req_", random_characters;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn later_jobs_have_greater_ids() {
+        let ids: Vec<_> = std::iter::repeat_with(|| {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            JobId::random().unwrap()
+        })
+        .take(20)
+        .collect();
+        assert!(ids.is_sorted(), "{ids:?}");
+        assert!(ids.iter().all(|id| id.as_str().len() == "job_".len() + 22));
+    }
 
     #[test]
     fn id_parses_as_its_own_kind_only() {
