@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use assay_api::settings::Settings;
 use assay_core::runtime::process_error::ProcessError;
 use assay_core::runtime::prometheus::{self, Binary};
-use assay_tests::binaries;
+use assay_tests::binaries::{self, Profile};
 use assay_tests::client::Client;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::site::Site;
@@ -95,7 +95,7 @@ impl TraceService for Collector {
 }
 
 async fn measure(arguments: Arguments) -> Result<(), Trouble> {
-    let binaries = binaries::build(true)?;
+    let binaries = binaries::build(Profile::Release)?;
     let ground = Arc::new(Ground::new(
         Servers::start(&|line| eprintln!("{line}"))?,
         binaries,

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use assay_core::model::job::EvalResult;
 use assay_core::store::submission::ROW_BYTES_MAX;
-use assay_tests::binaries::Binaries;
+use assay_tests::binaries::{self, Binaries, Profile};
 use assay_tests::client::{Client, Response};
 use assay_tests::databases;
+use assay_tests::demo_suite;
 use assay_tests::servers::Servers;
 use assay_tests::stack::{Ground, Plan, Process, Stack};
-use assay_tests::{binaries, demo_suite};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tonic::transport::Channel;
@@ -32,7 +32,7 @@ pub const MAX_RESPONSE_TIME: Duration = Duration::from_secs(10);
 pub fn ground() -> Arc<Ground> {
     static GROUND: OnceLock<Arc<Ground>> = OnceLock::new();
     let ground = GROUND.get_or_init(|| {
-        let binaries = binaries::build(false).unwrap();
+        let binaries = binaries::build(Profile::Dev).unwrap();
         let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
         demo_suite::write(&servers.folder().join("lunch")).unwrap();
         Arc::new(Ground::new(servers, binaries))
@@ -97,7 +97,10 @@ pub async fn world_with(plan: Plan) -> World {
 pub async fn optimized_world(plan: Plan) -> World {
     let servers = Servers::start(&|line| eprintln!("{line}")).unwrap();
     world_on(
-        &Arc::new(Ground::new(servers, binaries::build(true).unwrap())),
+        &Arc::new(Ground::new(
+            servers,
+            binaries::build(Profile::Release).unwrap(),
+        )),
         plan,
     )
     .await

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use assay_tests::service_report::{Section, chart, replace_tables};
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -93,6 +95,20 @@ fn promises_and_threats_name_existing_tests() {
             .collect();
         assert!(problems.is_empty(), "{}", problems.join("\n"));
     }
+}
+
+/// The tables and charts of `docs/benchmarks.md` are those of the published figures.
+#[test]
+fn published_benchmarks_match_their_json() {
+    let read = |name: &str| std::fs::read_to_string(root().join("docs").join(name)).unwrap();
+    let page = read("benchmarks.md");
+    let section = Section::Service;
+    let figures = serde_json::from_str(&read(section.json_file())).unwrap();
+    assert_eq!(
+        replace_tables(&page, section, &figures).as_deref(),
+        Some(&*page)
+    );
+    assert_eq!(chart(&figures), read(section.chart_file()));
 }
 
 #[test]

@@ -16,11 +16,44 @@ pub struct Binaries {
     pub optimized: bool,
 }
 
-/// Builds both binaries, with optimizations if `release` is set. Cargo reports the build on
-/// standard error.
+/// A profile of cargo's builds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Without optimizations.
+    Dev,
+    /// With optimizations.
+    Release,
+    /// As in the image: with optimizations across all crates, which takes several times as long.
+    Dist,
+}
+
+impl Profile {
+    /// Returns the optimized profile if `optimized` is set.
+    pub const fn release_if(optimized: bool) -> Self {
+        if optimized { Self::Release } else { Self::Dev }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Release => "release",
+            Self::Dist => "dist",
+        }
+    }
+
+    /// Returns the name of the profile's folder in the target folder.
+    const fn folder(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            Self::Release | Self::Dist => self.name(),
+        }
+    }
+}
+
+/// Builds both binaries with a profile. Cargo reports the build on standard error.
 ///
 /// # Errors If the build fails.
-pub fn build(release: bool) -> Result<Binaries, Trouble> {
+pub fn build(profile: Profile) -> Result<Binaries, Trouble> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -28,11 +61,9 @@ pub fn build(release: bool) -> Result<Binaries, Trouble> {
     let mut command = Command::new(cargo);
     command
         .current_dir(root)
-        .args(["build", "-p", "assay-api", "-p", "assay-worker"]);
+        .args(["build", "-p", "assay-api", "-p", "assay-worker"])
+        .args(["--profile", profile.name()]);
     remove_own_cargo_env(&mut command);
-    if release {
-        command.arg("--release");
-    }
     let status = command
         .status()
         .map_err(Trouble::because("cannot run cargo"))?;
@@ -41,11 +72,11 @@ pub fn build(release: bool) -> Result<Binaries, Trouble> {
             "assay-api and assay-worker do not build; see above",
         ));
     }
-    let folder = target()?.join(if release { "release" } else { "debug" });
+    let folder = target()?.join(profile.folder());
     Ok(Binaries {
         api: folder.join("assay-api"),
         worker: folder.join("assay-worker"),
-        optimized: release,
+        optimized: profile != Profile::Dev,
     })
 }
 

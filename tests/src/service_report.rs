@@ -7,16 +7,46 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// The lines around the tables in `docs/benchmarks.md`.
-const BEGIN: &str = "<!-- written by `cargo bench-service --publish`: begin -->\n";
-const END: &str = "<!-- written by `cargo bench-service --publish`: end -->\n";
+/// The subject of the tables and the chart of `cargo bench-service`.
+#[derive(Debug, Clone, Copy)]
+pub enum Section {
+    /// The service compared with other programs.
+    Service,
+    /// The service with many stored jobs compared with the service with few.
+    Growth,
+}
 
-/// Returns `page` with new tables, or `None` if it has no place for them.
-pub fn replace_table(page: &str, figures: &Value) -> Option<String> {
-    let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
+impl Section {
+    /// Returns the name of the file with the section's figures.
+    pub const fn json_file(self) -> &'static str {
+        match self {
+            Self::Service => "benchmarks.json",
+            Self::Growth => "benchmarks-growth.json",
+        }
+    }
+
+    /// Returns the name of the file with the section's chart.
+    pub const fn chart_file(self) -> &'static str {
+        match self {
+            Self::Service => "benchmarks.svg",
+            Self::Growth => "benchmarks-growth.svg",
+        }
+    }
+
+    /// Returns the lines around the section's tables.
+    fn marks(self) -> [String; 2] {
+        let file = self.json_file();
+        ["begin", "end"].map(|edge| format!("<!-- tables from {file}: {edge} -->\n"))
+    }
+}
+
+/// Returns `page` with new tables in a section, or `None` if it has no place for them.
+pub fn replace_tables(page: &str, section: Section, figures: &Value) -> Option<String> {
+    let [begin, end] = section.marks();
+    let (before, rest) = page.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
     Some(format!(
-        "{before}{BEGIN}\n{}\n{END}{after}",
+        "{before}{begin}\n{}\n{end}{after}",
         markdown(figures)
     ))
 }
@@ -157,7 +187,9 @@ fn text(value: &Value) -> String {
 fn code(value: &Value) -> String {
     let name = text(value);
     match name.split_once(", ") {
-        Some((operation, rest)) if operation.starts_with("POST ") => {
+        Some((operation, rest))
+            if operation.starts_with("POST ") || operation.starts_with("GET ") =>
+        {
             format!("`{operation}`, {rest}")
         }
         None if name.starts_with("GET ") => format!("`{name}`"),

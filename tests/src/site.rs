@@ -92,7 +92,9 @@ impl Site {
 /// # Errors If the database does not respond.
 pub async fn drain(database: &mut PgConnection, timeout: Duration) -> Result<Duration, Trouble> {
     let began = Instant::now();
-    let open = "select exists(select from jobs where status in ('queued', 'running'))";
+    // Each part has an index, also among millions of jobs.
+    let open = "select exists(select from jobs where status = 'queued')
+        or exists(select from jobs where status = 'running')";
     while began.elapsed() < timeout {
         if !sqlx::query_scalar(open)
             .fetch_one(&mut *database)

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use assay_core::model::ids::{KeyId, OrgId};
+use assay_core::model::secret::{Secret, SecretKind};
 use assay_proto::v1::{CreateEvalRequest, Prediction, PredictionValue, Ranking, prediction_value};
+use assay_tests::binaries::{self, Profile};
+use assay_tests::databases;
 use assay_tests::servers::{Guarded, GuardedCommand, Servers, Trouble};
 use assay_tests::site::Site;
 use assay_tests::stack::{Ground, Plan, Process, free_address};
-use assay_tests::{binaries, databases};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, TE};
 use http::{HeaderMap, HeaderValue, Method};
@@ -24,9 +27,6 @@ use crate::floor;
 use crate::load::{self, Template};
 use crate::peers::Peers;
 
-/// Number of organizations of the measurements with many.
-const ORGS: usize = 50;
-
 /// Number of different rows that are read: a program must not profit from reading the same one.
 pub const READ_ROWS: u8 = 32;
 
@@ -35,12 +35,31 @@ pub const SMALL: usize = 1_000;
 /// See [`SMALL`].
 pub const LARGE: usize = 29_000;
 
-/// All programs under test.
-pub struct Installation {
-    /// The platform with one API process, and workers only while [`Installation::worker`] lives.
+/// The size of the platform.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// Number of organizations.
+    pub orgs: usize,
+    /// Number of API processes.
+    pub apis: usize,
+    /// Number of workers.
+    pub workers: usize,
+}
+
+/// An installation of the platform.
+pub struct Platform {
+    /// Its processes, without workers, and its database.
     pub site: Site,
     /// The keys of the organizations.
     pub keys: Vec<String>,
+}
+
+/// All programs under test.
+pub struct Installation {
+    /// The platform that is measured.
+    pub platform: Platform,
+    /// Number of workers that score, while [`Installation::workers`] live.
+    n_workers: usize,
     /// A connection to the database of floors and peers.
     pub floor_database: PgConnection,
     floor_database_name: String,
@@ -64,12 +83,12 @@ pub struct Submission {
 }
 
 impl Installation {
-    /// Builds and starts everything, publishes the suites and creates the organizations.
+    /// Builds and starts everything.
     ///
     /// # Errors
     /// If something cannot be built, installed or started.
-    pub async fn start() -> Result<Self, Trouble> {
-        let binaries = binaries::build(true)?;
+    pub async fn start(size: Size) -> Result<Self, Trouble> {
+        let binaries = binaries::build(Profile::Dist)?;
         let servers = Servers::start(&|line| eprintln!("{line}"))?;
         // CPU time is only known of servers that this program started.
         if servers.postgres_pid().is_none() || servers.redis_pid().is_none() {
@@ -78,22 +97,7 @@ impl Installation {
             ));
         }
         let ground = Arc::new(Ground::new(servers, binaries));
-        let plan = Plan {
-            workers: 0,
-            ..Plan::default()
-        };
-        let site = Site::start(&ground, plan).await?;
-        for items in [SMALL, LARGE] {
-            let folder = ground.servers.folder().join(suite_id(items));
-            write_suite(&folder, items).map_err(Trouble::because("cannot write a suite"))?;
-            let folder = folder.to_string_lossy();
-            site.stack.operate(&["suite", "publish", &folder]).await?;
-        }
-        let mut keys = vec![site.key.clone()];
-        for number in 1..ORGS {
-            keys.push(create_org(&site, number).await?);
-        }
-
+        let platform = Platform::start(&ground, size).await?;
         let name = databases::fresh_name("floor");
         databases::create(&ground.servers, &name, None).await?;
         let mut floor_database = databases::connect(&ground.servers.postgres_url(&name)).await?;
@@ -112,8 +116,8 @@ impl Installation {
             await_ready(address, name).await?;
         }
         Ok(Self {
-            site,
-            keys,
+            platform,
+            n_workers: size.workers,
             floor_database,
             floor_database_name: name,
             floor,
@@ -124,22 +128,22 @@ impl Installation {
         })
     }
 
-    /// Returns the address of the API.
-    ///
-    /// # Errors
-    /// If there is no API process.
-    pub fn api_address(&self) -> Result<SocketAddr, Trouble> {
-        let api = self.site.stack.apis.first().and_then(|api| api.listen);
-        api.ok_or_else(|| Trouble::new("there is no API process"))
+    /// Returns the addresses of the API processes.
+    pub fn api_addresses(&self) -> Vec<SocketAddr> {
+        let apis = self.platform.site.stack.apis.iter();
+        apis.filter_map(|api| api.listen).collect()
     }
 
     fn servers(&self) -> &Servers {
-        &self.site.stack.ground.servers
+        &self.platform.site.stack.ground.servers
     }
 
     /// Returns the parts of a program: its own processes, PostgreSQL and Redis.
-    fn parts(&self, own: &[(&'static str, u32)]) -> Parts {
-        let mut parts: Parts = own.iter().map(|(name, pid)| (*name, vec![*pid])).collect();
+    fn parts(&self, own: impl IntoIterator<Item = (&'static str, u32)>) -> Parts {
+        let mut parts = Parts::new();
+        for (name, pid) in own {
+            parts.entry(name).or_default().push(pid);
+        }
         parts.insert(
             "PostgreSQL",
             self.servers().postgres_pid().into_iter().collect(),
@@ -148,39 +152,38 @@ impl Installation {
         parts
     }
 
-    /// Returns the parts of the platform, with this worker if there is one.
-    pub fn platform_parts(&self, worker: Option<&Process>) -> Parts {
-        let api = self.site.stack.apis.first();
-        let own = api
-            .map(|api| ("API", api.guarded.pid()))
-            .into_iter()
-            .chain(worker.map(|worker| ("worker", worker.guarded.pid())));
-        self.parts(&own.collect::<Vec<_>>())
+    /// Returns the parts of the platform, with these workers.
+    pub fn platform_parts(&self, workers: &[Process]) -> Parts {
+        let apis = self.platform.site.stack.apis.iter();
+        let apis = apis.map(|api| ("API", api.guarded.pid()));
+        let workers = workers
+            .iter()
+            .map(|worker| ("worker", worker.guarded.pid()));
+        self.parts(apis.chain(workers))
     }
 
     /// Returns the parts of the floor, with its worker if there is one.
     pub fn floor_parts(&self, worker: Option<&Guarded>) -> Parts {
         let worker = worker.map(|worker| ("worker", worker.pid()));
-        let own: Vec<_> = [("server", self.floor.pid())]
-            .into_iter()
-            .chain(worker)
-            .collect();
-        self.parts(&own)
+        self.parts([("server", self.floor.pid())].into_iter().chain(worker))
     }
 
     /// Returns the parts of FastAPI.
     pub fn fastapi_parts(&self) -> Parts {
-        self.parts(&[("server", self.fastapi.pid())])
+        self.parts([("server", self.fastapi.pid())])
     }
 
-    /// Starts a worker of the platform and waits until it is ready.
+    /// Starts the workers of the platform and waits until they are ready.
     ///
     /// # Errors
-    /// If it does not become ready.
-    pub async fn worker(&self) -> Result<Process, Trouble> {
-        let worker = self.site.stack.launch_worker()?;
-        worker.ready().await?;
-        Ok(worker)
+    /// If one does not become ready.
+    pub async fn workers(&self) -> Result<Vec<Process>, Trouble> {
+        let launched = (0..self.n_workers).map(|_| self.platform.site.stack.launch_worker());
+        let workers: Vec<Process> = launched.collect::<Result<_, _>>()?;
+        for worker in &workers {
+            worker.ready().await?;
+        }
+        Ok(workers)
     }
 
     /// Starts the worker of the floor.
@@ -213,7 +216,7 @@ impl Installation {
     /// # Errors
     /// If a folder cannot be removed.
     pub fn remove_artifacts(&self) -> Result<(), Trouble> {
-        let artifacts = self.site.stack.artifacts();
+        let artifacts = self.platform.site.stack.artifacts();
         let entries = std::fs::read_dir(&artifacts)
             .into_iter()
             .flatten()
@@ -252,7 +255,7 @@ impl Installation {
         Template {
             method: Method::GET,
             path: path.to_owned(),
-            headers: headers(Some(&self.site.key), None),
+            headers: headers(Some(&self.platform.site.key), None),
             body: Bytes::new(),
             grpc: false,
         }
@@ -271,7 +274,7 @@ impl Installation {
 
     /// Returns a submission over gRPC, as the first organization.
     pub fn grpc(&self, submission: Submission) -> Template {
-        let mut headers = headers(Some(&self.site.key), Some("application/grpc"));
+        let mut headers = headers(Some(&self.platform.site.key), Some("application/grpc"));
         headers.insert(TE, HeaderValue::from_static("trailers"));
         // HTTP/2 has the authority of the request's target instead.
         headers.remove(HOST);
@@ -288,9 +291,43 @@ impl Installation {
     ///
     /// # Errors
     /// If the database does not respond.
-    pub async fn stop(mut self) -> Result<(), Trouble> {
+    pub async fn stop(self) -> Result<(), Trouble> {
         self.floor.stop();
         self.fastapi.stop();
+        self.platform.stop().await
+    }
+}
+
+impl Platform {
+    /// Starts an installation without workers, publishes the suites and creates the organizations.
+    ///
+    /// # Errors
+    /// If something cannot be started.
+    pub async fn start(ground: &Arc<Ground>, size: Size) -> Result<Self, Trouble> {
+        let plan = Plan {
+            apis: size.apis,
+            workers: 0,
+            ..Plan::default()
+        };
+        let mut site = Site::start(ground, plan).await?;
+        for items in [SMALL, LARGE] {
+            let folder = ground.servers.folder().join(suite_id(items));
+            write_suite(&folder, items).map_err(Trouble::because("cannot write a suite"))?;
+            let folder = folder.to_string_lossy();
+            site.stack.operate(&["suite", "publish", &folder]).await?;
+        }
+        let mut keys = vec![site.key.clone()];
+        for _ in 1..size.orgs {
+            keys.push(create_org(&mut site).await?);
+        }
+        Ok(Self { site, keys })
+    }
+
+    /// Stops the processes and removes the database.
+    ///
+    /// # Errors
+    /// If the database does not respond.
+    pub async fn stop(mut self) -> Result<(), Trouble> {
         self.site.stack.stop();
         let ground = Arc::clone(&self.site.stack.ground);
         ground.clear(&self.site.stack.database).await
@@ -326,25 +363,28 @@ fn headers(key: Option<&str>, content_type: Option<&'static str>) -> HeaderMap {
     headers
 }
 
-async fn create_org(site: &Site, number: usize) -> Result<String, Trouble> {
-    let (name, email) = (
-        format!("Load {number}"),
-        format!("owner-{number}@example.org"),
-    );
-    let org = [
-        "org",
-        "create",
-        "--plan=team",
-        "--name",
-        &name,
-        "--owner-email",
-        &email,
-    ];
-    let org = site.stack.operate(&org).await?;
-    let org_id = org["org_id"].as_str().unwrap_or_default();
-    let key = ["key", "create", "--org", org_id, "--name=load"];
-    let key = site.stack.operate(&key).await?;
-    Ok(key["key"].as_str().unwrap_or_default().to_owned())
+/// Creates an organization like the first one, and returns its key. It writes the rows itself, because
+/// the operator's command is a process of its own for each.
+async fn create_org(site: &mut Site) -> Result<String, Trouble> {
+    let no_randomness = || Trouble::because("no random numbers");
+    let org_id = OrgId::random().map_err(no_randomness())?;
+    let key_id = KeyId::random().map_err(no_randomness())?;
+    let secret = Secret::random(SecretKind::ApiKey).map_err(no_randomness())?;
+    let sql = "with new as (
+            insert into orgs (id, name, plan) select $2, name, plan from orgs where id = $1 returning id
+        )
+        insert into api_keys (id, org_id, name, prefix, secret_hash, created_by)
+        select $3, new.id, 'load', $4, $5, k.created_by from new, api_keys k where k.org_id = $1";
+    sqlx::query(sql)
+        .bind(&site.org_id)
+        .bind(org_id.as_str())
+        .bind(key_id.as_str())
+        .bind(secret.prefix())
+        .bind(secret.hash().as_bytes())
+        .execute(&mut site.database)
+        .await
+        .map_err(Trouble::because("cannot create an organization"))?;
+    Ok(secret.into_text())
 }
 
 fn floor_process(

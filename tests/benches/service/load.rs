@@ -56,15 +56,15 @@ pub enum Connection {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// Sends requests over `connections` connections to `address`. Each connection sends all templates in
-/// turn, and each begins with another one.
+/// Sends requests over `connections` connections, which are divided among the addresses. Each
+/// connection sends all templates in turn, and each begins with another one.
 ///
 /// It runs on one thread of its own, so that its cost is the same for every server.
 ///
 /// # Errors
 /// If a connection fails or a request is not successful.
 pub async fn generate(
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     templates: Arc<Vec<Template>>,
     connections: usize,
     until: Until,
@@ -83,6 +83,7 @@ pub async fn generate(
             let clients: Vec<_> = (0..connections)
                 .map(|number| {
                     let templates = Arc::clone(&templates);
+                    let address = addresses[number % addresses.len()];
                     let client = repeat(address, templates, number, end, each);
                     tokio::task::spawn_local(client)
                 })

@@ -11,6 +11,7 @@
 
 mod cpu;
 mod floor;
+mod growth;
 mod installation;
 mod load;
 mod peers;
@@ -18,7 +19,7 @@ mod queue;
 mod report;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,12 +27,14 @@ use std::time::{Duration, Instant};
 use assay_eval::score::{AnswerTable, Builder, Progress, score};
 use assay_eval::{Answer, Metric};
 use assay_tests::servers::Trouble;
-use assay_tests::service_report;
+use assay_tests::service_report::{self, Section};
 use clap::Parser;
 use serde_json::{Value, json};
 
 use crate::cpu::Parts;
-use crate::installation::{Installation, LARGE, READ_ROWS, SMALL, Submission, plain};
+use crate::installation::{
+    Installation, LARGE, Platform, READ_ROWS, SMALL, Size, Submission, plain,
+};
 use crate::load::{Load, Template, Until};
 use crate::queue::TEN;
 use crate::report::{Comparison, Figure, Rounds, Sample, Target};
@@ -52,7 +55,7 @@ const GRPC_10: &str = "CreateEval over gRPC, 10 items";
 const GRPC_1000: &str = "CreateEval over gRPC, 1,000 items";
 const GRPC_LARGE: &str = "CreateEval over gRPC, 4.9 MB of JSON";
 const SCORER: &str = "the scorer alone, 4.9 MB";
-const MANY_ORGS: &str = "submit and score 10 items, fifty organizations";
+const MANY_ORGS: &str = "submit and score 10 items, many organizations";
 const ONE_ORG: &str = "submit and score 10 items, one organization";
 const DRAIN: &str = "drain of queued jobs";
 const DRAIN_FLOOR: &str = "drain by a bare Redis worker";
@@ -110,6 +113,18 @@ struct Arguments {
     /// Number of concurrent connections; a divisor of 3,200
     #[arg(long, default_value_t = 32)]
     connections: usize,
+    /// Number of organizations
+    #[arg(long, default_value_t = 50)]
+    orgs: usize,
+    /// Number of API processes
+    #[arg(long, default_value_t = 1)]
+    apis: usize,
+    /// Number of workers
+    #[arg(long, default_value_t = 1)]
+    workers: usize,
+    /// Compare an installation that has stored this many jobs with one that has stored 1,000
+    #[arg(long)]
+    stored_jobs: Option<u64>,
     /// Load only the programs whose names contain this text
     #[arg(long, default_value = "")]
     only: String,
@@ -119,6 +134,16 @@ struct Arguments {
     /// Ignored; cargo passes it to benchmarks
     #[arg(long)]
     bench: bool,
+}
+
+impl Arguments {
+    const fn size(&self) -> Size {
+        Size {
+            orgs: self.orgs,
+            apis: self.apis,
+            workers: self.workers,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -133,7 +158,15 @@ fn main() -> ExitCode {
                 runtime.block_on(floor::serve(listen?))
             }
             ["floor-worker"] => runtime.block_on(floor::work()),
-            _ => runtime.block_on(measure(&Arguments::parse())),
+            _ => {
+                let arguments = Arguments::parse();
+                runtime.block_on(async {
+                    match arguments.stored_jobs {
+                        Some(stored_jobs) => growth::measure(&arguments, stored_jobs).await,
+                        None => measure(&arguments).await,
+                    }
+                })
+            }
         });
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -145,15 +178,9 @@ fn main() -> ExitCode {
 }
 
 async fn measure(arguments: &Arguments) -> Result<(), Trouble> {
-    let mut installation = Installation::start().await?;
-    let scraping: Vec<_> = installation
-        .site
-        .stack
-        .apis
-        .iter()
-        .map(|api| tokio::spawn(scrape(api.admin)))
-        .collect();
-    let mut rounds: Rounds = PROGRAMS.map(|name| (name, Vec::new())).into();
+    let mut installation = Installation::start(arguments.size()).await?;
+    let _scraping = scrape_apis(&installation.platform);
+    let mut rounds: Rounds = PROGRAMS.map(|name| (name.to_owned(), Vec::new())).into();
     for round in 0..=arguments.rounds {
         eprintln!("round {round} of {}; 0 is the warm-up", arguments.rounds);
         for (name, samples) in &mut rounds {
@@ -170,10 +197,19 @@ async fn measure(arguments: &Arguments) -> Result<(), Trouble> {
         installation.remove_artifacts()?;
         installation.reset_floor().await?;
     }
-    scraping.iter().for_each(tokio::task::JoinHandle::abort);
     installation.stop().await?;
+    report(arguments, Section::Service, &rounds, &comparisons())
+}
 
-    let mut figures = report::summary(&rounds, &comparisons());
+/// Prints the figures, and writes them with the chart into `docs` if they are to be published, or
+/// into the target folder.
+fn report(
+    arguments: &Arguments,
+    section: Section,
+    rounds: &Rounds,
+    comparisons: &[Comparison],
+) -> Result<(), Trouble> {
+    let mut figures = report::summary(rounds, comparisons);
     if let Some(figures) = figures.as_object_mut() {
         figures.insert("rounds".into(), json!(arguments.rounds));
         figures.insert("seconds".into(), json!(arguments.seconds));
@@ -182,27 +218,21 @@ async fn measure(arguments: &Arguments) -> Result<(), Trouble> {
     }
     println!("{}", service_report::markdown(&figures));
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let folder = if arguments.publish { "docs" } else { "target" };
-    write(&workspace.join(folder), &figures, arguments.publish)
-}
-
-/// Writes the figures and the chart into `folder`, and the table into `benchmarks.md` there.
-fn write(folder: &Path, figures: &Value, with_table: bool) -> Result<(), Trouble> {
-    let save = |name: &str, text: String| -> Result<PathBuf, Trouble> {
+    let folder = workspace.join(if arguments.publish { "docs" } else { "target" });
+    let save = |name: &str, text: String| -> Result<(), Trouble> {
         let path = folder.join(name);
-        std::fs::write(&path, text).map_err(Trouble::because(format!("cannot write {name}")))?;
-        Ok(path)
+        std::fs::write(&path, text).map_err(Trouble::because(format!("cannot write {name}")))
     };
-    let json = save("benchmarks.json", format!("{figures:#}\n"))?;
-    save("benchmarks.svg", service_report::chart(figures))?;
-    if with_table {
+    save(section.json_file(), format!("{figures:#}\n"))?;
+    save(section.chart_file(), service_report::chart(&figures))?;
+    if arguments.publish {
         let page = std::fs::read_to_string(folder.join("benchmarks.md"))
             .map_err(Trouble::because("cannot read benchmarks.md"))?;
-        let page = service_report::replace_table(&page, figures)
-            .ok_or_else(|| Trouble::new("benchmarks.md has no place for the table"))?;
+        let page = service_report::replace_tables(&page, section, &figures)
+            .ok_or_else(|| Trouble::new("benchmarks.md has no place for the tables"))?;
         save("benchmarks.md", page)?;
     }
-    eprintln!("The figures are in {}.", json.display());
+    eprintln!("The figures are in {}.", folder.display());
     Ok(())
 }
 
@@ -215,6 +245,12 @@ fn processors() -> Value {
         .map_or("unknown", |(_, model)| model);
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     json!({"count": count, "model": model})
+}
+
+/// Scrapes the metrics of the API processes until the result is dropped.
+fn scrape_apis(platform: &Platform) -> tokio::task::JoinSet<()> {
+    let apis = platform.site.stack.apis.iter();
+    apis.map(|api| scrape(api.admin)).collect()
 }
 
 async fn scrape(admin: SocketAddr) {
@@ -235,24 +271,24 @@ async fn one(
     let length = Duration::from_secs(arguments.seconds);
     let connections = arguments.connections;
     let floor = (
-        installation.floor_address,
+        vec![installation.floor_address],
         installation.floor_parts(None),
         connections,
     );
     let fastapi = (
-        installation.fastapi_address,
+        vec![installation.fastapi_address],
         installation.fastapi_parts(),
         connections,
     );
-    let api = installation.api_address()?;
-    let platform = (api, installation.platform_parts(None), connections);
+    let apis = installation.api_addresses();
+    let platform = (apis.clone(), installation.platform_parts(&[]), connections);
     let large = (
-        api,
-        installation.platform_parts(None),
+        apis,
+        installation.platform_parts(&[]),
         LARGE_CONNECTIONS.min(connections),
     );
-    let key = &installation.site.key;
-    let loaded = |under_load: (SocketAddr, Parts, usize), template: Template| {
+    let key = &installation.platform.site.key;
+    let loaded = |under_load: (Vec<SocketAddr>, Parts, usize), template: Template| {
         under_test(under_load, vec![template], length)
     };
     match name {
@@ -280,7 +316,7 @@ async fn one(
         SCORER => score_alone(length),
         MANY_ORGS => {
             queue::clear(installation).await?;
-            let orgs = installation.keys.len();
+            let orgs = installation.platform.keys.len();
             queue::submit_and_score(installation, orgs, connections, length).await
         }
         ONE_ORG => {
@@ -304,13 +340,13 @@ async fn one(
 
 /// Loads a server for `length`.
 async fn under_test(
-    (address, parts, connections): (SocketAddr, Parts, usize),
+    (addresses, parts, connections): (Vec<SocketAddr>, Parts, usize),
     templates: Vec<Template>,
     length: Duration,
 ) -> Result<Sample, Trouble> {
     let before = cpu::used(&parts);
     let until = Until::Elapsed(length);
-    let load = load::generate(address, Arc::new(templates), connections, until).await?;
+    let load = load::generate(addresses, Arc::new(templates), connections, until).await?;
     Ok(Sample::new(&load, &before, &cpu::used(&parts)))
 }
 
@@ -320,17 +356,17 @@ async fn finished_jobs(installation: &mut Installation) -> Result<Vec<String>, T
     loop {
         let sql = "select id from jobs where status = 'succeeded' and org_id = $1 limit $2";
         let ids: Vec<String> = sqlx::query_scalar(sql)
-            .bind(&installation.site.org_id)
+            .bind(&installation.platform.site.org_id)
             .bind(i64::from(READ_ROWS))
-            .fetch_all(&mut installation.site.database)
+            .fetch_all(&mut installation.platform.site.database)
             .await
             .map_err(Trouble::because("cannot read jobs"))?;
         if ids.len() == count {
             return Ok(ids);
         }
-        let address = installation.api_address()?;
-        let submit = vec![installation.rest(TEN, &installation.site.key)];
-        load::generate(address, Arc::new(submit), 1, Until::Sent(count)).await?;
+        let addresses = installation.api_addresses();
+        let submit = vec![installation.rest(TEN, &installation.platform.site.key)];
+        load::generate(addresses, Arc::new(submit), 1, Until::Sent(count)).await?;
         queue::clear(installation).await?;
     }
 }
@@ -413,8 +449,8 @@ fn comparisons() -> Vec<Comparison> {
         (EVAL_LARGE, Some(SCORER), CpuOf("API"), AtMost(3.0)),
     ]
     .map(|(subject, against, figure, target)| Comparison {
-        subject,
-        against,
+        subject: subject.to_owned(),
+        against: against.map(str::to_owned),
         figure,
         target,
     })

@@ -36,21 +36,21 @@ pub async fn submit_and_score(
     connections: usize,
     length: Duration,
 ) -> Result<Sample, Trouble> {
-    let worker = installation.worker().await?;
-    let parts = installation.platform_parts(Some(&worker));
-    let keys = installation.keys.iter().take(orgs);
+    let workers = installation.workers().await?;
+    let parts = installation.platform_parts(&workers);
+    let keys = installation.platform.keys.iter().take(orgs);
     let templates: Vec<Template> = keys.map(|key| installation.rest(TEN, key)).collect();
-    let address = installation.api_address()?;
+    let addresses = installation.api_addresses();
     let began = Instant::now();
     let before = cpu::used(&parts);
     let load = load::generate(
-        address,
+        addresses,
         Arc::new(templates),
         connections,
         Until::Elapsed(length),
     )
     .await?;
-    site::drain(&mut installation.site.database, TIMEOUT).await?;
+    site::drain(&mut installation.platform.site.database, TIMEOUT).await?;
     let load = Load {
         wall: began.elapsed(),
         ..load
@@ -63,12 +63,12 @@ pub async fn submit_and_score(
 /// # Errors
 /// If the worker does not start.
 pub async fn clear(installation: &mut Installation) -> Result<(), Trouble> {
-    let _worker = installation.worker().await?;
-    site::drain(&mut installation.site.database, TIMEOUT).await?;
+    let _workers = installation.workers().await?;
+    site::drain(&mut installation.platform.site.database, TIMEOUT).await?;
     Ok(())
 }
 
-/// Queues jobs of all organizations, and starts a worker.
+/// Queues jobs of all organizations, and starts the workers.
 ///
 /// # Errors
 /// If a request fails.
@@ -76,15 +76,15 @@ pub async fn drain_platform(
     installation: &mut Installation,
     connections: usize,
 ) -> Result<Sample, Trouble> {
-    let keys = installation.keys.iter();
+    let keys = installation.platform.keys.iter().take(DRAINED);
     let templates: Vec<Template> = keys.map(|key| installation.rest(TEN, key)).collect();
-    let address = installation.api_address()?;
-    let start = now(&mut installation.site.database).await?;
+    let addresses = installation.api_addresses();
+    let start = now(&mut installation.platform.site.database).await?;
     let requests = Until::Sent(DRAINED);
-    load::generate(address, Arc::new(templates), connections, requests).await?;
+    load::generate(addresses, Arc::new(templates), connections, requests).await?;
     clear(installation).await?;
     let sql = "select extract(epoch from max(finished_at) - min(finished_at))::float8, count(*) from jobs where created_at >= $1::timestamptz and status = 'succeeded'";
-    drained(&mut installation.site.database, sql, &start).await
+    drained(&mut installation.platform.site.database, sql, &start).await
 }
 
 /// Queues rows of the floor, and starts its worker.
@@ -99,7 +99,7 @@ pub async fn drain_floor(installation: &mut Installation) -> Result<Sample, Trou
         .await
         .map_err(Trouble::because("cannot read the rows"))?;
     let no_redis = || Trouble::because("cannot fill the floor's queue");
-    let client = redis::Client::open(installation.site.stack.ground.servers.redis_url());
+    let client = redis::Client::open(installation.platform.site.stack.ground.servers.redis_url());
     let mut redis = client
         .map_err(no_redis())?
         .get_multiplexed_async_connection()
@@ -194,11 +194,11 @@ async fn now(database: &mut PgConnection) -> Result<String, Trouble> {
 /// # Errors
 /// If a request fails.
 pub async fn latency_of_platform(installation: &Installation) -> Result<Sample, Trouble> {
-    let worker = installation.worker().await?;
-    let parts = installation.platform_parts(Some(&worker));
-    let submit = installation.rest(TEN, &installation.site.key);
+    let workers = installation.workers().await?;
+    let parts = installation.platform_parts(&workers);
+    let submit = installation.rest(TEN, &installation.platform.site.key);
     let wait = |id: &str| installation.get(&format!("/v1/jobs/{id}?wait=30"));
-    one_at_a_time(installation.api_address()?, &submit, wait, &parts).await
+    one_at_a_time(installation.api_addresses()[0], &submit, wait, &parts).await
 }
 
 /// Measures rows of the floor one at a time.

@@ -105,9 +105,9 @@ pub enum Target {
 /// A figure of one program divided by that of another, or the figure itself.
 pub struct Comparison {
     /// The name of the program.
-    pub subject: &'static str,
+    pub subject: String,
     /// The name of the other program; the figure itself is compared if `None`.
-    pub against: Option<&'static str>,
+    pub against: Option<String>,
     /// The figure.
     pub figure: Figure,
     /// The target.
@@ -115,7 +115,7 @@ pub struct Comparison {
 }
 
 /// The samples of all rounds, by the name of the program.
-pub type Rounds = Vec<(&'static str, Vec<Sample>)>;
+pub type Rounds = Vec<(String, Vec<Sample>)>;
 
 /// Returns the medians of all figures, and the median over the rounds of each comparison.
 pub fn summary(rounds: &Rounds, comparisons: &[Comparison]) -> Value {
@@ -144,13 +144,13 @@ pub fn summary(rounds: &Rounds, comparisons: &[Comparison]) -> Value {
 /// Returns `None` if one of the programs was not measured.
 fn compared(rounds: &Rounds, comparison: &Comparison) -> Option<Value> {
     let samples = |name: &str| {
-        let found = rounds.iter().find(|(subject, _)| *subject == name);
+        let found = rounds.iter().find(|(subject, _)| subject == name);
         found
             .map(|(_, samples)| samples)
             .filter(|samples| !samples.is_empty())
     };
-    let own = samples(comparison.subject)?;
-    let value = match comparison.against {
+    let own = samples(&comparison.subject)?;
+    let value = match &comparison.against {
         None => median(own.iter().map(|sample| comparison.figure.of(sample))),
         Some(against) => median(own.iter().zip(samples(against)?).map(|(own, other)| {
             comparison.figure.of(own) / comparison.figure.of_other().of(other)

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use assay_tests::binaries::{self, Profile};
 use assay_tests::chaos::{self, Scale};
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::stack::Ground;
-use assay_tests::{binaries, steady};
+use assay_tests::steady;
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -82,7 +83,7 @@ async fn main() -> ExitCode {
 }
 
 async fn report(arguments: Arguments) -> Result<bool, Trouble> {
-    let binaries = binaries::build(!arguments.debug)?;
+    let binaries = binaries::build(Profile::release_if(!arguments.debug))?;
     if let Some(Command::Failover { jobs }) = arguments.command {
         let mut is_clean = true;
         for frozen in [false, true] {

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use assay_proto::v1;
 use assay_proto::v1::eval_service_client::EvalServiceClient;
 use assay_proto::v1::prediction_value::Value as PredictionValue;
+use assay_tests::binaries::{self, Profile};
 use assay_tests::client::Client;
+use assay_tests::demo_suite;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::stack::{Ground, Plan, Stack};
-use assay_tests::{binaries, demo_suite};
 use serde_json::{Value, json};
 use tonic::metadata::MetadataValue;
 
@@ -34,7 +35,7 @@ fn step(began: Instant, text: &str) {
 
 async fn demo() -> Result<(), Trouble> {
     println!("Building assay-api and assay-worker (a few minutes the first time) …");
-    let binaries = binaries::build(false)?;
+    let binaries = binaries::build(Profile::Dev)?;
     let began = Instant::now();
     let servers = Servers::start(&|line| step(began, line))?;
     step(began, "private PostgreSQL and Redis are ready");

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use assay_tests::binaries;
+use assay_tests::binaries::{self, Profile};
 use assay_tests::client::Client;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::site::Site;
@@ -31,7 +31,7 @@ async fn main() -> ExitCode {
 }
 
 async fn measure() -> Result<(), Trouble> {
-    let binaries = binaries::build(true)?;
+    let binaries = binaries::build(Profile::Release)?;
     let ground = Arc::new(Ground::new(
         Servers::start(&|line| eprintln!("{line}"))?,
         binaries,

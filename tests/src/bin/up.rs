@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use assay_tests::binaries::{self, Profile};
+use assay_tests::demo_suite;
 use assay_tests::servers::{Servers, Trouble};
 use assay_tests::stack::{Ground, Plan, Process, Stack};
-use assay_tests::{binaries, demo_suite};
 use clap::Parser;
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ async fn main() -> ExitCode {
 }
 
 async fn up(arguments: Arguments) -> Result<(), Trouble> {
-    let binaries = binaries::build(arguments.release)?;
+    let binaries = binaries::build(Profile::release_if(arguments.release))?;
     let servers = Servers::start(&|line| eprintln!("{line}"))?;
     let ground = Arc::new(Ground::new(servers, binaries));
     let plan = Plan {
