@@ -15,7 +15,7 @@ use assay_core::store::combined_submissions::{CombinedSubmissions, combined_subm
 use assay_core::store::credential::FoundKey;
 use assay_core::store::submission::{IfLocked, NewJob};
 use assay_core::store::suite::SuiteRow;
-use assay_core::store::{self, PgPool, PoolProfile, within_response_timeout};
+use assay_core::store::{self, PoolProfile, PrimaryPool, within_response_timeout};
 use assay_core::{Error, JobId, OrgId};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -49,11 +49,11 @@ pub struct App(Arc<Inner>);
 /// The fields of [`App`].
 pub struct Inner {
     /// A connection pool for all other requests. Its database role cannot read answers.
-    pub db: PgPool,
+    pub db: PrimaryPool,
     /// A connection pool for reading and cancelling jobs: a quarter of all connections.
-    pub jobs_db: PgPool,
+    pub jobs_db: PrimaryPool,
     /// A connection pool for statements of many requests.
-    pub combined_db: PgPool,
+    pub combined_db: PrimaryPool,
     /// Lookups of API keys by the hashes of their secrets.
     pub keys: CombinedLookups<SecretHash, FoundKey>,
     /// Lookups of jobs by their organization and id.
@@ -154,12 +154,12 @@ impl App {
         let (keys_db, terms) = (combined_db.clone(), settings.terms.clone());
         let find_keys = move |hashes: Vec<SecretHash>| {
             let (db, terms) = (keys_db.clone(), terms.clone());
-            async move { store::credential::keys(&db, &hashes, &terms).await }
+            async move { store::credential::keys(&db.get(), &hashes, &terms).await }
         };
         let suites_db = combined_db.clone();
         let find_suites = move |suite_ids: Vec<SuiteId>| {
             let db = suites_db.clone();
-            async move { store::suite::find_all(&db, &suite_ids).await }
+            async move { store::suite::find_all(&db.get(), &suite_ids).await }
         };
         let (common_db, own_db) = (combined_db.clone(), db.clone());
         let stored_jobs = Arc::new(StoredJobs::default());
@@ -172,6 +172,7 @@ impl App {
             };
             async move {
                 let notifies = announced_jobs.take_room(jobs.len());
+                let db = db.get();
                 let stored = store::submission::submit(&db, &jobs, if_locked, notifies);
                 let mut stored = within_response_timeout(stored).await?;
                 announced_jobs.announce(&mut stored);
@@ -181,7 +182,7 @@ impl App {
         let jobs_lookup_db = combined_db.clone();
         let find_jobs = move |jobs: Vec<(OrgId, JobId)>| {
             let db = jobs_lookup_db.clone();
-            async move { store::job::find_all(&db, &jobs).await }
+            async move { store::job::find_all(&db.get(), &jobs).await }
         };
         tasks.spawn_infallible("key_lookups", waiting_keys.find(find_keys));
         tasks.spawn_infallible("job_lookups", waiting_jobs.find(find_jobs));

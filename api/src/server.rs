@@ -103,7 +103,7 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<(), 
     }
     // Requests that were admitted while connections ended.
     app.usage
-        .flush(&app.db)
+        .flush(&app.db.get())
         .await
         .best_effort("flushing the last request counts");
     // The others may be cancelled anywhere: the next process continues their work.
@@ -178,7 +178,7 @@ fn start_background_tasks(
 
 /// Refuses to start with a database role that can read the answers of suites.
 async fn refuse_to_read_answers(app: &App) -> Result<(), ProcessError> {
-    match migrations::can_read_answers(&app.db).await? {
+    match migrations::can_read_answers(&app.db.get()).await? {
         true => Err(ProcessError::RoleReadsAnswers),
         false => Ok(()),
     }

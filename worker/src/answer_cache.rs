@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use assay_core::Result;
 use assay_core::model::suite::SuiteId;
 use assay_core::store::work::SuiteScoring;
-use assay_core::store::{PgPool, within_response_timeout, work};
+use assay_core::store::{PrimaryPool, within_response_timeout, work};
 use assay_eval::Scoring;
 use assay_eval::score::{AnswerTable, Builder};
 use tokio::sync::OnceCell;
@@ -33,7 +33,7 @@ type Cell = Arc<OnceCell<Arc<Answers>>>;
 /// A cache of answers by suite and version, limited by memory. The least recently used answers are
 /// removed first.
 pub struct AnswerCache {
-    db: PgPool,
+    db: PrimaryPool,
     /// Maximum memory of all tables. The most recently requested one stays, whatever its size.
     bytes_max: usize,
     entries: Mutex<Entries>,
@@ -49,7 +49,7 @@ struct Entries {
 
 impl AnswerCache {
     /// Creates an empty cache whose tables may use `bytes_max` bytes together.
-    pub fn new(db: PgPool, bytes_max: usize) -> Self {
+    pub fn new(db: PrimaryPool, bytes_max: usize) -> Self {
         Self {
             db,
             bytes_max,
@@ -103,12 +103,12 @@ impl AnswerCache {
             scoring,
             n_items,
             n_sealed,
-        } = within_response_timeout(work::scoring(&self.db, suite_id, version)).await?;
+        } = within_response_timeout(work::scoring(&self.db.get(), suite_id, version)).await?;
         let builder = |n| Builder::new(scoring.metric, n).clip(scoring.clip);
         let mut open = builder(n_items - n_sealed);
         let mut sealed = builder(n_sealed);
         work::answers(
-            &self.db,
+            &self.db.get(),
             suite_id,
             version,
             scoring.metric,

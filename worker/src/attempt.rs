@@ -20,7 +20,7 @@ use assay_core::store::item_scores::{ITEM_SCORES_ROW_BYTES_MAX, ItemScoresIn};
 use assay_core::store::leases::ATTEMPT_TIMEOUT;
 use assay_core::store::submission::ROW_BYTES_MAX;
 use assay_core::store::work::{self, Claim, Phase, SuccessfulAttempt, UploadForm};
-use assay_core::store::{PgPool, allowance, within_response_timeout};
+use assay_core::store::{PrimaryPool, allowance, within_response_timeout};
 use assay_core::{Error, Result, Timestamp};
 use assay_eval::Scoring;
 use assay_eval::item_scores::ItemScores;
@@ -49,7 +49,7 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// The dependencies of attempts.
 pub struct AttemptContext {
     /// The connection pool, with a role that can read answers.
-    pub db: PgPool,
+    pub db: PrimaryPool,
     /// The store of submissions and item scores.
     pub artifacts: Artifacts,
     /// The cached answers of suites.
@@ -290,7 +290,7 @@ async fn fetch_input(context: &AttemptContext, claim: &Claim) -> Result<Option<I
                     content_encoding,
                 },
                 parts,
-            ) = within_response_timeout(work::upload(&context.db, claim, upload_id)).await?;
+            ) = within_response_timeout(work::upload(&context.db.get(), claim, upload_id)).await?;
             // The size and the hash were checked when the upload was completed.
             let format = ContentFormat {
                 content_type,
@@ -515,7 +515,7 @@ async fn lost_ownership(context: &AttemptContext, claim: &Claim, progress: &Prog
             .min(1.0);
         // An error of the database does not mean that the job was lost.
         if matches!(
-            within_response_timeout(work::owns_job(&context.db, claim, progress)).await,
+            within_response_timeout(work::owns_job(&context.db.get(), claim, progress)).await,
             Ok(false)
         ) {
             return;
@@ -582,7 +582,7 @@ async fn write_once(
             let figures = figures.clone();
             if let Some(ladder) = ladder {
                 return allowance::succeed_on_ladder(
-                    &context.db,
+                    &context.db.get(),
                     claim,
                     *ladder,
                     *policy,
@@ -596,7 +596,7 @@ async fn write_once(
             match sealed {
                 Some(sealed) => {
                     work::succeed_with_sealed(
-                        &context.db,
+                        &context.db.get(),
                         claim,
                         &result,
                         sealed,
@@ -618,7 +618,7 @@ async fn write_once(
             }
         }
         Outcome::Rejected(code, message) => {
-            work::fail(&context.db, claim, *code, message, phases).await
+            work::fail(&context.db.get(), claim, *code, message, phases).await
         }
         Outcome::Failed(cause) => {
             tracing::error!(
@@ -629,7 +629,7 @@ async fn write_once(
                 "attempt failed"
             );
             work::requeue(
-                &context.db,
+                &context.db.get(),
                 claim,
                 FailureCode::Internal,
                 "Something went wrong on our side in the last attempt at the job.",
@@ -642,7 +642,14 @@ async fn write_once(
                 "The last attempt at the job did not finish within {} minutes.",
                 ATTEMPT_TIMEOUT.as_secs() / 60
             );
-            work::requeue(&context.db, claim, FailureCode::Timeout, &message, phases).await
+            work::requeue(
+                &context.db.get(),
+                claim,
+                FailureCode::Timeout,
+                &message,
+                phases,
+            )
+            .await
         }
         Outcome::Lost => Ok(false),
     }

@@ -19,7 +19,9 @@ use assay_core::store::combined_statements::{
 };
 use assay_core::store::leases;
 use assay_core::store::work::{self, Claim, SuccessfulAttempt};
-use assay_core::store::{self, PgPool, PoolProfile, RESPONSE_TIMEOUT, within_response_timeout};
+use assay_core::store::{
+    self, PoolProfile, PrimaryPool, RESPONSE_TIMEOUT, within_response_timeout,
+};
 use assay_core::{BestEffort as _, Error, JobId, Result, WorkerId};
 use futures_util::FutureExt as _;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -103,7 +105,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
         attempts: TaskTracker::new(),
         slot_freed: Notify::new(),
     });
-    within_response_timeout(leases::renew_lease(&db, &worker.id)).await?;
+    within_response_timeout(leases::renew_lease(&db.get(), &worker.id)).await?;
     start_background_tasks(&mut tasks, &worker, &settings)?;
     tasks.spawn_infallible(
         "admin_port",
@@ -123,7 +125,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     };
     if let Some(error) = failure {
         // Other workers reclaim its jobs now, not only when the lease expires.
-        within_response_timeout(leases::delete_lease(&db, &worker.id))
+        within_response_timeout(leases::delete_lease(&db.get(), &worker.id))
             .await
             .best_effort("deleting the lease");
         return Err(error);
@@ -148,7 +150,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     }
     // A renewal after this would keep a lease for a process that is gone.
     tasks.abort(LEASE_RENEWAL);
-    within_response_timeout(leases::delete_lease(&db, &worker.id))
+    within_response_timeout(leases::delete_lease(&db.get(), &worker.id))
         .await
         .best_effort("deleting the lease");
     drop(tasks);
@@ -176,24 +178,24 @@ fn start_background_tasks(
 }
 
 /// Writes the results of attempts.
-async fn write_results(db: PgPool, waiting: WaitingRequests<SuccessfulAttempt, bool>) {
+async fn write_results(db: PrimaryPool, waiting: WaitingRequests<SuccessfulAttempt, bool>) {
     let write = |attempts: Vec<SuccessfulAttempt>| {
         let db = db.clone();
-        async move { work::succeed_all(&db, &attempts).await }
+        async move { work::succeed_all(&db.get(), &attempts).await }
     };
     waiting.execute(RESPONSE_TIMEOUT, write).await;
 }
 
 /// Claims the jobs of tasks.
 async fn claim_jobs(
-    db: PgPool,
+    db: PrimaryPool,
     worker_id: WorkerId,
     waiting: WaitingRequests<Vec<JobId>, Vec<Claim>>,
 ) {
     let claim = |tasks: Vec<Vec<JobId>>| {
         let (db, worker_id) = (db.clone(), worker_id.clone());
         async move {
-            let mut claims = work::claim_all(&db, &worker_id, &tasks.concat()).await?;
+            let mut claims = work::claim_all(&db.get(), &worker_id, &tasks.concat()).await?;
             let claims_of = |job_ids: &Vec<JobId>| {
                 let is_of_task = |claim: &mut Claim| job_ids.contains(&claim.job_id);
                 claims.extract_if(.., is_of_task).collect()
@@ -269,7 +271,9 @@ async fn poll_for_jobs(worker: Arc<Worker>) {
             if *stopped.borrow() {
                 return;
             }
-            match within_response_timeout(work::claim_next(&worker.context.db, &worker.id)).await {
+            match within_response_timeout(work::claim_next(&worker.context.db.get(), &worker.id))
+                .await
+            {
                 Ok(None) => break,
                 Ok(Some(claim)) => worker.start_attempts(vec![claim], slot, FoundBy::Polling),
                 Err(error) => {
@@ -290,13 +294,13 @@ async fn renew_leases(worker: Arc<Worker>) {
             .set((worker.slots_max as usize - busy) as f64);
         metrics::gauge!(prometheus::WORKER_ANSWERS_BYTES)
             .set(worker.context.answers.bytes() as f64);
-        in_time(leases::renew_lease(&worker.context.db, &worker.id))
+        in_time(leases::renew_lease(&worker.context.db.get(), &worker.id))
             .await
             .best_effort("renewing the lease");
         let running: Vec<JobId> = worker.running().keys().cloned().collect();
         let running: Vec<&str> = running.iter().map(JobId::as_str).collect();
         match in_time(leases::orphan_unknown_claims(
-            &worker.context.db,
+            &worker.context.db.get(),
             &worker.id,
             &running,
         ))

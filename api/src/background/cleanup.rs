@@ -44,7 +44,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
 }
 
 async fn round(app: &App, retained: &mut Option<Instant>) -> Result<()> {
-    let mut db = store::connect(&app.db, "assay-cleanup", PoolProfile::CLEANUP).await?;
+    let mut db = store::connect(&app.db.get(), "assay-cleanup", PoolProfile::CLEANUP).await?;
     if cleanup::lead(&mut db).await? {
         let mut cleaner = Cleaner {
             db: &mut db,

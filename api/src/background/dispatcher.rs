@@ -16,7 +16,7 @@ use assay_core::runtime::redis_connection::Connection;
 use assay_core::runtime::trace_export::{MessagingOperation, Span, Spans};
 use assay_core::store::job_notifications::{self, JobNotification};
 use assay_core::store::leases::{self, ReclaimedJob};
-use assay_core::store::{PgPool, notifications::Notifications, within_response_timeout};
+use assay_core::store::{PrimaryPool, notifications::Notifications, within_response_timeout};
 use assay_core::{BestEffort as _, Result};
 use tokio::sync::watch;
 
@@ -57,7 +57,7 @@ enum StartedBy {
 }
 
 struct Dispatcher {
-    db: PgPool,
+    db: PrimaryPool,
     spans: Spans,
     notifier: JobNotifier,
     /// The time of the last removal of finished notifications.
@@ -152,7 +152,7 @@ impl Dispatcher {
             self.others_wait = true;
             if matches!(started_by, StartedBy::Stored) {
                 // The leader may have looked for jobs before these were submitted.
-                within_response_timeout(job_notifications::notify(&self.db)).await?;
+                within_response_timeout(job_notifications::notify(&self.db.get())).await?;
             }
             return Ok(0);
         };
@@ -207,13 +207,13 @@ impl Dispatcher {
         let is_for_all_workers = match sweep {
             Sweep::None if room == 0 => return Ok(Some(Default::default())),
             Sweep::None => {
-                let picked = job_notifications::pick_jobs_to_notify(&self.db, room).await?;
+                let picked = job_notifications::pick_jobs_to_notify(&self.db.get(), room).await?;
                 return Ok(picked.map(|notifications| (Vec::new(), notifications)));
             }
             Sweep::Overdue => false,
             Sweep::All => true,
         };
-        let mut transaction = self.db.begin().await?;
+        let mut transaction = self.db.get().begin().await?;
         if !job_notifications::try_lead(&mut transaction).await? {
             return Ok(None);
         }
@@ -282,7 +282,8 @@ impl Dispatcher {
         let state = self.notifier.state().await?;
         if state.lost_data {
             let reset =
-                within_response_timeout(job_notifications::reset_notifications(&self.db)).await?;
+                within_response_timeout(job_notifications::reset_notifications(&self.db.get()))
+                    .await?;
             tracing::info!(
                 reset,
                 "Redis lost its data, workers are notified of every queued job again"

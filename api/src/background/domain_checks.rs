@@ -36,7 +36,7 @@ pub async fn run(app: App) {
 /// Checks at most [`BATCH`] domains, and returns their number.
 async fn round(app: &App) -> Result<usize> {
     let due = within_response_timeout(email_domain::lease_due(
-        &app.db,
+        &app.db.get(),
         app.settings.domain_check_days,
         BATCH as i64,
     ))
@@ -58,11 +58,12 @@ async fn check(app: &App, due: &DueCheck) -> Result<()> {
     let record = DomainRecord::new(domain, token);
     // A failed look-up does not mean that the record is missing.
     let Ok(records) = app.dns.txt_records(&record.name).await else {
-        return within_response_timeout(email_domain::postpone_check(&app.db, org_id, due)).await;
+        return within_response_timeout(email_domain::postpone_check(&app.db.get(), org_id, due))
+            .await;
     };
     let is_found = records.contains(&record.value);
     let recorded = within_response_timeout(email_domain::record_check(
-        &app.db,
+        &app.db.get(),
         org_id,
         due,
         is_found,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use assay_core::JobId;
 use assay_core::store::job_notifications::CHANGED_CHANNEL;
-use assay_core::store::{PgPool, notifications::Notifications};
+use assay_core::store::{PrimaryPool, notifications::Notifications};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -45,7 +45,7 @@ impl JobUpdates {
     }
 
     /// Forwards the database's notifications until it is dropped.
-    pub async fn forward_notifications(self, db: PgPool) {
+    pub async fn forward_notifications(self, db: PrimaryPool) {
         let mut notifications = Notifications::marking_presence(db, CHANGED_CHANNEL);
         loop {
             self.forward(notifications.next().await.as_deref());

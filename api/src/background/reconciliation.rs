@@ -61,8 +61,9 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) {
 
 /// Reconciles if that is due and no other process does.
 async fn daily(app: &App) -> Result<()> {
-    metrics::gauge!(prometheus::ARTIFACTS_MISSING).set(reconcile::missing(&app.db).await? as f64);
-    let mut db = store::connect(&app.db, "assay-reconcile", PoolProfile::CLEANUP).await?;
+    metrics::gauge!(prometheus::ARTIFACTS_MISSING)
+        .set(reconcile::missing(&app.db.get()).await? as f64);
+    let mut db = store::connect(&app.db.get(), "assay-reconcile", PoolProfile::CLEANUP).await?;
     if reconcile::lead(&mut db).await? && reconcile::start(&mut db).await? {
         let report = reconcile(&mut db, &app.artifacts, false).await?;
         let Report {

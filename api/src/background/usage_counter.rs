@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use assay_core::store::{self, PgPool, Postgres, Transaction};
+use assay_core::store::{self, PgPool, Postgres, PrimaryPool, Transaction};
 use assay_core::{BestEffort as _, Code, OrgId, Result};
 use tokio::sync::{RwLock, watch};
 
@@ -118,12 +118,12 @@ impl UsageCounter {
     }
 
     /// Flushes every [`FLUSH_INTERVAL`] until `stopped` is set, and once more after it.
-    pub async fn flush_periodically(&self, db: &PgPool, mut stopped: watch::Receiver<bool>) {
+    pub async fn flush_periodically(&self, db: &PrimaryPool, mut stopped: watch::Receiver<bool>) {
         while !*stopped.borrow() {
             // The timeout is the interval; shutdown ends it early.
             let _ =
                 tokio::time::timeout(FLUSH_INTERVAL, stopped.wait_for(|stopped| *stopped)).await;
-            self.flush(db)
+            self.flush(&db.get())
                 .await
                 .best_effort("flushing request counts; the next flush retries");
         }

@@ -175,7 +175,7 @@ async fn look_up_key(app: &App, headers: &HeaderMap, hash: &SecretHash) -> Resul
             if let (true, Principal::ApiKey { key_id }, Some(membership)) =
                 (stale, &credential.principal, &credential.membership)
             {
-                credential::touch_key(&app.jobs_db, &membership.org.id, key_id)
+                credential::touch_key(&app.jobs_db.get(), &membership.org.id, key_id)
                     .await
                     .best_effort("recording the use of a key");
             }
@@ -197,9 +197,9 @@ async fn look_up_session(
     let is_for_job = traffic_class == TrafficClass::Jobs;
     let [for_jobs, for_others] = &app.session_lookups;
     let (limit, pool) = if is_for_job {
-        (for_jobs, &app.jobs_db)
+        (for_jobs, &app.jobs_db.get())
     } else {
-        (for_others, &app.db)
+        (for_others, &app.db.get())
     };
     // The limit keeps one busy address from taking all connections.
     let _permit = limit

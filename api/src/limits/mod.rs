@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use assay_core::runtime::prometheus;
 use assay_core::runtime::redis_connection::Connection;
-use assay_core::store::{PgPool, presence};
+use assay_core::store::{PgPool, PrimaryPool, presence};
 use assay_core::{Code, Error, Result, Timestamp};
 use tokio::sync::watch;
 
@@ -185,9 +185,9 @@ impl Limits {
     }
 
     /// Reads the number of API processes every [`PROCESSES_INTERVAL`], until it is dropped.
-    pub async fn keep_counting_processes(&self, db: &PgPool) {
+    pub async fn keep_counting_processes(&self, db: &PrimaryPool) {
         loop {
-            self.count_processes(db).await;
+            self.count_processes(&db.get()).await;
             tokio::time::sleep(PROCESSES_INTERVAL).await;
         }
     }

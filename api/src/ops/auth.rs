@@ -17,7 +17,7 @@ use crate::background::mail;
 pub async fn request(app: &App, email: &str) -> Result<SignInRequested> {
     let email = validation::email("email", email)?;
     let token = Secret::random(SecretKind::Link)?;
-    let mut transaction = app.db.begin().await?;
+    let mut transaction = app.db.get().begin().await?;
     let may_sign_in = store::auth::may_sign_in(
         &mut transaction,
         &email,
@@ -81,7 +81,7 @@ pub async fn verify(app: &App, origin: Origin<'_>, token: &str) -> Result<Signed
 async fn sign_in(app: &App, link: &SecretHash, origin: Origin<'_>) -> Result<Option<SignedIn>> {
     let token = Secret::random(SecretKind::Session)?;
     let session_id = SessionId::random()?;
-    let mut transaction = app.db.begin().await?;
+    let mut transaction = app.db.get().begin().await?;
     let Some(email) = store::auth::use_link(&mut transaction, link).await? else {
         return Ok(None);
     };

@@ -44,7 +44,7 @@ pub async fn create(app: &App, caller: &Caller, job_a: &str, job_b: &str) -> Res
     let id = |(field, id): (&str, &str)| id.parse::<JobId>().map_err(|_| not_found(field));
     let id_a = id(fields[0])?;
     let id_b = id(fields[1])?;
-    let found = store::job::compared(&app.db, caller.org_id(), [&id_a, &id_b]).await?;
+    let found = store::job::compared(&app.db.get(), caller.org_id(), [&id_a, &id_b]).await?;
     let job = |field: &str, id: &JobId| {
         found
             .iter()
@@ -87,7 +87,7 @@ async fn use_allowance(app: &App, caller: &Caller, a: &ComparedJob, b: &Compared
         (&b.job_id, &a.job_id)
     };
     let org_id = caller.org_id();
-    let mut transaction = app.db.begin().await?;
+    let mut transaction = app.db.get().begin().await?;
     if allowance::has_compared(&mut transaction, org_id, first, second).await? {
         return Ok(());
     }

@@ -30,7 +30,7 @@ use crate::app::App;
 pub async fn complete(app: &App, submitter: &Submitter, upload_id: &str) -> Result<Upload> {
     let caller = submitter.caller();
     let upload_id: UploadId = upload_id.parse().map_err(|_| not_found())?;
-    let row = store::upload::find(&app.db, caller.org_id(), &upload_id)
+    let row = store::upload::find(&app.db.get(), caller.org_id(), &upload_id)
         .await?
         .ok_or_else(not_found)?;
     if row.status != UploadStatus::Ready {
@@ -63,18 +63,18 @@ enum Outcome {
 /// Reads the content, and records the outcome if the parts have not changed meanwhile.
 async fn read_and_record(app: &App, caller: &Caller, upload_id: &UploadId) -> Result<Upload> {
     // Another request may have completed the upload while this one waited for its permit.
-    let row = store::upload::find(&app.db, caller.org_id(), upload_id)
+    let row = store::upload::find(&app.db.get(), caller.org_id(), upload_id)
         .await?
         .ok_or_else(not_found)?;
     if row.status == UploadStatus::Ready {
         return upload_response(app, caller, row).await;
     }
     ensure_pending(&row)?;
-    let parts = store::upload::part_objects(&app.db, caller.org_id(), upload_id).await?;
+    let parts = store::upload::part_objects(&app.db.get(), caller.org_id(), upload_id).await?;
     let bytes = total_bytes(&row, &parts)?;
     let outcome = validate(app, caller, &row, &parts).await;
 
-    let mut transaction = app.db.begin().await?;
+    let mut transaction = app.db.get().begin().await?;
     let now = store::upload::lock(&mut transaction, caller.org_id(), upload_id)
         .await?
         .ok_or_else(not_found)?;
@@ -105,7 +105,7 @@ async fn read_and_record(app: &App, caller: &Caller, upload_id: &UploadId) -> Re
             .await?;
             transaction.commit().await?;
             metrics::counter!(prometheus::UPLOADS_COMPLETED, "outcome" => "ready").increment(1);
-            let row = store::upload::find(&app.db, caller.org_id(), upload_id)
+            let row = store::upload::find(&app.db.get(), caller.org_id(), upload_id)
                 .await?
                 .ok_or_else(not_found)?;
             upload_response(app, caller, row).await

@@ -31,7 +31,7 @@ fn parse_domain(domain: &str) -> Result<String> {
 /// Returns a page of the verified domains of the organization, by name.
 pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Domains> {
     let page = page.read(Listing::Domains)?;
-    let mut domains = store::email_domain::list(&app.db, session.org_id(), &page).await?;
+    let mut domains = store::email_domain::list(&app.db.get(), session.org_id(), &page).await?;
     let next_cursor = page.cut(&mut domains, |domain| {
         (Timestamp::UNIX_EPOCH, domain.domain.clone())
     });
@@ -59,13 +59,13 @@ pub async fn claim(app: &App, owner: &Owner, domain: &str) -> Result<DomainClaim
     let domain = email_domain::claimable("domain", domain)?;
     let session = owner.session();
     if let Some(holder) =
-        store::email_domain::other_holder(&app.db, session.org_id(), &domain).await?
+        store::email_domain::other_holder(&app.db.get(), session.org_id(), &domain).await?
         && has_record(app, &domain, &holder.token).await?
     {
         return Err(already_verified(&domain));
     }
     let claim = store::email_domain::claim(
-        &app.db,
+        &app.db.get(),
         session.org_id(),
         &domain,
         &email_domain::token()?,
@@ -86,7 +86,7 @@ pub async fn claim(app: &App, owner: &Owner, domain: &str) -> Result<DomainClaim
 pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVerification> {
     let domain = parse_domain(domain)?;
     let org_id = owner.session().org_id();
-    let token = match store::email_domain::find(&app.db, org_id, &domain).await? {
+    let token = match store::email_domain::find(&app.db.get(), org_id, &domain).await? {
         None => return Err(not_found()),
         Some(ClaimStatus::Verified {
             domain, misses: 0, ..
@@ -106,7 +106,7 @@ pub async fn verify(app: &App, owner: &Owner, domain: &str) -> Result<DomainVeri
             domain: None,
         });
     }
-    let mut transaction = app.db.begin().await?;
+    let mut transaction = app.db.get().begin().await?;
     if let Some(holder) =
         store::email_domain::other_holder(&mut *transaction, org_id, &domain).await?
     {
@@ -147,11 +147,11 @@ pub async fn update(
     let domain = parse_domain(domain)?;
     let org_id = owner.session().org_id();
     if let Some(changed) =
-        store::email_domain::set_auto_join(&app.db, org_id, &domain, auto_join).await?
+        store::email_domain::set_auto_join(&app.db.get(), org_id, &domain, auto_join).await?
     {
         return Ok(changed);
     }
-    match store::email_domain::find(&app.db, org_id, &domain).await? {
+    match store::email_domain::find(&app.db.get(), org_id, &domain).await? {
         Some(ClaimStatus::Verified { .. }) => {
             let message = format!(
                 "The DNS record of {domain} was missing {MISSES_MAX} times in a row. Restore it, \
@@ -166,7 +166,7 @@ pub async fn update(
 /// Releases a domain claim, verified or not. Users who joined through the domain remain members.
 pub async fn release(app: &App, owner: &Owner, domain: &str) -> Result<()> {
     let domain = parse_domain(domain)?;
-    match store::email_domain::remove(&app.db, owner.session().org_id(), &domain).await? {
+    match store::email_domain::remove(&app.db.get(), owner.session().org_id(), &domain).await? {
         true => Ok(()),
         false => Err(not_found()),
     }

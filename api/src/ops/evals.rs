@@ -125,8 +125,13 @@ pub async fn submit(
         if let Some(repeated) = find_repeated(app, caller, idempotency_key.as_deref()).await? {
             return replay(app, caller, repeated, request_sha256.as_ref()).await;
         }
-        if !store::suite::may_submit(&app.db, caller.org_id(), &suite.suite_id, suite.access)
-            .await?
+        if !store::suite::may_submit(
+            &app.db.get(),
+            caller.org_id(),
+            &suite.suite_id,
+            suite.access,
+        )
+        .await?
         {
             return Err(Error::suite_access(suite.access));
         }
@@ -249,7 +254,7 @@ async fn find_repeated(
     key: Option<&str>,
 ) -> Result<Option<(JobId, Vec<u8>)>> {
     match key {
-        Some(key) => store::submission::repeated(&app.db, caller.org_id(), key).await,
+        Some(key) => store::submission::repeated(&app.db.get(), caller.org_id(), key).await,
         None => Ok(None),
     }
 }
@@ -320,7 +325,7 @@ async fn store_with_object(
 /// removes them later.
 async fn delete_predictions(app: &App, caller: &Caller, job_id: &JobId, key: &str) {
     match app.artifacts.delete(key).await {
-        Ok(()) => store::storage::delete_unaccepted(&app.db, caller.org_id(), job_id)
+        Ok(()) => store::storage::delete_unaccepted(&app.db.get(), caller.org_id(), job_id)
             .await
             .best_effort("deleting the record of rejected predictions"),
         failed => failed.best_effort("removing the predictions of a rejected submission"),
@@ -443,7 +448,7 @@ async fn find_upload(
         n_items,
         digest,
         usable,
-    }) = store::upload::input(&app.db, caller.org_id(), &id).await?
+    }) = store::upload::input(&app.db.get(), caller.org_id(), &id).await?
     else {
         return Ok(None);
     };

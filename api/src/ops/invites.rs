@@ -14,7 +14,7 @@ use crate::background::mail;
 /// Returns a page of the invites of the organization, the newest first.
 pub async fn list(app: &App, owner: &Owner, page: PageQuery) -> Result<Invites> {
     let page = page.read(Listing::Invites)?;
-    let mut invites = store::invite::list(&app.db, owner.session().org_id(), &page).await?;
+    let mut invites = store::invite::list(&app.db.get(), owner.session().org_id(), &page).await?;
     let next_cursor = page.cut(&mut invites, |invite| {
         (invite.created_at, invite.id.to_string())
     });
@@ -44,7 +44,7 @@ pub async fn create(app: &App, owner: &Owner, email: &str, role: Option<&str>) -
         role: role.unwrap_or(Role::Member),
         invited_by: session.user_id(),
     };
-    let mut transaction = app.db.begin().await?;
+    let mut transaction = app.db.get().begin().await?;
     if !store::member::lock_owner(&mut transaction, session.org_id(), session.user_id()).await? {
         return Err(Error::new(
             Code::Forbidden,
@@ -113,10 +113,10 @@ pub async fn revoke(app: &App, owner: &Owner, invite_id: &str) -> Result<Invite>
     let not_found = || Error::not_found(Resource::Invite);
     let invite_id: InviteId = invite_id.parse().map_err(|_| not_found())?;
     let org_id = owner.session().org_id();
-    if let Some(invite) = store::invite::revoke(&app.db, org_id, &invite_id).await? {
+    if let Some(invite) = store::invite::revoke(&app.db.get(), org_id, &invite_id).await? {
         return Ok(invite);
     }
-    if store::invite::exists(&app.db, org_id, &invite_id).await? {
+    if store::invite::exists(&app.db.get(), org_id, &invite_id).await? {
         return Err(Error::not_found_with(
             Resource::Invite,
             "This invite was already accepted. To end the membership, remove the member.",

@@ -82,8 +82,14 @@ pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
     }
     let _permit = app.job_lists.acquire(caller.org_id().as_str()).await?;
     // One row more than the page has shows that there is a next page.
-    let mut rows =
-        store::job::list(&app.jobs_db, caller.org_id(), status, before, limit + 1).await?;
+    let mut rows = store::job::list(
+        &app.jobs_db.get(),
+        caller.org_id(),
+        status,
+        before,
+        limit + 1,
+    )
+    .await?;
     let has_more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
     let next_before = rows.last().filter(|_| has_more).map(|row| row.created_at);
@@ -101,7 +107,7 @@ pub async fn list(app: &App, caller: &Caller, filter: Filter) -> Result<Jobs> {
 pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Job> {
     let caller = submitter.caller();
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
-    let cancelled = store::job::cancel(&app.jobs_db, caller.org_id(), &job_id).await?;
+    let cancelled = store::job::cancel(&app.jobs_db.get(), caller.org_id(), &job_id).await?;
     metrics::counter!(prometheus::JOBS_FINISHED, "type" => "eval", "outcome" => "cancelled")
         .increment(u64::from(cancelled));
     let job = find(app, caller, &job_id).await?;
@@ -130,7 +136,7 @@ pub async fn finalize(app: &App, submitter: &Submitter, job_id: &str) -> Result<
             format!("The job cannot be marked as final: {why}."),
         ))
     };
-    match store::job::finalize(&app.jobs_db, caller.org_id(), &job_id).await? {
+    match store::job::finalize(&app.jobs_db.get(), caller.org_id(), &job_id).await? {
         Finalized::Done => get(app, caller, job_id.as_str(), None).await,
         Finalized::Missing => Err(not_found()),
         Finalized::NotSucceeded(status) => cannot_finalize(format!(
@@ -194,8 +200,12 @@ async fn find_if_still_valid(app: &App, caller: &Caller, job_id: &JobId) -> Resu
 /// Rejects a caller whose credential was revoked, or whose organization was suspended, while it
 /// waited for the response.
 async fn ensure_still_valid(app: &App, caller: &Caller) -> Result<()> {
-    match store::credential::credential_status(&app.jobs_db, caller.org_id(), caller.principal())
-        .await?
+    match store::credential::credential_status(
+        &app.jobs_db.get(),
+        caller.org_id(),
+        caller.principal(),
+    )
+    .await?
     {
         CredentialStatus::Valid => Ok(()),
         CredentialStatus::Suspended => Err(Error::org_suspended()),
@@ -284,7 +294,7 @@ pub async fn items(
     let limit = validation::limit(limit, ITEMS_PAGE.0, ITEMS_PAGE.1)?;
     let cursor = cursor.map(str::parse::<ItemCursor>).transpose()?;
     let job_id: JobId = job_id.parse().map_err(|_| not_found())?;
-    let found = store::job::feedback(&app.jobs_db, caller.org_id(), &job_id)
+    let found = store::job::feedback(&app.jobs_db.get(), caller.org_id(), &job_id)
         .await?
         .ok_or_else(not_found)?;
     let Feedback {
@@ -319,7 +329,7 @@ pub async fn items(
         return Err(Error::invalid_state(Resource::Job, message));
     };
     let item_ids =
-        store::suite::item_ids(&app.jobs_db, &suite_id, &suite_version, from, limit).await?;
+        store::suite::item_ids(&app.jobs_db.get(), &suite_id, &suite_version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(item_ids.len()).unwrap_or(i32::MAX));
     let stored =
         StoredItemScores::open(app, &item_scores, u64::from(n_items.unsigned_abs())).await?;
@@ -351,9 +361,9 @@ pub async fn trace(app: &App, caller: &Caller, job_id: &str) -> Result<TraceDocu
             "No such trace: the job has neither succeeded nor failed.",
         ));
     }
-    let row = store::trace::find(&app.jobs_db, caller.org_id(), &job.id)
+    let row = store::trace::find(&app.jobs_db.get(), caller.org_id(), &job.id)
         .await?
         .ok_or_else(not_found)?;
-    let attempts = store::trace::attempts(&app.jobs_db, caller.org_id(), &job.id).await?;
+    let attempts = store::trace::attempts(&app.jobs_db.get(), caller.org_id(), &job.id).await?;
     Ok(trace_document::build(&job, &row, &attempts))
 }

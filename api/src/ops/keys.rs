@@ -11,7 +11,7 @@ use crate::app::App;
 /// Returns a page of the API keys of the organization, the newest first. Revoked keys are included.
 pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<ApiKeys> {
     let page = page.read(Listing::Keys)?;
-    let mut keys = store::key::list(&app.db, session.org_id(), &page).await?;
+    let mut keys = store::key::list(&app.db.get(), session.org_id(), &page).await?;
     let next_cursor = page.cut(&mut keys, |key| (key.created_at, key.id.to_string()));
     Ok(ApiKeys { keys, next_cursor })
 }
@@ -25,7 +25,7 @@ pub async fn create(
     let name = validation::text("name", name)?;
     let session = member.proof().session();
     let new = NewKey::random(name, session.user_id().clone())?;
-    let mut transaction = app.db.begin().await?;
+    let mut transaction = app.db.get().begin().await?;
     if store::key::lock_live(&mut transaction, session.org_id()).await? >= LIVE_MAX {
         let message = format!(
             "The organization has {LIVE_MAX} live keys, the maximum. Revoke a key that is not used."
@@ -44,7 +44,7 @@ pub async fn create(
 pub async fn revoke(app: &App, member: &Member, key_id: &str) -> Result<ApiKey> {
     let not_found = || Error::not_found(Resource::Key);
     let key_id = key_id.parse().map_err(|_| not_found())?;
-    store::key::revoke(&app.db, member.session().org_id(), &key_id)
+    store::key::revoke(&app.db.get(), member.session().org_id(), &key_id)
         .await?
         .ok_or_else(not_found)
 }

@@ -18,7 +18,7 @@ fn not_found() -> Error {
 /// Returns a page of the members of the organization, the longest membership first.
 pub async fn list(app: &App, session: &Session, page: PageQuery) -> Result<Members> {
     let page = page.read(Listing::Members)?;
-    let mut members = store::member::list(&app.db, session.org_id(), &page).await?;
+    let mut members = store::member::list(&app.db.get(), session.org_id(), &page).await?;
     let next_cursor = page.cut(&mut members, |member| {
         (member.created_at, member.user_id.to_string())
     });
@@ -37,7 +37,7 @@ pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Re
     };
     let user_id: UserId = user_id.parse().map_err(|_| not_found())?;
     let org_id = owner.session().org_id();
-    let mut transaction = app.db.begin().await?;
+    let mut transaction = app.db.get().begin().await?;
     if role != Role::Owner {
         ensure_owner_remains(&mut transaction, org_id, &user_id).await?;
     }
@@ -56,7 +56,7 @@ pub async fn set_role(app: &App, owner: &Owner, user_id: &str, role: &str) -> Re
 pub async fn remove(app: &App, owner: &Owner, user_id: &str) -> Result<()> {
     let user_id: UserId = user_id.parse().map_err(|_| not_found())?;
     let org_id = owner.session().org_id();
-    let mut transaction = app.db.begin().await?;
+    let mut transaction = app.db.get().begin().await?;
     ensure_owner_remains(&mut transaction, org_id, &user_id).await?;
     if !store::member::remove(&mut transaction, org_id, &user_id).await? {
         return Err(not_found());

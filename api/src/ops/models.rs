@@ -9,7 +9,7 @@ use crate::app::App;
 /// Returns the catalog. Every organization sees all models.
 pub async fn list(app: &App, _: &Caller) -> Result<Models> {
     Ok(Models {
-        models: store::catalog::list(&app.db)
+        models: store::catalog::list(&app.db.get())
             .await?
             .into_iter()
             .map(ModelFile::into_model)
@@ -24,7 +24,7 @@ pub async fn get(app: &App, _: &Caller, model_id: &str) -> Result<ModelCard> {
     let model_id = Some(model_id)
         .filter(|id| !id.contains('\0'))
         .ok_or_else(not_found)?;
-    Ok(store::catalog::find(&app.db, model_id)
+    Ok(store::catalog::find(&app.db.get(), model_id)
         .await?
         .ok_or_else(not_found)?
         .into_card())

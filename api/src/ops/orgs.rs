@@ -12,7 +12,7 @@ use crate::app::App;
 /// an organization can create one.
 pub async fn create(app: &App, user: &User, name: &str) -> Result<Org> {
     if app.settings.sign_up != SignUp::Open
-        && !store::org::owns_any(&app.db, user.user_id()).await?
+        && !store::org::owns_any(&app.db.get(), user.user_id()).await?
     {
         return Err(Error::new(
             Code::Forbidden,
@@ -21,7 +21,7 @@ pub async fn create(app: &App, user: &User, name: &str) -> Result<Org> {
     }
     let name = validation::org_name("name", name)?;
     let org_id = OrgId::random()?;
-    let mut transaction = app.db.begin().await?;
+    let mut transaction = app.db.get().begin().await?;
     let created = store::org::lock_created(&mut transaction, user.user_id()).await?;
     if created >= CREATED_MAX {
         let message = format!(
@@ -84,7 +84,7 @@ pub async fn update(
     if org_id != own.as_str() {
         return Err(not_found());
     }
-    store::org::update(&app.db, own, new_name.as_deref(), new_use)
+    store::org::update(&app.db.get(), own, new_name.as_deref(), new_use)
         .await?
         .ok_or_else(not_found)
 }

@@ -51,7 +51,7 @@ pub async fn list(app: &App, _: &Caller) -> Result<Suites> {
         }
     };
     Ok(Suites {
-        suites: store::suite::list(&app.db)
+        suites: store::suite::list(&app.db.get())
             .await?
             .into_iter()
             .map(suite)
@@ -74,7 +74,7 @@ pub async fn items(
     let suite_id: SuiteId = suite_id.parse().map_err(|_| not_found())?;
     let cursor = cursor.map(|cursor| cursor.of(&suite_id)).transpose()?;
     let found = store::suite::find(
-        &app.db,
+        &app.db.get(),
         &suite_id,
         cursor.as_ref().map(|cursor| cursor.version.as_str()),
     )
@@ -83,7 +83,7 @@ pub async fn items(
         (Some(suite), _) => suite,
         // The suite may exist without the version that the cursor names.
         (None, Some(_))
-            if store::suite::find(&app.db, &suite_id, None)
+            if store::suite::find(&app.db.get(), &suite_id, None)
                 .await?
                 .is_some() =>
         {
@@ -95,7 +95,7 @@ pub async fn items(
     if from >= suite.n_items {
         return Err(bad_cursor());
     }
-    let items = store::suite::items(&app.db, &suite_id, &suite.version, from, limit).await?;
+    let items = store::suite::items(&app.db.get(), &suite_id, &suite.version, from, limit).await?;
     let next = from.saturating_add(i32::try_from(items.len()).unwrap_or(i32::MAX));
     let next_cursor =
         (next < suite.n_items).then(|| ItemCursor::new(&suite_id, suite.version.clone(), next));

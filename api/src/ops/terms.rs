@@ -27,7 +27,7 @@ pub async fn accept(app: &App, owner: &Owner, version: &str) -> Result<Terms> {
     }
     let session = owner.session();
     store::terms::accept(
-        &app.db,
+        &app.db.get(),
         session.org_id(),
         &current.version,
         session.user_id(),
@@ -47,7 +47,7 @@ fn current_terms(app: &App) -> Result<&CurrentTerms> {
 /// Returns the terms with their acceptance by the organization, if it has accepted them.
 async fn with_acceptance(app: &App, current: &CurrentTerms, org_id: &OrgId) -> Result<Terms> {
     let CurrentTerms { version, url } = current.clone();
-    let acceptance = store::terms::find(&app.db, org_id, &version).await?;
+    let acceptance = store::terms::find(&app.db.get(), org_id, &version).await?;
     let (accepted_at, accepted_by) = acceptance
         .map(|acceptance| (acceptance.accepted_at, acceptance.accepted_by))
         .unzip();

@@ -92,7 +92,7 @@ pub async fn create(app: &App, submitter: &Submitter, fields: NewUploadFields) -
         bytes,
         sha256: sha256.as_deref(),
     };
-    let mut transaction = app.db.begin().await?;
+    let mut transaction = app.db.get().begin().await?;
     store::upload::lock_opening(&mut transaction, caller.org_id()).await?;
     let (active, first) = store::upload::open(&mut *transaction, caller.org_id()).await?;
     if let (OPEN_MAX.., Some((resets_at, seconds))) = (active, first) {
@@ -125,7 +125,7 @@ fn hex_digest(text: &str) -> Result<String, FieldError> {
 /// Returns an upload with its parts.
 pub async fn get(app: &App, caller: &Caller, upload_id: &str) -> Result<Upload> {
     let upload_id: UploadId = upload_id.parse().map_err(|_| not_found())?;
-    let row = store::upload::find(&app.db, caller.org_id(), &upload_id)
+    let row = store::upload::find(&app.db.get(), caller.org_id(), &upload_id)
         .await?
         .ok_or_else(not_found)?;
     upload_response(app, caller, row).await
@@ -133,7 +133,7 @@ pub async fn get(app: &App, caller: &Caller, upload_id: &str) -> Result<Upload> 
 
 /// Returns the upload of a row, with its parts.
 pub(super) async fn upload_response(app: &App, caller: &Caller, row: UploadRow) -> Result<Upload> {
-    let parts = store::upload::parts(&app.db, caller.org_id(), &row.id).await?;
+    let parts = store::upload::parts(&app.db.get(), caller.org_id(), &row.id).await?;
     Ok(row.into_upload(parts, &app.settings.public_url))
 }
 
@@ -163,11 +163,12 @@ pub async fn put_part(
         return Err(part_too_large());
     }
     let upload_id: UploadId = upload_id.parse().map_err(|_| not_found())?;
-    let row = store::upload::find(&app.db, caller.org_id(), &upload_id)
+    let row = store::upload::find(&app.db.get(), caller.org_id(), &upload_id)
         .await?
         .ok_or_else(not_found)?;
     ensure_pending(&row)?;
-    let received = store::upload::received(&app.db, caller.org_id(), &upload_id, number).await?;
+    let received =
+        store::upload::received(&app.db.get(), caller.org_id(), &upload_id, number).await?;
     ensure_within_plan(
         received
             .others
@@ -176,7 +177,7 @@ pub async fn put_part(
     )?;
     // This check is not exact, because it takes no lock. It rejects most parts that do not fit
     // before they are received. `record_part` decides.
-    let stored = store::storage::used(&app.db, caller.org_id()).await?;
+    let stored = store::storage::used(&app.db.get(), caller.org_id()).await?;
     if stored
         .saturating_sub(received.part)
         .saturating_add_unsigned(content_length.unwrap_or(1))
@@ -256,7 +257,7 @@ async fn record_part(
     object: &PartObject,
     sha256: &str,
 ) -> Result<(Part, Option<String>)> {
-    let mut transaction = app.db.begin().await?;
+    let mut transaction = app.db.get().begin().await?;
     let row = store::upload::lock(&mut transaction, caller.org_id(), upload_id)
         .await?
         .ok_or_else(not_found)?;
@@ -298,7 +299,7 @@ fn count_storage_decision(decision: &'static str) {
 /// Returns the error of a part that exceeds the storage of the plan, and counts the decision.
 async fn storage_full(app: &App, caller: &Caller, stored: i64) -> Result<Error> {
     count_storage_decision("refused");
-    let (resets_at, seconds) = store::storage::frees_at(&app.db, caller.org_id()).await?;
+    let (resets_at, seconds) = store::storage::frees_at(&app.db.get(), caller.org_id()).await?;
     Ok(Error::storage_full(
         stored,
         caller.plan().storage_bytes,
@@ -311,7 +312,7 @@ async fn storage_full(app: &App, caller: &Caller, stored: i64) -> Result<Error> 
 pub async fn delete(app: &App, submitter: &Submitter, upload_id: &str) -> Result<()> {
     let upload_id: UploadId = upload_id.parse().map_err(|_| not_found())?;
     let org_id = submitter.caller().org_id();
-    let mut transaction = app.db.begin().await?;
+    let mut transaction = app.db.get().begin().await?;
     store::upload::lock(&mut transaction, org_id, &upload_id)
         .await?
         .ok_or_else(not_found)?;

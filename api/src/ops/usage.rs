@@ -23,7 +23,7 @@ pub async fn get(app: &App, caller: &Caller) -> Result<Usage> {
         .usage
         .with_uncounted(
             caller.org_id(),
-            store::usage::month(&app.db, caller.org_id()),
+            store::usage::month(&app.db.get(), caller.org_id()),
         )
         .await?;
     let plan = caller.plan();

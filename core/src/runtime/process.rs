@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use crate::model::error::{BestEffort as _, Code, Error, Result};
 use crate::runtime::process_error::ProcessError;
 use crate::runtime::settings::Setting;
-use crate::store::{PgPool, migrations};
+use crate::store::{PgPool, PrimaryPool, migrations};
 
 /// Longest wait of the readiness check for the database. Kubernetes does not wait much longer.
 const READINESS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -50,10 +50,10 @@ pub async fn shutdown_signal() -> Result<()> {
 
 /// Returns an error if migrations of this build have not been applied to the database. Waits for a
 /// database that is unavailable, because it may start at the same time.
-pub async fn ensure_schema_is_current(db: &PgPool) -> Result<(), ProcessError> {
+pub async fn ensure_schema_is_current(db: &PrimaryPool) -> Result<(), ProcessError> {
     let start = Instant::now();
     let pending = loop {
-        match migrations::pending(db).await {
+        match migrations::pending(&db.get()).await {
             Err(error)
                 if error.code == Code::Unavailable && start.elapsed() < DATABASE_START_TIMEOUT =>
             {
@@ -71,8 +71,8 @@ pub async fn ensure_schema_is_current(db: &PgPool) -> Result<(), ProcessError> {
 
 /// Closes the connections to the database, within a second. A query without a response must not
 /// delay the exit of the process.
-pub async fn close(db: &PgPool) {
-    tokio::time::timeout(Duration::from_secs(1), db.close())
+pub async fn close(db: &PrimaryPool) {
+    tokio::time::timeout(Duration::from_secs(1), db.get().close())
         .await
         .best_effort("closing the database connections");
 }
@@ -81,7 +81,7 @@ pub async fn close(db: &PgPool) {
 pub async fn serve_admin(
     listener: TcpListener,
     metrics: PrometheusHandle,
-    db: PgPool,
+    db: PrimaryPool,
     stopped: watch::Receiver<bool>,
 ) {
     let upkeep = metrics.clone();
@@ -97,7 +97,10 @@ pub async fn serve_admin(
     let routes = Router::new()
         .route("/metrics", get(scrape))
         .route("/livez", get(async || "ok\n"))
-        .route("/readyz", get(async move || readiness(&db, &stopped).await));
+        .route(
+            "/readyz",
+            get(async move || readiness(&db.get(), &stopped).await),
+        );
     let serve = async { axum::serve(listener, routes).await };
     // Histograms store every observation until the upkeep aggregates it.
     let run_upkeep = async {

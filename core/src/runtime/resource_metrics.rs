@@ -11,7 +11,7 @@ use crate::runtime::prometheus;
 use crate::runtime::redis_connection::Connection;
 use crate::runtime::settings::Common;
 use crate::store::queue_depth::{self, QueueDepth};
-use crate::store::{PgPool, migrations};
+use crate::store::{PgPool, PrimaryPool, migrations};
 
 /// Interval between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
@@ -21,14 +21,14 @@ const SAMPLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A sampler of the process's resources and dependencies.
 pub struct ResourceMetrics<const N: usize> {
-    pools: [(&'static str, PgPool); N],
+    pools: [(&'static str, PrimaryPool); N],
     redis: Connection,
 }
 
 impl<const N: usize> ResourceMetrics<N> {
     /// Creates a sampler of a process with these connection pools, each with its name. The first
     /// pool runs the queries of the sampler.
-    pub fn new(settings: &Common, pools: [(&'static str, &PgPool); N]) -> Result<Self> {
+    pub fn new(settings: &Common, pools: [(&'static str, &PrimaryPool); N]) -> Result<Self> {
         let redis = Connection::new(&settings.redis_url, SAMPLE_TIMEOUT)?;
         Ok(Self {
             pools: pools.map(|(name, pool)| (name, pool.clone())),
@@ -38,7 +38,7 @@ impl<const N: usize> ResourceMetrics<N> {
 
     /// Samples for as long as the future is polled. Samples the depth of the queue as well if there
     /// is a pool for it.
-    pub async fn sample(self, queue: Option<PgPool>) {
+    pub async fn sample(self, queue: Option<PrimaryPool>) {
         metrics::gauge!(prometheus::RUNTIME_LAG_SECONDS).set(0.0);
         loop {
             self.record_connections();
@@ -50,7 +50,11 @@ impl<const N: usize> ResourceMetrics<N> {
                 metrics::gauge!(prometheus::MIGRATIONS_PENDING).set(pending as f64);
             }
             if let Some(db) = &queue {
-                record_queue_depth(queue_depth_within_timeout(db).await.unwrap_or(UNKNOWN));
+                record_queue_depth(
+                    queue_depth_within_timeout(&db.get())
+                        .await
+                        .unwrap_or(UNKNOWN),
+                );
             }
             let wake_up_at = Instant::now() + SAMPLE_INTERVAL;
             tokio::time::sleep_until(wake_up_at).await;
@@ -61,6 +65,7 @@ impl<const N: usize> ResourceMetrics<N> {
 
     fn record_connections(&self) {
         for (name, pool) in &self.pools {
+            let pool = pool.get();
             let idle = pool.num_idle();
             let busy = (pool.size() as usize).saturating_sub(idle);
             metrics::gauge!(prometheus::DATABASE_CONNECTIONS, "pool" => *name, "state" => "busy")
@@ -76,7 +81,7 @@ impl<const N: usize> ResourceMetrics<N> {
         let Some((_, db)) = self.pools.first() else {
             return Ok(0);
         };
-        tokio::time::timeout(SAMPLE_TIMEOUT, migrations::pending(db))
+        tokio::time::timeout(SAMPLE_TIMEOUT, migrations::pending(&db.get()))
             .await
             .map_err(Error::unavailable)?
     }

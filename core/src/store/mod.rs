@@ -46,8 +46,8 @@ pub mod usage;
 pub mod work;
 
 pub use pool::{
-    PoolProfile, RESPONSE_TIMEOUT, acquire_within, connect, disconnect, pool, pool_with_task,
-    within_response_timeout,
+    PoolProfile, PrimaryPool, RESPONSE_TIMEOUT, acquire_within, connect, disconnect, pool,
+    pool_with_task, within_response_timeout,
 };
 pub use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 

@@ -8,7 +8,7 @@ use sqlx::Executor as _;
 use sqlx::postgres::{PgConnectOptions, PgListener};
 use tokio::time::{Instant, timeout_at};
 
-use super::{PgPool, presence};
+use super::{PgPool, PrimaryPool, presence};
 use crate::model::error::BestEffort as _;
 
 /// The time without a notification after which the connection is checked. Nothing is sent on it, so
@@ -23,7 +23,7 @@ const CHECK_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
 /// A subscription to one channel that reconnects by itself. It has a connection of its own.
 pub struct Notifications {
-    pool: PgPool,
+    pool: PrimaryPool,
     channel: &'static str,
     marks_presence: bool,
     subscription: Option<Subscription>,
@@ -42,7 +42,7 @@ struct Subscription {
 impl Notifications {
     /// Creates a subscription on the pool's server. It connects on the first call of
     /// [`next`](Self::next).
-    pub fn new(pool: PgPool, channel: &'static str) -> Self {
+    pub fn new(pool: PrimaryPool, channel: &'static str) -> Self {
         Self {
             pool,
             channel,
@@ -52,7 +52,7 @@ impl Notifications {
     }
 
     /// Creates a subscription whose connection also marks the process as present: see [`presence`].
-    pub fn marking_presence(pool: PgPool, channel: &'static str) -> Self {
+    pub fn marking_presence(pool: PrimaryPool, channel: &'static str) -> Self {
         Self {
             marks_presence: true,
             ..Self::new(pool, channel)
@@ -88,7 +88,7 @@ impl Notifications {
     }
 
     async fn subscribe(&mut self) {
-        let server = self.pool.connect_options();
+        let server = self.pool.get().connect_options();
         match listen(
             super::pool::listening(&server),
             self.channel,
@@ -114,7 +114,7 @@ impl Notifications {
 
 impl Subscription {
     /// Returns the payload of the next notification, or the reason why the subscription has ended.
-    async fn next(&mut self, pool: &PgPool) -> Result<String, String> {
+    async fn next(&mut self, pool: &PrimaryPool) -> Result<String, String> {
         loop {
             if let Ok(received) =
                 timeout_at(self.checked_at + CHECK_INTERVAL, self.listener.try_recv()).await
@@ -125,7 +125,7 @@ impl Subscription {
                 (self.checked_at, self.checking) = (Instant::now(), None);
                 return Ok(notification.payload().to_owned());
             }
-            if !Arc::ptr_eq(&self.server, &pool.connect_options()) {
+            if !Arc::ptr_eq(&self.server, &pool.get().connect_options()) {
                 return Err(String::from("the primary has changed"));
             }
             let started = *self.checking.get_or_insert_with(Instant::now);

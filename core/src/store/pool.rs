@@ -1,6 +1,6 @@
 //! Connection pools with bounded waits, and the conversion of database errors.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -121,6 +121,38 @@ pub async fn disconnect(db: PgConnection) {
         .best_effort("closing a database connection");
 }
 
+/// A pool of connections to the server that accepts writes. Clones share it.
+///
+/// After a failover it is a new pool. sqlx waits without a time limit for the response to the check
+/// of a connection that is returned to its pool, so connections to a frozen server would keep their
+/// places in the pool until TCP gives up.
+#[derive(Clone)]
+pub struct PrimaryPool(Arc<RwLock<PgPool>>);
+
+impl PrimaryPool {
+    fn new(pool: PgPool) -> Self {
+        Self(Arc::new(RwLock::new(pool)))
+    }
+
+    /// Returns the pool for the next statements. A task that runs for long gets it again for each.
+    pub fn get(&self) -> PgPool {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Replaces the pool. Callers that wait for a connection of the former pool get an error, and
+    /// its connections are closed when they are returned.
+    pub(super) fn replace(&self, pool: PgPool) {
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let former = std::mem::replace(&mut *current, pool);
+        // This also marks the pool as closed. Nobody waits for the connections, which may be
+        // without a response.
+        drop(former.close());
+    }
+}
+
 /// Opens a pool. It connects in the background, so that a process can start while the database is
 /// unavailable.
 ///
@@ -137,7 +169,7 @@ pub fn pool_with_task(
     connections: u32,
     application: &str,
     profile: PoolProfile,
-) -> Result<(PgPool, BoxFuture<'static, ()>)> {
+) -> Result<(PrimaryPool, BoxFuture<'static, ()>)> {
     let options = |server: PgConnectOptions| {
         server
             .application_name(application)
@@ -147,41 +179,32 @@ pub fn pool_with_task(
     let first = servers
         .first()
         .ok_or_else(|| Error::internal("the database URL names no server"))?;
-    let switch = primary::Switch::default();
-    let acquired = switch.clone();
-    let released = switch.clone();
-    let pool = PgPoolOptions::new()
+    let pool_options = PgPoolOptions::new()
         .max_connections(connections)
         .min_connections(if profile.open_eagerly { connections } else { 0 })
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .test_before_acquire(false)
         .after_connect(|connection, _| require_writable(connection))
-        .before_acquire(move |connection, about| {
-            let is_outdated = acquired.is_outdated(about.age);
-            Box::pin(async move {
-                if is_outdated {
-                    Ok(false)
-                } else {
-                    is_usable(connection, about).await
-                }
-            })
-        })
-        .after_release(move |connection, about| {
-            let is_outdated = released.is_outdated(about.age);
+        .before_acquire(|connection, about| Box::pin(is_usable(connection, about)))
+        .after_release(|connection, _| {
             Box::pin(async move {
                 let flushed = timeout(RELEASE_TIMEOUT, connection.flush()).await;
                 flushed
                     .unwrap_or_else(|_| Err(no_response()))
-                    .map(|()| !is_outdated)
+                    .map(|()| true)
             })
         });
     if servers.len() < 2 {
-        let pool = pool.connect_lazy_with(first.clone());
+        let pool = pool_options.connect_lazy_with(first.clone());
         let closed = pool.close_event();
-        return Ok((pool, Box::pin(closed)));
+        return Ok((PrimaryPool::new(pool), Box::pin(closed)));
     }
-    let pool = pool.connect_lazy_with(primary::unknown(first));
-    let follow = primary::follow(pool.clone(), servers, switch);
+    let pool = PrimaryPool::new(
+        pool_options
+            .clone()
+            .connect_lazy_with(primary::unknown(first)),
+    );
+    let follow = primary::follow(pool.clone(), pool_options, servers);
     Ok((pool, Box::pin(follow)))
 }
 
@@ -198,7 +221,7 @@ pub fn pool(
 ) -> Result<PgPool> {
     let (pool, follow_primary) = pool_with_task(url, connections, application, profile)?;
     tokio::spawn(follow_primary);
-    Ok(pool)
+    Ok(pool.get())
 }
 
 /// Opens a pool of one connection to the server, for listening. It is separate so that a connection

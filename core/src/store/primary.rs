@@ -3,20 +3,20 @@
 //! sqlx connects to one server. A connection string may name several, as libpq accepts them:
 //! `postgres://role:password@db-1,db-2:5433/assay?target_session_attrs=read-write`. A task then
 //! finds the server that accepts writes, and makes it the pool's server. After a failover it finds
-//! the new primary, and the pool discards its connections to the old one, which may be frozen and
-//! return as a second server that accepts writes.
+//! the new primary, and replaces the pool, so that no connection to the old one is used again: it may
+//! be frozen and return as a second server that accepts writes.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions as _, PgConnection, PgPool, Row as _};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions as _, PgConnection, Row as _};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::pool::PrimaryPool;
 use crate::model::error::{Error, Result};
 
 /// The time between two checks of the primary.
@@ -73,22 +73,6 @@ pub(super) fn unknown(server: &PgConnectOptions) -> PgConnectOptions {
     server.clone().host("127.0.0.1").port(0)
 }
 
-/// The time of the last change of a pool's server.
-#[derive(Clone, Default)]
-pub(super) struct Switch(Arc<Mutex<Option<Instant>>>);
-
-impl Switch {
-    /// Returns `true` if a connection of this age leads to an earlier server.
-    pub(super) fn is_outdated(&self, age: Duration) -> bool {
-        let switched = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        switched.is_some_and(|switched| age > switched.elapsed())
-    }
-
-    fn note(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-    }
-}
-
 /// Wakes the statements that wait for a response when a pool follows a failover.
 static FAILED_OVER: Notify = Notify::const_new();
 
@@ -98,12 +82,16 @@ pub(super) fn failed_over() -> Notified<'static> {
 }
 
 /// Keeps the pool on the server that accepts writes, until the pool is closed.
-pub(super) async fn follow(pool: PgPool, servers: Vec<PgConnectOptions>, switch: Switch) {
+pub(super) async fn follow(
+    pool: PrimaryPool,
+    pool_options: PgPoolOptions,
+    servers: Vec<PgConnectOptions>,
+) {
     // The checks have a connection of their own, so that they do not depend on the load of the
     // pool.
     let mut primary: Option<(usize, PgConnection)> = None;
     let mut known = None;
-    while !pool.is_closed() {
+    while !pool.get().is_closed() {
         let is_primary_alive = match &mut primary {
             Some((_, connection)) => timeout(CHECK_TIMEOUT, accepts_writes(connection))
                 .await
@@ -116,9 +104,12 @@ pub(super) async fn follow(pool: PgPool, servers: Vec<PgConnectOptions>, switch:
         match &primary {
             Some((at, _)) if known != Some(*at) => {
                 if let Some(server) = servers.get(*at) {
-                    pool.set_connect_options(server.clone());
-                    switch.note();
-                    if known.is_some() {
+                    if known.is_none() {
+                        // Callers already wait for a connection.
+                        pool.get().set_connect_options(server.clone());
+                    } else {
+                        let new = pool_options.clone().connect_lazy_with(server.clone());
+                        pool.replace(new);
                         FAILED_OVER.notify_waiters();
                     }
                     tracing::info!(
