@@ -15,7 +15,9 @@ use assay_core::store::combined_submissions::{CombinedSubmissions, combined_subm
 use assay_core::store::credential::FoundKey;
 use assay_core::store::submission::{IfLocked, NewJob};
 use assay_core::store::suite::SuiteRow;
-use assay_core::store::{self, PoolProfile, PrimaryPool, within_response_timeout};
+use assay_core::store::{
+    self, PgConnection, PoolProfile, PrimaryPool, TaskConnections, within_response_timeout,
+};
 use assay_core::{Error, JobId, OrgId};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -52,8 +54,10 @@ pub struct Inner {
     pub db: PrimaryPool,
     /// A connection pool for reading and cancelling jobs: a quarter of all connections.
     pub jobs_db: PrimaryPool,
-    /// A connection pool for statements of many requests.
+    /// A connection pool for statements of many requests. They use `task_connections`.
     pub combined_db: PrimaryPool,
+    /// The connections of `combined_db`.
+    pub task_connections: TaskConnections,
     /// Lookups of API keys by the hashes of their secrets.
     pub keys: CombinedLookups<SecretHash, FoundKey>,
     /// Lookups of jobs by their organization and id.
@@ -147,42 +151,61 @@ impl App {
         let db = pool("primary_for_requests", for_requests, PoolProfile::REQUESTS)?;
         let jobs_db = pool("primary_for_jobs", for_jobs, PoolProfile::REQUESTS)?;
         let combined_db = pool("primary_for_combined", COMBINED, PoolProfile::COMBINED)?;
+        let task_connections = TaskConnections::new(combined_db.clone(), COMBINED);
         let (keys, waiting_keys) = combined_statements();
         let (jobs, waiting_jobs) = combined_statements();
         let (suites, waiting_suites) = combined_statements();
         let (submissions, waiting_submissions) = combined_submissions();
-        let (keys_db, terms) = (combined_db.clone(), settings.terms.clone());
+        let (keys_db, terms) = (task_connections.clone(), settings.terms.clone());
         let find_keys = move |hashes: Vec<SecretHash>| {
             let (db, terms) = (keys_db.clone(), terms.clone());
-            async move { store::credential::keys(&db.get(), &hashes, &terms).await }
+            async move {
+                db.execute(async |db| store::credential::keys(db, &hashes, &terms).await)
+                    .await
+            }
         };
-        let suites_db = combined_db.clone();
+        let suites_db = task_connections.clone();
         let find_suites = move |suite_ids: Vec<SuiteId>| {
             let db = suites_db.clone();
-            async move { store::suite::find_all(&db.get(), &suite_ids).await }
+            async move {
+                db.execute(async |db| store::suite::find_all(db, &suite_ids).await)
+                    .await
+            }
         };
-        let (common_db, own_db) = (combined_db.clone(), db.clone());
+        let (common_db, own_db) = (task_connections.clone(), db.clone());
         let stored_jobs = Arc::new(StoredJobs::default());
         let announced_jobs = Arc::clone(&stored_jobs);
         let submit = move |jobs: Vec<NewJob>, if_locked| {
             let announced_jobs = Arc::clone(&announced_jobs);
-            let db = match if_locked {
-                IfLocked::Skip => common_db.clone(),
-                IfLocked::Wait => own_db.clone(),
-            };
+            let (common_db, own_db) = (common_db.clone(), own_db.get());
             async move {
                 let notifies = announced_jobs.take_room(jobs.len());
-                let db = db.get();
-                let stored = store::submission::submit(&db, &jobs, if_locked, notifies);
+                let stored = async {
+                    match if_locked {
+                        IfLocked::Skip => {
+                            let submit = async |db: &mut PgConnection| {
+                                store::submission::submit(db, &jobs, if_locked, notifies).await
+                            };
+                            common_db.execute(submit).await
+                        }
+                        IfLocked::Wait => {
+                            let mut db = own_db.acquire().await?;
+                            store::submission::submit(&mut db, &jobs, if_locked, notifies).await
+                        }
+                    }
+                };
                 let mut stored = within_response_timeout(stored).await?;
                 announced_jobs.announce(&mut stored);
                 Ok(stored.results)
             }
         };
-        let jobs_lookup_db = combined_db.clone();
+        let lookups_db = task_connections.clone();
         let find_jobs = move |jobs: Vec<(OrgId, JobId)>| {
-            let db = jobs_lookup_db.clone();
-            async move { store::job::find_all(&db.get(), &jobs).await }
+            let db = lookups_db.clone();
+            async move {
+                db.execute(async |db| store::job::find_all(db, &jobs).await)
+                    .await
+            }
         };
         tasks.spawn_infallible("key_lookups", waiting_keys.find(find_keys));
         tasks.spawn_infallible("job_lookups", waiting_jobs.find(find_jobs));
@@ -196,6 +219,7 @@ impl App {
             db,
             jobs_db,
             combined_db,
+            task_connections,
             session_lookups,
             memory: Budget::new(settings.request_memory),
             submission_bodies: ConcurrencyLimit::new(4, 16, CONCURRENCY_TIMEOUT),

@@ -69,6 +69,7 @@ mod suites;
 mod suspension;
 mod sweeps;
 mod takeovers;
+mod task_connections;
 mod telemetry;
 mod terms;
 mod tls;

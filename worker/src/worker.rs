@@ -20,7 +20,7 @@ use assay_core::store::combined_statements::{
 use assay_core::store::leases;
 use assay_core::store::work::{self, Claim, SuccessfulAttempt};
 use assay_core::store::{
-    self, PoolProfile, PrimaryPool, RESPONSE_TIMEOUT, within_response_timeout,
+    self, PoolProfile, RESPONSE_TIMEOUT, TaskConnections, within_response_timeout,
 };
 use assay_core::{BestEffort as _, Error, JobId, Result, WorkerId};
 use futures_util::FutureExt as _;
@@ -79,8 +79,10 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     let mut tasks = BackgroundTasks::default();
     tasks.spawn_infallible("primary", follow_primary);
     process::ensure_schema_is_current(&db).await?;
+    let task_connections = TaskConnections::new(db.clone(), 2);
     let (results, waiting_results) = combined_statements();
-    tasks.spawn_infallible("results", write_results(db.clone(), waiting_results));
+    let write_waiting = write_results(task_connections.clone(), waiting_results);
+    tasks.spawn_infallible("results", write_waiting);
     let context = AttemptContext {
         results,
         artifacts: Artifacts::open(&settings.common.artifacts).await?,
@@ -92,7 +94,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     let (stop, stopped) = watch::channel(false);
     let worker_id = WorkerId::random().map_err(Error::from)?;
     let (claims, waiting_claims) = combined_statements();
-    let claim_waiting = claim_jobs(db.clone(), worker_id.clone(), waiting_claims);
+    let claim_waiting = claim_jobs(task_connections, worker_id.clone(), waiting_claims);
     tasks.spawn_infallible("claims", claim_waiting);
     let worker = Arc::new(Worker {
         stopped: stopped.clone(),
@@ -178,24 +180,30 @@ fn start_background_tasks(
 }
 
 /// Writes the results of attempts.
-async fn write_results(db: PrimaryPool, waiting: WaitingRequests<SuccessfulAttempt, bool>) {
+async fn write_results(db: TaskConnections, waiting: WaitingRequests<SuccessfulAttempt, bool>) {
     let write = |attempts: Vec<SuccessfulAttempt>| {
         let db = db.clone();
-        async move { work::succeed_all(&db.get(), &attempts).await }
+        async move {
+            db.execute(async |db| work::succeed_all(db, &attempts).await)
+                .await
+        }
     };
     waiting.execute(RESPONSE_TIMEOUT, write).await;
 }
 
 /// Claims the jobs of tasks.
 async fn claim_jobs(
-    db: PrimaryPool,
+    db: TaskConnections,
     worker_id: WorkerId,
     waiting: WaitingRequests<Vec<JobId>, Vec<Claim>>,
 ) {
     let claim = |tasks: Vec<Vec<JobId>>| {
         let (db, worker_id) = (db.clone(), worker_id.clone());
         async move {
-            let mut claims = work::claim_all(&db.get(), &worker_id, &tasks.concat()).await?;
+            let job_ids = tasks.concat();
+            let mut claims = db
+                .execute(async |db| work::claim_all(db, &worker_id, &job_ids).await)
+                .await?;
             let claims_of = |job_ids: &Vec<JobId>| {
                 let is_of_task = |claim: &mut Claim| job_ids.contains(&claim.job_id);
                 claims.extract_if(.., is_of_task).collect()
@@ -407,7 +415,9 @@ mod tests {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = BackgroundTasks::default();
         let (results, waiting_results) = combined_statements();
-        tasks.spawn_infallible("results", write_results(db.clone(), waiting_results));
+        let task_connections = TaskConnections::new(db.clone(), 2);
+        let write_waiting = write_results(task_connections.clone(), waiting_results);
+        tasks.spawn_infallible("results", write_waiting);
         let context = AttemptContext {
             results,
             artifacts: Artifacts::create(folder.to_str().unwrap()).await.unwrap(),
@@ -418,7 +428,7 @@ mod tests {
         };
         let worker_id = WorkerId::random().unwrap();
         let (claims, waiting_claims) = combined_statements();
-        let claim_waiting = claim_jobs(context.db.clone(), worker_id.clone(), waiting_claims);
+        let claim_waiting = claim_jobs(task_connections, worker_id.clone(), waiting_claims);
         tasks.spawn_infallible("claims", claim_waiting);
         let worker = Arc::new(Worker {
             stopped,

@@ -16,7 +16,8 @@ use assay_core::runtime::redis_connection::Connection;
 use assay_core::runtime::trace_export::{MessagingOperation, Span, Spans};
 use assay_core::store::job_notifications::{self, JobNotification};
 use assay_core::store::leases::{self, ReclaimedJob};
-use assay_core::store::{PrimaryPool, notifications::Notifications, within_response_timeout};
+use assay_core::store::notifications::Notifications;
+use assay_core::store::{Connection as _, PgConnection, TaskConnections, within_response_timeout};
 use assay_core::{BestEffort as _, Result};
 use tokio::sync::watch;
 
@@ -57,7 +58,7 @@ enum StartedBy {
 }
 
 struct Dispatcher {
-    db: PrimaryPool,
+    db: TaskConnections,
     spans: Spans,
     notifier: JobNotifier,
     /// The time of the last removal of finished notifications.
@@ -75,7 +76,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
     let settings = &app.settings.common;
     let connection = Connection::new(&settings.redis_url, Duration::from_millis(500))?;
     let notifier = JobNotifier::new(connection, &settings.redis_prefix);
-    let db = app.combined_db.clone();
+    let db = app.task_connections.clone();
     let spans = app.spans.clone();
     let mut notifications =
         Notifications::new(app.db.clone(), job_notifications::SUBMITTED_CHANNEL);
@@ -152,7 +153,11 @@ impl Dispatcher {
             self.others_wait = true;
             if matches!(started_by, StartedBy::Stored) {
                 // The leader may have looked for jobs before these were submitted.
-                within_response_timeout(job_notifications::notify(&self.db.get())).await?;
+                within_response_timeout(
+                    self.db
+                        .execute(async |db| job_notifications::notify(db).await),
+                )
+                .await?;
             }
             return Ok(0);
         };
@@ -207,20 +212,27 @@ impl Dispatcher {
         let is_for_all_workers = match sweep {
             Sweep::None if room == 0 => return Ok(Some(Default::default())),
             Sweep::None => {
-                let picked = job_notifications::pick_jobs_to_notify(&self.db.get(), room).await?;
+                let pick = async |db: &mut PgConnection| {
+                    job_notifications::pick_jobs_to_notify(db, room).await
+                };
+                let picked = self.db.execute(pick).await?;
                 return Ok(picked.map(|notifications| (Vec::new(), notifications)));
             }
             Sweep::Overdue => false,
             Sweep::All => true,
         };
-        let mut transaction = self.db.get().begin().await?;
-        if !job_notifications::try_lead(&mut transaction).await? {
-            return Ok(None);
-        }
-        let reclaimed = leases::sweep(&mut transaction, is_for_all_workers).await?;
-        let picked = job_notifications::pick_jobs_to_notify(&mut *transaction, room).await?;
-        transaction.commit().await?;
-        Ok(Some((reclaimed, picked.unwrap_or_default())))
+        let sweep_and_pick = async |db: &mut PgConnection| {
+            let mut transaction = db.begin().await?;
+            if !job_notifications::try_lead(&mut transaction).await? {
+                transaction.rollback().await?;
+                return Ok(None);
+            }
+            let reclaimed = leases::sweep(&mut transaction, is_for_all_workers).await?;
+            let picked = job_notifications::pick_jobs_to_notify(&mut *transaction, room).await?;
+            transaction.commit().await?;
+            Ok(Some((reclaimed, picked.unwrap_or_default())))
+        };
+        self.db.execute(sweep_and_pick).await
     }
 
     /// Logs, counts and traces the attempts that were ended by the sweep: their workers cannot.
@@ -281,9 +293,11 @@ impl Dispatcher {
     async fn state(&self) -> Result<QueueState> {
         let state = self.notifier.state().await?;
         if state.lost_data {
-            let reset =
-                within_response_timeout(job_notifications::reset_notifications(&self.db.get()))
-                    .await?;
+            let reset = within_response_timeout(
+                self.db
+                    .execute(async |db| job_notifications::reset_notifications(db).await),
+            )
+            .await?;
             tracing::info!(
                 reset,
                 "Redis lost its data, workers are notified of every queued job again"

@@ -65,8 +65,8 @@ impl<const N: usize> ResourceMetrics<N> {
 
     fn record_connections(&self) {
         for (name, pool) in &self.pools {
+            let idle = pool.idle();
             let pool = pool.get();
-            let idle = pool.num_idle();
             let busy = (pool.size() as usize).saturating_sub(idle);
             metrics::gauge!(prometheus::DATABASE_CONNECTIONS, "pool" => *name, "state" => "busy")
                 .set(busy as f64);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::PgExecutor;
 
-use super::{PgConnection, PgPool};
+use super::PgConnection;
 use crate::model::error::Result;
 use crate::model::ids::JobId;
 use crate::model::timestamp::Timestamp;
@@ -168,7 +168,7 @@ pub async fn pick_jobs_to_notify(
 }
 
 /// Marks every queued job as not notified, because Redis lost its data.
-pub async fn reset_notifications(db: &PgPool) -> Result<u64> {
+pub async fn reset_notifications(db: impl PgExecutor<'_>) -> Result<u64> {
     let done = sqlx::query!(
         "
         /* all tenants: the dispatcher serves every organization */

@@ -39,6 +39,7 @@ pub mod session;
 pub mod storage;
 pub mod submission;
 pub mod suite;
+mod task_connections;
 pub mod terms;
 pub mod trace;
 pub mod upload;
@@ -49,7 +50,8 @@ pub use pool::{
     PoolProfile, PrimaryPool, RESPONSE_TIMEOUT, acquire_within, connect, disconnect, pool,
     pool_with_task, within_response_timeout,
 };
-pub use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+pub use sqlx::{Connection, PgConnection, PgPool, Postgres, Transaction};
+pub use task_connections::TaskConnections;
 
 use std::borrow::Cow;
 

@@ -1,10 +1,11 @@
 //! Connection pools with bounded waits, and the conversion of database errors.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use sqlx::pool::{PoolConnection, PoolConnectionMetadata};
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres};
 use tokio::time::{Instant, timeout};
@@ -127,25 +128,44 @@ pub async fn disconnect(db: PgConnection) {
 /// of a connection that is returned to its pool, so connections to a frozen server would keep their
 /// places in the pool until TCP gives up.
 #[derive(Clone)]
-pub struct PrimaryPool(Arc<RwLock<PgPool>>);
+pub struct PrimaryPool(Arc<Shared>);
+
+struct Shared {
+    pool: RwLock<PgPool>,
+    /// The number of idle connections that [`TaskConnections`](super::TaskConnections) hold.
+    idle_of_tasks: AtomicUsize,
+}
 
 impl PrimaryPool {
     fn new(pool: PgPool) -> Self {
-        Self(Arc::new(RwLock::new(pool)))
+        Self(Arc::new(Shared {
+            pool: RwLock::new(pool),
+            idle_of_tasks: AtomicUsize::new(0),
+        }))
     }
 
     /// Returns the pool for the next statements. A task that runs for long gets it again for each.
     pub fn get(&self) -> PgPool {
         self.0
+            .pool
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
+    /// Returns the number of idle connections.
+    pub fn idle(&self) -> usize {
+        self.get().num_idle() + self.0.idle_of_tasks.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_idle_of_tasks(&self, connections: usize) {
+        self.0.idle_of_tasks.store(connections, Ordering::Relaxed);
+    }
+
     /// Replaces the pool. Callers that wait for a connection of the former pool get an error, and
     /// its connections are closed when they are returned.
     pub(super) fn replace(&self, pool: PgPool) {
-        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.0.pool.write().unwrap_or_else(PoisonError::into_inner);
         let former = std::mem::replace(&mut *current, pool);
         // This also marks the pool as closed. Nobody waits for the connections, which may be
         // without a response.
@@ -185,7 +205,7 @@ pub fn pool_with_task(
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .test_before_acquire(false)
         .after_connect(|connection, _| require_writable(connection))
-        .before_acquire(|connection, about| Box::pin(is_usable(connection, about)))
+        .before_acquire(|connection, about| Box::pin(is_usable(connection, about.idle_for)))
         .after_release(|connection, _| {
             Box::pin(async move {
                 let flushed = timeout(RELEASE_TIMEOUT, connection.flush()).await;
@@ -242,22 +262,22 @@ fn no_response() -> sqlx::Error {
 /// stay open while a primary is demoted.
 static READ_ONLY_SINCE: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Returns `true` if a pooled connection can be used: the server responds and accepts writes.
-async fn is_usable(
+/// Returns `true` if a connection can be used that was idle for this time: the server responds and
+/// accepts writes.
+pub(super) async fn is_usable(
     connection: &mut PgConnection,
-    about: PoolConnectionMetadata,
+    idle_for: Duration,
 ) -> Result<bool, sqlx::Error> {
     let rejected_at = *READ_ONLY_SINCE
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     // A connection whose statement was rejected is released shortly after the rejection was
     // recorded.
-    let may_be_read_only =
-        rejected_at.is_some_and(|at| about.idle_for + IDLE_TRUSTED > at.elapsed());
+    let may_be_read_only = rejected_at.is_some_and(|at| idle_for + IDLE_TRUSTED > at.elapsed());
     let check = async {
         if may_be_read_only {
             primary::accepts_writes(connection).await
-        } else if about.idle_for > IDLE_TRUSTED {
+        } else if idle_for > IDLE_TRUSTED {
             connection.ping().await.map(|()| true)
         } else {
             Ok(true)

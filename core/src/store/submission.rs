@@ -14,7 +14,7 @@ use super::allowance::{self, Decision, Use};
 use super::job_notifications::JobNotification;
 use super::leases::{ATTEMPT_TIMEOUT, LEASE_DURATION};
 use super::suite::SuiteRow;
-use super::{PgConnection, PgPool, storage, upload, usage};
+use super::{Connection as _, PgConnection, storage, upload, usage};
 use crate::model::error::Result;
 use crate::model::ids::{JobId, OrgId, UploadId};
 use crate::model::job::{ATTEMPTS_MAX, JobRow, JobStatus, JobType};
@@ -208,7 +208,7 @@ pub struct Stored {
 /// The jobs must belong to one organization with [`IfLocked::Wait`], and a job that
 /// [`needs_own_transaction`](NewJob::needs_own_transaction) must be the only one.
 pub async fn submit(
-    pool: &PgPool,
+    db: &mut PgConnection,
     jobs: &[NewJob],
     if_locked: IfLocked,
     notifies: bool,
@@ -216,7 +216,7 @@ pub async fn submit(
     let mut org_ids: Vec<&str> = jobs.iter().map(|job| job.org_id.as_str()).collect();
     org_ids.sort_unstable();
     org_ids.dedup();
-    let mut db = pool.begin().await?;
+    let mut db = db.begin().await?;
     // Changes of an upload lock it before the storage of its organization. So must this.
     let upload_is_usable = match jobs {
         [job] => lock_upload(&mut db, job).await?,
