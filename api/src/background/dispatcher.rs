@@ -26,8 +26,8 @@ use crate::app::App;
 /// Longest time between two rounds, and shortest time between two sweeps.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Shortest time between two rounds. Under load, jobs are dispatched, claimed and finished in groups,
-/// which costs each much less.
+/// Shortest time between two rounds, unless the first one notifies of a single job. Under load, jobs
+/// are dispatched, claimed and finished in groups, which costs each much less.
 const ROUND_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Longest time between two rounds while more jobs wait than the queue has room for: workers have
@@ -92,7 +92,11 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
     let mut swept_at = None::<Instant>;
     let mut started_by = StartedBy::Other;
     loop {
-        let next_round = tokio::time::Instant::now() + ROUND_INTERVAL;
+        let interval = match &started_by {
+            StartedBy::Notified(notifications) if notifications.len() == 1 => Duration::ZERO,
+            _ => ROUND_INTERVAL,
+        };
+        let next_round = tokio::time::Instant::now() + interval;
         let is_sweep_due = swept_at.is_none_or(|at| at.elapsed() >= TICK);
         if is_sweep_due {
             swept_at = Some(Instant::now());
@@ -101,6 +105,7 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
         app.stored_jobs.set_room(*room.as_ref().unwrap_or(&0));
         room.map(drop)
             .best_effort("running a round of the dispatcher; the next one continues");
+        tokio::time::sleep_until(next_round).await;
         started_by = tokio::select! {
             stored = app.stored_jobs.to_send() => StartedBy::Notified(stored),
             () = app.stored_jobs.to_pick() => StartedBy::Stored,
@@ -114,7 +119,6 @@ pub async fn run(app: App, mut stop: watch::Receiver<bool>) -> Result<()> {
                 return Ok(());
             }
         };
-        tokio::time::sleep_until(next_round).await;
     }
 }
 
