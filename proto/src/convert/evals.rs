@@ -136,30 +136,49 @@ fn write(json: &mut Vec<u8>, value: impl serde::Serialize) -> Result<(), Unreada
 }
 
 /// Writes a JSON string.
-fn write_text(json: &mut Vec<u8>, text: &str) -> Result<(), Unreadable> {
-    let is_escaped = |byte| matches!(byte, b'"' | b'\\' | 0..0x20);
-    // Almost no text needs escapes. Every byte is compared, which is faster than stopping early.
-    if text
-        .bytes()
-        .fold(false, |found, byte| found | is_escaped(byte))
-    {
-        return write(json, text);
+fn write_text(json: &mut Vec<u8>, text: &[u8]) -> Result<(), Unreadable> {
+    if !is_plain_ascii(text) {
+        return write(json, std::str::from_utf8(text)?);
     }
     json.reserve(text.len() + 2);
     json.push(b'"');
-    json.extend_from_slice(text.as_bytes());
+    json.extend_from_slice(text);
     json.push(b'"');
     Ok(())
+}
+
+/// Returns `true` if the bytes are ASCII characters that a JSON string contains without escapes, as
+/// almost all ids are. This is faster than the check for UTF-8.
+fn is_plain_ascii(text: &[u8]) -> bool {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    // Sets the highest bit of a byte that is below `limit`, which is at most 0x80. A borrow may set
+    // further bits, but only after a match.
+    let below = |word: u64, limit: u64| word.wrapping_sub(LOW * limit) & !word;
+    let excluded = |word: u64| {
+        let escaped = below(word ^ (LOW * 0x22), 1) | below(word ^ (LOW * 0x5c), 1);
+        (word | below(word, 0x20) | escaped) & HIGH
+    };
+    let (words, rest) = text.as_chunks::<8>();
+    let mut last = [b'-'; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let all = words.iter().chain([&last]);
+    all.fold(0, |found, word| found | excluded(u64::from_le_bytes(*word))) == 0
 }
 
 /// Writes a `Prediction` as JSON. As protobuf requires, the last one of a repeated string counts,
 /// and repeated messages are merged.
 fn write_prediction(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
-    let (mut item_id, mut value, mut more): (_, Option<&[u8]>, Vec<u8>) = ("", None, Vec::new());
+    let (mut item_id, mut value, mut more): (&[u8], Option<&[u8]>, Vec<u8>) =
+        (b"", None, Vec::new());
     let mut rest = message;
     while !rest.is_empty() {
         match decode_key(&mut rest)? {
-            (1, wire_type) => item_id = text(&mut rest, wire_type)?,
+            (1, wire_type) => {
+                // An earlier one is not written, and must be text nevertheless.
+                std::str::from_utf8(item_id)?;
+                item_id = delimited(&mut rest, wire_type)?;
+            }
             (2, wire_type) => {
                 let content = delimited(&mut rest, wire_type)?;
                 match value {
@@ -211,7 +230,7 @@ fn write_value(json: &mut Vec<u8>, message: &[u8]) -> Result<(), Unreadable> {
         }
         match tag {
             1 => write_texts(json, delimited(&mut rest, wire_type)?, &mut is_first)?,
-            2 => write_text(json, text(&mut rest, wire_type)?)?,
+            2 => write_text(json, delimited(&mut rest, wire_type)?)?,
             // NaN and infinities become null, which validation rejects.
             3 => write(json, double(&mut rest, wire_type)?)?,
             _ => write_entries(json, delimited(&mut rest, wire_type)?, &mut is_first)?,
@@ -241,7 +260,7 @@ fn write_texts(
         match decode_key(&mut message)? {
             (1, wire_type) => {
                 comma(json, is_first);
-                write_text(json, text(&mut message, wire_type)?)?;
+                write_text(json, delimited(&mut message, wire_type)?)?;
             }
             (tag, wire_type) => skip_field(wire_type, tag, &mut message, DecodeContext::default())?,
         }
@@ -275,7 +294,7 @@ fn write_entries(
             }
         }
         comma(json, is_first);
-        write_text(json, label)?;
+        write_text(json, label.as_bytes())?;
         json.push(b':');
         write(json, share)?;
     }
