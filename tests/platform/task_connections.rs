@@ -44,12 +44,16 @@ async fn connection_stays_open_until_a_statement_fails() {
 
     // A transaction that is still open ends with its connection.
     let abandon = async |db: &mut PgConnection| {
-        sqlx::raw_sql("begin; lock table suites").execute(&mut *db).await?;
+        sqlx::raw_sql("begin; lock table suites")
+            .execute(&mut *db)
+            .await?;
         Err::<(), _>(Error::unavailable("abandoned"))
     };
     connections.execute(abandon).await.unwrap_err();
     let lock = async |db: &mut PgConnection| {
-        sqlx::raw_sql("begin; lock table suites; rollback").execute(db).await?;
+        sqlx::raw_sql("begin; lock table suites; rollback")
+            .execute(db)
+            .await?;
         Ok(())
     };
     connections.execute(lock).await.unwrap();
@@ -72,7 +76,11 @@ async fn tasks_wait_for_a_connection() {
     let connections = TaskConnections::new(pool(&world), 1);
     let tasks = [0.2, 0.1, 0.0].map(|seconds| {
         let connections = connections.clone();
-        tokio::spawn(async move { connections.execute(async |db| sleep(db, seconds).await).await })
+        tokio::spawn(async move {
+            connections
+                .execute(async |db| sleep(db, seconds).await)
+                .await
+        })
     });
     for task in tasks {
         task.await.unwrap().unwrap();

@@ -32,6 +32,7 @@ pub mod plan;
 mod pool;
 pub mod presence;
 mod primary;
+mod primary_pool;
 pub mod publish;
 pub mod queue_depth;
 pub mod reconcile;
@@ -47,9 +48,10 @@ pub mod usage;
 pub mod work;
 
 pub use pool::{
-    PoolProfile, PrimaryPool, RESPONSE_TIMEOUT, acquire_within, connect, disconnect, pool,
-    pool_with_task, within_response_timeout,
+    PoolProfile, RESPONSE_TIMEOUT, acquire_within, connect, disconnect, pool, pool_with_task,
+    within_response_timeout,
 };
+pub use primary_pool::PrimaryPool;
 pub use sqlx::{Connection, PgConnection, PgPool, Postgres, Transaction};
 pub use task_connections::TaskConnections;
 

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::pool::PrimaryPool;
+use super::primary_pool::PrimaryPool;
 use crate::model::error::{Error, Result};
 
 /// The time between two checks of the primary.

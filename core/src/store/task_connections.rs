@@ -11,7 +11,8 @@ use sqlx::{PgConnection, PgPool, Postgres};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::pool::{PrimaryPool, is_usable};
+use super::pool::is_usable;
+use super::primary_pool::PrimaryPool;
 use crate::model::error::{Error, Result};
 
 /// The age at which a connection is replaced, as in a pool: the memory of a session of PostgreSQL
