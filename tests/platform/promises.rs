@@ -102,13 +102,14 @@ fn promises_and_threats_name_existing_tests() {
 fn published_benchmarks_match_their_json() {
     let read = |name: &str| std::fs::read_to_string(root().join("docs").join(name)).unwrap();
     let page = read("benchmarks.md");
-    let section = Section::Service;
-    let figures = serde_json::from_str(&read(section.json_file())).unwrap();
-    assert_eq!(
-        replace_tables(&page, section, &figures).as_deref(),
-        Some(&*page)
-    );
-    assert_eq!(chart(&figures), read(section.chart_file()));
+    for section in [Section::Service, Section::Growth] {
+        let figures = serde_json::from_str(&read(section.json_file())).unwrap();
+        assert_eq!(
+            replace_tables(&page, section, &figures).as_deref(),
+            Some(&*page)
+        );
+        assert_eq!(chart(&figures), read(section.chart_file()));
+    }
 }
 
 #[test]
