@@ -42,6 +42,9 @@ const LEASE_RENEWAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval at which a worker polls for jobs whose notification was lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The number of connections for combined statements: one each for claims and results.
+const TASK_CONNECTIONS: u32 = 2;
+
 /// The state that the tasks of a worker process share.
 struct Worker {
     id: WorkerId,
@@ -79,7 +82,7 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     let mut tasks = BackgroundTasks::default();
     tasks.spawn_infallible("primary", follow_primary);
     process::ensure_schema_is_current(&db).await?;
-    let task_connections = TaskConnections::new(db.clone(), 2);
+    let task_connections = TaskConnections::new(db.clone(), TASK_CONNECTIONS);
     let (results, waiting_results) = combined_statements();
     let write_waiting = write_results(task_connections.clone(), waiting_results);
     tasks.spawn_infallible("results", write_waiting);
@@ -415,7 +418,7 @@ mod tests {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = BackgroundTasks::default();
         let (results, waiting_results) = combined_statements();
-        let task_connections = TaskConnections::new(db.clone(), 2);
+        let task_connections = TaskConnections::new(db.clone(), TASK_CONNECTIONS);
         let write_waiting = write_results(task_connections.clone(), waiting_results);
         tasks.spawn_infallible("results", write_waiting);
         let context = AttemptContext {
