@@ -20,6 +20,8 @@ pub mod permissions;
 pub mod random;
 mod refusals;
 pub mod secret;
+pub mod sequence;
+pub mod serving;
 pub mod session;
 pub mod span_context;
 pub mod suite;
