@@ -138,6 +138,15 @@ pub struct PlanArguments {
     /// Maximum number of stored bytes; for a new plan, ten times the maximum upload by default
     #[arg(long, value_parser = value_parser!(i64).range(1..))]
     storage_bytes: Option<i64>,
+    /// Maximum number of sequences predicted in a calendar month; by default as many as eval items
+    #[arg(long, value_parser = value_parser!(i64).range(0..))]
+    predict_items_per_month: Option<i64>,
+    /// Maximum number of events generated in a calendar month; by default as many as eval items
+    #[arg(long, value_parser = value_parser!(i64).range(0..))]
+    generated_events_per_month: Option<i64>,
+    /// Maximum number of sequences embedded in a calendar month; by default as many as eval items
+    #[arg(long, value_parser = value_parser!(i64).range(0..))]
+    embeddings_per_month: Option<i64>,
 }
 
 /// The commands of `artifacts`.
@@ -159,6 +168,9 @@ impl From<PlanArguments> for PlanChange {
             concurrent_jobs,
             upload_bytes_max,
             storage_bytes,
+            predict_items_per_month,
+            generated_events_per_month,
+            embeddings_per_month,
         } = arguments;
         Self {
             requests_per_minute,
@@ -166,6 +178,9 @@ impl From<PlanArguments> for PlanChange {
             concurrent_jobs,
             upload_bytes_max,
             storage_bytes,
+            predict_items_per_month,
+            generated_events_per_month,
+            embeddings_per_month,
         }
     }
 }

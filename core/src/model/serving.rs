@@ -1,5 +1,6 @@
 //! The serving operations of a model: their options, and their results as callers see them.
 
+use crate::model::org::Plan;
 use crate::model::text_enum::text_enum;
 
 /// Maximum number of sequences of a synchronous request.
@@ -68,6 +69,47 @@ text_enum! {
         /// Base64 of little-endian 32-bit floating-point numbers.
         Base64 = "base64",
     }
+}
+
+text_enum! {
+    /// The unit that an operation is charged in, as `GET /v1/usage` names its total.
+    pub enum Unit {
+        /// Sequences for which `predict` returned a result.
+        PredictItems = "predict_items",
+        /// Generated events, over all continuations.
+        GeneratedEvents = "generated_events",
+        /// Embedded sequences.
+        Embeddings = "embeddings",
+    }
+}
+
+impl Unit {
+    /// Returns the name of the limit of the unit.
+    pub const fn limit(self) -> &'static str {
+        match self {
+            Self::PredictItems => "predict_items_per_month",
+            Self::GeneratedEvents => "generated_events_per_month",
+            Self::Embeddings => "embeddings_per_month",
+        }
+    }
+
+    /// Returns the units that a plan allows in a calendar month.
+    pub const fn max(self, plan: &Plan) -> i64 {
+        match self {
+            Self::PredictItems => plan.predict_items_per_month,
+            Self::GeneratedEvents => plan.generated_events_per_month,
+            Self::Embeddings => plan.embeddings_per_month,
+        }
+    }
+}
+
+/// A number of units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Units {
+    /// The unit.
+    pub unit: Unit,
+    /// The number, at least 1.
+    pub n: i64,
 }
 
 /// The options that all operations have.

@@ -1,0 +1,152 @@
+//! Published packages: the files of a model version in the artifact store, and how it is served.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::catalog::ModelFile;
+use crate::model::ids::OrgId;
+use crate::model::text_enum::text_enum;
+
+/// Folder of the platform's packages in the artifact store.
+const MODELS: &str = "models";
+
+/// Folder of the packages of single organizations, under which each has a folder of its own.
+const ORGS: &str = "orgs";
+
+/// A published package, as it is stored with its model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Package {
+    /// The folder in the artifact store, which holds the manifest and the files.
+    pub prefix: String,
+    /// The files, by name.
+    pub files: Vec<PackageFile>,
+    /// The engine that serves the model, and how it is called.
+    pub serving: Serving,
+    /// The number of catalog items. `None`: the package has no item table, because no tokenizer is
+    /// fitted.
+    pub n_items: Option<i64>,
+    /// The time that the engine takes to rank items for one sequence of the context's full length,
+    /// in microseconds, as measured at publication.
+    pub sequence_us: i64,
+}
+
+/// A file of a package.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackageFile {
+    /// The name of the file.
+    pub name: String,
+    /// The size of the file, in bytes.
+    pub bytes: u64,
+    /// The SHA-256 of the file, 64 lower-case hex digits.
+    pub sha256: String,
+}
+
+/// The list of a package's files, stored as `manifest.json` beside them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The files, by name.
+    pub files: Vec<PackageFile>,
+}
+
+text_enum! {
+    /// The tensors that an external engine reads.
+    pub enum Tensors {
+        /// Item ids. The engine has the item table.
+        Ids = "ids",
+        /// Codes of items. The client has the item table.
+        Codes = "codes",
+    }
+}
+
+/// The object `serving` of `model.json`: the engine, and how it is called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Serving {
+    /// An external engine, which has the model under a name of its own.
+    External {
+        /// The name of the engine in `ASSAY_ENGINES`.
+        engine: String,
+        /// The name of the model in the engine.
+        name: String,
+        /// The tensors that the engine reads.
+        tensors: Tensors,
+        /// The output of each operation that the engine computes, such as `logits`.
+        operations: Operations,
+    },
+    /// The embedded engine, which loads the package from the artifact store.
+    Embedded {
+        /// The name of the engine in `ASSAY_ENGINES`.
+        engine: String,
+        /// The architecture of the network.
+        architecture: String,
+    },
+}
+
+/// The outputs of an external engine, by operation. An operation without an output is not computed
+/// by the engine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Operations {
+    /// The output of `predict`.
+    pub predict: Option<Output>,
+    /// The output of `generate`.
+    pub generate: Option<Output>,
+    /// The output of `embed`.
+    pub embed: Option<Output>,
+}
+
+text_enum! {
+    /// The output tensors of an external engine.
+    pub enum Output {
+        /// `items` and `scores` of the most probable items.
+        Topk = "topk",
+        /// `logits` of the codes of the only level.
+        Logits = "logits",
+        /// `embedding`.
+        Embedding = "embedding",
+        /// `continuations` and `scores`.
+        Continuations = "continuations",
+    }
+}
+
+impl Serving {
+    /// Returns the name of the engine in `ASSAY_ENGINES`.
+    pub fn engine(&self) -> &str {
+        match self {
+            Self::External { engine, .. } | Self::Embedded { engine, .. } => engine,
+        }
+    }
+}
+
+/// A version of a model that an organization can use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServedVersion {
+    /// The card of the version.
+    pub file: ModelFile,
+    /// The package. `None`: the version was published as a card alone.
+    pub package: Option<Package>,
+}
+
+/// Returns the folder of a package: a package that an organization owns is in a folder of that
+/// organization. `digest` is the SHA-256 of the manifest in hex. Packages with different content
+/// are in different folders, so a publication that fails leaves no file of another one behind.
+pub fn prefix(org_id: Option<&OrgId>, id: &str, version: &str, digest: &str) -> String {
+    let digest = digest.get(..16).unwrap_or(digest);
+    match org_id {
+        None => format!("{MODELS}/{id}/{version}/{digest}"),
+        Some(org_id) => format!("{ORGS}/{org_id}/{MODELS}/{id}/{version}/{digest}"),
+    }
+}
+
+/// Returns `true` if an object of the artifact store has the name of a package's file.
+pub fn is_file(key: &str) -> bool {
+    let in_folder = |folder: &str| {
+        key.strip_prefix(folder)
+            .is_some_and(|rest| rest.starts_with('/'))
+    };
+    in_folder(MODELS) || in_folder(ORGS)
+}
+
+/// Returns the folder of all packages that an organization owns.
+pub fn org_prefix(org_id: &OrgId) -> String {
+    format!("{ORGS}/{org_id}")
+}
