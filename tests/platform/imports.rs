@@ -17,6 +17,7 @@ const CRATES: [(&str, &str); 7] = [
     ("assay_inference", "proto/inference/src"),
     ("assay_api", "api/src"),
     ("assay_worker", "worker/src"),
+    ("assay_engine", "worker/engine/src"),
 ];
 
 fn root() -> PathBuf {
