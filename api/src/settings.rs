@@ -34,6 +34,8 @@ pub struct Settings {
     pub connections_per_address: u32,
     /// The memory budget of requests and responses in bytes.
     pub request_memory: u64,
+    /// The deadline of a call to an engine that a request waits for.
+    pub serve_deadline: Duration,
     /// `true` if gRPC reflection is served.
     pub grpc_reflection: bool,
     /// The number of failed authentications per minute after which an address is throttled.
@@ -123,6 +125,7 @@ impl Settings {
             cors_origins: read.list(&settings::CORS_ORIGINS),
             connections_per_address: read.positive(&settings::CONNECTIONS_PER_ADDRESS),
             request_memory: u64::from(read.positive(&settings::REQUEST_MEMORY_MIB)) * 1024 * 1024,
+            serve_deadline: read.seconds(&settings::SERVE_DEADLINE, 0.1, 60.0),
             grpc_reflection: read.get(&settings::GRPC_REFLECTION),
             auth_failures_per_minute: read.positive(&settings::AUTH_FAILURES_PER_MINUTE),
             sign_in_mails_per_minute: read.positive(&settings::SIGN_IN_MAILS_PER_MINUTE),

@@ -22,6 +22,7 @@ pub mod random;
 mod refusals;
 pub mod secret;
 pub mod sequence;
+pub mod served_model;
 pub mod serving;
 pub mod session;
 pub mod span_context;

@@ -1,8 +1,10 @@
 //! The runtime of the API and worker processes: settings, logs, Prometheus metrics, trace export,
-//! shutdown, background tasks, the job queue, Redis and the artifact store.
+//! shutdown, background tasks, the job queue, Redis, the artifact store and the client of the
+//! engines.
 
 pub mod artifacts;
 pub mod background_tasks;
+pub mod engine;
 pub mod job_queue;
 pub mod process;
 pub mod process_error;

@@ -10,6 +10,8 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::runtime::engine::address::{self, EngineAddress};
+
 /// A setting of one or both binaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
@@ -76,6 +78,8 @@ settings! {
     RECORD_DAYS = "90"; "Days for which revoked keys, expired domain claims and invites that are no longer open are stored."
     WORKER_SLOTS = "4"; "Number of jobs that one worker process scores at once. Up to 16 jobs of at most 64 KiB count as one."
     WORKER_ANSWERS_MIB = "1024"; "Memory of a worker process for cached answers of suites, in MiB. The least recently used answers are removed first. Answers in use are never removed, whatever their size."
+    ENGINES = ""; "Engines that run models, by the names that packages use: `default=http://127.0.0.1:9500,triton=http://triton:8001`. At most 16. A DNS name with several addresses is called round robin. Without engines, no model is served."
+    SERVE_DEADLINE = "5"; "Deadline of a synchronous call to an engine, in seconds, from 0.1 to 60. Then the response is 503."
     DRAIN_SECONDS = "25"; "Seconds that a process may take to finish its work after a shutdown signal."
     OTLP_ENDPOINT = ""; "Address of the collector to which traces are exported by OTLP over gRPC, such as `http://collector:4317`, with headers in the usual `OTEL_EXPORTER_OTLP_HEADERS`. If empty, traces are not exported."
     TRACE_SHARE = "1"; "Share of the traces that are exported, from 0 to 1. A keyed hash of the trace id decides: all API processes export the same traces, and callers cannot influence the choice."
@@ -215,16 +219,41 @@ impl Reader {
     /// Returns a number of at least `least`.
     pub fn at_least(&mut self, setting: &Setting, least: u32) -> u32 {
         let value = self.get(setting);
-        if value < least
-            && !self
-                .errors
-                .iter()
-                .any(|error| error.starts_with(setting.name))
-        {
+        if value < least && !self.has_error(setting) {
             self.errors
                 .push(format!("{}: must be at least {least}", setting.name));
         }
         value
+    }
+
+    /// Returns a number of seconds between `least` and `most`, which may have decimals.
+    pub fn seconds(&mut self, setting: &Setting, least: f64, most: f64) -> Duration {
+        let value: f64 = self.get(setting);
+        if (least..=most).contains(&value) {
+            return Duration::from_secs_f64(value);
+        }
+        if !self.has_error(setting) {
+            self.reject(
+                setting,
+                &format!("must be a number of seconds from {least} to {most}"),
+            );
+        }
+        Duration::ZERO
+    }
+
+    /// Returns the engines.
+    pub fn engines(&mut self) -> Vec<EngineAddress> {
+        let addresses = self.list(&ENGINES);
+        if let Some(message) = address::list_error(&addresses) {
+            self.reject(&ENGINES, &message);
+        }
+        addresses
+    }
+
+    fn has_error(&self, setting: &Setting) -> bool {
+        self.errors
+            .iter()
+            .any(|error| error.starts_with(setting.name))
     }
 
     /// Returns a number from 0 to 1.
@@ -295,6 +324,8 @@ pub struct Common {
     pub git_sha: String,
     /// The build of the scoring library.
     pub hfm_sha: String,
+    /// The engines that run models.
+    pub engines: Vec<EngineAddress>,
     /// The time in which the process finishes its work after a shutdown signal.
     pub drain: Duration,
     /// The collector to which traces are exported. If empty, they are not exported.
@@ -324,6 +355,7 @@ impl Common {
             } else {
                 hfm_sha
             },
+            engines: read.engines(),
             drain: Duration::from_secs(u64::from(read.positive(&DRAIN_SECONDS))),
             otlp_endpoint: read.get(&OTLP_ENDPOINT),
             trace_share: read.share(&TRACE_SHARE),
@@ -370,6 +402,41 @@ mod tests {
             !message.contains("s3cret") && !message.contains("HOME"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn engines_and_deadline_are_read() {
+        let mut read = reader(&[
+            ("ASSAY_ENGINES", "default=http://h:1, triton=https://t"),
+            ("ASSAY_SERVE_DEADLINE", "2.5"),
+        ]);
+        let names: Vec<_> = read
+            .engines()
+            .into_iter()
+            .map(|engine| engine.name)
+            .collect();
+        assert_eq!(names, ["default", "triton"]);
+        let deadline = read.seconds(&SERVE_DEADLINE, 0.1, 60.0);
+        assert_eq!(deadline, Duration::from_millis(2500));
+        assert!(read.finish().is_ok());
+    }
+
+    #[test]
+    fn invalid_engines_and_deadline_are_reported() {
+        let mut read = reader(&[
+            ("ASSAY_ENGINES", "a=http://h, a=http://h, b"),
+            ("ASSAY_SERVE_DEADLINE", "NaN"),
+        ]);
+        assert_eq!(read.engines().len(), 2);
+        assert_eq!(read.seconds(&SERVE_DEADLINE, 0.1, 60.0), Duration::ZERO);
+        let message = read.finish().unwrap_err().to_string();
+        for part in [
+            "ASSAY_ENGINES: \"b\": must be a name and an address",
+            "ASSAY_ENGINES: \"a\" is named twice",
+            "ASSAY_SERVE_DEADLINE: must be a number of seconds from 0.1 to 60",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
     }
 
     #[test]

@@ -1,0 +1,90 @@
+//! A published version of a model, as the engine client needs it.
+
+use crate::model::catalog::Codebook;
+use crate::model::text_enum::text_enum;
+
+text_enum! {
+    /// The output of `predict` of a model that reads codes.
+    pub enum PredictOutput {
+        /// `items` and `scores`: the most probable items, as many as the model returns.
+        TopK = "topk",
+        /// `logits`: one number for each code of the only level.
+        Logits = "logits",
+    }
+}
+
+/// A published version of a model: its engine, and its properties that decide about calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServedModel {
+    /// The id of the model.
+    pub id: String,
+    /// The version of the model, which is part of every call.
+    pub version: String,
+    /// The name of the engine in `ASSAY_ENGINES`.
+    pub engine: String,
+    /// The name of the package in the artifact store: the prefix of its objects.
+    pub package: String,
+    /// The tensors that the engine reads and returns.
+    pub profile: Profile,
+    /// The number of events that the model looks back on.
+    pub context_length: u32,
+    /// The number of dimensions of an embedding.
+    pub embedding_dim: u32,
+    /// The codebook of the model.
+    pub codebook: Codebook,
+    /// `true` if the package has an item table.
+    pub has_item_table: bool,
+}
+
+/// The tensors that the engine of a model reads and returns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Profile {
+    /// Item ids; the engine knows the model by the name of its package. For the embedded engine.
+    Embedded,
+    /// Item ids, for external engines.
+    Ids {
+        /// The name of the model in the engine.
+        name: String,
+        /// `true` if the engine continues sequences. Otherwise the client continues them with one
+        /// prediction for each event.
+        generates: bool,
+    },
+    /// Codes of items, for external engines. The client encodes items by the package's item table.
+    Codes {
+        /// The name of the model in the engine.
+        name: String,
+        /// The tensors that the model returns.
+        outputs: CodeOutputs,
+    },
+}
+
+/// The outputs of a model that reads codes, as in `serving.operations` of `model.json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodeOutputs {
+    /// The output of `predict`. `None` if the model does not predict.
+    pub predict: Option<PredictOutput>,
+    /// `true` if the model returns `continuations`. Otherwise the client continues sequences with
+    /// one prediction for each event.
+    pub continuations: bool,
+    /// `true` if the model returns `embedding`.
+    pub embedding: bool,
+}
+
+impl ServedModel {
+    /// Returns `true` if the model can rank options. A model that only returns its most probable
+    /// items cannot.
+    pub const fn ranks_options(&self) -> bool {
+        match &self.profile {
+            Profile::Embedded | Profile::Ids { .. } => true,
+            Profile::Codes { outputs, .. } => {
+                matches!(outputs.predict, Some(PredictOutput::Logits))
+            }
+        }
+    }
+
+    /// Returns `true` if the model can return the mean of all positions as embedding. A model that
+    /// reads codes returns one vector, that of the last position.
+    pub const fn pools_mean(&self) -> bool {
+        !matches!(self.profile, Profile::Codes { .. })
+    }
+}
