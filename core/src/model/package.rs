@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model::catalog::ModelFile;
+use crate::model::error::{Error, Result};
 use crate::model::ids::OrgId;
+use crate::model::served_model::{CodeOutputs, PredictOutput, Profile, ServedModel};
 use crate::model::text_enum::text_enum;
 
 /// Folder of the platform's packages in the artifact store.
@@ -87,24 +89,29 @@ pub enum Serving {
 #[serde(deny_unknown_fields, default)]
 pub struct Operations {
     /// The output of `predict`.
-    pub predict: Option<Output>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predict: Option<PredictOutput>,
     /// The output of `generate`.
-    pub generate: Option<Output>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generate: Option<GenerateOutput>,
     /// The output of `embed`.
-    pub embed: Option<Output>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embed: Option<EmbedOutput>,
 }
 
 text_enum! {
-    /// The output tensors of an external engine.
-    pub enum Output {
-        /// `items` and `scores` of the most probable items.
-        Topk = "topk",
-        /// `logits` of the codes of the only level.
-        Logits = "logits",
-        /// `embedding`.
-        Embedding = "embedding",
+    /// The output of `generate` of an external engine.
+    pub enum GenerateOutput {
         /// `continuations` and `scores`.
         Continuations = "continuations",
+    }
+}
+
+text_enum! {
+    /// The output of `embed` of an external engine.
+    pub enum EmbedOutput {
+        /// `embedding`.
+        Embedding = "embedding",
     }
 }
 
@@ -124,6 +131,53 @@ pub struct ServedVersion {
     pub file: ModelFile,
     /// The package. `None`: the version was published as a card alone.
     pub package: Option<Package>,
+}
+
+impl Package {
+    /// Returns the model as the engine client needs it.
+    ///
+    /// # Errors
+    /// If a size on the card is larger than 32 bits, which publication refuses.
+    pub fn served_model(&self, file: &ModelFile) -> Result<ServedModel> {
+        let profile = match &self.serving {
+            Serving::Embedded { .. } => Profile::Embedded,
+            Serving::External {
+                name,
+                tensors,
+                operations:
+                    Operations {
+                        predict,
+                        generate,
+                        embed,
+                    },
+                ..
+            } => match tensors {
+                Tensors::Ids => Profile::Ids {
+                    name: name.clone(),
+                    generates: generate.is_some(),
+                },
+                Tensors::Codes => Profile::Codes {
+                    name: name.clone(),
+                    outputs: CodeOutputs {
+                        predict: *predict,
+                        continuations: generate.is_some(),
+                        embedding: embed.is_some(),
+                    },
+                },
+            },
+        };
+        Ok(ServedModel {
+            id: file.id.clone(),
+            version: file.version.clone(),
+            engine: self.serving.engine().to_owned(),
+            package: self.prefix.clone(),
+            profile,
+            context_length: u32::try_from(file.context_length).map_err(Error::internal)?,
+            embedding_dim: u32::try_from(file.embedding_dim).map_err(Error::internal)?,
+            codebook: file.codebook,
+            has_item_table: self.n_items.is_some(),
+        })
+    }
 }
 
 /// Returns the folder of a package: a package that an organization owns is in a folder of that
