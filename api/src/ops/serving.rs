@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use assay_core::model::catalog::Endpoint;
-use assay_core::model::package::ServedVersion;
 use assay_core::model::permissions::{Caller, Submitter, TermsAccepted};
+use assay_core::model::published_model::ServedVersion;
 use assay_core::model::sequence::{Sequence, check_sequences};
 use assay_core::model::served_model::ServedModel;
 use assay_core::model::serving::{

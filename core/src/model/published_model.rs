@@ -1,26 +1,20 @@
-//! Published packages: the files of a model version in the artifact store, and how it is served.
+//! Published versions of models: the card, and how its package is served.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::catalog::ModelFile;
 use crate::model::error::{Error, Result};
-use crate::model::ids::OrgId;
+use crate::model::package::ManifestFile;
 use crate::model::served_model::{CodeOutputs, PredictOutput, Profile, ServedModel};
 use crate::model::text_enum::text_enum;
-
-/// Folder of the platform's packages in the artifact store.
-const MODELS: &str = "models";
-
-/// Folder of the packages of single organizations, under which each has a folder of its own.
-const ORGS: &str = "orgs";
 
 /// A published package, as it is stored with its model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Package {
-    /// The folder in the artifact store, which holds the manifest and the files.
-    pub prefix: String,
+    /// The name of the package in the artifact store.
+    pub name: String,
     /// The files, by name.
-    pub files: Vec<PackageFile>,
+    pub files: Vec<ManifestFile>,
     /// The engine that serves the model, and how it is called.
     pub serving: Serving,
     /// The number of catalog items. `None`: the package has no item table, because no tokenizer is
@@ -29,24 +23,6 @@ pub struct Package {
     /// The time that the engine takes to rank items for one sequence of the context's full length,
     /// in microseconds, as measured at publication.
     pub sequence_us: i64,
-}
-
-/// A file of a package.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PackageFile {
-    /// The name of the file.
-    pub name: String,
-    /// The size of the file, in bytes.
-    pub bytes: u64,
-    /// The SHA-256 of the file, 64 lower-case hex digits.
-    pub sha256: String,
-}
-
-/// The list of a package's files, stored as `manifest.json` beside them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
-    /// The files, by name.
-    pub files: Vec<PackageFile>,
 }
 
 text_enum! {
@@ -170,7 +146,7 @@ impl Package {
             id: file.id.clone(),
             version: file.version.clone(),
             engine: self.serving.engine().to_owned(),
-            package: self.prefix.clone(),
+            package: self.name.clone(),
             profile,
             context_length: u32::try_from(file.context_length).map_err(Error::internal)?,
             embedding_dim: u32::try_from(file.embedding_dim).map_err(Error::internal)?,
@@ -178,29 +154,4 @@ impl Package {
             has_item_table: self.n_items.is_some(),
         })
     }
-}
-
-/// Returns the folder of a package: a package that an organization owns is in a folder of that
-/// organization. `digest` is the SHA-256 of the manifest in hex. Packages with different content
-/// are in different folders, so a publication that fails leaves no file of another one behind.
-pub fn prefix(org_id: Option<&OrgId>, id: &str, version: &str, digest: &str) -> String {
-    let digest = digest.get(..16).unwrap_or(digest);
-    match org_id {
-        None => format!("{MODELS}/{id}/{version}/{digest}"),
-        Some(org_id) => format!("{ORGS}/{org_id}/{MODELS}/{id}/{version}/{digest}"),
-    }
-}
-
-/// Returns `true` if an object of the artifact store has the name of a package's file.
-pub fn is_file(key: &str) -> bool {
-    let in_folder = |folder: &str| {
-        key.strip_prefix(folder)
-            .is_some_and(|rest| rest.starts_with('/'))
-    };
-    in_folder(MODELS) || in_folder(ORGS)
-}
-
-/// Returns the folder of all packages that an organization owns.
-pub fn org_prefix(org_id: &OrgId) -> String {
-    format!("{ORGS}/{org_id}")
 }
