@@ -9,13 +9,15 @@ use syn::visit::Visit;
 use crate::harness::list_files;
 
 /// The crates of the product: the import name and the source folder.
-const CRATES: [(&str, &str); 6] = [
+const CRATES: [(&str, &str); 7] = [
     ("assay_eval", "core/eval/src"),
     ("assay_adversary", "core/adversary/src"),
     ("assay_core", "core/src"),
     ("assay_proto", "proto/src"),
+    ("assay_inference", "proto/inference/src"),
     ("assay_api", "api/src"),
     ("assay_worker", "worker/src"),
+    ("assay_engine", "worker/engine/src"),
 ];
 
 fn root() -> PathBuf {

@@ -1,0 +1,179 @@
+//! Matrices of weights, in the layouts of the two kinds of products.
+
+use super::sgemm::{Operand, multiply};
+
+/// Number of outputs that a product with one row computes at once: eight vectors of four floats,
+/// which hide the latency of additions.
+const WIDTH: usize = 32;
+
+/// Multiplies a row by `WIDTH` columns, which begin `stride` apart. Each output is one sum in the order
+/// of `x`, so it does not depend on anything else that is computed.
+#[inline(always)]
+fn row_by_columns(x: &[f32], weights: &[f32], stride: usize) -> [f32; WIDTH] {
+    let mut sums = [0.0; WIDTH];
+    for (x, columns) in x.iter().zip(weights.chunks(stride)) {
+        if let Some((columns, _)) = columns.split_first_chunk::<WIDTH>() {
+            for (sum, weight) in sums.iter_mut().zip(columns) {
+                *sum += x * weight;
+            }
+        }
+    }
+    sums
+}
+
+/// A linear layer with a bias, for products with one or several rows.
+#[derive(Debug)]
+pub(crate) struct Linear {
+    /// One row per input, padded to `stride` outputs.
+    weights: Vec<f32>,
+    pub(crate) bias: Vec<f32>,
+    n_in: usize,
+    stride: usize,
+}
+
+impl Linear {
+    /// Creates a layer from weights `[n_out, n_in]` and a bias `[n_out]`, as PyTorch stores them.
+    pub(crate) fn new(weights: &[f32], bias: Vec<f32>, n_in: usize) -> Self {
+        let stride = bias.len().next_multiple_of(WIDTH);
+        let mut transposed = vec![0.0; n_in * stride];
+        for (output, row) in weights.chunks_exact(n_in).enumerate() {
+            for (input, weight) in row.iter().enumerate() {
+                transposed[input * stride + output] = *weight;
+            }
+        }
+        Self {
+            weights: transposed,
+            bias,
+            n_in,
+            stride,
+        }
+    }
+
+    pub(crate) fn n_out(&self) -> usize {
+        self.bias.len()
+    }
+
+    /// Writes the product of each row of `x` to `y`, without the bias.
+    pub(crate) fn product(&self, x: &[f32], y: &mut [f32]) {
+        if x.len() == self.n_in {
+            self.row(x, |y, product| *y = product, y);
+        } else {
+            self.rows(x, 0.0, y);
+        }
+    }
+
+    /// Writes the product of each row of `x`, with the bias, to `y`.
+    pub(crate) fn apply(&self, x: &[f32], y: &mut [f32]) {
+        for row in y.chunks_exact_mut(self.n_out()) {
+            row.copy_from_slice(&self.bias);
+        }
+        self.accumulate(x, y);
+    }
+
+    /// Adds the product of each row of `x`, with the bias, to `y`.
+    pub(crate) fn add(&self, x: &[f32], y: &mut [f32]) {
+        for row in y.chunks_exact_mut(self.n_out()) {
+            for (y, bias) in row.iter_mut().zip(&self.bias) {
+                *y += bias;
+            }
+        }
+        self.accumulate(x, y);
+    }
+
+    fn accumulate(&self, x: &[f32], y: &mut [f32]) {
+        if x.len() == self.n_in {
+            self.row(x, |y, product| *y += product, y);
+        } else {
+            self.rows(x, 1.0, y);
+        }
+    }
+
+    #[inline(always)]
+    fn row(&self, x: &[f32], write: impl Fn(&mut f32, f32), y: &mut [f32]) {
+        for (y, start) in y.chunks_mut(WIDTH).zip((0..).step_by(WIDTH)) {
+            let products = row_by_columns(x, &self.weights[start..], self.stride);
+            for (y, product) in y.iter_mut().zip(products) {
+                write(y, product);
+            }
+        }
+    }
+
+    fn rows(&self, x: &[f32], keep: f32, y: &mut [f32]) {
+        let x = Operand {
+            data: x,
+            rows: x.len() / self.n_in,
+            columns: self.n_in,
+            row_stride: self.n_in,
+            column_stride: 1,
+        };
+        let weights = Operand {
+            data: &self.weights,
+            rows: self.n_in,
+            columns: self.n_out(),
+            row_stride: self.stride,
+            column_stride: 1,
+        };
+        multiply(1.0, x, weights, keep, y, self.n_out());
+    }
+
+    /// Returns the bytes of memory held.
+    pub(crate) fn bytes(&self) -> usize {
+        4 * (self.weights.capacity() + self.bias.capacity())
+    }
+}
+
+/// A linear layer without a bias. It computes each row of a product for itself, so the result of a
+/// row does not depend on the others.
+#[derive(Debug)]
+pub(crate) struct Panels {
+    /// Blocks of `WIDTH` outputs: one row of `WIDTH` weights per input. The last block is padded.
+    panels: Vec<f32>,
+    n_in: usize,
+    n_out: usize,
+}
+
+impl Panels {
+    /// Creates a layer from weights `[n_out, n_in]`.
+    pub(crate) fn new(weights: &[f32], n_in: usize) -> Self {
+        let n_out = weights.len() / n_in;
+        let mut panels = vec![0.0; n_out.next_multiple_of(WIDTH) * n_in];
+        for (output, row) in weights.chunks_exact(n_in).enumerate() {
+            let panel = &mut panels[output / WIDTH * WIDTH * n_in..];
+            for (input, weight) in row.iter().enumerate() {
+                panel[input * WIDTH + output % WIDTH] = *weight;
+            }
+        }
+        Self {
+            panels,
+            n_in,
+            n_out,
+        }
+    }
+
+    pub(crate) fn n_out(&self) -> usize {
+        self.n_out
+    }
+
+    /// Writes the product of each row of `x` to `y`. A panel serves all rows while it is in the cache.
+    pub(crate) fn product(&self, x: &[f32], y: &mut [f32]) {
+        for (panel, start) in self
+            .panels
+            .chunks_exact(self.n_in * WIDTH)
+            .zip((0..).step_by(WIDTH))
+        {
+            let end = (start + WIDTH).min(self.n_out);
+            for (x, y) in x
+                .chunks_exact(self.n_in)
+                .zip(y.chunks_exact_mut(self.n_out))
+            {
+                let products = row_by_columns(x, panel, WIDTH);
+                y[start..end].copy_from_slice(&products[..end - start]);
+            }
+        }
+    }
+
+    /// Returns the bytes of memory held.
+    pub(crate) fn bytes(&self) -> usize {
+        4 * self.panels.capacity()
+    }
+}

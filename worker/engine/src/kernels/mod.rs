@@ -1,0 +1,9 @@
+//! Arithmetic on vectors and matrices of 32-bit floats, in a fixed order of summation.
+
+pub(crate) mod activate;
+pub(crate) mod elementary;
+pub(crate) mod matrix;
+pub(crate) mod norm;
+mod sgemm;
+
+pub(crate) use sgemm::{Operand, multiply};

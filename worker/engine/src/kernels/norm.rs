@@ -1,0 +1,102 @@
+//! Layer norms, softmax and sums in lanes.
+
+use super::elementary::exp;
+
+/// Number of partial sums of a reduction. The compiler holds them in vector registers.
+const LANES: usize = 16;
+
+/// Sums `function` of all values, in a fixed order: one partial sum per lane, then their sum.
+#[inline(always)]
+fn sum_of(values: &[f32], mut function: impl FnMut(f32) -> f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane += function(*value);
+        }
+    }
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *lane += function(*value);
+    }
+    for width in [8, 4, 2, 1] {
+        let (left, right) = lanes.split_at_mut(width);
+        for (left, right) in left.iter_mut().zip(right) {
+            *left += *right;
+        }
+    }
+    lanes[0]
+}
+
+/// Returns the largest value, or −∞ if there is none. NaN is ignored.
+fn largest(values: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane = if *value > *lane { *value } else { *lane };
+        }
+    }
+    lanes
+        .iter()
+        .chain(rest)
+        .fold(f32::NEG_INFINITY, |max, value| max.max(*value))
+}
+
+/// A layer norm with its parameters.
+#[derive(Debug)]
+pub(crate) struct LayerNorm {
+    pub(crate) weight: Vec<f32>,
+    pub(crate) bias: Vec<f32>,
+    pub(crate) eps: f32,
+}
+
+impl LayerNorm {
+    /// Writes the norm of each row of `x` to `y`. The variance is the mean of squared deviations.
+    pub(crate) fn apply(&self, x: &[f32], y: &mut [f32]) {
+        let dim = self.weight.len();
+        for (x, y) in x.chunks_exact(dim).zip(y.chunks_exact_mut(dim)) {
+            let mean = sum_of(x, |value| value) / dim as f32;
+            let variance = sum_of(x, |value| (value - mean) * (value - mean)) / dim as f32;
+            let scale = 1.0 / (variance + self.eps).sqrt();
+            let parameters = self.weight.iter().zip(&self.bias);
+            for ((x, y), (weight, bias)) in x.iter().zip(y).zip(parameters) {
+                *y = (x - mean) * scale * weight + bias;
+            }
+        }
+    }
+
+    /// Returns the bytes of memory held.
+    pub(crate) fn bytes(&self) -> usize {
+        4 * (self.weight.capacity() + self.bias.capacity())
+    }
+}
+
+/// Replaces scores by e^(score − largest score) and returns the sum.
+pub(crate) fn exponentials(scores: &mut [f32]) -> f32 {
+    let max = largest(scores);
+    for score in scores.iter_mut() {
+        *score = exp(*score - max);
+    }
+    sum_of(scores, |value| value)
+}
+
+/// Returns ln Σ e^score. It is not finite if a score is infinite or NaN.
+pub(crate) fn log_sum_exp(scores: &[f32]) -> f32 {
+    let max = largest(scores);
+    max + sum_of(scores, |score| exp(score - max)).ln()
+}
+
+/// Scales a vector to length 1. A zero vector stays as it is.
+pub(crate) fn normalize(vector: &mut [f32]) {
+    let largest = vector
+        .iter()
+        .fold(0.0_f32, |max, value| max.max(value.abs()));
+    if largest > 0.0 {
+        // Squares of very small or large values would leave the range of f32.
+        let squares = sum_of(vector, |value| (value / largest) * (value / largest));
+        let scale = squares.sqrt();
+        for value in vector.iter_mut() {
+            *value = *value / largest / scale;
+        }
+    }
+}

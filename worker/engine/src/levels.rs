@@ -1,0 +1,79 @@
+//! The scores of codes: one softmax per level, given the codes of the previous levels.
+
+use crate::encode::add;
+use crate::error::Refusal;
+use crate::kernels::norm::log_sum_exp;
+use crate::network::Network;
+
+/// Number of logits that are computed before they are read, unless one prefix has more.
+const LOGITS_MAX: usize = 1 << 16;
+
+/// The buffers of [`score_codes`]. Their content has no effect on a result.
+#[derive(Debug, Default)]
+pub(crate) struct LevelBuffers {
+    mixed: Vec<f32>,
+    logits: Vec<f32>,
+}
+
+/// Computes the logits of a level for each state, which is that of one prefix of codes. Calls `visit`
+/// with the index of the state, its logits, and the logarithm of the sum of their exponentials.
+///
+/// Each state is computed for itself: its logits have the same bits with any other states.
+pub(crate) fn score_codes(
+    network: &Network,
+    level: usize,
+    states: &[f32],
+    buffers: &mut LevelBuffers,
+    mut visit: impl FnMut(usize, &[f32], f32),
+) -> Result<(), Refusal> {
+    let dim = network.spec.dim;
+    let parameters = &network.levels[level];
+    let n_codes = parameters.head.n_out();
+    let group = (LOGITS_MAX / n_codes).max(1);
+    for (states, first) in states.chunks(group * dim).zip((0..).step_by(group)) {
+        let n = states.len() / dim;
+        buffers.mixed.resize(n * dim, 0.0);
+        parameters.mixer.product(states, &mut buffers.mixed);
+        let rows = buffers
+            .mixed
+            .chunks_exact_mut(dim)
+            .zip(states.chunks_exact(dim));
+        for (row, state) in rows {
+            for ((mixed, state), bias) in row.iter_mut().zip(state).zip(&parameters.mixer_bias) {
+                let sum = *mixed + bias;
+                *mixed = state + if sum > 0.0 { sum } else { 0.0 * sum };
+            }
+        }
+        buffers.logits.resize(n * n_codes, 0.0);
+        parameters.head.product(&buffers.mixed, &mut buffers.logits);
+        for (row, logits) in buffers.logits.chunks_exact(n_codes).enumerate() {
+            let normalizer = log_sum_exp(logits);
+            if !normalizer.is_finite() {
+                return Err(Refusal::NotFinite);
+            }
+            visit(first + row, logits, normalizer);
+        }
+    }
+    Ok(())
+}
+
+/// Appends the state of a prefix to `to`: the state of the shorter prefix plus the embedding of the
+/// code of `level` that continues it.
+pub(crate) fn append_state(
+    network: &Network,
+    level: usize,
+    state: &[f32],
+    code: u32,
+    to: &mut Vec<f32>,
+) {
+    let start = to.len();
+    to.extend_from_slice(state);
+    add(&mut to[start..], network.code_embedding(level, code));
+}
+
+/// Returns the logarithm of a prefix's probability: that of the shorter prefix plus that of the code.
+///
+/// The only place that computes scores, so that an item has the same score however it was found.
+pub(crate) fn extended_score(score: f32, logit: f32, normalizer: f32) -> f32 {
+    score + (logit - normalizer)
+}

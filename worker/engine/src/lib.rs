@@ -1,0 +1,37 @@
+//! Inference of the architecture `assay-seq-1`: a causal transformer over events, whose items are
+//! codes of one or several levels.
+//!
+//! A [`Model`] is loaded from the files of a package and has three operations. `predict` ranks items
+//! by their probability of being next, `generate` continues a sequence, `embed` returns a vector.
+//! Everything here is a pure function of its arguments: no I/O, no clock, no threads. The model
+//! computes one sequence at a time in a fixed order of summation, so a result has the same bits
+//! whatever was computed before it.
+
+mod beam;
+mod code;
+mod encode;
+mod error;
+mod exact;
+mod excluded;
+mod generate;
+mod history;
+mod items;
+mod kernels;
+mod levels;
+mod model;
+mod network;
+mod random;
+mod request;
+mod spec;
+mod trie;
+mod weights;
+
+pub use error::{PackageError, PackageFile, Refusal};
+pub use items::ItemTable;
+pub use model::{Model, PackageFiles, Scratch};
+pub use request::{
+    Continuation, Counts, EmbedOptions, Embedding, Event, GenerateMode, GenerateOptions,
+    Generation, Logits, OnLong, OnUnknown, Pooling, PredictOptions, RankedItem, Ranking, Sequence,
+};
+pub use spec::{Activation, MODEL_BYTES_MAX, ModelSpec};
+pub use weights::{check_weights_header, weights_bytes_max};
