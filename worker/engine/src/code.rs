@@ -3,7 +3,7 @@
 /// Reads a code and appends its components. Returns `false`, and appends nothing, unless the text has
 /// one component per level, each a decimal number without leading zeros that is below the size of its
 /// level.
-pub(crate) fn read_code(text: &str, level_sizes: &[usize], code: &mut Vec<u32>) -> bool {
+pub fn read_code(text: &str, level_sizes: &[usize], code: &mut Vec<u32>) -> bool {
     let before = code.len();
     let mut components = text.split('-');
     for &size in level_sizes {

@@ -185,7 +185,11 @@ impl Generator<'_> {
 
 /// Draws an index with a probability proportional to e^(score / temperature). `number` is uniform from
 /// 0 to 1. Returns `None` without scores, or if a score is not finite.
-fn draw(scores: impl Iterator<Item = f32> + Clone, temperature: f32, number: f64) -> Option<usize> {
+pub fn draw(
+    scores: impl Iterator<Item = f32> + Clone,
+    temperature: f32,
+    number: f64,
+) -> Option<usize> {
     let max = scores.clone().reduce(f32::max)?;
     let weight = |score: f32| (f64::from(score - max) / f64::from(temperature)).exp();
     let total: f64 = scores.clone().map(weight).sum();

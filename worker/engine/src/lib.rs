@@ -26,9 +26,12 @@ mod spec;
 mod trie;
 mod weights;
 
+pub use code::read_code;
 pub use error::{PackageError, PackageFile, Refusal};
+pub use generate::draw;
 pub use items::ItemTable;
 pub use model::{Model, PackageFiles, Scratch};
+pub use random::Random;
 pub use request::{
     Continuation, Counts, EmbedOptions, Embedding, Event, GenerateMode, GenerateOptions,
     Generation, Logits, OnLong, OnUnknown, Pooling, PredictOptions, RankedItem, Ranking, Sequence,

@@ -4,13 +4,13 @@ use sha2::{Digest as _, Sha256};
 
 /// A counter-based generator: each coordinate has its own number, in any order of calls.
 #[derive(Debug)]
-pub(crate) struct Random {
+pub struct Random {
     key: [u8; 32],
 }
 
 impl Random {
     /// Creates the generator of a sequence.
-    pub(crate) fn new(seed: u64, sequence_id: &str) -> Self {
+    pub fn new(seed: u64, sequence_id: &str) -> Self {
         let key = Sha256::new()
             .chain_update(seed.to_le_bytes())
             .chain_update(sequence_id);
@@ -20,7 +20,7 @@ impl Random {
     }
 
     /// Returns a number from 0 to 1, without 1, with 53 random bits.
-    pub(crate) fn uniform(&self, continuation: usize, step: usize, level: usize) -> f64 {
+    pub fn uniform(&self, continuation: usize, step: usize, level: usize) -> f64 {
         let mut hash = Sha256::new_with_prefix(self.key);
         for counter in [continuation, step, level] {
             hash.update((counter as u64).to_le_bytes());
