@@ -1,8 +1,8 @@
 //! The catalog of models: `/v1/models`.
 
 use assay_core::model::catalog::{ModelCard, ModelFile, Models};
-use assay_core::model::package::ServedVersion;
 use assay_core::model::permissions::Caller;
+use assay_core::model::published_model::ServedVersion;
 use assay_core::{Error, Resource, Result, store};
 
 use crate::app::App;

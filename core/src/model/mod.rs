@@ -18,6 +18,7 @@ pub mod openapi_schema;
 pub mod org;
 pub mod package;
 pub mod permissions;
+pub mod published_model;
 pub mod random;
 mod refusals;
 pub mod secret;

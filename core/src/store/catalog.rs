@@ -7,7 +7,7 @@ use sqlx::types::Json;
 use crate::model::catalog::ModelFile;
 use crate::model::error::Result;
 use crate::model::ids::OrgId;
-use crate::model::package::{Package, ServedVersion};
+use crate::model::published_model::{Package, ServedVersion};
 
 /// Returns the models that an organization sees by id, each in its latest published version.
 pub async fn list(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<Vec<ModelFile>> {
