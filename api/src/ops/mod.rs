@@ -16,6 +16,7 @@ pub mod models;
 pub mod orgs;
 pub mod serving;
 pub mod sessions;
+mod submissions;
 mod stored_item_scores;
 pub mod suites;
 pub mod terms;
