@@ -25,6 +25,7 @@ pub mod secret;
 pub mod sequence;
 pub mod served_model;
 pub mod serving;
+pub mod serving_options;
 pub mod session;
 pub mod span_context;
 pub mod suite;
