@@ -19,7 +19,7 @@ use crate::admin::suite_audit::Audit;
 const BATCH: usize = 5_000;
 
 /// Returns the error for a published version whose content differs.
-fn content_differs(id: &str, version: &str) -> CommandError {
+pub(super) fn content_differs(id: &str, version: &str) -> CommandError {
     refused(format!(
         "version {version} of {id} is published with other content; a published version never changes: \
          give it a new version"

@@ -2,6 +2,9 @@
 
 use assay_core::model::permissions::{Submitter, TermsAccepted};
 use assay_core::model::sequence::Sequence;
+use assay_core::model::serving_options::{
+    EmbedFields, GenerateFields, HistoryFields, PredictFields,
+};
 use assay_core::{Error, Result};
 use assay_proto::convert::{InvalidTimestamp, sequences};
 use assay_proto::v1;
@@ -9,7 +12,7 @@ use assay_proto::v1::serving_service_server::ServingService;
 use tonic::{Request, Response, Status};
 
 use super::service::Service;
-use crate::ops::serving::{self, EmbedFields, GenerateFields, PredictFields, ServeFields};
+use crate::ops::serving::{self, ServeFields};
 
 type Proof = TermsAccepted<Submitter>;
 
@@ -43,8 +46,10 @@ impl ServingService for Service {
                 model_id: &model_id,
                 model_version,
                 sequences: read(sequences)?,
-                on_long,
-                on_unknown,
+                history: HistoryFields {
+                    on_long,
+                    on_unknown,
+                },
                 idempotency_key,
             };
             let options = PredictFields {
@@ -81,8 +86,10 @@ impl ServingService for Service {
                 model_id: &model_id,
                 model_version,
                 sequences: read(sequences)?,
-                on_long,
-                on_unknown,
+                history: HistoryFields {
+                    on_long,
+                    on_unknown,
+                },
                 idempotency_key,
             };
             let options = GenerateFields {
@@ -120,8 +127,10 @@ impl ServingService for Service {
                 model_id: &model_id,
                 model_version,
                 sequences: read(sequences)?,
-                on_long,
-                on_unknown,
+                history: HistoryFields {
+                    on_long,
+                    on_unknown,
+                },
                 idempotency_key,
             };
             let options = EmbedFields {

@@ -12,16 +12,17 @@ use assay_core::model::published_model::ServedVersion;
 use assay_core::model::sequence::{Sequence, check_sequences};
 use assay_core::model::served_model::ServedModel;
 use assay_core::model::serving::{
-    CONTINUATION_EVENTS, CONTINUATIONS, EmbedData, EmbedOptions, EmbedResponse, EmbedUsage,
-    EncodingFormat, GenerateData, GenerateMode, GenerateOptions, GenerateResponse, GenerateUsage,
-    HistoryOptions, OnLong, OnUnknown, Pooling, PredictData, PredictOptions, PredictResponse,
-    PredictUsage, Refusal, SEQUENCES_MAX, Seed, Served, TEMPERATURE, TOP_K, Unit, Units,
+    EmbedData, EmbedResponse, EmbedUsage, GenerateData, GenerateMode, GenerateResponse,
+    GenerateUsage, Pooling, PredictData, PredictResponse, PredictUsage, Refusal, SEQUENCES_MAX,
+    Seed, Served, Unit, Units,
 };
-use assay_core::model::validation;
+use assay_core::model::serving_options::{
+    EmbedFields, GenerateFields, HistoryFields, PredictFields,
+};
 use assay_core::runtime::engine::{CallOptions, Computed, Priority};
 use assay_core::runtime::prometheus;
 use assay_core::store::serving::{self, Charge, Charged, Key};
-use assay_core::{BestEffort as _, Code, Details, Error, OrgId, Resource, Result};
+use assay_core::{BestEffort as _, Code, Details, Error, OrgId, RequestId, Resource, Result};
 use assay_eval::FieldError;
 use sha2::{Digest as _, Sha256};
 
@@ -41,46 +42,10 @@ pub struct ServeFields<'a> {
     pub model_version: Option<String>,
     /// The sequences. `None` if the field is missing.
     pub sequences: Option<Vec<Sequence<'a>>>,
-    /// The handling of long sequences.
-    pub on_long: Option<String>,
-    /// The handling of unknown items.
-    pub on_unknown: Option<String>,
+    /// The options that all operations have.
+    pub history: HistoryFields,
     /// The caller's idempotency key.
     pub idempotency_key: Option<String>,
-}
-
-/// The fields of `predict`, not validated yet.
-pub struct PredictFields {
-    /// The number of items to return.
-    pub top_k: Option<i64>,
-    /// Leaves out items of the history.
-    pub exclude_seen: Option<bool>,
-}
-
-/// The fields of `generate`, not validated yet.
-pub struct GenerateFields {
-    /// Events per continuation.
-    pub n_events: Option<i64>,
-    /// Continuations per sequence.
-    pub n_continuations: Option<i64>,
-    /// `beam` or `sample`.
-    pub mode: Option<String>,
-    /// The temperature of `sample`.
-    pub temperature: Option<f64>,
-    /// The seed of `sample`, in decimal.
-    pub seed: Option<String>,
-    /// Leaves out items of the history and of the continuation.
-    pub exclude_seen: Option<bool>,
-}
-
-/// The fields of `embed`, not validated yet.
-pub struct EmbedFields {
-    /// `last` or `mean`.
-    pub pooling: Option<String>,
-    /// Scales vectors to length 1.
-    pub normalize: Option<bool>,
-    /// `float` or `base64`.
-    pub encoding_format: Option<String>,
 }
 
 /// Ranks items for each sequence by their probability of being next.
@@ -95,15 +60,7 @@ pub async fn predict(
     predict: PredictFields,
 ) -> Result<Served<PredictResponse>> {
     let mut errors = Vec::new();
-    let PredictFields {
-        top_k,
-        exclude_seen,
-    } = predict;
-    let options = PredictOptions {
-        history: fields.history(&mut errors),
-        top_k: top_k.and_then(|top_k| integer(&mut errors, "top_k", Some(top_k), TOP_K)),
-        exclude_seen: exclude_seen.unwrap_or(false),
-    };
+    let options = predict.check(&fields.history, &mut errors);
     let request = Request::new(Endpoint::Predict, fields, errors, &options)?;
     let needs_items = request
         .sequences
@@ -154,7 +111,12 @@ pub async fn generate(
     generate: GenerateFields,
 ) -> Result<Served<GenerateResponse>> {
     let mut errors = Vec::new();
-    let options = generate_options(&mut errors, &fields, generate)?;
+    let seed = match &fields.idempotency_key {
+        // A repetition draws the same seed.
+        Some(key) => first_word(&Sha256::digest(key).into()),
+        None => first_word(&Sha256::digest(RequestId::random()?.as_str()).into()),
+    };
+    let options = generate.check(&fields.history, seed, &mut errors);
     let request = Request::new(Endpoint::Generate, fields, errors, &options)?;
     let caller = submitter.proof().caller();
     let model = servable(app, caller, &request.target(), true).await?;
@@ -192,55 +154,6 @@ pub async fn generate(
     })
 }
 
-/// Returns the options of `generate`. Draws the seed unless the request has one.
-fn generate_options(
-    errors: &mut Vec<FieldError>,
-    fields: &ServeFields<'_>,
-    generate: GenerateFields,
-) -> Result<GenerateOptions> {
-    let GenerateFields {
-        n_events,
-        n_continuations,
-        mode,
-        temperature,
-        seed,
-        exclude_seen,
-    } = generate;
-    let (least, most) = TEMPERATURE;
-    if temperature.is_some_and(|temperature| !(least..=most).contains(&temperature)) {
-        errors.push(FieldError::new(
-            "temperature",
-            "range",
-            format!("must be a number from {least} to {most}"),
-        ));
-    }
-    let seed = match seed {
-        // A repetition with the same idempotency key draws the same seed.
-        None => match &fields.idempotency_key {
-            Some(key) => first_word(&Sha256::digest(key).into()),
-            None => random_seed()?,
-        },
-        Some(text) => text.parse().unwrap_or_else(|_| {
-            errors.push(FieldError::new(
-                "seed",
-                "range",
-                "must be a string with an unsigned 64-bit integer",
-            ));
-            0
-        }),
-    };
-    Ok(GenerateOptions {
-        history: fields.history(errors),
-        n_events: integer(errors, "n_events", n_events, CONTINUATION_EVENTS).unwrap_or(1),
-        n_continuations: integer(errors, "n_continuations", n_continuations, CONTINUATIONS)
-            .unwrap_or(1),
-        mode: one_of(errors, "mode", mode, GenerateMode::Beam),
-        temperature: temperature.unwrap_or(1.0),
-        seed,
-        exclude_seen: exclude_seen.unwrap_or(false),
-    })
-}
-
 /// Computes a vector of each sequence.
 ///
 /// # Errors
@@ -252,22 +165,7 @@ pub async fn embed(
     embed: EmbedFields,
 ) -> Result<Served<EmbedResponse>> {
     let mut errors = Vec::new();
-    let EmbedFields {
-        pooling,
-        normalize,
-        encoding_format,
-    } = embed;
-    let options = EmbedOptions {
-        history: fields.history(&mut errors),
-        pooling: one_of(&mut errors, "pooling", pooling, Pooling::Last),
-        normalize: normalize.unwrap_or(true),
-    };
-    let encoding = one_of(
-        &mut errors,
-        "encoding_format",
-        encoding_format,
-        EncodingFormat::Float,
-    );
+    let (options, encoding) = embed.check(&fields.history, &mut errors);
     let request = Request::new(Endpoint::Embed, fields, errors, &options)?;
     let caller = submitter.proof().caller();
     let model = servable(app, caller, &request.target(), false).await?;
@@ -298,63 +196,6 @@ pub async fn embed(
         engine_time,
         replayed,
     })
-}
-
-impl ServeFields<'_> {
-    fn history(&self, errors: &mut Vec<FieldError>) -> HistoryOptions {
-        HistoryOptions {
-            on_long: one_of(errors, "on_long", self.on_long.clone(), OnLong::Truncate),
-            on_unknown: one_of(
-                errors,
-                "on_unknown",
-                self.on_unknown.clone(),
-                OnUnknown::Skip,
-            ),
-        }
-    }
-}
-
-/// Returns a value of a closed set, or `default` if it is absent or not valid.
-fn one_of<T: std::str::FromStr<Err = String>>(
-    errors: &mut Vec<FieldError>,
-    field: &str,
-    value: Option<String>,
-    default: T,
-) -> T {
-    let Some(value) = value else { return default };
-    validation::one_of(field, &value).unwrap_or_else(|error| {
-        errors.push(error);
-        default
-    })
-}
-
-/// Returns an integer from 1 to the maximum, or the default if it is absent.
-fn integer(
-    errors: &mut Vec<FieldError>,
-    field: &'static str,
-    value: Option<i64>,
-    (default, max): (u32, u32),
-) -> Option<u32> {
-    let Some(value) = value else {
-        return Some(default);
-    };
-    let valid = u32::try_from(value)
-        .ok()
-        .filter(|value| (1..=max).contains(value));
-    if valid.is_none() {
-        errors.push(FieldError::new(
-            field,
-            "range",
-            format!("must be an integer from 1 to {max}"),
-        ));
-    }
-    valid
-}
-
-fn random_seed() -> Result<u64> {
-    // An id has 130 random bits.
-    let id = assay_core::RequestId::random()?;
-    Ok(first_word(&Sha256::digest(id.as_str()).into()))
 }
 
 fn first_word(digest: &[u8; 32]) -> u64 {
@@ -469,8 +310,7 @@ impl<'a> Request<'a> {
             model_id,
             model_version,
             sequences,
-            on_long: _,
-            on_unknown: _,
+            history: _,
             idempotency_key,
         } = fields;
         let mut sequences = match sequences {

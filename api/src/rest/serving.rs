@@ -6,6 +6,9 @@ use assay_core::model::serving::{
     BODY_MAX, EmbedCreate, EmbedResponse, GenerateCreate, GenerateResponse, PredictCreate,
     PredictResponse, Served,
 };
+use assay_core::model::serving_options::{
+    EmbedFields, GenerateFields, HistoryFields, PredictFields,
+};
 use assay_core::{Error, Result};
 use axum::Json;
 use axum::extract::{Request, State};
@@ -16,7 +19,7 @@ use super::extract::{Id, IdempotencyKey, IdempotencyKeySchema, Permitted, read_j
 use super::input::Fields;
 use crate::app::App;
 use crate::http::error_response::Failure;
-use crate::ops::serving::{self, EmbedFields, GenerateFields, PredictFields, ServeFields};
+use crate::ops::serving::{self, ServeFields};
 
 /// Rank items by their probability of being next
 ///
@@ -220,8 +223,10 @@ fn common<'a>(
         model_id,
         model_version: fields.optional_string("model_version"),
         sequences,
-        on_long: fields.optional_string("on_long"),
-        on_unknown: fields.optional_string("on_unknown"),
+        history: HistoryFields {
+            on_long: fields.optional_string("on_long"),
+            on_unknown: fields.optional_string("on_unknown"),
+        },
         idempotency_key: key.map(|IdempotencyKey(key)| key),
     };
     fields.finish()?;

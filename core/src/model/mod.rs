@@ -28,6 +28,7 @@ pub mod sequence;
 pub mod sequence_list;
 pub mod served_model;
 pub mod serving;
+pub mod serving_options;
 pub mod session;
 pub mod span_context;
 pub mod suite;
