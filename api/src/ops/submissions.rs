@@ -451,7 +451,7 @@ pub(super) async fn find_upload(
 }
 
 /// Returns the error in an idempotency key, if there is one.
-pub fn idempotency_key_error(key: &str) -> Option<FieldError> {
+pub(super) fn idempotency_key_error(key: &str) -> Option<FieldError> {
     let error = |reason, message: String| Some(FieldError::new("Idempotency-Key", reason, message));
     match key.chars().count() {
         0 => error("range", "must not be empty".into()),

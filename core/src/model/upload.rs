@@ -268,6 +268,13 @@ pub fn output_key(org_id: &OrgId, upload_id: &UploadId, number: i32, attempt: i3
     format!("{}/{number}-{attempt}", prefix(org_id, upload_id))
 }
 
+/// Returns `true` if an object of an output was written by this attempt.
+pub fn is_output_of(object_key: &str, attempt: i32) -> bool {
+    object_key
+        .rsplit_once('-')
+        .is_some_and(|(_, suffix)| suffix == attempt.to_string())
+}
+
 /// An object that holds one part of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartObject {

@@ -8,7 +8,7 @@ use sqlx::{PgExecutor, PgPool};
 use super::allowance::{self, Use};
 use super::usage;
 use crate::model::error::Result;
-use crate::model::ids::{JobId, OrgId};
+use crate::model::ids::{JobId, OrgId, UploadId};
 use crate::model::job::{
     FINAL_JOBS_MAX, FailureCode, JobResult, JobRow, JobStatus, JobType, SealedFigures,
 };
@@ -288,6 +288,54 @@ pub async fn list(
         }
     };
     Ok(rows)
+}
+
+/// The output of a prediction job, and the state of the job.
+pub struct OutputRow {
+    /// The type of the job.
+    pub r#type: JobType,
+    /// The job's status.
+    pub status: JobStatus,
+    /// The id of the upload that the output is.
+    pub upload_id: Option<UploadId>,
+    /// `true` if the upload is ready, and neither deleted nor expired.
+    pub is_stored: bool,
+    /// The size of the output.
+    pub bytes: Option<i64>,
+    /// The SHA-256 of the output, 64 lower-case hex digits.
+    pub sha256: Option<String>,
+}
+
+/// Returns the output of a job of the organization.
+pub async fn output(
+    db: impl PgExecutor<'_>,
+    org_id: &OrgId,
+    job_id: &JobId,
+) -> Result<Option<OutputRow>> {
+    let row = sqlx::query_as!(
+        OutputRow,
+        r#"
+        select
+            j.type as "type: JobType",
+            j.status as "status: JobStatus",
+            j.output_upload_id as "upload_id: UploadId",
+            coalesce(
+                u.status = 'ready' and u.deleted_at is null and u.expires_at > now(),
+                false
+            ) as "is_stored!",
+            u.bytes as "bytes?",
+            u.sha256 as "sha256?"
+        from jobs j
+        left join uploads u on u.org_id = j.org_id and u.id = j.output_upload_id
+        where j.org_id = $1
+          and j.id = $2
+        "#,
+        org_id.as_str(),
+        job_id.as_str()
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row)
 }
 
 /// Cancels a queued or running job. Refunds the charge if no attempt ever started. Returns `false`
