@@ -44,7 +44,7 @@ pub struct Instrument {
     /// The binary that exports it.
     pub binary: Binary,
     /// The labels, each with its values. A label has no values here if only the running process
-    /// knows them: the operations, the plans and the build.
+    /// knows them: the operations, the plans, the engines and the build.
     pub labels: &'static [(&'static str, &'static [&'static str])],
     /// The help text, as in `docs/telemetry.md`.
     pub help: &'static str,
@@ -97,6 +97,10 @@ metrics! {
     ARTIFACTS_MISSING = "assay_artifacts_missing", Gauge, Count, Api, []; "Rows whose object the last reconciliation did not find in the artifact store; every API process exports the same value, read from PostgreSQL."
     ROWS_DELETED = "assay_rows_deleted_total", Counter, Count, Api, [kind = "sessions" | "keys" | "invites" | "domain_claims" | "jobs" | "uploads"]; "Rows deleted at the end of their retention, by kind."
     MAILS = "assay_mails_total", Counter, Count, Api, [outcome = "sent" | "failed" | "dropped"]; "Emails, by outcome; `dropped`: the queue was full."
+    ENGINE_CALLS = "assay_engine_calls_total", Counter, Count, Both, [engine, outcome = "ok" | "saturated" | "circuit_open" | "timeout" | "unavailable" | "exhausted" | "error" | "invalid" | "cancelled"]; "Calls to engines, by the name in `ASSAY_ENGINES` and outcome; `saturated`: no permit was free; `exhausted`: the engine refused the call; `invalid`: the result was not one; `cancelled`: the caller disconnected."
+    ENGINE_CALL_SECONDS = "assay_engine_call_duration_seconds", Histogram, Seconds, Both, [engine]; "Time of a call to an engine that was sent, up to the result or the failure."
+    ENGINE_CALLS_IN_FLIGHT = "assay_engine_calls_in_flight", Gauge, Count, Both, [engine]; "Permits of an engine in use by this process: operations in progress."
+    ENGINE_CIRCUIT_OPEN = "assay_engine_circuit_open", Gauge, Count, Both, [engine]; "1 while this process refuses calls to an engine because of earlier failures."
     DATABASE_UP = "assay_database_up", Gauge, Count, Both, []; "1 if PostgreSQL responded to the last check of this process."
     DATABASE_CONNECTIONS = "assay_database_connections", Gauge, Count, Both, [pool = "requests" | "jobs" | "combined" | "work", state = "busy" | "idle"]; "Connections to PostgreSQL, by pool and state."
     DATABASE_CONNECTIONS_MAX = "assay_database_connections_max", Gauge, Count, Both, [pool = "requests" | "jobs" | "combined" | "work"]; "Maximum number of connections to PostgreSQL, by pool."
@@ -116,12 +120,19 @@ const JOB_BUCKETS: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0,
 ];
 
+/// Upper bounds of the buckets of calls to engines, in seconds.
+const ENGINE_BUCKETS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
+
 /// Installs the recorder of Prometheus metrics. The handle renders them for a scrape.
 pub fn init_metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandle, ProcessError> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(REQUEST_SECONDS.into()), REQUEST_BUCKETS)
         .and_then(|builder| {
             builder.set_buckets_for_metric(Matcher::Prefix("assay_job_".into()), JOB_BUCKETS)
+        })
+        .and_then(|builder| {
+            let engine = Matcher::Full(ENGINE_CALL_SECONDS.into());
+            builder.set_buckets_for_metric(engine, ENGINE_BUCKETS)
         })
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(Error::internal)?;
