@@ -43,7 +43,7 @@ fn run(command: Command) -> Result<(), CommandError> {
 
 async fn run_server() -> Result<(), ProcessError> {
     let settings = Settings::from_env(env!("ASSAY_GIT_SHA"))?;
-    prometheus::init_logging(&settings.common)?;
-    let metrics = prometheus::init_metrics(Binary::Api, &settings.common)?;
+    prometheus::init_logging(&settings.common.log, &settings.common.log_format)?;
+    let metrics = prometheus::init_metrics(Binary::Api, &settings.common.git_sha)?;
     serve(settings, metrics).await
 }

@@ -61,7 +61,9 @@ pub async fn serve(settings: Settings, metrics: PrometheusHandle) -> Result<(), 
     tasks.spawn_infallible("primary_for_readiness", follow_primary);
     tasks.spawn_infallible(
         "admin_port",
-        process::serve_admin(admin_listener, metrics, readiness, stopped),
+        process::serve_admin(admin_listener, metrics, move || {
+            process::readiness_with_database(readiness.clone(), stopped.clone())
+        }),
     );
     tracing::info!(
         listen = %settings.listen,

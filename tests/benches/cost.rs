@@ -69,14 +69,14 @@ async fn main() -> ExitCode {
 async fn serve() -> Result<(), Trouble> {
     let trouble = |error: ProcessError| Trouble::new(error.to_string());
     let settings = Settings::from_env("cost").map_err(|bad| Trouble::new(bad.to_string()))?;
-    prometheus::init_logging(&settings.common).map_err(trouble)?;
+    prometheus::init_logging(&settings.common.log, &settings.common.log_format).map_err(trouble)?;
     let silent = std::env::args()
         .next()
         .is_some_and(|name| name.ends_with(SILENT));
     let handle = if silent {
         PrometheusBuilder::new().build_recorder().handle()
     } else {
-        prometheus::init_metrics(Binary::Api, &settings.common).map_err(trouble)?
+        prometheus::init_metrics(Binary::Api, &settings.common.git_sha).map_err(trouble)?
     };
     assay_api::serve(settings, handle).await.map_err(trouble)
 }

@@ -72,7 +72,9 @@ fn telemetry_document_lists_every_metric() {
         let binary = match metric.binary {
             Binary::Api => "api",
             Binary::Worker => "worker",
+            Binary::Engine => "engine",
             Binary::Both => "both",
+            Binary::All => "all",
         };
         let labels: Vec<String> = metric.labels.iter().map(label).collect();
         format!(

@@ -90,7 +90,7 @@ fn assert_in_the_table(metrics: &str, binary: Binary) {
             .find(|instrument| is(instrument.name, instrument.kind))
             .unwrap_or_else(|| panic!("{series:?}"));
         assert!(
-            [binary, Binary::Both].contains(&instrument.binary),
+            instrument.is_exported_by(binary),
             "{series:?} is not a metric of {binary:?}"
         );
         assert_eq!(
@@ -118,7 +118,7 @@ fn assert_in_the_table(metrics: &str, binary: Binary) {
     }
     for instrument in ALL
         .iter()
-        .filter(|instrument| [binary, Binary::Both].contains(&instrument.binary))
+        .filter(|instrument| instrument.is_exported_by(binary))
     {
         assert!(
             seen.contains(instrument.name),

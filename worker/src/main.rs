@@ -64,11 +64,11 @@ fn score(suite: &Path, predictions: &Path, metric: Option<Metric>) -> Result<(),
 
 fn start() -> Result<(), ProcessError> {
     let settings = Settings::from_env(env!("ASSAY_GIT_SHA"))?;
-    prometheus::init_logging(&settings.common)?;
+    prometheus::init_logging(&settings.common.log, &settings.common.log_format)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let metrics = prometheus::init_metrics(Binary::Worker, &settings.common)?;
+    let metrics = prometheus::init_metrics(Binary::Worker, &settings.common.git_sha)?;
     let result = runtime.block_on(run(settings, metrics));
     // A blocking thread may still compute a score whose attempt was cancelled. Nothing waits for
     // it.

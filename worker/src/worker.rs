@@ -114,7 +114,10 @@ pub async fn run(settings: Settings, metrics: PrometheusHandle) -> Result<(), Pr
     start_background_tasks(&mut tasks, &worker, &settings)?;
     tasks.spawn_infallible(
         "admin_port",
-        process::serve_admin(admin_listener, metrics, db.clone(), stopped),
+        process::serve_admin(admin_listener, metrics, {
+            let db = db.clone();
+            move || process::readiness_with_database(db.clone(), stopped.clone())
+        }),
     );
     tracing::info!(
         worker_id = %worker.id,

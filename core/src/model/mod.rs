@@ -16,6 +16,7 @@ pub mod key;
 pub mod member;
 pub mod openapi_schema;
 pub mod org;
+pub mod package;
 pub mod permissions;
 pub mod random;
 mod refusals;

@@ -161,6 +161,14 @@ impl Artifacts {
         }
     }
 
+    /// Returns the size of an object in bytes. Returns `None` if it does not exist.
+    pub async fn size(&self, key: &str) -> Result<Option<u64>> {
+        match self.store.head(&Path::from(key)).await {
+            Ok(found) => Ok(Some(found.size)),
+            Err(error) => none_if_missing(error),
+        }
+    }
+
     /// Removes an object. A missing object is not an error.
     pub async fn delete(&self, key: &str) -> Result<()> {
         match self.store.delete(&Path::from(key)).await {
@@ -176,10 +184,7 @@ impl Artifacts {
 
     /// Returns `true` if the object exists.
     pub async fn exists(&self, key: &str) -> Result<bool> {
-        match self.store.head(&Path::from(key)).await {
-            Ok(_) => Ok(true),
-            Err(error) => Ok(none_if_missing::<()>(error)?.is_some()),
-        }
+        Ok(self.size(key).await?.is_some())
     }
 
     /// Lists all objects of the store, in no particular order. The stream buffers a bounded number
@@ -422,6 +427,9 @@ mod tests {
             [3_u8, 4, 5].as_slice()
         );
         assert!(artifacts.get_range("a/none", 0..1).await.unwrap().is_none());
+        let size = artifacts.size("a/b").await.unwrap();
+        assert_eq!(size, Some(3 * CHUNK as u64 + 17));
+        assert_eq!(artifacts.size("a/none").await.unwrap(), None);
         std::fs::remove_dir_all(location).unwrap();
     }
 

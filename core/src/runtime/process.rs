@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use crate::model::error::{BestEffort as _, Code, Error, Result};
 use crate::runtime::process_error::ProcessError;
 use crate::runtime::settings::Setting;
-use crate::store::{PgPool, PrimaryPool, migrations};
+use crate::store::{PrimaryPool, migrations};
 
 /// Longest wait of the readiness check for the database. Kubernetes does not wait much longer.
 const READINESS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -77,13 +77,16 @@ pub async fn close(db: &PrimaryPool) {
         .best_effort("closing the database connections");
 }
 
-/// Serves `/metrics`, `/livez` and `/readyz` for as long as the future is polled.
-pub async fn serve_admin(
-    listener: TcpListener,
-    metrics: PrometheusHandle,
-    db: PrimaryPool,
-    stopped: watch::Receiver<bool>,
-) {
+/// The response of a readiness check.
+pub type Readiness = (StatusCode, &'static str);
+
+/// Serves `/metrics`, `/livez` and `/readyz` for as long as the future is polled. `readiness` is
+/// called for each readiness check.
+pub async fn serve_admin<F, R>(listener: TcpListener, metrics: PrometheusHandle, readiness: F)
+where
+    F: Fn() -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Readiness> + Send,
+{
     let upkeep = metrics.clone();
     let process = metrics_process::Collector::default();
     process.describe();
@@ -97,10 +100,7 @@ pub async fn serve_admin(
     let routes = Router::new()
         .route("/metrics", get(scrape))
         .route("/livez", get(async || "ok\n"))
-        .route(
-            "/readyz",
-            get(async move || readiness(&db.get(), &stopped).await),
-        );
+        .route("/readyz", get(async move || readiness().await));
     let serve = async { axum::serve(listener, routes).await };
     // Histograms store every observation until the upkeep aggregates it.
     let run_upkeep = async {
@@ -115,12 +115,21 @@ pub async fn serve_admin(
     }
 }
 
-/// Returns the response of the readiness check: 200 if the process accepts work.
-async fn readiness(db: &PgPool, stopped: &watch::Receiver<bool>) -> (StatusCode, &'static str) {
-    if *stopped.borrow() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+/// Returns the response of the readiness check of a process without a database: 200 until the
+/// shutdown signal.
+pub fn readiness(stopped: &watch::Receiver<bool>) -> Readiness {
+    match *stopped.borrow() {
+        true => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        false => (StatusCode::OK, "ok\n"),
     }
-    let pending = tokio::time::timeout(READINESS_TIMEOUT, migrations::pending(db))
+}
+
+/// Returns the response of the readiness check: 200 if the process accepts work.
+pub async fn readiness_with_database(db: PrimaryPool, stopped: watch::Receiver<bool>) -> Readiness {
+    if *stopped.borrow() {
+        return readiness(&stopped);
+    }
+    let pending = tokio::time::timeout(READINESS_TIMEOUT, migrations::pending(&db.get()))
         .await
         .unwrap_or_else(|elapsed| Err(Error::unavailable(elapsed)));
     match pending {

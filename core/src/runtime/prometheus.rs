@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::model::error::{Error, Result};
 use crate::runtime::process_error::ProcessError;
-use crate::runtime::settings::{Common, LOG, LOG_FORMAT};
+use crate::runtime::settings::{LOG, LOG_FORMAT};
 
 /// The type of a Prometheus metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,15 +21,30 @@ pub enum Kind {
     Histogram,
 }
 
-/// The binary that exports a metric.
+/// The kind of process that exports a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binary {
-    /// Only the API, `assay-api`.
+    /// Only the API, `assay-api serve`.
     Api,
-    /// Only the worker, `assay-worker`.
+    /// Only the worker, `assay-worker run`.
     Worker,
+    /// Only the embedded engine, `assay-worker serve`.
+    Engine,
     /// The API and the worker.
     Both,
+    /// All processes.
+    All,
+}
+
+impl Binary {
+    /// Returns the value of the label `binary` in [`BUILD`].
+    fn label(self) -> &'static str {
+        match self {
+            Self::Api => "assay-api",
+            Self::Engine => "assay-worker serve",
+            Self::Worker | Self::Both | Self::All => "assay-worker",
+        }
+    }
 }
 
 /// A Prometheus metric, as operators see it.
@@ -48,6 +63,17 @@ pub struct Instrument {
     pub labels: &'static [(&'static str, &'static [&'static str])],
     /// The help text, as in `docs/telemetry.md`.
     pub help: &'static str,
+}
+
+impl Instrument {
+    /// Returns `true` if processes of this kind export the metric.
+    pub fn is_exported_by(&self, binary: Binary) -> bool {
+        match self.binary {
+            Binary::All => true,
+            Binary::Both => matches!(binary, Binary::Api | Binary::Worker),
+            exporter => exporter == binary,
+        }
+    }
 }
 
 macro_rules! metrics {
@@ -97,18 +123,28 @@ metrics! {
     ARTIFACTS_MISSING = "assay_artifacts_missing", Gauge, Count, Api, []; "Rows whose object the last reconciliation did not find in the artifact store; every API process exports the same value, read from PostgreSQL."
     ROWS_DELETED = "assay_rows_deleted_total", Counter, Count, Api, [kind = "sessions" | "keys" | "invites" | "domain_claims" | "jobs" | "uploads"]; "Rows deleted at the end of their retention, by kind."
     MAILS = "assay_mails_total", Counter, Count, Api, [outcome = "sent" | "failed" | "dropped"]; "Emails, by outcome; `dropped`: the queue was full."
-    ENGINE_CALLS = "assay_engine_calls_total", Counter, Count, Both, [engine, outcome = "ok" | "saturated" | "circuit_open" | "timeout" | "unavailable" | "exhausted" | "error" | "invalid" | "cancelled"]; "Calls to engines, by the name in `ASSAY_ENGINES` and outcome; `saturated`: no permit was free; `exhausted`: the engine refused the call; `invalid`: the result was not one; `cancelled`: the caller disconnected."
-    ENGINE_CALL_SECONDS = "assay_engine_call_duration_seconds", Histogram, Seconds, Both, [engine]; "Time of a call to an engine that was sent, up to the result or the failure."
-    ENGINE_CALLS_IN_FLIGHT = "assay_engine_calls_in_flight", Gauge, Count, Both, [engine]; "Permits of an engine in use by this process: operations in progress."
-    ENGINE_CIRCUIT_OPEN = "assay_engine_circuit_open", Gauge, Count, Both, [engine]; "1 while this process refuses calls to an engine because of earlier failures."
+    ENGINE_PERMITS = "assay_engine_permits", Gauge, Count, Engine, []; "Sequences that this engine accepts at once."
+    ENGINE_PERMITS_USED = "assay_engine_permits_used", Gauge, Count, Engine, []; "Sequences that this engine has accepted and not finished."
+    ENGINE_QUEUE = "assay_engine_queue", Gauge, Count, Engine, []; "Accepted sequences that wait for a thread."
+    ENGINE_QUEUE_WAIT_SECONDS = "assay_engine_queue_wait_seconds", Histogram, Seconds, Engine, []; "Time from the acceptance of a sequence to the start of its computation."
+    ENGINE_SEQUENCE_SECONDS = "assay_engine_sequence_seconds", Histogram, Seconds, Engine, [operation = "predict" | "generate" | "embed"]; "Time to compute one sequence, by operation."
+    ENGINE_CALLS = "assay_engine_calls_total", Counter, Count, Engine, [outcome = "ok" | "invalid" | "not_found" | "invalid_package" | "saturated" | "deadline" | "cancelled" | "unavailable" | "internal"]; "Calls of `ModelInfer`, by outcome; `saturated`: no permit was free, or the calls in progress would have taken longer than the call's deadline."
+    ENGINE_PACKAGES = "assay_engine_packages", Gauge, Count, Engine, []; "Packages in the memory of this engine."
+    ENGINE_PACKAGES_BYTES = "assay_engine_packages_bytes", Gauge, Bytes, Engine, []; "Memory used by loaded packages."
+    ENGINE_PACKAGE_LOADS = "assay_engine_package_loads_total", Counter, Count, Engine, [outcome = "loaded" | "not_found" | "invalid" | "no_memory" | "unavailable"]; "Packages loaded on first use, by outcome; `unavailable`: the artifact store did not respond."
+    ENGINE_PACKAGES_UNLOADED = "assay_engine_packages_unloaded_total", Counter, Count, Engine, []; "Packages unloaded to make room for others, by least recent use."
+    ENGINE_CLIENT_CALLS = "assay_engine_client_calls_total", Counter, Count, Both, [engine, outcome = "ok" | "saturated" | "circuit_open" | "timeout" | "unavailable" | "exhausted" | "error" | "invalid" | "cancelled"]; "Calls to engines, by the name in `ASSAY_ENGINES` and outcome; `saturated`: no permit was free; `exhausted`: the engine refused the call; `invalid`: the result was not one; `cancelled`: the caller disconnected."
+    ENGINE_CLIENT_CALL_SECONDS = "assay_engine_client_call_duration_seconds", Histogram, Seconds, Both, [engine]; "Time of a call to an engine that was sent, up to the result or the failure."
+    ENGINE_CLIENT_CALLS_IN_FLIGHT = "assay_engine_client_calls_in_flight", Gauge, Count, Both, [engine]; "Permits of an engine in use by this process: operations in progress."
+    ENGINE_CLIENT_CIRCUIT_OPEN = "assay_engine_client_circuit_open", Gauge, Count, Both, [engine]; "1 while this process refuses calls to an engine because of earlier failures."
     DATABASE_UP = "assay_database_up", Gauge, Count, Both, []; "1 if PostgreSQL responded to the last check of this process."
     DATABASE_CONNECTIONS = "assay_database_connections", Gauge, Count, Both, [pool = "requests" | "jobs" | "combined" | "work", state = "busy" | "idle"]; "Connections to PostgreSQL, by pool and state."
     DATABASE_CONNECTIONS_MAX = "assay_database_connections_max", Gauge, Count, Both, [pool = "requests" | "jobs" | "combined" | "work"]; "Maximum number of connections to PostgreSQL, by pool."
     REDIS_UP = "assay_redis_up", Gauge, Count, Both, []; "1 if Redis responded to the last check of this process."
     MIGRATIONS_PENDING = "assay_migrations_pending", Gauge, Count, Both, []; "Migrations of this build that have not been applied to the database."
-    RUNTIME_TASKS = "assay_runtime_tasks", Gauge, Count, Both, []; "Unfinished asynchronous tasks of the process."
-    RUNTIME_LAG_SECONDS = "assay_runtime_lag_seconds", Gauge, Seconds, Both, []; "Delay between the time a sleeping task should wake up and the time it does: every task waits that long for a thread."
-    BUILD = "assay_build_info", Gauge, Count, Both, [binary = "assay-api" | "assay-worker", version, git_sha]; "Always 1; the labels say which build runs."
+    RUNTIME_TASKS = "assay_runtime_tasks", Gauge, Count, All, []; "Unfinished asynchronous tasks of the process."
+    RUNTIME_LAG_SECONDS = "assay_runtime_lag_seconds", Gauge, Seconds, All, []; "Delay between the time a sleeping task should wake up and the time it does: every task waits that long for a thread."
+    BUILD = "assay_build_info", Gauge, Count, All, [binary = "assay-api" | "assay-worker" | "assay-worker serve", version, git_sha]; "Always 1; the labels say which build runs."
 }
 
 /// Upper bounds of the buckets of request durations, in seconds. They are few, because each
@@ -120,19 +156,22 @@ const JOB_BUCKETS: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0,
 ];
 
-/// Upper bounds of the buckets of calls to engines, in seconds.
-const ENGINE_BUCKETS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
+/// Upper bounds of the buckets of times in an engine, in seconds: from a sequence of a small model to
+/// the deadline of a synchronous call.
+const ENGINE_BUCKETS: &[f64] = &[
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+];
 
-/// Installs the recorder of Prometheus metrics. The handle renders them for a scrape.
-pub fn init_metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandle, ProcessError> {
+/// Installs the recorder of Prometheus metrics. The handle renders them for a scrape. `git_sha` is
+/// the commit of the build.
+pub fn init_metrics(binary: Binary, git_sha: &str) -> Result<PrometheusHandle, ProcessError> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(REQUEST_SECONDS.into()), REQUEST_BUCKETS)
         .and_then(|builder| {
             builder.set_buckets_for_metric(Matcher::Prefix("assay_job_".into()), JOB_BUCKETS)
         })
         .and_then(|builder| {
-            let engine = Matcher::Full(ENGINE_CALL_SECONDS.into());
-            builder.set_buckets_for_metric(engine, ENGINE_BUCKETS)
+            builder.set_buckets_for_metric(Matcher::Prefix("assay_engine_".into()), ENGINE_BUCKETS)
         })
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(Error::internal)?;
@@ -141,7 +180,7 @@ pub fn init_metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandl
             name,
             kind,
             unit,
-            binary: exporter,
+            binary: _,
             labels,
             help,
         } = *instrument;
@@ -150,16 +189,11 @@ pub fn init_metrics(binary: Binary, settings: &Common) -> Result<PrometheusHandl
             Kind::Gauge => metrics::describe_gauge!(name, unit, help),
             Kind::Histogram => metrics::describe_histogram!(name, unit, help),
         }
-        if kind == Kind::Counter && [binary, Binary::Both].contains(&exporter) {
+        if kind == Kind::Counter && instrument.is_exported_by(binary) {
             start_at_zero(name, labels);
         }
     }
-    let name = if binary == Binary::Api {
-        "assay-api"
-    } else {
-        "assay-worker"
-    };
-    metrics::gauge!(BUILD, "binary" => name, "version" => env!("CARGO_PKG_VERSION"), "git_sha" => settings.git_sha.clone()).set(1.0);
+    metrics::gauge!(BUILD, "binary" => binary.label(), "version" => env!("CARGO_PKG_VERSION"), "git_sha" => git_sha.to_owned()).set(1.0);
     Ok(handle)
 }
 
@@ -186,16 +220,17 @@ fn start_at_zero(name: &'static str, labels: &[(&'static str, &'static [&'static
     }
 }
 
-/// Installs the logger, which writes to standard error.
-pub fn init_logging(settings: &Common) -> Result<(), ProcessError> {
-    let filter: EnvFilter = settings.log.parse().map_err(|_| ProcessError::Setting {
+/// Installs the logger, which writes to standard error, with the values of `ASSAY_LOG` and
+/// `ASSAY_LOG_FORMAT`.
+pub fn init_logging(filter: &str, format: &str) -> Result<(), ProcessError> {
+    let filter: EnvFilter = filter.parse().map_err(|_| ProcessError::Setting {
         setting: LOG.name,
         expected: "a filter such as info or info,sqlx=debug",
     })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
-    let installed = match settings.log_format.as_str() {
+    let installed = match format {
         "json" => builder
             .json()
             .flatten_event(true)

@@ -42,7 +42,6 @@ impl<const N: usize> ResourceMetrics<N> {
         metrics::gauge!(prometheus::RUNTIME_LAG_SECONDS).set(0.0);
         loop {
             self.record_connections();
-            record_runtime();
             let (database, redis) = tokio::join!(self.pending_migrations(), self.ping_redis());
             metrics::gauge!(prometheus::DATABASE_UP).set(f64::from(u8::from(database.is_ok())));
             metrics::gauge!(prometheus::REDIS_UP).set(f64::from(u8::from(redis.is_ok())));
@@ -56,10 +55,8 @@ impl<const N: usize> ResourceMetrics<N> {
                         .unwrap_or(UNKNOWN),
                 );
             }
-            let wake_up_at = Instant::now() + SAMPLE_INTERVAL;
-            tokio::time::sleep_until(wake_up_at).await;
-            metrics::gauge!(prometheus::RUNTIME_LAG_SECONDS)
-                .set(wake_up_at.elapsed().as_secs_f64());
+            record_runtime();
+            sleep_and_record_lag().await;
         }
     }
 
@@ -102,9 +99,25 @@ impl<const N: usize> ResourceMetrics<N> {
     }
 }
 
+/// Samples the runtime of a process without dependencies for as long as the future is polled.
+pub async fn sample_runtime() {
+    metrics::gauge!(prometheus::RUNTIME_LAG_SECONDS).set(0.0);
+    loop {
+        record_runtime();
+        sleep_and_record_lag().await;
+    }
+}
+
 fn record_runtime() {
     let runtime = tokio::runtime::Handle::current().metrics();
     metrics::gauge!(prometheus::RUNTIME_TASKS).set(runtime.num_alive_tasks() as f64);
+}
+
+/// Sleeps until the next sample.
+async fn sleep_and_record_lag() {
+    let wake_up_at = Instant::now() + SAMPLE_INTERVAL;
+    tokio::time::sleep_until(wake_up_at).await;
+    metrics::gauge!(prometheus::RUNTIME_LAG_SECONDS).set(wake_up_at.elapsed().as_secs_f64());
 }
 
 /// The depth of the queue while PostgreSQL is unavailable. Exporting the last known values would

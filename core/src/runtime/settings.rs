@@ -78,6 +78,8 @@ settings! {
     RECORD_DAYS = "90"; "Days for which revoked keys, expired domain claims and invites that are no longer open are stored."
     WORKER_SLOTS = "4"; "Number of jobs that one worker process scores at once. Up to 16 jobs of at most 64 KiB count as one."
     WORKER_ANSWERS_MIB = "1024"; "Memory of a worker process for cached answers of suites, in MiB. The least recently used answers are removed first. Answers in use are never removed, whatever their size."
+    ENGINE_LISTEN = "127.0.0.1:9500"; "Address and port on which the embedded engine, `assay-worker serve`, serves the Open Inference Protocol. It has no authentication: let only the API and the workers reach it."
+    ENGINE_MEMORY = "1073741824"; "Memory of the embedded engine for loaded packages, in bytes. The least recently used packages are unloaded first. Loading one needs the size of its files in addition."
     ENGINES = ""; "Engines that run models, by the names that packages use: `default=http://127.0.0.1:9500,triton=http://triton:8001`. At most 16. A DNS name with several addresses is called round robin. Without engines, no model is served."
     SERVE_DEADLINE = "5"; "Deadline of a synchronous call to an engine, in seconds, from 0.1 to 60. Then the response is 503."
     DRAIN_SECONDS = "25"; "Seconds that a process may take to finish its work after a shutdown signal."
@@ -287,6 +289,23 @@ impl Reader {
         self.errors.push(format!("{}: {message}", setting.name));
     }
 
+    /// Adds an error for each credential of the installation that is set, for a process that must
+    /// have none.
+    pub fn reject_secrets(&mut self) {
+        let names = ALL
+            .iter()
+            .filter(|setting| setting.secret)
+            .flat_map(|setting| [setting.name.to_owned(), format!("{}_FILE", setting.name)]);
+        for name in names {
+            if self.given.contains_key(&name) {
+                self.errors.push(format!(
+                    "{name}: must not be set, because this process must have no credential; \
+                     remove it from its environment"
+                ));
+            }
+        }
+    }
+
     /// Finishes the reading.
     ///
     /// # Errors
@@ -437,6 +456,27 @@ mod tests {
         ] {
             assert!(message.contains(part), "{message}");
         }
+    }
+
+    #[test]
+    fn secrets_can_be_rejected() {
+        let mut read = reader(&[
+            ("ASSAY_DATABASE_URL", "s3cret"),
+            ("ASSAY_REDIS_URL_FILE", "/x"),
+            ("ASSAY_LOG", "info"),
+        ]);
+        read.reject_secrets();
+        let message = read.finish().unwrap_err().to_string();
+        for part in [
+            "ASSAY_DATABASE_URL: must not be set",
+            "ASSAY_REDIS_URL_FILE: must not be set",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(
+            !message.contains("s3cret") && !message.contains("ASSAY_LOG"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -201,16 +201,16 @@ impl Engine {
     }
 
     fn count(&self, outcome: &'static str, n: u64) {
-        metrics::counter!(prometheus::ENGINE_CALLS, "engine" => Arc::clone(&self.name), "outcome" => outcome)
+        metrics::counter!(prometheus::ENGINE_CLIENT_CALLS, "engine" => Arc::clone(&self.name), "outcome" => outcome)
             .increment(n);
     }
 
     fn in_flight(&self) -> metrics::Gauge {
-        metrics::gauge!(prometheus::ENGINE_CALLS_IN_FLIGHT, "engine" => Arc::clone(&self.name))
+        metrics::gauge!(prometheus::ENGINE_CLIENT_CALLS_IN_FLIGHT, "engine" => Arc::clone(&self.name))
     }
 
     fn record_circuit(&self, is_open: bool) {
-        metrics::gauge!(prometheus::ENGINE_CIRCUIT_OPEN, "engine" => Arc::clone(&self.name))
+        metrics::gauge!(prometheus::ENGINE_CLIENT_CIRCUIT_OPEN, "engine" => Arc::clone(&self.name))
             .set(f64::from(u8::from(is_open)));
     }
 }
@@ -327,7 +327,7 @@ impl InProgress<'_> {
             engine.record_circuit(has_opened);
         }
         engine.count(failure.map_or("ok", Failure::outcome), 1);
-        metrics::histogram!(prometheus::ENGINE_CALL_SECONDS, "engine" => Arc::clone(&engine.name))
+        metrics::histogram!(prometheus::ENGINE_CLIENT_CALL_SECONDS, "engine" => Arc::clone(&engine.name))
             .record(time);
     }
 }

@@ -6,22 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use assay_engine::ItemTable;
 use bytes::Bytes;
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
 use crate::model::catalog::{Codebook, Resolution};
 use crate::model::error::{Error, Result};
+use crate::model::package::{ITEMS_FILE, MANIFEST_FILE, Manifest, PackageName};
 use crate::model::served_model::ServedModel;
 use crate::runtime::artifacts::Artifacts;
 
 /// Maximum memory of all tables, in bytes. The most recently used one stays, whatever its size.
 const BYTES_MAX: usize = 256 << 20;
-
-/// Length of the digest at the end of a package's name, in hexadecimal digits.
-const DIGEST_LENGTH: usize = 16;
-
-/// Name of the file with the item table.
-const FILE: &str = "items.ndjson";
 
 /// The item table of a package.
 #[derive(Debug)]
@@ -131,7 +125,7 @@ impl ItemTables {
     }
 
     async fn load(&self, package: String, level_sizes: Vec<usize>) -> Result<Arc<Items>> {
-        let bytes = read_verified(&self.artifacts, &package, FILE).await?;
+        let bytes = read_verified(&self.artifacts, &package).await?;
         let parsed = tokio::task::spawn_blocking(move || Items::parse(&bytes, &level_sizes)).await;
         parsed
             .map_err(Error::internal)?
@@ -140,42 +134,25 @@ impl ItemTables {
     }
 }
 
-/// Reads a file of a package and compares it with the manifest, and the manifest with the name of
-/// the package, which ends with its digest.
-async fn read_verified(artifacts: &Artifacts, package: &str, name: &str) -> Result<Bytes> {
-    #[derive(Deserialize)]
-    struct Manifest {
-        files: Vec<File>,
-    }
-    #[derive(Deserialize)]
-    struct File {
-        name: String,
-        bytes: u64,
-        sha256: String,
-    }
+/// Reads the item table of a package, and verifies it by the manifest and the package's name.
+async fn read_verified(artifacts: &Artifacts, package: &str) -> Result<Bytes> {
     let corrupt = |reason: &str| Error::internal(format!("package {package}: {reason}"));
-    let read = async |name: &str| {
-        let found = artifacts.get(&format!("{package}/{name}")).await?;
-        found.ok_or_else(|| corrupt(&format!("{name} is missing")))
+    let name: PackageName = package.parse().map_err(Error::internal)?;
+    let read = async |file: &str| {
+        let found = artifacts.get(&name.object(file)).await?;
+        found.ok_or_else(|| corrupt(&format!("{file} is missing")))
     };
-    let manifest = read("manifest.json").await?;
-    let digest = package.rsplit('/').next().unwrap_or_default();
-    if digest.len() < DIGEST_LENGTH || !sha256(&manifest).starts_with(digest) {
-        return Err(corrupt("manifest.json differs from the digest in the name"));
+    let manifest = read(MANIFEST_FILE).await?;
+    if !name.has_manifest(&manifest) {
+        return Err(corrupt("the name has the digest of another manifest"));
     }
-    let manifest: Manifest = serde_json::from_slice(&manifest).map_err(Error::internal)?;
-    let listed = manifest.files.into_iter().find(|file| file.name == name);
-    let listed = listed.ok_or_else(|| corrupt(&format!("manifest.json does not list {name}")))?;
-    let bytes = read(name).await?;
-    if bytes.len() as u64 != listed.bytes || sha256(&bytes) != listed.sha256 {
-        return Err(corrupt(&format!("{name} differs from manifest.json")));
-    }
+    let manifest = Manifest::parse(&manifest).map_err(|reason| corrupt(&reason))?;
+    let Some(file) = manifest.file(ITEMS_FILE) else {
+        return Err(corrupt("the manifest names no item table"));
+    };
+    let bytes = read(ITEMS_FILE).await?;
+    file.verify(&bytes).map_err(|reason| corrupt(&reason))?;
     Ok(bytes)
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    let digest: [u8; 32] = Sha256::digest(bytes).into();
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Entries {
