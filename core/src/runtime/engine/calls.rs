@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use tonic::{Request, Status};
 
 use crate::model::error::{Error, Result};
-use crate::runtime::engine::address::EngineAddress;
 use crate::runtime::engine::breaker::{Breaker, Pass};
 use crate::runtime::engine::failure::{Failure, is_unsent};
 use crate::runtime::engine::permits::{Permit, Permits};
@@ -35,7 +34,7 @@ pub struct Engine {
     name: Arc<str>,
     permits: Permits,
     breaker: Mutex<Breaker>,
-    replicas: Arc<Replicas>,
+    replicas: Replicas,
     /// Notified when a replica has failed.
     failed: Arc<Notify>,
     is_used: AtomicBool,
@@ -65,12 +64,12 @@ pub struct Admitted {
 
 impl Engine {
     /// Creates the client of an engine. It connects at the first call.
-    pub fn new(address: &EngineAddress, cores: usize) -> Self {
+    pub fn new(name: &str, replicas: Replicas, cores: usize) -> Self {
         let engine = Self {
-            name: address.name.as_str().into(),
+            name: name.into(),
             permits: Permits::new(cores),
             breaker: Mutex::default(),
-            replicas: Arc::new(Replicas::new(address.clone())),
+            replicas,
             failed: Arc::default(),
             is_used: AtomicBool::new(false),
             next_id: AtomicU64::new(1),

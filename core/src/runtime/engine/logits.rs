@@ -157,7 +157,7 @@ mod tests {
         let excluded = HashSet::from([2]);
         let wanted = Wanted::Drawn {
             temperature: 0.01,
-            numbers: &[0.0, 0.999],
+            numbers: &[0.1, 0.999],
         };
         // At a low temperature only the most probable item, c, is drawn.
         let chosen = scores.choose(&table, &excluded, wanted).unwrap();

@@ -20,6 +20,8 @@ mod logits;
 mod permits;
 mod recovery;
 mod replicas;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,6 +45,7 @@ use crate::runtime::engine::calls::{Admitted, Engine};
 use crate::runtime::engine::checks::Rows;
 use crate::runtime::engine::code_calls::Codes;
 use crate::runtime::engine::item_tables::ItemTables;
+use crate::runtime::engine::replicas::Replicas;
 
 /// The options of a call that are not part of the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,8 +92,10 @@ impl Engines {
     /// `artifacts` has the item tables of models whose engine reads codes. Each engine gets four
     /// permits per core.
     pub fn new(addresses: &[EngineAddress], artifacts: Artifacts, cores: usize) -> Self {
-        let engine =
-            |address: &EngineAddress| (address.name.clone(), Arc::new(Engine::new(address, cores)));
+        let engine = |address: &EngineAddress| {
+            let engine = Engine::new(&address.name, Replicas::new(address.clone()), cores);
+            (address.name.clone(), Arc::new(engine))
+        };
         let by_name: BTreeMap<_, _> = addresses.iter().map(engine).collect();
         Self(Arc::new(Inner {
             by_name,

@@ -75,6 +75,17 @@ impl Replicas {
         }
     }
 
+    /// Creates the replicas of an engine whose host has these addresses.
+    #[cfg(test)]
+    pub fn with_addresses(engine: &EngineAddress, addresses: &[SocketAddr]) -> Self {
+        let replicas = Self::new(engine.clone());
+        let known = addresses
+            .iter()
+            .map(|address| Replica::new(engine, *address).map(Arc::new));
+        *replicas.current.write().unwrap() = known.collect::<Result<_, _>>().unwrap();
+        replicas
+    }
+
     /// Returns all replicas.
     pub fn all(&self) -> Arc<[Arc<Replica>]> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
@@ -181,6 +192,11 @@ impl Replica {
             is_down: AtomicBool::new(false),
             skipped_until: Mutex::new(None),
         })
+    }
+
+    /// Returns the address of the replica.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Returns a client of the replica.
