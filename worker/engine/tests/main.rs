@@ -1,4 +1,10 @@
 //! Tests of the engine on packages that are made in memory, and on the golden packages of PyTorch.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
+mod generation;
 mod golden;
+mod packages;
+mod ranking;
+mod reference;
+mod sequences;
+mod support;
