@@ -3,6 +3,7 @@
 
 mod generation;
 mod golden;
+mod item_tables;
 mod packages;
 mod ranking;
 mod reference;
