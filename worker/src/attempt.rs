@@ -149,11 +149,12 @@ fn export_spans(
             .push(KeyValue::new("assay.org.id", claim.org_id.to_string()));
         let (suite, model) = match &claim.task {
             ClaimedTask::Eval(suite) => (Some(suite), None),
-            ClaimedTask::Predict(prediction) => (prediction.suite.as_ref(), Some(&prediction.model)),
+            ClaimedTask::Predict(prediction) => {
+                (prediction.suite.as_ref(), Some(&prediction.model))
+            }
         };
-        span.attributes.extend(
-            suite.map(|suite| KeyValue::new("assay.suite.id", suite.suite_id.to_string())),
-        );
+        span.attributes
+            .extend(suite.map(|suite| KeyValue::new("assay.suite.id", suite.suite_id.to_string())));
         span.attributes
             .extend(model.map(|model| KeyValue::new("assay.model.id", model.id.clone())));
         span.attributes.push(KeyValue::new(
@@ -293,9 +294,7 @@ async fn write_once(
                 }
             }
         }
-        Outcome::Predicted(predicted) => {
-            write_prediction(context, claim, predicted, phases).await
-        }
+        Outcome::Predicted(predicted) => write_prediction(context, claim, predicted, phases).await,
         Outcome::Rejected(code, message) => {
             work::fail(&context.db.get(), claim, *code, message, phases).await
         }

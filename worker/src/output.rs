@@ -145,11 +145,13 @@ impl<'a> OutputWriter<'a> {
 }
 
 fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hash.finalize()
+        .iter()
+        .fold(String::new(), |mut text, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 #[cfg(test)]
@@ -201,7 +203,9 @@ mod tests {
         writer.add_to_digest("b", None);
         writer.write(b"\n").await.unwrap();
         let submitted = r#"[{"item_id":"a","prediction":["x","ä"],"scores":[-0.5,null]},{"item_id":"b","error":{"code":"x"}}]"#;
-        let expected = check(submitted.as_bytes(), &Metric::Accuracy).unwrap().digest;
+        let expected = check(submitted.as_bytes(), &Metric::Accuracy)
+            .unwrap()
+            .digest;
         assert_eq!(writer.finish().await.unwrap().output.digest, expected);
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use assay_core::model::prediction::OutputId;
 use assay_core::model::sequence::Sequence;
 use assay_core::model::serving::{EventCounts, Ranking, Refusal};
-use assay_core::runtime::engine::{CallOptions, Computed, Priority};
+use assay_core::runtime::engine::{CallOptions, Computed, Engines, Priority};
 use assay_core::store::work::{Claim, ClaimedPrediction};
 use assay_core::{Code, Error, Result};
 use assay_eval::score::Progress;
@@ -77,8 +77,10 @@ pub async fn predict(
     let (send, receive) = mpsc::channel(CHUNKS_AHEAD);
     let work = async {
         // The reader ends early when the job fails, because the receiver is dropped.
-        let (sent, predicted) =
-            tokio::join!(source.send(context, send), job.predict_all(receive, progress));
+        let (sent, predicted) = tokio::join!(
+            source.send(context, send),
+            job.predict_all(receive, progress)
+        );
         predicted.and(sent)
     };
     if let Err(error) = phases.record("predict", work).await {
@@ -149,7 +151,7 @@ impl Job<'_> {
         let (indexes, sequences): (Vec<usize>, Vec<Sequence<'_>>) = valid.into_iter().unzip();
         let rankings = match sequences.is_empty() {
             true => Vec::new(),
-            false => self.call(&sequences).await?,
+            false => call(&self.context.engines, self.prediction, &sequences).await?,
         };
         let mut lines: Vec<(usize, Sequence<'_>, Result<Ranking, Reason>)> = Vec::new();
         for ((index, sequence), ranking) in indexes.into_iter().zip(sequences).zip(rankings) {
@@ -199,34 +201,6 @@ impl Job<'_> {
         }
     }
 
-    /// Calls the engine, again after a wait while it is unavailable.
-    async fn call(&self, sequences: &[Sequence<'_>]) -> Result<Vec<Result<Ranking, Refusal>>> {
-        let ClaimedPrediction { model, options, .. } = self.prediction;
-        let call = CallOptions {
-            priority: Priority::Job,
-            deadline: CHUNK_DEADLINE,
-        };
-        let mut delays = CHUNK_RETRY_DELAYS.into_iter();
-        loop {
-            let computed = self.context.engines.predict(model, sequences, options, call);
-            match (computed.await, delays.next()) {
-                (Ok(Computed { results, .. }), _) if results.len() == sequences.len() => {
-                    return Ok(results);
-                }
-                (Ok(_), _) => return Err(Error::internal("an engine left sequences out")),
-                (Err(error), Some(delay)) if error.code == Code::Unavailable => {
-                    tracing::warn!(
-                        engine = model.engine,
-                        error = error.log_text(),
-                        "engine unavailable, chunk is sent again"
-                    );
-                    tokio::time::sleep(delay).await;
-                }
-                (Err(error), _) => return Err(error),
-            }
-        }
-    }
-
     fn count(&mut self, sequence: &Sequence<'_>, ranking: Option<&Ranking>) {
         let counts = &mut self.counts;
         counts.n += 1;
@@ -242,6 +216,38 @@ impl Job<'_> {
         counts.n_truncated += i64::from((*n_used as usize) < n_known);
         counts.n_unknown += i64::from(*n_unknown);
         counts.n_cold += i64::from(*n_used == 0);
+    }
+}
+
+/// Calls the engine, again after a wait while it is unavailable.
+async fn call(
+    engines: &Engines,
+    prediction: &ClaimedPrediction,
+    sequences: &[Sequence<'_>],
+) -> Result<Vec<Result<Ranking, Refusal>>> {
+    let ClaimedPrediction { model, options, .. } = prediction;
+    let call = CallOptions {
+        priority: Priority::Job,
+        deadline: CHUNK_DEADLINE,
+    };
+    let mut delays = CHUNK_RETRY_DELAYS.into_iter();
+    loop {
+        let computed = engines.predict(model, sequences, options, call);
+        match (computed.await, delays.next()) {
+            (Ok(Computed { results, .. }), _) if results.len() == sequences.len() => {
+                return Ok(results);
+            }
+            (Ok(_), _) => return Err(Error::internal("an engine left sequences out")),
+            (Err(error), Some(delay)) if error.code == Code::Unavailable => {
+                tracing::warn!(
+                    engine = model.engine,
+                    error = error.log_text(),
+                    "engine unavailable, chunk is sent again"
+                );
+                tokio::time::sleep(delay).await;
+            }
+            (Err(error), _) => return Err(error),
+        }
     }
 }
 

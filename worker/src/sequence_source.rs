@@ -87,9 +87,8 @@ impl SourceElement {
     /// # Errors
     /// If it is not valid, although it was checked when it was submitted or published.
     pub fn read(&self, paths: Option<&SequencePaths>) -> Result<Sequence<'_>> {
-        let changed = |reason: &str| {
-            Error::internal(format!("a sequence is no longer valid: {reason}"))
-        };
+        let changed =
+            |reason: &str| Error::internal(format!("a sequence is no longer valid: {reason}"));
         match (self, paths) {
             (Self::Sequence(json, _), _) => read_checked(json, "sequence").map_err(|errors| {
                 // Without the message, which may quote the history.
@@ -172,7 +171,10 @@ fn send_lines(content: ContentReader<'_>, chunks: &mpsc::Sender<Chunk>) -> Resul
         let Line::Text(json) = line else {
             return ControlFlow::Break(Err(changed()));
         };
-        chunk.push(SourceElement::Sequence(json.to_owned(), Place::Line(number)));
+        chunk.push(SourceElement::Sequence(
+            json.to_owned(),
+            Place::Line(number),
+        ));
         if chunk.is_full() && chunks.blocking_send(std::mem::take(&mut chunk)).is_err() {
             return ControlFlow::Break(Ok(()));
         }

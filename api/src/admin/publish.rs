@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use assay_core::model::catalog::ModelFile;
-use assay_core::model::published_model::ServedVersion;
 use assay_core::model::item_sequence;
+use assay_core::model::published_model::ServedVersion;
 use assay_core::model::suite::SuiteId;
 use assay_core::store::{self, publish};
 use assay_core::{Error, Timestamp};

@@ -9,9 +9,9 @@ use std::ops::ControlFlow;
 
 use assay_core::model::org::FREE;
 use assay_core::model::permissions::{Caller, Submitter};
+use assay_core::model::sequence_list::{SequenceSurvey, read_checked};
 use assay_core::model::upload;
 use assay_core::model::upload::PartObject;
-use assay_core::model::sequence_list::{SequenceSurvey, read_checked};
 use assay_core::model::upload::{Upload, UploadFailure, UploadKind, UploadRow, UploadStatus};
 use assay_core::runtime::lines::{LINE_BYTES_MAX, Line};
 use assay_core::runtime::prometheus;

@@ -107,7 +107,10 @@ pub async fn cancel(app: &App, submitter: &Submitter, job_id: &str) -> Result<Jo
     let job = find(app, caller, &job_id).await?;
     if cancelled {
         // The eval of the output is cancelled with its job.
-        let types = [Some(job.r#type), job.eval_job_id.as_ref().map(|_| JobType::Eval)];
+        let types = [
+            Some(job.r#type),
+            job.eval_job_id.as_ref().map(|_| JobType::Eval),
+        ];
         for r#type in types.into_iter().flatten() {
             metrics::counter!(
                 prometheus::JOBS_FINISHED,

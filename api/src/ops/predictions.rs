@@ -208,7 +208,11 @@ impl ValidPrediction {
         // No digest of an eval begins with this text.
         add(b"prediction");
         add(self.version.file.id.as_bytes());
-        add(self.requested_version.as_deref().unwrap_or_default().as_bytes());
+        add(self
+            .requested_version
+            .as_deref()
+            .unwrap_or_default()
+            .as_bytes());
         match &self.input {
             Input::Inline(_, checked) => add(&checked.digest),
             Input::Upload(upload) => add(&upload.digest),
@@ -226,11 +230,7 @@ impl ValidPrediction {
 ///
 /// # Errors
 /// All field errors at once.
-async fn validate(
-    app: &App,
-    caller: &Caller,
-    fields: PredictionFields,
-) -> Result<ValidPrediction> {
+async fn validate(app: &App, caller: &Caller, fields: PredictionFields) -> Result<ValidPrediction> {
     let PredictionFields {
         model_id,
         model_version,
@@ -245,7 +245,14 @@ async fn validate(
         idempotency_key,
     } = fields;
     let mut errors = Vec::new();
-    let version = find_model(app, caller, &model_id, model_version.as_deref(), &mut errors).await?;
+    let version = find_model(
+        app,
+        caller,
+        &model_id,
+        model_version.as_deref(),
+        &mut errors,
+    )
+    .await?;
     if operation.is_some_and(|operation| operation != Endpoint::Predict.as_str()) {
         errors.push(FieldError::new(
             "operation",
@@ -377,10 +384,7 @@ async fn inline(sequences: Bytes, errors: &mut Vec<FieldError>) -> Result<Option
 }
 
 /// Returns the suite if it can be predicted, and scored if that is wanted.
-fn predictable(
-    suite: Option<Arc<SuiteRow>>,
-    evaluate: bool,
-) -> Result<Arc<SuiteRow>, FieldError> {
+fn predictable(suite: Option<Arc<SuiteRow>>, evaluate: bool) -> Result<Arc<SuiteRow>, FieldError> {
     let suite = suite.ok_or_else(no_such_suite)?;
     if suite.sequence_events.is_none() {
         return Err(FieldError::new(
@@ -403,7 +407,10 @@ fn predictable(
         Err(FieldError::new(
             "evaluate",
             "metric",
-            format!("the metric of this suite, {}, scores no rankings", suite.metric),
+            format!(
+                "the metric of this suite, {}, scores no rankings",
+                suite.metric
+            ),
         ))
     }
 }

@@ -202,11 +202,7 @@ pub(super) async fn store_job(
                      job with an eval needs two."
                 ),
             };
-            Err(Error::quota(
-                message,
-                details,
-                JOBS_FULL_RETRY_AFTER,
-            ))
+            Err(Error::quota(message, details, JOBS_FULL_RETRY_AFTER))
         }
         Submitted::MonthFull {
             limit,
@@ -492,4 +488,3 @@ pub(super) async fn with_bytes<T: Send + 'static>(
     let done = tokio::task::spawn_blocking(move || read(&bytes)).await;
     done.map_err(Error::internal)
 }
-

@@ -101,15 +101,27 @@ mod tests {
         for (past, menu, reason) in [
             ("7", fine, "input.user.past: must be an array"),
             (r#"[["a"]]"#, fine, "input.user.past[0]: must be an item id"),
-            (r#"["a", {"id": 1}]"#, fine, "input.user.past[1]: must be an item id"),
+            (
+                r#"["a", {"id": 1}]"#,
+                fine,
+                "input.user.past[1]: must be an item id",
+            ),
             (
                 r#"["a", {"item_id": "b", "ts": "2026-01-01T00:00:00Z"}]"#,
                 fine,
                 "the sequence of the item is not valid: events[0].ts: give ts for all",
             ),
-            (r#"[""]"#, fine, "the sequence of the item is not valid: events[0].item_id"),
+            (
+                r#"[""]"#,
+                fine,
+                "the sequence of the item is not valid: events[0].item_id",
+            ),
             ("[]", "[1]", "input.menu[0]: must be an item id"),
-            ("[]", r#"["x", "x"]"#, "the sequence of the item is not valid: options[1]"),
+            (
+                "[]",
+                r#"["x", "x"]"#,
+                "the sequence of the item is not valid: options[1]",
+            ),
             ("[]", "null", "input.menu: must be an array"),
         ] {
             let found = of(past, menu);

@@ -1,9 +1,9 @@
 //! Prediction jobs: the request, the result, and the lines of the output.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, Type};
 use utoipa::openapi::{RefOr, Schema};
-use utoipa::ToSchema;
 
 use crate::model::catalog::Endpoint;
 use crate::model::error::Code;

@@ -158,10 +158,7 @@ pub fn check_array(json: &str) -> Result<CheckedSequences, Rejected> {
 ///
 /// # Errors
 /// If the JSON is not an array, as far as it was read.
-fn for_each<'a>(
-    json: &'a str,
-    each: impl FnMut(&'a str) -> bool,
-) -> Result<(), serde_json::Error> {
+fn for_each<'a>(json: &'a str, each: impl FnMut(&'a str) -> bool) -> Result<(), serde_json::Error> {
     let mut is_stopped = false;
     let mut parser = serde_json::Deserializer::from_str(json);
     let read = parser.deserialize_seq(Elements {

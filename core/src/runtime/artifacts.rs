@@ -12,7 +12,9 @@ use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{GetOptions, ObjectStore, ObjectStoreExt as _, PutPayloadMut, RetryConfig, WriteMultipart};
+use object_store::{
+    GetOptions, ObjectStore, ObjectStoreExt as _, PutPayloadMut, RetryConfig, WriteMultipart,
+};
 
 use crate::model::error::{BestEffort as _, Error, Result};
 use crate::model::ids::{JobId, OrgId};
@@ -178,7 +180,9 @@ impl Artifacts {
     ) -> Result<Option<BoxStream<'static, Result<Bytes>>>> {
         let options = GetOptions::default().with_range(Some(range));
         match self.store.get_opts(&Path::from(key), options).await {
-            Ok(found) => Ok(Some(found.into_stream().map_err(Error::unavailable).boxed())),
+            Ok(found) => Ok(Some(
+                found.into_stream().map_err(Error::unavailable).boxed(),
+            )),
             Err(error) => none_if_missing(error),
         }
     }

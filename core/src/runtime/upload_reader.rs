@@ -151,7 +151,9 @@ impl ContentReader<'_> {
         mut each: impl FnMut(usize, Line<'_>) -> ControlFlow<B>,
     ) -> ReadEnd<B> {
         let mut lines = Lines::default();
-        let end = read_pieces(self.bytes, self.format, |piece| lines.feed(piece, &mut each));
+        let end = read_pieces(self.bytes, self.format, |piece| {
+            lines.feed(piece, &mut each)
+        });
         end.then(|| lines.finish(&mut each))
     }
 }

@@ -140,11 +140,8 @@ pub(super) async fn insert(
         .flat_map(|(index, created_at)| jobs[*index].rows(*created_at))
         .collect();
     // One array for each column.
-    let of_job = |text: fn(&NewJob) -> &str| {
-        rows.iter()
-            .map(|row| text(row.job))
-            .collect::<Vec<&str>>()
-    };
+    let of_job =
+        |text: fn(&NewJob) -> &str| rows.iter().map(|row| text(row.job)).collect::<Vec<&str>>();
     let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     let org_ids = of_job(|job| job.org_id.as_str());
     let types: Vec<&str> = rows.iter().map(|row| row.r#type.as_str()).collect();

@@ -8,11 +8,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use super::allowance::{self, Decision, Use};
 use super::job_notifications::JobNotification;
-use super::new_jobs;
 use super::leases::{ATTEMPT_TIMEOUT, LEASE_DURATION};
+use super::new_jobs;
 use super::suite::SuiteRow;
 use super::{Connection as _, PgConnection, storage, upload, usage};
 use crate::model::error::Result;
@@ -24,6 +23,7 @@ use crate::model::serving::{PredictOptions, Unit};
 use crate::model::span_context::{SpanContext, SpanId};
 use crate::model::suite::SuiteId;
 use crate::model::timestamp::Timestamp;
+use bytes::Bytes;
 
 /// A submission to store, which has been validated: one job, or a prediction job and the eval of its
 /// output.

@@ -43,7 +43,7 @@ impl LargeFields for CreatePredictionFields {
         rest: &mut &[u8],
         json: &mut Vec<u8>,
     ) -> Result<bool, Unreadable> {
-        let mut string = |rest: &mut &[u8]| Ok::<_, Unreadable>(text(rest, wire_type)?.to_owned());
+        let string = |rest: &mut &[u8]| Ok::<_, Unreadable>(text(rest, wire_type)?.to_owned());
         match tag {
             1 => self.model_id = string(rest)?,
             2 => self.model_version = Some(string(rest)?),
@@ -170,16 +170,28 @@ mod tests {
         let expected = r#"[{"events":[{"item_id":"x"},{"item_id":"ä","type":"buy","ts":"1970-01-01T00:00:00Z"}],"sequence_id":"a\"","options":["x","y"]},{"events":[],"sequence_id":""}]"#;
         assert_eq!(json, expected);
         assert_eq!(
-            (fields.model_id.as_str(), fields.parameters.top_k, fields.evaluate),
+            (
+                fields.model_id.as_str(),
+                fields.parameters.top_k,
+                fields.evaluate
+            ),
             ("m", Some(7), Some(true))
         );
         assert_eq!(fields.idempotency_key.as_deref(), Some("k"));
-        assert_eq!(read(&v1::CreatePredictionRequest::default()), CreatePredictionFields::default());
+        assert_eq!(
+            read(&v1::CreatePredictionRequest::default()),
+            CreatePredictionFields::default()
+        );
     }
 
     #[test]
     fn malformed_message_is_rejected() {
-        for message in [&b"\x22\x05\x0a"[..], b"\x0a\x01\xff", b"\x42\x00", b"\x22\x02\x08\x01"] {
+        for message in [
+            &b"\x22\x05\x0a"[..],
+            b"\x0a\x01\xff",
+            b"\x42\x00",
+            b"\x22\x02\x08\x01",
+        ] {
             let mut reader = CreatePredictionReader::new(message.to_vec().into(), 100);
             assert_eq!(reader.step(100), Err(Unreadable::Malformed), "{message:?}");
         }

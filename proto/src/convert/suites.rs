@@ -43,10 +43,8 @@ impl From<Suite> for v1::Suite {
             ladder: ladder.map(Into::into),
             n_sealed,
             closes_at: closes_at.map(timestamp),
-            sequence: sequence.map(|SuiteSequence { events, options }| v1::SuiteSequence {
-                events,
-                options,
-            }),
+            sequence: sequence
+                .map(|SuiteSequence { events, options }| v1::SuiteSequence { events, options }),
         }
     }
 }

@@ -97,7 +97,10 @@ impl<F: LargeFields> CreateReader<F> {
 }
 
 /// Reads the content of a length-delimited field, and advances `rest` past it.
-pub(super) fn delimited<'m>(rest: &mut &'m [u8], wire_type: WireType) -> Result<&'m [u8], Unreadable> {
+pub(super) fn delimited<'m>(
+    rest: &mut &'m [u8],
+    wire_type: WireType,
+) -> Result<&'m [u8], Unreadable> {
     if wire_type != WireType::LengthDelimited {
         return Err(Unreadable::Malformed);
     }
