@@ -226,6 +226,9 @@ impl Model {
                     .collect::<Result<_, _>>()?
             }
         };
+        if !paths.iter().all(|path| path.score.is_finite()) {
+            return Err(Refusal::NotFinite);
+        }
         let continuation = |path: Path| Continuation {
             item_ids: path
                 .positions

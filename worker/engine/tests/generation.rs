@@ -273,6 +273,12 @@ fn lowest_temperature_draws_the_best_code() {
 }
 
 #[test]
+fn threads_share_a_model() {
+    fn assert_shared<T: Send + Sync>() {}
+    assert_shared::<Model>();
+}
+
+#[test]
 fn model_without_items_generates_nothing() {
     let sizes = Sizes {
         n_items: 0,
@@ -287,6 +293,40 @@ fn model_without_items_generates_nothing() {
         &|| false,
     );
     assert_eq!(found.unwrap_err(), Refusal::NoItemTable);
+}
+
+/// Each score is finite, and their sum is not.
+#[test]
+fn sum_of_scores_that_overflows_is_refused() {
+    let sizes = Sizes {
+        levels: 1,
+        base_size: 3,
+        n_items: 3,
+        ..SMALL
+    };
+    let mut package = Package::random(&sizes, 24);
+    for name in [
+        "norm.weight",
+        "mixers.0.weight",
+        "mixers.0.bias",
+        "heads.0.weight",
+    ] {
+        package.tensor(name).values.fill(0.0);
+    }
+    package.tensor("norm.bias").values.fill(1.0);
+    package.tensor("heads.0.weight").values[0] = 3e38;
+    let model = package.load().unwrap();
+    let ranked = predict(&model, &sequence(&[]), None, false).items;
+    assert_eq!(ranked[2].score, Some(-3e38));
+    for options in [BEAM, sample(25)] {
+        let options = GenerateOptions {
+            exclude_seen: true,
+            ..options
+        };
+        let mut scratch = Scratch::default();
+        let found = model.generate(&mut scratch, &sequence(&[]), "p1", &options, &|| false);
+        assert_eq!(found.unwrap_err(), Refusal::NotFinite);
+    }
 }
 
 #[test]

@@ -1,44 +1,44 @@
-//! Layer norms, softmax and sums in lanes.
+//! Layer norms, softmax and vector norms.
 
 use super::dispatch::vectorized;
 use super::elementary::exp;
 
 /// Number of partial sums of a reduction. The compiler holds them in vector registers.
-const LANES: usize = 16;
+const PARTS: usize = 16;
 
-/// Sums `function` of all values, in a fixed order: one partial sum per lane, then their sum.
+/// Sums `function` of all values, in a fixed order: partial sums of every 16th value, then their sum.
 #[inline(always)]
 fn sum_of(values: &[f32], mut function: impl FnMut(f32) -> f32) -> f32 {
-    let mut lanes = [0.0; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut parts = [0.0; PARTS];
+    let (chunks, rest) = values.as_chunks::<PARTS>();
     for chunk in chunks {
-        for (lane, value) in lanes.iter_mut().zip(chunk) {
-            *lane += function(*value);
+        for (part, value) in parts.iter_mut().zip(chunk) {
+            *part += function(*value);
         }
     }
-    for (lane, value) in lanes.iter_mut().zip(rest) {
-        *lane += function(*value);
+    for (part, value) in parts.iter_mut().zip(rest) {
+        *part += function(*value);
     }
     for width in [8, 4, 2, 1] {
-        let (left, right) = lanes.split_at_mut(width);
+        let (left, right) = parts.split_at_mut(width);
         for (left, right) in left.iter_mut().zip(right) {
             *left += *right;
         }
     }
-    lanes[0]
+    parts[0]
 }
 
 /// Returns the largest value, or −∞ if there is none. NaN is ignored.
 #[inline(always)]
 fn largest(values: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut parts = [f32::NEG_INFINITY; PARTS];
+    let (chunks, rest) = values.as_chunks::<PARTS>();
     for chunk in chunks {
-        for (lane, value) in lanes.iter_mut().zip(chunk) {
-            *lane = if *value > *lane { *value } else { *lane };
+        for (part, value) in parts.iter_mut().zip(chunk) {
+            *part = if *value > *part { *value } else { *part };
         }
     }
-    lanes
+    parts
         .iter()
         .chain(rest)
         .fold(f32::NEG_INFINITY, |max, value| max.max(*value))
