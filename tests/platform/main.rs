@@ -53,6 +53,8 @@ mod page;
 mod pages;
 mod parity;
 mod plans;
+mod prediction_chains;
+mod predictions;
 mod promises;
 mod races;
 mod redis_troubles;
